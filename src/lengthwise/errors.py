@@ -1,0 +1,66 @@
+"""Errors for people: what is wrong (with the value seen), what was expected, what fixes it.
+
+Every error a user can cause is a `LengthwiseError`; the command line prints it without a traceback and
+exits with its `exit_code`. Anything else that escapes is a bug and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class LengthwiseError(Exception):
+    """The run failed (exit code 1).
+
+    Args:
+        problem: what is wrong, with the value seen.
+        expected: what was expected, or the nearest valid name. Optional.
+        fix: the command, key or change that fixes it. Optional.
+    """
+
+    exit_code = 1
+
+    def __init__(self, problem: str, *, expected: str | None = None, fix: str | None = None) -> None:
+        self.problem = problem
+        self.expected = expected
+        self.fix = fix
+        lines = [problem]
+        if expected:
+            lines.append(f"expected: {expected}")
+        if fix:
+            lines.append(f"fix: {fix}")
+        super().__init__("\n".join(lines))
+
+
+class UsageError(LengthwiseError, ValueError):
+    """Wrong usage or configuration (exit code 2)."""
+
+    exit_code = 2
+
+
+class MissingError(LengthwiseError):
+    """Something needed is missing: a model, data, an optional package (exit code 3)."""
+
+    exit_code = 3
+
+
+class ThresholdCrossed(LengthwiseError):
+    """A measured value crossed the threshold given with `--fail-above` (exit code 4)."""
+
+    exit_code = 4
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """Say which valid name was probably meant, or list them all.
+
+    >>> nearest("alhpa", ["alpha", "length"])
+    "did you mean 'alpha'?"
+    >>> nearest("zzz", ["alpha", "length"])
+    'one of: alpha, length'
+    """
+    names = sorted(valid)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return "one of: " + ", ".join(names)

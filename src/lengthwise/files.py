@@ -1,0 +1,61 @@
+"""Files are written whole or not at all: a temporary sibling, flushed to disk, then renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from lengthwise.errors import LengthwiseError
+
+
+def atomic_write_bytes(path: Path, data: bytes) -> None:
+    """Write `data` to `path` so that a reader sees the old file or the new one, never a part.
+
+    Raises:
+        LengthwiseError: the folder cannot be written or the disk is full; the old file is left as it was.
+    """
+    temporary: str | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        # mkstemp makes files private; results are meant to be shared like any other file of the user's.
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        raise cannot_write(path, error) from error
+
+
+def atomic_write_text(path: Path, text: str) -> None:
+    """`atomic_write_bytes` of the UTF-8 text."""
+    atomic_write_bytes(path, text.encode())
+
+
+def atomic_write_json(path: Path, value: Any) -> None:
+    """`atomic_write_text` of indented JSON; NaN and infinity are refused (they are not JSON)."""
+    atomic_write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def cannot_write(path: Path, error: OSError) -> LengthwiseError:
+    """The error for a path that could not be written, with the system's reason."""
+    return LengthwiseError(
+        f"cannot write {path}: {error.strerror or error}",
+        expected="a folder that can be written, on a disk with room",
+        fix="choose another --out, or free space; what was written before is kept",
+    )
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

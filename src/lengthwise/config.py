@@ -1,0 +1,161 @@
+"""Settings: YAML files checked against frozen dataclasses, with every mistake named at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_type_hints
+
+import yaml
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+
+from lengthwise.errors import UsageError, nearest
+
+T = TypeVar("T")
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without two of its traps: duplicate keys are errors, and 1e-5 is a number."""
+
+
+def _unique_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen: set[Any] = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if key in seen:
+            raise UsageError(
+                f"key {key!r} stands twice (line {key_node.start_mark.line + 1})", fix="keep one of them"
+            )
+        seen.add(key)
+    return loader.construct_mapping(node, deep=True)
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_mapping)
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:[0-9][0-9_]*)(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML mapping.
+
+    Raises:
+        UsageError: missing file, not YAML, duplicate keys, or not a mapping.
+    """
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {path}: {error.strerror or error}", expected="a YAML file", fix="check the path"
+        ) from error
+    return parse_yaml(text, source=str(path))
+
+
+def parse_yaml(text: str, *, source: str) -> dict[str, Any]:
+    """`read_yaml` of a text; `source` names it in errors."""
+    try:
+        value = yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise UsageError(f"{source} is not valid YAML: {error}") from error
+    except UsageError as error:
+        raise UsageError(f"{source}: {error.problem}", fix=error.fix) from error
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise UsageError(
+            f"{source} holds a {type(value).__name__}", expected="a mapping of settings (key: value)"
+        )
+    return value
+
+
+def to_yaml(value: Mapping[str, Any]) -> str:
+    """A mapping as YAML, keys in the order given."""
+    return yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True)
+
+
+def override(settings: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
+    """Apply `section.key=value` assignments (values are YAML) to a copy of `settings`.
+
+    Raises:
+        UsageError: an assignment without `=`, or a path through something that is not a section.
+    """
+    result = _copy(settings)
+    for assignment in assignments:
+        path, sign, text = assignment.partition("=")
+        if not sign or not path:
+            raise UsageError(
+                f"--set {assignment!r} has no value",
+                expected="section.key=value",
+                fix="--set objective.alpha=0.1",
+            )
+        *sections, key = path.replace("-", "_").split(".")
+        target = result
+        for section in sections:
+            inner = target.setdefault(section, {})
+            if not isinstance(inner, dict):
+                raise UsageError(
+                    f"--set {assignment!r}: {section!r} is a value ({inner!r})", expected="a section"
+                )
+            target = inner
+        target[key] = yaml.load(text, Loader=_Loader)
+    return result
+
+
+def validate(kind: type[T], settings: Mapping[str, Any], *, source: str) -> T:
+    """Build the frozen dataclass `kind` from plain settings.
+
+    Unknown keys, missing keys and wrong values are all reported at once, each with its path; an unknown
+    key comes with the nearest valid one.
+
+    Raises:
+        UsageError: anything does not fit.
+    """
+    _forbid_unknown_keys(kind)
+    try:
+        return TypeAdapter(kind).validate_python(dict(settings))
+    except ValidationError as error:
+        lines = [_describe(kind, problem) for problem in error.errors()]
+        count = "one mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
+        raise UsageError(f"{source} has {count}:\n  " + "\n  ".join(lines)) from error
+
+
+def _describe(kind: Any, problem: Any) -> str:
+    path = [str(part) for part in problem["loc"]]
+    where = ".".join(path)
+    if problem["type"] == "unexpected_keyword_argument":
+        return f"unknown key {where!r}; {nearest(path[-1], _names_at(kind, path[:-1]))}"
+    if problem["type"] == "missing":
+        return f"missing key {where!r}"
+    return f"{where} = {problem['input']!r}: {problem['msg']}"
+
+
+def _names_at(kind: Any, path: list[str]) -> list[str]:
+    for part in path:
+        kind = _dataclass_in(get_type_hints(kind).get(part))
+        if kind is None:
+            return []
+    return [f.name for f in fields(kind)]
+
+
+def _dataclass_in(hint: Any) -> Any:
+    """The dataclass inside an annotation like `Adapter | None`, or None."""
+    candidates = [hint, *get_args(hint)]
+    return next((c for c in candidates if isinstance(c, type) and is_dataclass(c)), None)
+
+
+def _forbid_unknown_keys(kind: Any) -> None:
+    """Make pydantic refuse unknown keys in `kind` and the dataclasses inside it."""
+    if "__pydantic_config__" not in vars(kind):
+        with_config(ConfigDict(extra="forbid"))(kind)
+    for hint in get_type_hints(kind).values():
+        inner = _dataclass_in(hint)
+        if inner is not None:
+            _forbid_unknown_keys(inner)
+
+
+def _copy(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: _copy(v) if isinstance(v, Mapping) else v for k, v in settings.items()}

@@ -1,0 +1,29 @@
+"""Progress on standard error: tqdm, with time left, quiet where nobody looks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TypeVar
+
+from tqdm import tqdm
+
+T = TypeVar("T")
+
+
+def progress(items: Iterable[T], *, what: str, total: int | None = None, initial: int = 0) -> tqdm[T]:
+    """Iterate with a bar that shows progress and time left.
+
+    On a terminal the bar is live; in a log file it is redrawn every 15 seconds at most.
+    """
+    live = sys.stderr.isatty()
+    return tqdm(
+        items,
+        desc=what,
+        total=total,
+        initial=initial,
+        file=sys.stderr,
+        mininterval=0.2 if live else 15.0,
+        dynamic_ncols=live,
+        leave=True,
+    )

@@ -1,0 +1,64 @@
+"""The append-only log of finished samples, which makes interrupted runs resumable."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lengthwise.files import cannot_write
+
+
+class SampleLog:
+    """Finished samples by key, in memory or appended to a JSONL file as they finish.
+
+    A killed run leaves at most one torn last line; it is dropped on opening, so that sample is simply
+    done again.
+
+    Args:
+        path: the `samples.jsonl` to read and append to; None keeps the samples in memory only.
+
+    Raises:
+        LengthwiseError: the file cannot be written.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._records: dict[str, dict[str, Any]] = {}
+        if path is not None and path.exists():
+            self._read(path)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._records
+
+    def __getitem__(self, key: str) -> dict[str, Any]:
+        return self._records[key]
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._records)
+
+    def append(self, key: str, record: dict[str, Any]) -> None:
+        """Add one finished sample. `key` says which it is and must be new."""
+        assert key not in self._records, f"sample {key!r} is already in the log"
+        self._records[key] = record
+        if self._path is not None:
+            line = json.dumps({"key": key, **record}, allow_nan=False) + "\n"
+            try:
+                with self._path.open("a") as stream:
+                    stream.write(line)
+            except OSError as error:
+                raise cannot_write(self._path, error) from error
+
+    def _read(self, path: Path) -> None:
+        data = path.read_bytes()
+        whole = data[: data.rfind(b"\n") + 1]
+        for line in whole.splitlines():
+            record = json.loads(line)
+            self._records[record.pop("key")] = record
+        if len(whole) < len(data):
+            with path.open("r+b") as stream:
+                stream.truncate(len(whole))

@@ -51,6 +51,21 @@ class ThresholdCrossed(LengthwiseError):
     exit_code = 4
 
 
+class Interrupted(LengthwiseError):
+    """Stopped with Ctrl-C (exit code 130). What was finished is kept.
+
+    Args:
+        problem: what was interrupted, and how far it had come.
+        partial: the results of what was finished, for the caller to write down.
+    """
+
+    exit_code = 130
+
+    def __init__(self, problem: str, *, partial: object = None, fix: str | None = None) -> None:
+        super().__init__(problem, fix=fix)
+        self.partial = partial
+
+
 def nearest(name: str, valid: Iterable[str]) -> str:
     """Say which valid name was probably meant, or list them all.
 

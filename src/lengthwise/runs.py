@@ -149,7 +149,7 @@ class RunFolder:
                 raise UsageError(
                     f"{self.path} holds {state}",
                     expected="an empty or new folder",
-                    fix="--resume continues (or reads) it, --overwrite starts again, --out names another folder",
+                    fix="--resume continues (or reads) it, --overwrite starts again, or choose another --out",
                 )
         atomic_write_json(self.path / "env.json", environment())
         atomic_write_text(config_path, to_yaml({"kind": self.kind, **self.config}))

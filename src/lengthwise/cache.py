@@ -1,0 +1,79 @@
+"""The cache folder, and things built in it once: whole or not at all, one process at a time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from lengthwise.errors import LengthwiseError
+
+
+def cache_dir() -> Path:
+    """Where converted models and tokens are kept.
+
+    `$LENGTHWISE_CACHE`, else `$XDG_CACHE_HOME/lengthwise`, else `~/.cache/lengthwise`.
+    """
+    if explicit := os.environ.get("LENGTHWISE_CACHE"):
+        return Path(explicit).expanduser()
+    if xdg := os.environ.get("XDG_CACHE_HOME"):
+        return Path(xdg).expanduser() / "lengthwise"
+    return Path.home() / ".cache" / "lengthwise"
+
+
+def build_once(
+    path: Path, build: Callable[[Path], None], *, what: str, wait_seconds: float = 4 * 3600
+) -> Path:
+    """Return `path`; if it does not exist yet, have `build` make it.
+
+    `build` gets a temporary folder beside `path`, which is renamed to `path` when it returns. So `path`
+    never holds a half-made thing: after an error or a kill the next call removes what was left and builds
+    again. Other processes that want the same `path` wait for the one that builds.
+
+    Args:
+        path: the folder that is wanted.
+        build: fills the folder it is given.
+        what: named in the error message, e.g. "the converted model smollm2-135m".
+        wait_seconds: how long to wait for another process that builds the same thing.
+
+    Raises:
+        LengthwiseError: the cache cannot be written, or another process holds it for too long.
+    """
+    if path.exists():
+        return path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path.parent / f".{path.name}.lock")
+        with lock.acquire(timeout=wait_seconds):
+            if not path.exists():
+                _build_locked(path, build)
+    except Timeout as error:
+        raise LengthwiseError(
+            f"another process has been making {what} in {path.parent} for over {wait_seconds:.0f} s",
+            fix=f"wait for it, or end it and remove {path.parent / f'.{path.name}.lock'}",
+        ) from error
+    except OSError as error:
+        raise LengthwiseError(
+            f"cannot make {what} in {path.parent}: {error.strerror or error}",
+            expected="a cache folder that can be written, on a disk with room",
+            fix="free space, or set LENGTHWISE_CACHE to another folder",
+        ) from error
+    return path
+
+
+def _build_locked(path: Path, build: Callable[[Path], None]) -> None:
+    prefix = f".{path.name}."
+    # We hold the lock, so whatever bears this name was left by a process that died.
+    for stale in path.parent.glob(f"{prefix}*.part"):
+        shutil.rmtree(stale, ignore_errors=True)
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=prefix, suffix=".part"))
+    try:
+        build(temporary)
+        temporary.chmod(0o755)
+        os.replace(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -1,0 +1,27 @@
+"""Texts: corpora, their fixed split, token documents, windows."""
+
+from lengthwise.text.bos import Bos, resolve_bos, view
+from lengthwise.text.corpus import Corpus, Document, Split
+from lengthwise.text.load import EMBEDDED_CORPORA, EmbeddedCorpus, load_corpus
+from lengthwise.text.tokens import TokenDocument, TokenDocuments, tokenize, tokenizer_fingerprint
+from lengthwise.text.windows import Window, WindowSampler, pack_documents, sample_windows
+
+__all__ = [
+    "EMBEDDED_CORPORA",
+    "Bos",
+    "Corpus",
+    "Document",
+    "EmbeddedCorpus",
+    "Split",
+    "TokenDocument",
+    "TokenDocuments",
+    "Window",
+    "WindowSampler",
+    "load_corpus",
+    "pack_documents",
+    "resolve_bos",
+    "sample_windows",
+    "tokenize",
+    "tokenizer_fingerprint",
+    "view",
+]

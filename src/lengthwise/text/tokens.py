@@ -1,0 +1,154 @@
+"""Documents as token ids, kept in the cache so that a text is tokenised once per tokenizer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from lengthwise.cache import cache_dir
+from lengthwise.errors import LengthwiseError
+from lengthwise.files import atomic_write_bytes
+from lengthwise.text.corpus import Corpus
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+logger = logging.getLogger(__name__)
+
+_FORMAT = 1
+_BATCH = 16
+
+
+@dataclass(frozen=True)
+class TokenDocument:
+    """The token ids of one document, without special tokens."""
+
+    id: str
+    ids: NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class TokenDocuments(Sequence[TokenDocument]):
+    """The documents of a corpus as tokens, with the fingerprints of the corpus and of the tokenizer."""
+
+    documents: tuple[TokenDocument, ...]
+    corpus: str
+    corpus_fingerprint: str
+    tokenizer_fingerprint: str
+
+    @property
+    def total_tokens(self) -> int:
+        """Tokens in all documents."""
+        return sum(len(document.ids) for document in self.documents)
+
+    @property
+    def longest(self) -> int:
+        """Tokens in the longest document."""
+        return max((len(document.ids) for document in self.documents), default=0)
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    @overload
+    def __getitem__(self, index: int) -> TokenDocument: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[TokenDocument]: ...
+    def __getitem__(self, index: int | slice) -> TokenDocument | Sequence[TokenDocument]:
+        return self.documents[index]
+
+    def __iter__(self) -> Iterator[TokenDocument]:
+        return iter(self.documents)
+
+
+def tokenize(corpus: Corpus, tokenizer: Any, *, cache: bool = True) -> TokenDocuments:
+    """Token ids of every document, without special tokens.
+
+    With `cache`, the ids are read from the cache folder if this tokenizer has met this text before. An
+    entry that is damaged is made again; a cache that cannot be written is done without.
+    """
+    tokenizer_key = tokenizer_fingerprint(tokenizer)
+    key = hashlib.sha256(f"{_FORMAT} {tokenizer_key} {corpus.fingerprint}".encode()).hexdigest()
+    path = cache_dir() / "tokens" / f"{key[:32]}.tokens"
+    documents = _read(path, corpus) if cache else None
+    if documents is None:
+        documents = _encode(corpus, tokenizer)
+        if cache:
+            try:
+                atomic_write_bytes(path, _pack(documents))
+            except LengthwiseError as error:
+                logger.warning("the tokens are not kept: %s", error.problem)
+    return TokenDocuments(documents, corpus.name, corpus.fingerprint, tokenizer_key)
+
+
+def tokenizer_fingerprint(tokenizer: Any) -> str:
+    """A hash of what decides how plain text becomes ids (not of padding, truncation or templates)."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        state = json.loads(backend.to_str())
+        for passing in ("truncation", "padding"):
+            state.pop(passing, None)
+    else:
+        state = {"class": type(tokenizer).__name__, "vocabulary": tokenizer.get_vocab()}
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
+
+
+def _encode(corpus: Corpus, tokenizer: Any) -> tuple[TokenDocument, ...]:
+    documents: list[TokenDocument] = []
+    for start in range(0, len(corpus.documents), _BATCH):
+        batch = corpus.documents[start : start + _BATCH]
+        # verbose=False: the "longer than the maximum" warning is about windows, and these are whole books.
+        encoded = tokenizer(
+            [document.text for document in batch],
+            add_special_tokens=False,
+            return_attention_mask=False,
+            verbose=False,
+        )
+        for document, ids in zip(batch, encoded["input_ids"], strict=True):
+            documents.append(TokenDocument(document.id, np.array(ids, dtype=np.int32)))
+    return tuple(documents)
+
+
+def _pack(documents: tuple[TokenDocument, ...]) -> bytes:
+    ids = np.concatenate([document.ids for document in documents]).astype("<i4").tobytes()
+    sizes = [len(document.ids) for document in documents]
+    header = {"format": _FORMAT, "sizes": sizes, "sha256": hashlib.sha256(ids).hexdigest()}
+    return json.dumps(header).encode() + b"\n" + ids
+
+
+def _read(path: Path, corpus: Corpus) -> tuple[TokenDocument, ...] | None:
+    """The entry at `path`; None if there is none or it is not whole."""
+    try:
+        header_line, _, payload = path.read_bytes().partition(b"\n")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        logger.warning("cannot read the token cache %s: %s", path, error)
+        return None
+    try:
+        header = json.loads(header_line)
+        sizes: list[int] = header["sizes"]
+        whole = (
+            header["format"] == _FORMAT
+            and header["sha256"] == hashlib.sha256(payload).hexdigest()
+            and len(sizes) == len(corpus.documents)
+            and 4 * sum(sizes) == len(payload)
+        )
+    except (ValueError, KeyError, TypeError):
+        whole = False
+        sizes = []
+    if not whole:
+        logger.warning("the token cache %s is damaged; the text is tokenised again", path)
+        return None
+    ids = np.frombuffer(payload, dtype="<i4").astype(np.int32, copy=False)
+    ends = np.cumsum(sizes)
+    return tuple(
+        TokenDocument(document.id, ids[end - size : end])
+        for document, size, end in zip(corpus.documents, sizes, ends, strict=True)
+    )

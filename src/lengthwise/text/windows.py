@@ -1,0 +1,139 @@
+"""Windows of tokens: fixed ones for measuring, random ones for training. None crosses a document."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lengthwise.errors import UsageError
+from lengthwise.text.tokens import TokenDocument
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Window:
+    """Tokens `start` to `start + len(ids)` of one document."""
+
+    document_id: str
+    start: int
+    ids: NDArray[np.int32]
+
+
+def sample_windows(
+    documents: Sequence[TokenDocument],
+    length: int,
+    *,
+    count: int | None = None,
+    seed: int = 0,
+    allow_fewer: bool = False,
+) -> list[Window]:
+    """Windows of `length` tokens that do not overlap, over as many documents as possible.
+
+    Each document is cut into slots, from a random phase; windows are dealt from the documents in turn.
+    The first k windows of a larger `count` are the windows of `count=k`.
+
+    Args:
+        documents: token documents; those shorter than `length` give no window.
+        length: tokens in a window.
+        count: how many; None takes all there are.
+        seed: of the phases and of both orders.
+        allow_fewer: return as many as there are if that is less than `count`.
+
+    Raises:
+        UsageError: no document is long enough, or there are fewer than `count` windows.
+    """
+    _check_length(documents, length)
+    order = np.random.default_rng([seed, 0]).permutation(len(documents))
+    starts = {index: _slots(documents[index], length, seed) for index in order}
+    available = sum(len(slots) for slots in starts.values())
+    if count is not None:
+        if count < 1:
+            raise UsageError(f"{count} windows were asked for", expected="at least 1")
+        if count > available and not allow_fewer:
+            raise UsageError(
+                f"{count} windows of {length} tokens were asked for; the text holds {available} without overlap",
+                fix="ask for fewer windows, a shorter length, or give more text",
+            )
+    wanted = available if count is None else min(count, available)
+    windows: list[Window] = []
+    turn = 0
+    while len(windows) < wanted:
+        for index in order:
+            if turn < len(starts[index]):
+                start = int(starts[index][turn])
+                document = documents[index]
+                windows.append(Window(document.id, start, document.ids[start : start + length]))
+        turn += 1
+    return windows[:wanted]
+
+
+def _slots(document: TokenDocument, length: int, seed: int) -> NDArray[np.int64]:
+    # Seeded by the document's own id, so that its slots do not depend on the other documents.
+    rng = np.random.default_rng([seed, 1, zlib.crc32(document.id.encode())])
+    slots, slack = divmod(len(document.ids), length)
+    if slots == 0:
+        return np.empty(0, dtype=np.int64)
+    phase = rng.integers(slack + 1)
+    return phase + length * rng.permutation(slots)
+
+
+class WindowSampler:
+    """Random training windows: `window(index, length)` depends on the seed, index and length alone.
+
+    Every legal start of every document is equally likely, so long documents are seen in proportion.
+    """
+
+    def __init__(self, documents: Sequence[TokenDocument], *, seed: int = 0) -> None:
+        self.documents = documents
+        self.seed = seed
+        self._sizes = np.array([len(document.ids) for document in documents], dtype=np.int64)
+
+    def window(self, index: int, length: int) -> NDArray[np.int32]:
+        """The `index`-th window, of `length` tokens.
+
+        Raises:
+            UsageError: no document has `length` tokens.
+        """
+        _check_length(self.documents, length)
+        ends = np.cumsum(np.maximum(self._sizes - length + 1, 0))
+        draw = np.random.default_rng([self.seed, 2, index]).integers(ends[-1])
+        document = int(np.searchsorted(ends, draw, side="right"))
+        start = int(draw - (ends[document - 1] if document else 0))
+        return self.documents[document].ids[start : start + length]
+
+
+def pack_documents(
+    documents: Sequence[TokenDocument], *, eos_id: int | None, seed: int = 0
+) -> list[TokenDocument]:
+    """All documents in shuffled order, each followed by `eos_id`, as one long document.
+
+    For training only: windows of the result cross the borders of the documents.
+
+    Raises:
+        UsageError: `eos_id` is None.
+    """
+    if eos_id is None:
+        raise UsageError(
+            "packing needs an EOS token, and the tokenizer has none", fix="train without packing"
+        )
+    parts: list[NDArray[np.int32]] = []
+    for index in np.random.default_rng([seed, 3]).permutation(len(documents)):
+        parts += [documents[index].ids, np.array([eos_id], dtype=np.int32)]
+    return [TokenDocument("packed", np.concatenate(parts))]
+
+
+def _check_length(documents: Sequence[TokenDocument], length: int) -> None:
+    if length < 1:
+        raise UsageError(f"windows of {length} tokens were asked for", expected="at least 1 token")
+    longest = max((len(document.ids) for document in documents), default=0)
+    if longest < length:
+        raise UsageError(
+            f"the text is too short: a window needs {length} tokens, the longest document has {longest}",
+            fix="use a shorter length, or give a longer text",
+        )

@@ -71,18 +71,19 @@ def load_hub(dataset: HubDataset, *, split: Split, text_field: str) -> Corpus:
 
 def _load_splits(dataset: HubDataset) -> dict[str, Any]:
     import datasets
+    from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 
     folder = Path(dataset.path).expanduser()
     source = str(folder) if folder.is_dir() else dataset.path
     try:
         loaded = datasets.load_dataset(source, dataset.config)
-    except (datasets.exceptions.DatasetNotFoundError, ConnectionError, FileNotFoundError) as error:
+    except (DatasetNotFoundError, ConnectionError, FileNotFoundError) as error:
         raise MissingError(
             f"the data set {dataset.path!r} cannot be loaded: {_first_line(error)}",
             expected="a data set on the hub, in the local hub cache, or a folder in the hub's layout",
-            fix=f"check the name; to fetch it for offline use: hf download --repo-type dataset {dataset.path}",
+            fix=f"check the name; to fetch it: hf download --repo-type dataset {dataset.path}",
         ) from error
-    except (ValueError, datasets.exceptions.DatasetGenerationError) as error:
+    except (ValueError, DatasetGenerationError) as error:
         raise UsageError(f"the data set {dataset.path!r} cannot be read: {_first_line(error)}") from error
     assert isinstance(loaded, dict)
     return {str(name): rows for name, rows in loaded.items()}

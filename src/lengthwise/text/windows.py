@@ -57,7 +57,8 @@ def sample_windows(
             raise UsageError(f"{count} windows were asked for", expected="at least 1")
         if count > available and not allow_fewer:
             raise UsageError(
-                f"{count} windows of {length} tokens were asked for; the text holds {available} without overlap",
+                f"{count} windows of {length} tokens were asked for, "
+                f"the text holds {available} without overlap",
                 fix="ask for fewer windows, a shorter length, or give more text",
             )
     wanted = available if count is None else min(count, available)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -24,6 +24,10 @@ def _unique_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[Any] = set()
     for key_node, _ in node.value:
         key = loader.construct_object(key_node, deep=True)
+        if not isinstance(key, Hashable):
+            raise yaml.constructor.ConstructorError(
+                "while reading a mapping", node.start_mark, f"{key!r} cannot be a key", key_node.start_mark
+            )
         if key in seen:
             raise UsageError(
                 f"key {key!r} stands twice (line {key_node.start_mark.line + 1})", fix="keep one of them"
@@ -33,11 +37,18 @@ def _unique_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
 
 
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_mapping)
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:[0-9][0-9_]*)(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
-    list("-+0123456789"),
-)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what `_Loader` reads back equal: the text "1e-5" gets quotes."""
+
+
+for _side in (_Loader, _Dumper):
+    _side.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"^[-+]?(?:[0-9][0-9_]*)(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+        list("-+0123456789"),
+    )
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -47,10 +58,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
         UsageError: missing file, not YAML, duplicate keys, or not a mapping.
     """
     try:
-        text = path.read_text()
-    except OSError as error:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise UsageError(
-            f"cannot read {path}: {error.strerror or error}", expected="a YAML file", fix="check the path"
+            f"cannot read {path}: {reason}", expected="a YAML file", fix="check the path"
         ) from error
     return parse_yaml(text, source=str(path))
 
@@ -74,7 +86,7 @@ def parse_yaml(text: str, *, source: str) -> dict[str, Any]:
 
 def to_yaml(value: Mapping[str, Any]) -> str:
     """A mapping as YAML, keys in the order given."""
-    return yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True)
+    return yaml.dump(dict(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 def override(settings: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
@@ -101,7 +113,10 @@ def override(settings: Mapping[str, Any], assignments: Iterable[str]) -> dict[st
                     f"--set {assignment!r}: {section!r} is a value ({inner!r})", expected="a section"
                 )
             target = inner
-        target[key] = yaml.load(text, Loader=_Loader)
+        try:
+            target[key] = yaml.load(text, Loader=_Loader)
+        except yaml.YAMLError as error:
+            raise UsageError(f"--set {assignment!r} is not valid YAML: {error}") from error
     return result
 
 

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from lengthwise.errors import UsageError
 
@@ -72,15 +72,19 @@ class Results:
     kind: str
     """Which verb or study made it."""
     model_name: str
+    """Model, recipe or study, as the user named it."""
     config: dict[str, Any]
     """Resolved settings; running them again gives the same rows."""
     rows: list[Row]
+    """Tidy records, one number each."""
     notes: list[str] = field(default_factory=list)
     """Plain sentences a reader must know: limits, cut rows, missing intervals."""
     partial: bool = False
     """True when the run was interrupted or limited."""
     provenance: dict[str, Any] = field(default_factory=dict)
+    """Versions, machine, command, and what the measurement adds (BOS, corpus, dtype, views)."""
     schema_version: int = SCHEMA_VERSION
+    """Version of this shape; a reader refuses newer ones."""
     results: dict[str, dict[str, float | None]] = field(default_factory=dict)
     """lm-eval's shape of the headline rows; filled from `rows`."""
 
@@ -113,8 +117,8 @@ def read_results(path: Path) -> Results:
         UsageError: not JSON, not this schema, or written by a newer version.
     """
     try:
-        plain = json.loads(path.read_text())
-    except (OSError, json.JSONDecodeError) as error:
+        plain = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise UsageError(
             f"cannot read results in {path}: {error}", expected="a results.json of a run folder"
         ) from error
@@ -149,5 +153,9 @@ def _headline(rows: list[Row]) -> dict[str, dict[str, float | None]]:
         entry[f"{row.metric}_stderr,none"] = row.stderr
     return table
 
+
+# So that the docstring under each field becomes its description in the schema.
+for _kind in (Row, Results):
+    with_config(ConfigDict(use_attribute_docstrings=True))(_kind)
 
 _ADAPTER = TypeAdapter(Results)

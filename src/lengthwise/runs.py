@@ -21,7 +21,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from lengthwise.config import read_yaml, to_yaml
+from lengthwise.config import parse_yaml, read_yaml, to_yaml
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.files import atomic_write_json, atomic_write_text, cannot_write
 from lengthwise.provenance import environment
@@ -69,7 +69,8 @@ class RunFolder:
     ) -> None:
         self.path = Path(path)
         self.kind = kind
-        self.config = dict(config)
+        # As it will be read back (tuples become lists), so that a resumed run compares equal.
+        self.config = parse_yaml(to_yaml(config), source="settings")
         if resume and overwrite:
             raise UsageError("--resume and --overwrite exclude each other", fix="give one of them")
         self._check_shape()
@@ -128,7 +129,12 @@ class RunFolder:
         if self.path.exists() and not self.path.is_dir():
             raise UsageError(f"{self.path} is a file", expected="a folder", fix="choose another --out")
         if self.path.is_dir():
-            names = {entry.name for entry in self.path.iterdir()} - {".lock"}
+            # What a start that was killed at once may leave behind is no one's file.
+            names = {
+                entry.name
+                for entry in self.path.iterdir()
+                if entry.name != ".lock" and entry.suffix != ".part"
+            }
             if names and "config.yaml" not in names:
                 raise UsageError(
                     f"{self.path} holds files that are no run of lengthwise: {', '.join(sorted(names)[:5])}",
@@ -143,7 +149,6 @@ class RunFolder:
                 self._clear()
             elif resume:
                 self._check_same_run(read_yaml(config_path))
-                return
             else:
                 state = "a finished run" if self.finished else "an unfinished run"
                 raise UsageError(
@@ -151,8 +156,10 @@ class RunFolder:
                     expected="an empty or new folder",
                     fix="--resume continues (or reads) it, --overwrite starts again, or choose another --out",
                 )
-        atomic_write_json(self.path / "env.json", environment())
-        atomic_write_text(config_path, to_yaml({"kind": self.kind, **self.config}))
+        if not config_path.exists():
+            atomic_write_text(config_path, to_yaml({"kind": self.kind, **self.config}))
+        if not (self.path / "env.json").exists():
+            atomic_write_json(self.path / "env.json", environment())
 
     def _check_same_run(self, before: dict[str, Any]) -> None:
         now = {"kind": self.kind, **self.config}
@@ -165,12 +172,16 @@ class RunFolder:
             )
 
     def _clear(self) -> None:
-        for name in _OURS:
+        # config.yaml goes last: stopped half-way, the folder is still known as a run.
+        for name in reversed(_OURS):
             entry = self.path / name
-            if entry.is_dir():
-                shutil.rmtree(entry)
-            else:
-                entry.unlink(missing_ok=True)
+            try:
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry)
+                else:
+                    entry.unlink(missing_ok=True)
+            except OSError as error:
+                raise cannot_write(entry, error) from error
 
     def _readme(self, results: Results) -> str:
         state = "partial" if results.partial else "finished"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from lengthwise.errors import LengthwiseError
 from lengthwise.files import cannot_write
 
 
@@ -20,7 +21,7 @@ class SampleLog:
         path: the `samples.jsonl` to read and append to; None keeps the samples in memory only.
 
     Raises:
-        LengthwiseError: the file cannot be written.
+        LengthwiseError: the file cannot be written, or a line before the last is damaged.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -56,9 +57,16 @@ class SampleLog:
     def _read(self, path: Path) -> None:
         data = path.read_bytes()
         whole = data[: data.rfind(b"\n") + 1]
-        for line in whole.splitlines():
-            record = json.loads(line)
-            self._records[record.pop("key")] = record
+        for number, line in enumerate(whole.splitlines(), start=1):
+            try:
+                record = json.loads(line)
+                self._records[record.pop("key")] = record
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise LengthwiseError(
+                    f"{path}, line {number} is damaged: {line[:60]!r}",
+                    expected='finished samples, one {"key": ..., ...} a line',
+                    fix="delete that line and --resume, or --overwrite to start again",
+                ) from error
         if len(whole) < len(data):
             with path.open("r+b") as stream:
                 stream.truncate(len(whole))

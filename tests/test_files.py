@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lengthwise.errors import LengthwiseError
+from lengthwise.files import atomic_write_bytes, atomic_write_json, atomic_write_text
+
+
+def test_writes_and_makes_parents(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b.json"
+    atomic_write_json(path, {"x": [1, 2.5, None]})
+    assert json.loads(path.read_text()) == {"x": [1, 2.5, None]}
+    assert [p.name for p in path.parent.iterdir()] == ["b.json"]
+
+
+def test_replaces_whole(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    atomic_write_text(path, "a long first text")
+    atomic_write_text(path, "ä")
+    assert path.read_bytes() == "ä".encode()
+
+
+def test_files_are_as_readable_as_any_other(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        atomic_write_bytes(tmp_path / "f", b"x")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "f").stat().st_mode & 0o777 == 0o644
+
+
+def test_nan_is_refused_and_the_old_file_stays(tmp_path: Path) -> None:
+    path = tmp_path / "f.json"
+    atomic_write_json(path, 1)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        atomic_write_json(path, {"x": float("nan")})
+    assert path.read_text() == "1\n"
+
+
+def test_path_under_a_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LengthwiseError, match=r"cannot write .*file/inner/x") as caught:
+        atomic_write_text(tmp_path / "file" / "inner" / "x", "text")
+    assert caught.value.exit_code == 1
+    assert caught.value.fix is not None
+    assert "--out" in caught.value.fix
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="needs a limit on the size of files")
+def test_full_disk_keeps_the_old_file_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    """A limit on the size of a file makes write() fail as a full disk does."""
+    path = tmp_path / "results.json"
+    path.write_text("old")
+    program = (
+        "import resource, signal, sys\n"
+        "from pathlib import Path\n"
+        "from lengthwise.errors import LengthwiseError\n"
+        "from lengthwise.files import atomic_write_bytes\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "try:\n"
+        "    atomic_write_bytes(Path(sys.argv[1]), b'x' * 5000)\n"
+        "except LengthwiseError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith(f"cannot write {path}: ")
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["results.json"]

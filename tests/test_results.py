@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lengthwise.errors import UsageError
+from lengthwise.results import SCHEMA_VERSION, Results, Row, read_results, results_schema
+
+SCHEMA_FILE = Path(__file__).parents[1] / "docs" / "results.schema.json"
+
+
+def row(**given: Any) -> Row:
+    return Row(**{"model": "m", "task": "misalignment", "metric": "sce", "value": 1.0} | given)
+
+
+def some_results() -> Results:
+    return Results(
+        kind="measure",
+        model_name="m",
+        config={"lengths": [64, 128]},
+        rows=[
+            row(value=6.9, length=64, stderr=0.1, ci_low=6.7, ci_high=7.1, n=100, documents=4),
+            row(value=6.5, length=128, position=0, position_end=16),
+            row(value=None, length=128),
+        ],
+        notes=["one", "zwei Wörter"],
+        provenance={"seed": 0},
+    )
+
+
+def test_written_and_read_again_equal(tmp_path: Path) -> None:
+    before = some_results()
+    path = tmp_path / "results.json"
+    path.write_text(before.to_json(), encoding="utf-8")
+    assert read_results(path) == before
+
+
+def test_absent_fields_are_left_out_but_an_undefined_value_is_said() -> None:
+    plain = json.loads(some_results().to_json())
+    assert next(iter(plain)) == "kind"
+    assert plain["schema_version"] == SCHEMA_VERSION
+    assert plain["rows"][2] == {
+        "model": "m",
+        "task": "misalignment",
+        "metric": "sce",
+        "value": None,
+        "unit": "nats",
+        "length": 128,
+        "truncated": 0,
+    }
+
+
+def test_headline_rows_have_the_shape_of_lm_eval() -> None:
+    results = some_results()
+    assert results.results == {
+        "misalignment@64": {"sce,none": 6.9, "sce_stderr,none": 0.1},
+        "misalignment@128": {"sce,none": None, "sce_stderr,none": None},
+    }
+
+
+@pytest.mark.parametrize("name", ["value", "stderr", "ci_low", "ci_high"])
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_numbers_are_finite_or_absent(name: str, number: float) -> None:
+    with pytest.raises(AssertionError, match=f"sce: {name} is {number}"):
+        Results(kind="k", model_name="m", config={}, rows=[row(**{name: number})])
+
+
+def test_select() -> None:
+    results = some_results()
+    assert results.select(length=64) == [results.rows[0]]
+    assert results.select(length=128, position=None) == [results.rows[2]]
+    assert results.select(metric="jeffreys") == []
+    with pytest.raises(AssertionError, match="no such row field"):
+        results.select(lenght=64)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "cannot read results"),
+        ("[]", "schema_version None"),
+        ('{"kind": "measure"}', "schema_version None"),
+        ('{"schema_version": "1"}', "schema_version '1'"),
+        (f'{{"schema_version": {SCHEMA_VERSION + 1}}}', f"schema_version {SCHEMA_VERSION + 1}"),
+        ('{"schema_version": 1, "kind": "measure"}', "does not match the results schema"),
+    ],
+)
+def test_what_is_no_results_file(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        read_results(path)
+
+
+def test_nan_in_a_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(some_results().to_json().replace("6.9", "NaN"))
+    with pytest.raises(UsageError, match="value is nan"):
+        read_results(path)
+
+
+def test_unreadable(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot read results"):
+        read_results(tmp_path / "results.json")
+    (tmp_path / "results.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match="cannot read results"):
+        read_results(tmp_path / "results.json")
+
+
+def test_the_schema_in_the_docs_is_current() -> None:
+    """When this fails, write `json.dumps(results_schema(), indent=2)` and a newline to that file."""
+    assert SCHEMA_FILE.read_text() == json.dumps(results_schema(), indent=2) + "\n"
+
+
+def test_every_field_is_explained_in_the_schema() -> None:
+    schema = results_schema()
+    properties = {**schema["properties"], **schema["$defs"]["Row"]["properties"]}
+    unexplained = [name for name, field in properties.items() if not field.get("description")]
+    assert unexplained == []

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lengthwise.config import read_yaml
+from lengthwise.errors import LengthwiseError, UsageError
+from lengthwise.results import Results, Row
+from lengthwise.runs import RunFolder, is_finished
+
+SETTINGS: dict[str, Any] = {"model": "m", "lengths": [64, 128], "seed": 0}
+
+
+def open_run(
+    path: Path, *, config: dict[str, Any] = SETTINGS, kind: str = "measure", **how: bool
+) -> RunFolder:
+    return RunFolder(path, kind=kind, config=config, **how)
+
+
+def some_results(*, partial: bool = False, value: float = 1.0) -> Results:
+    row = Row(model="m", task="misalignment", metric="sce", value=value, length=64)
+    return Results(kind="measure", model_name="m", config={}, rows=[row], notes=["a limit"], partial=partial)
+
+
+def finished_run(path: Path) -> Path:
+    with open_run(path) as folder:
+        folder.samples.append("a", {"x": 1})
+        folder.write_results(some_results())
+    return path
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(path)): p.read_bytes() for p in sorted(path.rglob("*")) if p.is_file()}
+
+
+def test_a_new_folder_says_its_settings_before_the_work_starts(tmp_path: Path) -> None:
+    with open_run(tmp_path / "deep" / "run") as folder:
+        assert read_yaml(folder.path / "config.yaml") == {"kind": "measure", **SETTINGS}
+        environment = json.loads((folder.path / "env.json").read_text())
+        assert environment["packages"]["lengthwise"] is not None
+        assert not folder.finished
+
+
+def test_results_carry_settings_and_provenance(tmp_path: Path) -> None:
+    path = finished_run(tmp_path / "run")
+    assert is_finished(path)
+    with open_run(path, resume=True) as folder:
+        results = folder.read_results()
+    assert results.config == SETTINGS
+    assert results.provenance["python"]
+    readme = (path / "README.md").read_text()
+    assert readme.startswith("# lengthwise measure: m (finished)")
+    assert "- a limit" in readme
+
+
+def test_partial_results_do_not_finish_a_run(tmp_path: Path) -> None:
+    with open_run(tmp_path) as folder:
+        folder.write_results(some_results(partial=True))
+        assert not folder.finished
+        folder.write_results(some_results())
+        assert folder.finished
+
+
+@pytest.mark.parametrize("state", ["finished", "unfinished"])
+def test_an_earlier_run_is_never_overwritten_silently(tmp_path: Path, state: str) -> None:
+    path = tmp_path / "run"
+    if state == "finished":
+        finished_run(path)
+    else:
+        with open_run(path) as folder:
+            folder.samples.append("a", {"x": 1})
+    before = contents(path)
+    with pytest.raises(UsageError, match=f"holds an? {state} run") as caught:
+        open_run(path)
+    assert caught.value.fix is not None
+    assert "--resume" in caught.value.fix
+    assert "--overwrite" in caught.value.fix
+    assert contents(path) == before
+
+
+def test_resume_keeps_samples_and_overwrite_drops_them(tmp_path: Path) -> None:
+    path = finished_run(tmp_path / "run")
+    for name in ("figures", "model", "checkpoints"):
+        (path / name).mkdir()
+        (path / name / "file").write_text("old")
+    (path / "metrics.jsonl").write_text("{}\n")
+    with open_run(path, resume=True) as folder:
+        assert list(folder.samples) == ["a"]
+        assert folder.finished
+    with open_run(path, overwrite=True, config={"seed": 1}) as folder:
+        assert list(folder.samples) == []
+        assert not folder.finished
+    assert set(contents(path)) <= {"config.yaml", "env.json", ".lock"}
+    assert read_yaml(path / "config.yaml") == {"kind": "measure", "seed": 1}
+
+
+def test_overwrite_leaves_files_that_are_not_ours(tmp_path: Path) -> None:
+    path = finished_run(tmp_path / "run")
+    (path / "notes.txt").write_text("mine")
+    with open_run(path, overwrite=True):
+        assert (path / "notes.txt").read_text() == "mine"
+
+
+def test_resume_of_nothing_starts(tmp_path: Path) -> None:
+    with open_run(tmp_path / "run", resume=True) as folder:
+        assert not folder.finished
+        assert (folder.path / "config.yaml").exists()
+
+
+def test_resume_with_other_settings_names_them(tmp_path: Path) -> None:
+    path = finished_run(tmp_path / "run")
+    before = contents(path)
+    with pytest.raises(
+        UsageError, match=r"lengths: \[64, 128\] there, \[64\] now; dtype: None there, 'fp32' now"
+    ):
+        open_run(path, config={**SETTINGS, "lengths": [64], "dtype": "fp32"}, resume=True)
+    with pytest.raises(UsageError, match="kind: 'measure' there, 'ppl' now"):
+        open_run(path, kind="ppl", resume=True)
+    assert contents(path) == before
+
+
+def test_settings_are_compared_as_written(tmp_path: Path) -> None:
+    settings = {"lengths": (64, 128), "nested": {"pair": (1, 2.0)}, "name": "1e-5", "rate": 1e-5}
+    with open_run(tmp_path, config=settings):
+        pass
+    with open_run(tmp_path, config=settings, resume=True) as folder:
+        assert folder.config["lengths"] == [64, 128]
+
+
+def test_resume_and_overwrite_exclude_each_other(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="exclude each other"):
+        open_run(tmp_path / "run", resume=True, overwrite=True)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("how", [{}, {"resume": True}, {"overwrite": True}])
+def test_a_folder_of_other_things_is_left_alone(tmp_path: Path, how: dict[str, bool]) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    with pytest.raises(UsageError, match=r"no run of lengthwise: thesis\.tex"):
+        open_run(tmp_path, **how)
+    assert set(contents(tmp_path)) == {"thesis.tex"}
+
+
+def test_a_start_killed_before_its_settings_were_written_can_be_repeated(tmp_path: Path) -> None:
+    (tmp_path / ".lock").touch()
+    (tmp_path / ".config.yaml.x8sk2.part").write_text("ki")
+    with open_run(tmp_path) as folder:
+        assert not folder.finished
+
+
+def test_a_file_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UsageError, match="is a file"):
+        open_run(tmp_path / "file")
+    with pytest.raises(LengthwiseError, match="cannot write") as caught:
+        open_run(tmp_path / "file" / "run")
+    assert caught.value.exit_code == 1
+
+
+@pytest.mark.parametrize("how", [{}, {"resume": True}, {"overwrite": True}])
+def test_in_use_by_another_process(tmp_path: Path, how: dict[str, bool]) -> None:
+    path = finished_run(tmp_path / "run")
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys\n"
+            "from lengthwise.runs import RunFolder\n"
+            "with RunFolder(sys.argv[1], kind='measure', config={'model': 'm', 'lengths': [64, 128], "
+            "'seed': 0}, resume=True):\n"
+            "    print('held', flush=True)\n"
+            "    sys.stdin.read()\n",
+            str(path),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        before = contents(path)
+        with pytest.raises(LengthwiseError, match="in use by another run") as caught:
+            open_run(path, **how)
+        assert caught.value.exit_code == 1
+        assert contents(path) == before
+        holder.communicate("")
+    with open_run(path, resume=True) as folder:
+        assert folder.finished, "the folder is free again"
+
+
+def test_in_use_within_one_process_and_free_after_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with open_run(path), pytest.raises(LengthwiseError, match="in use"):
+        open_run(path, resume=True)
+    with pytest.raises(ZeroDivisionError), open_run(path, resume=True):
+        raise ZeroDivisionError
+    with pytest.raises(UsageError, match="other settings"):
+        open_run(path, config={}, resume=True)
+    with open_run(path, resume=True):
+        pass
+
+
+def test_metrics_are_appended(tmp_path: Path) -> None:
+    with open_run(tmp_path) as folder:
+        folder.append_metrics({"step": 1, "loss": 2.5})
+        folder.append_metrics({"step": 2, "loss": 2.25})
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [{"step": 1, "loss": 2.5}, {"step": 2, "loss": 2.25}]

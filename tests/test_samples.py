@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lengthwise.errors import LengthwiseError
+from lengthwise.samples import SampleLog
+
+
+def test_in_memory() -> None:
+    log = SampleLog()
+    log.append("a", {"loss": 1.5})
+    assert "a" in log
+    assert "b" not in log
+    assert log["a"] == {"loss": 1.5}
+    assert len(log) == 1
+    assert list(log) == ["a"]
+
+
+def test_appended_samples_come_back_exactly(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    first = SampleLog(path)
+    value = 0.1 + 0.2
+    first.append("doc:0", {"sum": value, "counts": [1, 2]})
+    first.append("doc:1", {"sum": -1e-300, "counts": []})
+    again = SampleLog(path)
+    assert list(again) == ["doc:0", "doc:1"]
+    assert again["doc:0"]["sum"] == value
+    again.append("doc:2", {})
+    assert list(SampleLog(path)) == ["doc:0", "doc:1", "doc:2"]
+
+
+@pytest.mark.parametrize("torn", [b"{", b'{"key": "b", "x": 1', b'{"key": "b", "x": "\xc3'])
+def test_torn_last_line_is_done_again(tmp_path: Path, torn: bytes) -> None:
+    path = tmp_path / "samples.jsonl"
+    SampleLog(path).append("a", {"x": 0})
+    whole = path.read_bytes()
+    path.write_bytes(whole + torn)
+    log = SampleLog(path)
+    assert list(log) == ["a"]
+    assert path.read_bytes() == whole
+    log.append("b", {"x": 2})
+    assert SampleLog(path)["b"] == {"x": 2}
+
+
+def test_only_a_torn_line(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    path.write_bytes(b'{"key"')
+    assert len(SampleLog(path)) == 0
+    assert path.read_bytes() == b""
+
+
+@pytest.mark.parametrize("damage", [b"not json\n", b'{"no": "key"}\n', b"[1]\n", b"\xff\xfe\n"])
+def test_damage_before_the_last_line_is_named_not_skipped(tmp_path: Path, damage: bytes) -> None:
+    path = tmp_path / "samples.jsonl"
+    path.write_bytes(b'{"key": "a"}\n' + damage + b'{"key": "b"}\n')
+    with pytest.raises(LengthwiseError, match=r"samples\.jsonl, line 2") as caught:
+        SampleLog(path)
+    assert caught.value.fix is not None
+    assert "--overwrite" in caught.value.fix
+
+
+def test_same_key_twice_is_our_mistake(tmp_path: Path) -> None:
+    log = SampleLog(tmp_path / "samples.jsonl")
+    log.append("a", {})
+    with pytest.raises(AssertionError, match="already in the log"):
+        log.append("a", {})
+
+
+def test_unwritable(tmp_path: Path) -> None:
+    log = SampleLog(tmp_path / "missing" / "samples.jsonl")
+    with pytest.raises(LengthwiseError, match="cannot write"):
+        log.append("a", {})

@@ -1,0 +1,240 @@
+"""What the objective accepts: one place, so that the fused and the plain form refuse the same things."""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lengthwise.alignment.geometry import PairGeometry
+from lengthwise.alignment.output import Normalizers
+from lengthwise.errors import UsageError, nearest
+
+# Each divergence with the `detach` values under which it has a meaning of its own.
+DIVERGENCES: dict[str, tuple[str, ...]] = {
+    "sce": ("none", "long", "short", "both-targets"),
+    "jeffreys": ("none", "long", "short", "both-targets"),
+    "js": ("none", "long", "short"),
+    "kl": ("long", "short"),
+    "entropy": ("none", "long", "short"),
+}
+
+DETACH = ("none", "long", "short", "both-targets")
+
+_WHY_NOT = {
+    ("kl", "none"): "kl is the divergence from a detached teacher, so one side has to be detached",
+    ("kl", "both-targets"): "kl has one teacher, so one side has to be detached",
+    ("js", "both-targets"): "with both targets held fixed Jensen-Shannon has no gradient",
+    ("entropy", "both-targets"): "an entropy has no target to detach",
+}
+
+
+class SharpeningWarning(UserWarning):
+    """The weight is so large that the entropy in the term has no finite optimum to stop at."""
+
+
+def check_term(divergence: str, detach: str, *, alpha: float = 0.0) -> None:
+    """Refuse an unknown divergence or detach, a meaningless pair of them, an alpha that is no weight."""
+    if divergence not in DIVERGENCES:
+        raise UsageError(f"unknown divergence {divergence!r}", expected=nearest(str(divergence), DIVERGENCES))
+    if detach not in DETACH:
+        raise UsageError(f"unknown detach {detach!r}", expected=nearest(str(detach), DETACH))
+    if detach not in DIVERGENCES[divergence]:
+        raise UsageError(
+            f"divergence {divergence!r} with detach {detach!r}: {_WHY_NOT[divergence, detach]}",
+            expected="detach as one of: " + ", ".join(DIVERGENCES[divergence]),
+        )
+    number = isinstance(alpha, (int, float)) and not isinstance(alpha, bool)
+    if not number or not math.isfinite(alpha) or alpha < 0:
+        raise UsageError(
+            f"alpha is {alpha!r}", expected="a finite number, 0 or more (the paper uses 0.1 to 0.3)"
+        )
+
+
+def warn_of_sharpening(divergence: str, detach: str, alpha: float) -> None:
+    """Warn, once a process for each setting, of an alpha at which the entropy in the term wins over CE.
+
+    Take a calibrated model and let only its inverse temperature b move. Its cross entropy is quadratic in b
+    - 1 and its entropy falls linearly, both with the variance of the logits as the factor. With half a
+    cross entropy and alpha entropies on each side the two balance at b = 1/(1 - 2 alpha): 1.25 at alpha =
+    0.1, 2.5 at 0.3, and nowhere from 0.5 on. With "both-targets" no entropy gradient is left, so there is
+    nothing to warn of.
+    """
+    if divergence in ("sce", "entropy") and detach != "both-targets" and alpha >= 0.5:
+        _warn_of_sharpening(divergence, alpha)
+
+
+@functools.cache
+def _warn_of_sharpening(divergence: str, alpha: float) -> None:
+    warnings.warn(
+        f"alpha = {alpha:g} with divergence {divergence!r}: the term contains the entropy of both "
+        "predictions, and a calibrated model that follows it settles at the inverse temperature 1/(1 - 2 alpha), which is "
+        "finite only below alpha = 0.5. Expect ever sharper, overconfident predictions. "
+        "Use alpha of 0.1 to 0.3, or divergence 'jeffreys', which aligns without sharpening.",
+        SharpeningWarning,
+        stacklevel=5,
+    )
+
+
+def check_inputs(
+    hidden_long: Tensor,
+    hidden_short: Tensor,
+    head_weight: Tensor,
+    head_bias: Tensor | None,
+    *,
+    autocast: bool,
+) -> None:
+    """Refuse hidden states and a head that do not fit together."""
+    if hidden_long.ndim != 3 or hidden_long.shape != hidden_short.shape:
+        raise UsageError(
+            f"hidden_long is {_shape(hidden_long)} and hidden_short {_shape(hidden_short)}",
+            expected="the same shape [B, L, d] for both views",
+        )
+    check_head(head_weight)
+    if head_weight.shape[1] != hidden_long.shape[-1]:
+        raise UsageError(
+            f"head_weight is {_shape(head_weight)} and the hidden states have width {hidden_long.shape[-1]}",
+            expected=f"head_weight [V, {hidden_long.shape[-1]}]",
+        )
+    tensors = {"hidden_long": hidden_long, "hidden_short": hidden_short, "head_weight": head_weight}
+    if head_bias is not None:
+        if head_bias.shape != head_weight.shape[:1]:
+            raise UsageError(
+                f"head_bias is {_shape(head_bias)} for a vocabulary of {head_weight.shape[0]}",
+                expected=f"head_bias [{head_weight.shape[0]}]",
+            )
+        tensors["head_bias"] = head_bias
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point():
+            raise UsageError(f"{name} is of dtype {tensor.dtype}", expected="a floating dtype")
+    # Autocast brings mixed dtypes together, as it does for a linear layer.
+    if not autocast and len({tensor.dtype for tensor in tensors.values()}) > 1:
+        found = ", ".join(f"{name} {tensor.dtype}" for name, tensor in tensors.items())
+        raise UsageError(
+            f"dtypes differ: {found}", expected="one dtype", fix="cast them, or use torch.autocast"
+        )
+    if len({tensor.device for tensor in tensors.values()}) > 1:
+        found = ", ".join(f"{name} on {tensor.device}" for name, tensor in tensors.items())
+        raise UsageError(f"devices differ: {found}", expected="one device")
+
+
+def check_head(head_weight: Tensor) -> None:
+    """Refuse a head of which only a part is here."""
+    gather = "gather the whole [V, d] weight first"
+    distributed = sys.modules.get("torch.distributed.tensor")
+    if distributed is not None and isinstance(head_weight, distributed.DTensor):
+        raise UsageError(
+            f"head_weight is a DTensor of shape {_shape(head_weight)}, one shard of the weight",
+            expected="a plain tensor",
+            fix=f"{gather}: head_weight.full_tensor()",
+        )
+    if head_weight.numel() == 0:
+        raise UsageError(
+            f"head_weight is empty, {_shape(head_weight)}: a partitioned parameter (ZeRO-3)",
+            expected="the whole weight [V, d]",
+            fix=f"{gather}: deepspeed.zero.GatheredParameters",
+        )
+    if head_weight.ndim != 2:
+        raise UsageError(
+            f"head_weight is {_shape(head_weight)}: a flattened shard (FSDP1) or no head",
+            expected="the whole weight [V, d]",
+            fix=f"{gather}: FullyShardedDataParallel.summon_full_params",
+        )
+
+
+def check_logits(logits_long: Tensor, logits_short: Tensor) -> None:
+    """Refuse logits of the two views that do not fit together."""
+    if logits_long.ndim != 3 or logits_long.shape != logits_short.shape or logits_long.shape[-1] == 0:
+        raise UsageError(
+            f"logits_long is {_shape(logits_long)} and logits_short {_shape(logits_short)}",
+            expected="the same shape [B, L, V] for both views",
+        )
+    if logits_long.dtype != logits_short.dtype or not logits_long.is_floating_point():
+        raise UsageError(
+            f"logits_long is {logits_long.dtype} and logits_short {logits_short.dtype}",
+            expected="one floating dtype",
+        )
+    if logits_long.device != logits_short.device:
+        raise UsageError(
+            f"logits_long is on {logits_long.device} and logits_short on {logits_short.device}",
+            expected="one device",
+        )
+
+
+def check_same_shape(rows: Tensor, labels_long: Tensor, labels_short: Tensor, geometry: PairGeometry) -> None:
+    """Refuse labels or a geometry that do not describe the rows [B, L, ...]."""
+    batch, length = rows.shape[:2]
+    if geometry.length != length:
+        raise UsageError(
+            f"geometry.length is {geometry.length} and the views have {length} rows",
+            expected="the rows of one view",
+        )
+    for name, labels in (("labels_long", labels_long), ("labels_short", labels_short)):
+        if labels.shape != (batch, length):
+            raise UsageError(
+                f"{name} is {_shape(labels)}", expected=f"[{batch}, {length}], a label for each row"
+            )
+        if labels.dtype != torch.int64:
+            raise UsageError(f"{name} is of dtype {labels.dtype}", expected="torch.int64")
+        if labels.device != rows.device:
+            raise UsageError(
+                f"{name} is on {labels.device}, the views on {rows.device}", expected="one device"
+            )
+
+
+def check_labels(name: str, labels: Tensor, *, vocabulary: int, ignore_index: int) -> int:
+    """Refuse labels outside the vocabulary; the number of labels that count.
+
+    On an accelerator this waits for the device, once: a wrong label would otherwise be an assertion
+    somewhere in a kernel.
+    """
+    valid = labels != ignore_index
+    wrong = valid & ((labels < 0) | (labels >= vocabulary))
+    count, wrong_count = torch.stack((valid.sum(), wrong.sum())).tolist()
+    if wrong_count:
+        raise UsageError(
+            f"{name} contains {int(labels[wrong][0])}, outside the head's vocabulary of {vocabulary}",
+            expected=f"0 .. {vocabulary - 1}, or {ignore_index} where a row has no label",
+        )
+    return count
+
+
+@dataclass(frozen=True)
+class Divisors:
+    """`Normalizers` as plain numbers, each safe to divide by: 1 where there is nothing to divide."""
+
+    labels_long: float
+    labels_short: float
+    paired_positions: float
+
+    @classmethod
+    def of(
+        cls, normalizers: Normalizers | None, labels_long: int, labels_short: int, paired_positions: int
+    ) -> Divisors:
+        """The given normalizers, checked against this call's counts; without any, the counts."""
+        if normalizers is None:
+            return cls(max(labels_long, 1), max(labels_short, 1), max(paired_positions, 1))
+        return cls(
+            _divisor("labels_long", normalizers.labels_long, labels_long),
+            _divisor("labels_short", normalizers.labels_short, labels_short),
+            _divisor("paired_positions", normalizers.paired_positions, paired_positions),
+        )
+
+
+def _divisor(name: str, value: float | Tensor, count: int) -> float:
+    number = float(value)
+    if not math.isfinite(number) or number < 0 or (number == 0 and count > 0):
+        raise UsageError(
+            f"normalizers.{name} is {number:g} and this call has {count} to divide",
+            expected="the count over the whole step, so a positive number",
+        )
+    return number if number > 0 else 1.0
+
+
+def _shape(tensor: Tensor) -> str:
+    return "[" + ", ".join(str(size) for size in tensor.shape) + "]"

@@ -1,0 +1,115 @@
+"""Which rows of the two views face each other: the only index arithmetic of the project.
+
+A sample is a stretch of L + e tokens. The *long* view is its first L tokens, the *short* view its last L
+tokens, so that both views hold the tokens e .. L-1 of the stretch, and at each of these *long* has e tokens
+more of context (Sec. 4.2):
+
+    stretch   0 . . . e . . . . . . L-1 . . . L+e-1
+    long      0 . . . e . . . . . . L-1
+    short             0 . . . . . L-1-e . . . L-1
+
+Row r of short faces row r + e of long: the same token seen with two contexts. A view's row r has read r + 1
+tokens; its prediction is about the token after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lengthwise.errors import UsageError
+
+
+@dataclass(frozen=True)
+class PairGeometry:
+    """The rows of a long and a short view that stand at the same token.
+
+    Paired rows are `short[min_context : length - offset]` and `long[min_context + offset : length]`, in this
+    order one to one. Their number, `paired_positions`, is max(0, length - offset - min_context).
+
+    The two views need not be cut out of one stretch: any two views whose rows face each other in this way
+    fit, and `offset = 0` means two views of the same tokens. A short view that ends with the long one, so
+    has only length - offset rows, fits too: no row beyond them is ever paired.
+
+    Args:
+        length: L, the rows of each view, at least 1.
+        offset: e, the tokens by which the short view starts later, in 0 .. length.
+        min_context: rows of short left out at its start, because they have little context. The default,
+            length // 2, keeps both contexts within [L/2, L] (Appendix D), over which Eq. 2 averages; 0
+            pairs the whole common part (Sec. 4.2).
+
+    Raises:
+        UsageError: a value outside its range.
+    """
+
+    length: int
+    offset: int
+    min_context: int | None = None
+
+    def __post_init__(self) -> None:
+        _require_integer("length", self.length, low=1, high=None)
+        _require_integer("offset", self.offset, low=0, high=self.length)
+        if self.min_context is None:
+            object.__setattr__(self, "min_context", self.length // 2)
+        _require_integer("min_context", self.min_context, low=0, high=self.length)
+
+    @property
+    def paired_positions(self) -> int:
+        """Paired rows in one sample; 0 when the views share no row with enough context."""
+        assert self.min_context is not None
+        return max(0, self.length - self.offset - self.min_context)
+
+    @property
+    def long_rows(self) -> slice:
+        """The paired rows of the long view."""
+        return slice(self.length - self.paired_positions, self.length)
+
+    @property
+    def short_rows(self) -> slice:
+        """The paired rows of the short view; its i-th row faces the i-th of `long_rows`."""
+        stop = self.length - self.offset
+        return slice(stop - self.paired_positions, stop)
+
+    @property
+    def stretch_length(self) -> int:
+        """Tokens that one sample needs: length + offset."""
+        return self.length + self.offset
+
+    @property
+    def long_tokens(self) -> slice:
+        """The long view's tokens in a stretch of `stretch_length` tokens."""
+        return slice(0, self.length)
+
+    @property
+    def short_tokens(self) -> slice:
+        """The short view's tokens in a stretch of `stretch_length` tokens."""
+        return slice(self.offset, self.offset + self.length)
+
+
+def next_token_labels(tokens: Tensor, *, ignore_index: int = -100) -> Tensor:
+    """Labels aligned with the rows of one view: row r gets token r + 1, the last row `ignore_index`.
+
+    Args:
+        tokens: token ids of a view [..., L] (already `ignore_index` where a token is no target).
+        ignore_index: the label of a row without target.
+
+    Returns:
+        Labels [..., L]. The last row has none because its next token lies outside the view.
+    """
+    labels = torch.full_like(tokens, ignore_index)
+    labels[..., :-1] = tokens[..., 1:]
+    return labels
+
+
+def _require_integer(name: str, value: object, *, low: int, high: int | None) -> None:
+    limits = f"an integer of at least {low}" if high is None else f"an integer in {low} .. {high}"
+    in_range = (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and value >= low
+        and (high is None or value <= high)
+    )
+    if not in_range:
+        raise UsageError(f"{name} is {value!r}", expected=f"{limits} (tokens)")

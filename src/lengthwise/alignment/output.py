@@ -1,0 +1,90 @@
+"""What the objective returns, and the divisors that make its sums means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from lengthwise.alignment.geometry import PairGeometry
+
+
+@dataclass(frozen=True)
+class Normalizers:
+    """Divisors of the three sums: CE of each side by its label tokens, the divergence by its paired
+    positions.
+
+    By default a call divides by its own counts. Give the counts of the whole optimizer step instead, summed
+    over micro-batches and ranks, and the losses and gradients of the parts add up to those of the whole,
+    however it was cut:
+
+        step = sum of Normalizers.count(...) over the micro-batches (and ranks)
+        for each micro-batch: alignment_loss(..., normalizers=step).loss.backward()
+
+    (A wrapper that averages gradients over ranks, such as DDP, divides once more: multiply the loss by
+    their number.)
+
+    Args:
+        labels_long: label tokens of the long views.
+        labels_short: label tokens of the short views.
+        paired_positions: paired positions, all samples together.
+
+    Each is a number or a tensor of one element. 0 is right only where there is nothing to divide.
+    """
+
+    labels_long: float | Tensor
+    labels_short: float | Tensor
+    paired_positions: float | Tensor
+
+    @classmethod
+    def count(
+        cls, labels_long: Tensor, labels_short: Tensor, *, geometry: PairGeometry, ignore_index: int = -100
+    ) -> Normalizers:
+        """The counts of one batch, labels [B, L] each: what a call divides by when none are given."""
+        return cls(
+            labels_long=int((labels_long != ignore_index).sum()),
+            labels_short=int((labels_short != ignore_index).sum()),
+            paired_positions=labels_long.shape[0] * geometry.paired_positions,
+        )
+
+    def __add__(self, other: Normalizers) -> Normalizers:
+        """The counts of both parts together."""
+        if not isinstance(other, Normalizers):
+            return NotImplemented
+        return Normalizers(
+            labels_long=self.labels_long + other.labels_long,
+            labels_short=self.labels_short + other.labels_short,
+            paired_positions=self.paired_positions + other.paired_positions,
+        )
+
+
+@dataclass(frozen=True)
+class AlignmentOutput:
+    """The objective's value and its parts. Tensors are scalars in nats per token; only `loss` has a gradient.
+
+    Each is a sum divided by its entry in `Normalizers`, so with the divisors of a larger step these are
+    shares that add up over its parts. A part without positions is exactly 0.
+    """
+
+    loss: Tensor
+    """cross_entropy + alpha * divergence (Eq. 4)."""
+    cross_entropy: Tensor
+    """(cross_entropy_long + cross_entropy_short) / 2."""
+    cross_entropy_long: Tensor
+    """Next-token cross entropy of the long view, all its rows with a label."""
+    cross_entropy_short: Tensor
+    """The same for the short view."""
+    misalignment: Tensor
+    """SCE(p, q) = entropy + jeffreys at the paired positions (Eq. 1), whichever divergence was trained on."""
+    entropy: Tensor
+    """H(p) + H(q) at the paired positions: how unsure both views are."""
+    jeffreys: Tensor
+    """KL(p||q) + KL(q||p) at the paired positions: how much the views disagree."""
+    divergence: Tensor
+    """The chosen term at the paired positions, the one that alpha multiplies."""
+    paired_positions: int
+    """Paired positions of this call, all samples together."""
+    label_positions_long: int
+    """Rows of the long view with a label, in this call."""
+    label_positions_short: int
+    """Rows of the short view with a label, in this call."""

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lengthwise.alignment import PairGeometry, next_token_labels
+from lengthwise.errors import UsageError
+
+LENGTHS = (1, 2, 7, 8)
+
+
+def every_geometry():
+    for length in LENGTHS:
+        for offset in range(length + 1):
+            for min_context in (None, *range(length + 1)):
+                yield PairGeometry(length, offset, min_context)
+
+
+def test_paired_rows_hold_the_same_token_at_every_offset():
+    for geometry in every_geometry():
+        stretch = torch.arange(geometry.stretch_length)
+        long, short = stretch[geometry.long_tokens], stretch[geometry.short_tokens]
+        assert len(long) == len(short) == geometry.length
+        faced = long[geometry.long_rows], short[geometry.short_rows]
+        assert torch.equal(*faced), geometry
+        assert len(faced[0]) == geometry.paired_positions
+
+
+def test_paired_rows_are_the_slices_of_the_definition():
+    for geometry in every_geometry():
+        rows = list(range(geometry.length))
+        kept = geometry.min_context
+        stop = geometry.length - geometry.offset
+        assert rows[geometry.short_rows] == rows[kept:stop], geometry
+        assert rows[geometry.long_rows] == rows[kept + geometry.offset :], geometry
+
+
+def test_default_keeps_both_contexts_between_half_and_whole_length():
+    geometry = PairGeometry(8, 2)
+    assert geometry.min_context == 4
+    assert (geometry.short_rows, geometry.long_rows) == (slice(4, 6), slice(6, 8))
+    assert PairGeometry(7, 1).min_context == 3
+
+
+@pytest.mark.parametrize(("offset", "pairs"), [(0, 4), (1, 3), (3, 1), (4, 0), (5, 0), (8, 0)])
+def test_number_of_pairs(offset, pairs):
+    assert PairGeometry(8, offset).paired_positions == pairs
+    assert PairGeometry(8, offset, 0).paired_positions == 8 - offset
+
+
+def test_geometries_are_values():
+    assert PairGeometry(8, 2) == PairGeometry(8, 2, 4)
+    assert len({PairGeometry(8, 2), PairGeometry(8, 2, 4), PairGeometry(8, 2, 0)}) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ((0, 0), "length is 0"),
+        ((-4, 0), "length is -4"),
+        ((8, -1), "offset is -1"),
+        ((8, 9), "offset is 9"),
+        ((8, 2, -1), "min_context is -1"),
+        ((8, 2, 9), "min_context is 9"),
+        ((8.0, 2), "length is 8.0"),
+        ((8, True), "offset is True"),
+        ((8, 2, 4.0), "min_context is 4.0"),
+    ],
+)
+def test_values_out_of_range_are_named(arguments, named):
+    with pytest.raises(UsageError, match=named):
+        PairGeometry(*arguments)
+
+
+def test_next_token_labels_shift_by_one_and_leave_the_last_row_without_a_target():
+    tokens = torch.tensor([[5, 6, 7], [8, -100, 9]])
+    assert next_token_labels(tokens).tolist() == [[6, 7, -100], [-100, 9, -100]]
+    assert next_token_labels(tokens, ignore_index=-1).tolist() == [[6, 7, -1], [-100, 9, -1]]

@@ -11,6 +11,8 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from lengthwise.models.quiet import quiet_transformers
+
 _VOCABULARY = (
     "the a king queen river mountain slowly gently speaks walks sees remembers old young golden broken "
     "house garden window door winter summer and but because when never always light shadow letter answer"
@@ -86,6 +88,7 @@ def tiny_llama(*, vocab_size: int = 320, seed: int = 0, **overrides: Any) -> Lla
 
 def save_tiny_model(path: Path, *, seed: int = 0, vocab_size: int = 320, **overrides: Any) -> Path:
     """Save `tiny_llama` and `tiny_tokenizer` as a model folder at `path`; returns `path`."""
-    tiny_llama(vocab_size=vocab_size, seed=seed, **overrides).save_pretrained(path)
+    with quiet_transformers():
+        tiny_llama(vocab_size=vocab_size, seed=seed, **overrides).save_pretrained(path)
     tiny_tokenizer(vocab_size=vocab_size).save_pretrained(path)
     return path

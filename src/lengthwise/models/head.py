@@ -1,0 +1,205 @@
+"""The output head: found, proven against the model's own logits, and used without forming them all."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from peft.utils.other import ModulesToSaveWrapper
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from lengthwise.errors import UsageError
+from lengthwise.models.hidden import (
+    capture_hidden_states,
+    final_hidden_states,
+    forward_arguments,
+    full_logits,
+    unwrap,
+)
+
+logger = logging.getLogger(__name__)
+
+# What configurations call these settings. Which of them a model obeys is not assumed but proven.
+_SCALES = ("logit_scale", "lm_head_multiplier")
+_DIVISORS = ("logits_scaling",)
+_SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+
+# Largest difference allowed, as a share of the largest logit: rounding of one matrix product.
+_TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
+
+
+@dataclass(frozen=True)
+class Head:
+    """A linear output head.
+
+    logits = soft_cap * tanh(u / soft_cap), u = logit_scale * (h W^T + b); without a soft cap, u.
+    `weight` and `bias` are looked up in the model each time, so training, tying and moving the model show.
+    """
+
+    module: nn.Module
+    logit_scale: float = 1.0
+    soft_cap: float | None = None
+
+    @property
+    def weight(self) -> Tensor:
+        """The output embedding [V, d]: the model's own parameter, not a copy."""
+        return _linear(self.module).weight
+
+    @property
+    def bias(self) -> Tensor | None:
+        """The bias [V] of the output embedding, if it has one."""
+        return _linear(self.module).bias
+
+    def logits(self, hidden_states: Tensor) -> Tensor:
+        """Logits [..., V] of hidden states [..., d], in float32 (float64 for a float64 model)."""
+        weight = self.weight
+        product = torch.nn.functional.linear(hidden_states.to(weight.dtype), weight, self.bias)
+        logits = _at_least_float32(product)
+        if self.logit_scale != 1.0:
+            logits = logits * self.logit_scale
+        if self.soft_cap is not None:
+            logits = torch.tanh(logits / self.soft_cap) * self.soft_cap
+        return logits
+
+
+@dataclass(frozen=True)
+class FullLogits:
+    """Stands in for a head that could not be proven: the "hidden states" are the model's full logits."""
+
+    reason: str
+
+    def logits(self, hidden_states: Tensor) -> Tensor:
+        """The logits themselves, [..., V], in float32 (float64 for a float64 model)."""
+        return _at_least_float32(hidden_states)
+
+
+def hidden_states_for(
+    model: nn.Module,
+    head: Head | FullLogits,
+    input_ids: Tensor,
+    *,
+    position_ids: Tensor | None = None,
+    attention_mask: Tensor | None = None,
+) -> Tensor:
+    """What `head.logits` takes: final hidden states [B, T, d], or full logits [B, T, V] for FullLogits."""
+    run = final_hidden_states if isinstance(head, Head) else full_logits
+    return run(model, input_ids, position_ids=position_ids, attention_mask=attention_mask)
+
+
+def find_head(model: nn.Module) -> Head | FullLogits:
+    """Find the output head and prove on a few random tokens that it gives the model's own logits.
+
+    Scale and soft cap are read from the configuration. The proof compares all logits of two short
+    sequences, once as they are and once with the hidden states made eight times larger, so that a
+    saturating function on the logits cannot hide in its linear part. What cannot be proven is not used:
+    the answer is then `FullLogits` with the reason, which is also logged once.
+
+    Raises:
+        UsageError: the model is not causal (a prediction depends on a later token).
+    """
+    base = unwrap(model)
+    with _evaluation_mode(base), torch.no_grad():
+        _check_causal(base)
+        head, reason = _candidate(base)
+        if head is not None:
+            reason = _refute(base, head)
+            if reason is None:
+                return head
+    assert reason is not None
+    logger.warning("%s: full logits are used (slower, more memory): %s", type(base).__name__, reason)
+    return FullLogits(reason)
+
+
+def _candidate(base: PreTrainedModel) -> tuple[Head | None, str | None]:
+    module = base.get_output_embeddings()
+    if not isinstance(module, nn.Module):
+        return None, "the model names no output embedding"
+    kind = type(_unwrap_saved(module))
+    # Exactly nn.Linear: a subclass or an adapter layer (quantised, LoRA) computes something else, and one
+    # that starts at zero would pass the proof now and stop being true with the first training step.
+    if kind is not nn.Linear:
+        return None, f"the output head is a {kind.__name__}, not a plain linear layer"
+    config: Any = base.config
+    config = config.get_text_config()
+    scale = 1.0
+    for name in _SCALES:
+        scale *= getattr(config, name, None) or 1.0
+    for name in _DIVISORS:
+        scale /= getattr(config, name, None) or 1.0
+    soft_cap = next((cap for name in _SOFT_CAPS if (cap := getattr(config, name, None))), None)
+    return Head(module, float(scale), float(soft_cap) if soft_cap is not None else None), None
+
+
+def _refute(base: PreTrainedModel, head: Head) -> str | None:
+    """Why `head` does not give the model's logits; None if it does."""
+    input_ids = _probe(base)
+    for factor in (1.0, 8.0):
+        with capture_hidden_states(base, replace=lambda hidden, factor=factor: hidden * factor) as captured:
+            logits = base(input_ids=input_ids, **forward_arguments(base, last_logits_only=False)).logits
+        own = _at_least_float32(logits)
+        ours = head.logits(captured.hidden_states)
+        if ours.shape != own.shape:
+            return f"the head gives {tuple(ours.shape)} logits, the model {tuple(own.shape)}"
+        error = (ours - own).abs().max().item()
+        allowed = _TOLERANCE.get(logits.dtype, 1e-4) * own.abs().max().item()
+        # Negated, so that NaN refutes.
+        if not error <= allowed:
+            return f"head and model differ by {error:.3g} where {allowed:.1g} is rounding"
+    return None
+
+
+def _check_causal(base: PreTrainedModel) -> None:
+    input_ids = _probe(base)
+    input_ids[1] = input_ids[0]
+    input_ids[1, -1] = (input_ids[0, -1] + 1) % input_ids.max().clamp(min=1)
+    hidden = _at_least_float32(final_hidden_states(base, input_ids))
+    difference = (hidden[0, :-1] - hidden[1, :-1]).abs().max().item()
+    dtype = next(base.parameters()).dtype
+    if difference > _TOLERANCE.get(dtype, 1e-4) * hidden.abs().max().item():
+        raise UsageError(
+            f"{type(base).__name__} is not a causal language model: a prediction depends on a later token",
+            expected="a model that predicts each token from those before it",
+        )
+
+
+def _probe(base: PreTrainedModel) -> Tensor:
+    """Two short sequences of random token ids, the same at each call, on the model's device."""
+    weight = base.get_input_embeddings().weight
+    assert isinstance(weight, Tensor)
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(weight.shape[0], (2, 6), generator=generator).to(weight.device)
+
+
+def _unwrap_saved(module: nn.Module) -> nn.Module:
+    """The layer in force inside PEFT's `modules_to_save`; any other module as it is."""
+    if not isinstance(module, ModulesToSaveWrapper):
+        return module
+    if module.disable_adapters or not module.active_adapters:
+        return module.original_module
+    return module.modules_to_save[module.active_adapters[0]]
+
+
+def _linear(module: nn.Module) -> nn.Linear:
+    linear = _unwrap_saved(module)
+    assert isinstance(linear, nn.Linear)
+    return linear
+
+
+def _at_least_float32(tensor: Tensor) -> Tensor:
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
+@contextlib.contextmanager
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training

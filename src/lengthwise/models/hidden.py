@@ -1,0 +1,176 @@
+"""Final hidden states: what a causal LM multiplies with its output embedding to get logits."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from peft import PeftModel
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from lengthwise.errors import UsageError
+
+
+class CapturedHiddenStates:
+    """Filled by one forward pass inside `capture_hidden_states`."""
+
+    def __init__(self) -> None:
+        self._passes: list[Tensor] = []
+
+    @property
+    def hidden_states(self) -> Tensor:
+        """The final hidden states [B, T, d] of the one forward pass, with their graph."""
+        assert len(self._passes) == 1, f"{len(self._passes)} forward passes, expected one"
+        return self._passes[0]
+
+    def add(self, hidden_states: Tensor) -> None:
+        """Keep one pass."""
+        self._passes.append(hidden_states)
+
+
+def unwrap(model: nn.Module) -> PreTrainedModel:
+    """The transformers model inside DDP, FSDP, torch.compile and PEFT wrappers.
+
+    PEFT's layers stay where they are; only the outer shell is taken off.
+
+    Raises:
+        UsageError: there is none.
+    """
+    while not isinstance(model, PreTrainedModel):
+        if isinstance(model, PeftModel):
+            inner = model.get_base_model()
+        else:
+            # torch.compile keeps the model under the first name, DDP and FSDP under the second.
+            inner = getattr(model, "_orig_mod", None) or getattr(model, "module", None)
+        if not isinstance(inner, nn.Module):
+            raise UsageError(
+                f"a {type(model).__name__} is not a transformers model",
+                expected="a transformers causal language model, bare or wrapped",
+            )
+        model = inner
+    return model
+
+
+def decoder_of(model: nn.Module) -> nn.Module:
+    """The module whose output is the final hidden states.
+
+    Raises:
+        UsageError: the model has no such part.
+    """
+    base = unwrap(model)
+    decoder = base.get_decoder()
+    if decoder is base:
+        raise UsageError(
+            f"no decoder is found in a {type(base).__name__}",
+            expected="a transformers causal language model",
+        )
+    return decoder
+
+
+@contextlib.contextmanager
+def capture_hidden_states(
+    model: nn.Module, *, replace: Callable[[Tensor], Tensor] | None = None
+) -> Iterator[CapturedHiddenStates]:
+    """Keep the final hidden states of the forward pass made inside.
+
+    The model's own forward is called, through whatever wraps it, so DDP's reducer, autocast and PEFT do
+    their work; a hook on the decoder keeps its output, with gradients.
+
+    Args:
+        model: the model, wrapped or not.
+        replace: if given, the rest of the model sees `replace(hidden_states)`, and so does the caller.
+    """
+    captured = CapturedHiddenStates()
+
+    def hook(_module: nn.Module, _inputs: Any, output: Any) -> Any:
+        hidden = output if isinstance(output, Tensor) else output[0]
+        if replace is None:
+            captured.add(hidden)
+            return None
+        hidden = replace(hidden)
+        captured.add(hidden)
+        if isinstance(output, Tensor):
+            return hidden
+        if isinstance(output, tuple):
+            return (hidden, *output[1:])
+        output["last_hidden_state"] = hidden
+        return output
+
+    handle = decoder_of(model).register_forward_hook(hook)
+    try:
+        yield captured
+    finally:
+        handle.remove()
+
+
+def forward_arguments(model: nn.Module, *, last_logits_only: bool) -> dict[str, Any]:
+    """Arguments that save work in a forward pass, as far as this model takes them.
+
+    No key-value cache; and logits of the last position only. One position rather than none, so that the
+    output still depends on every parameter, which DDP looks at.
+    """
+    parameters = inspect.signature(unwrap(model).forward).parameters
+    arguments: dict[str, Any] = {}
+    if "use_cache" in parameters:
+        arguments["use_cache"] = False
+    if last_logits_only and "logits_to_keep" in parameters:
+        arguments["logits_to_keep"] = 1
+    return arguments
+
+
+def view_arguments(
+    input_ids: Tensor, position_ids: Tensor | None, attention_mask: Tensor | None
+) -> dict[str, Tensor]:
+    """The tensors of one forward pass.
+
+    Position ids always travel with an attention mask: without one, transformers takes every step other
+    than +1 for the border of packed documents and silently cuts attention there.
+    """
+    arguments = {"input_ids": input_ids}
+    if position_ids is not None:
+        arguments["position_ids"] = position_ids
+        if attention_mask is None:
+            attention_mask = torch.ones_like(input_ids)
+    if attention_mask is not None:
+        arguments["attention_mask"] = attention_mask
+    return arguments
+
+
+def final_hidden_states(
+    model: nn.Module,
+    input_ids: Tensor,
+    *,
+    position_ids: Tensor | None = None,
+    attention_mask: Tensor | None = None,
+) -> Tensor:
+    """Run the model and return its final hidden states [B, T, d], with gradients if they are enabled."""
+    with capture_hidden_states(model) as captured:
+        model(
+            **view_arguments(input_ids, position_ids, attention_mask),
+            **forward_arguments(model, last_logits_only=True),
+        )
+    hidden = captured.hidden_states
+    if hidden.shape[:2] != input_ids.shape:
+        raise UsageError(
+            f"the model gives {hidden.shape[1]} positions for {input_ids.shape[1]} tokens",
+            expected="one hidden state for each token (prompt tuning, which adds tokens, is not supported)",
+        )
+    return hidden
+
+
+def full_logits(
+    model: nn.Module,
+    input_ids: Tensor,
+    *,
+    position_ids: Tensor | None = None,
+    attention_mask: Tensor | None = None,
+) -> Tensor:
+    """Run the model and return its own logits [B, T, V]."""
+    return model(
+        **view_arguments(input_ids, position_ids, attention_mask),
+        **forward_arguments(model, last_logits_only=False),
+    ).logits

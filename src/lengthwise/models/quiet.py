@@ -1,0 +1,24 @@
+"""Loading without transformers' own bars and tables; what matters is checked and said by us."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def quiet_transformers(*, bars: bool = False) -> Iterator[None]:
+    """Inside, transformers reports errors only, and shows no progress bars unless `bars` is set."""
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    hide_bars = not bars and logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    if hide_bars:
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if hide_bars:
+            logging.enable_progress_bar()

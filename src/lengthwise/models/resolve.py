@@ -1,0 +1,175 @@
+"""From what a user writes to a folder or hub id that transformers can load, checked before it is loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from lengthwise.errors import MissingError, UsageError, nearest
+from lengthwise.models.embedded import EMBEDDED
+from lengthwise.models.gguf import convert_gguf_file
+
+_INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+_HUB_TIMEOUT_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class ResolvedModel:
+    """What `from_pretrained` is given.
+
+    `location` is a folder or a hub id; `revision` the commit of a hub model where it is known.
+    """
+
+    name: str
+    kind: Literal["embedded", "folder", "gguf", "hub"]
+    location: str
+    revision: str | None = None
+    local_files_only: bool = True
+
+    @property
+    def source(self) -> str:
+        """Where it comes from, with the commit of a hub model, for provenance."""
+        return f"{self.location}@{self.revision}" if self.kind == "hub" else self.location
+
+
+def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
+    """Find what `name` means: an embedded model, a .gguf file, a folder, or a hub id.
+
+    Raises:
+        UsageError: a mistyped embedded name, a file that is no model, a revision where there is none.
+        MissingError: no such folder or model, files of it missing, or the hub cannot be reached.
+    """
+    path = Path(name).expanduser()
+    if name not in EMBEDDED and not path.exists() and not _looks_like_path(name):
+        return _resolve_hub(name, revision)
+    if revision is not None:
+        raise UsageError(f"revision {revision!r} is given, but {name} is not a hub model", fix="leave it out")
+    if name in EMBEDDED:
+        return ResolvedModel(name, "embedded", str(EMBEDDED[name].build()))
+    if not path.exists():
+        raise MissingError(f"there is no model folder {name}", fix="check the path")
+    if path.is_dir():
+        check_folder(path)
+        return ResolvedModel(name, "folder", str(path))
+    if path.suffix.lower() == ".gguf":
+        return ResolvedModel(name, "gguf", str(convert_gguf_file(path)))
+    raise UsageError(f"{name} is a file, not a model", expected="a model folder or a .gguf file")
+
+
+def check_folder(folder: Path) -> None:
+    """Raise MissingError unless `folder` holds a whole model: config, and every file of the weights."""
+    if not (folder / "config.json").is_file():
+        adapter = (folder / "adapter_config.json").is_file()
+        raise MissingError(
+            f"{folder} has no config.json" + (", it holds an adapter" if adapter else ""),
+            expected="a folder saved by save_pretrained",
+            fix=f"load the base model with --adapter {folder}" if adapter else "check the path",
+        )
+    files = _weight_files(folder)
+    if not files:
+        raise MissingError(
+            f"{folder} has a config.json but no weights",
+            expected=" or ".join(_WEIGHTS),
+            fix="download the rest of the model",
+        )
+    for file in files:
+        if not file.is_file():
+            raise MissingError(
+                f"{folder} is incomplete: {file.name} is missing",
+                expected=f"{len(files)} weight files",
+                fix="download the rest of the model",
+            )
+        _check_whole(file)
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    # The order is transformers' own: safetensors before pickles, one file before shards.
+    for single, index in zip(_WEIGHTS, _INDEXES, strict=True):
+        if (folder / single).is_file():
+            return [folder / single]
+        if (folder / index).is_file():
+            try:
+                weight_map = json.loads((folder / index).read_text(encoding="utf-8"))["weight_map"]
+            except (ValueError, KeyError) as error:
+                raise MissingError(f"{folder / index} is damaged", fix="download it again") from error
+            return sorted({folder / name for name in weight_map.values()})
+    return []
+
+
+def _check_whole(file: Path) -> None:
+    """Raise MissingError if a safetensors file is cut short; its header says how long it must be."""
+    if file.suffix != ".safetensors":
+        return
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, framework="numpy"):
+            pass
+    except SafetensorError as error:
+        raise MissingError(f"{file} is damaged or cut short: {error}", fix="download it again") from error
+
+
+def _looks_like_path(name: str) -> bool:
+    return (
+        name.startswith((".", "/", "~", os.sep))
+        or name.endswith(("/", os.sep))
+        or name.count("/") > 1
+        or name.lower().endswith(".gguf")
+    )
+
+
+def _resolve_hub(name: str, revision: str | None) -> ResolvedModel:
+    from huggingface_hub import HfApi, constants, try_to_load_from_cache
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    if "/" not in name and (near := nearest(name, EMBEDDED)).startswith("did you mean"):
+        raise UsageError(f"unknown model {name!r}", expected=near)
+    fetch = f"hf download {name}" + (f" --revision {revision}" if revision else "")
+    embedded = ", ".join(sorted(EMBEDDED))
+    # Asked once and first: from_pretrained would retry every file for most of a minute on a machine
+    # without the hub, and would not say what is missing.
+    problem: str
+    try:
+        info: Any = HfApi().model_info(name, revision=revision, timeout=_HUB_TIMEOUT_SECONDS)
+        return ResolvedModel(name, "hub", name, revision=info.sha, local_files_only=False)
+    except HFValidationError as error:
+        raise UsageError(
+            f"{name!r} is no model name: {str(error).splitlines()[0]}",
+            expected=f"a folder, a .gguf file, a hub id, or one of: {embedded}",
+        ) from error
+    except RevisionNotFoundError as error:
+        raise MissingError(f"the hub model {name} has no revision {revision!r}") from error
+    except GatedRepoError as error:
+        raise MissingError(
+            f"the hub model {name} is gated", fix="accept its terms on the hub, then `hf auth login`"
+        ) from error
+    except RepositoryNotFoundError as error:
+        raise MissingError(
+            f"there is no hub model {name!r}, and no such folder",
+            expected=f"a folder, a .gguf file, a hub id, or one of: {embedded}",
+            fix="check the name; a private model needs `hf auth login`",
+        ) from error
+    except (HfHubHTTPError, OSError) as error:
+        problem = str(error).splitlines()[0] if str(error) else type(error).__name__
+    cached = try_to_load_from_cache(name, "config.json", revision=revision)
+    if not isinstance(cached, str):
+        raise MissingError(
+            f"the model {name!r} is not in the local hub cache ({constants.HF_HUB_CACHE}), "
+            f"and the hub cannot be asked: {problem}",
+            expected=f"a folder, a .gguf file, a hub id, or one of: {embedded}",
+            fix=f"on a machine with the hub: {fetch}, then copy the cache; or give a local folder",
+        )
+    # The cache lays a commit's files in a folder of its name.
+    snapshot = Path(cached).parent
+    check_folder(snapshot)
+    return ResolvedModel(name, "hub", name, revision=snapshot.name, local_files_only=True)

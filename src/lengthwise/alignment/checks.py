@@ -49,8 +49,7 @@ def check_term(divergence: str, detach: str, *, alpha: float = 0.0) -> None:
             f"divergence {divergence!r} with detach {detach!r}: {_WHY_NOT[divergence, detach]}",
             expected="detach as one of: " + ", ".join(DIVERGENCES[divergence]),
         )
-    number = isinstance(alpha, (int, float)) and not isinstance(alpha, bool)
-    if not number or not math.isfinite(alpha) or alpha < 0:
+    if not _is_number(alpha) or alpha < 0:
         raise UsageError(
             f"alpha is {alpha!r}", expected="a finite number, 0 or more (the paper uses 0.1 to 0.3)"
         )
@@ -73,8 +72,8 @@ def warn_of_sharpening(divergence: str, detach: str, alpha: float) -> None:
 def _warn_of_sharpening(divergence: str, alpha: float) -> None:
     warnings.warn(
         f"alpha = {alpha:g} with divergence {divergence!r}: the term contains the entropy of both "
-        "predictions, and a calibrated model that follows it settles at the inverse temperature 1/(1 - 2 alpha), which is "
-        "finite only below alpha = 0.5. Expect ever sharper, overconfident predictions. "
+        "predictions. A calibrated model that follows it settles at the inverse temperature 1/(1 - 2 alpha), "
+        "which is finite only below alpha = 0.5. Expect ever sharper, overconfident predictions. "
         "Use alpha of 0.1 to 0.3, or divergence 'jeffreys', which aligns without sharpening.",
         SharpeningWarning,
         stacklevel=5,
@@ -121,6 +120,32 @@ def check_inputs(
     if len({tensor.device for tensor in tensors.values()}) > 1:
         found = ", ".join(f"{name} on {tensor.device}" for name, tensor in tensors.items())
         raise UsageError(f"devices differ: {found}", expected="one device")
+
+
+def check_settings(
+    soft_cap: float | None,
+    logit_scale: float,
+    chunk_size: int | None,
+    accumulate_dtype: torch.dtype | None,
+    *,
+    weight_dtype: torch.dtype | None = None,
+) -> None:
+    """Refuse settings of the head and of the implementation that cannot be honoured."""
+    if soft_cap is not None and not (_is_number(soft_cap) and soft_cap > 0):
+        raise UsageError(f"soft_cap is {soft_cap!r}", expected="a finite number above 0, or None for no cap")
+    if not _is_number(logit_scale) or logit_scale == 0:
+        raise UsageError(f"logit_scale is {logit_scale!r}", expected="a finite number other than 0")
+    integer = isinstance(chunk_size, int) and not isinstance(chunk_size, bool)
+    if chunk_size is not None and (not integer or chunk_size < 1):
+        raise UsageError(f"chunk_size is {chunk_size!r}", expected="pairs of rows, at least 1, or None")
+    if accumulate_dtype is None or weight_dtype is None:
+        return
+    allowed = {weight_dtype} | ({torch.float32} if weight_dtype.itemsize == 2 else set())
+    if accumulate_dtype not in allowed:
+        raise UsageError(
+            f"accumulate_dtype is {accumulate_dtype} for a head of {weight_dtype}",
+            expected=" or ".join(sorted(map(str, allowed))),
+        )
 
 
 def check_head(head_weight: Tensor) -> None:
@@ -234,6 +259,10 @@ def _divisor(name: str, value: float | Tensor, count: int) -> float:
             expected="the count over the whole step, so a positive number",
         )
     return number if number > 0 else 1.0
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _shape(tensor: Tensor) -> str:

@@ -1,15 +1,23 @@
-"""The public door to the objective: checks its input and hands it to the implementation."""
+"""The public door to the objective: it checks the input and hands it to the fused implementation."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from lengthwise.alignment.checks import check_inputs, check_same_shape
+from lengthwise.alignment.checks import (
+    Divisors,
+    check_inputs,
+    check_labels,
+    check_same_shape,
+    check_settings,
+    check_term,
+    warn_of_sharpening,
+)
+from lengthwise.alignment.chunked import Settings, fused_objective
 from lengthwise.alignment.geometry import PairGeometry
 from lengthwise.alignment.output import AlignmentOutput, Normalizers
-from lengthwise.alignment.reference import alignment_loss_from_logits
+from lengthwise.alignment.tile import Activation
 
 
 def alignment_loss(
@@ -31,30 +39,117 @@ def alignment_loss(
     chunk_size: int | None = None,
     accumulate_dtype: torch.dtype | None = None,
 ) -> AlignmentOutput:
-    """The long-short alignment objective (Eq. 4)."""
-    check_inputs(hidden_long, hidden_short, head_weight, head_bias, autocast=torch.is_autocast_enabled())
+    """The long-short alignment objective (Eq. 4) from the final hidden states of both views and the output
+    head.
+
+    With p and q the softmax of the logits of *long* and *short* where they face each other, it equals
+
+        z = logit_scale * (hidden @ head_weight.T + head_bias);  z = soft_cap * tanh(z / soft_cap)
+        loss = (CE(z_long, labels_long) + CE(z_short, labels_short)) / 2 + alpha * mean(divergence(p, q))
+
+    as `alignment_loss_from_logits` computes it, but holds the logits of only some rows at a time and forms
+    all gradients in the forward pass: a third matrix product less than recomputing, and no tensor of the
+    size of all logits. Which tensors get a gradient is read from `requires_grad`: for a frozen head none is
+    formed. The elementwise arithmetic is in fp32 (fp64 for fp64 input). Under autocast the matrix products
+    are in its dtype.
+
+    Args:
+        hidden_long, hidden_short: final hidden states [B, L, d] of both views, as the head receives them.
+        head_weight: [V, d]. A tied embedding is fine. Cut a padded vocabulary by `head_weight[:V]`.
+        labels_long, labels_short: next tokens [B, L], aligned with the rows (already shifted, see
+            `next_token_labels`), `ignore_index` where a row has none. Pairs do not depend on labels.
+        geometry: which rows face each other.
+        alpha: weight of the divergence, at least 0. The paper uses 0.1 to 0.3 with "sce".
+        divergence: per paired position, in nats:
+            "sce" is H(p, q) + H(q, p) = H(p) + H(q) + KL(p||q) + KL(q||p), the paper's (Eq. 1);
+            "jeffreys" is KL(p||q) + KL(q||p), its disagreement alone;
+            "entropy" is H(p) + H(q), its other part alone, as a control;
+            "js" is the Jensen-Shannon divergence, at most log 2, about jeffreys / 8 for close p and q;
+            "kl" is KL(teacher||student), the teacher being the detached side.
+        detach: what sends no gradient of the divergence ("long" or "short": a whole side, both its hidden
+            states and its way into the head; its cross entropy keeps its gradient). "both-targets" holds
+            the first argument of each of the two directions of "sce" (H) or "jeffreys" (KL) fixed: the
+            value stays, and the gradient is p - q for the logits of long, q - p for those of short. "kl"
+            needs "long" or "short"; "js" and "entropy" cannot have "both-targets".
+        head_bias: [V], added before the scale.
+        soft_cap: bound of the logits by tanh, applied last (Gemma 2).
+        logit_scale: factor of the linear output (Cohere; Granite divides, so 1 / logits_scaling).
+        normalizers: divisors of the sums. Default: the counts of this call.
+        ignore_index: the label of rows without a cross entropy.
+        chunk_size: pairs of rows whose logits are in memory together. Default: by the size of the vocabulary.
+        accumulate_dtype: dtype in which a 16-bit head's gradient is summed over chunks: its own, or
+            torch.float32. Default: fp32, which takes 4 V d bytes more, unless the chunks are few.
+
+    Returns:
+        `AlignmentOutput`; `.loss` can be differentiated once. Without paired positions its misalignment and
+        divergence are 0 with zero gradient; so is a cross entropy without labels. Hidden states or weights
+        that are NaN or infinite give a NaN loss: nothing is dropped in silence.
+
+    Raises:
+        UsageError: shapes, dtypes or devices that do not match, a sharded or empty head weight, a label
+            outside the vocabulary, an unknown divergence or detach or a pair without meaning, alpha
+            negative or not finite, a geometry of another length; a second backward pass or a second
+            derivative.
+
+    Warns:
+        SharpeningWarning: "sce" or "entropy" with alpha of 0.5 or more.
+    """
+    check_term(divergence, detach, alpha=alpha)
+    warn_of_sharpening(divergence, detach, alpha)
+    autocast = torch.is_autocast_enabled(hidden_long.device.type)
+    check_inputs(hidden_long, hidden_short, head_weight, head_bias, autocast=autocast)
     check_same_shape(hidden_long, labels_long, labels_short, geometry)
+    check_settings(soft_cap, logit_scale, chunk_size, accumulate_dtype, weight_dtype=head_weight.dtype)
+    vocabulary = head_weight.shape[0]
+    count_long = check_labels("labels_long", labels_long, vocabulary=vocabulary, ignore_index=ignore_index)
+    count_short = check_labels("labels_short", labels_short, vocabulary=vocabulary, ignore_index=ignore_index)
+    paired = hidden_long.shape[0] * geometry.paired_positions
+    compute_dtype = head_weight.dtype
+    if autocast and compute_dtype != torch.float64:
+        compute_dtype = torch.get_autocast_dtype(hidden_long.device.type)
 
-    def head(hidden: Tensor) -> Tensor:
-        logits = logit_scale * F.linear(hidden, head_weight, head_bias)
-        return logits if soft_cap is None else soft_cap * torch.tanh(logits / soft_cap)
-
-    return alignment_loss_from_logits(
-        head(hidden_long),
-        head(hidden_short),
+    loss, parts = fused_objective(
+        hidden_long,
+        hidden_short,
+        head_weight,
+        head_bias,
         labels_long,
         labels_short,
-        geometry=geometry,
-        alpha=alpha,
-        divergence=divergence,
-        detach=detach,
-        normalizers=normalizers,
-        ignore_index=ignore_index,
+        Settings(
+            geometry=geometry,
+            alpha=float(alpha),
+            divergence=divergence,
+            detach=detach,
+            activation=Activation(scale=float(logit_scale), soft_cap=soft_cap),
+            divisors=Divisors.of(normalizers, count_long, count_short, paired),
+            ignore_index=ignore_index,
+            chunk_size=chunk_size,
+            accumulate_dtype=accumulate_dtype,
+            compute_dtype=compute_dtype,
+        ),
+    )
+    return AlignmentOutput(
+        loss=loss,
+        cross_entropy=(parts.cross_entropy_long + parts.cross_entropy_short) / 2,
+        cross_entropy_long=parts.cross_entropy_long,
+        cross_entropy_short=parts.cross_entropy_short,
+        misalignment=parts.entropy + parts.jeffreys,
+        entropy=parts.entropy,
+        jeffreys=parts.jeffreys,
+        divergence=parts.divergence,
+        paired_positions=paired,
+        label_positions_long=count_long,
+        label_positions_short=count_short,
     )
 
 
 class AlignmentLoss(nn.Module):
-    """`alignment_loss` with its settings bound."""
+    """`alignment_loss` with its settings bound. It has no parameters: the head comes with each call.
+
+    Args:
+        alpha, divergence, detach, soft_cap, logit_scale, ignore_index, chunk_size, accumulate_dtype: as in
+            `alignment_loss`; refused here already when they cannot be honoured.
+    """
 
     def __init__(
         self,
@@ -69,6 +164,9 @@ class AlignmentLoss(nn.Module):
         accumulate_dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        check_term(divergence, detach, alpha=alpha)
+        check_settings(soft_cap, logit_scale, chunk_size, accumulate_dtype)
+        warn_of_sharpening(divergence, detach, alpha)
         self.alpha = alpha
         self.divergence = divergence
         self.detach = detach
@@ -109,3 +207,7 @@ class AlignmentLoss(nn.Module):
             chunk_size=self.chunk_size,
             accumulate_dtype=self.accumulate_dtype,
         )
+
+    def extra_repr(self) -> str:
+        """The settings that decide what is trained."""
+        return f"alpha={self.alpha}, divergence={self.divergence!r}, detach={self.detach!r}"

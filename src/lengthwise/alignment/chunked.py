@@ -1,0 +1,293 @@
+"""The objective from hidden states and head, without ever holding the logits of all rows.
+
+Rows are taken a chunk at a time: their logits by one matrix product, loss and gradient with respect to the
+logits in place (`tile.py`), then the gradients of hidden states and head by two more products. So gradients
+are formed in the forward pass, each logit is computed once, and beside the results only one chunk of logits
+is in memory. Backward multiplies them by the incoming gradient, a scalar.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from lengthwise.alignment.checks import Divisors
+from lengthwise.alignment.geometry import PairGeometry
+from lengthwise.alignment.head import Head
+from lengthwise.alignment.schedule import Chunk, Index, Schedule
+from lengthwise.alignment.tile import Activation, PairStatistics, Tiles, gradient_rules, wide_dtype
+from lengthwise.errors import UsageError
+
+# Bytes of logits in a chunk. On a CPU products of fewer than about 500 rows leave speed behind, because each
+# reads and writes the whole head gradient. The value for other devices is not measured.
+_CHUNK_BYTES = {"cpu": 96 * 2**20}
+_CHUNK_BYTES_ELSEWHERE = 512 * 2**20
+
+# Logits of one view in a tile. On a CPU its four to eight scratch rows of this size have to stay in the cache.
+_TILE_LOGITS = {"cpu": 2**16}
+_TILE_LOGITS_ELSEWHERE = 2**23
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the pass needs beside tensors; the meaning of each as in `alignment_loss`."""
+
+    geometry: PairGeometry
+    alpha: float
+    divergence: str
+    detach: str
+    activation: Activation
+    divisors: Divisors
+    ignore_index: int
+    chunk_size: int | None
+    accumulate_dtype: torch.dtype | None
+    compute_dtype: torch.dtype
+
+
+class Parts(NamedTuple):
+    """The parts of the objective, each divided by its divisor; scalars without gradient."""
+
+    cross_entropy_long: Tensor
+    cross_entropy_short: Tensor
+    entropy: Tensor
+    jeffreys: Tensor
+    divergence: Tensor
+
+
+def fused_objective(
+    hidden_long: Tensor,
+    hidden_short: Tensor,
+    head_weight: Tensor,
+    head_bias: Tensor | None,
+    labels_long: Tensor,
+    labels_short: Tensor,
+    settings: Settings,
+) -> tuple[Tensor, Parts]:
+    """The loss, differentiable once in the first four arguments, and its parts. The input must be checked."""
+    loss, parts = _Fused.apply(  # pyright: ignore[reportGeneralTypeIssues]
+        hidden_long,
+        hidden_short,
+        head_weight,
+        head_bias,
+        labels_long,
+        labels_short,
+        settings,
+        torch.is_grad_enabled(),
+    )
+    return loss, Parts(*parts.unbind())
+
+
+def default_chunk_size(vocabulary: int, dtype: torch.dtype, device: torch.device) -> int:
+    """Pairs in a chunk when the caller leaves it open: as many as a fixed number of bytes of logits
+    allows."""
+    budget = _CHUNK_BYTES.get(device.type, _CHUNK_BYTES_ELSEWHERE)
+    return max(16, budget // (2 * vocabulary * dtype.itemsize))
+
+
+class _Fused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
+        *tensors, settings, differentiable = arguments
+        needed = [differentiable and need for need in ctx.needs_input_grad[:4]]
+        with torch.autocast(tensors[0].device.type, enabled=False):
+            work = _Pass(*tensors, settings=settings, needed=needed)
+            parts = work.run()
+        ctx.gradients, ctx.unit = work.gradients(), work.unit
+        loss = (parts[0] + parts[1]) / 2 + settings.alpha * parts[4]
+        parts = parts.to(wide_dtype(settings.compute_dtype))
+        ctx.mark_non_differentiable(parts)
+        return loss.to(parts.dtype), parts
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise UsageError(
+                "the gradient of alignment_loss cannot be differentiated again (create_graph=True)",
+                expected="a single backward pass",
+                fix="use alignment_loss_from_logits where second derivatives are needed",
+            )
+        if ctx.gradients is None:
+            raise UsageError(
+                "this alignment_loss was differentiated before: its gradients are formed once, then given away",
+                expected="one backward pass for each call",
+                fix="call alignment_loss again, or add up losses before one backward",
+            )
+        gradients, ctx.gradients = ctx.gradients, None
+        factor = upstream[0] / ctx.unit
+        for gradient in gradients:
+            if gradient is not None:
+                gradient.mul_(factor)
+        return *gradients, None, None, None, None
+
+
+class _Pass:
+    """One pass over all rows: the parts of the loss and, where needed, gradients.
+
+    Gradients are held `unit` times their size, a power of two near the number of positions: in fp16 the
+    gradient of a mean over thousands of positions would underflow before a loss scale, applied in backward,
+    can save it.
+    """
+
+    def __init__(
+        self,
+        hidden_long: Tensor,
+        hidden_short: Tensor,
+        head_weight: Tensor,
+        head_bias: Tensor | None,
+        labels_long: Tensor,
+        labels_short: Tensor,
+        *,
+        settings: Settings,
+        needed: Sequence[bool],
+    ) -> None:
+        dtype, device, vocabulary = settings.compute_dtype, hidden_long.device, head_weight.shape[0]
+        divisors = settings.divisors
+        largest = max(divisors.labels_long, divisors.labels_short, divisors.paired_positions)
+        self.unit = 2.0 ** math.ceil(math.log2(largest))
+        # The tiles give gradients with respect to the scaled linear output.
+        factor = self.unit * settings.activation.scale
+        self._settings = settings
+        self._long = _View(hidden_long, labels_long, factor / (2 * divisors.labels_long), needed[0], settings)
+        self._short = _View(
+            hidden_short, labels_short, factor / (2 * divisors.labels_short), needed[1], settings
+        )
+        self._schedule = Schedule(
+            labels_long,
+            labels_short,
+            geometry=settings.geometry,
+            ignore_index=settings.ignore_index,
+            pairs=settings.chunk_size or default_chunk_size(vocabulary, dtype, device),
+        )
+        self._head = Head(
+            head_weight,
+            head_bias,
+            dtype=dtype,
+            accumulate_dtype=settings.accumulate_dtype,
+            needed=needed[2:],
+            chunks=len(self._schedule),
+        )
+        self._tiles = Tiles(
+            max(1, _TILE_LOGITS.get(device.type, _TILE_LOGITS_ELSEWHERE) // vocabulary),
+            vocabulary,
+            dtype=dtype,
+            device=device,
+            activation=settings.activation,
+            rules=gradient_rules(settings.divergence, settings.detach) if settings.alpha else (None, None),
+            weight=factor * settings.alpha / divisors.paired_positions,
+            mixture=settings.divergence == "js",
+            gradient=any(needed),
+        )
+        # A sum over many chunks must not lose digits; MPS has no fp64.
+        self._sum_dtype = torch.float32 if device.type == "mps" else torch.float64
+
+    def run(self) -> Tensor:
+        """The five numbers of `Parts`."""
+        long, short, head = self._long, self._short, self._head
+        sums = torch.zeros(5, dtype=self._sum_dtype, device=long.hidden.device)
+        buffer = head.empty_logits(self._schedule.most_rows)
+        for chunk in self._schedule:
+            n = len(chunk.long[0])
+            hidden = torch.cat((long.hidden[chunk.long], short.hidden[chunk.short])).to(buffer.dtype)
+            logits = head.linear(hidden, out=buffer[: len(hidden)])
+            sums += torch.stack(self._pairs(chunk, logits) if chunk.paired else self._rows(chunk, logits))
+            # Now `logits` holds their gradients.
+            if long.gradient is not None:
+                long.gradient[chunk.long] = head.hidden_gradient(logits[:n]).to(long.gradient.dtype)
+            if short.gradient is not None:
+                short.gradient[chunk.short] = head.hidden_gradient(logits[n:]).to(short.gradient.dtype)
+            head.add_gradient(logits, hidden)
+        divisors = self._settings.divisors
+        paired = divisors.paired_positions
+        return sums / sums.new_tensor([divisors.labels_long, divisors.labels_short, paired, paired, paired])
+
+    def gradients(self) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+        """Of the hidden states, long and short, and of the head's weight and bias; `unit` times their
+        size."""
+        return self._long.gradient, self._short.gradient, *self._head.gradients()
+
+    def _pairs(self, chunk: Chunk, logits: Tensor) -> list[Tensor]:
+        n = len(chunk.long[0])
+        labels_long, weights_long = self._long.targets(chunk.long)
+        labels_short, weights_short = self._short.targets(chunk.short)
+        label_long = self._label_logits(logits[:n], labels_long)
+        label_short = self._label_logits(logits[n:], labels_short)
+        rows = self._tiles.pairs(
+            logits[:n], logits[n:], labels_long, labels_short, weights_long, weights_short
+        ).to(self._sum_dtype)
+        entropy = (rows.sum_long.log() - rows.own_long + rows.sum_short.log() - rows.own_short).sum()
+        jeffreys = (rows.cross_long - rows.cross_short).sum()
+        return [
+            _cross_entropy(rows.top_long, rows.sum_long, label_long, weights_long),
+            _cross_entropy(rows.top_short, rows.sum_short, label_short, weights_short),
+            entropy,
+            jeffreys,
+            self._divergence(rows, entropy, jeffreys),
+        ]
+
+    def _rows(self, chunk: Chunk, logits: Tensor) -> list[Tensor]:
+        n = len(chunk.long[0])
+        targets = zip(self._long.targets(chunk.long), self._short.targets(chunk.short), strict=True)
+        labels, weights = (torch.cat(pair) for pair in targets)
+        label = self._label_logits(logits, labels)
+        rows = self._tiles.rows(logits, labels, weights).to(self._sum_dtype)
+        none = label.new_zeros(())
+        return [
+            _cross_entropy(rows.top[:n], rows.sum[:n], label[:n], weights[:n]),
+            _cross_entropy(rows.top[n:], rows.sum[n:], label[n:], weights[n:]),
+            none,
+            none,
+            none,
+        ]
+
+    def _label_logits(self, linear: Tensor, labels: Tensor) -> Tensor:
+        """Logits at the labels [n, 1], taken before the tiles write over them."""
+        return self._settings.activation.apply_(linear.gather(1, labels).to(self._sum_dtype))
+
+    def _divergence(self, rows: PairStatistics, entropy: Tensor, jeffreys: Tensor) -> Tensor:
+        log_ratio = rows.sum_long.log() - rows.sum_short.log()
+        match self._settings.divergence, self._settings.detach:
+            case "sce", _:
+                return entropy + jeffreys
+            case "jeffreys", _:
+                return jeffreys
+            case "entropy", _:
+                return entropy
+            case "js", _:
+                return rows.mixture.sum()
+            case "kl", "long":
+                return (rows.cross_long - log_ratio).sum()
+            case "kl", "short":
+                return (log_ratio - rows.cross_short).sum()
+        raise AssertionError(self._settings)
+
+
+class _View:
+    """Hidden states and labels of one view, and the gradient of the former where it is needed."""
+
+    def __init__(
+        self, hidden: Tensor, labels: Tensor, label_weight: float, needed: bool, settings: Settings
+    ) -> None:
+        self.hidden = hidden
+        # Zero for rows that take no part; made row-major, whatever the layout of the hidden states.
+        self.gradient = (
+            torch.zeros(hidden.shape, dtype=hidden.dtype, device=hidden.device) if needed else None
+        )
+        self._labels = labels
+        self._label_weight = label_weight
+        self._ignore_index = settings.ignore_index
+        self._dtype = wide_dtype(settings.compute_dtype)
+
+    def targets(self, index: Index) -> tuple[Tensor, Tensor]:
+        """Labels and their weights in the gradient [n, 1]; a row without label has weight 0 and label 0."""
+        labels = self._labels[index].unsqueeze(1)
+        valid = labels != self._ignore_index
+        return labels.where(valid, 0), valid.to(self._dtype) * self._label_weight
+
+
+def _cross_entropy(top: Tensor, total: Tensor, label_logit: Tensor, weights: Tensor) -> Tensor:
+    return (total.log() + top - label_logit).where(weights > 0, 0).sum()

@@ -1,0 +1,47 @@
+"""Training with the alignment objective: recipes, windows, the Trainer, runs. Torch comes when it is used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lengthwise.training.collator import PairCollator, WindowDataset
+    from lengthwise.training.planning import plan
+    from lengthwise.training.recipe import Recipe, check_recipe, make_recipe, read_recipe, shipped_recipes
+    from lengthwise.training.run import open_run, train
+    from lengthwise.training.trainer import AlignmentTrainer
+
+_HOMES = {
+    "AlignmentTrainer": "trainer",
+    "PairCollator": "collator",
+    "Recipe": "recipe",
+    "WindowDataset": "collator",
+    "check_recipe": "recipe",
+    "make_recipe": "recipe",
+    "open_run": "run",
+    "plan": "planning",
+    "read_recipe": "recipe",
+    "shipped_recipes": "recipe",
+    "train": "run",
+}
+
+__all__ = [
+    "AlignmentTrainer",
+    "PairCollator",
+    "Recipe",
+    "WindowDataset",
+    "check_recipe",
+    "make_recipe",
+    "open_run",
+    "plan",
+    "read_recipe",
+    "shipped_recipes",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

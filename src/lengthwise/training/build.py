@@ -1,0 +1,144 @@
+"""From a recipe and a loaded model to the Trainer that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import PrinterCallback, TrainingArguments
+
+from lengthwise.models import LoadedModel
+from lengthwise.text import TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize
+from lengthwise.training.collator import PairCollator, WindowDataset
+from lengthwise.training.processes import process_count
+from lengthwise.training.recipe import Recipe
+from lengthwise.training.schedule import learning_rate_share
+from lengthwise.training.trainer import AlignmentTrainer
+
+
+def training_documents(recipe: Recipe, loaded: LoadedModel) -> tuple[Sequence[TokenDocument], dict[str, Any]]:
+    """The recipe's text as tokens, and what a result must record about it.
+
+    Raises:
+        UsageError, MissingError: as `load_corpus`; packing without an EOS token.
+    """
+    data = recipe.data
+    corpus = load_corpus(data.corpus, split=data.split, text_field=data.text_field)
+    documents = tokenize(corpus, loaded.tokenizer)
+    facts = {
+        "corpus": corpus.name,
+        "split_rule": corpus.split_rule,
+        "corpus_fingerprint": documents.corpus_fingerprint,
+        "tokenizer_fingerprint": documents.tokenizer_fingerprint,
+        "documents": len(documents),
+        "corpus_tokens": documents.total_tokens,
+        "bos_id": resolve_bos(loaded.tokenizer, data.bos),
+        "tokens": recipe.steps * recipe.batch.size * 2 * recipe.length,
+    }
+    if not data.packing:
+        return documents, facts
+    return pack_documents(documents, eos_id=loaded.tokenizer.eos_token_id, seed=recipe.seed), facts
+
+
+def build_trainer(
+    recipe: Recipe,
+    output: Path,
+    model: nn.Module,
+    loaded: LoadedModel,
+    documents: Sequence[TokenDocument],
+) -> AlignmentTrainer:
+    """The Trainer of `recipe`, with checkpoints in `output`; it logs each step and prints nothing.
+
+    Args:
+        recipe: a checked recipe.
+        output: folder of the checkpoints.
+        model: what is trained: `loaded.model`, or that with an adapter.
+        loaded: the model's tokenizer and facts.
+        documents: the training text.
+
+    Raises:
+        UsageError: the text is too short for the windows; an unknown tracker.
+    """
+    cpu = recipe.device == "cpu" or not torch.accelerator.is_available()
+    accumulation = recipe.accumulation(process_count())
+    settings = recipe.optimizer
+    arguments = TrainingArguments(
+        output_dir=str(output),
+        max_steps=recipe.steps,
+        per_device_train_batch_size=recipe.batch.size // process_count() // accumulation,
+        gradient_accumulation_steps=accumulation,
+        learning_rate=settings.learning_rate,
+        weight_decay=settings.weight_decay,
+        adam_beta1=settings.betas[0],
+        adam_beta2=settings.betas[1],
+        max_grad_norm=settings.max_grad_norm or 0.0,
+        seed=recipe.seed,
+        bf16=recipe.precision == "bfloat16",
+        use_cpu=cpu,
+        activation_checkpointing=recipe.gradient_checkpointing,
+        # The re-entrant form gives adapters on a frozen base no gradient.
+        activation_checkpointing_kwargs={"use_reentrant": False} if recipe.gradient_checkpointing else None,
+        train_sampling_strategy="sequential",
+        dataloader_pin_memory=not cpu,
+        ddp_find_unused_parameters=False,
+        logging_steps=1,
+        logging_nan_inf_filter=False,
+        save_steps=recipe.save_every,
+        save_total_limit=2,
+        report_to=list(recipe.report_to) or "none",
+        disable_tqdm=True,
+    )
+    dataset = WindowDataset(
+        documents,
+        length=recipe.length,
+        offsets=recipe.offsets,
+        batch_size=recipe.batch.size,
+        steps=recipe.steps,
+        seed=recipe.seed,
+    )
+    objective = recipe.objective
+    trainer = _RecipeTrainer(
+        recipe,
+        model,
+        arguments,
+        alpha=objective.alpha,
+        divergence=objective.divergence,
+        detach=objective.detach,
+        min_context=objective.min_context,
+        train_dataset=dataset,
+        data_collator=PairCollator(recipe.length, bos_id=resolve_bos(loaded.tokenizer, recipe.data.bos)),
+    )
+    # It prints to standard output, which belongs to results.
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+class _RecipeTrainer(AlignmentTrainer):
+    """An AlignmentTrainer with the recipe's own schedule, which reaches its last share in the last step."""
+
+    def __init__(self, recipe: Recipe, *args: Any, **kwargs: Any) -> None:
+        self._recipe = recipe
+        super().__init__(*args, **kwargs)
+
+    def create_scheduler(
+        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+    ) -> torch.optim.lr_scheduler.LRScheduler:
+        if self.lr_scheduler is None:
+            settings = self._recipe.optimizer
+            share = partial(
+                learning_rate_share,
+                steps=num_training_steps,
+                warmup_steps=settings.warmup_steps,
+                schedule=settings.schedule,
+                last_share=settings.last_share,
+            )
+            target = optimizer or self.optimizer
+            assert isinstance(target, torch.optim.Optimizer)
+            self.lr_scheduler = LambdaLR(target, share)
+            self._created_lr_scheduler = True
+        return self.lr_scheduler

@@ -1,0 +1,106 @@
+"""From token documents to batches of paired windows, the same ones however the work is cut up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from lengthwise.alignment import PairGeometry, next_token_labels
+from lengthwise.errors import UsageError
+from lengthwise.text import TokenDocument, WindowSampler, view
+
+
+class WindowDataset(Dataset[dict[str, Any]]):
+    """`steps * batch_size` stretches of length + e tokens; item i is a function of (seed, i) alone.
+
+    The offset e is drawn once for each step of `batch_size` items, so all of a step share it (Appendix D).
+    Read it in order (`SequentialSampler`): then a step is the same however micro-batches and processes cut
+    it up, and a resumed run goes on with the same windows.
+
+    Args:
+        documents: token documents; a stretch never crosses from one into the next.
+        length: L, tokens in each view.
+        offsets: first and last offset e; each step draws one evenly.
+        batch_size: samples of one optimizer step, over all processes.
+        steps: optimizer steps.
+        seed: of offsets and windows.
+
+    Raises:
+        UsageError: no document has the length + e tokens that the largest offset needs.
+    """
+
+    def __init__(
+        self,
+        documents: Sequence[TokenDocument],
+        *,
+        length: int,
+        offsets: tuple[int, int],
+        batch_size: int,
+        steps: int,
+        seed: int = 0,
+    ) -> None:
+        self.length = length
+        self.offsets = offsets
+        self.batch_size = batch_size
+        self.seed = seed
+        self._count = steps * batch_size
+        self._sampler = WindowSampler(documents, seed=seed)
+        self._sampler.window(0, length + offsets[1])
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """The stretch `index` as `input_ids` [length + e]."""
+        if not 0 <= index < self._count:
+            raise IndexError(index)
+        return {"input_ids": self._sampler.window(index, self.length + self.offset(index // self.batch_size))}
+
+    def offset(self, step: int) -> int:
+        """The offset e of optimizer step `step` (0-based)."""
+        low, high = self.offsets
+        return int(np.random.default_rng([self.seed, 4, step]).integers(low, high + 1))
+
+
+class PairCollator:
+    """Stretches of length + e tokens to one batch of both views, long rows first.
+
+    Gives `input_ids` and `labels` [2B, L] (rows 0 .. B-1 are long views, B .. 2B-1 the short views of the
+    same samples) and `offset`. Labels are aligned with rows: row r has the token after it, the last row of a
+    view -100, because the token after it lies outside (Appendix D: each window predicts L - 1 tokens). There
+    are no `position_ids`: both views stand at positions 0 .. L-1, a model's default.
+
+    Args:
+        length: L, tokens in each view.
+        bos_id: replaces the first token of each view as input, if given; no label changes.
+
+    Raises:
+        UsageError: on call, stretches that are shorter than `length` or of several lengths.
+    """
+
+    def __init__(self, length: int, *, bos_id: int | None = None) -> None:
+        self.length = length
+        self.bos_id = bos_id
+
+    def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """One batch from items that hold `input_ids` [length + e], the same e in all."""
+        stretches = [np.asarray(item["input_ids"]) for item in items]
+        sizes = {len(stretch) for stretch in stretches}
+        if len(sizes) != 1 or min(sizes) < self.length:
+            raise UsageError(
+                f"a batch has stretches of {', '.join(map(str, sorted(sizes)))} tokens",
+                expected=f"one size of {self.length} + e tokens, for views of {self.length}",
+            )
+        geometry = PairGeometry(self.length, sizes.pop() - self.length)
+        spans = (geometry.long_tokens, geometry.short_tokens)
+        tokens = torch.from_numpy(np.stack([s[span] for span in spans for s in stretches]).astype(np.int64))
+        inputs = [view(s, span.start, self.length, self.bos_id) for span in spans for s in stretches]
+        return {
+            "input_ids": torch.from_numpy(np.stack(inputs)),
+            "labels": next_token_labels(tokens),
+            "offset": geometry.offset,
+        }

@@ -1,0 +1,125 @@
+"""What a recipe would do, before any weight is loaded: `lengthwise train --dry-run`."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from lengthwise.cache import cache_dir
+from lengthwise.models import EMBEDDED
+from lengthwise.models.resolve import resolve
+from lengthwise.training.model import add_adapter
+from lengthwise.training.processes import process_count
+from lengthwise.training.recipe import Recipe, check_recipe
+
+_HEAD_CHUNK_BYTES = 96 * 2**20
+
+
+def plan(recipe: Recipe) -> dict[str, Any]:
+    """The recipe with its defaults filled in, its tokens, parameters, memory and time. Plain values.
+
+    Numbers that need the model's configuration are None while an embedded model has not been made yet.
+
+    Raises:
+        UsageError, MissingError: the recipe cannot work, or there is no such model.
+    """
+    check_recipe(recipe)
+    count = process_count()
+    accumulation = recipe.accumulation(count)
+    micro = recipe.batch.size // count // accumulation
+    tokens = recipe.batch.size * 2 * recipe.length
+    result: dict[str, Any] = {
+        "recipe": recipe.to_dict(),
+        "min_context": recipe.min_context,
+        "offsets": list(recipe.offsets),
+        "steps": recipe.steps,
+        "processes": count,
+        "samples_per_step": recipe.batch.size,
+        "micro_batch": micro,
+        "accumulation": accumulation,
+        "tokens_per_step": tokens,
+        "tokens": recipe.steps * tokens,
+        "parameters": None,
+        "trainable_parameters": None,
+        "memory_bytes": None,
+        "memory_basis": "not known before the model has been made",
+        "seconds_at_least": None,
+        "seconds_basis": "not known before the model has been made",
+    }
+    if recipe.model in EMBEDDED and not (cache_dir() / "models" / recipe.model).exists():
+        result["parameters"] = EMBEDDED[recipe.model].parameters
+        return result
+    model = _skeleton(recipe)
+    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    total = sum(p.numel() for p in model.parameters())
+    memory, memory_basis = _memory(recipe, model, total, trainable, micro)
+    seconds, seconds_basis = _seconds(recipe, total, trainable, tokens // count)
+    return result | {
+        "parameters": total,
+        "trainable_parameters": trainable,
+        "memory_bytes": memory,
+        "memory_basis": memory_basis,
+        "seconds_at_least": seconds,
+        "seconds_basis": seconds_basis,
+    }
+
+
+def _skeleton(recipe: Recipe) -> Any:
+    """The model with its adapter, without weights."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    resolved = resolve(recipe.model)
+    config = AutoConfig.from_pretrained(
+        resolved.location, revision=resolved.revision or "main", local_files_only=resolved.local_files_only
+    )
+    with torch.device("meta"):
+        return add_adapter(AutoModelForCausalLM.from_config(config), recipe.adapter)
+
+
+def _memory(recipe: Recipe, model: Any, total: int, trainable: int, micro: int) -> tuple[int, str]:
+    mixed = recipe.precision == "bfloat16"
+    frozen_bytes = 2 if mixed else 4
+    # Trained weights, gradient and AdamW's two moments, all float32; mixed precision adds a bfloat16 copy.
+    state = (total - trainable) * frozen_bytes + trainable * (16 + (2 if mixed else 0))
+    config = model.config.get_text_config()
+    width, layers = config.hidden_size, config.num_hidden_layers
+    inner = getattr(config, "intermediate_size", None) or 4 * width
+    # What a block keeps for its backward pass: about ten tensors of the width, four of the MLP's inside.
+    block = 10 * width + 4 * inner
+    kept = layers * width + block if recipe.gradient_checkpointing else layers * block
+    activations = 2 * micro * recipe.length * kept * (2 if mixed else 4)
+    basis = (
+        "weights, gradients and AdamW's moments exactly; activations by rule of thumb (10 x width + 4 x MLP "
+        "width for each token and layer); one chunk of logits; without the libraries' own few hundred MB"
+    )
+    return state + activations + _HEAD_CHUNK_BYTES, basis
+
+
+def _seconds(recipe: Recipe, total: int, trainable: int, tokens: int) -> tuple[int, str]:
+    # Forward 2, gradient of activations 2, gradient of weights 2 for each trained weight and token.
+    recomputed = 2 if recipe.gradient_checkpointing else 0
+    work = recipe.steps * tokens * ((4 + recomputed) * total + 2 * trainable)
+    rate = _products_per_second(recipe)
+    basis = (
+        f"{work:.2g} floating-point operations of matrix products, at {rate:.2g} a second, measured just now "
+        "on this machine with one product; attention and all else come on top, so expect up to three times it"
+    )
+    return round(work / rate), basis
+
+
+def _products_per_second(recipe: Recipe) -> float:
+    device = "cpu"
+    if recipe.device == "auto" and torch.accelerator.is_available():
+        device = str(torch.accelerator.current_accelerator())
+    dtype = torch.bfloat16 if recipe.precision == "bfloat16" else torch.float32
+    size = 1024 if device == "cpu" else 8192
+    a, b = (torch.ones(size, size, dtype=dtype, device=device) for _ in range(2))
+    best = float("inf")
+    for _ in range(3):
+        started = time.perf_counter()
+        # Reading one number back waits for an accelerator.
+        (a @ b)[0, 0].item()
+        best = min(best, time.perf_counter() - started)
+    return 2 * size**3 / best

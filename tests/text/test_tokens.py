@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lengthwise.testing import tiny_text, tiny_tokenizer
+from lengthwise.text import Corpus, Document, tokenize, tokenizer_fingerprint
+
+
+@pytest.fixture
+def corpus() -> Corpus:
+    documents = [Document(f"doc{index}", tiny_text(50 + index, seed=index)) for index in range(20)]
+    return Corpus.of("tiny", documents, split="all", split_rule="all documents")
+
+
+def entries(cache: Path) -> list[Path]:
+    return sorted((cache / "tokens").glob("*"))
+
+
+def test_ids_are_the_tokenizers_own_without_specials(corpus: Corpus, cache: Path):
+    tokenizer = tiny_tokenizer(bos_token="<s>")
+    tokens = tokenize(corpus, tokenizer)
+    assert [document.id for document in tokens] == [document.id for document in corpus.documents]
+    for document, token_document in zip(corpus.documents, tokens, strict=True):
+        expected = tokenizer(document.text, add_special_tokens=False).input_ids
+        assert token_document.ids.tolist() == expected
+        assert token_document.ids.dtype == np.int32
+        assert tokenizer.decode(token_document.ids.tolist()) == document.text
+    assert tokens.total_tokens == sum(len(document.ids) for document in tokens)
+    assert tokens.longest == max(len(document.ids) for document in tokens)
+
+
+def test_second_time_comes_from_the_cache(corpus: Corpus, cache: Path, tokenizer, monkeypatch):
+    first = tokenize(corpus, tokenizer)
+    monkeypatch.setattr("lengthwise.text.tokens._encode", lambda *_: pytest.fail("tokenised again"))
+    second = tokenize(corpus, tokenizer)
+    assert len(entries(cache)) == 1
+    for one, two in zip(first, second, strict=True):
+        assert one.id == two.id
+        np.testing.assert_array_equal(one.ids, two.ids)
+
+
+def test_cache_is_keyed_by_text_and_tokenizer(corpus: Corpus, cache: Path, tokenizer):
+    tokenize(corpus, tokenizer)
+    other_text = Corpus.of("tiny", list(corpus.documents[1:]), split="all", split_rule="all documents")
+    assert len(tokenize(other_text, tokenizer)) == 19
+    other_tokenizer = tiny_tokenizer(vocab_size=300)
+    smaller = tokenize(corpus, other_tokenizer)
+    assert smaller[0].ids.tolist() == other_tokenizer(corpus.documents[0].text).input_ids
+    assert len(entries(cache)) == 3
+
+
+def test_without_cache_nothing_is_written(corpus: Corpus, cache: Path, tokenizer):
+    tokenize(corpus, tokenizer, cache=False)
+    assert not cache.exists()
+
+
+def flip_last_byte(content: bytes) -> bytes:
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        flip_last_byte,
+        lambda content: content[: len(content) // 2],
+        lambda _: b"",
+        lambda _: b"not a header\n",
+        lambda _: b"[1, 2]\n",
+        lambda content: content.replace(b'"sizes": [', b'"sizes": [7, '),
+    ],
+    ids=["flipped", "cut", "empty", "header", "list", "sizes"],
+)
+def test_a_damaged_entry_is_noticed_and_rebuilt(corpus: Corpus, cache: Path, tokenizer, caplog, damage):
+    good = tokenize(corpus, tokenizer)
+    (entry,) = entries(cache)
+    whole = entry.read_bytes()
+    entry.write_bytes(damage(whole))
+    with caplog.at_level(logging.WARNING):
+        again = tokenize(corpus, tokenizer)
+    assert "damaged" in caplog.text
+    assert entry.read_bytes() == whole
+    for one, two in zip(good, again, strict=True):
+        np.testing.assert_array_equal(one.ids, two.ids)
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(
+    corpus: Corpus, tmp_path: Path, tokenizer, monkeypatch, caplog
+):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("LENGTHWISE_CACHE", str(tmp_path / "file"))
+    with caplog.at_level(logging.WARNING):
+        assert len(tokenize(corpus, tokenizer)) == 20
+    assert "not kept" in caplog.text
+
+
+def test_long_texts_raise_no_warning_about_the_maximum(corpus: Corpus, cache: Path, caplog):
+    tokenizer = tiny_tokenizer()
+    tokenizer.model_max_length = 16
+    transformers_logger = logging.getLogger("transformers")
+    transformers_logger.addHandler(caplog.handler)
+    try:
+        tokens = tokenize(corpus, tokenizer)
+        assert tokens.longest > 16
+        assert not caplog.records
+    finally:
+        transformers_logger.removeHandler(caplog.handler)
+
+
+def test_fingerprint_ignores_padding_and_truncation():
+    plain, set_up = tiny_tokenizer(), tiny_tokenizer()
+    set_up.pad_token = set_up.eos_token
+    set_up(["a", "longer text"], padding=True, truncation=True, max_length=4)
+    assert tokenizer_fingerprint(plain) == tokenizer_fingerprint(set_up)
+    assert tokenizer_fingerprint(plain) != tokenizer_fingerprint(tiny_tokenizer(vocab_size=300))

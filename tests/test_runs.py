@@ -206,6 +206,22 @@ def test_in_use_within_one_process_and_free_after_an_error(tmp_path: Path) -> No
         pass
 
 
+def test_a_start_that_fails_at_once_leaves_no_run(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with pytest.raises(UsageError), open_run(path):
+        raise UsageError("unknown model")
+    assert set(contents(path)) <= {".lock"}
+    with pytest.raises(ZeroDivisionError), open_run(path) as folder:
+        folder.samples.append("a", {})
+        raise ZeroDivisionError
+    with pytest.raises(UsageError, match="other settings"), open_run(path, config={}, resume=True):
+        pass
+    with pytest.raises(ZeroDivisionError), open_run(path, resume=True) as folder:
+        assert list(folder.samples) == ["a"]
+        raise ZeroDivisionError
+    assert (path / "config.yaml").exists()
+
+
 def test_metrics_are_appended(tmp_path: Path) -> None:
     with open_run(tmp_path) as folder:
         folder.append_metrics({"step": 1, "loss": 2.5})

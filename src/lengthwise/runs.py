@@ -98,6 +98,8 @@ class RunFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None and self._fresh:
+            self._forget_false_start()
         self._lock.release()
 
     @property
@@ -156,7 +158,8 @@ class RunFolder:
                     expected="an empty or new folder",
                     fix="--resume continues (or reads) it, --overwrite starts again, or choose another --out",
                 )
-        if not config_path.exists():
+        self._fresh = not config_path.exists()
+        if self._fresh:
             atomic_write_text(config_path, to_yaml({"kind": self.kind, **self.config}))
         if not (self.path / "env.json").exists():
             atomic_write_json(self.path / "env.json", environment())
@@ -170,6 +173,12 @@ class RunFolder:
                 f"{self.path} holds a run with other settings ({shown})",
                 fix="use the same settings to resume, --overwrite to start again, or another --out",
             )
+
+    def _forget_false_start(self) -> None:
+        """A run that failed before anything came of it (a mistyped model) leaves no run to be in the way."""
+        begun = set(_OURS) - {"config.yaml", "env.json"}
+        if not any((self.path / name).exists() for name in begun):
+            self._clear()
 
     def _clear(self) -> None:
         # config.yaml goes last: stopped half-way, the folder is still known as a run.

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -117,6 +118,19 @@ def metrics_records(steps: int = 10, *, entropy_pull: float = 0.0) -> list[dict[
             }
         )
     return records
+
+
+@pytest.fixture(scope="session")
+def made() -> SimpleNamespace:
+    """The functions above, for test modules, which cannot import this file."""
+    return SimpleNamespace(
+        LENGTHS=LENGTHS,
+        estimate=estimate,
+        misalignment_rows=misalignment_rows,
+        perplexity_rows=perplexity_rows,
+        recall_rows=recall_rows,
+        metrics_records=metrics_records,
+    )
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 
 import lengthwise
 from lengthwise.report.drawing import Picture
+from lengthwise.report.settings import settings_table
 from lengthwise.report.tables import Table, to_html
 
 GENERATOR = '<meta name="generator" content="lengthwise">'
@@ -72,26 +73,9 @@ def render_page(
     )
 
 
-def settings_table(settings: Mapping[str, Any], *, caption: str = "") -> Table:
-    """Nested settings as two columns, nested keys joined by dots."""
-    return Table(columns=("setting", "value"), rows=list(_flat(settings)), caption=caption)
-
-
 def prose(text: str) -> Markup:
     """Plain text as HTML, `code` in backticks set as such."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    rows: list[tuple[str, str]] = []
-    for key, value in settings.items():
-        if isinstance(value, Mapping):
-            rows += _flat(value, f"{prefix}{key}.")
-        elif isinstance(value, (list, tuple)):
-            rows.append((f"{prefix}{key}", ", ".join(map(str, value))))
-        else:
-            rows.append((f"{prefix}{key}", "none" if value is None else str(value)))
-    return rows
 
 
 def _environment() -> Environment:

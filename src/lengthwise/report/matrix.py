@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -39,22 +38,18 @@ def misalignment_matrix(
     top = max(max(cells.values()) for cells in panels.values())
     columns = min(2, len(panels))
     lines = -(-len(panels) // columns)
-    with drawn(height=3.6 * lines + 0.4, panels=(lines, columns)) as (figure, grid):
-        image = None
-        for axes, (label, cells) in zip(grid.flat, panels.items(), strict=False):
-            image = _draw(axes, label, cells, top)
+    with drawn(height=3.3 * lines + 0.4, panels=(lines, columns)) as (figure, grid):
         for axes in grid.flat[len(panels) :]:
             axes.set_visible(False)
-        assert image is not None
-        bar = figure.colorbar(image, ax=list(grid.flat), shrink=0.85, pad=0.02)
-        bar.set_label("nats per token")
+        for axes, (label, cells) in zip(grid.flat, panels.items(), strict=False):
+            _draw(axes, label, cells, top)
         return picture(
             figure,
             name=name,
             title=title,
             alt=f"{title}, as a matrix by the two lengths. "
             + " ".join(f"{label}: {_extremes(cells)}." for label, cells in panels.items()),
-            caption="Both contexts end at the same token; on the diagonal they are the same.",
+            caption="Nats per token. Both contexts end at the same token; on the diagonal they are the same.",
         )
 
 
@@ -75,13 +70,16 @@ def _panels(rows: Sequence[Row], metric: str) -> dict[str, Cells]:
     }
 
 
-def _draw(axes: Axes, label: str, cells: Cells, top: float) -> Any:
+def _draw(axes: Axes, label: str, cells: Cells, top: float) -> None:
     lengths = sorted({length for pair in cells for length in pair})
     place = {length: index for index, length in enumerate(lengths)}
     square = np.full((len(lengths), len(lengths)), np.nan)
     for (one, other), value in cells.items():
         square[place[one], place[other]] = square[place[other], place[one]] = value
-    image = axes.imshow(square, cmap="cividis", vmin=0, vmax=top or 1, origin="lower")
+    # Not imshow, which would put a bitmap into the drawing.
+    edges = np.arange(len(lengths) + 1) - 0.5
+    axes.pcolormesh(edges, edges, square, cmap="cividis", vmin=0, vmax=top or 1, edgecolors="white")
+    axes.set_aspect("equal")
     ticks = range(len(lengths))
     axes.set_xticks(ticks, [str(length) for length in lengths], rotation=45 if len(lengths) > 5 else 0)
     axes.set_yticks(ticks, [str(length) for length in lengths])
@@ -92,7 +90,6 @@ def _draw(axes: Axes, label: str, cells: Cells, top: float) -> Any:
             if np.isfinite(value):
                 shade = "white" if value < 0.55 * (top or 1) else "black"
                 axes.text(column, row, f"{value:.2g}", ha="center", va="center", color=shade, fontsize=8)
-    return image
 
 
 def _extremes(cells: Cells) -> str:

@@ -54,7 +54,9 @@ def _decimals_for(size: float, *, digits: int) -> int:
     """Decimals that show `digits` significant digits of a number of this size, within 0 to 6."""
     if size == 0:
         return 0
-    return min(6, max(0, digits - 1 - math.floor(math.log10(size))))
+    # The last bit of 0.1 = (3.3 - 3.1) / 2 must not decide.
+    exponent = math.floor(math.log10(size) + 1e-9)
+    return min(6, max(0, digits - 1 - exponent))
 
 
 def _fixed(value: float, decimals: int, *, signed: bool) -> str:

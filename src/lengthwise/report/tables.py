@@ -131,7 +131,9 @@ def to_rich(table: Table) -> RichTable:
     from rich.text import Text
 
     drawn = RichTable(
-        title=table.caption or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
+        title=Text(table.caption, style="bold") if table.caption else None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
     )
     for column, name in enumerate(table.columns):
         numeric = table.is_numeric(column)

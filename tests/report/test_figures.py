@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import matplotlib as mpl
+import pytest
+
+from lengthwise.report.differences import paired_differences
+from lengthwise.report.drawing import COLORS, Picture
+from lengthwise.report.figures import (
+    jeffreys_by_position,
+    loss_by_length,
+    loss_by_position,
+    misalignment_parts,
+    recall_by_distance,
+)
+from lengthwise.report.matrix import misalignment_matrix
+from lengthwise.report.training import read_metrics, training_curves
+from lengthwise.results import Row
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def differences(made: SimpleNamespace) -> list[Row]:
+    return [
+        made.estimate(
+            value,
+            0.01,
+            model="m",
+            task="perplexity",
+            metric="loss",
+            length=length,
+            arm=arm,
+            reference="plain",
+        )
+        for length in made.LENGTHS
+        for arm, value in (("sce 0.1", 0.06), ("jeffreys 10", -0.02))
+    ]
+
+
+Drawing = Callable[[SimpleNamespace], Picture | None]
+
+DRAWINGS: dict[str, Drawing] = {
+    "parts": lambda made: misalignment_parts(made.misalignment_rows()),
+    "loss": lambda made: loss_by_length(made.perplexity_rows()),
+    "perplexity": lambda made: loss_by_length(made.perplexity_rows(), metric="perplexity"),
+    "position": lambda made: loss_by_position(made.perplexity_rows()),
+    "position of two": lambda made: loss_by_position(made.perplexity_rows() + made.perplexity_rows("b")),
+    "jeffreys": lambda made: jeffreys_by_position(made.misalignment_rows()),
+    "recall": lambda made: recall_by_distance(made.recall_rows() + made.recall_rows("after", shift=-0.2)),
+    "matrix": lambda made: misalignment_matrix(made.misalignment_rows()),
+    "differences": lambda made: paired_differences(differences(made), better="lower"),
+    "training": lambda made: training_curves({"a": made.metrics_records(5), "b": made.metrics_records(60)}),
+}
+
+
+@pytest.fixture(scope="module")
+def pictures(made: SimpleNamespace) -> dict[str, Picture]:
+    return {name: drawn(made, make) for name, make in DRAWINGS.items()}
+
+
+def drawn(made: SimpleNamespace, make: Drawing) -> Picture:
+    picture = make(made)
+    assert picture is not None
+    return picture
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_the_same_rows_give_the_same_bytes(
+    made: SimpleNamespace, pictures: dict[str, Picture], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Neither a reader's own style nor the random state of the process may show.
+    monkeypatch.setitem(mpl.rcParams, "font.size", 20)
+    monkeypatch.setitem(mpl.rcParams, "svg.hashsalt", "other")
+    assert drawn(made, DRAWINGS[name]).svg == pictures[name].svg
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_a_picture_stands_alone(pictures: dict[str, Picture], name: str) -> None:
+    picture = pictures[name]
+    root = ET.fromstring(picture.svg)
+    assert root.tag == f"{SVG}svg"
+    assert root.get("role") == "img"
+    assert root.get("aria-label") == picture.alt
+    assert len(picture.alt) > 40
+    assert picture.caption
+    references = re.findall(r'(?:href|src)="([^"]*)"|url\(([^)]*)\)', picture.svg)
+    targets = {one or other for one, other in references}
+    ids = {element.get("id") for element in root.iter()} - {None}
+    assert targets <= {f"#{each}" for each in ids}, "only things inside the picture are referred to"
+    assert all(each.startswith(f"{picture.name}-") for each in ids if each)
+    assert "<image" not in picture.svg
+    assert "<date" not in picture.svg.lower()
+
+
+def test_nothing_to_draw(made: SimpleNamespace) -> None:
+    others = made.recall_rows()
+    assert misalignment_parts(others) is None
+    assert jeffreys_by_position(others) is None
+    assert misalignment_matrix(others) is None
+    assert loss_by_length(others) is None
+    assert loss_by_position(others) is None
+    assert recall_by_distance(made.perplexity_rows()) is None
+    assert paired_differences(others) is None
+    assert training_curves({"a": []}) is None
+
+
+def test_the_words_say_where_the_curves_begin_and_end(pictures: dict[str, Picture]) -> None:
+    picture = pictures["loss"]
+    assert "context length (tokens)" in picture.alt
+    assert "nats per token" in picture.alt
+    assert "smollm2-135m: 3.200 at 256, 3.080 at 1024." in picture.alt
+
+
+def test_each_series_has_its_own_colour(made: SimpleNamespace) -> None:
+    rows = [row for arm in "abc" for row in made.recall_rows(arm=arm)]
+    svg = drawn(made, lambda _: recall_by_distance(rows)).svg.lower()
+    assert all(color.lower() in svg for color in COLORS[:3])
+    assert COLORS[3].lower() not in svg
+
+
+def test_undefined_values_and_missing_intervals_are_drawn_around(made: SimpleNamespace) -> None:
+    rows = [
+        Row(model="m", task="recall", metric="benefit", value=value, distance=distance)
+        for distance, value in ((64, 1.0), (128, None), (256, 0.5))
+    ]
+    assert "m: 1.000 at 64, 0.5000 at 256." in drawn(made, lambda _: recall_by_distance(rows)).alt
+    assert "m: 1.000 at 64." in drawn(made, lambda _: recall_by_distance(rows[:1])).alt
+
+
+def test_differences_of_two_metrics_do_not_share_a_scale(made: SimpleNamespace) -> None:
+    rows = differences(made)
+    other = made.estimate(
+        1.0, 0.1, model="m", task="recall", metric="benefit", distance=64, reference="plain"
+    )
+    with pytest.raises(AssertionError, match="one scale needs one metric"):
+        paired_differences([*rows, other])
+
+
+def test_differences_name_reference_value_and_interval(pictures: dict[str, Picture]) -> None:
+    picture = pictures["differences"]
+    assert picture.title == "Difference of loss against plain"
+    assert "256 tokens, jeffreys 10: -0.020 [-0.030, -0.009]." in picture.alt
+
+
+def test_matrix_extremes_in_words(made: SimpleNamespace) -> None:
+    rows = [
+        Row(model="m", task="misalignment", metric="jeffreys", value=value, length=one, length_other=other)
+        for one, other, value in ((128, 64, 0.5), (128, 96, 0.25))
+    ]
+    picture = drawn(made, lambda _: misalignment_matrix(rows))
+    assert "from 0.2500 at 128 and 96 tokens to 0.5000 at 128 and 64 tokens" in picture.alt
+
+
+def test_metrics_of_a_killed_run(tmp_path: Any) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 2, "loss": 1}\n{"step": 1, "loss": 2}\n{"step": 2, "loss": 3}\n{"step": 3, "lo')
+    assert read_metrics(path) == [{"step": 1, "loss": 2}, {"step": 2, "loss": 3}]
+    assert read_metrics(tmp_path / "gone.jsonl") == []
+
+
+def test_training_curves_leave_out_what_was_not_logged(made: SimpleNamespace) -> None:
+    records = [{"step": 1, "cross_entropy": 3.0}, {"step": 2, "cross_entropy": float("nan")}]
+    picture = drawn(made, lambda _: training_curves({"plain": records}))
+    assert "Cross entropy: plain: 3.000 at 1." in picture.alt
+    assert "Jeffreys" not in picture.alt
+
+
+def test_long_runs_are_smoothed(made: SimpleNamespace) -> None:
+    records: list[dict[str, Any]] = [
+        {"step": step, "cross_entropy": float(step % 2)} for step in range(1, 101)
+    ]
+    assert "a: 1.000 at 1, 0.4000 at 100." in drawn(made, lambda _: training_curves({"a": records})).alt

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from types import SimpleNamespace
+
+import pytest
+
+from lengthwise.report.figures import recall_by_distance
+from lengthwise.report.html import GENERATOR, Section, prose, render_page
+from lengthwise.report.settings import settings_table
+from lengthwise.report.tables import Table
+
+
+class Parsed(HTMLParser):
+    """Text, tags and ids of a page; complains about tags that are not closed."""
+
+    VOID = frozenset({"meta", "br", "path", "use", "link", "img", "hr", "input", "rect"})
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self._open: list[str] = []
+        self.feed(page)
+        self.close()
+        assert not self._open, self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+@pytest.fixture
+def page(made: SimpleNamespace) -> str:
+    picture = recall_by_distance(made.recall_rows())
+    assert picture is not None
+    table = Table(columns=("a", "b"), rows=[("x", 1)], caption="A table")
+    sections = [
+        Section(title="One & only", paragraphs=["Text with `code` and <b>.", "More."], tables=[table]),
+        Section(title="Two", figures=[picture], notes=["a limit"]),
+        Section(title="Three", details=[Table(columns=("c",), rows=[("folded",)], caption="All of it")]),
+    ]
+    provenance = {"Where it comes from": {"model": {"name": "m"}, "lengths": [1, 2], "adapter": None}}
+    return render_page("Title <x>", "The lead.", sections, provenance, notices=["Mind this."], partial=True)
+
+
+def test_it_is_well_formed_and_says_everything(page: str) -> None:
+    parsed = Parsed(page)
+    text = " ".join(" ".join(parsed.text).split())
+    for expected in (
+        "Title <x> partial",
+        "The lead.",
+        "Mind this.",
+        "One & only",
+        "Text with code and <b>.",
+        "A table",
+        "a limit",
+        "folded",
+        "model.name m",
+        "lengths 1, 2",
+        "adapter none",
+    ):
+        assert expected in text, expected
+    assert "<title>Title &lt;x&gt; (partial)</title>" in page
+    assert GENERATOR in page
+
+
+def test_it_needs_nothing_from_outside(page: str) -> None:
+    parsed = Parsed(page)
+    assert not [tag for tag, _ in parsed.tags if tag in ("link", "img", "iframe", "object", "embed", "base")]
+    assert not [attributes for _, attributes in parsed.tags if "src" in attributes]
+    targets = [value for _, attributes in parsed.tags for key, value in attributes.items() if "href" in key]
+    assert targets
+    assert all(target and target.startswith("#") for target in targets)
+    assert not re.search(r"@import|url\((?!#)", page)
+    # Names of XML namespaces are no addresses to fetch.
+    addresses = set(re.findall(r"https?://[^\"'\s<>]+", page))
+    assert addresses <= {"http://www.w3.org/1999/xlink", "http://www.w3.org/2000/svg"}
+    assert "default-src 'none'" in page
+
+
+def test_ids_are_unique_and_links_lead_somewhere(page: str) -> None:
+    parsed = Parsed(page)
+    ids = [attributes["id"] for _, attributes in parsed.tags if attributes.get("id")]
+    assert len(ids) == len(set(ids))
+    links = {str(attributes["href"]) for tag, attributes in parsed.tags if tag == "a"}
+    assert links == {"#section-1", "#section-2", "#section-3"}
+    assert links <= {f"#{each}" for each in ids}
+
+
+def test_every_picture_has_a_description(page: str) -> None:
+    pictures = [attributes for tag, attributes in Parsed(page).tags if tag == "svg"]
+    assert len(pictures) == 1
+    assert all(attributes["role"] == "img" and attributes["aria-label"] for attributes in pictures)
+
+
+def test_the_same_page_twice_is_the_same_bytes(made: SimpleNamespace) -> None:
+    picture = recall_by_distance(made.recall_rows())
+    assert picture is not None
+    first, second = (render_page("T", ["a", "b"], [Section(title="S", figures=[picture])]) for _ in range(2))
+    assert first == second
+    assert "<nav" not in first, "one section needs no list of links"
+    assert "(partial)" not in first
+
+
+def test_two_pictures_of_one_name_would_clash(made: SimpleNamespace) -> None:
+    picture = recall_by_distance(made.recall_rows())
+    assert picture is not None
+    with pytest.raises(AssertionError, match="two pictures of one name"):
+        render_page("T", "", [Section(title="S", figures=[picture, picture])])
+
+
+def test_prose_escapes_and_sets_code() -> None:
+    assert prose("a < b, `x<y`") == "a &lt; b, <code>x&lt;y</code>"
+
+
+def test_settings_are_flattened() -> None:
+    table = settings_table({"a": {"b": {"c": 1}}, "d": (1, 2), "e": None}, caption="s")
+    assert list(table.rows) == [("a.b.c", "1"), ("d", "1, 2"), ("e", "none")]

@@ -145,10 +145,11 @@ def _refute(base: PreTrainedModel, head: Head) -> str | None:
         ours = head.logits(captured.hidden_states)
         if ours.shape != own.shape:
             return f"the head gives {tuple(ours.shape)} logits, the model {tuple(own.shape)}"
+        if not own.isfinite().all():
+            return "the model's own logits are not all finite"
         error = (ours - own).abs().max().item()
         allowed = _TOLERANCE.get(logits.dtype, 1e-4) * own.abs().max().item()
-        # Negated, so that NaN refutes.
-        if not error <= allowed:
+        if not error <= allowed:  # negated, so that NaN refutes
             return f"head and model differ by {error:.3g} where {allowed:.1g} is rounding"
     return None
 

@@ -15,7 +15,7 @@ from lengthwise.models.checks import check_architecture, check_loaded, check_voc
 from lengthwise.models.head import FullLogits, Head, find_head, hidden_states_for
 from lengthwise.models.positions import max_positions, rope_parameters, trained_length
 from lengthwise.models.quiet import quiet_transformers
-from lengthwise.models.resolve import ResolvedModel, resolve
+from lengthwise.models.resolve import ResolvedModel, looks_like_path, resolve
 
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
@@ -231,6 +231,8 @@ def _add_adapter(model: Any, adapter: str) -> nn.Module:
     from peft import PeftModel
 
     folder = Path(adapter).expanduser()
+    if not folder.exists() and looks_like_path(adapter):
+        raise MissingError(f"there is no adapter folder {adapter}", fix="check the path")
     if folder.exists() and not (folder / "adapter_config.json").is_file():
         raise MissingError(
             f"{adapter} has no adapter_config.json", expected="a folder saved by PEFT's save_pretrained"

@@ -44,7 +44,7 @@ def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
         MissingError: no such folder or model, files of it missing, or the hub cannot be reached.
     """
     path = Path(name).expanduser()
-    if name not in EMBEDDED and not path.exists() and not _looks_like_path(name):
+    if name not in EMBEDDED and not path.exists() and not looks_like_path(name):
         return _resolve_hub(name, revision)
     if revision is not None:
         raise UsageError(f"revision {revision!r} is given, but {name} is not a hub model", fix="leave it out")
@@ -113,7 +113,8 @@ def _check_whole(file: Path) -> None:
         raise MissingError(f"{file} is damaged or cut short: {error}", fix="download it again") from error
 
 
-def _looks_like_path(name: str) -> bool:
+def looks_like_path(name: str) -> bool:
+    """Whether `name` can only be meant as a path, not as a hub id."""
     return (
         name.startswith((".", "/", "~", os.sep))
         or name.endswith(("/", os.sep))

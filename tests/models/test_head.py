@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from torch import nn
+from transformers import BertConfig, BertLMHeadModel
+
+from lengthwise.errors import UsageError
+from lengthwise.models import FullLogits, Head, find_head, hidden_states_for
+from lengthwise.testing import TINY_ARCHITECTURES, tiny_llama, tiny_model
+
+
+def random_ids(batch: int = 2, length: int = 12) -> torch.Tensor:
+    return torch.randint(320, (batch, length), generator=torch.Generator().manual_seed(1))
+
+
+def difference(model: nn.Module, head: Head | FullLogits) -> float:
+    """Largest difference from the model's own logits, as a share of the largest of them."""
+    with torch.no_grad():
+        own = model(input_ids=random_ids()).logits.double()
+        ours = head.logits(hidden_states_for(model, head, random_ids())).double()
+    assert ours.shape == own.shape
+    return ((ours - own).abs().max() / own.abs().max()).item()
+
+
+@pytest.mark.parametrize("name", TINY_ARCHITECTURES)
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-14), (torch.float32, 1e-6), (torch.bfloat16, 0.02)]
+)
+def test_head_gives_the_models_own_logits(name: str, dtype: torch.dtype, tolerance: float):
+    model = tiny_model(name).to(dtype)
+    head = find_head(model)
+    assert isinstance(head, Head), head
+    assert head.weight.data_ptr() == model.get_output_embeddings().weight.data_ptr()
+    assert difference(model, head) <= tolerance
+
+
+def test_scale_soft_cap_and_bias_are_those_of_the_configuration():
+    def head(name: str) -> Head:
+        found = find_head(tiny_model(name))
+        assert isinstance(found, Head)
+        return found
+
+    assert head("cohere-scale").logit_scale == 0.25
+    assert head("granite-divisor").logit_scale == 1 / 8
+    assert head("gemma2-soft-cap").soft_cap == 5.0
+    assert head("gemma3-text").soft_cap is None
+    assert head("gptj-bias").bias is not None
+    assert head("llama-gqa").bias is None
+
+
+class OwnLogits(nn.Module):
+    """Something a model does to its logits that no configuration tells of."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, logits: torch.Tensor) -> torch.Tensor:
+        if self.kind == "scale":
+            return logits * 1.01
+        if self.kind == "bias":
+            return logits + torch.linspace(0, 0.05, logits.shape[-1])
+        if self.kind == "cap":
+            return 100 * torch.tanh(logits / 100)
+        if self.kind == "banned":
+            return logits.index_fill(-1, torch.tensor([7]), -torch.inf)
+        return logits * torch.nan
+
+
+@pytest.mark.parametrize("kind", ["scale", "bias", "cap", "banned", "nan"])
+def test_an_unknown_head_is_found_out_and_full_logits_are_used(kind: str, caplog):
+    model = tiny_llama(initializer_range=0.1)
+    change = OwnLogits(kind)
+    own_forward = model.forward
+
+    def forward(*args, **kwargs):
+        output = own_forward(*args, **kwargs)
+        output.logits = change(output.logits)
+        return output
+
+    model.forward = forward
+    with caplog.at_level(logging.WARNING):
+        head = find_head(model)
+    assert isinstance(head, FullLogits)
+    assert ("not all finite" if kind in ("banned", "nan") else "differ by") in head.reason
+    assert caplog.text.count("full logits are used") == 1
+    with torch.no_grad():
+        own = model(input_ids=random_ids()).logits
+        ours = head.logits(hidden_states_for(model, head, random_ids()))
+    torch.testing.assert_close(ours, own, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("gemma2-soft-cap", "final_logit_softcapping", None),
+        ("gemma2-soft-cap", "final_logit_softcapping", 6.0),
+        ("cohere-scale", "logit_scale", 0.26),
+        ("granite-divisor", "logits_scaling", 1.0),
+        ("llama-gqa", "final_logit_softcapping", 200.0),
+    ],
+)
+def test_a_configuration_that_lies_is_found_out(name: str, key: str, value: float | None):
+    model = tiny_model(name)
+    own_forward = model.forward
+    true_value = getattr(model.config, key, None)
+
+    def forward(*args, **kwargs):
+        setattr(model.config, key, true_value)
+        try:
+            return own_forward(*args, **kwargs)
+        finally:
+            setattr(model.config, key, value)
+
+    model.forward = forward
+    setattr(model.config, key, value)
+    assert isinstance(find_head(model), FullLogits)
+
+
+def test_weights_are_live_not_copied():
+    model = tiny_llama()
+    head = find_head(model)
+    with torch.no_grad():
+        model.get_output_embeddings().weight.mul_(0.5)
+    assert difference(model, head) < 1e-6
+    model.set_output_embeddings(nn.Linear(32, 320, bias=True))
+    assert difference(model, find_head(model)) < 1e-6
+
+
+def test_hidden_states_keep_their_graph_and_the_head_its_gradient():
+    model = tiny_model("gemma2-soft-cap").double()
+    head = find_head(model)
+    head.logits(hidden_states_for(model, head, random_ids())).square().sum().backward()
+    ours = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    model.zero_grad()
+    model(input_ids=random_ids()).logits.square().sum().backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(ours[name], parameter.grad, rtol=1e-10, atol=1e-10, msg=name)
+
+
+def test_finding_changes_neither_modes_nor_random_state():
+    model = tiny_llama(attention_dropout=0.5)
+    model.train()
+    model.model.layers[0].eval()
+    modes = [module.training for module in model.modules()]
+    torch.manual_seed(0)
+    expected = torch.rand(4)
+    torch.manual_seed(0)
+    assert isinstance(find_head(model), Head)
+    assert torch.equal(torch.rand(4), expected)
+    assert [module.training for module in model.modules()] == modes
+    assert all(not module._forward_hooks for module in model.modules())
+
+
+# PEFT asks transformers for a property under its old name.
+peft_warns = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+
+
+def lora(model: nn.Module, **settings) -> nn.Module:
+    torch.manual_seed(0)
+    wrapped = get_peft_model(model, LoraConfig(r=2, task_type="CAUSAL_LM", **settings)).eval()
+    for name, parameter in wrapped.named_parameters():
+        if "lora_B" in name:
+            nn.init.normal_(parameter)
+    return wrapped
+
+
+@peft_warns
+def test_lora_on_attention_keeps_the_fused_head():
+    model = lora(tiny_model("llama-gqa"), target_modules=["q_proj", "v_proj"])
+    head = find_head(model)
+    assert isinstance(head, Head)
+    assert difference(model, head) < 1e-6
+
+
+@peft_warns
+def test_lora_on_the_head_goes_through_full_logits_even_while_it_is_zero():
+    untrained = get_peft_model(
+        tiny_model("llama-gqa"), LoraConfig(r=2, task_type="CAUSAL_LM", target_modules=["lm_head"])
+    )
+    for model in (untrained, lora(tiny_model("llama-gqa"), target_modules=["lm_head"])):
+        head = find_head(model)
+        assert isinstance(head, FullLogits)
+        assert "not a plain linear layer" in head.reason
+        assert difference(model, head) == 0
+
+
+@peft_warns
+def test_a_trained_copy_of_the_head_is_the_head():
+    model = lora(tiny_model("llama-gqa"), target_modules=["q_proj"], modules_to_save=["lm_head"])
+    head = find_head(model)
+    assert isinstance(head, Head)
+    with torch.no_grad():
+        head.weight.mul_(2.0)
+    assert head.weight.requires_grad
+    assert difference(model, head) < 1e-6
+    with model.disable_adapter():
+        assert difference(model, head) < 1e-6
+
+
+def test_a_model_that_looks_ahead_is_refused():
+    config = BertConfig(
+        vocab_size=320, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64
+    )
+    with pytest.raises(UsageError, match="BertLMHeadModel is not a causal language model"):
+        find_head(BertLMHeadModel(config).eval())

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed
+from peft import LoraConfig, PromptTuningConfig, get_peft_model
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from lengthwise.errors import UsageError
+from lengthwise.models import capture_hidden_states, final_hidden_states, unwrap
+from lengthwise.testing import TINY_ARCHITECTURES, tiny_llama, tiny_model
+
+peft_warns = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+
+
+def random_ids(batch: int = 2, length: int = 12) -> torch.Tensor:
+    return torch.randint(320, (batch, length), generator=torch.Generator().manual_seed(1))
+
+
+def gradients(model: nn.Module, hidden: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Of a loss on the hidden states that also uses the head's weight outside of the forward pass."""
+    model.zero_grad()
+    weight = unwrap(model).get_output_embeddings().weight
+    (hidden @ weight.T).square().mean().backward()
+    return {name: parameter.grad.clone() for name, parameter in unwrap(model).named_parameters()}
+
+
+@pytest.mark.parametrize("name", TINY_ARCHITECTURES)
+def test_only_the_last_logits_are_formed_and_no_cache(name: str):
+    model = tiny_model(name)
+    shapes: list[tuple[int, ...]] = []
+    model.get_output_embeddings().register_forward_hook(lambda *a: shapes.append(tuple(a[2].shape)))
+    hidden = final_hidden_states(model, random_ids())
+    assert hidden.shape == (2, 12, 32)
+    assert hidden.requires_grad
+    assert shapes == [(2, 1, 320)]
+
+
+def test_capture_wants_exactly_one_forward_pass():
+    model = tiny_llama()
+    with capture_hidden_states(model) as captured:
+        model(input_ids=random_ids())
+        model(input_ids=random_ids())
+    with pytest.raises(AssertionError, match="2 forward passes"):
+        _ = captured.hidden_states
+
+
+def test_the_hook_is_removed_after_an_error():
+    model = tiny_llama()
+    with pytest.raises(KeyboardInterrupt), capture_hidden_states(model):
+        raise KeyboardInterrupt
+    assert all(not module._forward_hooks for module in model.modules())
+
+
+@pytest.fixture
+def process_group(tmp_path: Path) -> Iterator[None]:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("process_group")
+@pytest.mark.parametrize("find_unused", [False, True])
+def test_through_ddp_with_all_gradients(find_unused: bool):
+    model = tiny_llama().double()
+    expected = gradients(model, final_hidden_states(model, random_ids()))
+    wrapped = DistributedDataParallel(model, find_unused_parameters=find_unused)
+    assert unwrap(wrapped) is model
+    for _ in range(2):  # the second pass fails if the reducer missed a parameter in the first
+        found = gradients(wrapped, final_hidden_states(wrapped, random_ids()))
+        for name, gradient in expected.items():
+            torch.testing.assert_close(found[name], gradient, rtol=1e-12, atol=1e-14, msg=name)
+
+
+@peft_warns
+def test_through_peft_and_compile_shells():
+    model = tiny_model("llama-gqa")
+    wrapped = get_peft_model(model, LoraConfig(r=2, task_type="CAUSAL_LM", target_modules=["q_proj"]))
+    assert unwrap(wrapped) is model
+    assert unwrap(torch.compile(wrapped, backend="eager")) is model
+    final_hidden_states(wrapped, random_ids()).square().sum().backward()
+    moved = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
+    assert moved == {name for name, _ in model.named_parameters() if "lora_" in name}
+
+
+@pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable`:FutureWarning")
+def test_gradient_checkpointing_changes_nothing():
+    model = tiny_llama().double().train()
+    expected = gradients(model, final_hidden_states(model, random_ids()))
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    found = gradients(model, final_hidden_states(model, random_ids()))
+    for name, gradient in expected.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-12, atol=1e-14, msg=name)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_positions_with_a_gap_keep_all_attention(attention: str):
+    model = tiny_llama(attn_implementation=attention, max_position_embeddings=256).double()
+    ids = random_ids()
+    positions = torch.tensor([*range(6), *range(100, 106)]).expand(2, -1)
+    causal = torch.full((12, 12), -torch.inf, dtype=torch.float64).triu(1).expand(2, 1, 12, 12)
+    with torch.no_grad():
+        expected = model.model(input_ids=ids, position_ids=positions, attention_mask=causal).last_hidden_state
+        found = final_hidden_states(model, ids, position_ids=positions)
+        # What transformers does without a mask: two documents. If this ever changes, we want to know.
+        packed = model.model(input_ids=ids, position_ids=positions, use_cache=False).last_hidden_state
+        alone = model.model(input_ids=ids[:, 6:], position_ids=positions[:, 6:]).last_hidden_state
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(packed[:, 6:], alone, rtol=1e-12, atol=1e-12)
+    assert (found[:, 6:] - alone).abs().max() > 0.01
+
+
+def test_padding_is_passed_on():
+    model = tiny_llama().double()
+    ids = random_ids(1)
+    mask = torch.tensor([[0] * 4 + [1] * 8])
+    positions = torch.tensor([[0] * 4 + list(range(8))])
+    with torch.no_grad():
+        padded = final_hidden_states(model, ids, position_ids=positions, attention_mask=mask)
+        alone = final_hidden_states(model, ids[:, 4:])
+    torch.testing.assert_close(padded[:, 4:], alone, rtol=1e-12, atol=1e-12)
+
+
+def test_what_is_no_transformers_model_is_refused():
+    with pytest.raises(UsageError, match="a Linear is not a transformers model"):
+        unwrap(nn.Linear(2, 2))
+    with pytest.raises(UsageError, match="no decoder is found in a LlamaModel"):
+        final_hidden_states(tiny_llama().model, random_ids())
+
+
+@peft_warns
+def test_virtual_tokens_are_refused():
+    model = get_peft_model(tiny_llama(), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3))
+    with pytest.raises(UsageError, match="15 positions for 12 tokens"):
+        final_hidden_states(model, random_ids())

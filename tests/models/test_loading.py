@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from torch import nn
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    LlamaConfig,
+    LlamaForSequenceClassification,
+    LlamaModel,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from lengthwise.errors import LengthwiseError, MissingError, UsageError
+from lengthwise.models import Head, LoadedModel, load
+from lengthwise.models.quiet import quiet_transformers
+from lengthwise.testing import TINY_ARCHITECTURES, save_tiny_model, tiny_llama, tiny_model, tiny_tokenizer
+
+peft_warns = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+
+
+def random_ids(batch: int = 2, length: int = 12) -> torch.Tensor:
+    return torch.randint(320, (batch, length), generator=torch.Generator().manual_seed(1))
+
+
+def save(model: Any, folder: Path, **options: Any) -> Path:
+    with quiet_transformers():
+        model.save_pretrained(folder, **options)
+        tiny_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def logits(loaded: LoadedModel) -> torch.Tensor:
+    return loaded.head.logits(loaded.hidden_states(random_ids())).detach()
+
+
+class TestLoad:
+    def test_a_folder(self, folder: Path):
+        loaded = load(str(folder))
+        assert not loaded.model.training
+        assert isinstance(loaded.head, Head)
+        torch.testing.assert_close(logits(loaded), tiny_llama()(input_ids=random_ids()).logits.detach())
+        assert not loaded.hidden_states(random_ids()).requires_grad
+        assert loaded.name == loaded.source == str(folder)
+        assert (loaded.vocab_size, loaded.trained_length, loaded.max_positions) == (320, 128, None)
+        assert loaded.tokenizer.decode(loaded.tokenizer("the king").input_ids) == "the king"
+
+    def test_describe_is_json_and_names_what_matters(self, folder: Path):
+        described = load(str(folder), dtype="bfloat16", attn_implementation="eager").describe()
+        assert json.loads(json.dumps(described)) == described
+        assert described["dtype"] == "bfloat16"
+        assert described["attn_implementation"] == "eager"
+        assert described["parameters"] == 28832
+        assert described["head"] == "proven"
+        assert described["rope_parameters"] == {"rope_theta": 10000.0, "rope_type": "default"}
+
+    def test_dtype_auto_is_the_saved_one(self, tmp_path: Path):
+        save(tiny_llama().to(torch.bfloat16), tmp_path / "m")
+        assert load(str(tmp_path / "m")).model.dtype == torch.bfloat16
+        assert load(str(tmp_path / "m"), dtype="float32").model.dtype == torch.float32
+
+    def test_shards(self, tmp_path: Path):
+        save(tiny_llama(), tmp_path / "m", max_shard_size="40KB")
+        assert len(list((tmp_path / "m").glob("*.safetensors"))) > 1
+        torch.testing.assert_close(
+            logits(load(str(tmp_path / "m"))), tiny_llama()(input_ids=random_ids()).logits.detach()
+        )
+
+    def test_unknown_dtype_and_device(self, folder: Path):
+        with pytest.raises(UsageError, match=r"unknown dtype 'bflaot16'.*\n.*'bfloat16'"):
+            load(str(folder), dtype="bflaot16")
+        with pytest.raises(UsageError, match="unknown device 'gpu0'"):
+            load(str(folder), device="gpu0")
+
+    @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+    def test_cuda_that_is_not_there(self, folder: Path):
+        with pytest.raises(MissingError, match="sees no CUDA device"):
+            load(str(folder), device="cuda")
+
+    def test_unknown_attention(self, folder: Path):
+        with pytest.raises(UsageError, match="sdpaa"):
+            load(str(folder), attn_implementation="sdpaa")
+
+
+@peft_warns
+class TestAdapter:
+    @staticmethod
+    def save_adapter(path: Path, model: nn.Module) -> nn.Module:
+        torch.manual_seed(0)
+        config = LoraConfig(r=2, task_type="CAUSAL_LM", target_modules=["q_proj"], init_lora_weights=False)
+        wrapped = get_peft_model(model, config).eval()
+        wrapped.save_pretrained(path)
+        return wrapped
+
+    def test_is_put_on_top(self, folder: Path, tmp_path: Path):
+        wrapped = self.save_adapter(tmp_path / "adapter", tiny_llama())
+        loaded = load(str(folder), adapter=str(tmp_path / "adapter"))
+        expected = wrapped(input_ids=random_ids()).logits.detach()
+        torch.testing.assert_close(logits(loaded), expected)
+        assert (expected - tiny_llama()(input_ids=random_ids()).logits).abs().max() > 0.01
+        assert loaded.describe()["adapter"] == str(tmp_path / "adapter")
+
+    def test_of_another_model(self, folder: Path, tmp_path: Path):
+        self.save_adapter(tmp_path / "adapter", tiny_llama(hidden_size=64))
+        with pytest.raises(UsageError, match="does not fit the model"):
+            load(str(folder), adapter=str(tmp_path / "adapter"))
+
+    def test_missing_or_no_adapter(self, folder: Path, tmp_path: Path):
+        with pytest.raises(MissingError, match=r"has no adapter_config\.json"):
+            load(str(folder), adapter=str(folder))
+        with pytest.raises(MissingError, match="there is no adapter folder"):
+            load(str(folder), adapter=str(tmp_path / "nothing"))
+
+    def test_in_place_of_the_model(self, tmp_path: Path):
+        self.save_adapter(tmp_path / "adapter", tiny_llama())
+        with pytest.raises(MissingError, match=r"it holds an adapter\n.*\n.*--adapter"):
+            load(str(tmp_path / "adapter"))
+
+
+class TestPositions:
+    @pytest.mark.parametrize("name", TINY_ARCHITECTURES)
+    def test_limit_is_where_the_model_itself_fails(self, name: str, tmp_path: Path):
+        loaded = LoadedModel(tiny_model(name), tiny_tokenizer(), name, name)
+        learned = name in ("gpt2", "opt", "gptj-bias")
+        assert loaded.max_positions == (64 if learned else None)
+        assert loaded.hidden_states(random_ids(1, 64)).isfinite().all()
+        if learned:
+            with pytest.raises((IndexError, RuntimeError)):
+                loaded.model(input_ids=random_ids(1, 65))
+            with pytest.raises(UsageError, match=r"65 positions are needed, but .* has a table of 64"):
+                loaded.hidden_states(random_ids(1, 65))
+        else:
+            assert loaded.hidden_states(random_ids(1, 65)).isfinite().all()
+
+    def test_position_ids_count_too(self):
+        loaded = LoadedModel(tiny_model("gpt2"), tiny_tokenizer(), "gpt2", "gpt2")
+        positions = torch.tensor([[*range(11), 64]])
+        with pytest.raises(UsageError, match=r"65 positions are needed"):
+            loaded.hidden_states(random_ids(1), position_ids=positions)
+
+    def test_trained_length_of_an_extended_model(self):
+        rope = {
+            "rope_type": "yarn",
+            "rope_theta": 10000.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 32,
+        }
+        model = tiny_llama(rope_parameters=rope)
+        assert LoadedModel(model, tiny_tokenizer(), "m", "m").trained_length == 32
+
+
+class TestIncomplete:
+    @pytest.mark.parametrize("name", ["./nothing", "/no/such/model", "a/b/c", "nothing.gguf"])
+    def test_missing_path(self, name: str):
+        with pytest.raises(MissingError, match="there is no model folder"):
+            load(name)
+
+    def test_no_config(self, folder: Path):
+        (folder / "config.json").unlink()
+        with pytest.raises(MissingError, match=r"has no config\.json"):
+            load(str(folder))
+
+    def test_damaged_config(self, folder: Path):
+        (folder / "config.json").write_text('{"model_type": "lla')
+        with pytest.raises(LengthwiseError, match=r"config\.json"):
+            load(str(folder))
+
+    def test_no_weights(self, folder: Path):
+        (folder / "model.safetensors").unlink()
+        with pytest.raises(MissingError, match=r"has a config\.json but no weights"):
+            load(str(folder))
+
+    def test_missing_shard_is_named(self, tmp_path: Path):
+        folder = save(tiny_llama(), tmp_path / "m", max_shard_size="40KB")
+        shard = sorted(folder.glob("*.safetensors"))[1]
+        shard.unlink()
+        with pytest.raises(MissingError, match=f"{shard.name} is missing"):
+            load(str(folder))
+
+    @pytest.mark.parametrize("keep", [0, 4, 1000, -1])
+    def test_file_cut_short(self, folder: Path, keep: int):
+        weights = folder / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:keep])
+        with pytest.raises(MissingError, match=r"model\.safetensors is damaged or cut short"):
+            load(str(folder))
+
+    def test_damaged_index(self, tmp_path: Path):
+        folder = save(tiny_llama(), tmp_path / "m", max_shard_size="40KB")
+        (folder / "model.safetensors.index.json").write_text('{"weight_m')
+        with pytest.raises(MissingError, match=r"index\.json is damaged"):
+            load(str(folder))
+
+    def test_checkpoint_without_the_head(self, tmp_path: Path):
+        config = tiny_llama(tie_word_embeddings=False).config
+        folder = save(LlamaModel(config), tmp_path / "m")
+        saved = json.loads((folder / "config.json").read_text())
+        saved["architectures"] = ["LlamaForCausalLM"]
+        (folder / "config.json").write_text(json.dumps(saved))
+        with pytest.raises(MissingError, match=r"lacks weights of the model: lm_head\.weight"):
+            load(str(folder))
+
+    def test_config_of_another_size(self, folder: Path):
+        saved = json.loads((folder / "config.json").read_text())
+        saved["intermediate_size"] = 128
+        (folder / "config.json").write_text(json.dumps(saved))
+        with pytest.raises(LengthwiseError, match=r"cannot be loaded|lacks weights"):
+            load(str(folder))
+
+
+SMALL = {"vocab_size": 320, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
+
+
+class TestNotCausal:
+    def test_encoder(self, tmp_path: Path):
+        folder = save(BertForMaskedLM(BertConfig(**SMALL, intermediate_size=64)), tmp_path / "m")
+        with pytest.raises(UsageError, match="not a causal language model: it was saved as BertForMaskedLM"):
+            load(str(folder))
+
+    def test_encoder_decoder(self, tmp_path: Path):
+        config = T5Config(vocab_size=320, d_model=32, d_kv=8, d_ff=64, num_layers=1, num_heads=4)
+        folder = save(T5ForConditionalGeneration(config), tmp_path / "m")
+        with pytest.raises(UsageError, match="T5ForConditionalGeneration is an encoder-decoder"):
+            load(str(folder))
+
+    def test_classifier(self, tmp_path: Path):
+        config = LlamaConfig(**SMALL, intermediate_size=64, pad_token_id=0)
+        folder = save(LlamaForSequenceClassification(config), tmp_path / "m")
+        with pytest.raises(UsageError, match="saved as LlamaForSequenceClassification"):
+            load(str(folder))
+
+    def test_unknown_model_type(self, folder: Path):
+        saved = json.loads((folder / "config.json").read_text())
+        saved["model_type"] = "lama"
+        (folder / "config.json").write_text(json.dumps(saved))
+        with pytest.raises(UsageError, match="lama"):
+            load(str(folder))
+
+    def test_file_that_is_no_model(self, tmp_path: Path):
+        (tmp_path / "weights.bin").write_bytes(b"x")
+        with pytest.raises(UsageError, match="is a file, not a model"):
+            load(str(tmp_path / "weights.bin"))
+
+
+class TestTokenizer:
+    def test_missing(self, folder: Path):
+        for file in ("tokenizer.json", "tokenizer_config.json"):
+            (folder / file).unlink()
+        with pytest.raises(MissingError, match="has no tokenizer that can be loaded"):
+            load(str(folder))
+
+    def test_larger_than_the_vocabulary(self, tmp_path: Path):
+        folder = save_tiny_model(tmp_path / "m", vocab_size=300)
+        tiny_tokenizer(vocab_size=320).save_pretrained(folder)
+        with pytest.raises(UsageError, match="has ids up to 319, the model a vocabulary of 300"):
+            load(str(folder))
+
+    def test_padded_vocabulary_is_fine(self, tmp_path: Path):
+        folder = save_tiny_model(tmp_path / "m", vocab_size=320)
+        tiny_tokenizer(vocab_size=300).save_pretrained(folder)
+        assert load(str(folder)).vocab_size == 320
+
+    def test_special_tokens_beyond_the_vocabulary_are_fine(self, folder: Path):
+        tokenizer = tiny_tokenizer()
+        tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})
+        tokenizer.save_pretrained(folder)
+        assert max(load(str(folder)).tokenizer.get_vocab().values()) == 320
+
+
+@pytest.mark.usefixtures("offline")
+class TestHub:
+    SHA = "0123456789abcdef0123456789abcdef01234567"
+
+    @pytest.fixture
+    def hub_cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        import huggingface_hub.constants
+
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+        return tmp_path / "hub"
+
+    def put(self, hub_cache: Path) -> Path:
+        repository = hub_cache / "models--someone--tiny"
+        save_tiny_model(repository / "snapshots" / self.SHA)
+        (repository / "refs").mkdir()
+        (repository / "refs" / "main").write_text(self.SHA)
+        return repository / "snapshots" / self.SHA
+
+    @pytest.mark.parametrize("revision", [None, "main", SHA])
+    def test_from_the_local_hub_cache(self, hub_cache: Path, revision: str | None):
+        self.put(hub_cache)
+        loaded = load("someone/tiny", revision=revision)
+        assert loaded.source == f"someone/tiny@{self.SHA}"
+        torch.testing.assert_close(logits(loaded), tiny_llama()(input_ids=random_ids()).logits.detach())
+
+    def test_half_downloaded(self, hub_cache: Path):
+        (self.put(hub_cache) / "model.safetensors").unlink()
+        with pytest.raises(MissingError, match=r"has a config\.json but no weights"):
+            load("someone/tiny")
+
+    def test_not_in_the_cache(self, hub_cache: Path):
+        with pytest.raises(
+            MissingError, match=r"'someone/other' is not in the local hub cache.*\n.*\n.*hf download"
+        ):
+            load("someone/other")
+        self.put(hub_cache)
+        with pytest.raises(MissingError, match="'someone/tiny' is not in the local hub cache"):
+            load("someone/tiny", revision="v2")
+
+    def test_mistyped_embedded_name(self):
+        with pytest.raises(UsageError, match=r"unknown model 'tiny-boks'.*\n.*did you mean 'tiny-books'"):
+            load("tiny-boks")
+
+    def test_not_a_name(self):
+        with pytest.raises(UsageError, match="'what is this' is no model name"):
+            load("what is this")
+
+    def test_revision_of_a_folder(self, folder: Path):
+        with pytest.raises(UsageError, match="is not a hub model"):
+            load(str(folder), revision="main")

@@ -85,7 +85,7 @@ def test_an_earlier_run_is_never_overwritten_silently(tmp_path: Path, state: str
 
 def test_resume_keeps_samples_and_overwrite_drops_them(tmp_path: Path) -> None:
     path = finished_run(tmp_path / "run")
-    for name in ("figures", "model", "checkpoints"):
+    for name in ("figures", "model", "checkpoints", "parts"):
         (path / name).mkdir()
         (path / name / "file").write_text("old")
     (path / "metrics.jsonl").write_text("{}\n")
@@ -220,6 +220,14 @@ def test_a_start_that_fails_at_once_leaves_no_run(tmp_path: Path) -> None:
         assert list(folder.samples) == ["a"]
         raise ZeroDivisionError
     assert (path / "config.yaml").exists()
+
+
+def test_any_file_of_a_failed_start_keeps_it_a_run(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), open_run(tmp_path) as folder:
+        (folder.path / "parts").mkdir()
+        raise ZeroDivisionError
+    with open_run(tmp_path, resume=True):
+        pass
 
 
 def test_metrics_are_appended(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ _OURS = (
     "README.md",
     "checkpoints",
     "model",
+    "parts",
 )
 
 
@@ -131,18 +132,19 @@ class RunFolder:
         if self.path.exists() and not self.path.is_dir():
             raise UsageError(f"{self.path} is a file", expected="a folder", fix="choose another --out")
         if self.path.is_dir():
-            # What a start that was killed at once may leave behind is no one's file.
-            names = {
-                entry.name
-                for entry in self.path.iterdir()
-                if entry.name != ".lock" and entry.suffix != ".part"
-            }
+            names = self._names()
             if names and "config.yaml" not in names:
                 raise UsageError(
                     f"{self.path} holds files that are no run of lengthwise: {', '.join(sorted(names)[:5])}",
                     expected="an empty or new folder, or an earlier run",
                     fix="choose another --out",
                 )
+
+    def _names(self) -> set[str]:
+        """What is in the folder, but for the lock and the temporary files of a start that was killed."""
+        return {
+            entry.name for entry in self.path.iterdir() if entry.name != ".lock" and entry.suffix != ".part"
+        }
 
     def _claim(self, *, resume: bool, overwrite: bool) -> None:
         config_path = self.path / "config.yaml"
@@ -176,8 +178,7 @@ class RunFolder:
 
     def _forget_false_start(self) -> None:
         """A run that failed before anything came of it (a mistyped model) leaves no run to be in the way."""
-        begun = set(_OURS) - {"config.yaml", "env.json"}
-        if not any((self.path / name).exists() for name in begun):
+        if not self._names() - {"config.yaml", "env.json"}:
             self._clear()
 
     def _clear(self) -> None:

@@ -36,11 +36,11 @@ def misalignment_rows(model: str = "smollm2-135m", *, shift: float = 0.0, **give
             estimate(jeffreys / 8, 0.0005, metric="js", n=12336, **common),
             estimate(0.95, 0.01, metric="top1_agreement", unit="share", n=12336, **common),
         ]
-        views = [length * part // 8 for part in (4, 5, 6, 7, 8)]
-        for one in views:
-            for other in views:
-                if other < one:
-                    value = jeffreys * (one - other) / length * 3
+        ends = [length // 2 + length * part // 10 for part in (1, 2, 3, 4, 5)]
+        for one in ends:
+            for other in ends:
+                if other <= one:
+                    value = jeffreys * (0.1 + (one - other) / length * 3)
                     rows.append(
                         estimate(
                             value,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from statistics import fmean
 
@@ -13,9 +14,9 @@ from lengthwise.report.numbers import Estimate
 from lengthwise.report.series import series_names
 from lengthwise.results import Row
 
-MOST_PANELS = 4
-_MOST_NUMBERS = 9
 _NAMES = {"jeffreys": "Disagreement (Jeffreys)", "sce": "SCE", "entropy": "Entropy part"}
+_MOST_NUMBERS = 9
+_MOST_SERIES = 4
 
 Cells = dict[tuple[int, int], float]
 
@@ -23,54 +24,60 @@ Cells = dict[tuple[int, int], float]
 def misalignment_matrix(
     rows: Sequence[Row], *, metric: str = "jeffreys", name: str = "misalignment-matrix"
 ) -> Picture | None:
-    """Heat map by (l1, l2): one panel for each model (the first four), one colour scale for all.
+    """Heat map by (l1, l2): one panel for each model (the first four) and L, one colour scale for all.
 
-    Takes the rows of `metric` with `length` and `length_other`; seeds are averaged; the measure is
-    symmetric, so each pair fills both of its cells. None where there are no such rows.
+    Takes the rows of `metric` with `length` and `length_other`, the upper ends of two bins of context
+    lengths, and the lengths L of the other rows. Seeds are averaged; the measure is symmetric, so each pair
+    fills both of its cells. None where there are no such rows.
     """
     panels = _panels(rows, metric)
     if not panels:
         return None
-    what = {"jeffreys": "Disagreement (Jeffreys)", "sce": "SCE", "entropy": "Entropy part"}.get(
-        metric, metric
-    )
-    title = f"{what} of two context lengths"
+    title = f"{_NAMES.get(metric, metric)} of two context lengths"
     top = max(max(cells.values()) for cells in panels.values())
-    columns = min(2, len(panels))
+    columns = min(3, len({length for _, length in panels}))
     lines = -(-len(panels) // columns)
-    with drawn(height=3.3 * lines + 0.4, panels=(lines, columns)) as (figure, grid):
+    with drawn(height=0.5 + lines * (1.0 + 5.2 / max(2, columns)), panels=(lines, columns)) as (figure, grid):
         for axes in grid.flat[len(panels) :]:
             axes.set_visible(False)
-        for axes, (label, cells) in zip(grid.flat, panels.items(), strict=False):
-            _draw(axes, label, cells, top)
+        for axes, ((label, length), cells) in zip(grid.flat, panels.items(), strict=False):
+            heading = "\n".join([*textwrap.wrap(label, 72 // columns), f"L = {length}"])
+            _draw(axes, heading, cells, top)
         return picture(
             figure,
             name=name,
             title=title,
             alt=f"{title}, as a matrix by the two lengths. "
-            + " ".join(f"{label}: {_extremes(cells)}." for label, cells in panels.items()),
-            caption="Nats per token. Both contexts end at the same token; on the diagonal they are the same.",
+            + " ".join(
+                f"{label}, L = {length}: {_extremes(cells)}." for (label, length), cells in panels.items()
+            ),
+            caption="Nats per token. Both contexts end at the same token; a label is the upper end of a bin of "
+            "context lengths.",
         )
 
 
-def _panels(rows: Sequence[Row], metric: str) -> dict[str, Cells]:
-    chosen = [
-        r
-        for r in rows
-        if r.task == "misalignment" and r.metric == metric and r.position is None and r.reference is None
-    ]
-    found: dict[str, dict[tuple[int, int], list[float]]] = {}
+def _panels(rows: Sequence[Row], metric: str) -> dict[tuple[str, int], Cells]:
+    """Cells by model and L, for the models that come first."""
+    ours = [r for r in rows if r.task == "misalignment" and r.reference is None and r.position is None]
+    measured = sorted({r.length for r in ours if r.length is not None and r.length_other is None})
+    chosen = [r for r in ours if r.metric == metric and r.length_other is not None]
+    found: dict[tuple[str, int], dict[tuple[int, int], list[float]]] = {}
     for row, label in zip(chosen, series_names(chosen), strict=True):
-        if row.value is not None and row.length is not None and row.length_other is not None:
-            pair = (max(row.length, row.length_other), min(row.length, row.length_other))
-            found.setdefault(label, {}).setdefault(pair, []).append(row.value)
+        if row.value is None or row.length is None or row.length_other is None:
+            continue
+        pair = (max(row.length, row.length_other), min(row.length, row.length_other))
+        # Contexts of L are longer than L / 2, so that the next L above them is theirs.
+        owner = next((length for length in measured if length >= pair[0]), pair[0])
+        found.setdefault((label, owner), {}).setdefault(pair, []).append(row.value)
+    series = list(dict.fromkeys(label for label, _ in found))[:_MOST_SERIES]
     return {
-        label: {pair: fmean(values) for pair, values in cells.items()}
-        for label, cells in list(found.items())[:MOST_PANELS]
+        (label, owner): {pair: fmean(values) for pair, values in cells.items()}
+        for (label, owner), cells in found.items()
+        if label in series
     }
 
 
-def _draw(axes: Axes, label: str, cells: Cells, top: float) -> None:
+def _draw(axes: Axes, heading: str, cells: Cells, top: float) -> None:
     lengths = sorted({length for pair in cells for length in pair})
     place = {length: index for index, length in enumerate(lengths)}
     square = np.full((len(lengths), len(lengths)), np.nan)
@@ -80,16 +87,16 @@ def _draw(axes: Axes, label: str, cells: Cells, top: float) -> None:
     edges = np.arange(len(lengths) + 1) - 0.5
     axes.pcolormesh(edges, edges, square, cmap="cividis", vmin=0, vmax=top or 1, edgecolors="white")
     axes.set_aspect("equal")
-    ticks = range(len(lengths))
-    axes.set_xticks(ticks, [str(length) for length in lengths], rotation=45 if len(lengths) > 5 else 0)
-    axes.set_yticks(ticks, [str(length) for length in lengths])
-    axes.set(title=label, xlabel="context l1 (tokens)", ylabel="context l2 (tokens)")
+    axes.set_xticks(range(len(lengths)), [str(length) for length in lengths], rotation=45)
+    axes.set_yticks(range(len(lengths)), [str(length) for length in lengths])
+    axes.set_title(heading, fontsize=9)
+    axes.set(xlabel="context l1 (tokens)", ylabel="context l2 (tokens)")
     axes.grid(visible=False)
     if len(lengths) <= _MOST_NUMBERS:
         for (row, column), value in np.ndenumerate(square):
             if np.isfinite(value):
                 shade = "white" if value < 0.55 * (top or 1) else "black"
-                axes.text(column, row, f"{value:.2g}", ha="center", va="center", color=shade, fontsize=8)
+                axes.text(column, row, f"{value:.2g}", ha="center", va="center", color=shade, fontsize=7)
 
 
 def _extremes(cells: Cells) -> str:

@@ -212,7 +212,7 @@ def _mistakes(recipe: Recipe) -> Iterator[str]:
         yield from _adapter_mistakes(recipe.adapter)
     yield from _term_mistakes(recipe.objective)
     yield from _offset_mistakes(recipe)
-    yield from _optimizer_mistakes(recipe.optimizer, recipe.steps)
+    yield from _optimizer_mistakes(recipe.optimizer)
     try:
         _accumulation(recipe.batch, 1)
     except UsageError as error:
@@ -262,7 +262,7 @@ def _offset_mistakes(recipe: Recipe) -> Iterator[str]:
         )
 
 
-def _optimizer_mistakes(optimizer: Optimizer, steps: int) -> Iterator[str]:
+def _optimizer_mistakes(optimizer: Optimizer) -> Iterator[str]:
     for name, value in (
         ("learning_rate", optimizer.learning_rate),
         ("max_grad_norm", optimizer.max_grad_norm),
@@ -273,8 +273,6 @@ def _optimizer_mistakes(optimizer: Optimizer, steps: int) -> Iterator[str]:
         yield f"optimizer.weight_decay = {optimizer.weight_decay}: expected 0 or more"
     if not all(0 <= beta < 1 for beta in optimizer.betas):
         yield f"optimizer.betas = {list(optimizer.betas)}: expected each 0 or more, below 1"
-    if optimizer.warmup_steps > steps >= 1:
-        yield f"optimizer.warmup_steps = {optimizer.warmup_steps}: expected at most steps = {steps}"
     if optimizer.schedule == "constant" and optimizer.final_share is not None:
         yield f"optimizer.final_share = {optimizer.final_share}: a constant schedule has none; leave it out"
     elif not 0 <= optimizer.last_share <= 1:

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lengthwise.testing import save_tiny_model, tiny_text
+from lengthwise.text import TokenDocument
+from lengthwise.training.recipe import Recipe, make_recipe
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model folder `model`, four texts in `text`, and a token cache."""
+    folder = tmp_path_factory.mktemp("training")
+    save_tiny_model(folder / "model")
+    (folder / "text").mkdir()
+    for index in range(4):
+        (folder / "text" / f"{index}.txt").write_text(tiny_text(600, seed=index))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _cache(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LENGTHWISE_CACHE", str(shared / "cache"))
+
+
+@pytest.fixture
+def recipe_settings(shared: Path) -> dict[str, Any]:
+    return {
+        "model": str(shared / "model"),
+        "data": {"corpus": str(shared / "text"), "split": "all"},
+        "length": 16,
+        "steps": 6,
+        "batch": {"size": 4},
+        "objective": {"alpha": 1.0, "divergence": "jeffreys"},
+        "optimizer": {"learning_rate": 0.01, "warmup_steps": 2},
+        "device": "cpu",
+        "save_every": 2,
+    }
+
+
+@pytest.fixture
+def make(recipe_settings: dict[str, Any]) -> Callable[..., Recipe]:
+    def build(**changes: Any) -> Recipe:
+        return make_recipe(recipe_settings | changes)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def documents() -> list[TokenDocument]:
+    rng = np.random.default_rng(0)
+    return [TokenDocument(f"d{index}", rng.integers(0, 320, size=400, dtype=np.int32)) for index in range(3)]

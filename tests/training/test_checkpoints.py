@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lengthwise.training.callbacks import forget_metrics_after
+from lengthwise.training.checkpoints import checkpoint_step, is_complete, last_complete_checkpoint
+
+
+def checkpoint(folder: Path, step: int, *, marked: bool = True) -> Path:
+    path = folder / f"checkpoint-{step}"
+    path.mkdir(parents=True)
+    (path / "weights").write_bytes(b"12345")
+    if marked:
+        (path / "complete.json").write_text(json.dumps({"weights": 5}))
+    return path
+
+
+def test_the_newest_whole_checkpoint_is_found_by_number(tmp_path: Path):
+    for step in (9, 10, 2):
+        checkpoint(tmp_path, step)
+    checkpoint(tmp_path, 11, marked=False)
+    (tmp_path / "checkpoint-12").write_text("a file")
+    (tmp_path / "checkpoint-best").mkdir()
+    found = last_complete_checkpoint(tmp_path)
+    assert found == tmp_path / "checkpoint-10"
+    assert checkpoint_step(found) == 10
+
+
+def test_without_a_whole_checkpoint_there_is_none(tmp_path: Path):
+    assert last_complete_checkpoint(tmp_path / "missing") is None
+    checkpoint(tmp_path, 1, marked=False)
+    assert last_complete_checkpoint(tmp_path) is None
+
+
+@pytest.mark.parametrize("damage", ["short", "gone", "torn mark"])
+def test_damage_is_seen(tmp_path: Path, damage: str):
+    path = checkpoint(tmp_path, 1)
+    assert is_complete(path)
+    if damage == "short":
+        (path / "weights").write_bytes(b"123")
+    elif damage == "gone":
+        (path / "weights").unlink()
+    else:
+        (path / "complete.json").write_text('{"weights": ')
+    assert not is_complete(path)
+
+
+def test_metrics_after_the_checkpoint_are_forgotten(tmp_path: Path):
+    path = tmp_path / "metrics.jsonl"
+    forget_metrics_after(path, 2)
+    assert not path.exists()
+    path.write_text('{"step": 1}\n{"step": 2}\n{"step": 3}\n{"st')
+    forget_metrics_after(path, 2)
+    assert path.read_text() == '{"step": 1}\n{"step": 2}\n'

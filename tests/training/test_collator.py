@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from lengthwise.alignment import PairGeometry
+from lengthwise.errors import UsageError
+from lengthwise.text import TokenDocument
+from lengthwise.training.collator import PairCollator, WindowDataset
+
+
+def dataset(documents: list[TokenDocument], **changes) -> WindowDataset:
+    settings = {"length": 16, "offsets": (1, 7), "batch_size": 4, "steps": 50, "seed": 3}
+    return WindowDataset(documents, **(settings | changes))
+
+
+def test_both_views_of_a_stretch_and_their_labels():
+    stretches = [np.arange(10, 16, dtype=np.int32), np.arange(30, 36, dtype=np.int32)]
+    batch = PairCollator(4)([{"input_ids": stretch} for stretch in stretches])
+    assert batch["offset"] == 2
+    assert batch["input_ids"].tolist() == [
+        [10, 11, 12, 13],
+        [30, 31, 32, 33],
+        [12, 13, 14, 15],
+        [32, 33, 34, 35],
+    ]
+    assert batch["labels"].tolist() == [
+        [11, 12, 13, -100],
+        [31, 32, 33, -100],
+        [13, 14, 15, -100],
+        [33, 34, 35, -100],
+    ]
+    assert batch["input_ids"].dtype == batch["labels"].dtype == torch.int64
+
+
+def test_bos_replaces_the_first_input_of_each_view_and_no_label():
+    items = [{"input_ids": np.arange(10, 16, dtype=np.int32)}]
+    plain, with_bos = PairCollator(4)(items), PairCollator(4, bos_id=1)(items)
+    assert with_bos["input_ids"].tolist() == [[1, 11, 12, 13], [1, 13, 14, 15]]
+    assert torch.equal(with_bos["labels"], plain["labels"])
+
+
+def test_paired_rows_hold_the_same_tokens(documents: list[TokenDocument]):
+    data = dataset(documents)
+    for step in range(10):
+        batch = PairCollator(16)([data[4 * step + i] for i in range(4)])
+        geometry = PairGeometry(16, batch["offset"])
+        long, short = batch["input_ids"].chunk(2)
+        assert geometry.paired_positions > 0
+        assert torch.equal(long[:, geometry.long_rows], short[:, geometry.short_rows])
+
+
+def test_stretches_of_several_lengths_or_too_short_are_refused():
+    collator = PairCollator(4)
+    with pytest.raises(UsageError, match="stretches of 5, 6 tokens"):
+        collator([{"input_ids": np.zeros(5)}, {"input_ids": np.zeros(6)}])
+    with pytest.raises(UsageError, match="stretches of 3 tokens"):
+        collator([{"input_ids": np.zeros(3)}])
+
+
+def test_an_item_depends_on_seed_and_index_alone(documents: list[TokenDocument]):
+    first, second = dataset(documents), dataset(documents)
+    forwards = [first[index]["input_ids"] for index in range(len(first))]
+    for index in reversed(range(len(second))):
+        assert np.array_equal(second[index]["input_ids"], forwards[index])
+    other = dataset(documents, seed=4)
+    assert any(len(other[4 * step]["input_ids"]) != len(forwards[4 * step]) for step in range(50))
+
+
+def test_more_steps_leave_the_first_ones_as_they_were(documents: list[TokenDocument]):
+    few, many = dataset(documents, steps=5), dataset(documents, steps=50)
+    assert all(np.array_equal(few[i]["input_ids"], many[i]["input_ids"]) for i in range(20))
+
+
+def test_the_offset_is_shared_within_a_step_and_even_over_steps(documents: list[TokenDocument]):
+    data = dataset(documents, steps=700)
+    offsets = [len(data[index]["input_ids"]) - 16 for index in range(len(data))]
+    by_step = np.array(offsets).reshape(700, 4)
+    assert (by_step == by_step[:, :1]).all()
+    counts = Counter(by_step[:, 0].tolist())
+    assert set(counts) == set(range(1, 8))
+    # 100 expected of each; five standard deviations.
+    assert all(abs(count - 100) < 47 for count in counts.values())
+
+
+def test_windows_never_leave_their_document():
+    marked = [TokenDocument(str(i), np.full(40, i, dtype=np.int32)) for i in range(3)]
+    assert all(len(set(dataset(marked)[i]["input_ids"].tolist())) == 1 for i in range(200))
+
+
+def test_a_text_too_short_for_the_largest_offset_is_refused_at_once(documents: list[TokenDocument]):
+    with pytest.raises(UsageError, match="a window needs 407 tokens, the longest document has 400"):
+        dataset(documents, length=400, offsets=(1, 7))
+
+
+def test_the_end_of_the_data_set(documents: list[TokenDocument]):
+    data = dataset(documents, steps=2)
+    assert len(data) == 8
+    with pytest.raises(IndexError):
+        data[8]

@@ -1,0 +1,95 @@
+"""One process and several give the same run. Held by real processes: torchrun, gloo, CPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from lengthwise.training.callbacks import METRICS
+
+WORKER = Path(__file__).with_name("torchrun_worker.py")
+
+
+def torchrun(processes: int, jobs: list[dict[str, Any]], folder: Path) -> None:
+    (folder / "jobs.json").write_text(json.dumps(jobs))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc_per_node", str(processes), str(WORKER), str(folder / "jobs.json")]
+    finished = subprocess.run(
+        command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300
+    )
+    assert finished.returncode == 0, finished.stderr[-4000:]
+
+
+@pytest.fixture(scope="module")
+def worker() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("torchrun_worker", WORKER)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def metrics(out: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one(worker: ModuleType, recipe_settings: dict[str, Any], tmp_path: Path):
+    """Full fine-tuning and LoRA as recipes; fp64 with uneven labels, accumulation and checkpointing."""
+    settings = recipe_settings | {
+        "batch": {"size": 8, "micro": 2},
+        "optimizer": {"learning_rate": 1e-3, "warmup_steps": 2},
+    }
+    runs: dict[str, Any] = {
+        "full": {"kind": "recipe", "arguments": {"settings": settings}},
+        "lora": {"kind": "recipe", "arguments": {"settings": settings | {"adapter": {"r": 2}}}},
+    }
+    for name, accumulation, checkpointing in (("double", 1, False), ("double-parts", 2, True)):
+        runs[name] = {
+            "kind": "double",
+            "arguments": {"size": 8, "accumulation": accumulation, "checkpointing": checkpointing},
+        }
+    one, two = tmp_path / "one", tmp_path / "two"
+    two.mkdir()
+    torchrun(2, [job | {"out": str(two / name)} for name, job in runs.items()], two)
+    worker.run_jobs([job | {"out": str(one / name)} for name, job in runs.items()])
+
+    for name in ("full", "lora"):
+        lines = list(zip(metrics(one / name), metrics(two / name), strict=True))
+        assert len(lines) == 6
+        for expected, got in lines:
+            for field in METRICS:
+                assert got[field] == pytest.approx(expected[field], rel=1e-6, abs=1e-6), field
+        file = "model.safetensors" if name == "full" else "adapter_model.safetensors"
+        left, right = (load_file(side / name / "model" / file) for side in (one, two))
+        for key, value in left.items():
+            assert (value - right[key]).abs().max().item() <= 1e-6, key
+
+    for name in ("double", "double-parts"):
+        left, right = (json.loads((side / name / "log.json").read_text()) for side in (one, two))
+        for expected, got in zip(left[:4], right[:4], strict=True):
+            for field in (*METRICS, "epoch"):
+                assert got[field] == pytest.approx(expected[field], rel=1e-9), field
+        weights = [torch.load(side / name / "weights.pt") for side in (one, two)]
+        for key, value in weights[0].items():
+            assert (value - weights[1][key]).abs().max().item() <= 1e-9, key
+
+
+@pytest.mark.slow
+def test_torchrun_with_one_process(worker: ModuleType, recipe_settings: dict[str, Any], tmp_path: Path):
+    job = {"kind": "recipe", "arguments": {"settings": recipe_settings}}
+    torchrun(1, [job | {"out": str(tmp_path / "torchrun")}], tmp_path)
+    worker.run_jobs([job | {"out": str(tmp_path / "plain")}])
+    for expected, got in zip(metrics(tmp_path / "plain"), metrics(tmp_path / "torchrun"), strict=True):
+        assert got["loss"] == pytest.approx(expected["loss"], rel=1e-6)

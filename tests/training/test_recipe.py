@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lengthwise.alignment import PairGeometry
+from lengthwise.config import to_yaml
+from lengthwise.errors import UsageError
+from lengthwise.training.recipe import make_recipe, read_recipe, shipped_recipes
+
+MINIMAL: dict[str, Any] = {
+    "model": "m",
+    "data": {"corpus": "c"},
+    "length": 16,
+    "steps": 4,
+    "optimizer": {"learning_rate": 1e-3},
+}
+
+
+def refused(**changes: Any) -> str:
+    with pytest.raises(UsageError) as caught:
+        make_recipe(MINIMAL | changes)
+    return str(caught.value)
+
+
+def test_a_mistyped_key_names_the_nearest_at_every_level():
+    assert "did you mean 'objective'?" in refused(objectiv={})
+    assert "unknown key 'objective.alhpa'; did you mean 'alpha'?" in refused(objective={"alhpa": 1})
+    assert "did you mean 'target_modules'?" in refused(adapter={"target_module": "q"})
+
+
+def test_length_steps_model_corpus_and_learning_rate_have_no_default():
+    with pytest.raises(UsageError) as caught:
+        make_recipe({"data": {}, "optimizer": {}})
+    message = str(caught.value)
+    for key in ("model", "length", "steps", "data.corpus", "optimizer.learning_rate"):
+        assert f"missing key '{key}'" in message
+
+
+def test_all_impossible_values_are_named_at_once():
+    message = refused(
+        length=16,
+        steps=0,
+        seed=-1,
+        save_every=0,
+        batch={"size": 8, "micro": 3},
+        objective={"alpha": -0.1, "offsets": [3, 8]},
+        optimizer={"learning_rate": 0, "betas": [0.9, 1], "weight_decay": -1, "max_grad_norm": 0},
+        adapter={"r": 0, "dropout": 1, "alpha": 0},
+    )
+    assert "13 mistakes" in message
+    for part in (
+        "steps = 0",
+        "seed = -1",
+        "save_every = 0",
+        "batch.micro = 3 does not divide the 8 samples of a step: expected one of: 1, 2, 4, 8",
+        "alpha is -0.1",
+        "objective.offsets = [3, 8]: expected first <= last within 1 to 7",
+        "optimizer.learning_rate = 0.0",
+        "optimizer.betas = [0.9, 1.0]",
+        "optimizer.weight_decay = -1.0",
+        "optimizer.max_grad_norm = 0.0",
+        "adapter.r = 0",
+        "adapter.dropout = 1.0",
+        "adapter.alpha = 0.0",
+    ):
+        assert part in message
+
+
+@pytest.mark.parametrize("alpha", [-0.1, float("nan"), float("inf")])
+def test_an_alpha_that_is_no_weight_is_refused(alpha: float):
+    assert "expected a finite number, 0 or more" in refused(objective={"alpha": alpha})
+
+
+def test_an_unknown_divergence_and_a_meaningless_detach_are_refused():
+    assert "did you mean 'jeffreys'?" in refused(objective={"divergence": "jefreys"})
+    assert "kl is the divergence from a detached teacher" in refused(objective={"divergence": "kl"})
+
+
+def test_offsets_default_to_all_that_leave_a_pair():
+    for length, min_context, last in ((16, None, 7), (17, None, 8), (16, 0, 15), (16, 12, 3)):
+        recipe = make_recipe(MINIMAL | {"length": length, "objective": {"min_context": min_context}})
+        assert recipe.offsets == (1, last)
+        assert PairGeometry(length, last, min_context).paired_positions == 1
+        assert PairGeometry(length, last + 1, min_context).paired_positions == 0
+
+
+@pytest.mark.parametrize("offsets", [[0, 3], [4, 3], [1, 8]])
+def test_offsets_that_leave_no_pair_are_refused_with_the_range_that_works(offsets: list[int]):
+    assert "within 1 to 7" in refused(objective={"offsets": offsets})
+
+
+def test_a_min_context_that_no_offset_can_meet_is_refused():
+    assert "expected at most 14" in refused(objective={"min_context": 15})
+    assert "expected 0 to 15" in refused(objective={"min_context": 16})
+
+
+def test_accumulation_follows_from_size_micro_and_processes():
+    recipe = make_recipe(MINIMAL | {"batch": {"size": 12, "micro": 2}})
+    assert [recipe.accumulation(n) for n in (1, 2, 3)] == [6, 3, 2]
+    assert make_recipe(MINIMAL | {"batch": {"size": 12}}).accumulation(4) == 1
+    with pytest.raises(UsageError, match="multiple of 5"):
+        recipe.accumulation(5)
+    with pytest.raises(
+        UsageError, match=r"3 samples of a step on each of 4 processes\nexpected: one of: 1, 3"
+    ):
+        recipe.accumulation(4)
+
+
+def test_a_constant_schedule_has_no_final_share():
+    assert "a constant schedule has none" in refused(
+        optimizer={"learning_rate": 1e-3, "schedule": "constant", "final_share": 0.1}
+    )
+    assert "optimizer.final_share = 1.5" in refused(optimizer={"learning_rate": 1e-3, "final_share": 1.5})
+    assert "optimizer.warmup_steps = -1" in refused(optimizer={"learning_rate": 1e-3, "warmup_steps": -1})
+
+
+def test_the_config_of_a_run_is_a_recipe(tmp_path: Path):
+    recipe = make_recipe(
+        MINIMAL | {"adapter": {"target_modules": ["q_proj", "v_proj"]}, "objective": {"offsets": [1, 4]}}
+    )
+    (tmp_path / "config.yaml").write_text(to_yaml({"kind": "train", **recipe.to_dict()}))
+    assert read_recipe(tmp_path / "config.yaml") == recipe
+
+
+@pytest.mark.parametrize("name", sorted(shipped_recipes()))
+def test_shipped_recipes_are_valid_and_take_overrides(name: str):
+    recipe = read_recipe(name, ["objective.divergence=js", "objective.alpha=80", "steps=3", "data.bos=never"])
+    assert (recipe.objective.divergence, recipe.objective.alpha, recipe.steps) == ("js", 80, 3)
+    assert recipe.data.bos == "never"
+
+
+def test_the_two_recipes_of_the_demo_ship():
+    assert {"tiny-books", "smollm2-lora"} <= set(shipped_recipes())
+
+
+def test_an_unknown_recipe_names_the_nearest():
+    with pytest.raises(UsageError, match="did you mean 'tiny-books'"):
+        read_recipe("tiny-boks")
+    with pytest.raises(UsageError, match=r"cannot read .*missing\.yaml"):
+        read_recipe("missing.yaml")
+
+
+def test_listing_recipes_needs_no_torch():
+    code = "import sys; from lengthwise.training import shipped_recipes as s; s(); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,356 @@
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import GPT2Config, GPT2LMHeadModel
+from transformers.utils import logging as transformers_logging
+
+from lengthwise.errors import Interrupted, LengthwiseError, UsageError
+from lengthwise.models import load
+from lengthwise.results import Results, read_results
+from lengthwise.runs import RunFolder
+from lengthwise.testing import tiny_tokenizer
+from lengthwise.training import open_run, read_recipe, train
+from lengthwise.training.build import build_trainer, training_documents
+from lengthwise.training.callbacks import METRICS
+from lengthwise.training.model import add_adapter, load_for_training, save_whole
+from lengthwise.training.recipe import Adapter, Recipe
+from lengthwise.training.trainer import PARTS
+
+Make = Callable[..., Recipe]
+
+
+def run(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = False) -> Results:
+    with open_run(out, recipe, resume=resume, overwrite=overwrite) as folder:
+        return train(recipe, folder, resume=resume)
+
+
+def metrics(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def assert_equal_weights(a: Path, b: Path) -> None:
+    left, right = weights(a), weights(b)
+    assert left.keys() == right.keys()
+    for name, value in left.items():
+        assert torch.equal(value, right[name]), name
+
+
+def test_what_a_run_leaves_behind(make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    recipe, out = make(), tmp_path / "run"
+    results = run(recipe, out)
+    assert capsys.readouterr().out == ""
+    assert sorted(path.name for path in (out / "checkpoints").iterdir()) == ["checkpoint-4", "checkpoint-6"]
+
+    lines = metrics(out)
+    assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    for line in lines:
+        assert set(line) == {"step", *METRICS}
+        assert line["alpha"] == 1.0
+        assert 1 <= line["offset"] <= 7
+        assert line["paired_positions"] == 4 * (16 - line["offset"] - 8)
+    assert [line["learning_rate"] for line in lines[:2]] == [0.005, 0.01]
+    assert lines[-1]["learning_rate"] == pytest.approx(0.001)
+
+    assert read_results(out / "results.json").rows == results.rows
+    assert not results.partial
+    for when, line in (("first", lines[0]), ("last", lines[-1])):
+        for name in ("loss", *PARTS):
+            (row,) = results.select(metric=f"{name}_{when}")
+            assert (row.task, row.unit, row.length, row.n) == ("training", "nats", 16, 1)
+            assert row.value == line[name]
+    facts = results.provenance
+    assert facts["tokens"] == 6 * 4 * 2 * 16
+    assert facts["parameters"] == facts["trainable_parameters"] == 28832
+    assert facts["documents"] == 4
+    assert facts["full_logits"] is None
+
+    assert_equal_weights(out / "model", out / "checkpoints" / "checkpoint-6")
+    again = load(str(out / "model"))
+    assert again.tokenizer("a king").input_ids == tiny_tokenizer()("a king").input_ids
+    assert read_recipe(out / "config.yaml") == recipe
+
+
+def test_the_first_and_last_tenth_are_averaged(make: Make, tmp_path: Path):
+    results = run(make(steps=20, save_every=20), tmp_path)
+    lines = metrics(tmp_path)
+    for when, part in (("first", lines[:2]), ("last", lines[-2:])):
+        (row,) = results.select(metric=f"jeffreys_{when}")
+        assert row.n == 2
+        assert row.value == pytest.approx(sum(line["jeffreys"] for line in part) / 2)
+
+
+# peft asks transformers for this under its old name.
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+def test_a_saved_adapter_loads_on_its_base_with_equal_logits(make: Make, shared: Path, tmp_path: Path):
+    recipe = make(adapter={"r": 2})
+    loaded = load_for_training(recipe)
+    base_logits = loaded.model(torch.arange(16)[None]).logits
+    documents, _ = training_documents(recipe, loaded)
+    model = add_adapter(loaded.model, recipe.adapter)
+    trainer = build_trainer(recipe, tmp_path / "checkpoints", model, loaded, documents)
+    trainer.train()
+    save_whole(trainer.model, loaded.tokenizer, tmp_path / "model")
+    files = {path.name for path in (tmp_path / "model").iterdir()}
+    assert {"adapter_config.json", "adapter_model.safetensors", "tokenizer.json"} <= files
+    assert "model.safetensors" not in files
+
+    again = load(str(shared / "model"), adapter=str(tmp_path / "model"))
+    with torch.no_grad():
+        trained = trainer.model.eval()(torch.arange(16)[None]).logits
+        assert torch.equal(again.model(torch.arange(16)[None]).logits, trained)
+    assert (trained - base_logits).abs().max() > 0.1
+
+
+def test_a_finished_run_is_read_not_repeated(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    first = run(make(), tmp_path)
+    monkeypatch.setattr("lengthwise.training.run.load_for_training", None)
+    assert run(make(), tmp_path, resume=True).rows == first.rows
+    with pytest.raises(UsageError, match="holds a finished run"):
+        run(make(), tmp_path)
+
+
+def test_resuming_with_nothing_to_resume_starts(make: Make, tmp_path: Path):
+    whole, other = tmp_path / "whole", tmp_path / "other"
+    run(make(), whole)
+    with open_run(other, make()):
+        pass
+    (other / "metrics.jsonl").write_text('{"step": 1, "loss": 0.0}\n{"step": 2, "lo')
+    run(make(), other, resume=True)
+    assert metrics(other) == metrics(whole)
+    assert_equal_weights(other / "model", whole / "model")
+
+
+class StopAt:
+    """Ctrl-C while the metrics of a step are written."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+        original = RunFolder.append_metrics
+
+        def append(folder: RunFolder, record: Any) -> None:
+            original(folder, record)
+            if record["step"] == step:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(RunFolder, "append_metrics", append)
+
+
+def test_ctrl_c_keeps_checkpoint_and_results_and_resumes_to_equal_weights(make: Make, tmp_path: Path):
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    complete = run(make(), whole)
+    with pytest.MonkeyPatch.context() as patch:
+        StopAt(patch, 5)
+        with pytest.raises(
+            Interrupted, match=r"after step 5 of 6; the last checkpoint is .*checkpoint-4"
+        ) as caught:
+            run(make(), stopped)
+    assert caught.value.exit_code == 130
+    partial = caught.value.partial
+    assert isinstance(partial, Results)
+    assert partial.partial
+    assert read_results(stopped / "results.json").partial
+    assert partial.select(metric="loss_last")[0].value == metrics(whole)[4]["loss"]
+    assert not (stopped / "model").exists()
+
+    results = run(make(), stopped, resume=True)
+    assert results.provenance["resumed_at_step"] == 4
+    assert results.rows == complete.rows
+    assert metrics(stopped) == metrics(whole)
+    assert_equal_weights(stopped / "model", whole / "model")
+
+
+def test_ctrl_c_before_the_first_checkpoint_says_so(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    StopAt(monkeypatch, 1)
+    with pytest.raises(Interrupted, match="no checkpoint was saved yet"):
+        run(make(), tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["cut", "unmarked"])
+def test_a_half_written_checkpoint_is_passed_over(make: Make, tmp_path: Path, damage: str):
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    run(make(), whole)
+    with pytest.MonkeyPatch.context() as patch:
+        StopAt(patch, 5)
+        with pytest.raises(Interrupted):
+            run(make(), stopped)
+    newest = stopped / "checkpoints" / "checkpoint-4"
+    if damage == "cut":
+        data = (newest / "optimizer.pt").read_bytes()
+        (newest / "optimizer.pt").write_bytes(data[: len(data) // 2])
+    else:
+        (newest / "complete.json").unlink()
+    results = run(make(), stopped, resume=True)
+    assert results.provenance["resumed_at_step"] == 2
+    assert metrics(stopped) == metrics(whole)
+    assert_equal_weights(stopped / "model", whole / "model")
+
+
+def test_stopped_between_the_last_checkpoint_and_the_model(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    run(make(), whole)
+
+    def stop(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lengthwise.training.run.save_whole", stop)
+        with pytest.raises(Interrupted, match="after step 6 of 6"):
+            run(make(), stopped)
+    results = run(make(), stopped, resume=True)
+    assert not results.partial
+    assert metrics(stopped) == metrics(whole)
+    assert_equal_weights(stopped / "model", whole / "model")
+
+
+def test_the_model_is_saved_whole_or_not_at_all(make: Make, tmp_path: Path):
+    class Tokenizer:
+        def save_pretrained(self, path: Path) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    model = load_for_training(make()).model
+    with pytest.raises(OSError, match="No space left"):
+        save_whole(model, Tokenizer(), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    save_whole(model, tiny_tokenizer(), tmp_path / "model")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        RuntimeError("[enforce fail at inline_container.cc:664] PytorchStreamWriter failed writing file"),
+    ],
+)
+def test_a_full_disk_is_said_plainly_and_the_last_checkpoint_stays(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+):
+    original = torch.save
+
+    def save(value: Any, path: Any, *arguments: Any, **named: Any) -> None:
+        if "checkpoint-4" in str(path):
+            raise error
+        original(value, path, *arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", save)
+        with pytest.raises(LengthwiseError, match="cannot write"):
+            run(make(), tmp_path)
+    assert run(make(), tmp_path, resume=True).provenance["resumed_at_step"] == 2
+
+
+def test_a_loss_of_nan_names_the_step_and_keeps_the_checkpoint(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    # A first update of about 1e30 for each weight: finite, and too much for the second step.
+    recipe = make(optimizer={"learning_rate": 1e30, "schedule": "constant"}, save_every=1)
+    with pytest.raises(LengthwiseError, match=r"is (nan|inf) at step 2; training stopped"):
+        run(recipe, tmp_path)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["checkpoint-1"]
+    assert [line["step"] for line in metrics(tmp_path)] == [1]
+    assert not (tmp_path / "results.json").exists()
+
+
+def test_running_out_of_memory_names_the_setting(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def out_of_memory(*arguments: Any, **named: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
+
+    monkeypatch.setattr("lengthwise.training.trainer.hidden_states_for", out_of_memory)
+    with pytest.raises(LengthwiseError, match=r"lower batch\.micro"):
+        run(make(), tmp_path)
+
+
+def test_mixed_precision_stays_close_and_keeps_trained_weights_in_float32(make: Make, tmp_path: Path):
+    run(make(), tmp_path / "float32")
+    run(make(precision="bfloat16"), tmp_path / "bfloat16")
+    for full, mixed in zip(metrics(tmp_path / "float32"), metrics(tmp_path / "bfloat16"), strict=True):
+        for name in ("loss", *PARTS):
+            # Products have three digits; the runs drift apart over the steps.
+            assert mixed[name] == pytest.approx(full[name], rel=0.05), name
+    assert metrics(tmp_path / "float32") != metrics(tmp_path / "bfloat16")
+    saved = weights(tmp_path / "bfloat16" / "model")
+    assert {value.dtype for value in saved.values()} == {torch.float32}
+
+
+def test_mixed_precision_lora_freezes_a_bfloat16_base(make: Make, tmp_path: Path):
+    recipe = make(precision="bfloat16", adapter={"r": 2})
+    model = add_adapter(load_for_training(recipe).model, recipe.adapter)
+    dtypes = {(parameter.requires_grad, parameter.dtype) for parameter in model.parameters()}
+    assert dtypes == {(True, torch.float32), (False, torch.bfloat16)}
+    run(recipe, tmp_path / "mixed")
+    run(make(adapter={"r": 2}), tmp_path / "full")
+    for full, mixed in zip(metrics(tmp_path / "full"), metrics(tmp_path / "mixed"), strict=True):
+        assert mixed["loss"] == pytest.approx(full["loss"], rel=0.05)
+
+
+def test_the_seed_decides_windows_offsets_and_adapters(make: Make, tmp_path: Path):
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        run(make(seed=seed, adapter={"r": 2, "dropout": 0.2}, steps=3), tmp_path / name)
+    assert metrics(tmp_path / "a") == metrics(tmp_path / "b")
+    assert metrics(tmp_path / "a") != metrics(tmp_path / "c")
+
+
+def test_packing_lets_windows_cross_documents(make: Make, shared: Path, tmp_path: Path):
+    longest = 1800
+    data = {"corpus": str(shared / "text"), "split": "all"}
+    with pytest.raises(UsageError, match=r"the text is too short: a window needs \d+ tokens"):
+        run(make(length=longest, data=data, steps=1), tmp_path / "a")
+    recipe = make(data=data | {"packing": True}, steps=2)
+    loaded = load_for_training(recipe)
+    (packed,), facts = training_documents(recipe, loaded)
+    assert (packed.ids == loaded.tokenizer.eos_token_id).sum() == 4
+    assert len(packed.ids) == facts["corpus_tokens"] + 4
+    run(recipe, tmp_path / "b")
+
+
+def test_learned_positions_cannot_be_exceeded(make: Make, tmp_path: Path):
+    config = GPT2Config(
+        vocab_size=320, n_positions=24, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0
+    )
+    GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt2")
+    tiny_tokenizer().save_pretrained(tmp_path / "gpt2")
+    run(make(model=str(tmp_path / "gpt2"), length=24, steps=1), tmp_path / "a")
+    with pytest.raises(UsageError, match=r"length = 25, .* learned embeddings for 24 positions"):
+        run(make(model=str(tmp_path / "gpt2"), length=25), tmp_path / "b")
+
+
+def test_adapter_layers_that_are_not_there_are_refused_with_those_that_are(make: Make):
+    recipe = make(adapter={"target_modules": ["query"]})
+    with pytest.raises(UsageError, match=r"names among: down_proj, .*q_proj"):
+        add_adapter(load_for_training(recipe).model, Adapter(target_modules=("query",)))
+
+
+def test_a_step_that_cannot_be_cut_over_the_processes_is_refused(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(UsageError, match=r"batch\.size = 4\nexpected: a multiple of 3"):
+        run(make(), tmp_path)
+
+
+def test_only_the_main_process_holds_the_folder(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RANK", "1")
+    with open_run(tmp_path / "run", make()) as folder:
+        assert folder == tmp_path / "run"
+    assert not (tmp_path / "run").exists()
+
+
+def test_transformers_is_left_as_it_was(make: Make, tmp_path: Path):
+    before = (transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled())
+    run(make(steps=1), tmp_path)
+    assert (transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()) == before

@@ -1,0 +1,449 @@
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import Gemma2Config, Gemma2ForCausalLM, Trainer, TrainerCallback, TrainingArguments
+
+from lengthwise.alignment import Normalizers, PairGeometry, alignment_loss_from_logits
+from lengthwise.errors import LengthwiseError, UsageError
+from lengthwise.models import FullLogits, Head
+from lengthwise.testing import tiny_llama
+from lengthwise.text import TokenDocument
+from lengthwise.training import AlignmentTrainer, PairCollator, WindowDataset
+from lengthwise.training.model import add_adapter
+from lengthwise.training.recipe import Adapter
+from lengthwise.training.trainer import PARTS
+
+LENGTH = 16
+LOGGED = ("loss", *PARTS, "grad_norm", "paired_positions")
+
+
+def arguments(folder: Path, **changes: Any) -> TrainingArguments:
+    settings: dict[str, Any] = {
+        "output_dir": str(folder),
+        "max_steps": 4,
+        "per_device_train_batch_size": 8,
+        "learning_rate": 1e-2,
+        "max_grad_norm": 1.0,
+        "lr_scheduler_type": "constant",
+        "train_sampling_strategy": "sequential",
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "use_cpu": True,
+        "dataloader_pin_memory": False,
+        "disable_tqdm": True,
+    }
+    return TrainingArguments(**(settings | changes))
+
+
+def windows(documents: Sequence[TokenDocument], *, batch_size: int = 8, steps: int = 4) -> WindowDataset:
+    return WindowDataset(documents, length=LENGTH, offsets=(1, 7), batch_size=batch_size, steps=steps, seed=5)
+
+
+def trainer_for(
+    model: nn.Module, folder: Path, data: Any, *, arguments_: dict[str, Any] | None = None, **changes: Any
+) -> AlignmentTrainer:
+    settings: dict[str, Any] = {"alpha": 0.7, "divergence": "jeffreys", "data_collator": PairCollator(LENGTH)}
+    return AlignmentTrainer(
+        model, arguments(folder, **(arguments_ or {})), train_dataset=data, **(settings | changes)
+    )
+
+
+def steps_of(trainer: Trainer) -> list[dict[str, float]]:
+    return [entry for entry in trainer.state.log_history if "grad_norm" in entry]
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+def assert_same_weights(a: nn.Module, b: nn.Module, tolerance: float) -> None:
+    for (name, left), (_, right) in zip(a.named_parameters(), b.named_parameters(), strict=True):
+        assert (left - right).abs().max().item() <= tolerance, name
+
+
+class SomeIgnored(PairCollator):
+    """Ignores many labels of some samples, so that micro-batches differ in their numbers of labels."""
+
+    def __call__(self, items: Any) -> dict[str, Any]:
+        batch = super().__call__(items)
+        labels = batch["labels"]
+        few = labels[:, :1] % 2 == 0
+        batch["labels"] = torch.where(few & (labels % 3 != 0), -100, labels)
+        return batch
+
+
+# Held in fp64, where a wrong divisor cannot hide behind rounding: what is left is the order of sums.
+@pytest.mark.parametrize(("divergence", "alpha"), [("jeffreys", 10.0), ("sce", 0.2)])
+@pytest.mark.parametrize(("micro", "accumulation"), [(4, 2), (2, 4), (1, 8)])
+def test_the_step_does_not_depend_on_its_micro_batches(
+    divergence: str,
+    alpha: float,
+    micro: int,
+    accumulation: int,
+    documents: list[TokenDocument],
+    tmp_path: Path,
+):
+    def run(micro: int, accumulation: int) -> AlignmentTrainer:
+        trainer = trainer_for(
+            tiny_llama().double(),
+            tmp_path,
+            windows(documents),
+            alpha=alpha,
+            divergence=divergence,
+            data_collator=SomeIgnored(LENGTH),
+            arguments_={
+                "per_device_train_batch_size": micro,
+                "gradient_accumulation_steps": accumulation,
+            },
+        )
+        trainer.train()
+        return trainer
+
+    whole, parts = run(8, 1), run(micro, accumulation)
+    assert len(steps_of(whole)) == 4
+    for expected, got in zip(steps_of(whole), steps_of(parts), strict=True):
+        for name in LOGGED:
+            assert got[name] == pytest.approx(expected[name], rel=1e-9), name
+    assert_same_weights(whole.model, parts.model, 1e-9)
+
+
+class ByHand:
+    """The loop that a reader would write: full logits, plain formulas, AdamW, clipping."""
+
+    def __init__(self, model: nn.Module, **objective: Any) -> None:
+        self.model = model
+        self.objective = {"alpha": 0.7, "divergence": "jeffreys"} | objective
+        self.optimizer = torch.optim.AdamW(
+            [p for p in model.parameters() if p.requires_grad], lr=1e-2, weight_decay=0.0
+        )
+        self.log: list[dict[str, float]] = []
+
+    def step(self, batches: list[dict[str, Any]]) -> None:
+        geometries = [PairGeometry(LENGTH, batch["offset"]) for batch in batches]
+        labels = [batch["labels"].chunk(2) for batch in batches]
+        normalizers = Normalizers(
+            labels_long=sum(int((long != -100).sum()) for long, _ in labels),
+            labels_short=sum(int((short != -100).sum()) for _, short in labels),
+            paired_positions=sum(
+                len(long) * geometry.paired_positions
+                for (long, _), geometry in zip(labels, geometries, strict=True)
+            ),
+        )
+        self.model.train()
+        sums = dict.fromkeys(("loss", *PARTS), 0.0)
+        for batch, (long, short), geometry in zip(batches, labels, geometries, strict=True):
+            logits = self.model(input_ids=batch["input_ids"]).logits.chunk(2)
+            output = alignment_loss_from_logits(
+                *logits, long, short, geometry=geometry, normalizers=normalizers, **self.objective
+            )
+            output.loss.backward()
+            for name in sums:
+                sums[name] += getattr(output, name).item()
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.log.append(
+            {**sums, "grad_norm": norm.item(), "paired_positions": float(normalizers.paired_positions)}
+        )
+
+
+def gemma2() -> nn.Module:
+    """Soft-capped logits, and an embedding scale."""
+    torch.manual_seed(0)
+    config = Gemma2Config(
+        vocab_size=320,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        final_logit_softcapping=3.0,
+        initializer_range=0.3,
+        attn_implementation="eager",
+    )
+    return Gemma2ForCausalLM(config)
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "tied": tiny_llama,
+    "untied": lambda: tiny_llama(tie_word_embeddings=False),
+    "soft-capped": gemma2,
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_training_equals_a_hand_written_loop(name: str, documents: list[TokenDocument], tmp_path: Path):
+    model = MODELS[name]()
+    by_hand = ByHand(copy.deepcopy(model))
+    data = windows(documents)
+    collator = SomeIgnored(LENGTH)
+    trainer = trainer_for(model, tmp_path, data, data_collator=collator)
+    assert isinstance(trainer.head, Head)
+    trainer.train()
+    for step in range(4):
+        by_hand.step([collator([data[8 * step + i] for i in range(8)])])
+    for expected, got in zip(by_hand.log, steps_of(trainer), strict=True):
+        for field in LOGGED:
+            assert got[field] == pytest.approx(expected[field], rel=1e-5), field
+    # Adam divides by the gradient's size, which blows up the rounding of very small ones.
+    assert_same_weights(trainer.model, by_hand.model, 2e-4)
+
+
+def test_offsets_may_differ_between_micro_batches(documents: list[TokenDocument], tmp_path: Path):
+    data = windows(documents, batch_size=2, steps=16)
+    model = tiny_llama().double()
+    by_hand = ByHand(copy.deepcopy(model), alpha=0.2, divergence="sce")
+    trainer = trainer_for(
+        model,
+        tmp_path,
+        data,
+        alpha=0.2,
+        divergence="sce",
+        arguments_={"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4},
+    )
+    trainer.train()
+    collator = PairCollator(LENGTH)
+    batches = [collator([data[2 * i], data[2 * i + 1]]) for i in range(16)]
+    assert len({batch["offset"] for batch in batches[:4]}) > 1
+    for step in range(4):
+        by_hand.step(batches[4 * step : 4 * step + 4])
+    for expected, got in zip(by_hand.log, steps_of(trainer), strict=True):
+        for field in LOGGED:
+            assert got[field] == pytest.approx(expected[field], rel=1e-9), field
+    assert_same_weights(trainer.model, by_hand.model, 1e-9)
+
+
+def test_alpha_0_is_a_plain_trainer_on_both_windows(documents: list[TokenDocument], tmp_path: Path):
+    model = tiny_llama().double()
+    pairs = PairCollator(LENGTH)
+
+    def both_windows(items: Any) -> dict[str, Any]:
+        ids = pairs(items)["input_ids"]
+        return {"input_ids": ids, "labels": ids}
+
+    # SGD, whose steps are as exact as the gradients are: transformers' own loss takes fp64 logits to fp32.
+    sgd = {"optim": "sgd", "learning_rate": 0.05}
+    plain = Trainer(
+        copy.deepcopy(model),
+        arguments(tmp_path, **sgd),
+        train_dataset=windows(documents),
+        data_collator=both_windows,
+    )
+    plain.train()
+    ours = trainer_for(model, tmp_path, windows(documents), alpha=0.0, divergence="sce", arguments_=sgd)
+    ours.train()
+    for expected, got in zip(steps_of(plain), steps_of(ours), strict=True):
+        assert got["loss"] == pytest.approx(expected["loss"], rel=1e-6)
+        assert got["cross_entropy"] == got["loss"]
+        assert got["misalignment"] > 0
+    assert_same_weights(ours.model, plain.model, 1e-6)
+
+
+def test_the_logged_parts_add_up(documents: list[TokenDocument], tmp_path: Path):
+    trainer = trainer_for(tiny_llama(), tmp_path, windows(documents), divergence="js")
+    trainer.train()
+    data = windows(documents)
+    for step, entry in enumerate(steps_of(trainer)):
+        assert entry["loss"] == pytest.approx(entry["cross_entropy"] + 0.7 * entry["divergence"])
+        assert entry["misalignment"] == pytest.approx(entry["entropy"] + entry["jeffreys"])
+        assert entry["cross_entropy"] == pytest.approx(
+            (entry["cross_entropy_long"] + entry["cross_entropy_short"]) / 2
+        )
+        assert entry["alpha"] == 0.7
+        assert entry["offset"] == data.offset(step)
+        assert entry["paired_positions"] == 8 * PairGeometry(LENGTH, data.offset(step)).paired_positions
+
+
+def test_several_steps_in_one_log_are_averaged(documents: list[TokenDocument], tmp_path: Path):
+    every = trainer_for(tiny_llama(), tmp_path, windows(documents))
+    every.train()
+    second = trainer_for(tiny_llama(), tmp_path, windows(documents), arguments_={"logging_steps": 2})
+    second.train()
+    single, double = steps_of(every), steps_of(second)
+    assert len(double) == 2
+    for index, entry in enumerate(double):
+        for name in ("loss", *PARTS):
+            pair = [single[2 * index + i][name] for i in range(2)]
+            assert entry[name] == pytest.approx(sum(pair) / 2, rel=1e-6)
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_gradient_checkpointing_changes_nothing(lora: bool, documents: list[TokenDocument], tmp_path: Path):
+    def run(checkpointing: bool) -> AlignmentTrainer:
+        torch.manual_seed(0)
+        model = add_adapter(tiny_llama(), Adapter(r=2) if lora else None)
+        settings: dict[str, Any] = {"activation_checkpointing": checkpointing}
+        if checkpointing:
+            settings["activation_checkpointing_kwargs"] = {"use_reentrant": False}
+        trainer = trainer_for(model, tmp_path, windows(documents), arguments_=settings)
+        trainer.train()
+        return trainer
+
+    plain, checkpointed = run(False), run(True)
+    for expected, got in zip(steps_of(plain), steps_of(checkpointed), strict=True):
+        assert {name: got[name] for name in LOGGED} == {name: expected[name] for name in LOGGED}
+    assert_same_weights(plain.model, checkpointed.model, 0.0)
+
+
+def moved(before: dict[str, Tensor], model: nn.Module) -> set[str]:
+    return {name for name, parameter in model.named_parameters() if not torch.equal(before[name], parameter)}
+
+
+@pytest.mark.parametrize("tie", [True, False])
+def test_full_training_moves_every_parameter(tie: bool, documents: list[TokenDocument], tmp_path: Path):
+    model = add_adapter(tiny_llama(tie_word_embeddings=tie), None)
+    before = weights_of(model)
+    trainer_for(model, tmp_path, windows(documents)).train()
+    assert moved(before, model) == set(before)
+
+
+def test_frozen_parameters_stay(documents: list[TokenDocument], tmp_path: Path):
+    model = tiny_llama(tie_word_embeddings=False)
+    frozen = {"lm_head.weight", "model.embed_tokens.weight", "model.layers.0.mlp.up_proj.weight"}
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name not in frozen)
+    before = weights_of(model)
+    trainer_for(model, tmp_path, windows(documents)).train()
+    assert moved(before, model) == set(before) - frozen
+
+
+def test_lora_moves_every_adapter_and_nothing_else(documents: list[TokenDocument], tmp_path: Path):
+    torch.manual_seed(0)
+    model = add_adapter(tiny_llama(), Adapter(r=2))
+    before = weights_of(model)
+    adapters = {name for name in before if "lora_" in name}
+    # Seven linear layers in each of two blocks, two matrices each.
+    assert len(adapters) == 28
+    trainer = trainer_for(model, tmp_path, windows(documents))
+    assert isinstance(trainer.head, Head)
+    trainer.train()
+    assert moved(before, model) == adapters
+
+
+def test_an_adapted_head_goes_through_full_logits_and_trains(
+    documents: list[TokenDocument], tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    torch.manual_seed(0)
+    adapter = Adapter(r=2, target_modules=("q_proj", "lm_head"))
+    model = add_adapter(tiny_llama(tie_word_embeddings=False).double(), adapter)
+    by_hand = ByHand(copy.deepcopy(model))
+    data = windows(documents)
+    with caplog.at_level(logging.WARNING):
+        trainer = trainer_for(model, tmp_path, data)
+        trainer.train()
+    assert isinstance(trainer.head, FullLogits)
+    said = [record.getMessage() for record in caplog.records if "full logits" in record.getMessage()]
+    assert len(said) == 1
+    for step in range(4):
+        by_hand.step([PairCollator(LENGTH)([data[8 * step + i] for i in range(8)])])
+    for expected, got in zip(by_hand.log, steps_of(trainer), strict=True):
+        assert got["loss"] == pytest.approx(expected["loss"], rel=1e-6)
+    head = {name: value for name, value in model.named_parameters() if "lm_head.lora_B" in name}
+    assert head
+    assert all(value.abs().max() > 0 for value in head.values())
+
+
+def test_jeffreys_training_lowers_jeffreys(documents: list[TokenDocument], tmp_path: Path):
+    def last(alpha: float) -> tuple[float, float]:
+        trainer = trainer_for(
+            tiny_llama(),
+            tmp_path,
+            windows(documents, steps=30),
+            alpha=alpha,
+            arguments_={"max_steps": 30},
+        )
+        trainer.train()
+        log = steps_of(trainer)
+        return log[0]["jeffreys"], sum(entry["jeffreys"] for entry in log[-5:]) / 5
+
+    (start, plain), (_, aligned) = last(0.0), last(10.0)
+    # Observed: a fifth of what plain CE leaves.
+    assert aligned < 0.5 * plain
+    assert aligned < 0.5 * start
+
+
+def test_evaluation_gives_the_objective_of_its_own_batches(documents: list[TokenDocument], tmp_path: Path):
+    data = windows(documents, steps=2)
+    trainer = trainer_for(
+        tiny_llama(), tmp_path, data, eval_dataset=data, arguments_={"per_device_eval_batch_size": 8}
+    )
+    metrics = trainer.evaluate()
+    collator = PairCollator(LENGTH)
+    losses = []
+    for step in range(2):
+        batch = collator([data[8 * step + i] for i in range(8)])
+        with torch.no_grad():
+            logits = trainer.model(input_ids=batch["input_ids"]).logits.chunk(2)
+            output = alignment_loss_from_logits(
+                *logits,
+                *batch["labels"].chunk(2),
+                geometry=PairGeometry(LENGTH, batch["offset"]),
+                alpha=0.7,
+                divergence="jeffreys",
+            )
+        losses.append(output.loss.item())
+    assert metrics["eval_loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+
+
+class Poison(TrainerCallback):
+    """From the given step on, the decoder's output is NaN; or one gradient is infinite."""
+
+    def __init__(self, model: nn.Module, step: int, *, gradient: bool = False) -> None:
+        self.model, self.step, self.gradient = model, step, gradient
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step + 1 != self.step:
+            return
+        if self.gradient:
+            next(self.model.parameters()).register_hook(lambda gradient: gradient * float("inf"))
+        else:
+            self.model.model.norm.register_forward_hook(lambda *arguments: arguments[2] * float("nan"))
+
+
+def test_a_loss_of_nan_stops_before_the_weights_change(documents: list[TokenDocument], tmp_path: Path):
+    model = tiny_llama()
+    trainer = trainer_for(
+        model, tmp_path, windows(documents), arguments_={"save_strategy": "steps", "save_steps": 1}
+    )
+    trainer.add_callback(Poison(model, 3))
+    with pytest.raises(LengthwiseError, match="the loss is nan at step 3") as caught:
+        trainer.train()
+    assert caught.value.exit_code == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-1", "checkpoint-2"]
+    kept = tiny_llama(seed=1)
+    trainer_for(kept, tmp_path, windows(documents))._load_from_checkpoint(str(tmp_path / "checkpoint-2"))
+    assert_same_weights(kept, model, 0.0)
+
+
+def test_an_infinite_gradient_stops_before_the_checkpoint(documents: list[TokenDocument], tmp_path: Path):
+    model = tiny_llama()
+    trainer = trainer_for(
+        model, tmp_path, windows(documents), arguments_={"save_strategy": "steps", "save_steps": 1}
+    )
+    trainer.add_callback(Poison(model, 3, gradient=True))
+    with pytest.raises(LengthwiseError, match=r"the gradient norm is (nan|inf) at step 3"):
+        trainer.train()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-1", "checkpoint-2"]
+
+
+def test_an_impossible_objective_is_refused_before_anything_is_built(tmp_path: Path):
+    with pytest.raises(UsageError, match="alpha is -1"):
+        trainer_for(tiny_llama(), tmp_path, None, alpha=-1)
+    with pytest.raises(UsageError, match="did you mean 'jeffreys'"):
+        trainer_for(tiny_llama(), tmp_path, None, divergence="jefreys")
+
+
+def test_several_gpus_in_one_process_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda self: 2))
+    with pytest.raises(UsageError, match="2 GPUs in one process"):
+        trainer_for(tiny_llama(), tmp_path, None)

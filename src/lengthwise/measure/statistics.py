@@ -1,0 +1,137 @@
+"""Numbers with intervals: sums by document, a ratio of sums, a bootstrap over documents.
+
+Every number is an estimate from totals, `estimator(total over documents)`, and is divided once, at the end.
+Windows of one document are not independent of each other; documents are taken to be. So whole documents are
+resampled: 2000 times as many as there are, with replacement, and the estimate is made anew each time.
+
+The interval is the percentile interval at 95 %, its tail probability expanded for few documents to
+Phi(-t * sqrt(D / (D - 1))), with t the 97.5 % quantile of Student's t at D - 1 degrees of freedom
+(Hesterberg 2015, "What teachers should know about the bootstrap", section 5.2): the plain percentile
+interval of 7 documents covers about 87 %. The standard error is the standard deviation over the resamples
+times sqrt(D / (D - 1)), which for a mean of D equal documents is the usual s / sqrt(D).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lengthwise.results import Row
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+RESAMPLES = 2000
+SEED = 20250713
+_MOST_UNDEFINED = 0.05
+
+Estimator = Callable[["NDArray[np.float64]"], "NDArray[np.float64]"]
+
+
+def ratio(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum / count of totals [R, 2]; NaN where the count is 0."""
+    counts = totals[:, 1]
+    return np.divide(totals[:, 0], counts, out=np.full(len(totals), np.nan), where=counts > 0)
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """One number before it is a row: which one, and the totals of each document that it is made from."""
+
+    row: Row
+    """The row without value and interval, but with `n`."""
+    documents: tuple[str, ...]
+    totals: NDArray[np.float64]
+    """[D, C], in the order of `documents`."""
+    estimator: Estimator = ratio
+    """Totals of R samples [R, C] -> R values, NaN where the value is undefined."""
+
+    @classmethod
+    def of(
+        cls, row: Row, records: Iterable[tuple[str, Sequence[float]]], *, estimator: Estimator = ratio
+    ) -> Statistic:
+        """Add up `(document, totals)` records by document."""
+        by_document: dict[str, NDArray[np.float64]] = {}
+        for document, totals in records:
+            before = by_document.get(document)
+            added = np.asarray(totals, dtype=np.float64)
+            by_document[document] = added if before is None else before + added
+        documents = tuple(sorted(by_document))
+        return cls(row, documents, np.array([by_document[name] for name in documents]), estimator)
+
+
+def estimate(statistic: Statistic) -> Row:
+    """The row with its value, standard error and 95 % interval.
+
+    With a single document there is no interval. Nor is there one where the number is undefined in more than
+    5 % of the resamples (a bin that few documents reach); fewer undefined resamples are left out.
+    """
+    value = _at(statistic, np.ones((1, len(statistic.documents))))[0]
+    return _row(statistic.row, float(value), _resampled(statistic), len(statistic.documents))
+
+
+def estimate_difference(minuend: Statistic, subtrahend: Statistic) -> Row:
+    """`minuend` - `subtrahend` with a paired interval: both are resampled with the same documents.
+
+    The row is the minuend's, with the subtrahend's model as its `reference`.
+    """
+    assert minuend.documents == subtrahend.documents
+    every = np.ones((1, len(minuend.documents)))
+    value = _at(minuend, every)[0] - _at(subtrahend, every)[0]
+    row = replace(minuend.row, reference=subtrahend.row.model)
+    spread = _resampled(minuend) - _resampled(subtrahend)
+    return _row(row, float(value), spread, len(minuend.documents))
+
+
+@lru_cache(maxsize=8)
+def _weights(documents: int) -> NDArray[np.int64]:
+    """How often each document is in each resample: [RESAMPLES, D]. The same for the same D."""
+    rng = np.random.default_rng(SEED)
+    return rng.multinomial(documents, np.full(documents, 1 / documents), size=RESAMPLES)
+
+
+def _at(statistic: Statistic, weights: NDArray[np.float64] | NDArray[np.int64]) -> NDArray[np.float64]:
+    return statistic.estimator(weights @ statistic.totals)
+
+
+def _resampled(statistic: Statistic) -> NDArray[np.float64]:
+    return _at(statistic, _weights(len(statistic.documents)))
+
+
+def _row(row: Row, value: float, resampled: NDArray[np.float64], documents: int) -> Row:
+    if not math.isfinite(value):
+        return replace(row, value=None, documents=documents)
+    defined = resampled[np.isfinite(resampled)]
+    if documents < 2 or len(defined) < (1 - _MOST_UNDEFINED) * len(resampled):
+        return replace(row, value=value, documents=documents)
+    tail = _tail(documents)
+    low, high = np.quantile(defined, [tail, 1 - tail])
+    stderr = float(defined.std(ddof=1)) * math.sqrt(documents / (documents - 1))
+    return replace(
+        row, value=value, stderr=stderr, ci_low=float(low), ci_high=float(high), documents=documents
+    )
+
+
+def _tail(documents: int) -> float:
+    """The tail probability of the expanded percentile interval (see the module's text)."""
+    return math.erfc(_student(documents - 1) * math.sqrt(documents / (documents - 1)) / math.sqrt(2)) / 2
+
+
+def _student(degrees: int) -> float:
+    """97.5 % quantile of Student's t by its expansion in 1 / degrees around the normal one.
+
+    Within 0.03 from 3 degrees on; below, the tail is under 1 / RESAMPLES whatever the error.
+    """
+    z = 1.959963984540054
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return sum(term / degrees**power for power, term in enumerate(terms))

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from lengthwise.models import LoadedModel
+from lengthwise.testing import tiny_llama, tiny_tokenizer
+from lengthwise.text import TokenDocument, TokenDocuments
+
+VOCABULARY = 320
+
+
+@dataclass
+class FakeModel:
+    """Stands in for `LoadedModel`: logits are a function of the tokens, [B, T] -> [B, T, V]."""
+
+    logits: Callable[[Tensor], Tensor]
+    vocab_size: int
+    name: str = "fake"
+    max_positions: int | None = None
+    calls: list[tuple[int, ...]] = field(default_factory=list)
+    tokenizer: Any = None
+
+    def __post_init__(self) -> None:
+        self.head = SimpleNamespace(logits=lambda hidden: hidden)
+        self.model = SimpleNamespace(training=False)
+        self.config = SimpleNamespace(rope_parameters=None)
+        self.tokenizer = self.tokenizer or tiny_tokenizer()
+
+    def hidden_states(self, input_ids: Tensor) -> Tensor:
+        self.calls.append(tuple(input_ids.shape))
+        return self.logits(input_ids)
+
+
+def token_documents(sizes: list[int], *, vocabulary: int = VOCABULARY, seed: int = 0) -> TokenDocuments:
+    """Documents of random tokens."""
+    rng = np.random.default_rng(seed)
+    documents = tuple(
+        TokenDocument(f"doc{index}", rng.integers(vocabulary, size=size).astype(np.int32))
+        for index, size in enumerate(sizes)
+    )
+    return TokenDocuments(documents, "random", "corpus", "tokenizer")
+
+
+@pytest.fixture(scope="session")
+def documents() -> TokenDocuments:
+    return token_documents([900, 700, 800, 600])
+
+
+@pytest.fixture(scope="session")
+def model() -> LoadedModel:
+    return LoadedModel(tiny_llama(), tiny_tokenizer(), "tiny", "memory")
+
+
+@pytest.fixture(scope="session")
+def other_model() -> LoadedModel:
+    return LoadedModel(tiny_llama(seed=1), tiny_tokenizer(), "other", "memory")
+
+
+@pytest.fixture
+def fake() -> type[FakeModel]:
+    return FakeModel
+
+
+@pytest.fixture
+def make_documents() -> Callable[..., TokenDocuments]:
+    return token_documents

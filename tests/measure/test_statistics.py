@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lengthwise.measure.statistics import Statistic, _student, estimate, estimate_difference
+from lengthwise.results import Row
+
+ROW = Row(model="m", task="t", metric="x", value=None, n=3)
+
+
+def statistic(records, **kwargs) -> Statistic:
+    return Statistic.of(ROW, records, **kwargs)
+
+
+def test_the_value_is_the_ratio_of_the_totals():
+    row = estimate(statistic([("a", [6, 2]), ("b", [1, 1]), ("a", [5, 3])]))
+    assert row.value == pytest.approx(12 / 6)
+    assert row.documents == 2
+    assert row.n == 3
+
+
+def test_it_is_the_same_in_any_order_and_each_time():
+    records = [(f"d{i % 7}", [float(i), 1.0]) for i in range(30)]
+    assert estimate(statistic(records)) == estimate(statistic(records[::-1]))
+
+
+def test_the_standard_error_of_a_mean_of_equal_documents():
+    values = np.random.default_rng(0).normal(size=40)
+    row = estimate(statistic([(f"d{i}", [value, 1]) for i, value in enumerate(values)]))
+    assert row.stderr == pytest.approx(values.std(ddof=1) / math.sqrt(40), rel=0.06)
+    assert row.ci_low == pytest.approx(row.value - 2.02 * row.stderr, abs=0.25 * row.stderr)
+    assert row.ci_high == pytest.approx(row.value + 2.02 * row.stderr, abs=0.25 * row.stderr)
+
+
+def test_one_document_has_no_interval():
+    row = estimate(statistic([("a", [1, 1]), ("a", [2, 1])]))
+    assert row.value == 1.5
+    assert (row.stderr, row.ci_low, row.ci_high) == (None, None, None)
+
+
+def test_an_empty_bin_has_no_value():
+    row = estimate(statistic([("a", [0, 0]), ("b", [0, 0])]))
+    assert row.value is None
+    assert row.ci_low is None
+
+
+def test_a_bin_that_one_document_of_three_reaches_has_no_interval():
+    row = estimate(statistic([("a", [0, 0]), ("b", [0, 0]), ("c", [3, 2])]))
+    assert row.value == 1.5
+    assert row.ci_low is None
+
+
+def test_students_quantiles():
+    table = {3: 3.182446, 4: 2.776445, 6: 2.446912, 10: 2.228139, 30: 2.042272, 1000: 1.962339}
+    for degrees, quantile in table.items():
+        assert _student(degrees) == pytest.approx(quantile, abs=0.03), degrees
+
+
+@pytest.mark.parametrize(("documents", "windows"), [(7, 4), (30, 3)])
+def test_coverage_on_clustered_data(documents: int, windows: int):
+    """Documents differ by more than their windows do; the mean of the law is 2."""
+    rng = np.random.default_rng(1)
+    hits, simulations = 0, 200
+    for _ in range(simulations):
+        of_document = rng.normal(2.0, 1.0, size=documents)
+        records = [
+            (f"d{d}", [rng.normal(of_document[d], 0.5), 1.0])
+            for d in range(documents)
+            for _ in range(windows)
+        ]
+        row = estimate(statistic(records))
+        hits += row.ci_low <= 2.0 <= row.ci_high
+    assert 0.88 <= hits / simulations <= 0.99
+
+
+def test_paired_interval_on_correlated_data():
+    """The difference is 0.3 for every document but for a little noise, the documents differ by 1."""
+    rng = np.random.default_rng(2)
+    hits, widths, unpaired = 0, [], []
+    for _ in range(100):
+        common = rng.normal(0.0, 1.0, size=20)
+        a = statistic([(f"d{i}", [x + 0.3 + rng.normal(0, 0.1), 1]) for i, x in enumerate(common)])
+        b = statistic([(f"d{i}", [x, 1]) for i, x in enumerate(common)])
+        row = estimate_difference(a, b)
+        hits += row.ci_low <= 0.3 <= row.ci_high
+        widths.append(row.ci_high - row.ci_low)
+        alone = estimate(a)
+        unpaired.append(alone.ci_high - alone.ci_low)
+    assert 0.88 <= hits / 100 <= 1.0
+    assert np.mean(widths) == pytest.approx(2 * 2.09 * 0.1 / math.sqrt(20), rel=0.15)
+    assert np.mean(widths) < 0.2 * np.mean(unpaired)
+
+
+def test_difference_names_the_other_model_and_is_zero_with_itself():
+    a = statistic([(f"d{i}", [i * i, 1]) for i in range(5)])
+    row = estimate_difference(a, replace(a, row=replace(ROW, model="other")))
+    assert row.model == "m"
+    assert row.reference == "other"
+    assert (row.value, row.ci_low, row.ci_high) == (0, 0, 0)
+
+
+def test_an_estimator_is_applied_to_each_resample():
+    records = [(f"d{i}", [float(i), 1.0]) for i in range(1, 20)]
+    plain = estimate(statistic(records))
+    powered = estimate(statistic(records, estimator=lambda totals: np.exp(totals[:, 0] / totals[:, 1])))
+    assert powered.value == pytest.approx(math.exp(plain.value))
+    assert powered.ci_low == pytest.approx(math.exp(plain.ci_low), rel=1e-2)
+    assert powered.ci_high == pytest.approx(math.exp(plain.ci_high), rel=1e-2)

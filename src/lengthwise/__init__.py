@@ -1,3 +1,69 @@
-"""lengthwise: do a language model's predictions hold as its context grows? Measure it, train for it."""
+"""lengthwise: do a language model's predictions hold as its context grows? Measure it, train for it.
+
+The names below are loaded on first use, so that `import lengthwise` and `lengthwise --help` stay quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lengthwise.alignment import AlignmentLoss, PairGeometry, alignment_loss
+    from lengthwise.measure import (
+        measure_misalignment,
+        measure_recall,
+        paired_difference,
+        perplexity_by_length,
+    )
+    from lengthwise.models import find_head, load
+    from lengthwise.text import load_corpus, tokenize
+    from lengthwise.training import AlignmentTrainer, PairCollator, read_recipe, train
 
 __version__ = "0.1.0"
+
+_HOME = {
+    "AlignmentLoss": "alignment",
+    "PairGeometry": "alignment",
+    "alignment_loss": "alignment",
+    "measure_misalignment": "measure",
+    "measure_recall": "measure",
+    "paired_difference": "measure",
+    "perplexity_by_length": "measure",
+    "find_head": "models",
+    "load": "models",
+    "load_corpus": "text",
+    "tokenize": "text",
+    "AlignmentTrainer": "training",
+    "PairCollator": "training",
+    "read_recipe": "training",
+    "train": "training",
+}
+
+__all__ = [
+    "AlignmentLoss",
+    "AlignmentTrainer",
+    "PairCollator",
+    "PairGeometry",
+    "alignment_loss",
+    "find_head",
+    "load",
+    "load_corpus",
+    "measure_misalignment",
+    "measure_recall",
+    "paired_difference",
+    "perplexity_by_length",
+    "read_recipe",
+    "tokenize",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"lengthwise.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'lengthwise' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -6,11 +6,10 @@ from pathlib import Path
 
 from lengthwise.files import atomic_write_text
 from lengthwise.report.html import render_page
-from lengthwise.report.tables import Table
-from lengthwise.results import Results
+from lengthwise.studies.catalogue import Produced
 from lengthwise.studies.real_model import real_model_section, run_real_model
 from lengthwise.studies.tiny_books import run_tiny_books
-from lengthwise.studies.tiny_books_page import differences_table, study_section, values_table
+from lengthwise.studies.tiny_books_page import provenance_of, study_section
 
 LEAD = (
     "Do a language model's predictions depend on how much context is cut off, and what happens when it is "
@@ -21,16 +20,12 @@ LEAD = (
 )
 
 
-def run_demo(out: Path | str, *, resume: bool = False, overwrite: bool = False) -> tuple[Path, list[Table]]:
-    """Run both parts (or go on with them) and write `report.html`.
-
-    Returns:
-        The page, and the main tables to print.
+def produce_demo(out: Path, *, resume: bool = False, overwrite: bool = False) -> Produced:
+    """Run both parts (or go on with them) and write `report.html` to `out`.
 
     Raises:
         Interrupted: Ctrl-C; what is finished stays, and the same command with `resume` goes on.
     """
-    out = Path(out)
     real = run_real_model(out / "real-model", resume=resume, overwrite=overwrite)
     study = run_tiny_books(out / "tiny-books", resume=resume, overwrite=overwrite)
     page = out / "report.html"
@@ -41,12 +36,8 @@ def run_demo(out: Path | str, *, resume: bool = False, overwrite: bool = False) 
             "Do predictions hold as the context grows?",
             LEAD,
             sections,
-            {"A. A real model": _provenance(real), "B. The small study": _provenance(study)},
+            {"A. A real model": provenance_of(real), "B. The small study": provenance_of(study)},
             partial=real.partial or study.partial,
         ),
     )
-    return page, [*sections[0].tables, values_table(study), differences_table(study)]
-
-
-def _provenance(results: Results) -> dict[str, object]:
-    return {"settings": results.config, **results.provenance}
+    return Produced(page, [*sections[0].tables, *sections[1].tables])

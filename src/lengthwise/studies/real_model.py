@@ -129,7 +129,7 @@ def real_model_section(results: Results, folder: Path) -> Section:
     first = [row for row in results.rows if row.arm == BEFORE]
     said = sce_sentence(first)
     return Section(
-        title="A. A real model",
+        title="A real model",
         paragraphs=[
             f"`{results.model_name}` on books that it is not trained on here: measured, trained for "
             f"{recipe['steps']} LoRA steps with {recipe['objective']['divergence']} at weight "

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
+from lengthwise.files import atomic_write_text
 from lengthwise.report.differences import paired_differences
 from lengthwise.report.figures import loss_by_length, recall_by_distance
-from lengthwise.report.html import Section
+from lengthwise.report.html import Section, render_page
 from lengthwise.report.numbers import Estimate
 from lengthwise.report.tables import Cell, Table
 from lengthwise.results import Results, Row
-from lengthwise.studies.tiny_books import ARMS, LENGTH, PLAIN, START, YARN
+from lengthwise.studies.catalogue import Produced
+from lengthwise.studies.tiny_books import ARMS, LENGTH, PLAIN, START, YARN, run_tiny_books
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,31 @@ COLUMNS = (
     Column("Jeffreys part", "misalignment", "jeffreys", length=LENGTH),
     *(Column(f"recall at {d}", "recall", "benefit", distance=d) for d in (64, 128, 256)),
 )
+
+
+def produce_tiny_books(
+    out: Path, *, seeds: int = 1, resume: bool = False, overwrite: bool = False
+) -> Produced:
+    """Run the study in `out` (or go on with it) and write its page; raises as `run_tiny_books`."""
+    results = run_tiny_books(out, seeds=seeds, resume=resume, overwrite=overwrite)
+    section = study_section(results)
+    page = out / "report.html"
+    atomic_write_text(
+        page,
+        render_page(
+            "What does each term of the objective do?",
+            section.paragraphs[0],
+            [section],
+            {"Where it comes from": provenance_of(results)},
+            partial=results.partial,
+        ),
+    )
+    return Produced(page, list(section.tables))
+
+
+def provenance_of(results: Results) -> dict[str, Any]:
+    """Settings and origin of a study, for the end of its page."""
+    return {"settings": results.config, **results.provenance}
 
 
 def values_table(results: Results) -> Table:
@@ -85,7 +114,7 @@ def study_section(results: Results) -> Section:
         paired_differences(recalls, better="higher", name="study-recall-differences"),
     )
     return Section(
-        title="B. A small controlled study",
+        title="A small controlled study",
         paragraphs=[
             f"A Llama of about 1M parameters is trained from scratch on the books at L = {LENGTH} tokens, then "
             "fine-tuned in four arms on the same windows with the same offsets: "

@@ -35,6 +35,8 @@ def misalignment_matrix(
         return None
     title = f"{_NAMES.get(metric, metric)} of two context lengths"
     top = max(max(cells.values()) for cells in panels.values())
+    # Small numbers in thousandths, so that they fit into their cells.
+    unit = 0.001 if top < 1 else 1.0
     columns = min(3, len({length for _, length in panels}))
     lines = -(-len(panels) // columns)
     with drawn(height=0.5 + lines * (1.0 + 5.2 / max(2, columns)), panels=(lines, columns)) as (figure, grid):
@@ -42,7 +44,7 @@ def misalignment_matrix(
             axes.set_visible(False)
         for axes, ((label, length), cells) in zip(grid.flat, panels.items(), strict=False):
             heading = "\n".join([*textwrap.wrap(label, 72 // columns), f"L = {length}"])
-            _draw(axes, heading, cells, top)
+            _draw(axes, heading, cells, top, unit)
         return picture(
             figure,
             name=name,
@@ -51,8 +53,8 @@ def misalignment_matrix(
             + " ".join(
                 f"{label}, L = {length}: {_extremes(cells)}." for (label, length), cells in panels.items()
             ),
-            caption="Nats per token. Both contexts end at the same token; a label is the upper end of a bin of "
-            "context lengths.",
+            caption=f"{'Thousandths of a nat' if unit < 1 else 'Nats'} per token. Both contexts end at the same "
+            "token; a label is the upper end of a bin of context lengths.",
         )
 
 
@@ -77,7 +79,7 @@ def _panels(rows: Sequence[Row], metric: str) -> dict[tuple[str, int], Cells]:
     }
 
 
-def _draw(axes: Axes, heading: str, cells: Cells, top: float) -> None:
+def _draw(axes: Axes, heading: str, cells: Cells, top: float, unit: float) -> None:
     lengths = sorted({length for pair in cells for length in pair})
     place = {length: index for index, length in enumerate(lengths)}
     square = np.full((len(lengths), len(lengths)), np.nan)
@@ -96,7 +98,14 @@ def _draw(axes: Axes, heading: str, cells: Cells, top: float) -> None:
         for (row, column), value in np.ndenumerate(square):
             if np.isfinite(value):
                 shade = "white" if value < 0.55 * (top or 1) else "black"
-                axes.text(column, row, f"{value:.2g}", ha="center", va="center", color=shade, fontsize=7)
+                axes.text(
+                    column, row, _short(value / unit), ha="center", va="center", color=shade, fontsize=8
+                )
+
+
+def _short(value: float) -> str:
+    """Two significant digits, without an exponent."""
+    return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}" if value >= 0.095 else f"{value:.2g}"
 
 
 def _extremes(cells: Cells) -> str:

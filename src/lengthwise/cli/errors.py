@@ -1,0 +1,58 @@
+"""What the command line does with an error: its lines on standard error, and its exit code."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+from lengthwise.errors import LengthwiseError
+
+INTERRUPTED = 130
+
+
+@contextmanager
+def reported(context: typer.Context) -> Iterator[None]:
+    """Turn errors inside the block into a message and an exit code.
+
+    Exit codes: 1 failed, 2 wrong usage or configuration, 3 something is missing, 4 a threshold was crossed,
+    130 interrupted. A bug keeps its traceback and exits with 1; `-v` shows the traceback of every error.
+    """
+    try:
+        yield
+    except LengthwiseError as error:
+        _stop(error, error.exit_code, context)
+    except KeyboardInterrupt as error:
+        _stop(error, INTERRUPTED, context, message="interrupted")
+    except Exception as error:
+        explained = out_of_memory(error)
+        if explained is None:
+            raise
+        _stop(explained, explained.exit_code, context)
+
+
+def out_of_memory(error: BaseException) -> LengthwiseError | None:
+    """The error to show for memory that ran out on the machine or the accelerator; None for all others."""
+    # By name: torch may not be loaded, and is not worth loading for this.
+    text = str(error)
+    if (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or (isinstance(error, RuntimeError) and "DefaultCPUAllocator" in text)
+    ):
+        return LengthwiseError(
+            f"out of memory: {text.splitlines()[0] if text else type(error).__name__}",
+            fix="lower --batch-size or the greatest --length, take a smaller --dtype (bfloat16), or for "
+            "training batch.micro in the recipe; --dry-run estimates the need",
+        )
+    return None
+
+
+def _stop(error: BaseException, code: int, context: typer.Context, *, message: str | None = None) -> None:
+    if context.meta.get("verbose"):
+        traceback.print_exception(error)
+    print(f"lengthwise: {message or error}", file=sys.stderr)
+    raise typer.Exit(code) from error

@@ -1,0 +1,79 @@
+"""Options that several verbs share, spelled and explained once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+
+def _note_verbose(context: typer.Context, value: bool) -> None:
+    context.meta["verbose"] = value
+
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A hub id, a folder, a .gguf file, or a name from `lengthwise ls models`.",
+        show_default=False,
+    ),
+]
+Text = Annotated[
+    str,
+    typer.Option(
+        help="Text to measure on: books, a .txt, .md, .jsonl or .parquet file, a folder, hf://owner/name."
+    ),
+]
+Split = Annotated[Literal["test", "train", "all"], typer.Option(help="Documents of the text to use.")]
+Length = Annotated[
+    list[int], typer.Option("--length", help="Context length in tokens; repeat it for several.")
+]
+Bos = Annotated[
+    Literal["auto", "always", "never"],
+    typer.Option(help="Begin each view with BOS; auto does as the tokenizer does."),
+]
+Adapter = Annotated[
+    str | None,
+    typer.Option(help="PEFT adapter on top of the model: a folder or a hub id.", show_default=False),
+]
+Seed = Annotated[int, typer.Option(help="Seed of the choice of windows.")]
+Device = Annotated[str, typer.Option(help="auto (CUDA if there is one), cpu, cuda, cuda:1, ...")]
+Dtype = Annotated[str, typer.Option(help="auto (as saved), float32, bfloat16, float16 or float64.")]
+BatchSize = Annotated[
+    int, typer.Option(help="Windows at a time. More needs more memory; the numbers stay the same.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="Run folder to write: exactly this one. Without it nothing is written.", show_default=False
+    ),
+]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Continue an unfinished run in --out; a finished one is only read.")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Throw away the earlier run in --out.")]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Say what would be done, with an estimate of time and memory, and stop."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the results object alone on standard output.")]
+FailAbove = Annotated[
+    float | None,
+    typer.Option(
+        "--fail-above",
+        show_default=False,
+        help="Exit with 4 if at any length the value (not its interval) is above this.",
+    ),
+]
+Verbose = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="Show the traceback of an error.", callback=_note_verbose),
+]
+
+
+def examples(*lines: str) -> str:
+    """Examples for the end of a verb's help."""
+    # \b keeps the formatter from joining the lines.
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)

@@ -1,0 +1,92 @@
+"""Results on standard output: a table with a sentence under it, or the JSON object alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lengthwise.errors import Interrupted, ThresholdCrossed
+
+if TYPE_CHECKING:
+    from lengthwise.report.tables import Table
+    from lengthwise.results import Results
+
+
+def show(run: Callable[[], Results], *, out: Path | None, as_json: bool) -> Results:
+    """Call `run` and print what it returns, or the part that was finished when it was interrupted."""
+    try:
+        results = run()
+    except Interrupted as stop:
+        if stop.partial is not None:
+            print_results(stop.partial, out=out, as_json=as_json)  # type: ignore[arg-type]
+        raise
+    print_results(results, out=out, as_json=as_json)
+    return results
+
+
+def print_results(results: Results, *, out: Path | None, as_json: bool) -> None:
+    """The headline numbers with intervals, what SCE is made of, and the notes."""
+    if as_json:
+        sys.stdout.write(results.to_json())
+        return
+    from lengthwise.report.summary import headline_rows, in_order, rows_table, sce_sentence
+
+    rows = in_order(headline_rows(results.rows))
+    state = " (partial)" if results.partial else ""
+    print_table(rows_table(rows, caption=f"{results.kind}: {results.model_name}{state}"))
+    for sentence in filter(None, [sce_sentence(rows), *results.notes]):
+        print(sentence)
+    if out is not None:
+        print(f"written to {out}; `lengthwise report {out}` makes a page of it")
+
+
+def print_plan(plan: Mapping[str, Any], *, as_json: bool) -> None:
+    """What a dry run found, as a table of settings or as JSON."""
+    if as_json:
+        print(json.dumps(plan, indent=2, allow_nan=False))
+        return
+    from lengthwise.report.settings import settings_table
+
+    print_table(settings_table(_readable(plan), caption="what would be done"))
+
+
+def _readable(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Sizes and times in units for people; JSON keeps bytes and seconds."""
+    shown = dict(plan)
+    for key, value in plan.items():
+        if key.endswith("_bytes") and value is not None:
+            shown[key] = f"{value / 1e9:.2f} GB"
+        elif key.startswith("seconds") and isinstance(value, (int, float)):
+            shown[key] = f"{value:.0f} s" if value < 120 else f"{value / 60:.0f} min"
+        elif isinstance(value, int) and value > 9999:
+            shown[key] = f"{value:,}"
+    return {key.replace("_bytes", "").replace("seconds", "time"): value for key, value in shown.items()}
+
+
+def print_table(table: Table) -> None:
+    """A table as wide as the terminal, or as wide as it needs where there is none."""
+    from rich.console import Console
+
+    from lengthwise.report.tables import to_rich
+
+    width = None if sys.stdout.isatty() else 160
+    Console(file=sys.stdout, width=width, soft_wrap=False).print(to_rich(table))
+
+
+def fail_above(results: Results, metric: str, threshold: float | None) -> None:
+    """Raise ThresholdCrossed if the metric's value at any length is above the threshold."""
+    from lengthwise.report.summary import headline_rows, row_estimate
+
+    if threshold is None:
+        return
+    crossed: Sequence[str] = [
+        f"{row.length} tokens: {cell.text}"
+        for row in headline_rows(results.rows)
+        if row.metric == metric and row.value is not None and row.value > threshold
+        if (cell := row_estimate(row)) is not None
+    ]
+    if crossed:
+        raise ThresholdCrossed(f"{metric} is above {threshold:g} at {'; '.join(crossed)}")

@@ -1,0 +1,60 @@
+"""`lengthwise train`: train a model with the alignment objective."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lengthwise.cli import options
+from lengthwise.cli.output import print_plan, show
+from lengthwise.errors import UsageError
+
+EXAMPLES = options.examples(
+    "lengthwise train smollm2-lora --out runs/lora",
+    "lengthwise train my-recipe.yaml --set objective.alpha=0.1 --dry-run",
+    "lengthwise train runs/lora/config.yaml --out runs/again",
+    "lengthwise train smollm2-lora --out runs/lora --resume",
+)
+
+
+def train(
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE", help="A YAML file, or a name from `lengthwise ls recipes`.", show_default=False
+        ),
+    ],
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a setting of the recipe, as in objective.alpha=0.1; repeat it for several.",
+            show_default=False,
+        ),
+    ] = None,
+    out: options.Out = None,
+    resume: options.Resume = False,
+    overwrite: options.Overwrite = False,
+    dry_run: options.DryRun = False,
+    as_json: options.Json = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Train a model with the alignment objective.
+
+    Minimises cross entropy on two views of a text plus alpha times their divergence. The model or adapter
+    goes to OUT/model, one line a step to OUT/metrics.jsonl.
+    """
+    from lengthwise.training import open_run, plan, read_recipe
+    from lengthwise.training import train as run_recipe
+
+    resolved = read_recipe(recipe, assignments or ())
+    if dry_run:
+        print_plan(plan(resolved), as_json=as_json)
+        return
+    if out is None:
+        raise UsageError("training needs a folder to write to", fix="--out runs/NAME")
+
+    with open_run(out, resolved, resume=resume, overwrite=overwrite) as folder:
+        show(lambda: run_recipe(resolved, folder, resume=resume), out=out, as_json=as_json)

@@ -312,6 +312,19 @@ class TestHub:
         with pytest.raises(MissingError, match="'someone/tiny' is not in the local hub cache"):
             load("someone/tiny", revision="v2")
 
+    def test_hub_that_cannot_be_reached(self, hub_cache: Path, monkeypatch: pytest.MonkeyPatch):
+        class ConnectError(Exception):
+            pass
+
+        def unreachable(*_: Any, **__: Any) -> None:
+            raise ConnectError("Name or service not known")
+
+        monkeypatch.setattr("huggingface_hub.HfApi.model_info", unreachable)
+        with pytest.raises(MissingError, match=r"the hub cannot be asked: Name or service not known"):
+            load("someone/tiny")
+        self.put(hub_cache)
+        assert load("someone/tiny").source == f"someone/tiny@{self.SHA}"
+
     def test_mistyped_embedded_name(self):
         with pytest.raises(UsageError, match=r"unknown model 'tiny-boks'.*\n.*did you mean 'tiny-books'"):
             load("tiny-boks")

@@ -127,7 +127,6 @@ def _resolve_hub(name: str, revision: str | None) -> ResolvedModel:
     from huggingface_hub import HfApi, constants, try_to_load_from_cache
     from huggingface_hub.errors import (
         GatedRepoError,
-        HfHubHTTPError,
         HFValidationError,
         RepositoryNotFoundError,
         RevisionNotFoundError,
@@ -160,7 +159,9 @@ def _resolve_hub(name: str, revision: str | None) -> ResolvedModel:
             expected=f"a folder, a .gguf file, a hub id, or one of: {embedded}",
             fix="check the name; a private model needs `hf auth login`",
         ) from error
-    except (HfHubHTTPError, OSError) as error:
+    except Exception as error:
+        # Not reached, or not in working order. The hub library has changed its HTTP library more than
+        # once, so no error class of theirs is named; the local cache may still have the model.
         problem = str(error).splitlines()[0] if str(error) else type(error).__name__
     cached = try_to_load_from_cache(name, "config.json", revision=revision)
     if not isinstance(cached, str):

@@ -23,8 +23,6 @@ from lengthwise.models import Head, LoadedModel, load
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.testing import TINY_ARCHITECTURES, save_tiny_model, tiny_llama, tiny_model, tiny_tokenizer
 
-peft_warns = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
-
 
 def random_ids(batch: int = 2, length: int = 12) -> torch.Tensor:
     return torch.randint(320, (batch, length), generator=torch.Generator().manual_seed(1))
@@ -89,13 +87,13 @@ class TestLoad:
             load(str(folder), attn_implementation="sdpaa")
 
 
-@peft_warns
 class TestAdapter:
     @staticmethod
     def save_adapter(path: Path, model: nn.Module) -> nn.Module:
         torch.manual_seed(0)
         config = LoraConfig(r=2, task_type="CAUSAL_LM", target_modules=["q_proj"], init_lora_weights=False)
-        wrapped = get_peft_model(model, config).eval()
+        with quiet_transformers():
+            wrapped = get_peft_model(model, config).eval()
         wrapped.save_pretrained(path)
         return wrapped
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 
 
@@ -17,7 +18,10 @@ def quiet_transformers(*, bars: bool = False) -> Iterator[None]:
     if hide_bars:
         logging.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings():
+            # PEFT asks for the old name of a property that transformers has renamed.
+            warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+            yield
     finally:
         logging.set_verbosity(verbosity)
         if hide_bars:

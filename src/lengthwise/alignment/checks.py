@@ -76,7 +76,7 @@ def _warn_of_sharpening(divergence: str, alpha: float) -> None:
         "which is finite only below alpha = 0.5. Expect ever sharper, overconfident predictions. "
         "Use alpha of 0.1 to 0.3, or divergence 'jeffreys', which aligns without sharpening.",
         SharpeningWarning,
-        stacklevel=5,
+        stacklevel=4,
     )
 
 

@@ -20,7 +20,7 @@ from lengthwise.alignment.checks import Divisors
 from lengthwise.alignment.geometry import PairGeometry
 from lengthwise.alignment.head import Head
 from lengthwise.alignment.schedule import Chunk, Index, Schedule
-from lengthwise.alignment.tile import Activation, PairStatistics, Tiles, gradient_rules, wide_dtype
+from lengthwise.alignment.tile import Activation, PairStatistics, Tiles, gradient_rule, wide_dtype
 from lengthwise.errors import UsageError
 
 # Bytes of logits in a chunk. On a CPU products of fewer than about 500 rows leave speed behind, because each
@@ -28,7 +28,7 @@ from lengthwise.errors import UsageError
 _CHUNK_BYTES = {"cpu": 96 * 2**20}
 _CHUNK_BYTES_ELSEWHERE = 512 * 2**20
 
-# Logits of one view in a tile. On a CPU its four to eight scratch rows of this size have to stay in the cache.
+# Logits of one view in a tile. On a CPU its four to eight scratch tensors of this size have to stay in cache.
 _TILE_LOGITS = {"cpu": 2**16}
 _TILE_LOGITS_ELSEWHERE = 2**23
 
@@ -113,7 +113,7 @@ class _Fused(torch.autograd.Function):
             )
         if ctx.gradients is None:
             raise UsageError(
-                "this alignment_loss was differentiated before: its gradients are formed once, then given away",
+                "this alignment_loss was differentiated before, and its gradients are formed only once",
                 expected="one backward pass for each call",
                 fix="call alignment_loss again, or add up losses before one backward",
             )
@@ -177,7 +177,7 @@ class _Pass:
             dtype=dtype,
             device=device,
             activation=settings.activation,
-            rules=gradient_rules(settings.divergence, settings.detach) if settings.alpha else (None, None),
+            rule=gradient_rule(settings.divergence, settings.detach),
             weight=factor * settings.alpha / divisors.paired_positions,
             mixture=settings.divergence == "js",
             gradient=any(needed),
@@ -187,20 +187,16 @@ class _Pass:
 
     def run(self) -> Tensor:
         """The five numbers of `Parts`."""
-        long, short, head = self._long, self._short, self._head
-        sums = torch.zeros(5, dtype=self._sum_dtype, device=long.hidden.device)
-        buffer = head.empty_logits(self._schedule.most_rows)
+        sums = torch.zeros(5, dtype=self._sum_dtype, device=self._long.hidden.device)
+        buffer = self._head.empty_logits(self._schedule.most_rows)
         for chunk in self._schedule:
-            n = len(chunk.long[0])
-            hidden = torch.cat((long.hidden[chunk.long], short.hidden[chunk.short])).to(buffer.dtype)
-            logits = head.linear(hidden, out=buffer[: len(hidden)])
-            sums += torch.stack(self._pairs(chunk, logits) if chunk.paired else self._rows(chunk, logits))
+            hidden = chunk.join(self._long.hidden[chunk.long], self._short.hidden[chunk.short])
+            hidden = hidden.to(buffer.dtype)
+            logits = self._head.linear(hidden, out=buffer[: len(hidden)])
+            sums += self._take_loss(chunk, logits)
             # Now `logits` holds their gradients.
-            if long.gradient is not None:
-                long.gradient[chunk.long] = head.hidden_gradient(logits[:n]).to(long.gradient.dtype)
-            if short.gradient is not None:
-                short.gradient[chunk.short] = head.hidden_gradient(logits[n:]).to(short.gradient.dtype)
-            head.add_gradient(logits, hidden)
+            self._add_hidden_gradients(chunk, logits)
+            self._head.add_gradient(logits, hidden)
         divisors = self._settings.divisors
         paired = divisors.paired_positions
         return sums / sums.new_tensor([divisors.labels_long, divisors.labels_short, paired, paired, paired])
@@ -210,60 +206,60 @@ class _Pass:
         size."""
         return self._long.gradient, self._short.gradient, *self._head.gradients()
 
-    def _pairs(self, chunk: Chunk, logits: Tensor) -> list[Tensor]:
-        n = len(chunk.long[0])
-        labels_long, weights_long = self._long.targets(chunk.long)
-        labels_short, weights_short = self._short.targets(chunk.short)
-        label_long = self._label_logits(logits[:n], labels_long)
-        label_short = self._label_logits(logits[n:], labels_short)
-        rows = self._tiles.pairs(
-            logits[:n], logits[n:], labels_long, labels_short, weights_long, weights_short
-        ).to(self._sum_dtype)
-        entropy = (rows.sum_long.log() - rows.own_long + rows.sum_short.log() - rows.own_short).sum()
-        jeffreys = (rows.cross_long - rows.cross_short).sum()
-        return [
-            _cross_entropy(rows.top_long, rows.sum_long, label_long, weights_long),
-            _cross_entropy(rows.top_short, rows.sum_short, label_short, weights_short),
-            entropy,
-            jeffreys,
-            self._divergence(rows, entropy, jeffreys),
-        ]
+    def _take_loss(self, chunk: Chunk, logits: Tensor) -> Tensor:
+        """The sums over one chunk [5]; leaves the gradient in `logits`, which come as linear outputs."""
+        labels, weights = (
+            chunk.join(*both)
+            for both in zip(self._long.targets(chunk.long), self._short.targets(chunk.short), strict=True)
+        )
+        # Taken now, before the tiles write over it.
+        label_logit = self._settings.activation.apply_(logits.gather(1, labels).to(self._sum_dtype))
+        if chunk.paired:
+            pairs = self._tiles.pairs(*(rows.unflatten(0, (-1, 2)) for rows in (logits, labels, weights)))
+            top, total = pairs.top.flatten(0, 1), pairs.total.flatten(0, 1)
+            divergences = self._divergences(pairs)
+        else:
+            top, total = self._tiles.rows(logits, labels, weights)
+            divergences = [label_logit.new_zeros(())] * 3
+        cross_entropy = total.to(self._sum_dtype).log() + top - label_logit
+        long, short = chunk.split(cross_entropy.where(weights > 0, 0))
+        return torch.stack([long.sum(), short.sum(), *divergences])
 
-    def _rows(self, chunk: Chunk, logits: Tensor) -> list[Tensor]:
-        n = len(chunk.long[0])
-        targets = zip(self._long.targets(chunk.long), self._short.targets(chunk.short), strict=True)
-        labels, weights = (torch.cat(pair) for pair in targets)
-        label = self._label_logits(logits, labels)
-        rows = self._tiles.rows(logits, labels, weights).to(self._sum_dtype)
-        none = label.new_zeros(())
-        return [
-            _cross_entropy(rows.top[:n], rows.sum[:n], label[:n], weights[:n]),
-            _cross_entropy(rows.top[n:], rows.sum[n:], label[n:], weights[n:]),
-            none,
-            none,
-            none,
-        ]
-
-    def _label_logits(self, linear: Tensor, labels: Tensor) -> Tensor:
-        """Logits at the labels [n, 1], taken before the tiles write over them."""
-        return self._settings.activation.apply_(linear.gather(1, labels).to(self._sum_dtype))
-
-    def _divergence(self, rows: PairStatistics, entropy: Tensor, jeffreys: Tensor) -> Tensor:
-        log_ratio = rows.sum_long.log() - rows.sum_short.log()
+    def _divergences(self, pairs: PairStatistics) -> list[Tensor]:
+        """Sums of entropy, jeffreys and the chosen divergence over pairs of rows."""
+        log_total = pairs.total.to(self._sum_dtype).log()
+        entropy = (log_total - pairs.own).sum()
+        cross_long, cross_short = pairs.cross.to(self._sum_dtype).unbind(1)
+        jeffreys = (cross_long - cross_short).sum()
+        log_ratio = log_total[:, 0] - log_total[:, 1]
         match self._settings.divergence, self._settings.detach:
             case "sce", _:
-                return entropy + jeffreys
+                chosen = entropy + jeffreys
             case "jeffreys", _:
-                return jeffreys
+                chosen = jeffreys
             case "entropy", _:
-                return entropy
-            case "js", _:
-                return rows.mixture.sum()
+                chosen = entropy
             case "kl", "long":
-                return (rows.cross_long - log_ratio).sum()
-            case "kl", "short":
-                return (log_ratio - rows.cross_short).sum()
-        raise AssertionError(self._settings)
+                chosen = (cross_long - log_ratio).sum()
+            case "kl", _:
+                chosen = (log_ratio - cross_short).sum()
+            case _:
+                assert pairs.mixture is not None
+                chosen = pairs.mixture.to(self._sum_dtype).sum()
+        return [entropy, jeffreys, chosen]
+
+    def _add_hidden_gradients(self, chunk: Chunk, logit_gradient: Tensor) -> None:
+        long, short = self._long.gradient, self._short.gradient
+        if long is not None and short is not None:
+            long_part, short_part = chunk.split(self._head.hidden_gradient(logit_gradient))
+            long[chunk.long] = long_part.to(long.dtype)
+            short[chunk.short] = short_part.to(short.dtype)
+            return
+        for gradient, index, part in zip(
+            (long, short), (chunk.long, chunk.short), chunk.split(logit_gradient), strict=True
+        ):
+            if gradient is not None:
+                gradient[index] = self._head.hidden_gradient(part).to(gradient.dtype)
 
 
 class _View:
@@ -287,7 +283,3 @@ class _View:
         labels = self._labels[index].unsqueeze(1)
         valid = labels != self._ignore_index
         return labels.where(valid, 0), valid.to(self._dtype) * self._label_weight
-
-
-def _cross_entropy(top: Tensor, total: Tensor, label_logit: Tensor, weights: Tensor) -> Tensor:
-    return (total.log() + top - label_logit).where(weights > 0, 0).sum()

@@ -12,8 +12,8 @@ from lengthwise.alignment.tile import wide_dtype
 # Rows of the weight's gradient that are added at a time where its sum has another dtype than the products.
 _VOCABULARY_BLOCK = 8192
 
-# A 16-bit weight's gradient is summed in 16 bits over this many chunks at most, for each sum rounds once more.
-_CHUNKS_IN_16_BITS = 8
+# A 16-bit weight's gradient is summed in 16 bits over this many chunks at most: each sum rounds again.
+_CHUNKS_IN_16_BITS = 3
 
 
 class Head:

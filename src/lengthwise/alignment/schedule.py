@@ -18,11 +18,25 @@ Index = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Chunk:
-    """Rows whose logits are in memory together. Where `paired`, the i-th of both faces each other."""
+    """Rows whose logits are in memory together: those of long, then those of short; alternating if
+    `paired`."""
 
     long: Index
     short: Index
     paired: bool
+
+    def join(self, long: Tensor, short: Tensor) -> Tensor:
+        """Values [n, ...] of the long and [m, ...] of the short rows, in the chunk's order."""
+        if self.paired:
+            return torch.stack((long, short), dim=1).flatten(0, 1)
+        return torch.cat((long, short))
+
+    def split(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """The reverse of `join`, without a copy."""
+        if self.paired:
+            long, short = values.unflatten(0, (-1, 2)).unbind(1)
+            return long, short
+        return values[: len(self.long[0])], values[len(self.long[0]) :]
 
 
 class Schedule:

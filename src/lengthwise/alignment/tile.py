@@ -22,8 +22,8 @@ mostly rounding.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
-from typing import Self
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -32,31 +32,35 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True)
 class Rule:
-    """k and s of one side: s = sign * source, or 0."""
+    """k and s = sign * source of both sides (long, short). A side with k = 0 and sign = 0 gets no
+    gradient."""
 
-    k: int
-    source: str | None = None
-    sign: int = 0
+    source: str
+    k: tuple[int, int]
+    sign: tuple[int, int]
 
 
-_FIXED_TARGET = (Rule(k=1), Rule(k=1))
-
-# The long side's rule and the short side's. "difference" is z1 - z2 for both.
-_RULES: dict[str, tuple[Rule, Rule]] = {
-    "sce": (Rule(1, "other", -1), Rule(1, "other", -1)),
-    "jeffreys": (Rule(1, "difference", 1), Rule(1, "difference", -1)),
-    "entropy": (Rule(0, "own", -1), Rule(0, "own", -1)),
-    "js": (Rule(0, "mixture", 1), Rule(0, "mixture", 1)),
-    "kl": _FIXED_TARGET,
+# "own" and "other" are a side's shifted logits and its partner's, "difference" is z1 - z2 for both sides.
+_RULES = {
+    "sce": Rule("other", k=(1, 1), sign=(-1, -1)),
+    "jeffreys": Rule("difference", k=(1, 1), sign=(1, -1)),
+    "entropy": Rule("own", k=(0, 0), sign=(-1, -1)),
+    "js": Rule("mixture", k=(0, 0), sign=(1, 1)),
+    "kl": Rule("own", k=(1, 1), sign=(0, 0)),
 }
 
 
-def gradient_rules(divergence: str, detach: str) -> tuple[Rule | None, Rule | None]:
-    """The rules of the long and the short side; None for a side without gradient."""
+def gradient_rule(divergence: str, detach: str) -> Rule:
+    """What of the divergence reaches the logits."""
     if detach == "both-targets":
-        return _FIXED_TARGET
-    long, short = _RULES[divergence]
-    return (None if detach == "long" else long), (None if detach == "short" else short)
+        return _RULES["kl"]
+    rule = _RULES[divergence]
+    keep = (detach != "long", detach != "short")
+    return replace(
+        rule,
+        k=(rule.k[0] * keep[0], rule.k[1] * keep[1]),
+        sign=(rule.sign[0] * keep[0], rule.sign[1] * keep[1]),
+    )
 
 
 @dataclass(frozen=True)
@@ -82,193 +86,176 @@ def wide_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 @dataclass(frozen=True)
-class _Statistics:
-    @classmethod
-    def concatenate(cls, parts: list[Self]) -> Self:
-        """Of all rows together."""
-        return cls(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(cls)))
-
-    def to(self, dtype: torch.dtype) -> Self:
-        """In another dtype."""
-        return type(self)(*(getattr(self, field.name).to(dtype) for field in fields(self)))
-
-
-@dataclass(frozen=True)
-class PairStatistics(_Statistics):
-    """What n pairs of rows came to, [n, 1] each. z' is z minus the row's maximum."""
-
-    top_long: Tensor
-    """max z1"""
-    top_short: Tensor
-    """max z2"""
-    sum_long: Tensor
-    """sum exp(z1')"""
-    sum_short: Tensor
-    """sum exp(z2')"""
-    own_long: Tensor
-    """<p, z1'>"""
-    own_short: Tensor
-    """<q, z2'>"""
-    cross_long: Tensor
-    """<p, z1' - z2'>"""
-    cross_short: Tensor
-    """<q, z1' - z2'>"""
-    mixture: Tensor
-    """The Jensen-Shannon divergence if it is the one asked for, else <p, z1'> again."""
-
-
-@dataclass(frozen=True)
-class RowStatistics(_Statistics):
-    """What n single rows came to, [n, 1] each."""
+class PairStatistics:
+    """What n pairs of rows came to; z' is z minus the row's maximum. Second axis: long, short."""
 
     top: Tensor
-    """max z"""
-    sum: Tensor
-    """sum exp(z')"""
+    """max z [n, 2, 1]"""
+    total: Tensor
+    """sum exp(z') [n, 2, 1]"""
+    own: Tensor
+    """<p, z1'>, <q, z2'> [n, 2, 1]"""
+    cross: Tensor
+    """<p, z1' - z2'>, <q, z1' - z2'> [n, 2, 1]"""
+    mixture: Tensor | None
+    """KL(p||m) / 2, KL(q||m) / 2 [n, 2, 1] where Jensen-Shannon is asked for."""
 
 
 class Tiles:
     """Works through rows of logits in tiles, with one set of scratch rows that stays in the cache.
 
     Args:
-        rows: pairs in a tile.
+        pairs: pairs of rows in a tile.
         vocabulary: V.
         dtype: of the logits.
         device: of the logits.
         activation: from the head's linear output to logits.
-        rules: of the long and the short side's gradient.
-        weight: factor of the divergence's gradient.
+        rule: of the divergence's gradient.
+        weight: factor of the divergence's gradient; 0 leaves it out.
         mixture: whether the Jensen-Shannon divergence is asked for.
         gradient: whether to write gradients over the logits.
     """
 
     def __init__(
         self,
-        rows: int,
+        pairs: int,
         vocabulary: int,
         *,
         dtype: torch.dtype,
         device: torch.device,
         activation: Activation,
-        rules: tuple[Rule | None, Rule | None],
+        rule: Rule,
         weight: float,
         mixture: bool,
         gradient: bool,
     ) -> None:
-        self._rows = rows
+        self.dtype = wide_dtype(dtype)
+        self._pairs_in_a_tile = pairs
         self._activation = activation
-        self._rules = rules
+        self._rule = rule if weight else replace(rule, k=(0, 0), sign=(0, 0))
         self._weight = weight
-        self._gradient = gradient
         self._mixture = mixture
+        self._gradient = gradient
 
-        def scratch() -> Tensor:
-            return torch.empty(rows, vocabulary, dtype=wide_dtype(dtype), device=device)
+        def scratch(views: int = 2) -> Tensor:
+            return torch.empty(pairs, views, vocabulary, dtype=self.dtype, device=device)
 
-        self._p, self._q, self._difference, self._spare = scratch(), scratch(), scratch(), scratch()
-        self._upcast = None if dtype == wide_dtype(dtype) else (scratch(), scratch())
-        self._slopes = (scratch(), scratch()) if gradient and activation.soft_cap is not None else None
+        self._probability, self._spare, self._difference = scratch(), scratch(), scratch(1)
+        self._upcast = scratch() if dtype != self.dtype else None
+        self._slope = scratch() if gradient and activation.soft_cap is not None else None
 
-    def pairs(
-        self,
-        logits_long: Tensor,
-        logits_short: Tensor,
-        labels_long: Tensor,
-        labels_short: Tensor,
-        weights_long: Tensor,
-        weights_short: Tensor,
-    ) -> PairStatistics:
-        """Rows [n, V] that face each other, labels and weights of their cross entropy [n, 1].
+        def sides(long: float, short: float) -> Tensor:
+            return torch.tensor([[[long], [short]]], dtype=self.dtype, device=device)
 
-        The logits come as the head's linear output and leave as gradients with respect to it divided by the
-        scale. A row without a label has weight 0 and any label.
+        k, sign = self._rule.k, self._rule.sign
+        self._weighted_k = sides(weight * k[0], weight * k[1])
+        self._weighted_sign = sides(weight * sign[0], weight * sign[1])
+        # <p, z2'> = <p, z1'> - <p, z1' - z2'>, and <q, z1'> = <q, z2'> + <q, z1' - z2'>.
+        self._other_less_own = sides(-1.0, 1.0)
+
+    def pairs(self, logits: Tensor, labels: Tensor, weights: Tensor) -> PairStatistics:
+        """Pairs [n, 2, V] (long, short), with labels and weights of their cross entropy [n, 2, 1].
+
+        The logits come as the head's linear output u and leave as the gradient with respect to scale * u. A
+        row without a label has weight 0 and any label.
         """
-        tensors = (logits_long, logits_short, labels_long, labels_short, weights_long, weights_short)
-        parts = zip(*(tensor.split(self._rows) for tensor in tensors), strict=True)
-        return PairStatistics.concatenate([self._pair(*part) for part in parts])
+        # Small tensors are made here for all tiles: in a tile each costs as much as a pass over a row.
+        tensors = (logits, labels, weights + self._weighted_k, -weights)
+        parts = zip(*(tensor.split(self._pairs_in_a_tile) for tensor in tensors), strict=True)
+        top, total, own, cross, mixture = zip(*(self._pair(*part) for part in parts), strict=True)
+        mixtures = torch.cat(mixture) if self._mixture else None
+        return PairStatistics(torch.cat(top), torch.cat(total), torch.cat(own), torch.cat(cross), mixtures)
 
-    def rows(self, logits: Tensor, labels: Tensor, weights: Tensor) -> RowStatistics:
-        """Rows [n, V] that have a cross entropy only; else as `pairs`."""
-        parts = zip(*(tensor.split(self._rows) for tensor in (logits, labels, weights)), strict=True)
-        return RowStatistics.concatenate([self._row(*part) for part in parts])
+    def rows(self, logits: Tensor, labels: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows [n, V] that have a cross entropy only, labels and weights [n, 1]; else as `pairs`.
 
-    def _row(self, logits: Tensor, labels: Tensor, weights: Tensor) -> RowStatistics:
+        Returns max z and sum exp(z'), [n, 1] each.
+        """
+        tensors = (logits, labels, weights, -weights)
+        parts = zip(*(tensor.split(2 * self._pairs_in_a_tile) for tensor in tensors), strict=True)
+        top, total = zip(*(self._row(*part) for part in parts), strict=True)
+        return torch.cat(top), torch.cat(total)
+
+    def _row(
+        self, logits: Tensor, labels: Tensor, weights: Tensor, label_gradients: Tensor
+    ) -> tuple[Tensor, Tensor]:
         n = len(logits)
-        z = logits if self._upcast is None else self._upcast[0][:n].copy_(logits)
-        slope = None if self._slopes is None else self._slopes[0][:n]
+        z = logits if self._upcast is None else self._upcast.flatten(0, 1)[:n].copy_(logits)
+        slope = None if self._slope is None else self._slope.flatten(0, 1)[:n]
         top = _subtract_maximum_(self._activation.apply_(z, slope=slope))
         total = z.exp_().sum(dim=-1, keepdim=True)
         if self._gradient:
             z.mul_(weights / total)
-            _finish_(z, labels, weights, slope)
-            if z is not logits:
-                logits.copy_(z)
-        return RowStatistics(top, total)
+            _finish(z, labels, label_gradients, slope, out=logits)
+        return top, total
 
     def _pair(
-        self,
-        logits_long: Tensor,
-        logits_short: Tensor,
-        labels_long: Tensor,
-        labels_short: Tensor,
-        weights_long: Tensor,
-        weights_short: Tensor,
-    ) -> PairStatistics:
-        n = len(logits_long)
-        z1, z2 = logits_long, logits_short
-        if self._upcast is not None:
-            z1, z2 = self._upcast[0][:n].copy_(logits_long), self._upcast[1][:n].copy_(logits_short)
-        slope1, slope2 = (None, None) if self._slopes is None else (self._slopes[0][:n], self._slopes[1][:n])
-        p, q, difference, spare = self._p[:n], self._q[:n], self._difference[:n], self._spare[:n]
+        self, logits: Tensor, labels: Tensor, constants: Tensor, label_gradients: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+        n = len(logits)
+        z = logits if self._upcast is None else self._upcast[:n].copy_(logits)
+        slope = None if self._slope is None else self._slope[:n]
+        probability, difference, spare = self._probability[:n], self._difference[:n], self._spare[:n]
 
-        top1 = _subtract_maximum_(self._activation.apply_(z1, slope=slope1))
-        top2 = _subtract_maximum_(self._activation.apply_(z2, slope=slope2))
-        sum1, sum2 = _softmax(z1, out=p), _softmax(z2, out=q)
-        torch.sub(z1, z2, out=difference)
-        own1, own2 = _dot(p, z1, spare), _dot(q, z2, spare)
-        cross1, cross2 = _dot(p, difference, spare), _dot(q, difference, spare)
-        mixture = own1
-        sources1 = {"own": (z1, own1), "other": (z2, own1 - cross1), "difference": (difference, cross1)}
-        sources2 = {"own": (z2, own2), "other": (z1, own2 + cross2), "difference": (difference, cross2)}
+        top = _subtract_maximum_(self._activation.apply_(z, slope=slope))
+        total = torch.exp(z, out=probability).sum(dim=-1, keepdim=True)
+        probability.mul_(total.reciprocal())
+        torch.sub(z[:, :1], z[:, 1:], out=difference)
+        own, cross = _dot(probability, z, spare), _dot(probability, difference, spare)
+        scores, mixture = None, None
         if self._mixture:
-            score1, score2 = _mixture_scores(difference, sum1, sum2)
-            sources1["mixture"] = score1, _dot(p, score1, spare)
-            sources2["mixture"] = score2, _dot(q, score2, spare)
-            mixture = sources1["mixture"][1] + sources2["mixture"][1]
-
+            scores = _mixture_scores(difference, total)
+            mixture = _dot(probability, scores, spare)
         if self._gradient:
-            rule1, rule2 = self._rules
-            self._write(spare, rule1, p, q, sources1, weights_long)
-            # z1 and z2 are sources no longer needed once this one is written, which may be over either.
-            self._write(z2, rule2, q, p, sources2, weights_short)
-            _finish_(spare, labels_long, weights_long, slope1)
-            _finish_(z2, labels_short, weights_short, slope2)
-            logits_long.copy_(spare)
-            if z2 is not logits_short:
-                logits_short.copy_(z2)
-        return PairStatistics(top1, top2, sum1, sum2, own1, own2, cross1, cross2, mixture)
+            sources, means = self._sources(z, difference, scores, own, cross, mixture)
+            self._write_gradient(z, probability, constants, sources, means, spare)
+            _finish(z, labels, label_gradients, slope, out=logits)
+        return top, total, own, cross, mixture
 
-    def _write(
+    def _sources(
+        self,
+        z: Tensor,
+        difference: Tensor,
+        scores: Tensor | None,
+        own: Tensor,
+        cross: Tensor,
+        mixture: Tensor | None,
+    ) -> tuple[Sequence[Tensor], Tensor]:
+        """The rule's source of both sides, [n, V] each, and <p, source> [n, 2, 1]."""
+        match self._rule.source:
+            case "own":
+                return z.unbind(1), own
+            case "other":
+                return z.unbind(1)[::-1], torch.addcmul(own, cross, self._other_less_own)
+            case "difference":
+                return (difference[:, 0], difference[:, 0]), cross
+            case _:
+                assert scores is not None
+                assert mixture is not None
+                return scores.unbind(1), mixture
+
+    def _write_gradient(
         self,
         out: Tensor,
-        rule: Rule | None,
-        p: Tensor,
-        q: Tensor,
-        sources: dict[str, tuple[Tensor, Tensor]],
-        weights: Tensor,
+        probability: Tensor,
+        constants: Tensor,
+        sources: Sequence[Tensor],
+        means: Tensor,
+        spare: Tensor,
     ) -> None:
-        """p * (w + a * (k + s - <p, s>)) - a * k * q for the side whose probabilities are p."""
-        if rule is None:
-            torch.mul(p, weights, out=out)
-            return
-        if rule.source is None:
-            torch.mul(p, weights + self._weight * rule.k, out=out)
-        else:
-            source, mean = sources[rule.source]
-            constant = torch.add(weights + self._weight * rule.k, mean, alpha=-self._weight * rule.sign)
-            torch.add(constant, source, alpha=self._weight * rule.sign, out=out).mul_(p)
-        if rule.k:
-            out.add_(q, alpha=-self._weight)
+        """p * (w + a (k + s - <p, s>)) - a k q for both sides; `constants` is w + a k, `out` may hold
+        sources."""
+        factors = list(torch.addcmul(constants, means, self._weighted_sign, value=-1).unbind(1))
+        for side, (source, sign) in enumerate(zip(sources, self._rule.sign, strict=True)):
+            if sign:
+                factors[side] = torch.add(
+                    factors[side], source, alpha=sign * self._weight, out=spare[:, side]
+                )
+        probabilities = probability.unbind(1)
+        for side, (gradient, k) in enumerate(zip(out.unbind(1), self._rule.k, strict=True)):
+            torch.mul(probabilities[side], factors[side], out=gradient)
+            if k:
+                gradient.add_(probabilities[1 - side], alpha=-self._weight)
 
 
 def _subtract_maximum_(z: Tensor) -> Tensor:
@@ -277,27 +264,23 @@ def _subtract_maximum_(z: Tensor) -> Tensor:
     return top
 
 
-def _softmax(shifted: Tensor, *, out: Tensor) -> Tensor:
-    """softmax into `out`; returns its denominator."""
-    total = torch.exp(shifted, out=out).sum(dim=-1, keepdim=True)
-    out.div_(total)
-    return total
-
-
 def _dot(a: Tensor, b: Tensor, spare: Tensor) -> Tensor:
-    """Row by row <a, b>. Not by a matrix product: users allow those to run in TF32."""
+    """<a, b> over the last axis. Not by a matrix product: users allow those to run in TF32."""
     return torch.mul(a, b, out=spare).sum(dim=-1, keepdim=True)
 
 
-def _mixture_scores(difference: Tensor, sum1: Tensor, sum2: Tensor) -> tuple[Tensor, Tensor]:
-    """(log p - log m) / 2 and (log q - log m) / 2, finite where p and q underflow."""
-    log_ratio = difference - (sum1.log() - sum2.log())
+def _mixture_scores(difference: Tensor, total: Tensor) -> Tensor:
+    """(log p - log m) / 2 and (log q - log m) / 2 [n, 2, V], finite where p and q underflow."""
+    log_total = total.log()
+    log_ratio = difference - (log_total[:, :1] - log_total[:, 1:])
     # log p - log m = log 2 - log(1 + q/p). The threshold past which softplus(x) is taken as x suits fp64.
-    score1 = (math.log(2) - F.softplus(-log_ratio, threshold=40)) / 2
-    return score1, score1 - log_ratio / 2
+    return (math.log(2) - F.softplus(torch.cat((-log_ratio, log_ratio), dim=1), threshold=40)) / 2
 
 
-def _finish_(gradient: Tensor, labels: Tensor, weights: Tensor, slope: Tensor | None) -> None:
-    gradient.scatter_add_(1, labels, -weights)
+def _finish(z: Tensor, labels: Tensor, label_gradients: Tensor, slope: Tensor | None, *, out: Tensor) -> None:
+    """Add the label's gradient, go back through the soft cap, and put the rows where the logits were."""
+    z.scatter_add_(-1, labels, label_gradients)
     if slope is not None:
-        gradient.mul_(slope)
+        z.mul_(slope)
+    if z is not out:
+        out.copy_(z)

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from lengthwise.alignment import AlignmentOutput, PairGeometry, alignment_loss, alignment_loss_from_logits
+
+GRADIENTS = ("hidden_long", "hidden_short", "head_weight", "head_bias")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Small input of the objective, with rows that have no label; the fused and the plain objective on it."""
+
+    hidden_long: Tensor
+    hidden_short: Tensor
+    head_weight: Tensor
+    head_bias: Tensor | None
+    labels_long: Tensor
+    labels_short: Tensor
+    geometry: PairGeometry
+    soft_cap: float | None = None
+    logit_scale: float = 1.0
+
+    @classmethod
+    def random(
+        cls,
+        *,
+        batch: int = 2,
+        length: int = 12,
+        offset: int = 3,
+        min_context: int | None = None,
+        width: int = 8,
+        vocabulary: int = 53,
+        bias: bool = False,
+        soft_cap: float | None = None,
+        logit_scale: float = 1.0,
+        logit_std: float = 3.0,
+        noise: float = 0.3,
+        ignored: float = 0.2,
+        dtype: torch.dtype = torch.float64,
+        seed: int = 0,
+    ) -> Problem:
+        generator = torch.Generator().manual_seed(seed)
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+        hidden_long, hidden_short = normal(batch, length, width), normal(batch, length, width)
+        common = length - offset
+        hidden_short[:, :common] = hidden_long[:, offset:] + noise * normal(batch, common, width)
+        labels = torch.randint(0, vocabulary, (2, batch, length), generator=generator)
+        labels[torch.rand(2, batch, length, generator=generator) < ignored] = -100
+        return cls(
+            hidden_long,
+            hidden_short,
+            normal(vocabulary, width) * logit_std / width**0.5,
+            normal(vocabulary) if bias else None,
+            labels[0],
+            labels[1],
+            PairGeometry(length, offset, min_context),
+            soft_cap,
+            logit_scale,
+        ).to(dtype)
+
+    def to(self, dtype: torch.dtype) -> Problem:
+        tensors = {name: getattr(self, name) for name in GRADIENTS}
+        return replace(self, **{k: v.to(dtype) for k, v in tensors.items() if v is not None})
+
+    def leaves(self, wanted: tuple[str, ...] = GRADIENTS) -> dict[str, Tensor]:
+        """Fresh copies of the differentiable input; those wanted get gradients."""
+        tensors = {name: getattr(self, name) for name in GRADIENTS}
+        return {
+            name: tensor.detach().clone().requires_grad_(name in wanted)
+            for name, tensor in tensors.items()
+            if tensor is not None
+        }
+
+    def fused(self, leaves: dict[str, Tensor] | None = None, **options) -> AlignmentOutput:
+        tensors = leaves or self.leaves(())
+        return alignment_loss(
+            tensors["hidden_long"],
+            tensors["hidden_short"],
+            tensors["head_weight"],
+            self.labels_long,
+            self.labels_short,
+            geometry=self.geometry,
+            head_bias=tensors.get("head_bias"),
+            soft_cap=self.soft_cap,
+            logit_scale=self.logit_scale,
+            **options,
+        )
+
+    def logits(self, leaves: dict[str, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        tensors = leaves or self.leaves(())
+
+        def head(hidden: Tensor) -> Tensor:
+            linear = F.linear(hidden, tensors["head_weight"], tensors.get("head_bias"))
+            scaled = self.logit_scale * linear
+            return scaled if self.soft_cap is None else self.soft_cap * torch.tanh(scaled / self.soft_cap)
+
+        return head(tensors["hidden_long"]), head(tensors["hidden_short"])
+
+    def plain(self, leaves: dict[str, Tensor] | None = None, **options) -> AlignmentOutput:
+        return alignment_loss_from_logits(
+            *self.logits(leaves), self.labels_long, self.labels_short, geometry=self.geometry, **options
+        )
+
+
+def _gradients(loss: Tensor, leaves: dict[str, Tensor], upstream: float = 1.0) -> dict[str, Tensor]:
+    loss.backward(torch.full_like(loss, upstream))
+    return {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
+
+
+def _relative_error(value: Tensor, truth: Tensor) -> float:
+    return ((value.double() - truth.double()).norm() / truth.double().norm()).item()
+
+
+def _assert_same_values(output: AlignmentOutput, truth: AlignmentOutput, *, rtol: float) -> None:
+    for name, expected in vars(truth).items():
+        value = getattr(output, name)
+        if isinstance(expected, int):
+            assert value == expected, name
+        else:
+            assert value.shape == (), name
+            torch.testing.assert_close(
+                value.detach().double(),
+                expected.detach().double(),
+                rtol=rtol,
+                atol=0,
+                msg=lambda m, n=name: f"{n}: {m}",
+            )
+
+
+@pytest.fixture
+def problem():
+    """Makes a `Problem`; arguments as of `Problem.random`."""
+    return Problem.random
+
+
+@pytest.fixture
+def gradients():
+    """Backward from a loss; the gradients of the leaves that got one, by name."""
+    return _gradients
+
+
+@pytest.fixture
+def relative_error():
+    """Frobenius norm of the difference over that of the truth, in fp64."""
+    return _relative_error
+
+
+@pytest.fixture
+def assert_same_values():
+    """Every field of two outputs agrees."""
+    return _assert_same_values

@@ -1,0 +1,354 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+import torch
+from torch import nn
+
+from lengthwise.alignment import (
+    Normalizers,
+    PairGeometry,
+    alignment_loss,
+    alignment_loss_from_logits,
+    chunked,
+    entropy,
+)
+from lengthwise.alignment.checks import DIVERGENCES
+from lengthwise.errors import UsageError
+
+TERMS = [(divergence, detach) for divergence, allowed in DIVERGENCES.items() for detach in allowed]
+
+HEADS = {
+    "plain": {},
+    "bias": {"bias": True},
+    "scaled": {"logit_scale": 0.6},
+    "capped": {"soft_cap": 4.0},
+    "all": {"bias": True, "logit_scale": 1.7, "soft_cap": 6.0},
+}
+
+
+def set_tile_rows(monkeypatch, rows, vocabulary=53):
+    monkeypatch.setitem(chunked._TILE_LOGITS, "cpu", rows * vocabulary)
+
+
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS.keys())
+@pytest.mark.parametrize("min_context", [None, 0])
+@pytest.mark.parametrize(("divergence", "detach"), TERMS)
+def test_values_and_gradients_are_those_of_the_plain_formulas(
+    problem, gradients, relative_error, assert_same_values, monkeypatch, divergence, detach, min_context, head
+):
+    set_tile_rows(monkeypatch, 3)
+    data = problem(min_context=min_context, **head)
+    term = {"alpha": 0.3, "divergence": divergence, "detach": detach}
+    leaves, plain_leaves = data.leaves(), data.leaves()
+    output, truth = data.fused(leaves, chunk_size=5, **term), data.plain(plain_leaves, **term)
+    assert_same_values(output, truth, rtol=1e-12)
+    found, expected = gradients(output.loss, leaves, 0.7), gradients(truth.loss, plain_leaves, 0.7)
+    assert found.keys() == expected.keys() == leaves.keys()
+    for name in expected:
+        assert relative_error(found[name], expected[name]) < 1e-12, name
+
+
+@pytest.mark.parametrize(("divergence", "detach"), TERMS)
+def test_the_divergence_alone(problem, gradients, relative_error, assert_same_values, divergence, detach):
+    """Without labels, where a cross entropy a thousand times larger cannot hide an error."""
+    data = problem(ignored=1.0, noise=0.01, bias=True)
+    term = {"alpha": 1e-3, "divergence": divergence, "detach": detach}
+    leaves, plain_leaves = data.leaves(), data.leaves()
+    output, truth = data.fused(leaves, **term), data.plain(plain_leaves, **term)
+    assert_same_values(output, truth, rtol=1e-11)
+    assert output.cross_entropy == 0
+    found, expected = gradients(output.loss, leaves), gradients(truth.loss, plain_leaves)
+    # In the plain form a side without any gradient has zeros or none.
+    scale = max(gradient.norm() for gradient in expected.values())
+    for name, leaf in leaves.items():
+        truth = expected.get(name, torch.zeros_like(leaf))
+        error = (found[name] - truth).norm()
+        assert error <= 1e-11 * truth.norm() or error < 1e-13 * scale, name
+
+
+class FreshBackward(torch.autograd.Function):
+    """Runs the objective anew for each backward, because gradcheck asks several times for the same one."""
+
+    @staticmethod
+    def forward(ctx, loss, *tensors):
+        ctx.loss = loss
+        ctx.save_for_backward(*tensors)
+        return loss(*tensors).detach()
+
+    @staticmethod
+    def backward(ctx, upstream):
+        tensors = [tensor.detach().requires_grad_() for tensor in ctx.saved_tensors]
+        with torch.enable_grad():
+            return None, *torch.autograd.grad(ctx.loss(*tensors), tensors, upstream)
+
+
+@pytest.mark.parametrize(
+    ("divergence", "detach"),
+    [term for term in TERMS if term[1] == "none"] + [("kl", "long"), ("kl", "short")],
+)
+def test_gradcheck(problem, divergence, detach):
+    data = problem(batch=1, length=5, offset=1, width=3, vocabulary=7, bias=True, soft_cap=5.0, logit_std=1.0)
+
+    def loss(hidden_long, hidden_short, head_weight, head_bias):
+        # A teacher's side is a constant of the divergence, which finite differences cannot know.
+        if detach == "long":
+            hidden_long, head_weight = data.hidden_long, data.head_weight
+        if detach == "short":
+            hidden_short, head_weight = data.hidden_short, data.head_weight
+        tensors = dict(zip(data.leaves(), (hidden_long, hidden_short, head_weight, head_bias), strict=True))
+        return data.fused(tensors, alpha=0.4, divergence=divergence, detach=detach, chunk_size=2).loss
+
+    inputs = tuple(data.leaves().values())
+    if detach == "none":
+        assert torch.autograd.gradcheck(lambda *tensors: FreshBackward.apply(loss, *tensors), inputs)
+        return
+    student = {"long": 1, "short": 0}[detach]
+
+    def student_loss(hidden):
+        tensors = list(data.leaves(()).values())
+        tensors[student] = hidden
+        return loss(*tensors)
+
+    assert torch.autograd.gradcheck(
+        lambda hidden: FreshBackward.apply(student_loss, hidden), (inputs[student],)
+    )
+
+
+@pytest.mark.parametrize("chunk_size", [1, 2, 7, 1000, None])
+@pytest.mark.parametrize("tile_rows", [1, 4, 100])
+def test_the_loss_does_not_depend_on_chunks_and_tiles(
+    problem, gradients, relative_error, assert_same_values, monkeypatch, chunk_size, tile_rows
+):
+    data = problem(dtype=torch.float32, min_context=0, bias=True)
+    leaves, whole_leaves = data.leaves(), data.leaves()
+    whole = data.fused(whole_leaves, alpha=0.3)
+    set_tile_rows(monkeypatch, tile_rows)
+    output = data.fused(leaves, alpha=0.3, chunk_size=chunk_size)
+    assert_same_values(output, whole, rtol=1e-6)
+    found, expected = gradients(output.loss, leaves), gradients(whole.loss, whole_leaves)
+    for name in leaves:
+        assert relative_error(found[name], expected[name]) < 2e-6, name
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3])
+def test_only_what_needs_a_gradient_gets_one(problem, gradients, count):
+    data = problem(bias=True)
+    everything = data.leaves()
+    expected = gradients(data.fused(everything, alpha=0.3, chunk_size=5).loss, everything)
+    for wanted in combinations(everything, count):
+        leaves = data.leaves(wanted)
+        loss = data.fused(leaves, alpha=0.3, chunk_size=5).loss
+        assert loss.requires_grad == bool(wanted)
+        if wanted:
+            found = gradients(loss, leaves)
+            assert tuple(found) == wanted
+            for name in wanted:
+                torch.testing.assert_close(found[name], expected[name], rtol=1e-12, atol=1e-15)
+
+
+def test_tied_head(relative_error):
+    """The head's weight is the embedding too; both uses add to one gradient."""
+    torch.manual_seed(0)
+    embedding = nn.Embedding(31, 6, dtype=torch.float64)
+    tokens = torch.randint(0, 31, (2, 2, 9))
+    geometry = PairGeometry(9, 2)
+
+    def loss(objective, weight, prepare):
+        embedding.zero_grad()
+        long, short = (torch.tanh(embedding(view)) for view in tokens)
+        objective(
+            *prepare(long, short, weight), tokens[0], tokens[1], geometry=geometry, alpha=0.2
+        ).loss.backward()
+        return embedding.weight.grad.clone()
+
+    fused = loss(alignment_loss, embedding.weight, lambda long, short, weight: (long, short, weight))
+    plain = loss(
+        alignment_loss_from_logits,
+        embedding.weight,
+        lambda long, short, weight: (long @ weight.T, short @ weight.T),
+    )
+    assert relative_error(fused, plain) < 1e-12
+
+
+def test_equal_views_have_twice_the_entropy(problem):
+    data = problem(offset=0, min_context=0)
+    data = replace(data, hidden_short=data.hidden_long.clone())
+    output = data.fused(alpha=0.1)
+    twice = 2 * entropy(data.logits()[0]).mean()
+    torch.testing.assert_close(output.misalignment, twice, rtol=1e-13, atol=0)
+    assert output.jeffreys == 0
+    assert output.paired_positions == 24
+
+
+@pytest.mark.parametrize("divergence", ["sce", "jeffreys", "js", "entropy"])
+def test_swapping_the_views_changes_nothing(problem, gradients, divergence):
+    data = problem(offset=0, min_context=0)
+    swapped = replace(
+        data,
+        hidden_long=data.hidden_short,
+        hidden_short=data.hidden_long,
+        labels_long=data.labels_short,
+        labels_short=data.labels_long,
+    )
+    leaves, swapped_leaves = data.leaves(), swapped.leaves()
+    output = data.fused(leaves, alpha=0.3, divergence=divergence)
+    mirror = swapped.fused(swapped_leaves, alpha=0.3, divergence=divergence)
+    torch.testing.assert_close(output.loss, mirror.loss, rtol=1e-13, atol=0)
+    found, expected = gradients(mirror.loss, swapped_leaves), gradients(output.loss, leaves)
+    torch.testing.assert_close(found["hidden_short"], expected["hidden_long"], rtol=1e-12, atol=1e-15)
+    torch.testing.assert_close(found["head_weight"], expected["head_weight"], rtol=1e-12, atol=1e-15)
+
+
+def test_a_constant_added_to_all_logits_changes_nothing(problem, assert_same_values):
+    data = problem(bias=True)
+    shifted = replace(data, head_bias=data.head_bias + 50)
+    assert_same_values(shifted.fused(alpha=0.3), data.fused(alpha=0.3), rtol=1e-12)
+
+
+@pytest.mark.parametrize("divergence", ["sce", "jeffreys", "js", "entropy"])
+@pytest.mark.parametrize("offset", [6, 9, 12])
+def test_an_empty_overlap_is_exactly_zero(problem, gradients, divergence, offset):
+    data = problem(offset=offset)
+    leaves, without = data.leaves(), data.leaves()
+    output = data.fused(leaves, alpha=0.3, divergence=divergence)
+    assert output.paired_positions == 0
+    assert [output.misalignment, output.entropy, output.jeffreys, output.divergence] == [0, 0, 0, 0]
+    assert output.loss == output.cross_entropy
+    found = gradients(output.loss, leaves)
+    expected = gradients(data.fused(without, alpha=0.0).loss, without)
+    for name in leaves:
+        assert torch.equal(found[name], expected[name]), name
+
+
+def test_a_view_without_labels_has_a_cross_entropy_of_exactly_zero(problem, gradients):
+    data = problem(offset=12)
+    leaves = data.leaves()
+    output = replace(data, labels_long=torch.full_like(data.labels_long, -100)).fused(leaves, alpha=0.3)
+    assert output.cross_entropy_long == 0
+    assert output.label_positions_long == 0
+    assert output.cross_entropy == output.cross_entropy_short / 2
+    found = gradients(output.loss, leaves)
+    assert found["hidden_long"].count_nonzero() == 0
+    assert found["hidden_short"].count_nonzero() > 0
+
+
+def test_nothing_at_all_is_exactly_zero(problem, gradients):
+    data = problem(offset=12, ignored=1.0)
+    leaves = data.leaves()
+    output = data.fused(leaves, alpha=0.3)
+    assert output.loss == 0
+    assert all(gradient.count_nonzero() == 0 for gradient in gradients(output.loss, leaves).values())
+
+
+def test_one_sample_and_one_pair(problem, assert_same_values):
+    data = problem(batch=1, length=2, offset=0, ignored=0.0)
+    assert data.geometry.paired_positions == 1
+    assert_same_values(data.fused(alpha=0.3), data.plain(alpha=0.3), rtol=1e-12)
+
+
+@pytest.mark.parametrize("as_tensor", [False, True])
+def test_parts_of_a_batch_add_up_to_the_whole(problem, gradients, relative_error, as_tensor):
+    data = problem(batch=4, bias=True)
+    parts = [
+        replace(
+            data,
+            **{
+                name: getattr(data, name)[rows]
+                for name in ("hidden_long", "hidden_short", "labels_long", "labels_short")
+            },
+        )
+        for rows in (slice(0, 1), slice(1, 4))
+    ]
+    counts = [
+        Normalizers.count(part.labels_long, part.labels_short, geometry=part.geometry) for part in parts
+    ]
+    step = counts[0] + counts[1]
+    if as_tensor:
+        step = Normalizers(**{name: torch.tensor(value) for name, value in vars(step).items()})
+
+    whole_leaves, leaves = data.leaves(), data.leaves()
+    whole = data.fused(whole_leaves, alpha=0.3)
+    expected = gradients(whole.loss, whole_leaves)
+    outputs = []
+    for part, rows in zip(parts, (slice(0, 1), slice(1, 4)), strict=True):
+        tensors = {name: leaf[rows] if name.startswith("hidden") else leaf for name, leaf in leaves.items()}
+        outputs.append(part.fused(tensors, alpha=0.3, normalizers=step))
+        outputs[-1].loss.backward()
+    for name, value in vars(whole).items():
+        total = sum(float(torch.as_tensor(getattr(output, name)).detach()) for output in outputs)
+        assert total == pytest.approx(float(torch.as_tensor(value).detach()), rel=1e-12), name
+    for name in leaves:
+        assert relative_error(leaves[name].grad, expected[name]) < 1e-12, name
+
+
+def test_values_without_gradient(problem, assert_same_values):
+    data = problem(bias=True, soft_cap=5.0)
+    with torch.no_grad():
+        output = data.fused(data.leaves(), alpha=0.3)
+    assert not output.loss.requires_grad
+    assert_same_values(output, data.plain(alpha=0.3), rtol=1e-12)
+    with torch.inference_mode():
+        assert_same_values(data.fused(alpha=0.3), output, rtol=1e-15)
+
+
+def test_only_the_loss_has_a_gradient(problem):
+    output = problem().fused(problem().leaves(), alpha=0.3)
+    tensors = {name: value for name, value in vars(output).items() if isinstance(value, torch.Tensor)}
+    assert [name for name, value in tensors.items() if value.requires_grad] == ["loss"]
+
+
+def test_input_is_left_as_it_was_and_gradients_are_new(problem, gradients):
+    data = problem(bias=True, soft_cap=5.0)
+    leaves, before = data.leaves(), data.leaves(())
+    versions = {name: leaf._version for name, leaf in leaves.items()}
+    found = gradients(data.fused(leaves, alpha=0.3).loss, leaves)
+    for name, leaf in leaves.items():
+        assert torch.equal(leaf, before[name])
+        assert leaf._version == versions[name]
+        assert found[name].data_ptr() != leaf.data_ptr()
+
+
+def test_layouts_do_not_matter(problem, gradients, relative_error):
+    """Hidden states as views of one batch, a head that is a transposed matrix, a cut of a padded
+    vocabulary."""
+    data = problem(vocabulary=53)
+    leaves = data.leaves()
+    expected = gradients(data.fused(leaves, alpha=0.3).loss, leaves)
+
+    both = torch.stack((data.hidden_long, data.hidden_short), dim=2).requires_grad_()
+    padding = torch.full((8, 11), 1e4, dtype=torch.float64)
+    padded = torch.cat((data.head_weight.T, padding), dim=1).requires_grad_()
+    tensors = {"hidden_long": both[:, :, 0], "hidden_short": both[:, :, 1], "head_weight": padded.T[:53]}
+    data.fused(tensors, alpha=0.3).loss.backward()
+    assert relative_error(both.grad[:, :, 0], expected["hidden_long"]) < 1e-12
+    assert relative_error(both.grad[:, :, 1], expected["hidden_short"]) < 1e-12
+    assert relative_error(padded.grad[:, :53].T, expected["head_weight"]) < 1e-12
+    assert padded.grad[:, 53:].count_nonzero() == 0
+
+
+def test_a_second_backward_is_refused(problem):
+    leaves = problem().leaves()
+    loss = problem().fused(leaves, alpha=0.3).loss
+    loss.backward(retain_graph=True)
+    first = leaves["head_weight"].grad.clone()
+    with pytest.raises(UsageError, match="differentiated before"):
+        loss.backward()
+    assert torch.equal(leaves["head_weight"].grad, first)
+
+
+def test_a_second_derivative_is_refused(problem):
+    leaves = problem().leaves()
+    loss = problem().fused(leaves, alpha=0.3).loss
+    with pytest.raises(UsageError, match="cannot be differentiated again"):
+        torch.autograd.grad(loss, leaves["head_weight"], create_graph=True)
+
+
+@pytest.mark.parametrize("name", ["hidden_long", "hidden_short", "head_weight"])
+def test_nan_goes_through_to_the_loss(problem, name):
+    data = problem(ignored=0.0)
+    spoiled = getattr(data, name).clone()
+    spoiled.view(-1)[0] = float("nan")
+    assert replace(data, **{name: spoiled}).fused(alpha=0.0).loss.isnan()

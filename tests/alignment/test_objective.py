@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import replace
+
+import pytest
+import torch
+
+from lengthwise.alignment import AlignmentLoss, Normalizers, PairGeometry, SharpeningWarning, checks
+from lengthwise.errors import UsageError
+
+NAN = float("nan")
+
+
+@pytest.fixture(autouse=True)
+def forget_warnings():
+    checks._warn_of_sharpening.cache_clear()
+
+
+@pytest.fixture(params=["fused", "plain"])
+def objective(request):
+    """Both implementations refuse the same things."""
+    return lambda data, **options: getattr(data, request.param)(**{"alpha": 0.3, **options})
+
+
+@pytest.mark.parametrize("alpha", [-0.1, NAN, math.inf, -math.inf, "0.1", None, True])
+def test_alpha_is_a_finite_weight(problem, objective, alpha):
+    with pytest.raises(UsageError, match="alpha is"):
+        objective(problem(), alpha=alpha)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"divergence": "jefreys"}, "did you mean 'jeffreys'"),
+        ({"divergence": "wasserstein"}, "one of: entropy, jeffreys, js, kl, sce"),
+        ({"detach": "shrot"}, "did you mean 'short'"),
+        ({"divergence": "kl"}, "one side has to be detached"),
+        ({"divergence": "kl", "detach": "both-targets"}, "detach as one of: long, short"),
+        ({"divergence": "js", "detach": "both-targets"}, "no gradient"),
+        ({"divergence": "entropy", "detach": "both-targets"}, "no target to detach"),
+    ],
+)
+def test_unknown_and_meaningless_terms_are_refused(problem, objective, options, named):
+    with pytest.raises(UsageError, match=named):
+        objective(problem(), **options)
+
+
+@pytest.mark.parametrize("label", [-1, 53, 1000])
+@pytest.mark.parametrize("view", ["labels_long", "labels_short"])
+def test_a_label_outside_the_vocabulary_is_named(problem, objective, view, label):
+    data = problem()
+    labels = getattr(data, view).clone()
+    labels[1, 4] = label
+    with pytest.raises(UsageError, match=f"{view} contains {label}, outside the head's vocabulary of 53"):
+        objective(replace(data, **{view: labels}))
+
+
+def test_another_ignore_index(problem, objective):
+    data = problem()
+    expected = objective(data)
+    negative = {
+        name: getattr(data, name).where(getattr(data, name) >= 0, -1)
+        for name in ("labels_long", "labels_short")
+    }
+    found = objective(replace(data, **negative), ignore_index=-1)
+    assert found.loss == expected.loss
+    assert found.label_positions_long == expected.label_positions_long < 24
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"geometry": PairGeometry(11, 2)}, "geometry.length is 11 and the views have 12 rows"),
+        ({"labels_long": torch.zeros(2, 11, dtype=torch.long)}, r"labels_long is \[2, 11\]"),
+        ({"labels_short": torch.zeros(2, 12, dtype=torch.int32)}, "labels_short is of dtype torch.int32"),
+        ({"labels_short": torch.zeros(2, 12, dtype=torch.long, device="meta")}, "labels_short is on meta"),
+    ],
+)
+def test_labels_and_geometry_have_to_fit(problem, objective, change, named):
+    with pytest.raises(UsageError, match=named):
+        objective(replace(problem(), **change))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"hidden_short": torch.zeros(2, 11, 8).double()}, r"hidden_short \[2, 11, 8\]"),
+        (
+            {"hidden_long": torch.zeros(24, 8).double(), "hidden_short": torch.zeros(24, 8).double()},
+            r"\[24, 8\]",
+        ),
+        ({"hidden_short": torch.zeros(2, 12, 8)}, "dtypes differ: .*hidden_short torch.float32"),
+        ({"head_weight": torch.zeros(53, 9).double()}, r"head_weight is \[53, 9\] and .* width 8"),
+        ({"head_weight": torch.zeros(53 * 8).double()}, r"flattened shard .*\n.*\n.*gather the whole"),
+        ({"head_weight": torch.zeros(0).double()}, r"partitioned parameter .*\n.*\n.*gather the whole"),
+        ({"head_weight": torch.zeros(53, 8, dtype=torch.long)}, "head_weight is of dtype torch.int64"),
+        (
+            {"head_weight": torch.zeros(53, 8, device="meta").double()},
+            "devices differ: .*head_weight on meta",
+        ),
+        ({"head_bias": torch.zeros(52).double()}, r"head_bias is \[52\] for a vocabulary of 53"),
+        ({"soft_cap": 0.0}, "soft_cap is 0.0"),
+        ({"soft_cap": NAN}, "soft_cap is nan"),
+        ({"logit_scale": 0}, "logit_scale is 0"),
+        ({"logit_scale": math.inf}, "logit_scale is inf"),
+    ],
+)
+def test_hidden_states_and_head_have_to_fit(problem, change, named):
+    with pytest.raises(UsageError, match=named):
+        replace(problem(), **change).fused(alpha=0.3)
+
+
+def test_a_sharded_head_is_refused(problem, tmp_path):
+    distributed = pytest.importorskip("torch.distributed")
+    tensors = pytest.importorskip("torch.distributed.tensor")
+    store = distributed.FileStore(str(tmp_path / "store"), 1)
+    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        mesh = distributed.device_mesh.init_device_mesh("cpu", (1,))
+        data = problem()
+        shard = tensors.distribute_tensor(data.head_weight, mesh, [tensors.Shard(0)])
+        with pytest.raises(UsageError, match=r"DTensor.*\n.*\n.*full_tensor"):
+            data.fused({**data.leaves(()), "head_weight": shard}, alpha=0.3)
+        assert data.fused({**data.leaves(()), "head_weight": shard.full_tensor()}, alpha=0.3).loss > 0
+    finally:
+        distributed.destroy_process_group()
+
+
+def test_logits_have_to_fit(problem):
+    data = problem()
+    with pytest.raises(UsageError, match="dtypes differ"):
+        replace(data, hidden_short=data.hidden_short.float()).fused(alpha=0.3)
+
+
+@pytest.mark.parametrize("value", [0, -1, NAN, math.inf])
+@pytest.mark.parametrize("name", ["labels_long", "labels_short", "paired_positions"])
+def test_a_normalizer_is_a_positive_number(problem, objective, name, value):
+    counts = {"labels_long": 4, "labels_short": 4, "paired_positions": 4, name: value}
+    with pytest.raises(UsageError, match=f"normalizers.{name} is"):
+        objective(problem(), normalizers=Normalizers(**counts))
+
+
+def test_a_normalizer_of_zero_is_right_for_nothing(problem, objective):
+    output = objective(problem(offset=12), normalizers=Normalizers(10, 10, 0))
+    assert output.misalignment == 0
+
+
+def test_chunk_size_and_accumulation_are_checked(problem):
+    for value in (0, -3, 2.5, True):
+        with pytest.raises(UsageError, match="chunk_size is"):
+            problem().fused(alpha=0.3, chunk_size=value)
+    with pytest.raises(UsageError, match=r"accumulate_dtype is torch.float16 .*\n.*torch.float64"):
+        problem().fused(alpha=0.3, accumulate_dtype=torch.float16)
+
+
+@pytest.mark.parametrize(("divergence", "detach"), [("sce", "none"), ("sce", "short"), ("entropy", "none")])
+def test_a_weight_without_finite_optimum_warns_once(problem, objective, divergence, detach):
+    term = {"alpha": 0.5, "divergence": divergence, "detach": detach}
+    with pytest.warns(SharpeningWarning, match=r"1/\(1 - 2 alpha\)") as caught:
+        objective(problem(), **term)
+    assert caught[0].filename == __file__.replace("test_objective.py", "conftest.py")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        objective(problem(), **term)
+
+
+@pytest.mark.parametrize(
+    ("divergence", "detach", "alpha"),
+    [("sce", "none", 0.49), ("sce", "both-targets", 1.0), ("jeffreys", "none", 10.0), ("kl", "long", 1.0)],
+)
+def test_other_weights_do_not_warn(problem, objective, divergence, detach, alpha):
+    assert objective(problem(), divergence=divergence, detach=detach, alpha=alpha).loss > 0
+
+
+def test_stationary_inverse_temperature():
+    """The claim of the warning: CE + alpha * (entropies) of a calibrated model balances near 1/(1 - 2 alpha)."""
+    torch.manual_seed(0)
+    alpha, logits = 0.1, 0.3 * torch.randn(400, 64, dtype=torch.float64)
+    truth = logits.softmax(-1)
+    inverse_temperature = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([inverse_temperature], max_iter=50, line_search_fn="strong_wolfe")
+
+    def closure():
+        optimizer.zero_grad()
+        log_p = (inverse_temperature * logits).log_softmax(-1)
+        cross_entropy = -(truth * log_p).sum(-1).mean()
+        entropy = -(log_p.exp() * log_p).sum(-1).mean()
+        loss = cross_entropy + alpha * 2 * entropy
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert inverse_temperature.item() == pytest.approx(1 / (1 - 2 * alpha), rel=0.01)
+
+
+def test_the_module_is_the_function_with_its_settings_bound(problem, assert_same_values):
+    data = problem(bias=True, soft_cap=5.0, logit_scale=0.7)
+    settings = {"alpha": 0.3, "divergence": "js", "detach": "short", "chunk_size": 3}
+    module = AlignmentLoss(**settings, soft_cap=5.0, logit_scale=0.7)
+    output = module(
+        data.hidden_long,
+        data.hidden_short,
+        data.head_weight,
+        data.labels_long,
+        data.labels_short,
+        geometry=data.geometry,
+        head_bias=data.head_bias,
+        normalizers=Normalizers(40, 50, 7),
+    )
+    assert_same_values(output, data.fused(**settings, normalizers=Normalizers(40, 50, 7)), rtol=0)
+    assert repr(module) == "AlignmentLoss(alpha=0.3, divergence='js', detach='short')"
+    assert not list(module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"alpha": -1}, "alpha is -1"),
+        ({"alpha": 0.1, "divergence": "kl"}, "one side has to be detached"),
+        ({"alpha": 0.1, "soft_cap": -1.0}, "soft_cap is -1.0"),
+        ({"alpha": 0.1, "chunk_size": 0}, "chunk_size is 0"),
+    ],
+)
+def test_the_module_refuses_its_settings_when_made(settings, named):
+    with pytest.raises(UsageError, match=named):
+        AlignmentLoss(**settings)
+
+
+def test_the_module_warns_when_made():
+    with pytest.warns(SharpeningWarning) as caught:
+        AlignmentLoss(0.7)
+    assert caught[0].filename == __file__

@@ -63,6 +63,7 @@ class Lattice:
     pairs: list[Cells]
 
 
+@torch.no_grad()
 def score_lattice(hidden: Tensor, head: Head | FullLogits, starts: Sequence[int], vocabulary: int) -> Lattice:
     """Compare the views with these sorted starts, equal ones included.
 

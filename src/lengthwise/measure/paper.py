@@ -41,6 +41,7 @@ def draw_suffixes(rng: np.random.Generator, length: int) -> Suffixes:
     return Suffixes(geometry, (first, second), (long_row + 1, short_row + 1))
 
 
+@torch.no_grad()
 def score_suffixes(
     model: LoadedModel, ids: NDArray[np.integer], suffixes: Suffixes, bos_id: int | None
 ) -> Lattice:

@@ -183,6 +183,7 @@ def _windows(ids: NDArray[np.integer], length: int, bos_id: int | None) -> NDArr
     return np.stack([view(ids, start, length, bos_id) for start in range(0, len(ids) - 1, length)])
 
 
+@torch.no_grad()
 def _score(model: LoadedModel, hidden: Tensor, ids: NDArray[np.integer]) -> Tensor:
     """Losses of all targets of one segment at the knots, with derivatives: fp64 [Lmax, G, 4]."""
     rows = hidden.flatten(0, 1)

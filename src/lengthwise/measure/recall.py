@@ -226,6 +226,7 @@ def _fill(
                 log.append(_key(distance, index), {**window_record(window), **record})
 
 
+@torch.no_grad()
 def _losses(
     model: LoadedModel, rows: torch.Tensor, labels: NDArray[np.integer], first: int
 ) -> tuple[float, float]:

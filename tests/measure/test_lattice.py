@@ -1,0 +1,187 @@
+"""The lattice against Eq. 2 by exact enumeration, on a model whose predictions are a table."""
+
+from __future__ import annotations
+
+from itertools import product
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from lengthwise.alignment import PairGeometry, entropy, jeffreys, symmetric_cross_entropy
+from lengthwise.measure import rows as rows_module
+from lengthwise.measure.lattice import Lattice, admissible_contexts, draw_starts, score_lattice
+from lengthwise.measure.paper import Suffixes, draw_suffixes, score_suffixes
+from lengthwise.measure.parts import window_sums
+from lengthwise.text import view
+
+VOCABULARY = 4
+
+
+class TableModel:
+    """The text is a circle of `period` tokens, each its own position; logits depend on (position, context)."""
+
+    def __init__(self, *, length: int, period: int = 5, seed: int = 0) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self.table = torch.randn(period, length, VOCABULARY, generator=generator, dtype=torch.float64)
+        self.length, self.period = length, period
+        self.head = SimpleNamespace(logits=lambda hidden: hidden)
+
+    def window(self, start: int) -> np.ndarray:
+        return (start + np.arange(2 * self.length)) % self.period
+
+    def hidden_states(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.table[tokens, torch.arange(tokens.shape[1])]
+
+    def lattice(self, window: int, starts: tuple[int, ...]) -> Lattice:
+        views = [view(self.window(window), start, self.length, None) for start in sorted(set(starts))]
+        hidden = self.hidden_states(torch.from_numpy(np.stack(views)))
+        return score_lattice(hidden, self.head, sorted(starts), VOCABULARY)
+
+    def paper(self, window: int, starts: tuple[int, int], cell: int) -> Lattice:
+        first, second = sorted(starts)
+        geometry = PairGeometry(self.length, second - first)
+        lengths = (geometry.long_rows.start + cell + 1, geometry.short_rows.start + cell + 1)
+        suffixes = Suffixes(geometry, (first, second), lengths)
+        return score_suffixes(self, self.window(window), suffixes, None)
+
+    def equation_2(self, score) -> float:
+        """The mean over positions and over l1, l2 in L//2 + 1 .. L, from the table."""
+        contexts = range(self.length // 2 + 1, self.length + 1)
+        values = [
+            score(self.table[t, one - 1], self.table[t, other - 1]).item()
+            for t in range(self.period)
+            for one, other in product(contexts, contexts)
+        ]
+        return float(np.mean(values))
+
+
+def estimate(lattice: Lattice, length: int) -> dict[str, float]:
+    sums = window_sums(lattice, length)
+    entropy_part = 2 * sums["entropy"] / sums["rows"]
+    disagreement = sums["jeffreys"] / sums["pairs"]
+    return {"entropy": entropy_part, "jeffreys": disagreement, "sce": entropy_part + disagreement}
+
+
+def mean_of(estimates: list[dict[str, float]], weights: list[float] | None = None) -> dict[str, float]:
+    return {name: float(np.average([e[name] for e in estimates], weights=weights)) for name in estimates[0]}
+
+
+@pytest.mark.parametrize("length", [4, 5, 6, 7])
+@pytest.mark.parametrize("views", [2, 3])
+def test_the_expectation_of_the_lattice_is_equation_2(length: int, views: int):
+    model = TableModel(length=length)
+    n = admissible_contexts(length)
+    estimates = [
+        estimate(model.lattice(window, starts), length)
+        for window in range(model.period)
+        for starts in product(range(n), repeat=views)
+    ]
+    found = mean_of(estimates)
+    assert found["jeffreys"] == pytest.approx(model.equation_2(jeffreys), rel=1e-12)
+    assert found["entropy"] == pytest.approx(
+        model.equation_2(lambda p, q: entropy(p) + entropy(q)), rel=1e-12
+    )
+    assert found["sce"] == pytest.approx(model.equation_2(symmetric_cross_entropy), rel=1e-12)
+
+
+@pytest.mark.parametrize("length", [4, 7])
+def test_the_expectation_of_the_paper_estimator_is_equation_2(length: int):
+    model = TableModel(length=length)
+    n = admissible_contexts(length)
+    estimates, weights = [], []
+    for window, one, other in product(range(model.period), range(n), range(n)):
+        cells = n - abs(one - other)
+        for cell in range(cells):
+            estimates.append(estimate(model.paper(window, (one, other), cell), length))
+            weights.append(1 / cells)
+    found = mean_of(estimates, weights)
+    assert found["jeffreys"] == pytest.approx(model.equation_2(jeffreys), rel=1e-12)
+    assert found["sce"] == pytest.approx(model.equation_2(symmetric_cross_entropy), rel=1e-12)
+
+
+def test_both_have_the_same_law_of_position_and_lengths():
+    """In a single window, where positions are not alike, both still expect the same disagreement."""
+    length, window = 6, 2
+    model = TableModel(length=length, period=12)
+    n = admissible_contexts(length)
+    lattice, paper = [], []
+    for starts in product(range(n), repeat=2):
+        cells = n - abs(starts[0] - starts[1])
+        lattice.append(estimate(model.lattice(window, starts), length)["jeffreys"])
+        of_cells = [model.paper(window, starts, cell) for cell in range(cells)]
+        paper.append(np.mean([estimate(found, length)["jeffreys"] for found in of_cells]))
+    assert np.mean(lattice) == pytest.approx(np.mean(paper), rel=1e-12)
+
+
+def test_bins_weigh_all_their_cells_alike():
+    length = 10
+    model = TableModel(length=length)
+    n, low = admissible_contexts(length), length // 2
+    total: dict[str, np.ndarray] = {}
+    for window, starts in product(range(model.period), product(range(n), repeat=2)):
+        sums = window_sums(model.lattice(window, starts), length)
+        for curve in ("matrix", "position"):
+            for name, values in sums[curve].items():
+                total[f"{curve} {name}"] = total.get(f"{curve} {name}", 0) + np.array(values)
+    # With n = 5 there are as many bins as contexts, so that each cell of the matrix is one pair of lengths.
+    index = 0
+    for one in range(n):
+        for other in range(one + 1):
+            p, q = model.table[:, low + one], model.table[:, low + other]
+            for name, score in (("jeffreys", jeffreys), ("sce", symmetric_cross_entropy)):
+                value = total[f"matrix {name}"][index] / total["matrix weight"][index]
+                assert value == pytest.approx(score(p, q).mean().item(), rel=1e-12, abs=1e-15)
+            index += 1
+    for short in range(n):
+        by_shorter = [
+            jeffreys(model.table[:, low + one], model.table[:, low + other]).mean().item()
+            for one, other in product(range(n), repeat=2)
+            if min(one, other) == short
+        ]
+        value = total["position jeffreys"][short] / total["position weight"][short]
+        assert value == pytest.approx(np.mean(by_shorter), rel=1e-12, abs=1e-15)
+
+
+def test_equal_starts_are_run_once_and_agree_exactly():
+    model = TableModel(length=6)
+    lattice = model.lattice(0, (1, 1, 2))
+    assert [(pair.geometry.offset, pair.times) for pair in lattice.pairs] == [(0, 1), (1, 2)]
+    same = lattice.pairs[0]
+    assert (same.jeffreys == 0).all()
+    assert (same.js == 0).all()
+    assert (same.agreement == 1).all()
+    assert lattice.rows == 3 * admissible_contexts(6)
+    sums = window_sums(lattice, 6)
+    assert sums["pairs"] == 3
+    assert sums["cells"] == 3 + 2 * 2
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 8, 10**6])
+def test_the_size_of_a_chunk_changes_nothing(chunk: int, monkeypatch: pytest.MonkeyPatch):
+    model = TableModel(length=11)
+    expected = window_sums(model.lattice(1, (0, 2, 2, 5)), 11)
+    monkeypatch.setattr(rows_module, "CHUNK_BYTES", chunk * 4 * VOCABULARY)
+    found = window_sums(model.lattice(1, (0, 2, 2, 5)), 11)
+    assert found["jeffreys"] == pytest.approx(expected["jeffreys"], rel=1e-12)
+    assert found["entropy"] == pytest.approx(expected["entropy"], rel=1e-12)
+    assert found["matrix"]["sce"] == pytest.approx(expected["matrix"]["sce"], rel=1e-12)
+
+
+def test_draws_are_uniform():
+    rng = np.random.default_rng(0)
+    starts = np.array([draw_starts(rng, 8, 3) for _ in range(4000)])
+    assert (starts[:, 0] <= starts[:, 1]).all()
+    counts = np.bincount(starts.flatten(), minlength=4)
+    assert len(counts) == 4
+    assert np.abs(counts / counts.sum() - 0.25).max() < 0.02
+    suffixes = [draw_suffixes(rng, 8) for _ in range(4000)]
+    pairs = np.zeros((4, 4))
+    for found in suffixes:
+        one, other = (length - 5 for length in found.lengths)
+        assert one >= other
+        assert found.starts[0] + found.lengths[0] == found.starts[1] + found.lengths[1]
+        pairs[one, other] += 0.5
+        pairs[other, one] += 0.5
+    assert np.abs(pairs / pairs.sum() - 1 / 16).max() < 0.01

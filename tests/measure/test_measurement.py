@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+
+from lengthwise.errors import UsageError
+from lengthwise.measure import measure_misalignment, paired_difference, perplexity_by_length
+
+SETTINGS = {"lengths": [16], "windows": 8}
+
+
+def test_a_model_does_not_differ_from_itself(model, documents):
+    a = measure_misalignment(model, documents, **SETTINGS)
+    rows = paired_difference(a, a)
+    assert len(rows) == len(a.rows)
+    for row in rows:
+        assert row.value in (0, None)
+        assert row.ci_low in (0, None)
+
+
+def test_difference_of_two_models(model, other_model, documents):
+    a, b = (measure_misalignment(m, documents, **SETTINGS) for m in (model, other_model))
+    values = {(r.metric, r.length, r.length_other, r.position): r.value for r in b.rows}
+    for mine, row in zip(a.rows, paired_difference(a, b), strict=True):
+        assert (row.model, row.reference, row.n) == ("tiny", "other", mine.n)
+        theirs = values[row.metric, row.length, row.length_other, row.position]
+        assert row.value == pytest.approx(mine.value - theirs, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"windows": 5}, "windows: 8 and 5"),
+        ({"seed": 1}, "seed: 0 and 1"),
+        ({"lengths": [32]}, "lengths"),
+        ({"estimator": "paper"}, "estimator"),
+    ],
+)
+def test_other_settings_are_refused(model, documents, change, message):
+    a = measure_misalignment(model, documents, **SETTINGS)
+    b = measure_misalignment(model, documents, **{**SETTINGS, **change})
+    with pytest.raises(UsageError, match=message):
+        paired_difference(a, b)
+
+
+def test_other_tokens_are_refused(model, documents, make_documents):
+    a = measure_misalignment(model, documents, **SETTINGS)
+    b = measure_misalignment(model, make_documents([900, 700, 800, 600], seed=5), **SETTINGS)
+    with pytest.raises(UsageError, match="not of the same windows"):
+        paired_difference(a, b)
+
+
+def test_an_unfinished_measurement_is_refused(model, documents):
+    a = measure_misalignment(model, documents, **SETTINGS)
+    b = measure_misalignment(model, documents, **SETTINGS)
+    b.keys = b.keys[:-2]
+    with pytest.raises(UsageError, match="only one has misalignment/lattice4/L16/w0006 and 1 more"):
+        paired_difference(a, b)
+
+
+def test_two_kinds_of_measurement_are_refused(model, documents):
+    a = measure_misalignment(model, documents, **SETTINGS)
+    b = perplexity_by_length(model, documents, lengths=[16], segments=8)
+    with pytest.raises(UsageError, match="other settings"):
+        paired_difference(a, b)
+
+
+def test_a_single_document_gives_no_interval_and_says_why(model, make_documents):
+    found = measure_misalignment(model, make_documents([500]), **SETTINGS)
+    assert all(row.ci_low is None and row.stderr is None for row in found.rows)
+    assert any("one document" in note for note in found.notes)
+
+
+def test_few_documents_are_told(model, documents):
+    found = measure_misalignment(model, documents, **SETTINGS)
+    assert any("over 4 documents only" in note for note in found.notes)

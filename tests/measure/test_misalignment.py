@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from lengthwise.alignment import PairGeometry
+from lengthwise.errors import Interrupted, LengthwiseError, UsageError
+from lengthwise.measure import measure_misalignment
+from lengthwise.measure.lattice import score_lattice
+from lengthwise.measure.misalignment import MisalignmentSettings, summarise
+from lengthwise.measure.paper import Suffixes, score_suffixes
+from lengthwise.results import Results, Row
+from lengthwise.samples import SampleLog
+from lengthwise.testing import tiny_tokenizer
+from lengthwise.text import view
+
+
+def headline(rows: list[Row], length: int) -> dict[str, Row]:
+    return {
+        row.metric: row
+        for row in rows
+        if row.length == length and row.length_other is None and row.position is None
+    }
+
+
+def test_rows(model, documents):
+    found = measure_misalignment(model, documents, lengths=[32, 16], windows=6, views=3)
+    for length in (16, 32):
+        rows = headline(found.rows, length)
+        assert set(rows) == {"sce", "entropy", "jeffreys", "js", "top1_agreement"}
+        assert rows["sce"].value == pytest.approx(rows["entropy"].value + rows["jeffreys"].value)
+        assert 0 < rows["js"].value < math.log(2)
+        assert 0 < rows["top1_agreement"].value < 1
+        assert rows["top1_agreement"].unit == "share"
+        assert rows["entropy"].n == 6 * 3 * length // 2
+        for row in rows.values():
+            assert row.ci_low < row.value < row.ci_high
+            assert row.documents == 4
+    matrix = [row for row in found.rows if row.length_other is not None and 16 < row.length <= 32]
+    assert {row.metric for row in matrix} == {"jeffreys", "sce"}
+    assert {row.length for row in matrix} == {19, 22, 25, 28, 32}
+    assert all(row.length_other <= row.length for row in matrix)
+    assert sum(row.n for row in matrix if row.metric == "sce") == headline(found.rows, 32)["sce"].n
+    curve = [row for row in found.rows if row.position is not None and row.length == 32]
+    assert [(row.position, row.position_end) for row in curve] == [(a, a + 2) for a in range(16, 32, 2)]
+    assert not found.partial
+    Results(kind="measure", model_name="tiny", config={}, rows=found.rows).to_json()
+
+
+def running_mean_logits(ids: torch.Tensor) -> torch.Tensor:
+    """A cheap causal model: the prediction depends on the mean of all tokens that were read."""
+    generator = torch.Generator().manual_seed(0)
+    embedding, head = torch.randn(320, 8, generator=generator), torch.randn(8, 320, generator=generator)
+    read = embedding[ids]
+    mean = read.cumsum(dim=1) / torch.arange(1, ids.shape[1] + 1)[:, None]
+    return (0.5 * read + 2 * mean) @ head
+
+
+def test_the_two_estimators_agree_within_their_intervals(fake, make_documents):
+    documents = make_documents([3000] * 12, seed=3)
+    model = fake(running_mean_logits, 320)
+    common = {"lengths": [16], "seed": 5}
+    lattice = headline(measure_misalignment(model, documents, windows=60, **common).rows, 16)
+    paper = measure_misalignment(model, documents, windows=1200, estimator="paper", **common)
+    paper = headline(paper.rows, 16)
+    for metric in ("sce", "entropy", "jeffreys", "js", "top1_agreement"):
+        one, other = lattice[metric], paper[metric]
+        spread = math.hypot(one.ci_high - one.ci_low, other.ci_high - other.ci_low) / 2
+        assert abs(one.value - other.value) < spread, metric
+        # The test can fail: the interval is narrow enough to tell a wrong law of the lengths.
+        assert spread < 0.2 * one.value, metric
+
+
+@pytest.mark.parametrize("bos_id", [None, 7])
+def test_a_cell_of_the_lattice_is_what_the_two_suffixes_give(model, documents, bos_id):
+    length, starts = 24, (1, 4, 11)
+    ids = documents[0].ids[:60]
+    views = torch.from_numpy(np.stack([view(ids, start, length, bos_id) for start in starts]))
+    lattice = score_lattice(model.hidden_states(views), model.head, starts, model.vocab_size)
+    assert len(lattice.pairs) == 3
+    for (first, second), pair in zip([(1, 4), (1, 11), (4, 11)], lattice.pairs, strict=True):
+        geometry = PairGeometry(length, second - first)
+        for cell in (0, geometry.paired_positions - 1):
+            lengths = (int(pair.long_rows[cell]) + 1, int(pair.short_rows[cell]) + 1)
+            assert first + lengths[0] == second + lengths[1]
+            alone = score_suffixes(model, ids, Suffixes(geometry, (first, second), lengths), bos_id).pairs[0]
+            assert pair.jeffreys[cell] == pytest.approx(alone.jeffreys[0], abs=1e-5, rel=1e-5)
+            assert pair.entropy[cell] == pytest.approx(alone.entropy[0], abs=1e-5)
+            assert pair.js[cell] == pytest.approx(alone.js[0], abs=1e-5)
+            assert pair.agreement[cell] == alone.agreement[0]
+
+
+@pytest.mark.parametrize("batch_size", [2, 3, 8, 100])
+def test_batch_size_changes_no_number(model, documents, batch_size):
+    one = measure_misalignment(model, documents, lengths=[16], windows=5)
+    many = measure_misalignment(model, documents, lengths=[16], windows=5, batch_size=batch_size)
+    for a, b in zip(one.rows, many.rows, strict=True):
+        assert (a.metric, a.length, a.n) == (b.metric, b.length, b.n)
+        assert a.value == pytest.approx(b.value, abs=1e-5, rel=1e-5)
+
+
+def test_a_model_that_looks_at_the_last_token_alone_has_no_misalignment(fake, documents):
+    table = torch.randn(320, 320, generator=torch.Generator().manual_seed(0))
+    found = measure_misalignment(fake(lambda ids: table[ids], 320), documents, lengths=[16], windows=4)
+    rows = headline(found.rows, 16)
+    assert rows["jeffreys"].value == 0
+    assert rows["top1_agreement"].value == 1
+    assert rows["sce"].value == pytest.approx(rows["entropy"].value)
+
+
+def test_bos_is_put_first_in_every_view_and_never_compared(fake, documents):
+    seen = []
+
+    def logits(ids):
+        seen.append(ids.clone())
+        return torch.nn.functional.one_hot(ids, 320).float()
+
+    tokenizer = tiny_tokenizer(bos_token="<s>")
+    bos = tokenizer.bos_token_id
+    model = fake(logits, 320, tokenizer=tokenizer)
+    found = measure_misalignment(model, documents, lengths=[8], windows=3, bos="always")
+    assert all((ids[:, 0] == bos).all() for ids in seen)
+    assert headline(found.rows, 8)["jeffreys"].value == 0
+    assert any(f"token {bos}" in note for note in found.notes)
+    assert found.settings["bos_id"] == bos
+
+
+def test_resuming_gives_the_same_numbers_and_runs_only_what_is_missing(model, fake, documents, tmp_path):
+    settings = {"lengths": [16, 24], "windows": 5, "seed": 2}
+    whole = measure_misalignment(model, documents, **settings)
+    path = tmp_path / "samples.jsonl"
+    log = SampleLog(path)
+    for key in list(whole.samples)[:7]:
+        log.append(key, whole.samples[key])
+    counting = SimpleNamespace(calls=0)
+    run = type(model).hidden_states
+
+    class Counting(type(model)):
+        def hidden_states(self, input_ids, **kwargs):
+            counting.calls += 1
+            return run(self, input_ids, **kwargs)
+
+    counted = Counting(model.model, model.tokenizer, model.name, model.source)
+    resumed = measure_misalignment(counted, documents, batch_size=4, log=SampleLog(path), **settings)
+    assert counting.calls == 3
+    for a, b in zip(whole.rows, resumed.rows, strict=True):
+        assert a.value == pytest.approx(b.value, abs=1e-6)
+    again = summarise(SampleLog(path), MisalignmentSettings(**resumed.settings), model.name)
+    assert again.rows == resumed.rows
+
+
+def test_a_log_of_other_text_is_refused(model, documents, make_documents):
+    log = SampleLog()
+    measure_misalignment(model, documents, lengths=[16], windows=2, log=log)
+    other = make_documents([900, 700, 800, 600], seed=9)
+    with pytest.raises(UsageError, match="another text, tokenizer or seed"):
+        measure_misalignment(model, other, lengths=[16], windows=2, log=log)
+
+
+def test_interruption_keeps_what_was_finished(fake, documents):
+    table = torch.randn(320, 320, generator=torch.Generator().manual_seed(0))
+
+    def logits(ids):
+        if len(model.calls) > 12:
+            raise KeyboardInterrupt
+        return table[ids]
+
+    model = fake(logits, 320)
+    with pytest.raises(Interrupted, match="interrupted after 3 samples") as caught:
+        measure_misalignment(model, documents, lengths=[16], windows=5, views=4)
+    partial = caught.value.partial
+    assert partial.partial
+    assert len(partial.keys) == 3
+    assert headline(partial.rows, 16)["jeffreys"].value == 0
+
+
+def test_interruption_before_the_first_sample(fake, documents):
+    def logits(ids):
+        raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted) as caught:
+        measure_misalignment(fake(logits, 320), documents, lengths=[16], windows=5)
+    assert caught.value.partial.rows == []
+    assert caught.value.partial.partial
+
+
+def test_bad_logits_name_model_window_and_position(fake, documents):
+    def logits(ids):
+        found = torch.zeros(*ids.shape, 320)
+        found[:, 11] = float("nan")
+        return found
+
+    with pytest.raises(
+        LengthwiseError, match=r"fake gives logits .* at position \d+ of tokens \d+ to \d+ of 'doc"
+    ):
+        measure_misalignment(fake(logits, 320), documents, lengths=[16], windows=2)
+
+
+def test_the_position_of_bad_logits_is_that_in_the_window(fake, make_documents):
+    def logits(ids):
+        found = torch.zeros(*ids.shape, 320)
+        found[ids == 5] = float("inf")
+        return found
+
+    documents = make_documents([23])
+    documents[0].ids[:] = 1
+    documents[0].ids[13] = 5
+    for estimator in ("lattice", "paper"):
+        model = fake(logits, 320)
+        try:
+            measure_misalignment(
+                model, documents, lengths=[16], windows=1, views=8, estimator=estimator, seed=0
+            )
+        except LengthwiseError as error:
+            assert "at position 13 of" in error.problem
+        else:
+            assert estimator == "paper"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lengths": [3]}, "length is 3"),
+        ({"lengths": []}, "no length"),
+        ({"windows": 0}, "windows is 0"),
+        ({"views": 1}, "views is 1"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"estimator": "latice"}, "did you mean 'lattice'"),
+        ({"bos": "sometimes"}, "bos"),
+        ({"lengths": [1000]}, "the longest document has 900"),
+    ],
+)
+def test_wrong_settings(model, documents, change, message):
+    with pytest.raises(UsageError, match=message):
+        measure_misalignment(model, documents, **{"lengths": [16], "windows": 2, **change})
+
+
+def test_more_tokens_than_learned_positions(fake, documents):
+    model = fake(lambda ids: torch.zeros(*ids.shape, 320), 320, max_positions=20)
+    with pytest.raises(UsageError, match="table of 20 positions"):
+        measure_misalignment(model, documents, lengths=[24], windows=1)
+
+
+def test_a_model_in_training_mode_is_refused(fake, documents):
+    model = fake(lambda ids: torch.zeros(*ids.shape, 320), 320)
+    model.model.training = True
+    with pytest.raises(UsageError, match="training mode"):
+        measure_misalignment(model, documents, lengths=[16], windows=1)
+
+
+def test_fewer_windows_than_asked_for_are_used_and_told(model, make_documents):
+    found = measure_misalignment(model, make_documents([60, 50]), lengths=[16], windows=50)
+    assert len(found.keys) == 4
+    assert any("holds 4 windows of 23 tokens" in note for note in found.notes)
+    assert not found.partial
+
+
+def test_rope_that_looks_at_the_input_length_is_told(fake, documents):
+    model = fake(lambda ids: torch.zeros(*ids.shape, 320), 320)
+    model.config = SimpleNamespace(rope_parameters={"rope_type": "dynamic", "factor": 2.0})
+    found = measure_misalignment(model, documents, lengths=[16], windows=1)
+    assert any("dynamic" in note for note in found.notes)
+    found = measure_misalignment(model, documents, lengths=[16], windows=1, estimator="paper")
+    assert not any("dynamic" in note for note in found.notes)

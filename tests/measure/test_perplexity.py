@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from lengthwise.errors import Interrupted, LengthwiseError, UsageError
+from lengthwise.measure import paired_difference, perplexity_by_length
+from lengthwise.measure.perplexity import PerplexitySettings, summarise
+from lengthwise.results import Results, Row
+from lengthwise.samples import SampleLog
+from lengthwise.testing import tiny_tokenizer
+from lengthwise.text import TokenDocument, TokenDocuments, sample_windows
+
+
+def at(rows: list[Row], metric: str, length: int) -> Row:
+    (row,) = [r for r in rows if r.metric == metric and r.length == length and r.position is None]
+    return row
+
+
+def markov_documents(*, vocabulary: int = 20, sizes: tuple[int, ...] = (600, 500, 700, 400)):
+    """Text whose next token has a known law given the current one, and the logits of that law."""
+    rng = np.random.default_rng(0)
+    logits = 1.5 * rng.normal(size=(vocabulary, vocabulary))
+    law = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    documents = []
+    for index, size in enumerate(sizes):
+        ids = [0]
+        for _ in range(size - 1):
+            ids.append(int(rng.choice(vocabulary, p=law[ids[-1]])))
+        documents.append(TokenDocument(f"doc{index}", np.array(ids, dtype=np.int32)))
+    return TokenDocuments(tuple(documents), "markov", "corpus", "tokenizer"), torch.from_numpy(logits).float()
+
+
+def test_loss_is_the_cross_entropy_of_disjoint_windows(model, documents):
+    found = perplexity_by_length(model, documents, lengths=[8, 32, 16], segments=5, seed=3)
+    windows = sample_windows(documents, 33, count=5, seed=3)
+    for length in (8, 16, 32):
+        losses = []
+        for window in windows:
+            ids = torch.from_numpy(window.ids.astype(np.int64))
+            for start in range(0, 32, length):
+                logits = model.model(ids[None, start : start + length]).logits[0]
+                targets = ids[start + 1 : start + length + 1]
+                losses.append(torch.nn.functional.cross_entropy(logits, targets, reduction="none"))
+        loss = torch.cat(losses).double().mean().item()
+        assert at(found.rows, "loss", length).value == pytest.approx(loss, abs=1e-5)
+        assert at(found.rows, "perplexity", length).value == pytest.approx(math.exp(loss), rel=1e-5)
+        assert at(found.rows, "loss", length).n == 5 * 32
+    by_position = [row for row in found.rows if row.position is not None]
+    assert [(row.length, row.position, row.position_end) for row in by_position] == [
+        (32, begin, begin + 4) for begin in range(0, 32, 4)
+    ]
+    whole = at(found.rows, "loss", 32).value
+    assert np.mean([row.value for row in by_position]) == pytest.approx(whole, abs=1e-9)
+    Results(kind="ppl", model_name="tiny", config={}, rows=found.rows).to_json()
+
+
+def test_every_length_has_the_same_targets(fake):
+    """A model that looks at the last token alone has the same loss at every length, target by target."""
+    documents, table = markov_documents()
+    found = perplexity_by_length(fake(lambda ids: table[ids], 20), documents, lengths=[4, 16, 64], segments=6)
+    losses = [at(found.rows, "loss", length).value for length in (4, 16, 64)]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-12)
+    assert losses[0] == pytest.approx(losses[2], abs=1e-12)
+
+
+@pytest.mark.parametrize("scale", [0.7, 1.0, 1.4])
+def test_the_best_temperature_undoes_a_scale(fake, scale):
+    documents, table = markov_documents()
+    model = fake(lambda ids: scale * table[ids], 20)
+    plain = fake(lambda ids: table[ids], 20)
+    settings = {"lengths": [32], "segments": 20}
+    found = perplexity_by_length(model, documents, **settings).rows
+    reference = perplexity_by_length(plain, documents, **settings).rows
+    best = at(reference, "loss_best_temperature", 32)
+    assert at(found, "loss_best_temperature", 32).value == pytest.approx(best.value, abs=1e-4)
+    b = at(reference, "inverse_temperature", 32).value
+    assert at(found, "inverse_temperature", 32).value == pytest.approx(b / scale, abs=5e-3)
+    assert 0.9 < b < 1.1
+    for row in found:
+        if row.metric == "loss_best_temperature":
+            assert row.value <= at(found, "loss", 32).value + 1e-9
+            assert row.ci_low < row.value < row.ci_high
+
+
+def test_the_fit_is_that_of_a_direct_minimisation(fake):
+    documents, table = markov_documents()
+    found = perplexity_by_length(fake(lambda ids: 1.3 * table[ids], 20), documents, lengths=[32], segments=9)
+    windows = sample_windows(documents, 33, count=9, seed=0)
+    ids = torch.from_numpy(np.stack([window.ids for window in windows]).astype(np.int64))
+    logits, targets = 1.3 * table[ids[:, :-1]].flatten(0, 1).double(), ids[:, 1:].flatten()
+    grid = torch.linspace(0.5, 2.0, 3001, dtype=torch.float64)
+    losses = [torch.nn.functional.cross_entropy(b * logits, targets).item() for b in grid]
+    assert at(found.rows, "loss_best_temperature", 32).value == pytest.approx(min(losses), abs=1e-4)
+    b = grid[int(np.argmin(losses))].item()
+    assert at(found.rows, "inverse_temperature", 32).value == pytest.approx(b, abs=5e-3)
+
+
+def test_a_temperature_beyond_the_range_is_told(fake):
+    documents, table = markov_documents()
+    found = perplexity_by_length(fake(lambda ids: 6 * table[ids], 20), documents, lengths=[16], segments=8)
+    assert at(found.rows, "inverse_temperature", 16).value == pytest.approx(0.5)
+    assert any("outside 0.5 .. 2.0" in note for note in found.notes)
+
+
+def test_bos_replaces_the_first_token_and_keeps_the_targets(fake, documents):
+    tokenizer = tiny_tokenizer(bos_token="<s>")
+    bos, seen = tokenizer.bos_token_id, []
+
+    def logits(ids):
+        seen.append(ids.clone())
+        return torch.zeros(*ids.shape, 320)
+
+    found = perplexity_by_length(
+        fake(logits, 320, tokenizer=tokenizer), documents, lengths=[8, 32], segments=2, bos="always"
+    )
+    ids = torch.from_numpy(sample_windows(documents, 33, count=2)[0].ids.astype(np.int64))
+    assert [tuple(views.shape) for views in seen] == [(4, 8), (1, 32)] * 2
+    assert (seen[0][:, 0] == bos).all()
+    assert torch.equal(seen[0][1, 1:], ids[9:16])
+    assert torch.equal(seen[1][0, 1:], ids[1:32])
+    assert at(found.rows, "loss", 8).n == at(found.rows, "loss", 32).n == 64
+
+
+@pytest.mark.parametrize("batch_size", [2, 7])
+def test_batch_size_changes_no_number(model, documents, batch_size):
+    one = perplexity_by_length(model, documents, lengths=[8, 32], segments=5)
+    many = perplexity_by_length(model, documents, lengths=[8, 32], segments=5, batch_size=batch_size)
+    for a, b in zip(one.rows, many.rows, strict=True):
+        assert a.value == pytest.approx(b.value, rel=1e-5)
+
+
+def test_differences_at_every_length_are_paired(model, other_model, documents):
+    settings = {"lengths": [8, 32], "segments": 10}
+    a = perplexity_by_length(model, documents, **settings)
+    b = perplexity_by_length(other_model, documents, **settings)
+    rows = paired_difference(a, b)
+    for length in (8, 32):
+        for metric in ("loss", "loss_best_temperature"):
+            difference = at(rows, metric, length)
+            mine, theirs = at(a.rows, metric, length), at(b.rows, metric, length)
+            assert difference.value == pytest.approx(mine.value - theirs.value, abs=1e-12)
+            assert difference.ci_low <= difference.value <= difference.ci_high
+            assert difference.reference == "other"
+
+
+def test_resuming_and_summarising_from_the_log(model, documents, tmp_path):
+    settings = {"lengths": [8, 16], "segments": 4}
+    whole = perplexity_by_length(model, documents, **settings)
+    log = SampleLog(tmp_path / "samples.jsonl")
+    for key in list(whole.samples)[:3]:
+        log.append(key, whole.samples[key])
+    resumed = perplexity_by_length(model, documents, log=log, **settings)
+    assert resumed.rows == whole.rows
+    again = summarise(SampleLog(tmp_path / "samples.jsonl"), PerplexitySettings(**whole.settings), "tiny")
+    assert again.rows == whole.rows
+    assert not again.partial
+
+
+def test_interruption_keeps_whole_segments_at_all_lengths(fake, documents):
+    def logits(ids):
+        if len(model.calls) > 5:
+            raise KeyboardInterrupt
+        return torch.zeros(*ids.shape, 320)
+
+    model = fake(logits, 320)
+    with pytest.raises(Interrupted) as caught:
+        perplexity_by_length(model, documents, lengths=[8, 32], segments=6)
+    partial = caught.value.partial
+    assert partial.partial
+    assert at(partial.rows, "loss", 8).value == pytest.approx(math.log(320))
+    assert at(partial.rows, "loss", 8).n == 3 * 32
+    assert at(partial.rows, "loss", 32).n == 2 * 32
+
+
+def test_bad_logits_name_the_position(fake, documents):
+    def logits(ids):
+        found = torch.zeros(*ids.shape, 320)
+        if ids.shape[1] == 8:
+            found[2, 3, 5] = float("nan")
+        return found
+
+    with pytest.raises(LengthwiseError, match=r"fake .* at position 19 of tokens \d+ to \d+ of 'doc"):
+        perplexity_by_length(fake(logits, 320), documents, lengths=[8, 32], segments=2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lengths": [300, 1024]}, r"length 300 does not divide .* 1024\n.*nearest are 256 and 512"),
+        ({"lengths": [3, 8]}, r"nearest are 2 and 4"),
+        ({"lengths": [1, 8]}, "length is 1"),
+        ({"segments": 0}, "segments is 0"),
+        ({"batch_size": -1}, "batch_size is -1"),
+        ({"lengths": [2048]}, "needs 2049 tokens, the longest document has 900"),
+    ],
+)
+def test_wrong_settings(model, documents, change, message):
+    with pytest.raises(UsageError, match=message):
+        perplexity_by_length(model, documents, **{"lengths": [8], "segments": 2, **change})

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from lengthwise.errors import Interrupted, LengthwiseError, UsageError
+from lengthwise.measure import measure_recall, paired_difference
+from lengthwise.measure.recall import RecallSettings, sequences, summarise
+from lengthwise.results import Results, Row
+from lengthwise.samples import SampleLog
+from lengthwise.testing import tiny_tokenizer
+
+VOCABULARY = 320
+SETTINGS = {"distances": [24, 48, 96], "passage": 16, "scored": 12, "pairs": 8}
+
+
+def at(rows: list[Row], metric: str, distance: int) -> Row:
+    (row,) = [r for r in rows if r.metric == metric and r.distance == distance]
+    return row
+
+
+def copying(reach: int, strength: float = 8.0):
+    """Logits that favour the token after the last occurrence of the current one, within `reach` tokens."""
+
+    def logits(ids: torch.Tensor) -> torch.Tensor:
+        found = torch.zeros(*ids.shape, VOCABULARY)
+        for sequence, line in zip(ids.tolist(), found, strict=True):
+            for row, token in enumerate(sequence):
+                before = [j for j in range(max(0, row - reach), row) if sequence[j] == token]
+                if before:
+                    line[row, sequence[before[-1] + 1]] = strength
+        return found
+
+    return logits
+
+
+def test_the_two_sequences_of_a_pair():
+    passage, longest = 4, 20
+    ids = np.arange(longest + 3 * passage)
+    same, different = ids[:4], ids[-4:]
+    for distance in (4, 9, 20):
+        first, second = sequences(ids, distance, passage, None)
+        assert len(first) == len(second) == distance + passage - 1
+        assert (first[:4] == same).all()
+        assert (second[:4] == different).all()
+        assert (first[4:] == second[4:]).all()
+        assert (first[distance:] == same[:3]).all()
+        # The filler is the last of what stands between, apart from both passages.
+        assert first[4:distance].tolist() == list(range(24 - (distance - 4), 24))
+    with_bos = sequences(ids, 9, passage, 99)
+    assert (with_bos[:, 0] == 99).all()
+    assert (with_bos[:, 1:] == sequences(ids, 9, passage, None)[:, 1:]).all()
+
+
+def test_a_copying_model_benefits_within_its_reach_and_not_beyond(fake, documents):
+    found = measure_recall(fake(copying(50), VOCABULARY), documents, **SETTINGS)
+    copied = math.log(VOCABULARY) - math.log1p((VOCABULARY - 1) * math.exp(-8.0))
+    for distance in (24, 48):
+        row = at(found.rows, "benefit", distance)
+        # Now and then another occurrence of the token stands in between and is copied from instead.
+        assert 0.7 * copied < row.value < 1.1 * copied
+        assert row.ci_low > 0
+        assert row.n == 8 * 12
+    assert at(found.rows, "benefit", 96).value == 0
+    for distance in SETTINGS["distances"]:
+        same, different = (at(found.rows, f"loss_{which}", distance).value for which in ("same", "different"))
+        assert at(found.rows, "benefit", distance).value == pytest.approx(different - same)
+    Results(kind="recall", model_name="fake", config={}, rows=found.rows).to_json()
+
+
+def test_losses_are_those_of_the_last_tokens_of_the_passage(model, documents):
+    found = measure_recall(model, documents, **SETTINGS)
+    record = found.samples["recall/D48/p0002"]
+    document = next(d for d in documents if d.id == record["document"])
+    ids = document.ids[record["start"] : record["start"] + 96 + 3 * 16].astype(np.int64)
+    whole = np.concatenate([ids[-16:], ids[112 - 32 : 112], ids[:16]])
+    tokens = torch.from_numpy(whole)[None]
+    losses = torch.nn.functional.cross_entropy(
+        model.model(tokens).logits[0, :-1], tokens[0, 1:], reduction="none"
+    )
+    assert record["different"] == pytest.approx(losses[-12:].sum().item(), abs=1e-4)
+
+
+def test_the_first_token_may_be_bos(fake, documents):
+    tokenizer = tiny_tokenizer(bos_token="<s>")
+    model = fake(copying(50), VOCABULARY, tokenizer=tokenizer)
+    found = measure_recall(model, documents, bos="always", **SETTINGS)
+    assert at(found.rows, "benefit", 48).value > 3
+    assert found.settings["bos_id"] == tokenizer.bos_token_id
+
+
+@pytest.mark.parametrize("batch_size", [2, 3, 64])
+def test_batch_size_changes_no_number(model, documents, batch_size):
+    one = measure_recall(model, documents, **SETTINGS)
+    many = measure_recall(model, documents, batch_size=batch_size, **SETTINGS)
+    for a, b in zip(one.rows, many.rows, strict=True):
+        assert a.value == pytest.approx(b.value, abs=1e-5)
+
+
+def test_differences_of_two_models(model, other_model, documents):
+    a, b = (measure_recall(m, documents, **SETTINGS) for m in (model, other_model))
+    for row in paired_difference(a, b):
+        mine, theirs = (at(m.rows, row.metric, row.distance).value for m in (a, b))
+        assert row.value == pytest.approx(mine - theirs, abs=1e-12)
+
+
+def test_resuming_and_summarising_from_the_log(model, documents, tmp_path):
+    whole = measure_recall(model, documents, **SETTINGS)
+    log = SampleLog(tmp_path / "samples.jsonl")
+    for key in list(whole.samples)[:10]:
+        log.append(key, whole.samples[key])
+    assert measure_recall(model, documents, log=log, **SETTINGS).rows == whole.rows
+    again = summarise(SampleLog(tmp_path / "samples.jsonl"), RecallSettings(**whole.settings), "tiny")
+    assert again.rows == whole.rows
+
+
+def test_interruption_keeps_whole_pairs(fake, documents):
+    def logits(ids):
+        if len(model.calls) > 7:
+            raise KeyboardInterrupt
+        return torch.zeros(*ids.shape, VOCABULARY)
+
+    model = fake(logits, VOCABULARY)
+    with pytest.raises(Interrupted, match="after 7 samples") as caught:
+        measure_recall(model, documents, **SETTINGS)
+    assert at(caught.value.partial.rows, "benefit", 24).n == 3 * 12
+    assert at(caught.value.partial.rows, "benefit", 96).n == 2 * 12
+
+
+def test_bad_logits_name_the_position(fake, documents):
+    def logits(ids):
+        found = torch.zeros(*ids.shape, VOCABULARY)
+        found[1, -3] = float("nan")
+        return found
+
+    with pytest.raises(LengthwiseError, match="at position 36 of the repetition at distance 24"):
+        measure_recall(fake(logits, VOCABULARY), documents, **SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"distances": [8, 24]}, "distance 8 is shorter than the passage of 16"),
+        ({"distances": []}, "no distance"),
+        ({"scored": 16}, "scored is 16 of a passage of 16"),
+        ({"scored": 0}, "scored is 0"),
+        ({"passage": 1, "scored": 1}, "passage is 1"),
+        ({"pairs": 0}, "pairs is 0"),
+        ({"distances": [5000]}, "needs 5048 tokens, the longest document has 900"),
+    ],
+)
+def test_wrong_settings(model, documents, change, message):
+    with pytest.raises(UsageError, match=message):
+        measure_recall(model, documents, **{**SETTINGS, **change})
+
+
+def test_more_tokens_than_learned_positions(fake, documents):
+    model = fake(lambda ids: torch.zeros(*ids.shape, VOCABULARY), VOCABULARY, max_positions=100)
+    with pytest.raises(UsageError, match="111 tokens are needed"):
+        measure_recall(model, documents, **SETTINGS)

@@ -26,6 +26,7 @@ class Column:
     heading: str
     task: str
     metric: str
+    decimals: int
     length: int | None = None
     distance: int | None = None
 
@@ -42,11 +43,11 @@ class Column:
 
 
 COLUMNS = (
-    *(Column(f"loss at {n}L", "perplexity", "loss", length=n * LENGTH) for n in (1, 2, 4)),
-    Column("loss at 4L, best temperature", "perplexity", "loss_best_temperature", length=4 * LENGTH),
-    Column("entropy part", "misalignment", "entropy", length=LENGTH),
-    Column("Jeffreys part", "misalignment", "jeffreys", length=LENGTH),
-    *(Column(f"recall at {d}", "recall", "benefit", distance=d) for d in (64, 128, 256)),
+    *(Column(f"loss at {n}L", "perplexity", "loss", 3, length=n * LENGTH) for n in (1, 2, 4)),
+    Column("loss at 4L, best temperature", "perplexity", "loss_best_temperature", 3, length=4 * LENGTH),
+    Column("entropy part", "misalignment", "entropy", 2, length=LENGTH),
+    Column("Jeffreys part", "misalignment", "jeffreys", 4, length=LENGTH),
+    *(Column(f"recall at {d}", "recall", "benefit", 4, distance=d) for d in (64, 128, 256)),
 )
 
 
@@ -81,7 +82,7 @@ def values_table(results: Results) -> Table:
     rows = [row for row in results.rows if row.reference is None]
     return Table(
         columns=["arm", *(column.heading for column in COLUMNS)],
-        rows=[[arm, *(_mean_cell(_of(rows, arm, column)) for column in COLUMNS)] for arm in arms],
+        rows=[[arm, *(_mean_cell(rows, arm, column) for column in COLUMNS)] for arm in arms],
         caption=f"The small study in nats per token, L = {LENGTH}: lower is better, but for recall",
     )
 
@@ -94,7 +95,7 @@ def differences_table(results: Results) -> Table:
     spread = "mean and standard deviation over seeds" if seeds > 1 else "95 % interval over documents"
     return Table(
         columns=["arm", *(column.heading for column in COLUMNS)],
-        rows=[[arm, *(_difference_cell(_of(rows, arm, column)) for column in COLUMNS)] for arm in arms],
+        rows=[[arm, *(_difference_cell(rows, arm, column) for column in COLUMNS)] for arm in arms],
         caption=f"Paired difference from plain CE ({seeds} seed{'s' if seeds > 1 else ''}; {spread})",
     )
 
@@ -154,15 +155,16 @@ def _of(rows: Sequence[Row], arm: str, column: Column) -> list[Row]:
     return [row for row in rows if row.arm == arm and column.matches(row)]
 
 
-def _mean_cell(rows: Sequence[Row]) -> Cell:
-    values = [row.value for row in rows if row.value is not None]
-    return round(fmean(values), 4) if values else None
+def _mean_cell(rows: Sequence[Row], arm: str, column: Column) -> Cell:
+    values = [row.value for row in _of(rows, arm, column) if row.value is not None]
+    return f"{fmean(values):.{column.decimals}f}" if values else None
 
 
-def _difference_cell(rows: Sequence[Row]) -> Cell:
-    values = [row.value for row in rows if row.value is not None]
-    if not values:
+def _difference_cell(rows: Sequence[Row], arm: str, column: Column) -> Cell:
+    found = [row for row in _of(rows, arm, column) if row.value is not None]
+    if not found:
         return None
-    if len(values) == 1:
-        return Estimate(values[0], rows[0].ci_low, rows[0].ci_high, signed=True)
-    return f"{fmean(values):+.4f} ± {stdev(values):.4f}"
+    if len(found) == 1:
+        return Estimate(found[0].value, found[0].ci_low, found[0].ci_high, signed=True)
+    values = [row.value for row in found if row.value is not None]
+    return f"{fmean(values):+.{column.decimals}f} ± {stdev(values):.{column.decimals}f}"

@@ -18,10 +18,10 @@ $(READY): pyproject.toml constraints.txt requirements-data.txt
 	touch $(READY)
 
 demo: $(READY)  ## measure and train a real model and a small controlled study; ends in a page to look at
-	$(BIN)/python -m lengthwise.studies.demo --out runs/demo --resume
+	$(BIN)/lengthwise reproduce demo --out runs/demo --resume
 
 seeds: $(READY)  ## the small study with three seeds (the README's table)
-	$(BIN)/python -m lengthwise.studies.tiny_books --seeds 3 --out runs/tiny-books --resume
+	$(BIN)/lengthwise reproduce tiny-books --seeds 3 --out runs/tiny-books --resume
 
 test: lint types $(READY)  ## lint, types, all tests with warnings as errors
 	$(BIN)/python -m pytest -n 2 --dist loadscope

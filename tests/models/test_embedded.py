@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+
+def test_the_tables_of_names_are_read_without_torch():
+    code = (
+        "import sys\n"
+        "from lengthwise.models import EMBEDDED\n"
+        "from lengthwise.text import EMBEDDED_CORPORA\n"
+        "assert all(name == entry.name for name, entry in (EMBEDDED | EMBEDDED_CORPORA).items())\n"
+        "assert {'smollm2-135m', 'tiny-books', 'books'} == set(EMBEDDED) | set(EMBEDDED_CORPORA)\n"
+        "heavy = {'torch', 'transformers', 'datasets'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr

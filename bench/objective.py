@@ -310,8 +310,6 @@ def draw(results: dict[str, dict[str, list[dict]]], shown: dict, path: Path) -> 
             axis.invert_yaxis()
             axis.set_xlabel(label)
             axis.set_title(dtype)
-        if memory_axis.patches:
-            memory_axis.set_xscale("log")
     figure.suptitle(
         "d = {width}, V = {vocabulary}, L = {length}, e = {offset}; bars: median, lines: range".format(
             **shown

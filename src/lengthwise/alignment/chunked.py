@@ -83,8 +83,7 @@ def fused_objective(
 
 
 def default_chunk_size(vocabulary: int, dtype: torch.dtype, device: torch.device) -> int:
-    """Pairs in a chunk when the caller leaves it open: as many as a fixed number of bytes of logits
-    allows."""
+    """Pairs in a chunk when the caller leaves it open: what a fixed number of bytes of logits holds."""
     budget = _CHUNK_BYTES.get(device.type, _CHUNK_BYTES_ELSEWHERE)
     return max(16, budget // (2 * vocabulary * dtype.itemsize))
 
@@ -202,8 +201,7 @@ class _Pass:
         return sums / sums.new_tensor([divisors.labels_long, divisors.labels_short, paired, paired, paired])
 
     def gradients(self) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-        """Of the hidden states, long and short, and of the head's weight and bias; `unit` times their
-        size."""
+        """Of both views' hidden states and the head's weight and bias, `unit` times their size."""
         return self._long.gradient, self._short.gradient, *self._head.gradients()
 
     def _take_loss(self, chunk: Chunk, logits: Tensor) -> Tensor:

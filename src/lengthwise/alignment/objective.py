@@ -39,19 +39,18 @@ def alignment_loss(
     chunk_size: int | None = None,
     accumulate_dtype: torch.dtype | None = None,
 ) -> AlignmentOutput:
-    """The long-short alignment objective (Eq. 4) from the final hidden states of both views and the output
-    head.
+    """The long-short alignment objective (Eq. 4) from final hidden states and the output head.
 
-    With p and q the softmax of the logits of *long* and *short* where they face each other, it equals
+    With p and q the softmax of the logits of the long and the short view at paired positions, it equals
 
         z = logit_scale * (hidden @ head_weight.T + head_bias);  z = soft_cap * tanh(z / soft_cap)
         loss = (CE(z_long, labels_long) + CE(z_short, labels_short)) / 2 + alpha * mean(divergence(p, q))
 
     as `alignment_loss_from_logits` computes it, but holds the logits of only some rows at a time and forms
-    all gradients in the forward pass: a third matrix product less than recomputing, and no tensor of the
-    size of all logits. Which tensors get a gradient is read from `requires_grad`: for a frozen head none is
-    formed. The elementwise arithmetic is in fp32 (fp64 for fp64 input). Under autocast the matrix products
-    are in its dtype.
+    all gradients in the forward pass: nothing is computed twice, and no tensor is of the size of all
+    logits. Which tensors get a gradient is read from `requires_grad`; for a frozen head none is formed. The
+    elementwise arithmetic is in fp32 (fp64 for fp64 input). Under autocast the matrix products are in its
+    dtype.
 
     Args:
         hidden_long, hidden_short: final hidden states [B, L, d] of both views, as the head receives them.
@@ -66,11 +65,11 @@ def alignment_loss(
             "entropy" is H(p) + H(q), its other part alone, as a control;
             "js" is the Jensen-Shannon divergence, at most log 2, about jeffreys / 8 for close p and q;
             "kl" is KL(teacher||student), the teacher being the detached side.
-        detach: what sends no gradient of the divergence ("long" or "short": a whole side, both its hidden
-            states and its way into the head; its cross entropy keeps its gradient). "both-targets" holds
-            the first argument of each of the two directions of "sce" (H) or "jeffreys" (KL) fixed: the
-            value stays, and the gradient is p - q for the logits of long, q - p for those of short. "kl"
-            needs "long" or "short"; "js" and "entropy" cannot have "both-targets".
+        detach: what the divergence sends no gradient to; values and the cross entropies' gradients stay.
+            "long" or "short" is one side as a whole: its hidden states and its way into the head.
+            "both-targets" holds the first argument of each of the two terms of "sce" or "jeffreys" fixed,
+            which leaves the gradient p - q for the logits of long and q - p for those of short.
+            "kl" needs "long" or "short"; "js" and "entropy" have no meaning with "both-targets".
         head_bias: [V], added before the scale.
         soft_cap: bound of the logits by tanh, applied last (Gemma 2).
         logit_scale: factor of the linear output (Cohere; Granite divides, so 1 / logits_scaling).
@@ -82,8 +81,8 @@ def alignment_loss(
 
     Returns:
         `AlignmentOutput`; `.loss` can be differentiated once. Without paired positions its misalignment and
-        divergence are 0 with zero gradient; so is a cross entropy without labels. Hidden states or weights
-        that are NaN or infinite give a NaN loss: nothing is dropped in silence.
+        divergence are 0 with zero gradient; so is a cross entropy without labels. NaN or infinite weights,
+        or hidden states in rows that have a label or a partner, give a NaN loss: check for it.
 
     Raises:
         UsageError: shapes, dtypes or devices that do not match, a sharded or empty head weight, a label

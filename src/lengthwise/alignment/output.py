@@ -11,8 +11,7 @@ from lengthwise.alignment.geometry import PairGeometry
 
 @dataclass(frozen=True)
 class Normalizers:
-    """Divisors of the three sums: CE of each side by its label tokens, the divergence by its paired
-    positions.
+    """Divisors of the three sums: label tokens for the CE of each side, paired positions for the rest.
 
     By default a call divides by its own counts. Give the counts of the whole optimizer step instead, summed
     over micro-batches and ranks, and the losses and gradients of the parts add up to those of the whole,

@@ -1,5 +1,4 @@
-"""In which order the fused objective works through rows: pairs first, then rows with a cross entropy
-alone."""
+"""In which order the fused objective works through rows: pairs first, then those with a label only."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ Index = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Chunk:
-    """Rows whose logits are in memory together: those of long, then those of short; alternating if
-    `paired`."""
+    """Rows whose logits are in memory together: long's, then short's; alternating if `paired`."""
 
     long: Index
     short: Index
@@ -40,8 +38,7 @@ class Chunk:
 
 
 class Schedule:
-    """The chunks of a batch. Rows without label that stand in no pair are left out: they have no part in
-    the loss.
+    """The chunks of a batch. Rows with neither label nor partner have no part in the loss: they are left out.
 
     Args:
         labels_long, labels_short: [B, L].

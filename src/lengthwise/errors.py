@@ -27,7 +27,7 @@ class LengthwiseError(Exception):
         self.fix = fix
         lines = [problem]
         if expected:
-            lines.append(f"expected: {expected}")
+            lines.append(expected if expected.startswith("did you mean") else f"expected: {expected}")
         if fix:
             lines.append(f"fix: {fix}")
         super().__init__("\n".join(lines))

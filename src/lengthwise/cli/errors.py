@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,7 +21,10 @@ def reported(context: typer.Context) -> Iterator[None]:
 
     Exit codes: 1 failed, 2 wrong usage or configuration, 3 something is missing, 4 a threshold was crossed,
     130 interrupted. A bug keeps its traceback and exits with 1; `-v` shows the traceback of every error.
+    A warning is shown as a sentence, without the line of code that it comes from.
     """
+    formatted = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_, **__: f"lengthwise: warning: {message}\n"
     try:
         yield
     except LengthwiseError as error:
@@ -32,6 +36,8 @@ def reported(context: typer.Context) -> Iterator[None]:
         if explained is None:
             raise
         _stop(explained, explained.exit_code, context)
+    finally:
+        warnings.formatwarning = formatted
 
 
 def out_of_memory(error: BaseException) -> LengthwiseError | None:

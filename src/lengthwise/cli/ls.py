@@ -17,13 +17,15 @@ def ls(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="[models|corpora|recipes|methods|studies]", help="One list; default is all.", show_default=False
+            metavar="[models|corpora|recipes|methods|studies]",
+            help="One list; default is all.",
+            show_default=False,
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")] = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """List models, corpora, recipes, methods and studies known by name."""
+    """List what is known by name."""
     from lengthwise.catalogue import catalogue
     from lengthwise.report.tables import Table
 

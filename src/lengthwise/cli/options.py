@@ -12,6 +12,14 @@ def _note_verbose(context: typer.Context, value: bool) -> None:
     context.meta["verbose"] = value
 
 
+def whole_number(text: str) -> int:
+    """The number in an option that can be repeated (whose own error would not show the value)."""
+    try:
+        return int(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is not a whole number") from error
+
+
 Model = Annotated[
     str,
     typer.Argument(
@@ -28,7 +36,13 @@ Text = Annotated[
 ]
 Split = Annotated[Literal["test", "train", "all"], typer.Option(help="Documents of the text to use.")]
 Length = Annotated[
-    list[int], typer.Option("--length", help="Context length in tokens; repeat it for several.")
+    list[int],
+    typer.Option(
+        "--length",
+        metavar="TOKENS",
+        parser=whole_number,
+        help="Context length in tokens; repeat it for several.",
+    ),
 ]
 Bos = Annotated[
     Literal["auto", "always", "never"],

@@ -22,7 +22,12 @@ def recall(
     split: options.Split = "test",
     distance: Annotated[
         list[int],
-        typer.Option("--distance", help="Tokens from a passage to its repetition; repeat it for several."),
+        typer.Option(
+            "--distance",
+            metavar="TOKENS",
+            parser=options.whole_number,
+            help="Tokens from a passage to its repetition; repeat it for several.",
+        ),
     ] = [64, 128, 256, 512],  # noqa: B006
     limit: Annotated[int, typer.Option(help="Pairs of passages at each distance.")] = 32,
     bos: options.Bos = "auto",

@@ -29,7 +29,10 @@ def reproduce(
     overwrite: options.Overwrite = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Run a study and write its page: our numbers, with their intervals, and what they say."""
+    """Run a study and write its page.
+
+    Our numbers, with their intervals, and what they say.
+    """
     from lengthwise.studies.catalogue import produce
 
     produced = produce(study, out, seeds=seeds, resume=resume, overwrite=overwrite)

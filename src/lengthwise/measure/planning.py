@@ -63,9 +63,9 @@ def plan_job(job: Job) -> dict[str, Any]:
             "memory_basis": "weights exactly; activations of one layer by rule of thumb; a few chunks of logits; "
             "without the libraries' own few hundred MB",
             "seconds_at_least": round(work / rate, 1),
-            "seconds_basis": f"2 x parameters x tokens = {work:.2g} floating-point operations at {rate:.2g} a second, "
-            "measured just now with one matrix product; attention and the comparison of distributions come on "
-            "top, so expect up to three times it",
+            "seconds_basis": f"2 x parameters x tokens = {work:.2g} floating-point operations at {rate:.2g} a "
+            "second, measured just now with one matrix product; attention and the comparison of distributions "
+            "come on top, so expect up to three times it",
         }
     )
 

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lengthwise.cli.main import run
+from lengthwise.testing import save_tiny_model, tiny_text
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command did: exit code, standard output, standard error."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model `model`, a folder of six texts `text`, and a cache."""
+    folder = tmp_path_factory.mktemp("cli")
+    save_tiny_model(folder / "model")
+    (folder / "text").mkdir()
+    for index in range(6):
+        (folder / "text" / f"{index}.txt").write_text(tiny_text(600, seed=index))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _surroundings(shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No network, our own cache, and an empty folder to be in."""
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("LENGTHWISE_CACHE", str(shared / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def model(shared: Path) -> str:
+    return str(shared / "model")
+
+
+@pytest.fixture
+def text(shared: Path) -> list[str]:
+    """The options that name the text."""
+    return ["--text", str(shared / "text"), "--split", "all"]
+
+
+@pytest.fixture
+def lengthwise(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+    """Run the command in this process: `lengthwise("measure", model, "--json")`."""
+
+    def call(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["lengthwise", *map(str, arguments)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            run()
+        out, err = capfd.readouterr()
+        code = stopped.value.code
+        assert code is None or isinstance(code, int)
+        return Outcome(code or 0, out, err)
+
+    return call
+
+
+@pytest.fixture
+def recipe(shared: Path, tmp_path: Path) -> Path:
+    """A recipe of four small steps."""
+    path = tmp_path / "recipe.yaml"
+    path.write_text(
+        f"""\
+model: {shared / "model"}
+data:
+  corpus: {shared / "text"}
+  split: all
+length: 16
+steps: 4
+batch:
+  size: 2
+objective:
+  alpha: 0.1
+optimizer:
+  learning_rate: 1e-3
+precision: float32
+device: cpu
+save_every: 2
+"""
+    )
+    return path

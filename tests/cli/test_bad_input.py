@@ -1,0 +1,377 @@
+"""Every bad input gets a clear error, its exit code, and loses nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lengthwise.config import read_yaml
+from lengthwise.runs import RunFolder
+from lengthwise.testing import save_tiny_model, tiny_tokenizer
+
+SIZES = ("--length", 16, "--limit", 2)
+
+
+@pytest.fixture
+def own_model(model: str, tmp_path: Path) -> Path:
+    """A copy of the tiny model, to be broken."""
+    return Path(shutil.copytree(model, tmp_path / "own"))
+
+
+def refused(outcome: Any, code: int, *expected: str) -> None:
+    """An error in a few lines on standard error, nothing on standard output, no traceback."""
+    assert outcome.code == code, outcome
+    assert outcome.out == ""
+    lines = [line for line in outcome.err.splitlines() if "%|" not in line]
+    message = "\n".join(lines)
+    assert "Traceback" not in message
+    for part in expected:
+        assert part in message
+
+
+class TestModels:
+    def test_missing(self, lengthwise: Callable[..., Any], text: list[str]) -> None:
+        refused(lengthwise("measure", "./gone", *text, *SIZES), 3, "there is no model folder ./gone", "fix: ")
+
+    def test_mistyped(self, lengthwise: Callable[..., Any], text: list[str]) -> None:
+        outcome = lengthwise("ppl", "smollm2-135", *text, *SIZES)
+        refused(outcome, 2, "unknown model 'smollm2-135'", "did you mean 'smollm2-135m'?")
+
+    def test_not_in_the_hub_cache(self, lengthwise: Callable[..., Any], text: list[str]) -> None:
+        outcome = lengthwise("recall", "someone/gone", *text, "--distance", 64)
+        refused(outcome, 3, "'someone/gone' is not in the local hub cache", "hf download someone/gone")
+
+    @pytest.mark.parametrize("half", ["no weights", "cut short"])
+    def test_half_downloaded(
+        self, lengthwise: Callable[..., Any], own_model: Path, text: list[str], half: str
+    ) -> None:
+        weights = own_model / "model.safetensors"
+        if half == "no weights":
+            weights.unlink()
+        else:
+            weights.write_bytes(weights.read_bytes()[:-100])
+        outcome = lengthwise("measure", own_model, *text, *SIZES, "--out", "run")
+        refused(outcome, 3, str(own_model), "fix: download")
+        assert not Path("run/config.yaml").exists(), "a corrected command is not told of an unfinished run"
+
+    def test_not_a_causal_language_model(
+        self, lengthwise: Callable[..., Any], tmp_path: Path, text: list[str]
+    ) -> None:
+        from transformers import BertConfig, BertForMaskedLM
+
+        config = BertConfig(
+            vocab_size=320, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+        )
+        BertForMaskedLM(config).save_pretrained(tmp_path / "bert")
+        tiny_tokenizer().save_pretrained(tmp_path / "bert")
+        outcome = lengthwise("measure", tmp_path / "bert", *text, *SIZES)
+        refused(outcome, 2, "is not a causal language model", "BertForMaskedLM")
+        outcome = lengthwise("measure", tmp_path / "bert", *text, *SIZES, "--dry-run")
+        refused(outcome, 2, "is not a causal language model")
+
+    def test_tokenizer_missing(
+        self, lengthwise: Callable[..., Any], own_model: Path, text: list[str]
+    ) -> None:
+        for file in own_model.glob("token*"):
+            file.unlink()
+        outcome = lengthwise("measure", own_model, *text, *SIZES)
+        refused(outcome, 3, "has no tokenizer", "fix: save the model's tokenizer")
+
+    def test_tokenizer_of_another_vocabulary_size(
+        self, lengthwise: Callable[..., Any], own_model: Path, text: list[str]
+    ) -> None:
+        tiny_tokenizer(vocab_size=350).save_pretrained(own_model)
+        outcome = lengthwise("measure", own_model, *text, *SIZES)
+        refused(outcome, 2, "has ids up to 349, the model a vocabulary of 320")
+
+    def test_length_beyond_learned_positions(
+        self, lengthwise: Callable[..., Any], tmp_path: Path, text: list[str]
+    ) -> None:
+        from transformers import GPT2Config, GPT2LMHeadModel
+
+        config = GPT2Config(vocab_size=320, n_positions=32, n_embd=32, n_layer=1, n_head=2)
+        GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt2")
+        tiny_tokenizer().save_pretrained(tmp_path / "gpt2")
+        for verb, size in (("measure", "--length"), ("ppl", "--length"), ("recall", "--distance")):
+            outcome = lengthwise(verb, tmp_path / "gpt2", *text, size, 64, "--limit", 2)
+            refused(outcome, 2, "has a table of 32", "learned absolute positions cannot be exceeded")
+
+    def test_adapter_that_is_none(self, lengthwise: Callable[..., Any], model: str, text: list[str]) -> None:
+        outcome = lengthwise("measure", model, *text, *SIZES, "--adapter", model)
+        refused(outcome, 3, "has no adapter_config.json")
+
+    def test_weights_that_give_nan(
+        self, lengthwise: Callable[..., Any], tmp_path: Path, text: list[str]
+    ) -> None:
+        from transformers import LlamaForCausalLM
+
+        path = save_tiny_model(tmp_path / "poisoned")
+        broken = LlamaForCausalLM.from_pretrained(path)
+        with torch.no_grad():
+            broken.model.norm.weight.fill_(float("nan"))
+        broken.save_pretrained(path)
+        outcome = lengthwise("measure", path, *text, *SIZES)
+        refused(outcome, 1, "NaN or infinite", "fix: check the weights")
+
+
+class TestTexts:
+    def test_missing(self, lengthwise: Callable[..., Any], model: str) -> None:
+        refused(
+            lengthwise("measure", model, "--text", "./gone.txt", *SIZES), 3, "no file or folder ./gone.txt"
+        )
+
+    def test_mistyped(self, lengthwise: Callable[..., Any], model: str) -> None:
+        refused(lengthwise("measure", model, "--text", "boks", *SIZES), 2, "did you mean 'books'?")
+
+    @pytest.mark.parametrize(
+        ("verb", "size"), [("measure", "--length"), ("ppl", "--length"), ("recall", "--distance")]
+    )
+    def test_too_short(
+        self, lengthwise: Callable[..., Any], model: str, tmp_path: Path, verb: str, size: str
+    ) -> None:
+        (tmp_path / "short.txt").write_text("the king and the queen")
+        outcome = lengthwise(verb, model, "--text", tmp_path / "short.txt", "--split", "all", size, 64)
+        refused(outcome, 2, "the text is too short: a window needs ", ", the longest document has ", "fix: ")
+
+    def test_a_corrupt_token_cache_is_rebuilt(
+        self,
+        lengthwise: Callable[..., Any],
+        model: str,
+        text: list[str],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setenv("LENGTHWISE_CACHE", str(tmp_path / "cache"))
+        first = lengthwise("measure", model, *text, *SIZES, "--json")
+        [entry] = (tmp_path / "cache" / "tokens").iterdir()
+        whole = entry.read_bytes()
+        entry.write_bytes(whole[:-10])
+        again = lengthwise("measure", model, *text, *SIZES, "--json")
+        assert again.code == 0
+        assert again.json["rows"] == first.json["rows"]
+        assert entry.read_bytes() == whole
+
+
+class TestSettings:
+    def test_mistyped_verb(self, lengthwise: Callable[..., Any]) -> None:
+        refused(lengthwise("mesure", "m"), 2, "No such command 'mesure'", "Did you mean 'measure'?")
+
+    def test_mistyped_option(self, lengthwise: Callable[..., Any]) -> None:
+        refused(lengthwise("measure", "m", "--lenght", 3), 2, "No such option: --lenght", "--length")
+
+    def test_missing_argument(self, lengthwise: Callable[..., Any]) -> None:
+        refused(lengthwise("measure"), 2, "Missing argument", "MODEL")
+
+    @pytest.mark.parametrize(
+        ("arguments", "expected"),
+        [
+            (("--estimator", "latice"), ("'latice'", "lattice", "paper")),
+            (("--split", "tset"), ("'tset'", "test", "train", "all")),
+            (("--bos", "yes"), ("'yes'", "auto", "always", "never")),
+            (("--length", "many"), ("--length", "'many'")),
+            (("--length", 0), ("length is 0", "at least")),
+            (("--length", -16), ("length is -16", "at least")),
+            (("--limit", 0), ("windows is 0", "at least 1")),
+            (("--batch-size", 0), ("batch_size is 0", "at least 1")),
+            (("--seed", -1), ("seed is -1", "at least 0")),
+            (("--dtype", "flaot32"), ("unknown dtype 'flaot32'", "did you mean 'float32'?")),
+            (("--device", "gpu"), ("unknown device 'gpu'", "cuda")),
+            (("--bos", "always"), ("no BOS token",)),
+            (("--resume",), ("--out",)),
+            (("--overwrite",), ("--out",)),
+            (("--out", "run", "--resume", "--overwrite"), ("exclude each other",)),
+        ],
+    )
+    def test_values(
+        self,
+        lengthwise: Callable[..., Any],
+        model: str,
+        text: list[str],
+        arguments: tuple[Any, ...],
+        expected: tuple[str, ...],
+    ) -> None:
+        sizes = () if arguments[0] == "--length" else SIZES
+        refused(lengthwise("measure", model, *text, *sizes, *arguments), 2, *expected)
+
+    def test_lengths_that_do_not_divide(
+        self, lengthwise: Callable[..., Any], model: str, text: list[str]
+    ) -> None:
+        outcome = lengthwise("ppl", model, *text, "--length", 24, "--length", 64)
+        refused(outcome, 2, "length 24 does not divide the greatest length 64")
+
+    def test_unknown_list(self, lengthwise: Callable[..., Any]) -> None:
+        refused(lengthwise("ls", "model"), 2, "no list 'model'", "did you mean 'models'?")
+
+    def test_no_run_to_report(self, lengthwise: Callable[..., Any], tmp_path: Path) -> None:
+        refused(lengthwise("report", "gone"), 2, "there is no folder gone")
+        refused(lengthwise("report", tmp_path), 2, "is no run folder")
+        refused(lengthwise("report"), 2, "Missing argument")
+
+
+class TestRecipes:
+    def test_missing(self, lengthwise: Callable[..., Any]) -> None:
+        refused(lengthwise("train", "gone.yaml", "--out", "run"), 2, "cannot read gone.yaml")
+        refused(lengthwise("train", "smollm-lora", "--out", "run"), 2, "did you mean 'smollm2-lora'?")
+
+    @pytest.mark.parametrize(
+        ("assignment", "expected"),
+        [
+            ("objective.alhpa=1", ("unknown key 'objective.alhpa'", "did you mean 'alpha'?")),
+            ("lenght=8", ("unknown key 'lenght'", "did you mean 'length'?")),
+            ("objective.divergence=jefreys", ("unknown divergence 'jefreys'", "did you mean 'jeffreys'?")),
+            ("objective.alpha=-0.1", ("alpha is -0.1", "0 or more")),
+            ("objective.alpha=.nan", ("alpha is nan", "finite")),
+            ("steps=few", ("steps = 'few'",)),
+            ("objective.alpha", ("has no value", "section.key=value")),
+            ("length=4096", ("the text is too short",)),
+        ],
+    )
+    def test_settings(
+        self, lengthwise: Callable[..., Any], recipe: Path, assignment: str, expected: tuple[str, ...]
+    ) -> None:
+        refused(lengthwise("train", recipe, "--out", "run", "--set", assignment), 2, *expected)
+        assert not Path("run/config.yaml").exists()
+
+    def test_two_mistakes_are_told_at_once(self, lengthwise: Callable[..., Any], recipe: Path) -> None:
+        outcome = lengthwise("train", recipe, "--out", "run", "--set", "stpes=3", "--set", "batch.sise=1")
+        refused(outcome, 2, "2 mistakes", "'stpes'", "'batch.sise'")
+
+    def test_no_folder(self, lengthwise: Callable[..., Any], recipe: Path) -> None:
+        refused(lengthwise("train", recipe), 2, "training needs a folder", "--out")
+
+    def test_a_loss_that_is_not_finite_stops_at_its_step(
+        self, lengthwise: Callable[..., Any], recipe: Path, tmp_path: Path
+    ) -> None:
+        wild = ("--set", "optimizer.learning_rate=1e30", "--set", "optimizer.max_grad_norm=null")
+        outcome = lengthwise(
+            "train", recipe, "--out", "run", "--set", "save_every=1", "--set", "steps=20", *wild
+        )
+        refused(outcome, 1, "fix: ")
+        assert re.search(r"\bstep \d+", outcome.err), "the step is named"
+        assert not (tmp_path / "run" / "results.json").exists()
+        assert not (tmp_path / "run" / "model").exists()
+        for checkpoint in (tmp_path / "run" / "checkpoints").glob("checkpoint-*"):
+            assert (checkpoint / "model.safetensors").exists()
+
+
+class TestFolders:
+    def test_earlier_runs_are_not_overwritten_silently(
+        self, lengthwise: Callable[..., Any], model: str, text: list[str], tmp_path: Path
+    ) -> None:
+        command = ("measure", model, *text, *SIZES, "--out", "run")
+        assert lengthwise(*command).code == 0
+        before = (tmp_path / "run" / "results.json").read_bytes()
+        refused(lengthwise(*command), 2, "run holds a finished run", "--resume", "--overwrite")
+        refused(lengthwise(*command, "--resume", "--seed", 3), 2, "other settings (seed: 0 there, 3 now)")
+        assert (tmp_path / "run" / "results.json").read_bytes() == before
+        (tmp_path / "run" / "results.json").unlink()
+        refused(lengthwise(*command), 2, "run holds an unfinished run", "--resume", "--overwrite")
+
+    def test_in_use_by_another_run(
+        self, lengthwise: Callable[..., Any], model: str, text: list[str], tmp_path: Path
+    ) -> None:
+        command = ("measure", model, *text, *SIZES, "--out", "run")
+        assert lengthwise(*command).code == 0
+        settings = read_yaml(tmp_path / "run" / "config.yaml")
+        kind = settings.pop("kind")
+        with RunFolder(tmp_path / "run", kind=kind, config=settings, resume=True):
+            for how in ((), ("--resume",), ("--overwrite",)):
+                refused(lengthwise(*command, *how), 1, "run is in use by another run", "--out")
+
+    def test_not_a_run_folder(
+        self, lengthwise: Callable[..., Any], model: str, text: list[str], tmp_path: Path
+    ) -> None:
+        (tmp_path / "thesis.tex").write_text("mine")
+        outcome = lengthwise("measure", model, *text, *SIZES, "--out", tmp_path, "--overwrite")
+        refused(outcome, 2, "thesis.tex")
+        assert (tmp_path / "thesis.tex").read_text() == "mine"
+
+    def test_not_writable(
+        self, lengthwise: Callable[..., Any], model: str, text: list[str], recipe: Path, tmp_path: Path
+    ) -> None:
+        (tmp_path / "file").write_text("")
+        for command in (("measure", model, *text, *SIZES), ("train", recipe)):
+            refused(lengthwise(*command, "--out", "file/run"), 1, "cannot write file/run", "fix: ")
+
+    def test_damaged_samples(
+        self, lengthwise: Callable[..., Any], model: str, text: list[str], tmp_path: Path
+    ) -> None:
+        command = ("measure", model, *text, *SIZES, "--out", "run")
+        assert lengthwise(*command).code == 0
+        (tmp_path / "run" / "results.json").unlink()
+        samples = tmp_path / "run" / "samples.jsonl"
+        samples.write_text("{}\n" + samples.read_text())
+        refused(lengthwise(*command, "--resume"), 1, "samples.jsonl, line 1 is damaged", "--overwrite")
+
+    def test_full_disk(self, model: str, text: list[str], shared: Path, tmp_path: Path) -> None:
+        """A limit on the size of a file makes write() fail as a full disk does."""
+        program = (
+            "import resource, signal\n"
+            "import lengthwise.measure.job\n"
+            "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+            "resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))\n"
+            "from lengthwise.cli.main import run\n"
+            "run()\n"
+        )
+        command = ["measure", model, *text, "--length", "16", "--limit", "40", "--out", "run"]
+        done = subprocess.run([sys.executable, "-c", program, *command], capture_output=True, text=True)
+        assert done.returncode == 1
+        assert "cannot write run/samples.jsonl" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert not (tmp_path / "run" / "results.json").exists()
+        kept = (tmp_path / "run" / "samples.jsonl").read_bytes().splitlines(keepends=True)
+        assert len(kept) > 1
+        assert all(json.loads(line) for line in kept[:-1]), "what was written before is kept"
+
+
+def test_verbose_shows_the_traceback(lengthwise: Callable[..., Any]) -> None:
+    outcome = lengthwise("report", "gone", "-v")
+    assert outcome.code == 2
+    assert "Traceback" in outcome.err
+    assert outcome.err.splitlines()[-2].startswith("lengthwise: there is no folder gone")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
+def test_out_of_memory_names_the_knob(
+    lengthwise: Callable[..., Any],
+    model: str,
+    text: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+) -> None:
+    import lengthwise.measure.job as job
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(job, "measure_misalignment", fail)
+    refused(lengthwise("measure", model, *text, *SIZES), 1, "out of memory", "--batch-size")
+
+
+def test_a_bug_keeps_its_traceback(
+    lengthwise: Callable[..., Any], model: str, text: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import lengthwise.measure.job as job
+
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(job, "measure_misalignment", fail)
+    with pytest.raises(ZeroDivisionError):
+        lengthwise("measure", model, *text, *SIZES)

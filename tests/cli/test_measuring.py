@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lengthwise.config import read_yaml
+from lengthwise.results import read_results
+
+SIZES = ("--length", 16, "--length", 32, "--limit", 4)
+DISTANCES = ("--distance", 64, "--limit", 4)
+VERBS: dict[str, tuple[Any, ...]] = {"measure": SIZES, "ppl": SIZES, "recall": DISTANCES}
+
+
+@pytest.fixture(params=VERBS)
+def command(request: pytest.FixtureRequest, model: str, text: list[str]) -> list[Any]:
+    """A measuring verb with everything but --out."""
+    return [request.param, model, *text, *VERBS[request.param]]
+
+
+@pytest.fixture
+def measure(model: str, text: list[str]) -> list[Any]:
+    return ["measure", model, *text, *SIZES]
+
+
+def test_a_table_on_stdout_and_progress_on_stderr(
+    lengthwise: Callable[..., Any], measure: list[Any], tmp_path: Path
+) -> None:
+    done = lengthwise(*measure)
+    assert done.code == 0
+    assert "value [95 % interval]" in done.out
+    table = re.findall(r"^ +\S+/model +(\w+) +(\d+) +\d+\.\d+ ", done.out, flags=re.MULTILINE)
+    metrics = ("sce", "entropy", "jeffreys", "js", "top1_agreement")
+    assert table == [(metric, length) for metric in metrics for length in ("16", "32")]
+    assert "% of SCE is entropy (how sharp the predictions are" in done.out
+    assert "%|" in done.err, "progress"
+    assert "%|" not in done.out
+    assert list(tmp_path.iterdir()) == [], "without --out nothing is written"
+
+
+def test_json_is_alone_on_stdout(lengthwise: Callable[..., Any], command: list[Any]) -> None:
+    done = lengthwise(*command, "--json")
+    assert done.code == 0
+    results = done.json
+    assert results["schema_version"] == 1
+    assert results["kind"] == command[0]
+    assert results["partial"] is False
+    assert results["rows"]
+    assert results["provenance"]["model"]["head"] == "proven"
+    assert results["provenance"]["text"]["split_rule"]
+    assert results["provenance"]["measurement"]["bos_id"] is None
+
+
+def test_a_run_folder_holds_what_was_printed(
+    lengthwise: Callable[..., Any], command: list[Any], tmp_path: Path
+) -> None:
+    done = lengthwise(*command, "--out", "deep/run", "--json")
+    assert done.code == 0
+    folder = tmp_path / "deep" / "run"
+    names = {path.name for path in folder.iterdir()}
+    assert names == {".lock", "config.yaml", "env.json", "results.json", "samples.jsonl", "README.md"}
+    printed = done.json
+    # Written with the environment added.
+    written = json.loads((folder / "results.json").read_text())
+    assert written["rows"] == printed["rows"]
+    assert written["provenance"]["packages"]["torch"]
+    settings = read_yaml(folder / "config.yaml")
+    assert settings["kind"] == command[0]
+    assert settings["model"] == command[1]
+    assert written["config"] == {key: value for key, value in settings.items() if key != "kind"}
+
+
+def test_the_same_command_gives_the_same_numbers_at_any_batch_size(
+    lengthwise: Callable[..., Any], command: list[Any]
+) -> None:
+    first = lengthwise(*command, "--json").json["rows"]
+    second = lengthwise(*command, "--json", "--batch-size", 4).json["rows"]
+    assert len(first) == len(second)
+    for one, other in zip(first, second, strict=True):
+        assert one["value"] == pytest.approx(other["value"], rel=1e-4, abs=1e-6)
+
+
+def test_another_seed_is_another_sample(lengthwise: Callable[..., Any], measure: list[Any]) -> None:
+    first = lengthwise(*measure, "--json").json["rows"]
+    second = lengthwise(*measure, "--json", "--seed", 1).json["rows"]
+    assert [row["value"] for row in first] != [row["value"] for row in second]
+
+
+def test_underscores_are_hyphens(lengthwise: Callable[..., Any], measure: list[Any]) -> None:
+    done = lengthwise(*measure, "--batch_size", 2, "--fail_above", 1000)
+    assert done.code == 0
+
+
+def test_a_finished_run_is_read_with_resume_and_redone_with_overwrite(
+    lengthwise: Callable[..., Any], command: list[Any], tmp_path: Path
+) -> None:
+    first = lengthwise(*command, "--out", "run")
+    written = (tmp_path / "run" / "results.json").read_bytes()
+    again = lengthwise(*command, "--out", "run", "--resume")
+    assert again.code == 0
+    assert again.out == first.out
+    assert again.err == "", "nothing is measured again"
+    assert (tmp_path / "run" / "results.json").read_bytes() == written
+    redone = lengthwise(*command, "--out", "run", "--overwrite", "--seed", 5)
+    assert redone.code == 0
+    assert read_results(tmp_path / "run" / "results.json").config["seed"] == 5
+
+
+def test_an_unfinished_run_continues_where_it_stopped(
+    lengthwise: Callable[..., Any], command: list[Any], tmp_path: Path
+) -> None:
+    whole = lengthwise(*command, "--out", "whole", "--json").json["rows"]
+    lengthwise(*command, "--out", "torn")
+    folder = tmp_path / "torn"
+    (folder / "results.json").unlink()
+    lines = (folder / "samples.jsonl").read_bytes().splitlines(keepends=True)
+    (folder / "samples.jsonl").write_bytes(b"".join(lines[:3]) + lines[3][:10])
+    done = lengthwise(*command, "--out", "torn", "--resume", "--json")
+    assert done.code == 0
+    assert done.json["rows"] == whole
+    assert (folder / "samples.jsonl").read_bytes().splitlines(keepends=True)[:3] == lines[:3]
+
+
+@pytest.mark.parametrize("threshold", ["low", "high"])
+@pytest.mark.parametrize(("verb", "metric"), [("measure", "jeffreys"), ("ppl", "perplexity")])
+def test_fail_above(
+    lengthwise: Callable[..., Any], model: str, text: list[str], verb: str, metric: str, threshold: str
+) -> None:
+    value = {"low": 1e-6, "high": 1e9}[threshold]
+    done = lengthwise(verb, model, *text, *SIZES, "--fail-above", value, "--out", "run", "--json")
+    assert done.json["rows"], "the results are printed either way"
+    assert Path("run/results.json").exists()
+    if threshold == "low":
+        assert done.code == 4
+        assert f"{metric} is above 1e-06 at 16 tokens: " in done.err
+        assert "32 tokens: " in done.err
+    else:
+        assert done.code == 0
+
+
+def test_dry_run_writes_and_measures_nothing(
+    lengthwise: Callable[..., Any], command: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import lengthwise.measure.job as job
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("weights were loaded")
+
+    monkeypatch.setattr(job, "load", refuse)
+    done = lengthwise(*command, "--dry-run", "--json", "--out", "run")
+    assert done.code == 0
+    plan = done.json
+    assert plan["settings"]["model"] == command[1]
+    assert plan["documents"] == 6
+    assert plan["parameters"] > 10_000
+    assert plan["memory_bytes"] > 4 * plan["parameters"]
+    assert plan["seconds_at_least"] >= 0
+    assert "measured just now" in plan["seconds_basis"]
+    assert not (tmp_path / "run").exists()
+    shown = lengthwise(*command, "--dry-run")
+    assert "what would be done" in shown.out
+    assert "GB" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("verb", "tokens"),
+    [
+        # Four windows: four views each; the greatest length at both lengths; two sequences of 64 + 63.
+        ("measure", 4 * 4 * (16 + 32)),
+        ("ppl", 4 * 2 * 32),
+        ("recall", 4 * 2 * (64 + 63)),
+    ],
+)
+def test_dry_run_counts_the_tokens(
+    lengthwise: Callable[..., Any], model: str, text: list[str], verb: str, tokens: int
+) -> None:
+    plan = lengthwise(verb, model, *text, *VERBS[verb], "--dry-run", "--json").json
+    assert plan["tokens_to_run"] == tokens
+    assert all(found.startswith("4 of 4, ") for found in plan["samples"].values())
+
+
+def test_dry_run_says_how_many_samples_the_text_holds(
+    lengthwise: Callable[..., Any], model: str, text: list[str]
+) -> None:
+    plan = lengthwise("ppl", model, *text, "--length", 64, "--limit", 10_000, "--dry-run", "--json").json
+    done = lengthwise("ppl", model, *text, "--length", 64, "--limit", 10_000, "--json").json
+    [found] = plan["samples"].values()
+    targets = next(row["n"] for row in done["rows"] if row["metric"] == "loss")
+    assert int(found.split()[0]) * 64 == targets
+    assert plan["tokens_to_run"] == targets

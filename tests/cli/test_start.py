@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import lengthwise as package
+from lengthwise.cli.main import VERBS
+
+HEAVY = ("torch", "transformers", "numpy", "matplotlib", "rich")
+
+# The command line is a promise: a changed line here is a changed promise.
+OPTIONS = {
+    "measure": "--text --split --length --limit --estimator --bos --adapter --seed --device --dtype --batch-size "
+    "--fail-above --out --resume --overwrite --dry-run --json --verbose --help",
+    "ppl": "--text --split --length --limit --bos --adapter --seed --device --dtype --batch-size "
+    "--fail-above --out --resume --overwrite --dry-run --json --verbose --help",
+    "recall": "--text --split --distance --limit --bos --adapter --seed --device --dtype --batch-size "
+    "--out --resume --overwrite --dry-run --json --verbose --help",
+    "train": "--set --out --resume --overwrite --dry-run --json --verbose --help",
+    "reproduce": "--out --seeds --resume --overwrite --verbose --help",
+    "report": "--out --verbose --help",
+    "ls": "--json --verbose --help",
+    "doctor": "--json --verbose --help",
+}
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["measure", "--help"], ["train", "-h"], ["--version"], ["mesure"]]
+)
+def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+    program = (
+        "import sys\n"
+        "from lengthwise.cli.main import run\n"
+        "try:\n"
+        "    run()\n"
+        "except SystemExit:\n"
+        f"    print([m for m in {HEAVY!r} if m in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_help_lists_the_verbs_and_ends_with_examples(lengthwise: Callable[..., Any]) -> None:
+    shown = lengthwise("--help")
+    assert shown.code == 0
+    assert shown.err == ""
+    commands, examples = shown.out.split("Examples:")
+    assert re.findall(r"^  (\w+)  ", commands.split("Commands:")[1], flags=re.MULTILINE) == list(VERBS)
+    assert "..." not in commands.split("Commands:")[1], "no description is cut short"
+    assert "lengthwise measure smollm2-135m" in examples
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_its_options_and_examples(lengthwise: Callable[..., Any], verb: str) -> None:
+    shown = lengthwise(verb, "--help")
+    assert shown.code == 0
+    options, examples = shown.out.split("Options:")[1].split("Examples:")
+    assert re.findall(r"^ +(?:-\w, )?(--[\w-]+)", options, flags=re.MULTILINE) == OPTIONS[verb].split()
+    lines = [line.strip() for line in examples.strip().splitlines()]
+    assert lines
+    assert all(line.startswith(f"lengthwise {verb}") for line in lines)
+
+
+def test_no_arguments_show_the_help(lengthwise: Callable[..., Any]) -> None:
+    shown = lengthwise()
+    assert "Commands:" in shown.out + shown.err
+
+
+def test_version(lengthwise: Callable[..., Any]) -> None:
+    assert lengthwise("--version").out == f"lengthwise {package.__version__}\n"

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lengthwise.config import read_yaml
+
+
+def test_train_measure_report(
+    lengthwise: Callable[..., Any], recipe: Path, model: str, text: list[str], tmp_path: Path
+) -> None:
+    """The whole way: an adapter is trained, measured on top of its model, and all runs put on one page."""
+    lora = tmp_path / "lora.yaml"
+    lora.write_text(recipe.read_text() + "adapter:\n  r: 2\n")
+    trained = lengthwise("train", lora, "--out", "runs/lora", "--set", "objective.divergence=jeffreys")
+    assert trained.code == 0
+    assert "cross_entropy_last" in trained.out
+    assert read_yaml(tmp_path / "runs/lora/config.yaml")["objective"]["divergence"] == "jeffreys"
+    steps = [json.loads(line) for line in (tmp_path / "runs/lora/metrics.jsonl").read_text().splitlines()]
+    assert [step["step"] for step in steps] == [1, 2, 3, 4]
+
+    sizes = ("--length", 32, "--limit", 4)
+    before = lengthwise("measure", model, *text, *sizes, "--out", "runs/before", "--json")
+    adapter = ("--adapter", tmp_path / "runs/lora/model")
+    after = lengthwise("measure", model, *text, *sizes, *adapter, "--out", "runs/after", "--json")
+    assert after.code == 0
+    assert after.json["provenance"]["model"]["adapter"] == str(adapter[1])
+    assert after.json["rows"][0]["value"] != before.json["rows"][0]["value"]
+
+    page = lengthwise("report", "runs/before", "runs/after", "runs/lora", "--out", "page.html")
+    assert page.code == 0
+    assert page.out == "page.html\n"
+    html = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "3 runs side by side" in html
+    assert "Training, step by step" in html
+
+
+def test_the_settings_of_a_run_repeat_it(
+    lengthwise: Callable[..., Any], recipe: Path, tmp_path: Path
+) -> None:
+    first = lengthwise("train", recipe, "--out", "first", "--json")
+    assert first.code == 0
+    second = lengthwise("train", "first/config.yaml", "--out", "second", "--json")
+    assert second.json["rows"] == first.json["rows"]
+    read = lengthwise("train", recipe, "--out", "first", "--resume", "--json")
+    assert read.code == 0
+    assert read.json["rows"] == first.json["rows"]
+
+
+def test_dry_run(lengthwise: Callable[..., Any], recipe: Path, tmp_path: Path) -> None:
+    done = lengthwise("train", recipe, "--dry-run", "--json", "--set", "steps=7")
+    assert done.code == 0
+    plan = done.json
+    assert plan["steps"] == 7
+    assert plan["tokens_per_step"] == 2 * 2 * 16
+    assert plan["parameters"] == plan["trainable_parameters"]
+    assert {path.name for path in tmp_path.iterdir()} == {"recipe.yaml"}
+    shown = lengthwise("train", recipe, "--dry-run")
+    assert "what would be done" in shown.out
+
+
+def test_one_run_reports_into_its_own_folder(
+    lengthwise: Callable[..., Any], model: str, text: list[str], tmp_path: Path
+) -> None:
+    lengthwise("recall", model, *text, "--distance", 64, "--limit", 4, "--out", "run")
+    done = lengthwise("report", "run")
+    assert done.code == 0
+    assert done.out == "run/report.html\n"
+    assert (tmp_path / "run" / "figures" / "recall-by-distance.svg").exists()

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lengthwise.alignment import AlignmentLoss, PairGeometry, alignment_loss
+    from lengthwise.alignment import AlignmentLoss, PairGeometry, alignment_loss, next_token_labels
     from lengthwise.measure import (
         measure_misalignment,
         measure_recall,
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     )
     from lengthwise.models import find_head, load
     from lengthwise.text import load_corpus, tokenize
-    from lengthwise.training import AlignmentTrainer, PairCollator, read_recipe, train
+    from lengthwise.training import AlignmentTrainer, PairCollator, WindowDataset, read_recipe, train
 
 __version__ = "0.1.0"
 
@@ -26,6 +26,7 @@ _HOME = {
     "AlignmentLoss": "alignment",
     "PairGeometry": "alignment",
     "alignment_loss": "alignment",
+    "next_token_labels": "alignment",
     "measure_misalignment": "measure",
     "measure_recall": "measure",
     "paired_difference": "measure",
@@ -36,6 +37,7 @@ _HOME = {
     "tokenize": "text",
     "AlignmentTrainer": "training",
     "PairCollator": "training",
+    "WindowDataset": "training",
     "read_recipe": "training",
     "train": "training",
 }
@@ -45,12 +47,14 @@ __all__ = [
     "AlignmentTrainer",
     "PairCollator",
     "PairGeometry",
+    "WindowDataset",
     "alignment_loss",
     "find_head",
     "load",
     "load_corpus",
     "measure_misalignment",
     "measure_recall",
+    "next_token_labels",
     "paired_difference",
     "perplexity_by_length",
     "read_recipe",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback, TrainingArguments
 
+from lengthwise.errors import MissingError
 from lengthwise.models import LoadedModel
 from lengthwise.text import TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize
 from lengthwise.training.collator import PairCollator, WindowDataset
@@ -62,8 +64,14 @@ def build_trainer(
         documents: the training text.
 
     Raises:
-        UsageError: the text is too short for the windows; an unknown tracker.
+        UsageError: the text is too short for the windows.
+        MissingError: a tracker's package is not installed.
     """
+    for tracker in recipe.report_to:
+        if importlib.util.find_spec(tracker) is None:
+            raise MissingError(
+                f"report_to names {tracker}, which is not installed", fix=f"pip install {tracker}"
+            )
     cpu = recipe.device == "cpu" or not torch.accelerator.is_available()
     accumulation = recipe.accumulation(process_count())
     settings = recipe.optimizer
@@ -83,7 +91,6 @@ def build_trainer(
         activation_checkpointing=recipe.gradient_checkpointing,
         # The re-entrant form gives adapters on a frozen base no gradient.
         activation_checkpointing_kwargs={"use_reentrant": False} if recipe.gradient_checkpointing else None,
-        train_sampling_strategy="sequential",
         dataloader_pin_memory=not cpu,
         ddp_find_unused_parameters=False,
         logging_steps=1,

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Sampler, SequentialSampler
 from transformers import Trainer, TrainingArguments
 
 from lengthwise.alignment import (
@@ -21,6 +22,7 @@ from lengthwise.alignment.checks import check_term
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.models import Head, find_head
 from lengthwise.models.head import hidden_states_for
+from lengthwise.training.collator import WindowDataset
 
 # The parts of the objective that are logged: attributes of AlignmentOutput.
 PARTS = (
@@ -40,7 +42,8 @@ class AlignmentTrainer(Trainer):
     """A Trainer whose loss is CE + alpha * divergence of two views of the same tokens (Eq. 4).
 
     Batches come from `PairCollator` (or look like its batches): `input_ids` and `labels` [2B, L], long rows
-    first, labels aligned with rows, and `offset`. Everything else is the Trainer's: checkpoints, resuming,
+    first, labels aligned with rows, and `offset`. A `WindowDataset` is read in its order.
+    Everything else is the Trainer's: checkpoints, resuming,
     gradient accumulation and checkpointing, mixed precision, `report_to`, processes started by torchrun.
 
     The loss of an optimizer step is that of the whole step, however it is cut up: CE is divided by the label
@@ -129,11 +132,19 @@ class AlignmentTrainer(Trainer):
         self._micro_batches = []
         counts = torch.zeros(3, dtype=torch.float64, device=device)
         for batch in batches:
+            geometry = self._geometry(batch)
             rows = (batch["labels"] != -100).chunk(2)
-            paired = len(rows[0]) * self._geometry(batch).paired_positions
+            paired = len(rows[0]) * geometry.paired_positions
             counts += torch.stack([rows[0].sum(), rows[1].sum(), torch.tensor(paired, device=device)])
         self._normalizers = Normalizers(*self._over_processes(counts).tolist())
         return batches, items
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[Any] | None:
+        dataset = self.train_dataset if train_dataset is None else train_dataset
+        # The windows of one step share an offset, so they have to stay together.
+        if isinstance(dataset, WindowDataset):
+            return SequentialSampler(dataset)
+        return super()._get_train_sampler(train_dataset)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """The Trainer's log, with the parts of the objective; stops on a gradient that is not finite."""
@@ -180,6 +191,12 @@ class AlignmentTrainer(Trainer):
             )
 
     def _geometry(self, batch: dict[str, Any]) -> PairGeometry:
+        if not {"input_ids", *_NOT_INPUTS} <= batch.keys():
+            raise UsageError(
+                f"a batch holds {', '.join(batch)}",
+                expected="input_ids and labels of both views, and their offset",
+                fix="give the trainer a data_collator that makes them: PairCollator(length)",
+            )
         return PairGeometry(batch["labels"].shape[1], int(batch["offset"]), self.min_context)
 
     def _finish_step(self) -> None:

@@ -27,6 +27,7 @@ from lengthwise.report.series import labelled
 from lengthwise.report.summary import (
     TASKS,
     difference_rows,
+    has_intervals,
     headline_rows,
     in_order,
     rows_table,
@@ -209,7 +210,8 @@ def _section(task: str, runs: Sequence[Run]) -> Section:
         several = len({(row.model, row.arm, row.seed) for row in plain}) > 1
         partial = " (partial)" if any(run.partial for run in runs) else ""
         draw = side_by_side if several else rows_table
-        tables.append(draw(plain, caption=f"{about.title}{partial}, with 95 % intervals"))
+        intervals = ", with 95 % intervals" if has_intervals(plain) else ""
+        tables.append(draw(plain, caption=f"{about.title}{partial}{intervals}"))
     if differences:
         tables.append(rows_table(differences, caption="Paired differences on the same tokens"))
     shown = {row.metric for row in rows}

@@ -39,7 +39,10 @@ def misalignment_matrix(
     unit = 0.001 if top < 1 else 1.0
     columns = min(3, len({length for _, length in panels}))
     lines = -(-len(panels) // columns)
-    with drawn(height=0.5 + lines * (1.0 + 5.2 / max(2, columns)), panels=(lines, columns)) as (figure, grid):
+    with drawn(height=0.45 + lines * (1.3 + 5.7 / max(2, columns)), panels=(lines, columns)) as (
+        figure,
+        grid,
+    ):
         for axes in grid.flat[len(panels) :]:
             axes.set_visible(False)
         for axes, ((label, length), cells) in zip(grid.flat, panels.items(), strict=False):

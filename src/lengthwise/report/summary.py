@@ -74,7 +74,7 @@ def difference_rows(rows: Sequence[Row]) -> list[Row]:
 def rows_table(rows: Sequence[Row], *, caption: str = "") -> Table:
     """One line for each row: model, metric, length, value with its 95 % interval, n, documents.
 
-    Columns that say the same nothing for all rows (no distance, one model's arm, ...) are left out.
+    Columns that are empty for all rows (no distance, no arm, ...) are left out.
     """
     optional = {
         "task": [r.task for r in rows],
@@ -94,12 +94,16 @@ def rows_table(rows: Sequence[Row], *, caption: str = "") -> Table:
     for name, cells in optional.items():
         if name != "task" and any(cell is not None for cell in cells):
             shown[name] = cells
-    shown["value [95 % interval]"] = [row_estimate(r) for r in rows]
+    shown["value [95 % interval]" if has_intervals(rows) else "value"] = [row_estimate(r) for r in rows]
     shown["unit"] = [r.unit for r in rows]
-    shown["n"] = [r.n for r in rows]
-    shown["documents"] = [r.documents for r in rows]
-    if any(r.truncated for r in rows):
-        shown["truncated"] = [r.truncated for r in rows]
+    counts = {
+        "n": [r.n for r in rows],
+        "documents": [r.documents for r in rows],
+        "truncated": [r.truncated or None for r in rows],
+    }
+    for name, cells in counts.items():
+        if any(cell is not None for cell in cells):
+            shown[name] = cells
     return Table(columns=tuple(shown), rows=list(zip(*shown.values(), strict=True)), caption=caption)
 
 
@@ -155,6 +159,11 @@ def sce_sentence(rows: Sequence[Row]) -> str | None:
 
 def _value(row: Row) -> str:
     return Estimate(row.value, row.ci_low, row.ci_high).value_text
+
+
+def has_intervals(rows: Sequence[Row]) -> bool:
+    """Whether any row has one."""
+    return any(row.ci_low is not None for row in rows)
 
 
 def row_estimate(row: Row | None) -> Estimate | None:

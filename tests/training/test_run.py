@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging as transformers_logging
 
-from lengthwise.errors import Interrupted, LengthwiseError, UsageError
+from lengthwise.errors import Interrupted, LengthwiseError, MissingError, UsageError
 from lengthwise.models import load
 from lengthwise.results import Results, read_results
 from lengthwise.runs import RunFolder
@@ -78,6 +78,7 @@ def test_what_a_run_leaves_behind(make: Make, tmp_path: Path, capsys: pytest.Cap
 
     assert_equal_weights(out / "model", out / "checkpoints" / "checkpoint-6")
     again = load(str(out / "model"))
+    assert again.model.config.use_cache
     assert again.tokenizer("a king").input_ids == tiny_tokenizer()("a king").input_ids
     assert read_recipe(out / "config.yaml") == recipe
 
@@ -91,8 +92,6 @@ def test_the_first_and_last_tenth_are_averaged(make: Make, tmp_path: Path):
         assert row.value == pytest.approx(sum(line["jeffreys"] for line in part) / 2)
 
 
-# peft asks transformers for this under its old name.
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
 def test_a_saved_adapter_loads_on_its_base_with_equal_logits(make: Make, shared: Path, tmp_path: Path):
     recipe = make(adapter={"r": 2})
     loaded = load_for_training(recipe)
@@ -333,6 +332,14 @@ def test_adapter_layers_that_are_not_there_are_refused_with_those_that_are(make:
     recipe = make(adapter={"target_modules": ["query"]})
     with pytest.raises(UsageError, match=r"names among: down_proj, .*q_proj"):
         add_adapter(load_for_training(recipe).model, Adapter(target_modules=("query",)))
+
+
+def test_a_tracker_that_is_not_installed_is_named_with_what_brings_it(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("lengthwise.training.build.importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingError, match="wandb, which is not installed\nfix: pip install wandb"):
+        run(make(report_to=["wandb"]), tmp_path)
 
 
 def test_a_step_that_cannot_be_cut_over_the_processes_is_refused(

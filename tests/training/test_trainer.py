@@ -447,3 +447,22 @@ def test_several_gpus_in_one_process_are_refused(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda self: 2))
     with pytest.raises(UsageError, match="2 GPUs in one process"):
         trainer_for(tiny_llama(), tmp_path, None)
+
+
+def test_batches_of_another_collator_are_refused(documents: list[TokenDocument], tmp_path: Path):
+    trainer = trainer_for(
+        tiny_llama(),
+        tmp_path,
+        windows(documents),
+        data_collator=lambda items: {"input_ids": torch.zeros(2, 4, dtype=torch.long)},
+    )
+    with pytest.raises(UsageError, match=r"a batch holds input_ids\n(.*\n)*.*PairCollator"):
+        trainer.train()
+
+
+@pytest.mark.parametrize("strategy", ["random", "sequential"])
+def test_windows_are_read_in_their_order(strategy: str, documents: list[TokenDocument], tmp_path: Path):
+    data = windows(documents)
+    trainer = trainer_for(tiny_llama(), tmp_path, data, arguments_={"train_sampling_strategy": strategy})
+    trainer.train()
+    assert [entry["offset"] for entry in steps_of(trainer)] == [data.offset(step) for step in range(4)]

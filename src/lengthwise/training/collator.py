@@ -94,6 +94,7 @@ class PairCollator:
             raise UsageError(
                 f"a batch has stretches of {', '.join(map(str, sorted(sizes)))} tokens",
                 expected=f"one size of {self.length} + e tokens, for views of {self.length}",
+                fix="let all samples of a micro-batch share e, as those of a WindowDataset do",
             )
         geometry = PairGeometry(self.length, sizes.pop() - self.length)
         spans = (geometry.long_tokens, geometry.short_tokens)

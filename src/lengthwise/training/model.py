@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch import nn
 
 from lengthwise.errors import UsageError
 from lengthwise.models import LoadedModel, load
+from lengthwise.models.quiet import quiet_transformers
 from lengthwise.training.recipe import Adapter, Recipe
 
 
@@ -32,7 +32,7 @@ def load_for_training(recipe: Recipe) -> LoadedModel:
     return loaded
 
 
-def add_adapter(model: nn.Module, adapter: Adapter | None) -> nn.Module:
+def add_adapter(model: Any, adapter: Adapter | None) -> Any:
     """The model with fresh LoRA layers and all else frozen; with None, the model itself, all trainable.
 
     Raises:
@@ -51,10 +51,8 @@ def add_adapter(model: nn.Module, adapter: Adapter | None) -> nn.Module:
         target_modules=modules if isinstance(modules, str) else list(modules),
     )
     try:
-        with warnings.catch_warnings():
-            # peft asks transformers for it under its old name; nothing a user could change.
-            warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
-            return get_peft_model(model, config)  # pyright: ignore[reportArgumentType]
+        with quiet_transformers():
+            return get_peft_model(model, config)
     except ValueError as error:
         linear = sorted({n.rpartition(".")[2] for n, m in model.named_modules() if isinstance(m, nn.Linear)})
         raise UsageError(

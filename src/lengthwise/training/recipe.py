@@ -118,8 +118,8 @@ class Recipe:
     device: Literal["auto", "cpu"] = "auto"
     save_every: int = 50
     """Steps between checkpoints; the last step always makes one. The last two are kept."""
-    report_to: tuple[str, ...] = ()
-    """Trackers that transformers knows (tensorboard, trackio, wandb). Nothing leaves the machine unnamed."""
+    report_to: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
+    """Trackers that get every log too, through transformers. Without one nothing leaves the machine."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as they go into YAML and come back equal."""

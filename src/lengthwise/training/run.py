@@ -77,6 +77,7 @@ def train(recipe: Recipe, folder: RunFolder | Path, *, resume: bool = False) -> 
     checkpoint = last_complete_checkpoint(path / "checkpoints") if resume else None
     if isinstance(folder, RunFolder):
         _forget_what_will_be_redone(path, checkpoint)
+    use_cache = model.config.use_cache
     bar = TrainingProgress()
     trainer = build_trainer(recipe, path / "checkpoints", model, loaded, documents)
     trainer.add_callback(CheckpointMark(loaded.tokenizer))
@@ -89,6 +90,8 @@ def train(recipe: Recipe, folder: RunFolder | Path, *, resume: bool = False) -> 
     try:
         with _clear_errors(path), quiet_transformers():
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+            # The Trainer switches it off in the configuration, which is saved with the model.
+            model.config.use_cache = use_cache
             if isinstance(folder, RunFolder):
                 save_whole(trainer.model, loaded.tokenizer, path / "model")
     except KeyboardInterrupt:

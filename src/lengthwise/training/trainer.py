@@ -42,9 +42,9 @@ class AlignmentTrainer(Trainer):
     """A Trainer whose loss is CE + alpha * divergence of two views of the same tokens (Eq. 4).
 
     Batches come from `PairCollator` (or look like its batches): `input_ids` and `labels` [2B, L], long rows
-    first, labels aligned with rows, and `offset`. A `WindowDataset` is read in its order.
-    Everything else is the Trainer's: checkpoints, resuming,
-    gradient accumulation and checkpointing, mixed precision, `report_to`, processes started by torchrun.
+    first, labels aligned with rows, and `offset`. A `WindowDataset` is read in its order. Everything else is
+    the Trainer's: checkpoints, resuming, gradient accumulation and checkpointing, mixed precision,
+    `report_to`, processes started by torchrun.
 
     The loss of an optimizer step is that of the whole step, however it is cut up: CE is divided by the label
     tokens of the step and the divergence by its paired positions, summed over micro-batches and processes.

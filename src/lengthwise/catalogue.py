@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from lengthwise.cache import cache_dir
 from lengthwise.errors import UsageError, nearest
 
 Entry = dict[str, str]
@@ -17,10 +16,6 @@ DIVERGENCES = {
     "js": "Jensen-Shannon divergence: like jeffreys / 8 when small, bounded by log 2",
     "kl": "KL from a detached view, the teacher, to the other",
     "entropy": "H(p) + H(q): the control that only sharpens",
-}
-ESTIMATORS = {
-    "lattice": "Eq. 2 from several views of each window, every shared position compared (default)",
-    "paper": "Eq. 2 as it is written: sample x, l1 and l2, compare the last tokens; far wider intervals",
 }
 
 
@@ -55,16 +50,11 @@ def models() -> list[Entry]:
 
 def model_state(name: str) -> str:
     """`cached` once an embedded model has been made; else whether what it is made from is here."""
+    from lengthwise.models.embedded import made_folder
+
     if made_folder(name) is not None:
         return "cached"
     return "made at first use" if all(map(installed, SOURCES[name])) else "missing"
-
-
-def made_folder(name: str) -> Path | None:
-    """The folder of an embedded model in the cache; None before it has been made."""
-    # A folder's name may go on with the settings that it was made with.
-    folders = (cache_dir() / "models").glob(f"{name}*")
-    return next((folder for folder in sorted(folders) if (folder / "config.json").is_file()), None)
 
 
 def corpora() -> list[Entry]:
@@ -110,6 +100,8 @@ def studies() -> list[Entry]:
 
 def methods() -> list[Entry]:
     """What an objective or a measurement can be told to use."""
+    from lengthwise.measure.job import ESTIMATORS
+
     kinds = {"divergence": DIVERGENCES, "estimator": ESTIMATORS}
     return [
         {"kind": kind, "name": name, "what": what}

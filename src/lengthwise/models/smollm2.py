@@ -7,8 +7,8 @@ from pathlib import Path
 
 from lengthwise.cache import build_once, cache_dir
 from lengthwise.errors import MissingError
-from lengthwise.models.embedded import SMOLLM2_INSTALL
 from lengthwise.models.gguf import write_converted
+from lengthwise.models.sources import SMOLLM2_INSTALL
 
 _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 

@@ -5,20 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lengthwise.errors import UsageError, nearest
-
-if TYPE_CHECKING:
-    from lengthwise.report.tables import Table
-
-
-@dataclass(frozen=True)
-class Produced:
-    """What a study leaves: its page, and the tables to print."""
-
-    page: Path
-    tables: list[Table]
+from lengthwise.studies.produced import Produced
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lengthwise.files import atomic_write_text
 from lengthwise.report.html import render_page
-from lengthwise.studies.catalogue import Produced
+from lengthwise.studies.produced import Produced
 from lengthwise.studies.real_model import real_model_section, run_real_model
 from lengthwise.studies.tiny_books import run_tiny_books
 from lengthwise.studies.tiny_books_page import provenance_of, study_section

@@ -15,7 +15,7 @@ from lengthwise.report.html import Section, render_page
 from lengthwise.report.numbers import Estimate
 from lengthwise.report.tables import Cell, Table
 from lengthwise.results import Results, Row
-from lengthwise.studies.catalogue import Produced
+from lengthwise.studies.produced import Produced
 from lengthwise.studies.tiny_books import ARMS, LENGTH, PLAIN, START, YARN, run_tiny_books
 
 

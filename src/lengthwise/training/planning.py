@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from lengthwise.catalogue import made_folder
 from lengthwise.models import EMBEDDED
+from lengthwise.models.embedded import made_folder
 from lengthwise.models.resolve import resolve
 from lengthwise.training.model import add_adapter
 from lengthwise.training.processes import process_count

@@ -195,9 +195,10 @@ def build(row: str, shape: Shape, options: argparse.Namespace, *, warm_up: bool 
 
     def naive() -> torch.Tensor:
         logits = full_logits()
-        log_p = logits[0][geometry.long_rows].log_softmax(-1)
-        log_q = logits[1][geometry.short_rows].log_softmax(-1)
-        sce = (-(log_p * log_q.exp()).sum(-1) - (log_q * log_p.exp()).sum(-1)).mean()
+        # As printed: the softmax of all rows first, then the paired ones.
+        log_p = logits[0].log_softmax(-1)[geometry.long_rows]
+        log_q = logits[1].log_softmax(-1)[geometry.short_rows]
+        sce = (-log_p * log_q.exp() - log_q * log_p.exp()).sum(-1).mean()
         return cross_entropy(logits) + alpha * sce
 
     def torch_ce() -> torch.Tensor:

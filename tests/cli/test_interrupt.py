@@ -14,13 +14,11 @@ import pytest
 
 from lengthwise.results import read_results
 
-PROGRAM = "from lengthwise.cli.main import run; run()"
-
 
 def interrupt(arguments: list[Any], *, once: Path, lines: int) -> subprocess.CompletedProcess[str]:
     """Run the command and press Ctrl-C when the file `once` has that many lines."""
     with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *map(str, arguments)],
+        [sys.executable, "-m", "lengthwise", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -56,9 +54,9 @@ def test_measuring(lengthwise: Callable[..., Any], model: str, text: list[str], 
 
 
 def test_training(lengthwise: Callable[..., Any], recipe: Path, tmp_path: Path) -> None:
-    command = ["train", recipe, "--set", "steps=60", "--set", "save_every=5"]
+    command = ["train", recipe, "--set", "steps=30", "--set", "save_every=5"]
     run = tmp_path / "run"
-    stopped = interrupt([*command, "--out", run], once=run / "metrics.jsonl", lines=12)
+    stopped = interrupt([*command, "--out", run], once=run / "metrics.jsonl", lines=7)
     assert stopped.returncode == 130, stopped.stderr
     assert "Traceback" not in stopped.stderr
     assert "lengthwise: training was interrupted after step " in stopped.stderr

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lengthwise.config import read_yaml
+from lengthwise.measure.misalignment import DEFAULT_VIEWS
 from lengthwise.results import read_results
 
 SIZES = ("--length", 16, "--length", 32, "--limit", 4)
@@ -169,8 +170,8 @@ def test_dry_run_writes_and_measures_nothing(
 @pytest.mark.parametrize(
     ("verb", "tokens"),
     [
-        # Four windows: four views each; the greatest length at both lengths; two sequences of 64 + 63.
-        ("measure", 4 * 4 * (16 + 32)),
+        # Four windows: their views; the greatest length at both lengths; two sequences of 64 + 63.
+        ("measure", 4 * DEFAULT_VIEWS * (16 + 32)),
         ("ppl", 4 * 2 * 32),
         ("recall", 4 * 2 * (64 + 63)),
     ],

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lengthwise.config import read_yaml
 
 
@@ -69,3 +71,13 @@ def test_one_run_reports_into_its_own_folder(
     assert done.code == 0
     assert done.out == "run/report.html\n"
     assert (tmp_path / "run" / "figures" / "recall-by-distance.svg").exists()
+
+
+def test_other_processes_of_torchrun_print_and_write_nothing(
+    lengthwise: Callable[..., Any], recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    done = lengthwise("train", recipe, "--out", "run", "--json")
+    assert done.code == 0
+    assert done.out == ""
+    assert not (tmp_path / "run" / "results.json").exists()

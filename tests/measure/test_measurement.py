@@ -53,7 +53,7 @@ def test_an_unfinished_measurement_is_refused(model, documents):
     a = measure_misalignment(model, documents, **SETTINGS)
     b = measure_misalignment(model, documents, **SETTINGS)
     b.keys = b.keys[:-2]
-    with pytest.raises(UsageError, match="only one has misalignment/lattice4/L16/w0006 and 1 more"):
+    with pytest.raises(UsageError, match="only one has misalignment/lattice3/L16/w0006 and 1 more"):
         paired_difference(a, b)
 
 

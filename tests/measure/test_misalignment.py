@@ -64,15 +64,15 @@ def test_the_two_estimators_agree_within_their_intervals(fake, make_documents):
     documents = make_documents([3000] * 12, seed=3)
     model = fake(running_mean_logits, 320)
     common = {"lengths": [16], "seed": 5}
-    lattice = headline(measure_misalignment(model, documents, windows=60, **common).rows, 16)
-    paper = measure_misalignment(model, documents, windows=1200, estimator="paper", **common)
+    lattice = headline(measure_misalignment(model, documents, windows=60, views=4, **common).rows, 16)
+    paper = measure_misalignment(model, documents, windows=600, estimator="paper", **common)
     paper = headline(paper.rows, 16)
     for metric in ("sce", "entropy", "jeffreys", "js", "top1_agreement"):
         one, other = lattice[metric], paper[metric]
         spread = math.hypot(one.ci_high - one.ci_low, other.ci_high - other.ci_low) / 2
         assert abs(one.value - other.value) < spread, metric
         # The test can fail: the interval is narrow enough to tell a wrong law of the lengths.
-        assert spread < 0.2 * one.value, metric
+        assert spread < 0.25 * one.value, metric
 
 
 @pytest.mark.parametrize("bos_id", [None, 7])
@@ -209,16 +209,8 @@ def test_the_position_of_bad_logits_is_that_in_the_window(fake, make_documents):
     documents = make_documents([23])
     documents[0].ids[:] = 1
     documents[0].ids[13] = 5
-    for estimator in ("lattice", "paper"):
-        model = fake(logits, 320)
-        try:
-            measure_misalignment(
-                model, documents, lengths=[16], windows=1, views=8, estimator=estimator, seed=0
-            )
-        except LengthwiseError as error:
-            assert "at position 13 of" in error.problem
-        else:
-            assert estimator == "paper"
+    with pytest.raises(LengthwiseError, match="at position 13 of"):
+        measure_misalignment(fake(logits, 320), documents, lengths=[16], windows=1, views=8)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ EXAMPLES = options.examples(
     "lengthwise train my-recipe.yaml --set objective.alpha=0.1 --dry-run",
     "lengthwise train runs/lora/config.yaml --out runs/again",
     "lengthwise train smollm2-lora --out runs/lora --resume",
+    "torchrun --nproc-per-node 2 -m lengthwise train my-recipe.yaml --out runs/two",
 )
 
 
@@ -48,6 +49,7 @@ def train(
     """
     from lengthwise.training import open_run, plan, read_recipe
     from lengthwise.training import train as run_recipe
+    from lengthwise.training.processes import is_main_process
 
     resolved = read_recipe(recipe, assignments or ())
     if dry_run:
@@ -57,4 +59,7 @@ def train(
         raise UsageError("training needs a folder to write to", fix="--out runs/NAME")
 
     with open_run(out, resolved, resume=resume, overwrite=overwrite) as folder:
-        show(lambda: run_recipe(resolved, folder, resume=resume), out=out, as_json=as_json)
+        if is_main_process():
+            show(lambda: run_recipe(resolved, folder, resume=resume), out=out, as_json=as_json)
+        else:
+            run_recipe(resolved, folder, resume=resume)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from lengthwise.text import TokenDocuments, Window
 
 ESTIMATORS = ("lattice", "paper")
-DEFAULT_VIEWS = 4
+DEFAULT_VIEWS = 3
 SHORTEST = 4
 
 

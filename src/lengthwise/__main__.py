@@ -1,0 +1,6 @@
+"""`python -m lengthwise` (and `torchrun -m lengthwise`) is the `lengthwise` command."""
+
+from lengthwise.cli.main import run
+
+if __name__ == "__main__":
+    run()

@@ -24,7 +24,7 @@ seeds: $(READY)  ## the small study with three seeds (the README's table)
 	$(BIN)/lengthwise reproduce tiny-books --seeds 3 --out runs/tiny-books --resume
 
 test: lint types $(READY)  ## lint, types, all tests with warnings as errors
-	$(BIN)/python -m pytest -n 2 --dist loadscope
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --durations 15
 
 lint: $(READY)  ## ruff
 	$(BIN)/ruff check .

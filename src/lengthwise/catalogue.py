@@ -100,7 +100,7 @@ def studies() -> list[Entry]:
 
 def methods() -> list[Entry]:
     """What an objective or a measurement can be told to use."""
-    from lengthwise.measure.job import ESTIMATORS
+    from lengthwise.measure.estimators import ESTIMATORS
 
     kinds = {"divergence": DIVERGENCES, "estimator": ESTIMATORS}
     return [

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lengthwise.errors import Interrupted, UsageError, nearest
+from lengthwise.measure.estimators import ESTIMATORS
 from lengthwise.measure.measurement import Measurement
 from lengthwise.measure.misalignment import DEFAULT_VIEWS, SHORTEST, measure_misalignment, window_length
 from lengthwise.measure.perplexity import perplexity_by_length
@@ -42,12 +43,6 @@ class Part:
     """Tokens that the model reads for one."""
     longest: int
     """Tokens in its longest input."""
-
-
-ESTIMATORS = {
-    "lattice": "Eq. 2 from several views of each window, every shared position compared (default)",
-    "paper": "Eq. 2 as it is written: sample x, l1 and l2, compare the last tokens; far wider intervals",
-}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -158,7 +158,10 @@ def _fine_tuned(arm: Arm, seed: int, *, steps: int, folder: Path) -> LoadedModel
     begun = (folder / "config.yaml").exists()
     with open_run(folder, recipe, resume=begun) as run:
         train(recipe, run, resume=begun)
-    return load(str(folder / "model"))
+    model = load(str(folder / "model"))
+    # Rows name the study's model; arm and seed tell which training, and a folder's path is no one else's.
+    model.name = MODEL
+    return model
 
 
 def _pretraining(model: LoadedModel) -> dict[str, Any]:

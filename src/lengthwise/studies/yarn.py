@@ -32,4 +32,6 @@ def with_yarn(model: LoadedModel, *, factor: float, folder: Path) -> LoadedModel
         model.tokenizer.save_pretrained(place)
 
     build_once(folder, build, what=f"{model.name} with YaRN x{factor:g}")
-    return load(str(folder))
+    extended = load(str(folder))
+    extended.name = model.name
+    return extended

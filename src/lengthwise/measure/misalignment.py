@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lengthwise.errors import UsageError, nearest
+from lengthwise.measure.estimators import ESTIMATORS
 from lengthwise.measure.lattice import Lattice, admissible_contexts, draw_starts, score_lattice
 from lengthwise.measure.measurement import Measurement, check_logged, interruptible, window_record
 from lengthwise.measure.paper import draw_suffixes, score_suffixes
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from lengthwise.models import LoadedModel
     from lengthwise.text import TokenDocuments, Window
 
-ESTIMATORS = ("lattice", "paper")
 DEFAULT_VIEWS = 3
 SHORTEST = 4
 

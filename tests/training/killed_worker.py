@@ -17,6 +17,8 @@ from lengthwise.training import make_recipe, open_run, train
 
 
 def kill() -> None:
+    # So that a kill from elsewhere is not taken for this one.
+    print("killing myself", flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

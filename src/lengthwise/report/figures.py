@@ -63,7 +63,7 @@ def loss_by_position(rows: Sequence[Row], *, name: str = "loss-by-position") -> 
 
 
 def jeffreys_by_position(rows: Sequence[Row], *, name: str = "jeffreys-by-position") -> Picture | None:
-    """Disagreement of the two contexts by position in the longer one, for each model and length."""
+    """Disagreement of the two contexts by position in the shorter one, for each model and length."""
     return _by_position(
         _plain(rows, "misalignment", "jeffreys"),
         name=name,

@@ -22,6 +22,8 @@ def interrupt(arguments: list[Any], *, once: Path, lines: int) -> subprocess.Com
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell that starts the tests in the background would have Ctrl-C ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         while process.poll() is None and not (once.exists() and once.read_bytes().count(b"\n") >= lines):
             time.sleep(0.01)

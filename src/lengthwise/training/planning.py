@@ -93,7 +93,7 @@ def _memory(recipe: Recipe, model: Any, total: int, trainable: int, micro: int) 
     activations = round(2 * micro * recipe.length * kept)
     basis = (
         "weights, gradients and AdamW's moments exactly; what the blocks keep for the backward pass as counted for "
-        "a Llama; one chunk of logits. On a CPU 1.7 GB more were resident with a model of 135M parameters "
+        "a Llama; one chunk of logits. On a CPU about 1 GB more was resident with a model of 135M parameters "
         "(libraries, weight file, working memory)"
     )
     return state + activations + _HEAD_CHUNK_BYTES, basis

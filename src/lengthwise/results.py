@@ -37,8 +37,10 @@ class Row:
     """Unit of value and interval: nats (per token), tokens, share, ratio."""
     length: int | None = None
     """Context length in tokens."""
-    length_other: int | None = None
-    """The second context length, for a comparison of two contexts."""
+    context: int | None = None
+    """The longer of two compared contexts, in tokens (upper end of a bin); `length` is then their maximum, L."""
+    context_other: int | None = None
+    """The shorter one."""
     position: int | None = None
     """First position (0-based token index in the window) of a bin by position."""
     position_end: int | None = None
@@ -144,7 +146,7 @@ def _headline(rows: list[Row]) -> dict[str, dict[str, float | None]]:
     """Rows that are one number per task, metric and length (no bin, distance, arm or seed)."""
     table: dict[str, dict[str, float | None]] = {}
     for row in rows:
-        detail = (row.position, row.distance, row.arm, row.seed, row.reference, row.length_other)
+        detail = (row.position, row.distance, row.arm, row.seed, row.reference, row.context_other)
         if any(part is not None for part in detail):
             continue
         task = row.task if row.length is None else f"{row.task}@{row.length}"

@@ -44,7 +44,7 @@ def test_measuring(lengthwise: Callable[..., Any], model: str, text: list[str], 
     assert "(partial)" in stopped.stdout, "what was finished is shown"
     partial = read_results(run / "results.json")
     assert partial.partial
-    assert partial.select(metric="sce", length=16, position=None, length_other=None)
+    assert partial.select(metric="sce", length=16, position=None, context_other=None)
     finished = (run / "samples.jsonl").read_bytes()
     assert 45 <= finished.count(b"\n") < 80
 

@@ -19,10 +19,10 @@ def test_a_model_does_not_differ_from_itself(model, documents):
 
 def test_difference_of_two_models(model, other_model, documents):
     a, b = (measure_misalignment(m, documents, **SETTINGS) for m in (model, other_model))
-    values = {(r.metric, r.length, r.length_other, r.position): r.value for r in b.rows}
+    values = {(r.metric, r.length, r.context, r.context_other, r.position): r.value for r in b.rows}
     for mine, row in zip(a.rows, paired_difference(a, b), strict=True):
         assert (row.model, row.reference, row.n) == ("tiny", "other", mine.n)
-        theirs = values[row.metric, row.length, row.length_other, row.position]
+        theirs = values[row.metric, row.length, row.context, row.context_other, row.position]
         assert row.value == pytest.approx(mine.value - theirs, abs=1e-12)
 
 

@@ -23,7 +23,7 @@ def headline(rows: list[Row], length: int) -> dict[str, Row]:
     return {
         row.metric: row
         for row in rows
-        if row.length == length and row.length_other is None and row.position is None
+        if row.length == length and row.context_other is None and row.position is None
     }
 
 
@@ -40,10 +40,10 @@ def test_rows(model, documents):
         for row in rows.values():
             assert row.ci_low < row.value < row.ci_high
             assert row.documents == 4
-    matrix = [row for row in found.rows if row.length_other is not None and 16 < row.length <= 32]
+    matrix = [row for row in found.rows if row.context_other is not None and row.length == 32]
     assert {row.metric for row in matrix} == {"jeffreys", "sce"}
-    assert {row.length for row in matrix} == {19, 22, 25, 28, 32}
-    assert all(row.length_other <= row.length for row in matrix)
+    assert {row.context for row in matrix} == {19, 22, 25, 28, 32}
+    assert all(row.context_other <= row.context for row in matrix)
     assert sum(row.n for row in matrix if row.metric == "sce") == headline(found.rows, 32)["sce"].n
     curve = [row for row in found.rows if row.position is not None and row.length == 32]
     assert [(row.position, row.position_end) for row in curve] == [(a, a + 2) for a in range(16, 32, 2)]

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from lengthwise.models import EMBEDDED, load, tiny_books
+from lengthwise.models.embedded import made_folder
 from lengthwise.models.tiny_books import RECORD_FILE, build_tiny_books, tiny_books_config, train_bpe
 from lengthwise.testing import tiny_text
 from lengthwise.text import Corpus, Document
@@ -70,10 +71,10 @@ def test_the_bpe_has_every_byte_and_the_asked_size():
 
 
 @pytest.mark.real
-def test_loaded_by_name_from_the_cache(tmp_path: Path):
-    folder = tiny_books.cache_dir() / "models" / "tiny-books-700-seed0"
-    if not folder.exists():
-        pytest.skip("tiny-books has not been trained yet")
+def test_loaded_by_name():
     loaded = load("tiny-books")
+    folder = made_folder("tiny-books")
+    assert folder is not None
+    assert build_tiny_books() == folder
     assert loaded.vocab_size == len(loaded.tokenizer) == 1024
     assert json.loads((folder / RECORD_FILE).read_text())["held_out_loss"] < 3.5

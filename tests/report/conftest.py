@@ -46,7 +46,7 @@ def misalignment_rows(model: str = "smollm2-135m", *, shift: float = 0.0, **give
                             value,
                             0.003,
                             metric="jeffreys",
-                            **{**common, "length": one, "length_other": other},
+                            **{**common, "context": one, "context_other": other},
                         )
                     )
         step = length // 16

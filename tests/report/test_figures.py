@@ -149,7 +149,7 @@ def test_differences_name_reference_value_and_interval(pictures: dict[str, Pictu
 
 def test_matrix_extremes_in_words(made: SimpleNamespace) -> None:
     rows = [
-        Row(model="m", task="misalignment", metric="jeffreys", value=value, length=one, length_other=other)
+        Row(model="m", task="misalignment", metric="jeffreys", value=value, length=128, context=one, context_other=other)
         for one, other, value in ((128, 64, 0.5), (128, 96, 0.25))
     ]
     picture = drawn(made, lambda _: misalignment_matrix(rows))

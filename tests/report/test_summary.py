@@ -23,7 +23,7 @@ def test_headline_rows_leave_out_bins_pairs_and_differences() -> None:
     rows = [
         plain,
         row("sce", 1.0, length=8, position=0, position_end=4),
-        row("sce", 1.0, length=8, length_other=4),
+        row("sce", 1.0, length=8, context=8, context_other=4),
         row("sce", 1.0, length=8, reference="n"),
     ]
     assert headline_rows(rows) == [plain]

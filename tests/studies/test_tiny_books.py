@@ -38,7 +38,7 @@ def difference(results) -> Difference:
             and row.metric == metric
             and row.reference is not None
             and row.position is None
-            and row.length_other is None
+            and row.context_other is None
             and all(getattr(row, name) == value for name, value in where.items())
         ]
         assert rows, (arm, metric, where)
@@ -53,7 +53,7 @@ def _value(results: Results, arm: str, metric: str, length: int) -> float:
         for row in results.rows
         if (row.arm, row.metric, row.length, row.reference) == (arm, metric, length, None)
         and row.position is None
-        and row.length_other is None
+        and row.context_other is None
     ]
     assert row.value is not None
     return row.value

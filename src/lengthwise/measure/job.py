@@ -7,6 +7,7 @@ run (batch size) does too, so that the file repeats the run.
 
 from __future__ import annotations
 
+import abc
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -46,7 +47,7 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class Job(abc.ABC):
     """What all measurements need: a model, a text, and how to run it."""
 
     kind: ClassVar[str]
@@ -68,13 +69,13 @@ class Job:
     batch_size: int = 1
     """Windows at a time. Does not change the numbers beyond rounding."""
 
+    @abc.abstractmethod
     def measure(self, model: LoadedModel, documents: TokenDocuments, log: SampleLog | None) -> Measurement:
         """Run it."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def parts(self) -> list[Part]:
         """Its samples and what they cost."""
-        raise NotImplementedError
 
     def settings(self) -> dict[str, Any]:
         """Plain values, as they go into YAML and come back equal."""

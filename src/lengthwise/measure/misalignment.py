@@ -63,7 +63,7 @@ def measure_misalignment(
     documents: TokenDocuments,
     *,
     lengths: Sequence[int],
-    windows: int = 32,
+    windows: int = 16,
     estimator: str = "lattice",
     views: int = DEFAULT_VIEWS,
     bos: str = "auto",
@@ -75,7 +75,7 @@ def measure_misalignment(
 
     Rows of task "misalignment", metrics `sce` = `entropy` + `jeffreys`, `js` (nats) and `top1_agreement`
     (share): one row for each L; `jeffreys` and `sce` by two bins of context lengths (`length` and
-    `length_other`, each the upper end of its bin, `length` >= `length_other`); `jeffreys` by the row of the
+    `context_other`, each the upper end of its bin, `length` >= `context_other`); `jeffreys` by the row of the
     shorter context (`position` .. `position_end` - 1).
 
     Args:

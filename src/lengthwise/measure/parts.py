@@ -101,7 +101,7 @@ def window_statistics(records: Sequence[dict[str, Any]], length: int, model_name
     contexts, positions = _context_edges(length), _position_edges(length)
     for metric in ("jeffreys", "sce"):
         for index, (one, other) in enumerate(_bin_pairs(contexts)):
-            bins = {"length": contexts[one + 1], "length_other": contexts[other + 1]}
+            bins = {"context": contexts[one + 1], "context_other": contexts[other + 1]}
             statistics.append(binned("matrix", metric, index, **bins))
     for index, (begin, end) in enumerate(pairwise(positions)):
         statistics.append(binned("position", "jeffreys", index, position=begin, position_end=end))

@@ -14,11 +14,12 @@ from lengthwise.models.sources import SMOLLM2_INSTALL
 class EmbeddedModel:
     """A model that needs no hub, as `lengthwise ls` shows it.
 
-    `install` is the command that brings what it is made from; `build` returns its folder in the cache,
-    making it the first time.
+    `install` is the command that brings what it is made from; `build` returns its folder in the cache (`folder`
+    under `models`), making it the first time.
     """
 
     name: str
+    folder: str
     description: str
     parameters: int
     licence: str
@@ -41,6 +42,7 @@ def _build_tiny_books() -> Path:
 EMBEDDED: dict[str, EmbeddedModel] = {
     "smollm2-135m": EmbeddedModel(
         name="smollm2-135m",
+        folder="smollm2-135m",
         description="SmolLM2-135M-Instruct (Llama, context 8192), from its 4-bit GGUF in a PyPI package",
         parameters=134_515_008,
         licence="Apache-2.0",
@@ -49,6 +51,7 @@ EMBEDDED: dict[str, EmbeddedModel] = {
     ),
     "tiny-books": EmbeddedModel(
         name="tiny-books",
+        folder="tiny-books-700-seed0",
         description="Llama of 1M parameters, trained here from scratch on the books at context 128",
         parameters=935_040,
         licence="made on your machine from texts in the public domain",
@@ -60,6 +63,5 @@ EMBEDDED: dict[str, EmbeddedModel] = {
 
 def made_folder(name: str) -> Path | None:
     """The folder of an embedded model in the cache; None before it has been made."""
-    # A folder's name may go on with the settings that it was made with.
-    folders = (cache_dir() / "models").glob(f"{name}*")
-    return next((folder for folder in sorted(folders) if (folder / "config.json").is_file()), None)
+    folder = cache_dir() / "models" / EMBEDDED[name].folder
+    return folder if (folder / "config.json").is_file() else None

@@ -93,7 +93,7 @@ def recall_by_distance(rows: Sequence[Row], *, name: str = "recall-by-distance")
 def misalignment_parts(rows: Sequence[Row], *, name: str = "misalignment-parts") -> Picture | None:
     """The two parts of SCE by length, each on its own scale: entropy beside disagreement."""
     chosen = [r for r in rows if r.task == "misalignment" and r.reference is None and r.length]
-    chosen = [r for r in chosen if r.position is None and r.length_other is None]
+    chosen = [r for r in chosen if r.position is None and r.context_other is None]
     panels = [
         ("entropy", "Sharpness: entropy part"),
         ("jeffreys", "Disagreement: Jeffreys part"),
@@ -145,7 +145,7 @@ def _plain(rows: Sequence[Row], task: str, metric: str) -> list[Row]:
     return [
         r
         for r in rows
-        if r.task == task and r.metric == metric and r.reference is None and r.length_other is None
+        if r.task == task and r.metric == metric and r.reference is None and r.context_other is None
     ]
 
 

@@ -26,9 +26,9 @@ def misalignment_matrix(
 ) -> Picture | None:
     """Heat map by (l1, l2): one panel for each model (the first four) and L, one colour scale for all.
 
-    Takes the rows of `metric` with `length` and `length_other`, the upper ends of two bins of context
-    lengths, and the lengths L of the other rows. Seeds are averaged; the measure is symmetric, so each pair
-    fills both of its cells. None where there are no such rows.
+    Takes the rows of `metric` with `context` and `context_other`, the upper ends of two bins of context
+    lengths up to L = `length`. Seeds are averaged; the measure is symmetric, so each pair fills both of its
+    cells. None where there are no such rows.
     """
     panels = _panels(rows, metric)
     if not panels:
@@ -64,16 +64,13 @@ def misalignment_matrix(
 def _panels(rows: Sequence[Row], metric: str) -> dict[tuple[str, int], Cells]:
     """Cells by model and L, for the models that come first."""
     ours = [r for r in rows if r.task == "misalignment" and r.reference is None and r.position is None]
-    measured = sorted({r.length for r in ours if r.length is not None and r.length_other is None})
-    chosen = [r for r in ours if r.metric == metric and r.length_other is not None]
+    chosen = [r for r in ours if r.metric == metric and r.context_other is not None]
     found: dict[tuple[str, int], dict[tuple[int, int], list[float]]] = {}
     for row, label in zip(chosen, series_names(chosen), strict=True):
-        if row.value is None or row.length is None or row.length_other is None:
+        if row.value is None or row.length is None or row.context is None or row.context_other is None:
             continue
-        pair = (max(row.length, row.length_other), min(row.length, row.length_other))
-        # Contexts of L are longer than L / 2, so that the next L above them is theirs.
-        owner = next((length for length in measured if length >= pair[0]), pair[0])
-        found.setdefault((label, owner), {}).setdefault(pair, []).append(row.value)
+        pair = (row.context, row.context_other)
+        found.setdefault((label, row.length), {}).setdefault(pair, []).append(row.value)
     series = list(dict.fromkeys(label for label, _ in found))[:_MOST_SERIES]
     return {
         (label, owner): {pair: fmean(values) for pair, values in cells.items()}

@@ -63,12 +63,12 @@ def task_of(name: str) -> Task:
 
 def headline_rows(rows: Sequence[Row]) -> list[Row]:
     """Rows that are no bin by position, no pair of lengths and no difference."""
-    return [r for r in rows if r.position is None and r.length_other is None and r.reference is None]
+    return [r for r in rows if r.position is None and r.context_other is None and r.reference is None]
 
 
 def difference_rows(rows: Sequence[Row]) -> list[Row]:
     """Paired differences that are no bin by position and no pair of lengths."""
-    return [r for r in rows if r.position is None and r.length_other is None and r.reference is not None]
+    return [r for r in rows if r.position is None and r.context_other is None and r.reference is not None]
 
 
 def rows_table(rows: Sequence[Row], *, caption: str = "") -> Table:
@@ -81,7 +81,8 @@ def rows_table(rows: Sequence[Row], *, caption: str = "") -> Table:
         "arm": [r.arm for r in rows],
         "seed": [r.seed for r in rows],
         "length": [r.length for r in rows],
-        "other length": [r.length_other for r in rows],
+        "context": [r.context for r in rows],
+        "other context": [r.context_other for r in rows],
         "from position": [r.position for r in rows],
         "to position": [r.position_end for r in rows],
         "distance": [r.distance for r in rows],

@@ -118,7 +118,9 @@ def training_precision() -> str:
     A matter of minutes on a CPU with bf16 units, and of hours on one that emulates them. Measurements are made in
     float32 on both: bf16 rounding alone is a few hundredths of the disagreement measured here.
     """
-    if torch.cuda.is_available() or torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    processor = torch.cpu.get_capabilities()
+    fast = any(processor.get(unit) for unit in ("avx512_bf16", "amx_bf16"))
+    if fast or (torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)):
         return "bfloat16"
     return "float32"
 

@@ -36,7 +36,7 @@ class Column:
             row.task == self.task
             and row.metric == self.metric
             and row.position is None
-            and row.length_other is None
+            and row.context_other is None
             and (self.length is None or row.length == self.length)
             and row.distance == self.distance
         )

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import torch
 
+from lengthwise.alignment.chunked import default_chunk_size
+from lengthwise.machine import product_rate
 from lengthwise.models import EMBEDDED
 from lengthwise.models.embedded import made_folder
 from lengthwise.models.resolve import resolve
 from lengthwise.training.model import add_adapter
 from lengthwise.training.processes import process_count
 from lengthwise.training.recipe import Recipe, check_recipe
-
-_HEAD_CHUNK_BYTES = 96 * 2**20
 
 
 def plan(recipe: Recipe) -> dict[str, Any]:
@@ -96,14 +95,16 @@ def _memory(recipe: Recipe, model: Any, total: int, trainable: int, micro: int) 
         "a Llama; one chunk of logits. On a CPU about 1 GB more was resident with a model of 135M parameters "
         "(libraries, weight file, working memory)"
     )
-    return state + activations + _HEAD_CHUNK_BYTES, basis
+    dtype = torch.bfloat16 if mixed else torch.float32
+    pairs = default_chunk_size(config.vocab_size, dtype, _device(recipe))
+    return state + activations + 2 * pairs * config.vocab_size * dtype.itemsize, basis
 
 
 def _seconds(recipe: Recipe, total: int, trainable: int, tokens: int) -> tuple[int, str]:
     # Forward 2, gradient of activations 2, gradient of weights 2 for each trained weight and token.
     recomputed = 2 if recipe.gradient_checkpointing else 0
     work = recipe.steps * tokens * ((4 + recomputed) * total + 2 * trainable)
-    rate = _products_per_second(recipe)
+    rate = product_rate(str(_device(recipe)), recipe.precision)
     basis = (
         f"{work:.2g} floating-point operations of matrix products, at {rate:.2g} a second, measured just now "
         "on this machine with one product; attention and all else come on top, so expect up to three times it"
@@ -111,17 +112,7 @@ def _seconds(recipe: Recipe, total: int, trainable: int, tokens: int) -> tuple[i
     return round(work / rate), basis
 
 
-def _products_per_second(recipe: Recipe) -> float:
-    device = "cpu"
+def _device(recipe: Recipe) -> torch.device:
     if recipe.device == "auto" and torch.accelerator.is_available():
-        device = str(torch.accelerator.current_accelerator())
-    dtype = torch.bfloat16 if recipe.precision == "bfloat16" else torch.float32
-    size = 1024 if device == "cpu" else 8192
-    a, b = (torch.ones(size, size, dtype=dtype, device=device) for _ in range(2))
-    best = float("inf")
-    for _ in range(3):
-        started = time.perf_counter()
-        # Reading one number back waits for an accelerator.
-        (a @ b)[0, 0].item()
-        best = min(best, time.perf_counter() - started)
-    return 2 * size**3 / best
+        return torch.accelerator.current_accelerator() or torch.device("cpu")
+    return torch.device("cpu")

@@ -21,15 +21,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from measuring import in_fresh_process, machine, ratios, reset_peak, resident, spread
 
 ROWS = ("fused", "fused_jeffreys", "chunked_ce", "naive", "naive_ce", "torch_ce", "products")
 
@@ -95,24 +94,6 @@ def settings(options: argparse.Namespace) -> dict:
     }
 
 
-def machine(threads: int) -> dict:
-    import torch
-
-    models = [
-        line.split(":")[1].strip()
-        for line in read("/proc/cpuinfo").splitlines()
-        if line.startswith("model name")
-    ]
-    return {
-        "cpu": models[0] if models else platform.processor(),
-        "capability": torch.backends.cpu.get_cpu_capability(),
-        "cores": os.cpu_count(),
-        "threads": threads,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
-
-
 def repeat_rows(dtype: str, options: argparse.Namespace) -> dict[str, list[dict]]:
     measured: dict[str, list[dict]] = {row: [] for row in options.rows}
     for repeat in range(options.repeats):
@@ -123,14 +104,13 @@ def repeat_rows(dtype: str, options: argparse.Namespace) -> dict[str, list[dict]
 
 
 def run_worker(row: str, dtype: str, options: argparse.Namespace) -> dict | None:
-    command = [sys.executable, __file__, "--worker", row, "--dtype", dtype, "--shape", options.shape]
+    command = ["--worker", row, "--dtype", dtype, "--shape", options.shape]
     command += ["--min-context", str(options.min_context), "--threads", str(options.threads)]
     if options.chunk_size:
         command += ["--chunk-size", str(options.chunk_size)]
     if options.accumulate_dtype and dtype == "bfloat16":
         command += ["--accumulate-dtype", options.accumulate_dtype]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
-    return json.loads(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout)
+    return in_fresh_process(__file__, command, threads=options.threads)
 
 
 def measure(row: str, options: argparse.Namespace) -> dict | None:
@@ -238,40 +218,6 @@ def build(row: str, shape: Shape, options: argparse.Namespace, *, warm_up: bool 
         return sum(leaf.nbytes for leaf in leaves)
 
     return step
-
-
-def read(path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except OSError:
-        return ""
-
-
-def resident(field: str) -> int | None:
-    for line in read("/proc/self/status").splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) * 1024
-    return None
-
-
-def reset_peak() -> None:
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return
-
-
-def ratios(rows: dict[str, list[dict]], row: str, peer: str, key: str) -> list[float] | None:
-    if peer not in rows or any(run[key] is None for run in rows[row] + rows[peer]):
-        return None
-    return [ours[key] / theirs[key] for ours, theirs in zip(rows[row], rows[peer], strict=True)]
-
-
-def spread(values: list[float] | None, digits: int = 2) -> str:
-    if not values:
-        return "-"
-    middle = f"{statistics.median(values):.{digits}f}"
-    return middle if len(values) == 1 else f"{middle} ({min(values):.{digits}f}-{max(values):.{digits}f})"
 
 
 def print_table(dtype: str, rows: dict[str, list[dict]]) -> None:

@@ -28,8 +28,9 @@ from lengthwise.errors import UsageError
 _CHUNK_BYTES = {"cpu": 96 * 2**20}
 _CHUNK_BYTES_ELSEWHERE = 512 * 2**20
 
-# Logits of one view in a tile. On a CPU its four to eight scratch tensors of this size have to stay in cache.
-_TILE_LOGITS = {"cpu": 2**16}
+# Logits of one view in a tile. On a CPU its four to eight scratch tensors of this size have to stay in the
+# cache that each thread has.
+_TILE_LOGITS_A_THREAD = 2**16
 _TILE_LOGITS_ELSEWHERE = 2**23
 
 
@@ -86,6 +87,10 @@ def default_chunk_size(vocabulary: int, dtype: torch.dtype, device: torch.device
     """Pairs in a chunk when the caller leaves it open: what a fixed number of bytes of logits holds."""
     budget = _CHUNK_BYTES.get(device.type, _CHUNK_BYTES_ELSEWHERE)
     return max(16, budget // (2 * vocabulary * dtype.itemsize))
+
+
+def _tile_logits(device: torch.device) -> int:
+    return _TILE_LOGITS_A_THREAD * torch.get_num_threads() if device.type == "cpu" else _TILE_LOGITS_ELSEWHERE
 
 
 class _Fused(torch.autograd.Function):
@@ -171,7 +176,7 @@ class _Pass:
             chunks=len(self._schedule),
         )
         self._tiles = Tiles(
-            max(1, _TILE_LOGITS.get(device.type, _TILE_LOGITS_ELSEWHERE) // vocabulary),
+            max(1, _tile_logits(device) // vocabulary),
             vocabulary,
             dtype=dtype,
             device=device,

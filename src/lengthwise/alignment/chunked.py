@@ -9,19 +9,24 @@ is in memory. Backward multiplies them by the incoming gradient, a scalar.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from lengthwise.alignment.backend import tile_on
 from lengthwise.alignment.checks import Divisors
 from lengthwise.alignment.geometry import PairGeometry
 from lengthwise.alignment.head import Head
 from lengthwise.alignment.schedule import Chunk, Index, Schedule
 from lengthwise.alignment.tile import Activation, PairStatistics, Tiles, gradient_rule, wide_dtype
 from lengthwise.errors import UsageError
+
+if TYPE_CHECKING:
+    from lengthwise.alignment.triton import TritonTiles
 
 # Bytes of logits in a chunk. On a CPU products of fewer than about 500 rows leave speed behind, because each
 # reads and writes the whole head gradient. The value for other devices is not measured.
@@ -48,6 +53,7 @@ class Settings:
     chunk_size: int | None
     accumulate_dtype: torch.dtype | None
     compute_dtype: torch.dtype
+    compiled: bool
 
 
 class Parts(NamedTuple):
@@ -91,6 +97,14 @@ def default_chunk_size(vocabulary: int, dtype: torch.dtype, device: torch.device
 
 def _tile_logits(device: torch.device) -> int:
     return _TILE_LOGITS_A_THREAD * torch.get_num_threads() if device.type == "cpu" else _TILE_LOGITS_ELSEWHERE
+
+
+def _tiles_on(device: torch.device, vocabulary: int) -> Callable[..., Tiles | TritonTiles]:
+    if tile_on(device.type) == "triton":
+        from lengthwise.alignment.triton import TritonTiles
+
+        return TritonTiles
+    return partial(Tiles, max(1, _tile_logits(device) // vocabulary))
 
 
 class _Fused(torch.autograd.Function):
@@ -175,8 +189,7 @@ class _Pass:
             needed=needed[2:],
             chunks=len(self._schedule),
         )
-        self._tiles = Tiles(
-            max(1, _tile_logits(device) // vocabulary),
+        self._tiles = _tiles_on(device, vocabulary)(
             vocabulary,
             dtype=dtype,
             device=device,

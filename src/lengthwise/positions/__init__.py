@@ -1,0 +1,58 @@
+"""Context extension: what positions become, one file a method. Torch only; torch comes at the first use."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lengthwise.config import validate
+from lengthwise.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from lengthwise.positions.rope.method import RopeMethod
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a method lives (`file.Class` beside this one), and what it does."""
+
+    home: str
+    what: str
+
+
+ROPE_METHODS: dict[str, Entry] = {
+    "pi": Entry("rope.pi.PositionInterpolation", "position interpolation: every frequency / factor"),
+    "ntk": Entry("rope.ntk.Ntk", "NTK-aware: a larger base, so that only the last frequency is / factor"),
+    "dynamic_ntk": Entry("rope.dynamic_ntk.DynamicNtk", "NTK-aware, with a base that grows with the input"),
+    "ntk_by_parts": Entry(
+        "rope.ntk_by_parts.NtkByParts", "fast frequencies kept, slow ones / factor, NTK between"
+    ),
+    "yarn": Entry(
+        "rope.yarn.Yarn", "fast frequencies kept, slow ones / factor, a blend between, sharper attention"
+    ),
+    "yarn_revised": Entry(
+        "rope.yarn_revised.RevisedYarn", "YaRN that blends wavelengths, as PoSE and CREAM do"
+    ),
+    "longrope": Entry("rope.longrope.LongRope", "each frequency / its own factor, found by search"),
+    "llama3": Entry(
+        "rope.llama3.Llama3", "Llama 3.1: fast frequencies kept, slow ones / factor, a blend between"
+    ),
+    "abf": Entry("rope.abf.AdjustedBase", "base 500000"),
+    "eabf": Entry("rope.eabf.EntropyAwareBase", "base 500000, queries scaled with the log of their position"),
+    "clex": Entry("rope.clex.Clex", "frequencies that follow a learned equation as the input grows"),
+}
+
+
+def rope_method(name: str, options: Mapping[str, Any] | None = None) -> RopeMethod:
+    """The rope method `name` of ROPE_METHODS with its options.
+
+    Raises:
+        UsageError: no such method, an option that it does not have, or an option of the wrong type.
+    """
+    if name not in ROPE_METHODS:
+        raise UsageError(f"unknown method {name!r}", expected=nearest(name, ROPE_METHODS))
+    module, _, kind = ROPE_METHODS[name].home.rpartition(".")
+    method = getattr(importlib.import_module(f"{__name__}.{module}"), kind)
+    return validate(method, options or {}, source=f"the method {name}")

@@ -1,0 +1,1 @@
+"""Rotary positions: methods that change the frequencies of a trained model."""

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from lengthwise.positions.rope.clex import clex_time
+from lengthwise.positions.rope.clex_module import ClexFrequencies, ClexRotaryEmbedding
+from lengthwise.positions.rope.method import plain_frequencies
+from lengthwise.positions.rope.ntk import ntk_base
+
+
+def trained(
+    *, theta: float = 10000.0, head_dim: int = 64, seed: int = 0, size: float = 0.05, **options: object
+):
+    """CLEX with weights as they may be after training."""
+    torch.manual_seed(seed)
+    module = ClexFrequencies(theta, head_dim, **options)  # type: ignore[arg-type]
+    torch.nn.init.normal_(module.down, std=size)
+    return module
+
+
+def by_the_paper(module: ClexFrequencies, t: float, steps: int) -> torch.Tensor:
+    """The whole equation for ln f, in float64 and with Euler's midpoint rule: no term is integrated by hand."""
+    index = torch.arange(0, module.head_dim, 2, dtype=torch.float64)
+    up, down = module.up.detach().double(), module.down.detach().double()
+
+    def log_ntk(time: float) -> torch.Tensor:
+        base = module.theta * (2 * time - 1) ** (module.head_dim / (module.head_dim - 2))
+        return -(index / module.head_dim) * math.log(base)
+
+    def slope(time: float, z: torch.Tensor) -> torch.Tensor:
+        return down @ torch.tanh(up @ (z + log_ntk(time))) - 2 * index / (module.head_dim - 2) / (
+            2 * time - 1
+        )
+
+    z, width = log_ntk(1.0), (t - 1) / steps
+    for step in range(steps):
+        time = 1 + step * width
+        z = z + width * slope(time + width / 2, z + width / 2 * slope(time, z))
+    return z.exp()
+
+
+@pytest.mark.parametrize("theta", [10000.0, 500000.0])
+@pytest.mark.parametrize("t", [1.0, 2.0, 3.5, 16.0])
+def test_untrained_it_is_ntk_of_the_models_own_base(theta: float, t: float) -> None:
+    found = ClexFrequencies(theta, 64)(t)
+    expected = plain_frequencies(ntk_base(theta, 64, 2 * t - 1), 64)
+    torch.testing.assert_close(found, expected.float(), rtol=5e-6, atol=0)
+
+
+@pytest.mark.parametrize(("t", "last"), [(2, 4.44507e-5), (4, 1.90503e-5), (8, 8.89014e-6), (16, 4.30168e-6)])
+def test_the_last_frequencies_of_the_reference(t: int, last: float) -> None:
+    assert ClexFrequencies(10000.0, 64)(float(t))[-1].item() == pytest.approx(last, rel=1e-5)
+
+
+@pytest.mark.parametrize("t", [1.0, 2.0, 8.0])
+def test_trained_it_solves_the_papers_equation(t: float) -> None:
+    module = trained(size=0.02)
+    expected = by_the_paper(module, t, 4000).clamp(max=math.pi)
+    with torch.no_grad():
+        found = module(t)
+    torch.testing.assert_close(found.double(), expected, rtol=2e-4, atol=0)
+    if t > 1:
+        untrained = ClexFrequencies(10000.0, 64)(t)
+        assert ((found - untrained) / untrained).abs().max() > 0.05, "the learned part is not tried"
+
+
+def test_the_coarse_step_is_as_good_as_a_fine_one() -> None:
+    coarse, fine = trained(step=0.25), trained(step=0.01)
+    torch.testing.assert_close(coarse(16.0), fine(16.0), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"), [(torch.float32, 0.02), (torch.bfloat16, 0.02), (torch.float32, 0.5)]
+)
+def test_gradients_are_finite_far_out(dtype: torch.dtype, size: float) -> None:
+    rotary = ClexRotaryEmbedding(trained(size=size), 4096, 16)
+    x = torch.zeros(1, 1, 64, dtype=dtype)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cos, sin = rotary(x, torch.arange(16 * 4096)[None])
+    assert cos.dtype == dtype
+    (cos.float().square().sum() + (sin.float() * torch.randn(sin.shape)).sum()).backward()
+    for parameter in rotary.parameters():
+        assert parameter.grad is not None
+        assert parameter.grad.isfinite().all()
+        assert parameter.grad.abs().max() > 0
+
+
+def test_gradients_are_those_of_finite_differences() -> None:
+    module = trained(head_dim=8, size=0.3)
+    direction = torch.randn(4)
+    (module(3.0) * direction).sum().backward()
+    for parameter in module.parameters():
+        assert parameter.grad is not None
+        place = parameter.grad.abs().argmax()
+        with torch.no_grad():
+            values = []
+            for nudge in (1e-2, -2e-2):
+                parameter.view(-1)[place] += nudge
+                values.append((module(3.0) * direction).sum().item())
+            parameter.view(-1)[place] += 1e-2
+        assert (values[0] - values[1]) / 2e-2 == pytest.approx(
+            parameter.grad.view(-1)[place].item(), rel=0.02
+        )
+
+
+def test_within_the_original_length_it_is_plain_and_every_parameter_has_a_gradient() -> None:
+    module = trained()
+    found = module(1.0)
+    torch.testing.assert_close(found, plain_frequencies(10000.0, 64).float(), rtol=2e-6, atol=0)
+    found.sum().backward()
+    for parameter in module.parameters():
+        assert parameter.grad is not None
+        assert not parameter.grad.any()
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"), [(1, 1), (4096, 1), (4097, 2), (8192, 2), (12289, 4), (16384, 4), (99999, 4)]
+)
+def test_time_of_a_length(length: int, expected: int) -> None:
+    assert clex_time(length, 4096, 4) == expected
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_the_embedding_rotates_by_position_times_frequency(interleaved: bool) -> None:
+    rotary = ClexRotaryEmbedding(trained(head_dim=8), 16, 4, interleaved=interleaved)
+    positions = torch.tensor([[0, 1, 30], [5, 6, 7]])
+    cos, sin = rotary(torch.zeros(2, 3, 8), positions)
+    assert rotary.time == 2
+    angles = positions[..., None] * rotary.frequencies(2.0)
+    pairs = (slice(0, None, 2), slice(1, None, 2)) if interleaved else (slice(0, 4), slice(4, 8))
+    for half in pairs:
+        torch.testing.assert_close(cos[..., half], angles.cos())
+        torch.testing.assert_close(sin[..., half], angles.sin())
+
+
+def test_time_can_be_set_from_outside() -> None:
+    rotary = ClexRotaryEmbedding(trained(head_dim=8), 16, 4)
+    rotary.fixed_time = 3.0
+    rotary(torch.zeros(1, 1, 8), torch.tensor([[0]]))
+    assert rotary.time == 3
+    rotary.cached_time = 2.0
+    rotary(torch.zeros(1, 1, 8), torch.tensor([[60]]))
+    assert rotary.time == 2
+
+
+def test_width_and_number_of_weights() -> None:
+    module = ClexFrequencies(10000.0, 128)
+    assert sum(p.numel() for p in module.parameters()) == 16384
+    assert ClexFrequencies(10000.0, 128, param_factor=2.0).up.shape == (256, 64)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         paired_difference,
         perplexity_by_length,
     )
-    from lengthwise.models import find_head, load
+    from lengthwise.models import extend, find_head, load
     from lengthwise.text import load_corpus, tokenize
     from lengthwise.training import AlignmentTrainer, PairCollator, WindowDataset, read_recipe, train
 
@@ -31,6 +31,7 @@ _HOME = {
     "measure_recall": "measure",
     "paired_difference": "measure",
     "perplexity_by_length": "measure",
+    "extend": "models",
     "find_head": "models",
     "load": "models",
     "load_corpus": "text",
@@ -49,6 +50,7 @@ __all__ = [
     "PairGeometry",
     "WindowDataset",
     "alignment_loss",
+    "extend",
     "find_head",
     "load",
     "load_corpus",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lengthwise.models.embedded import EMBEDDED, EmbeddedModel
+    from lengthwise.models.extension import Extension, extend
     from lengthwise.models.head import FullLogits, Head, find_head, hidden_states_for
     from lengthwise.models.hidden import capture_hidden_states, final_hidden_states, unwrap
     from lengthwise.models.loading import DTYPES, LoadedModel, load
@@ -15,10 +16,12 @@ _HOMES = {
     "DTYPES": "loading",
     "EMBEDDED": "embedded",
     "EmbeddedModel": "embedded",
+    "Extension": "extension",
     "FullLogits": "head",
     "Head": "head",
     "LoadedModel": "loading",
     "capture_hidden_states": "hidden",
+    "extend": "extension",
     "final_hidden_states": "hidden",
     "find_head": "head",
     "hidden_states_for": "head",
@@ -30,10 +33,12 @@ __all__ = [
     "DTYPES",
     "EMBEDDED",
     "EmbeddedModel",
+    "Extension",
     "FullLogits",
     "Head",
     "LoadedModel",
     "capture_hidden_states",
+    "extend",
     "final_hidden_states",
     "find_head",
     "hidden_states_for",

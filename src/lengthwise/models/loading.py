@@ -12,6 +12,9 @@ from torch import Tensor, nn
 
 from lengthwise.errors import MissingError, UsageError, nearest
 from lengthwise.models.checks import check_architecture, check_loaded, check_vocabulary
+from lengthwise.models.extension import Extension, read_extension, restore_extension
+from lengthwise.models.extension.apply import extend_as_recorded
+from lengthwise.models.extension.files import adapter_extension, read_tensors
 from lengthwise.models.head import FullLogits, Head, find_head, hidden_states_for
 from lengthwise.models.positions import max_positions, rope_parameters, trained_length
 from lengthwise.models.quiet import quiet_transformers
@@ -72,6 +75,11 @@ class LoadedModel:
         """Context in tokens that the model was trained for, before any extension; None if not recorded."""
         return trained_length(self.config)
 
+    @property
+    def extension(self) -> Extension | None:
+        """What `lengthwise.extend` did to the model, now or before it was saved; None if nothing."""
+        return read_extension(self.config)
+
     @torch.no_grad()
     def hidden_states(
         self, input_ids: Tensor, *, position_ids: Tensor | None = None, attention_mask: Tensor | None = None
@@ -104,6 +112,7 @@ class LoadedModel:
     def describe(self) -> dict[str, Any]:
         """What a result must record about its model; JSON values only. Proves the head."""
         head = self.head
+        extension = self.extension
         return {
             "name": self.name,
             "source": self.source,
@@ -116,6 +125,7 @@ class LoadedModel:
             "trained_length": self.trained_length,
             "max_positions": self.max_positions,
             "rope_parameters": rope_parameters(self.config),
+            "extension": None if extension is None else extension.to_dict(),
             "attn_implementation": self.config._attn_implementation,
             "head": "proven" if isinstance(head, Head) else f"full logits: {head.reason}",
             "tokenizer": type(self.tokenizer).__name__,
@@ -133,11 +143,14 @@ def load(
 ) -> LoadedModel:
     """Load a causal LM and its tokenizer.
 
+    A model that was extended and saved by lengthwise comes back extended; a base model is extended as the
+    adapter needs it.
+
     Args:
         name_or_path: a hub id, a folder, a .gguf file, or an embedded name (`smollm2-135m`, `tiny-books`).
         dtype: a key of DTYPES; "auto" takes the one it was saved in.
         device: a torch device; "auto" takes CUDA if there is one.
-        adapter: a PEFT adapter (folder or hub id) put on top.
+        adapter: a PEFT adapter (folder or hub id) put on top, after the extension that it was trained with.
         revision: branch, tag or commit of a hub model.
         attn_implementation: passed to transformers ("sdpa", "eager", ...); None takes its default.
 
@@ -150,9 +163,13 @@ def load(
     resolved = resolve(name_or_path, revision=revision)
     with quiet_transformers(bars=resolved.kind == "hub"):
         model = _load_weights(resolved, torch_dtype, attn_implementation)
+        restore_extension(model, lambda names: read_tensors(resolved, names))
         tokenizer = _load_tokenizer(resolved)
         check_vocabulary(tokenizer, model.config.get_text_config().vocab_size, name_or_path)
         if adapter is not None:
+            extension = adapter_extension(adapter)
+            if extension is not None:
+                extend_as_recorded(model, extension, source=f"the adapter {adapter}")
             model = _add_adapter(model, adapter)
     model = model.to(torch_device)
     model.eval()

@@ -38,6 +38,9 @@ def rope_parameters(config: Any) -> dict[str, Any] | None:
 
 def trained_length(config: Any) -> int | None:
     """Context in tokens before any extension: the original length of a rope extension if there is one."""
+    # The record of `lengthwise.models.extension`, which stands above this file.
+    if record := getattr(config, "lengthwise_extension", None):
+        return int(record["original_length"])
     rope = rope_parameters(config) or {}
     per_layer = [value for value in rope.values() if isinstance(value, dict)]
     for parameters in (rope, *per_layer):

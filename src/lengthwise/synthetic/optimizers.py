@@ -1,0 +1,94 @@
+"""Optimizers of a stack of models, a learning rate for each model: the paper's, and one that trains well."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lengthwise.errors import UsageError, nearest
+
+Update = Callable[[Tensor, Tensor, Tensor], None]
+"""Called with the weights [S, P] (changed in place), their gradient [S, P] and the learning rates [S, 1]."""
+
+
+class SGD:
+    """Plain stochastic gradient descent: w - lr * g. No momentum: the paper states none."""
+
+    def __call__(self, weights: Tensor, gradient: Tensor, rates: Tensor) -> None:
+        """One step."""
+        weights.sub_(rates * gradient)
+
+
+class Adam:
+    """Adam with bias correction (betas 0.9 and 0.99) after clipping each model's gradient to norm 1."""
+
+    BETAS = (0.9, 0.99)
+    EPSILON = 1e-8
+    LARGEST_NORM = 1.0
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._mean: Tensor | None = None
+        self._square: Tensor | None = None
+
+    def __call__(self, weights: Tensor, gradient: Tensor, rates: Tensor) -> None:
+        """One step."""
+        gradient = gradient * (self.LARGEST_NORM / (gradient.norm(dim=1, keepdim=True) + 1e-6)).clamp(max=1)
+        if self._mean is None or self._square is None:
+            self._mean, self._square = torch.zeros_like(weights), torch.zeros_like(weights)
+        first, second = self.BETAS
+        self._steps += 1
+        self._mean.lerp_(gradient, 1 - first)
+        self._square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
+        spread = (self._square / (1 - second**self._steps)).sqrt_().add_(self.EPSILON)
+        weights.sub_(rates / (1 - first**self._steps) * self._mean / spread)
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """How a model is trained.
+
+    Args:
+        name: as it is chosen.
+        description: in one line.
+        rates: initial learning rates to try; the one that fits the training data best is kept.
+        warmup: share of the steps in which the rate rises from 0; then it falls along half a cosine to 0.
+        build: makes the rule of one training.
+    """
+
+    name: str
+    description: str
+    rates: tuple[float, ...]
+    warmup: float
+    build: Callable[[], Update]
+
+    def schedule(self, step: int, steps: int) -> float:
+        """The factor on the learning rate at a step counted from 0."""
+        rising = self.warmup * steps
+        if step < rising:
+            return (step + 1) / (rising + 1)
+        return 0.5 * (1 + math.cos(math.pi * (step - rising) / max(1.0, steps - rising)))
+
+
+OPTIMIZERS: dict[str, Optimizer] = {
+    optimizer.name: optimizer
+    for optimizer in (
+        Optimizer("sgd", "the paper's: SGD, cosine, the best of three rates", (5e-5, 1e-4, 5e-4), 0.0, SGD),
+        Optimizer("adam", "Adam, warm-up and cosine, the better of two rates", (1e-3, 4e-3), 0.05, Adam),
+    )
+}
+
+
+def optimizer_named(name: str) -> Optimizer:
+    """The optimizer of that name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name not in OPTIMIZERS:
+        raise UsageError(f"there is no optimizer {name!r}", expected=nearest(name, OPTIMIZERS))
+    return OPTIMIZERS[name]

@@ -1,0 +1,180 @@
+"""One cell of a sweep: train its models side by side, test them at every length."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lengthwise.errors import UsageError
+from lengthwise.synthetic.cells import Cell, Scale
+from lengthwise.synthetic.encodings import check_length
+from lengthwise.synthetic.optimizers import optimizer_named
+from lengthwise.synthetic.reparameterization import Reparameterization, reparameterization
+from lengthwise.synthetic.tasks import bit_task
+from lengthwise.synthetic.tasks.bits import VOCABULARY, BitTask
+from lengthwise.synthetic.training import batches, predictions, train
+from lengthwise.synthetic.transformer import Architecture, StackedTransformer
+
+CEILING = 10
+"""Predictions mapped back through the inverse of f are clamped to this many times the longest test length."""
+_CURVE_POINTS = 60
+_LAST_STEPS = 0.05
+
+Number = float | None
+"""None stands for a model that diverged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a cell gave, by seed: plain numbers, which JSON keeps whole."""
+
+    rate: float
+    """The learning rate that was kept: the best median training loss."""
+    rates: dict[str, Number]
+    """Median final training loss of every rate tried."""
+    steps: list[int]
+    """Steps of the training curve."""
+    curve: list[list[Number]]
+    """[seed][point] training loss in units of f, each point the mean since the one before."""
+    train_loss: list[Number]
+    """[seed] mean training loss over the last steps, in units of f."""
+    lengths: list[int]
+    mse: list[list[Number]]
+    """[seed][length] test error in original units."""
+    mse_transformed: list[list[Number]]
+    """[seed][length] test error in units of f."""
+    clamped: list[list[float]]
+    """[seed][length] share of predictions that had to be clamped before f could be inverted."""
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record of a sample log."""
+        return asdict(self)
+
+
+def architecture(cell: Cell, scale: Scale) -> Architecture:
+    """The model of a cell."""
+    return Architecture(
+        vocabulary=VOCABULARY,
+        encoding=cell.encoding,
+        table=scale.table,
+        value=True,
+        width=scale.width,
+        layers=scale.layers,
+        heads=scale.heads,
+        hidden=4 * scale.width,
+    )
+
+
+def check(cells: Sequence[Cell], scale: Scale) -> None:
+    """Refuse what cannot run, before anything is trained.
+
+    Raises:
+        UsageError: no cells; unknown names; a function undefined on a task's outcomes; lengths beyond an
+            encoding's table; no seeds or steps.
+    """
+    if not cells:
+        raise UsageError("the grid has no cells", expected="one configuration or more")
+    for name, value in (("seeds", scale.seeds), ("steps", scale.steps), ("test_length", scale.test_length)):
+        if value < 1:
+            raise UsageError(f"{name} is {value}", expected="1 or more")
+    for cell in cells:
+        if cell.train_length < 1:
+            raise UsageError(f"train_length is {cell.train_length}", expected="1 or more")
+        reparameterization(cell.function, bit_task(cell.task), shift=cell.shift)
+        optimizer_named(cell.optimizer)
+        longest = architecture(cell, scale).build_encoding().longest
+        check_length(cell.encoding, longest, max(scale.test_length, cell.train_length) + 2)
+
+
+def run_cell(cell: Cell, scale: Scale) -> Outcome:
+    """Train every seed at every learning rate, keep the rate that fits best, test at every length.
+
+    Raises:
+        UsageError: see `check`.
+    """
+    check([cell], scale)
+    started = time.perf_counter()
+    task = bit_task(cell.task)
+    function = reparameterization(cell.function, task, shift=cell.shift)
+    optimizer = optimizer_named(cell.optimizer)
+    seeds = list(range(scale.seeds))
+    model = StackedTransformer(architecture(cell, scale), seeds * len(optimizer.rates))
+    rates = [rate for rate in optimizer.rates for _ in seeds]
+    drawn = batches(
+        task,
+        function,
+        model.encoding,
+        longest=cell.train_length,
+        size=scale.batch,
+        steps=scale.steps,
+        seeds=seeds * len(optimizer.rates),
+    )
+    losses = torch.stack(list(train(model, drawn, optimizer, count=scale.steps, rates=rates)))
+    final = losses[-max(1, round(_LAST_STEPS * scale.steps)) :].mean(0).view(len(optimizer.rates), -1)
+    by_rate = [median(_finite(row)) for row in final]
+    best = min(range(len(by_rate)), key=by_rate.__getitem__)
+    kept = [best * scale.seeds + seed for seed in seeds]
+    steps, curve = _curve(losses[:, kept])
+    tested = _test(model.keep(kept), task, function, scale)
+    return Outcome(
+        rate=optimizer.rates[best],
+        rates={f"{rate:g}": _number(loss) for rate, loss in zip(optimizer.rates, by_rate, strict=True)},
+        steps=steps,
+        curve=curve,
+        train_loss=[_number(loss) for loss in final[best].tolist()],
+        seconds=time.perf_counter() - started,
+        **tested,
+    )
+
+
+def _test(
+    model: StackedTransformer, task: BitTask, function: Reparameterization, scale: Scale
+) -> dict[str, Any]:
+    lowest = float(task.outcomes(1).values.min())
+    highest = float(CEILING * scale.test_length)
+    lengths = list(range(1, scale.test_length + 1))
+    columns: dict[str, list[Tensor]] = {"mse": [], "mse_transformed": [], "clamped": []}
+    for length in lengths:
+        # By length alone: every model of every cell meets the same strings.
+        generator = torch.Generator().manual_seed(length)
+        of = torch.full((scale.samples,), length)
+        bits = task.draw(of, length, generator)
+        outcome = task.outcome(bits, of)
+        z = predictions(model, bits, length, generator)
+        y, clamped = function.invert(z, lowest=lowest, highest=highest)
+        columns["mse"].append((y - outcome).square().mean(1))
+        columns["mse_transformed"].append((z - function.apply(outcome)).square().mean(1))
+        columns["clamped"].append(clamped.float().mean(1))
+    by_seed = {name: torch.stack(values, dim=1).tolist() for name, values in columns.items()}
+    return {
+        "lengths": lengths,
+        "mse": [[_number(value) for value in row] for row in by_seed["mse"]],
+        "mse_transformed": [[_number(value) for value in row] for row in by_seed["mse_transformed"]],
+        "clamped": by_seed["clamped"],
+    }
+
+
+def _curve(losses: Tensor) -> tuple[list[int], list[list[Number]]]:
+    """Training loss [steps, S] as the means of at most 60 stretches, with the last step of each."""
+    stretch = max(1, math.ceil(len(losses) / _CURVE_POINTS))
+    parts = losses.split(stretch)
+    steps = [min((index + 1) * stretch, len(losses)) for index in range(len(parts))]
+    means = torch.stack([part.mean(0) for part in parts], dim=1).tolist()
+    return steps, [[_number(value) for value in row] for row in means]
+
+
+def _finite(values: Tensor) -> list[float]:
+    """The numbers, infinity in place of what is none: a diverged model fits worst."""
+    return [value if math.isfinite(value) else math.inf for value in values.tolist()]
+
+
+def _number(value: float) -> Number:
+    return value if math.isfinite(value) else None

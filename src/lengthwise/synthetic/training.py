@@ -1,0 +1,118 @@
+"""Training a stack of models on fresh samples, and reading off what they predict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lengthwise.synthetic.encodings import Encoding
+from lengthwise.synthetic.optimizers import Optimizer
+from lengthwise.synthetic.reparameterization import Reparameterization
+from lengthwise.synthetic.tasks.bits import BitTask, encode
+from lengthwise.synthetic.transformer import StackedTransformer
+
+# Steps whose samples are drawn at once, which costs less than drawing each alone.
+_DRAWN_AHEAD = 50
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What every model of a stack sees in one step, each its own samples."""
+
+    tokens: Tensor
+    """[S, B, T] token ids: BOS, bits, EOS, padding."""
+    last: Tensor
+    """[S, B] index of EOS."""
+    target: Tensor
+    """[S, B] the numbers to predict, reparameterized."""
+    positions: Tensor | None
+    """[S, B, T] where an encoding draws its position ids, else None."""
+
+
+def batches(
+    task: BitTask,
+    reparameterization: Reparameterization,
+    positions: Encoding,
+    *,
+    longest: int,
+    size: int,
+    steps: int,
+    seeds: Sequence[int],
+) -> Iterator[Batch]:
+    """Fresh samples for each step, lengths uniform on 1 .. longest.
+
+    The samples of a model depend on its seed alone: models of one seed see the same.
+    """
+    distinct = list(dict.fromkeys(seeds))
+    column = [distinct.index(seed) for seed in seeds]
+    # Not the stream that the initial weights come from.
+    generators = [torch.Generator().manual_seed(seed + 2**20) for seed in distinct]
+    for begin in range(0, steps, _DRAWN_AHEAD):
+        ahead = min(_DRAWN_AHEAD, steps - begin)
+        drawn = [_draw(task, positions, longest, ahead * size, generator) for generator in generators]
+        tokens, last, outcome = (torch.stack([one[i] for one in drawn]) for i in range(3))
+        target = reparameterization.apply(outcome)
+        ids = None if drawn[0][3] is None else torch.stack([one[3] for one in drawn])  # type: ignore[misc]
+        for step in range(ahead):
+            part = slice(step * size, (step + 1) * size)
+            yield Batch(
+                tokens[column, part],
+                last[column, part],
+                target[column, part],
+                None if ids is None else ids[column, part],
+            )
+
+
+def train(
+    model: StackedTransformer,
+    steps: Sequence[Batch] | Iterator[Batch],
+    optimizer: Optimizer,
+    *,
+    count: int,
+    rates: Sequence[float],
+) -> Iterator[Tensor]:
+    """Take `count` steps on the mean squared error, yielding each step's loss of every model [S].
+
+    Args:
+        model: is changed in place.
+        steps: one batch for each step.
+        optimizer: the rule and the schedule.
+        count: steps of the whole schedule.
+        rates: initial learning rate of each model.
+    """
+    update = optimizer.build()
+    peak = torch.tensor(rates).unsqueeze(1)
+    for step, batch in enumerate(steps):
+        losses = (model.value(batch.tokens, batch.last, batch.positions) - batch.target).square().mean(1)
+        # Each model's loss reaches only its own weights, so the sum gives every model its own gradient.
+        (gradient,) = torch.autograd.grad(losses.sum(), [model.flat])
+        with torch.no_grad():
+            update(model.flat, gradient, peak * optimizer.schedule(step, count))
+        yield losses.detach()
+
+
+@torch.no_grad()
+def predictions(model: StackedTransformer, bits: Tensor, length: int, generator: torch.Generator) -> Tensor:
+    """Outputs [S, N] of every model on the same N strings of one length (bits [N, length])."""
+    lengths = torch.full((len(bits),), length)
+    tokens, last = encode(bits, lengths)
+    positions = model.encoding.draw(len(bits), tokens.shape[-1], generator)
+    stacked = (model.stack, -1, -1)
+    return model.value(
+        tokens.expand(*stacked),
+        last.expand(model.stack, -1),
+        None if positions is None else positions.expand(*stacked),
+    )
+
+
+def _draw(
+    task: BitTask, positions: Encoding, longest: int, count: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Tokens, read-out indices, outcomes and position ids of `count` samples."""
+    lengths = torch.randint(1, longest + 1, (count,), generator=generator)
+    bits = task.draw(lengths, longest, generator)
+    tokens, last = encode(bits, lengths)
+    return tokens, last, task.outcome(bits, lengths), positions.draw(count, tokens.shape[-1], generator)

@@ -1,0 +1,242 @@
+"""One small causal Transformer, many of them side by side.
+
+A stack of S models (seeds, learning rates) trains as one program: every weight has a leading dimension S
+and every matrix product is one batched product. Model s sees its own samples and gives what it would
+give alone (`lengthwise.synthetic.plain` is that model as ordinary code).
+
+Shapes: S models, B samples, T tokens, D width, H heads, V tokens in the vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lengthwise.errors import UsageError
+from lengthwise.synthetic.encodings import Encoding, check_length, encoding, stacked_embedding
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """What is built. Exactly one of `value` and `tokens` is usual; `ids` adds the head for a second id.
+
+    Args:
+        vocabulary: V, the number of input tokens.
+        encoding: a name of `encodings.ENCODINGS`.
+        table: positions of a learned or randomised encoding.
+        value: a feed-forward head that reads one number off the last token.
+        tokens: classes of the head for the next token; 0 for none.
+        ids: classes of the head for the next position id (position coupling); 0 for none.
+        width, layers, heads, hidden: of the body.
+    """
+
+    vocabulary: int
+    encoding: str = "none"
+    table: int = 64
+    value: bool = False
+    tokens: int = 0
+    ids: int = 0
+    width: int = 32
+    layers: int = 2
+    heads: int = 4
+    hidden: int = 128
+
+    def build_encoding(self) -> Encoding:
+        """The encoding of the body."""
+        return encoding(self.encoding, width=self.width, heads=self.heads, table=self.table)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Every parameter of one model by name. A matrix is [in, out]."""
+        d, h = self.width, self.hidden
+        shapes: dict[str, tuple[int, ...]] = {"embedding": (self.vocabulary, d)}
+        shapes |= {f"encoding.{name}": shape for name, shape in self.build_encoding().weights().items()}
+        for layer in range(self.layers):
+            # No bias on queries, keys and values: that of the keys has no effect, and its gradient is noise.
+            shapes |= {
+                f"{layer}.qkv": (d, 3 * d),
+                f"{layer}.out": (d, d),
+                f"{layer}.up": (d, h),
+                f"{layer}.up.bias": (h,),
+                f"{layer}.down": (h, d),
+                f"{layer}.down.bias": (d,),
+            }
+        if self.value:
+            shapes |= {
+                "value.up": (d, d),
+                "value.up.bias": (d,),
+                "value.down": (d, 1),
+                "value.down.bias": (1,),
+            }
+        for head, classes in (("tokens", self.tokens), ("ids", self.ids)):
+            if classes:
+                shapes |= {head: (d, classes), f"{head}.bias": (classes,)}
+        return shapes
+
+
+class StackedTransformer(nn.Module):
+    """S models of one architecture, each initialised from its own seed.
+
+    Pre-norm blocks of causal attention and a ReLU layer. The norms have no gain: the matrix that follows each
+    can hold it. All weights of a model lie in one row of `flat` [S, P], so that an optimizer is a few
+    operations on one tensor.
+
+    Args:
+        architecture: what each model is.
+        seeds: one seed for each model; models of equal seeds begin equal.
+
+    Raises:
+        UsageError: no seeds; a width that the heads do not divide; an unknown encoding.
+    """
+
+    def __init__(self, architecture: Architecture, seeds: Sequence[int]) -> None:
+        super().__init__()
+        if not seeds:
+            raise UsageError("a stack of no models", expected="one seed or more")
+        if architecture.width % architecture.heads:
+            raise UsageError(
+                f"a width of {architecture.width} with {architecture.heads} heads",
+                expected="a width that the heads divide",
+            )
+        self.architecture = architecture
+        self.encoding = architecture.build_encoding()
+        self._shapes = architecture.shapes()
+        self._sizes = [math.prod(shape) for shape in self._shapes.values()]
+        self.flat = nn.Parameter(torch.stack([_initial(architecture, seed) for seed in seeds]))
+
+    @property
+    def stack(self) -> int:
+        """S, the number of models."""
+        return self.flat.shape[0]
+
+    def weights(self) -> dict[str, Tensor]:
+        """Every parameter of all models by name, [S, *shape], as views of `flat`."""
+        # One split, because its gradient is one concatenation.
+        parts = self.flat.split(self._sizes, dim=1)
+        return {
+            name: part.unflatten(1, shape)
+            for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
+        }
+
+    def keep(self, indices: Sequence[int]) -> StackedTransformer:
+        """A stack of copies of the models at these indices."""
+        kept = StackedTransformer(self.architecture, [0] * len(indices))
+        with torch.no_grad():
+            kept.flat.copy_(self.flat[list(indices)])
+        return kept
+
+    def value(self, tokens: Tensor, last: Tensor, positions: Tensor | None = None) -> Tensor:
+        """One number for each sample [S, B], read off the token at index `last` [S, B].
+
+        What stands after `last` has no influence, so samples may be padded with anything.
+        """
+        weights = self.weights()
+        hidden = self._body(weights, tokens, positions, last).squeeze(2)
+        read = F.layer_norm(hidden, hidden.shape[-1:])
+        inner = _linear(read, weights["value.up"], weights["value.up.bias"]).relu()
+        return _linear(inner, weights["value.down"], weights["value.down.bias"]).squeeze(-1)
+
+    def logits(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Logits of the next token at every position [S, B, T, classes]."""
+        return self.heads(tokens, positions)[0]
+
+    def heads(self, tokens: Tensor, positions: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Logits of the next token and, where the architecture has that head, of the next position id."""
+        weights = self.weights()
+        hidden = self._body(weights, tokens, positions)
+        hidden = F.layer_norm(hidden, hidden.shape[-1:])
+        ids = _linear(hidden, weights["ids"], weights["ids.bias"]) if "ids" in weights else None
+        return _linear(hidden, weights["tokens"], weights["tokens.bias"]), ids
+
+    def _body(
+        self,
+        weights: Mapping[str, Tensor],
+        tokens: Tensor,
+        positions: Tensor | None,
+        last: Tensor | None = None,
+    ) -> Tensor:
+        """Residual stream after the last block [S, B, T, D], or only at `last` [S, B, 1, D]."""
+        length = tokens.shape[-1]
+        if positions is None:
+            check_length(self.architecture.encoding, self.encoding.longest, length)
+            positions = torch.arange(length, device=tokens.device).view(1, 1, length)
+        own = {
+            name.removeprefix("encoding."): w for name, w in weights.items() if name.startswith("encoding.")
+        }
+        x = stacked_embedding(tokens, weights["embedding"])
+        added = self.encoding.embed(own, positions)
+        if added is not None:
+            x = x + added.to(x.dtype)
+        bias = causal_bias(length, x)
+        relative = self.encoding.bias(own, positions)
+        if relative is not None:
+            bias = bias + relative.to(x.dtype)
+        for layer in range(self.architecture.layers):
+            # Nothing reads the last block anywhere else.
+            asking = last if layer == self.architecture.layers - 1 else None
+            mixed = self._attention(weights, layer, F.layer_norm(x, x.shape[-1:]), positions, bias, asking)
+            x = (x if asking is None else _at(x, asking)) + mixed
+            inner = F.layer_norm(x, x.shape[-1:])
+            inner = _linear(inner, weights[f"{layer}.up"], weights[f"{layer}.up.bias"]).relu()
+            x = x + _linear(inner, weights[f"{layer}.down"], weights[f"{layer}.down.bias"])
+        return x
+
+    def _attention(
+        self,
+        weights: Mapping[str, Tensor],
+        layer: int,
+        x: Tensor,
+        positions: Tensor,
+        bias: Tensor,
+        last: Tensor | None,
+    ) -> Tensor:
+        """What every token, or the one at `last` alone, takes from those before it."""
+        heads = self.architecture.heads
+        qkv = _linear(x, weights[f"{layer}.qkv"]).unflatten(-1, (3, heads, -1))
+        query, key, value = qkv.permute(3, 0, 1, 4, 2, 5)
+        query, key = self.encoding.rotate(query, positions), self.encoding.rotate(key, positions)
+        if last is not None:
+            bias = _at(bias.expand(*query.shape[:-1], -1), last)
+            query = _at(query, last)
+        # Keys before queries: a softmax over the last of few entries takes four times as long on a CPU.
+        scores = key @ query.transpose(-1, -2) * query.shape[-1] ** -0.5 + bias.transpose(-1, -2)
+        mixed = scores.softmax(dim=-2).transpose(-1, -2) @ value
+        return _linear(mixed.transpose(2, 3).flatten(-2), weights[f"{layer}.out"])
+
+
+def _at(x: Tensor, last: Tensor) -> Tensor:
+    """The rows of x [S, B, ..., T, D] at index `last` [S, B]: [S, B, ..., 1, D]."""
+    index = last.view(*last.shape, *[1] * (x.dim() - 2))
+    return x.gather(-2, index.expand(*x.shape[:-2], 1, x.shape[-1]))
+
+
+def causal_bias(length: int, like: Tensor) -> Tensor:
+    """[T, T]: 0 where the key is not after the query, else minus infinity.
+
+    It goes by the order of tokens, not by position ids, which may repeat.
+    """
+    return torch.full((length, length), -math.inf, dtype=like.dtype, device=like.device).triu(1)
+
+
+def _linear(x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x [S, ..., in] times each model's own matrix [S, in, out]."""
+    rows = x.flatten(1, -2)
+    out = torch.bmm(rows, matrix) if bias is None else torch.baddbmm(bias.unsqueeze(1), rows, matrix)
+    return out.unflatten(1, x.shape[1:-1])
+
+
+def _initial(architecture: Architecture, seed: int) -> Tensor:
+    """One model's weights [P]: matrices normal with variance 1 / in, embeddings standard normal, biases 0."""
+    generator = torch.Generator().manual_seed(seed)
+    parts = []
+    for name, shape in architecture.shapes().items():
+        if name.endswith(".bias") or name == "encoding.distances":
+            parts.append(torch.zeros(math.prod(shape)))
+            continue
+        spread = 1.0 if name in ("embedding", "encoding.positions") else shape[0] ** -0.5
+        parts.append(torch.randn(math.prod(shape), generator=generator) * spread)
+    return torch.cat(parts)

@@ -1,0 +1,210 @@
+"""Theorem 2: every number of the theory, by enumeration, by closed form and by brute force."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import pytest
+
+from lengthwise.errors import UsageError
+from lengthwise.synthetic import theory
+
+L = 10
+TESTED = (20, 35, 50)
+
+
+def brute_force(task: str, table, length: int) -> float:
+    """The error from all 2^length strings, one by one."""
+    total = 0.0
+    for bits in itertools.product((0, 1), repeat=length):
+        g = sum(table[bits[-1]][bit] for bit in bits) / length
+        y = {"length": length, "sum": sum(bits), "mean": sum(bits) / length}[task]
+        total += (g - y) ** 2
+    return total / 2**length
+
+
+@pytest.mark.parametrize("task", theory.TARGETS)
+@pytest.mark.parametrize("length", [1, 2, 6])
+def test_enumeration_by_counts_equals_all_strings(task, length):
+    table = ((0.3, -1.7), (2.2, 4.1))
+    assert theory.error(task, table, length) == pytest.approx(brute_force(task, table, length), rel=1e-14)
+
+
+def test_probabilities_sum_to_one():
+    for length in (1, 2, 9, 50):
+        assert math.fsum(p for p, _, _ in theory.strings(length)) == pytest.approx(1, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("task", "table", "loss", "errors"),
+    [
+        ("length", ((3.41417, 9.31382), (9.31382, 3.41417)), 6.44786, (190.40, 825.10, 1909.42)),
+        ("sum", ((0, 6.36399), (2.94982, 3.41417)), 2.13342, (51.04, 213.40, 488.21)),
+        ("mean", ((0, 1), (0, 1)), 0, (0, 0, 0)),
+    ],
+)
+def test_the_minimum_over_all_tables(task, table, loss, errors):
+    found = theory.full_minimum(task, L)
+    _close(found.table, table)
+    assert found.loss == pytest.approx(loss, rel=1e-4, abs=1e-12)
+    measured = [theory.error(task, found.table, length) for length in TESTED]
+    assert measured == pytest.approx(errors, rel=1e-4, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("task", "table", "loss", "errors"),
+    [
+        ("length", ((5.5, 5.5), (5.5, 5.5)), 8.25, (210.25, 870.25, 1980.25)),
+        ("sum", ((0.7642, 5.4440), (0.6130, 4.3668)), 2.52335, (55.50, 223.51, 504.04)),
+        ("mean", ((0, 1), (0, 1)), 0, (0, 0, 0)),
+    ],
+)
+def test_the_minimum_over_tables_of_rank_one(task, table, loss, errors):
+    found = theory.rank_one_minimum(task, L)
+    _close(found.table, table)
+    (a00, a01), (a10, a11) = found.table
+    assert a00 * a11 - a01 * a10 == pytest.approx(0, abs=1e-9)
+    assert found.loss == pytest.approx(loss, rel=1e-4, abs=1e-12)
+    measured = [theory.error(task, found.table, length) for length in TESTED]
+    assert measured == pytest.approx(errors, rel=1e-4, abs=1e-12)
+
+
+@pytest.mark.parametrize("task", theory.TARGETS)
+def test_minima_are_minima(task):
+    """No small step from them lowers the objective, with rank 1 kept where it is demanded."""
+    rng = random.Random(0)
+    full, rank_one = theory.full_minimum(task, L), theory.rank_one_minimum(task, L)
+    kappa = max(rank_one.table, key=lambda row: abs(row[1]))
+    q = [row[1] / kappa[1] for row in rank_one.table]
+    assert full.loss <= rank_one.loss + 1e-12
+    for _ in range(50):
+        moved = tuple(tuple(entry + rng.gauss(0, 0.01) for entry in row) for row in full.table)
+        assert theory.objective(task, moved, L) >= full.loss - 1e-12
+        turned = [entry + rng.gauss(0, 0.01) for entry in kappa]
+        stretched = [entry + rng.gauss(0, 0.01) for entry in q]
+        table = tuple(tuple(s * t for t in turned) for s in stretched)
+        assert theory.objective(task, table, L) >= rank_one.loss - 1e-12
+
+
+def test_the_papers_gamma_and_loss():
+    assert theory.paper_gamma("length", L) == 5.5
+    assert theory.paper_gamma("sum", L) == pytest.approx(5.02747, rel=1e-5)
+    assert theory.objective("length", theory.ansatz("length", L), L) == pytest.approx(8.25)
+    assert theory.objective("sum", theory.ansatz("sum", L), L) == pytest.approx(2.83036, rel=1e-5)
+    assert theory.objective("mean", theory.ansatz("mean", L), L) == 0
+
+
+@pytest.mark.parametrize("longest", [2, 10, 33])
+def test_the_papers_gamma_is_the_best_of_its_own_ansatz(longest):
+    gamma = theory.paper_gamma("sum", longest)
+    losses = [
+        theory.objective("sum", ((0, gamma + step), (0, gamma + step)), longest) for step in (-1e-3, 0, 1e-3)
+    ]
+    assert losses[1] < min(losses[0], losses[2])
+
+
+def test_the_printed_sum_error_is_twice_the_error_of_its_own_table():
+    printed = [theory.printed_error("sum", L, length) for length in TESTED]
+    assert printed == pytest.approx([117.69, 462.01, 1031.49], rel=1e-4)
+    table = theory.ansatz("sum", L)
+    for length in (1, 2, 11, *TESTED):
+        exact = theory.error("sum", table, length)
+        assert theory.corrected_error("sum", L, length) == pytest.approx(exact, rel=1e-12)
+        assert theory.printed_error("sum", L, length) == pytest.approx(2 * exact, rel=1e-12)
+
+
+def test_the_second_moment_behind_the_prefactor():
+    """E[ones^2] = l (l + 1) / 4, so E[(ones / l)^2] = (l + 1) / (4 l), and not (l + 1) / (2 l)."""
+    for length in (1, 2, 7, 30):
+        moment = math.fsum(p * ones**2 for p, _, ones in theory.strings(length))
+        assert moment == pytest.approx(length * (length + 1) / 4, rel=1e-12)
+
+
+def test_the_sum_ansatz_is_not_the_minimiser():
+    ansatz = theory.objective("sum", theory.ansatz("sum", L), L)
+    equal = theory.equal_queries_minimum("sum", L)
+    _close(equal.table, ((1.0429, 4.4571), (1.0429, 4.4571)))
+    assert equal.loss == pytest.approx(2.58396, rel=1e-4)
+    assert theory.full_minimum("sum", L).loss < theory.rank_one_minimum("sum", L).loss < equal.loss < ansatz
+
+
+def test_a_second_head_dimension_leaks_the_length():
+    assert theory.full_minimum("length", L).loss < theory.rank_one_minimum("length", L).loss - 1
+    for length in (2, 5, 40):
+        share = math.fsum(
+            p * (ones if last else length - ones) / length for p, last, ones in theory.strings(length)
+        )
+        assert share == pytest.approx(0.5 + 1 / (2 * length), rel=1e-12)
+
+
+def test_the_printed_constant_of_the_perturbed_mean():
+    epsilon = 0.1
+    table = ((0, 1 + epsilon), (0, 1 + epsilon))
+    for length in (1, 10, 50):
+        exact = theory.error("mean", table, length)
+        assert theory.perturbed_mean_error(epsilon, length) == pytest.approx(exact, rel=1e-12)
+        assert exact <= epsilon**2, "the inequality of Eq. 23 holds"
+    assert theory.perturbed_mean_error(epsilon, 10) == pytest.approx(0.00275, rel=1e-12)
+
+
+def test_the_error_is_not_of_the_order_of_the_squared_distance_near_the_training_length():
+    """At l_test = l_train the printed order is 0; the error is 20.25."""
+    assert theory.error("length", theory.ansatz("length", L), L) == 20.25
+
+
+def test_gamma_over_length_tends_to_a_half():
+    """2 H / L tends to 0, so the '2 + const' of Eq. 20 is 2 in the limit."""
+    assert theory.paper_gamma("sum", 10**5) / ((10**5 + 3) / 2) == pytest.approx(1, abs=2e-4)
+
+
+@pytest.mark.parametrize("task", theory.TARGETS)
+@pytest.mark.parametrize("minimum", [theory.full_minimum, theory.rank_one_minimum])
+def test_growth_is_between_its_bounds(task, minimum):
+    found = minimum(task, L)
+    for length in (1, 5, 11, 20, 50, 200):
+        low, high = theory.growth_bounds(task, found, L, length)
+        assert low - 1e-12 <= theory.error(task, found.table, length) <= high
+    errors = [theory.error(task, found.table, length) for length in (100, 200, 400)]
+    if task == "mean":
+        assert max(errors) < 1e-9
+    else:
+        # Quadratic: four times the error at twice the length, in the limit.
+        assert errors[2] / errors[1] == pytest.approx(4, rel=0.08)
+        assert errors[1] / errors[0] == pytest.approx(4, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("transform", "inverse", "expected"),
+    [
+        (lambda y: y, lambda z: z, (5.5, (210, 870, 1980), (210, 870, 1980))),
+        (math.sqrt, lambda z: z**2, (5.05, (4.95, 13.5, 23.3), (224, 897, 2021))),
+        (math.log, math.exp, (4.53, (2.21, 4.18, 5.77), (239, 929, 2068))),
+        (lambda y: y**-0.5, lambda z: z**-2, (3.97, (0.078, 0.111, 0.130), (257, 963, 2119))),
+        (lambda y: 1 / y, lambda z: 1 / z, (3.41, (0.059, 0.070, 0.075), (275, 998, 2170))),
+        (
+            lambda y: 1 / math.log(y + 1),
+            lambda z: math.exp(1 / z) - 1,
+            (3.60, (0.107, 0.142, 0.161), (269, 986, 2153)),
+        ),
+    ],
+)
+def test_a_compressing_function_lowers_the_transformed_error_and_raises_the_real_one(
+    transform, inverse, expected
+):
+    constant, transformed, original = expected
+    found = [theory.constant_errors(transform, inverse, L, length) for length in TESTED]
+    assert found[0][0] == pytest.approx(constant, rel=2e-3)
+    assert [one[1] for one in found] == pytest.approx(transformed, rel=8e-3)
+    assert [one[2] for one in found] == pytest.approx(original, rel=3e-3)
+
+
+def test_an_unknown_task_is_refused():
+    with pytest.raises(UsageError, match="did you mean 'sum'"):
+        theory.error("sums", ((0, 0), (0, 0)), 3)
+
+
+def _close(table, expected) -> None:
+    flat = [entry for row in table for entry in row]
+    assert flat == pytest.approx([entry for row in expected for entry in row], rel=1e-4, abs=1e-6)

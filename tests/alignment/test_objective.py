@@ -100,8 +100,8 @@ def test_labels_and_geometry_have_to_fit(problem, objective, change, named):
         ),
         ({"hidden_short": torch.zeros(2, 12, 8)}, "dtypes differ: .*hidden_short torch.float32"),
         ({"head_weight": torch.zeros(53, 9).double()}, r"head_weight is \[53, 9\] and .* width 8"),
-        ({"head_weight": torch.zeros(53 * 8).double()}, r"flattened shard .*\n.*\n.*gather the whole"),
-        ({"head_weight": torch.zeros(0).double()}, r"partitioned parameter .*\n.*\n.*gather the whole"),
+        ({"head_weight": torch.zeros(53 * 8).double()}, r"flattened shard .*\n.*\n.*FSDP2"),
+        ({"head_weight": torch.zeros(0).double()}, r"partitioned parameter .*\n.*\n.*FSDP2"),
         ({"head_weight": torch.zeros(53, 8, dtype=torch.long)}, "head_weight is of dtype torch.int64"),
         (
             {"head_weight": torch.zeros(53, 8, device="meta").double()},
@@ -119,20 +119,102 @@ def test_hidden_states_and_head_have_to_fit(problem, change, named):
         replace(problem(), **change).fused(alpha=0.3)
 
 
-def test_a_sharded_head_is_refused(problem, tmp_path):
+def test_a_zero_3_parameter_is_refused_while_it_is_gathered(problem):
+    leaves = problem().leaves()
+    leaves["head_weight"].ds_id = 7
+    with pytest.raises(UsageError, match="DeepSpeed ZeRO-3"):
+        problem().fused(leaves, alpha=0.3)
+
+
+@pytest.fixture
+def mesh(tmp_path):
     distributed = pytest.importorskip("torch.distributed")
-    tensors = pytest.importorskip("torch.distributed.tensor")
     store = distributed.FileStore(str(tmp_path / "store"), 1)
     distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
-        mesh = distributed.device_mesh.init_device_mesh("cpu", (1,))
-        data = problem()
-        shard = tensors.distribute_tensor(data.head_weight, mesh, [tensors.Shard(0)])
-        with pytest.raises(UsageError, match=r"DTensor.*\n.*\n.*full_tensor"):
-            data.fused({**data.leaves(()), "head_weight": shard}, alpha=0.3)
-        assert data.fused({**data.leaves(()), "head_weight": shard.full_tensor()}, alpha=0.3).loss > 0
-    finally:
-        distributed.destroy_process_group()
+    yield distributed.device_mesh.init_device_mesh("cpu", (1,))
+    distributed.destroy_process_group()
+
+
+def test_a_sharded_head_is_gathered_and_its_gradient_handed_back(problem, gradients, relative_error, mesh):
+    """With two processes in tests/training/test_sharded.py."""
+    tensors = pytest.importorskip("torch.distributed.tensor")
+    data = problem(bias=True)
+    leaves, shards = data.leaves(), data.leaves()
+    for name in ("head_weight", "head_bias"):
+        shards[name] = tensors.distribute_tensor(shards[name].detach(), mesh, [tensors.Shard(0)])
+        shards[name].requires_grad_()
+    expected = gradients(data.fused(leaves, alpha=0.3).loss, leaves)
+    found = gradients(data.fused(shards, alpha=0.3).loss, shards)
+    for name in ("head_weight", "head_bias"):
+        assert found[name].placements == (tensors.Shard(0),)
+        found[name] = found[name].full_tensor()
+    for name in leaves:
+        assert relative_error(found[name], expected[name]) < 1e-14, name
+    assert data.fused({**data.leaves(()), "head_weight": shards["head_weight"].detach()}, alpha=0.3).loss > 0
+
+
+def test_sharded_hidden_states_are_refused(problem, mesh):
+    tensors = pytest.importorskip("torch.distributed.tensor")
+    data = problem()
+    shard = tensors.distribute_tensor(data.hidden_long, mesh, [tensors.Shard(1)])
+    with pytest.raises(UsageError, match="hidden_long is a DTensor"):
+        data.fused({**data.leaves(()), "hidden_long": shard}, alpha=0.3)
+
+
+TRANSFORMS = {
+    "grad": lambda loss, weight: torch.func.grad(loss)(weight),
+    "vjp": lambda loss, weight: torch.func.vjp(loss, weight),
+    "jvp": lambda loss, weight: torch.func.jvp(loss, (weight,), (weight,)),
+    "hessian": lambda loss, weight: torch.func.hessian(loss)(weight),
+    "vmap": lambda loss, weight: torch.func.vmap(loss)(torch.stack([weight, weight])),
+    "functional_call": lambda loss, weight: torch.func.grad(lambda w: loss(2 * w))(weight),
+}
+
+
+# What torch itself loads for these derivatives.
+jit_warns = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+
+
+@jit_warns
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS.keys())
+def test_functional_transforms_are_refused(problem, transform):
+    data = problem()
+    tensors = data.leaves(())
+
+    def loss(weight):
+        return data.fused({**tensors, "head_weight": weight}, alpha=0.3).loss
+
+    with pytest.raises(UsageError, match=r"torch.func transform .*\n.*\n.*alignment_loss_from_logits"):
+        transform(loss, data.head_weight)
+
+
+@jit_warns
+@pytest.mark.parametrize("name", ["hidden_long", "hidden_short", "head_weight", "head_bias"])
+def test_forward_mode_is_refused(problem, name):
+    data = problem(bias=True)
+    with torch.autograd.forward_ad.dual_level():
+        tensors = data.leaves(())
+        tensors[name] = torch.autograd.forward_ad.make_dual(tensors[name], torch.ones_like(tensors[name]))
+        with pytest.raises(UsageError, match=r"forward-mode derivative\n.*\n.*alignment_loss_from_logits"):
+            data.fused(tensors, alpha=0.3)
+        # A level without a dual tensor changes nothing.
+        assert data.fused(alpha=0.3).loss > 0
+
+
+@jit_warns
+def test_the_plain_form_has_the_derivatives_that_the_fused_one_refuses(problem):
+    data = problem()
+    labels = data.labels_long, data.labels_short
+    long, short = data.logits()
+    direction = torch.randn_like(long)
+
+    def loss(logits):
+        return alignment_loss_from_logits(logits, short, *labels, geometry=data.geometry, alpha=0.3).loss
+
+    gradient = torch.func.grad(loss)(long)
+    _, forward = torch.func.jvp(loss, (long,), (direction,))
+    torch.testing.assert_close(forward, (gradient * direction).sum(), rtol=1e-10, atol=0)
+    torch.autograd.gradgradcheck(loss, long[:, :, :].clone().requires_grad_(), atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
-import sys
 import warnings
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from lengthwise.alignment.geometry import PairGeometry
 from lengthwise.alignment.output import Normalizers
+from lengthwise.alignment.sharding import is_sharded
 from lengthwise.errors import UsageError, nearest
 
 # Each divergence with the `detach` values under which it has a meaning of its own.
@@ -80,6 +81,23 @@ def _warn_of_sharpening(divergence: str, alpha: float) -> None:
     )
 
 
+def check_transforms(*tensors: Tensor | None) -> None:
+    """Refuse to be differentiated in ways other than one backward pass."""
+    fix = "use alignment_loss_from_logits, which is made of ordinary operations"
+    if torch._C._are_functorch_transforms_active():
+        raise UsageError(
+            "alignment_loss is called inside a torch.func transform (grad, vjp, jvp, vmap, ...)",
+            expected="a plain call, and backward() on its loss",
+            fix=f"{fix}; in place of vmap, pass the samples as one batch",
+        )
+    if any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors):
+        raise UsageError(
+            "alignment_loss got a dual tensor, and has no forward-mode derivative",
+            expected="plain tensors, and backward() on its loss",
+            fix=fix,
+        )
+
+
 def check_inputs(
     hidden_long: Tensor,
     hidden_short: Tensor,
@@ -109,6 +127,11 @@ def check_inputs(
             )
         tensors["head_bias"] = head_bias
     for name, tensor in tensors.items():
+        if is_sharded(tensor):
+            raise UsageError(
+                f"{name} is a DTensor, and only the head may be one",
+                expected="a plain tensor: whole rows of this rank's own samples",
+            )
         if not tensor.is_floating_point():
             raise UsageError(f"{name} is of dtype {tensor.dtype}", expected="a floating dtype")
     # Autocast brings mixed dtypes together, as it does for a linear layer.
@@ -149,26 +172,19 @@ def check_settings(
 
 
 def check_head(head_weight: Tensor) -> None:
-    """Refuse a head of which only a part is here."""
-    gather = "gather the whole [V, d] weight first"
-    distributed = sys.modules.get("torch.distributed.tensor")
-    if distributed is not None and isinstance(head_weight, distributed.DTensor):
+    """Refuse a head of which only a part is here, or whose gradient would not reach its owner."""
+    fix = "shard with FSDP2 (fully_shard), or train with whole copies (DDP)"
+    if getattr(head_weight, "ds_id", None) is not None or head_weight.numel() == 0:
         raise UsageError(
-            f"head_weight is a DTensor of shape {_shape(head_weight)}, one shard of the weight",
-            expected="a plain tensor",
-            fix=f"{gather}: head_weight.full_tensor()",
-        )
-    if head_weight.numel() == 0:
-        raise UsageError(
-            f"head_weight is empty, {_shape(head_weight)}: a partitioned parameter (ZeRO-3)",
+            f"head_weight is a partitioned parameter (DeepSpeed ZeRO-3), {_shape(head_weight)} on this rank",
             expected="the whole weight [V, d]",
-            fix=f"{gather}: deepspeed.zero.GatheredParameters",
+            fix=fix,
         )
     if head_weight.ndim != 2:
         raise UsageError(
             f"head_weight is {_shape(head_weight)}: a flattened shard (FSDP1) or no head",
             expected="the whole weight [V, d]",
-            fix=f"{gather}: FullyShardedDataParallel.summon_full_params",
+            fix=fix,
         )
 
 

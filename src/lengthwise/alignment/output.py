@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from lengthwise.alignment.geometry import PairGeometry
@@ -17,11 +18,11 @@ class Normalizers:
     over micro-batches and ranks, and the losses and gradients of the parts add up to those of the whole,
     however it was cut:
 
-        step = sum of Normalizers.count(...) over the micro-batches (and ranks)
+        step = sum of Normalizers.count(...) over the micro-batches, then step.over_ranks(device)
         for each micro-batch: alignment_loss(..., normalizers=step).loss.backward()
 
-    (A wrapper that averages gradients over ranks, such as DDP, divides once more: multiply the loss by
-    their number.)
+    (A wrapper that averages gradients over ranks, such as DDP and FSDP2, divides once more: multiply the loss
+    by their number.)
 
     Args:
         labels_long: label tokens of the long views.
@@ -55,6 +56,19 @@ class Normalizers:
             labels_short=self.labels_short + other.labels_short,
             paired_positions=self.paired_positions + other.paired_positions,
         )
+
+    def over_ranks(self, device: torch.device | str) -> Normalizers:
+        """The counts of all processes of `torch.distributed` together; of one alone, its own.
+
+        Args:
+            device: where the backend reduces: the rank's GPU for NCCL, "cpu" for gloo.
+        """
+        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+            return self
+        counts = (self.labels_long, self.labels_short, self.paired_positions)
+        total = torch.tensor([int(count) for count in counts], device=device)
+        torch.distributed.all_reduce(total)
+        return Normalizers(*map(float, total.tolist()))
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +14,16 @@ from peft.utils.other import ModulesToSaveWrapper
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from lengthwise.alignment.sharding import whole
 from lengthwise.errors import UsageError
 from lengthwise.models.hidden import (
     capture_hidden_states,
     final_hidden_states,
     forward_arguments,
     full_logits,
+    is_compiled,
+    shells_of,
+    tap_of,
     unwrap,
 )
 
@@ -39,6 +44,7 @@ class Head:
 
     logits = soft_cap * tanh(u / soft_cap), u = logit_scale * (h W^T + b); without a soft cap, u.
     `weight` and `bias` are looked up in the model each time, so training, tying and moving the model show.
+    Where FSDP2 shards the head they may be DTensors; `final_hidden_states` leaves them whole.
     """
 
     module: nn.Module
@@ -57,8 +63,9 @@ class Head:
 
     def logits(self, hidden_states: Tensor) -> Tensor:
         """Logits [..., V] of hidden states [..., d], in float32 (float64 for a float64 model)."""
-        weight = self.weight
-        product = torch.nn.functional.linear(hidden_states.to(weight.dtype), weight, self.bias)
+        weight, bias = whole(self.weight), self.bias
+        bias = None if bias is None else whole(bias)
+        product = torch.nn.functional.linear(hidden_states.to(weight.dtype), weight, bias)
         logits = _at_least_float32(product)
         if self.logit_scale != 1.0:
             logits = logits * self.logit_scale
@@ -103,11 +110,15 @@ def find_head(model: nn.Module) -> Head | FullLogits:
         UsageError: the model is not causal (a prediction depends on a later token).
     """
     base = unwrap(model)
-    with _evaluation_mode(base), torch.no_grad():
-        _check_causal(base)
+    if is_compiled(model):
+        tap_of(model)
+    # Without wrappers, which may wait for other processes; but FSDP2 gathers parameters only from its outermost.
+    run = next((shell for shell in shells_of(model) if _is_fsdp2(shell)), base)
+    with _evaluation_mode(base), _eager(base), torch.no_grad():
+        _check_causal(run)
         head, reason = _candidate(base)
         if head is not None:
-            reason = _refute(base, head)
+            reason = _refute(run, head)
             if reason is None:
                 return head
     assert reason is not None
@@ -119,7 +130,7 @@ def _candidate(base: PreTrainedModel) -> tuple[Head | None, str | None]:
     module = base.get_output_embeddings()
     if not isinstance(module, nn.Module):
         return None, "the model names no output embedding"
-    kind = type(_unwrap_saved(module))
+    kind = _own_class(_unwrap_saved(module))
     # Exactly nn.Linear: a subclass or an adapter layer (quantised, LoRA) computes something else, and one
     # that starts at zero would pass the proof now and stop being true with the first training step.
     if kind is not nn.Linear:
@@ -135,12 +146,12 @@ def _candidate(base: PreTrainedModel) -> tuple[Head | None, str | None]:
     return Head(module, float(scale), float(soft_cap) if soft_cap is not None else None), None
 
 
-def _refute(base: PreTrainedModel, head: Head) -> str | None:
+def _refute(model: nn.Module, head: Head) -> str | None:
     """Why `head` does not give the model's logits; None if it does."""
-    input_ids = _probe(base)
+    input_ids = _probe(model)
     for factor in (1.0, 8.0):
-        with capture_hidden_states(base, replace=lambda hidden, factor=factor: hidden * factor) as captured:
-            logits = base(input_ids=input_ids, **forward_arguments(base, last_logits_only=False)).logits
+        with capture_hidden_states(model, replace=lambda hidden, factor=factor: hidden * factor) as captured:
+            logits = model(input_ids=input_ids, **forward_arguments(model, last_logits_only=False)).logits
         own = _at_least_float32(logits)
         ours = head.logits(captured.hidden_states)
         if ours.shape != own.shape:
@@ -154,12 +165,13 @@ def _refute(base: PreTrainedModel, head: Head) -> str | None:
     return None
 
 
-def _check_causal(base: PreTrainedModel) -> None:
-    input_ids = _probe(base)
+def _check_causal(model: nn.Module) -> None:
+    input_ids = _probe(model)
     input_ids[1] = input_ids[0]
     input_ids[1, -1] = (input_ids[0, -1] + 1) % input_ids.max().clamp(min=1)
-    hidden = _at_least_float32(final_hidden_states(base, input_ids))
+    hidden = _at_least_float32(final_hidden_states(model, input_ids))
     difference = (hidden[0, :-1] - hidden[1, :-1]).abs().max().item()
+    base = unwrap(model)
     dtype = next(base.parameters()).dtype
     if difference > _TOLERANCE.get(dtype, 1e-4) * hidden.abs().max().item():
         raise UsageError(
@@ -168,9 +180,9 @@ def _check_causal(base: PreTrainedModel) -> None:
         )
 
 
-def _probe(base: PreTrainedModel) -> Tensor:
+def _probe(model: nn.Module) -> Tensor:
     """Two short sequences of random token ids, the same at each call, on the model's device."""
-    weight = base.get_input_embeddings().weight
+    weight = unwrap(model).get_input_embeddings().weight
     assert isinstance(weight, Tensor)
     generator = torch.Generator().manual_seed(0)
     return torch.randint(weight.shape[0], (2, 6), generator=generator).to(weight.device)
@@ -185,6 +197,17 @@ def _unwrap_saved(module: nn.Module) -> nn.Module:
     return module.modules_to_save[module.active_adapters[0]]
 
 
+def _own_class(module: nn.Module) -> type:
+    """The class that it had before FSDP2 put its own in front."""
+    kind = type(module)
+    return kind.__mro__[2] if _is_fsdp2(module) else kind
+
+
+def _is_fsdp2(module: nn.Module) -> bool:
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    return fsdp is not None and isinstance(module, fsdp.FSDPModule)
+
+
 def _linear(module: nn.Module) -> nn.Linear:
     linear = _unwrap_saved(module)
     assert isinstance(linear, nn.Linear)
@@ -193,6 +216,13 @@ def _linear(module: nn.Module) -> nn.Linear:
 
 def _at_least_float32(tensor: Tensor) -> Tensor:
     return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
+@contextlib.contextmanager
+def _eager(model: nn.Module) -> Iterator[None]:
+    """Run a model that was compiled in place as it was before: its hooks come and go here."""
+    with torch.compiler.set_stance("force_eager") if is_compiled(model) else contextlib.nullcontext():
+        yield
 
 
 @contextlib.contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import sys
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,7 +25,17 @@ class CapturedHiddenStates:
 
     @property
     def hidden_states(self) -> Tensor:
-        """The final hidden states [B, T, d] of the one forward pass, with their graph."""
+        """The final hidden states [B, T, d] of the one forward pass, with their graph.
+
+        Raises:
+            UsageError: the model was compiled and run before, so that it does not hand them out.
+        """
+        if not self._passes:
+            raise UsageError(
+                "the compiled model gave no hidden states: it was compiled before they were asked for",
+                expected="a model whose first run is through lengthwise, or one that is not compiled",
+                fix="call find_head(model) before its first run, or torch.compiler.reset() before this call",
+            )
         assert len(self._passes) == 1, f"{len(self._passes)} forward passes, expected one"
         return self._passes[0]
 
@@ -40,6 +52,12 @@ def unwrap(model: nn.Module) -> PreTrainedModel:
     Raises:
         UsageError: there is none.
     """
+    return shells_of(model)[-1]
+
+
+def shells_of(model: nn.Module) -> list[Any]:
+    """The model, what each of its wrappers holds, and last the transformers model."""
+    shells = [model]
     while not isinstance(model, PreTrainedModel):
         if isinstance(model, PeftModel):
             inner = model.get_base_model()
@@ -52,7 +70,16 @@ def unwrap(model: nn.Module) -> PreTrainedModel:
                 expected="a transformers causal language model, bare or wrapped",
             )
         model = inner
-    return model
+        shells.append(model)
+    return shells
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Whether torch.compile runs the model as a whole (blocks of it may be compiled in any case)."""
+    return any(
+        shell._compiled_call_impl is not None or hasattr(shell, "_orig_mod")
+        for shell in (*shells_of(model), decoder_of(model))
+    )
 
 
 def decoder_of(model: nn.Module) -> nn.Module:
@@ -82,9 +109,18 @@ def capture_hidden_states(
 
     Args:
         model: the model, wrapped or not.
-        replace: if given, the rest of the model sees `replace(hidden_states)`, and so does the caller.
+        replace: if given, the rest of the model sees `replace(hidden_states)`, and so does the caller. Not
+            for a model that torch.compile runs.
     """
     captured = CapturedHiddenStates()
+    if replace is None and is_compiled(model):
+        tap = tap_of(model)
+        tap.captured = captured
+        try:
+            yield captured
+        finally:
+            tap.captured = None
+        return
 
     def hook(_module: nn.Module, _inputs: Any, output: Any) -> Any:
         hidden = output if isinstance(output, Tensor) else output[0]
@@ -105,6 +141,34 @@ def capture_hidden_states(
         yield captured
     finally:
         handle.remove()
+
+
+class Tap:
+    """Where the hook that stays on a compiled model's decoder puts its output; nowhere if `captured` is None."""
+
+    def __init__(self) -> None:
+        self.captured: CapturedHiddenStates | None = None
+
+
+_TAPS: weakref.WeakKeyDictionary[nn.Module, Tap] = weakref.WeakKeyDictionary()
+
+
+def tap_of(model: nn.Module) -> Tap:
+    """The tap of a compiled model's decoder, set if it is not there yet.
+
+    torch.compile takes the hooks that are there when it compiles for the hooks that will always be there. So this
+    one stays, and is compiled with the model, without a graph break.
+    """
+    decoder = decoder_of(model)
+    if decoder not in _TAPS:
+        tap = _TAPS[decoder] = Tap()
+
+        def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
+            if tap.captured is not None:
+                tap.captured.add(output if isinstance(output, Tensor) else output[0])
+
+        decoder.register_forward_hook(hook)
+    return _TAPS[decoder]
 
 
 def forward_arguments(model: nn.Module, *, last_logits_only: bool) -> dict[str, Any]:
@@ -154,12 +218,28 @@ def final_hidden_states(
             **forward_arguments(model, last_logits_only=True),
         )
     hidden = captured.hidden_states
+    _gather_again(model)
     if hidden.shape[:2] != input_ids.shape:
         raise UsageError(
             f"the model gives {hidden.shape[1]} positions for {input_ids.shape[1]} tokens",
             expected="one hidden state for each token (prompt tuning, which adds tokens, is not supported)",
         )
     return hidden
+
+
+def _gather_again(model: nn.Module) -> None:
+    """Let FSDP2 hold the parameters after the decoder whole, until backward is through or the next pass ends.
+
+    The loss needs the head, in the dtype of the products. And where FSDP2 freed parameters after forward it would
+    gather them again in the backward pass of the model's own output, which takes no part in such a loss.
+    """
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    if fsdp is None:
+        return
+    head: Any = unwrap(model).get_output_embeddings()
+    for module in (*shells_of(model), *(head.modules() if isinstance(head, nn.Module) else ())):
+        if isinstance(module, fsdp.FSDPModule):
+            module.unshard()
 
 
 def full_logits(

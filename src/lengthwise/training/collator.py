@@ -66,6 +66,10 @@ class WindowDataset(Dataset[dict[str, Any]]):
         return int(np.random.default_rng([self.seed, 4, step]).integers(low, high + 1))
 
 
+# Columns of a data set that leave tokens out as targets where they are 0, as TRL writes them.
+_MASKS = ("completion_mask", "assistant_masks")
+
+
 class PairCollator:
     """Stretches of length + e tokens to one batch of both views, long rows first.
 
@@ -74,34 +78,73 @@ class PairCollator:
     view -100, because the token after it lies outside (Appendix D: each window predicts L - 1 tokens). There
     are no `position_ids`: both views stand at positions 0 .. L-1, a model's default.
 
+    An item has `input_ids`, and may have `labels` (token ids or -100, not shifted: transformers' convention),
+    `completion_mask` or `assistant_masks` (0 where a token is no target; TRL's) of the same length.
+
     Args:
         length: L, tokens in each view.
         bos_id: replaces the first token of each view as input, if given; no label changes.
+        offsets: first and last offset e, for stretches of one size: each batch draws one evenly, from `seed`
+            and its first tokens, and takes the first length + e tokens of each. Without it, the stretches'
+            size says e.
+        seed: of the offsets.
 
     Raises:
-        UsageError: on call, stretches that are shorter than `length` or of several lengths.
+        UsageError: on call, stretches that are shorter than `length` (plus the largest offset) or of several
+            lengths.
     """
 
-    def __init__(self, length: int, *, bos_id: int | None = None) -> None:
+    def __init__(
+        self, length: int, *, bos_id: int | None = None, offsets: tuple[int, int] | None = None, seed: int = 0
+    ) -> None:
         self.length = length
         self.bos_id = bos_id
+        self.offsets = offsets
+        self.seed = seed
 
     def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """One batch from items that hold `input_ids` [length + e], the same e in all."""
         stretches = [np.asarray(item["input_ids"]) for item in items]
-        sizes = {len(stretch) for stretch in stretches}
-        if len(sizes) != 1 or min(sizes) < self.length:
-            raise UsageError(
-                f"a batch has stretches of {', '.join(map(str, sorted(sizes)))} tokens",
-                expected=f"one size of {self.length} + e tokens, for views of {self.length}",
-                fix="let all samples of a micro-batch share e, as those of a WindowDataset do",
-            )
-        geometry = PairGeometry(self.length, sizes.pop() - self.length)
+        geometry = PairGeometry(self.length, self._offset(stretches))
         spans = (geometry.long_tokens, geometry.short_tokens)
-        tokens = torch.from_numpy(np.stack([s[span] for span in spans for s in stretches]).astype(np.int64))
+        targets = [_targets(item) for item in items]
+        tokens = torch.from_numpy(np.stack([t[span] for span in spans for t in targets]).astype(np.int64))
         inputs = [view(s, span.start, self.length, self.bos_id) for span in spans for s in stretches]
         return {
             "input_ids": torch.from_numpy(np.stack(inputs)),
             "labels": next_token_labels(tokens),
             "offset": geometry.offset,
         }
+
+    def _offset(self, stretches: Sequence[np.ndarray]) -> int:
+        sizes = {len(stretch) for stretch in stretches}
+        if self.offsets is None and len(sizes) == 1 and min(sizes) >= self.length:
+            return sizes.pop() - self.length
+        if self.offsets is not None and min(sizes) >= self.length + self.offsets[1]:
+            low, high = self.offsets
+            first = stretches[0][: self.length].astype(np.int64)
+            return int(np.random.default_rng([self.seed, *first]).integers(low, high + 1))
+        if self.offsets is None:
+            expected = f"one size of {self.length} + e tokens, for views of {self.length}"
+            fix = (
+                "let all samples of a micro-batch share e, as those of a WindowDataset do; or give the collator "
+                "offsets"
+            )
+        else:
+            needed = self.length + self.offsets[1]
+            expected = f"at least {needed} tokens, for views of {self.length} and the largest offset"
+            fix = f"pack the texts to stretches of {needed} tokens and drop the remainder, or use a smaller offset"
+        raise UsageError(
+            f"a batch has stretches of {', '.join(map(str, sorted(sizes)))} tokens",
+            expected=expected,
+            fix=fix,
+        )
+
+
+def _targets(item: Mapping[str, Any]) -> np.ndarray:
+    """The tokens that an item may predict, -100 for those it may not."""
+    targets = np.asarray(item.get("labels", item["input_ids"]))
+    for name in _MASKS:
+        if name in item:
+            targets = np.where(np.asarray(item[name]) == 0, -100, targets)
+    return targets

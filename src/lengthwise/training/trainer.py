@@ -1,28 +1,22 @@
-"""`AlignmentTrainer`: transformers' Trainer with the alignment objective (Eq. 4) as its loss."""
+"""`AlignmentTrainer`, and the mixin that gives the alignment objective (Eq. 4) to any other Trainer."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Sampler, SequentialSampler
 from transformers import Trainer, TrainingArguments
 
-from lengthwise.alignment import (
-    AlignmentOutput,
-    Normalizers,
-    PairGeometry,
-    alignment_loss,
-    alignment_loss_from_logits,
-)
+from lengthwise.alignment import AlignmentOutput, Normalizers, PairGeometry
 from lengthwise.alignment.checks import check_term
 from lengthwise.errors import LengthwiseError, UsageError
-from lengthwise.models import Head, find_head
-from lengthwise.models.head import hidden_states_for
+from lengthwise.models import find_head
 from lengthwise.training.collator import WindowDataset
+from lengthwise.training.objective import model_alignment_loss
 
 # The parts of the objective that are logged: attributes of AlignmentOutput.
 PARTS = (
@@ -38,13 +32,22 @@ PARTS = (
 _NOT_INPUTS = ("labels", "offset")
 
 
-class AlignmentTrainer(Trainer):
-    """A Trainer whose loss is CE + alpha * divergence of two views of the same tokens (Eq. 4).
+if TYPE_CHECKING:
+    _AnyTrainer = Trainer
+else:
+    _AnyTrainer = object
+
+
+class AlignmentMixin(_AnyTrainer):
+    """Gives any subclass of transformers' Trainer the loss CE + alpha * divergence of two views (Eq. 4).
+
+        class AlignmentSFTTrainer(AlignmentMixin, SFTTrainer): ...
 
     Batches come from `PairCollator` (or look like its batches): `input_ids` and `labels` [2B, L], long rows
     first, labels aligned with rows, and `offset`. A `WindowDataset` is read in its order. Everything else is
     the Trainer's: checkpoints, resuming, gradient accumulation and checkpointing, mixed precision,
-    `report_to`, processes started by torchrun.
+    `report_to`, processes started by torchrun, FSDP2. What the other class computes in its own
+    `compute_loss` (TRL's token accuracy) is not computed.
 
     The loss of an optimizer step is that of the whole step, however it is cut up: CE is divided by the label
     tokens of the step and the divergence by its paired positions, summed over micro-batches and processes.
@@ -55,16 +58,17 @@ class AlignmentTrainer(Trainer):
     loss; no forward pass is added. A loss that is NaN or infinite stops the run before the weights change.
 
     Args:
-        model: a transformers causal LM, or one wrapped by peft. If its output head can be proven
-            (`lengthwise.models.find_head`), no full logits are formed.
-        args: transformers' TrainingArguments.
+        model: a transformers causal LM, or one wrapped by peft, or what else the other class makes one from. If
+            its output head can be proven (`lengthwise.models.find_head`), no full logits are formed.
+        args: the Trainer's arguments.
         alpha: weight of the divergence.
         divergence, detach: as in `alignment_loss`.
         min_context: as in `PairGeometry`; None is L // 2.
         **trainer_arguments: the Trainer's other arguments (train_dataset, data_collator, callbacks, ...).
 
     Raises:
-        UsageError: an impossible objective; several GPUs in one process; sharded parameters.
+        UsageError: an impossible objective; several GPUs in one process; FSDP1, DeepSpeed, or a model that is
+            parallel in another way than over the data.
     """
 
     # compute_loss divides by the counts of the whole step, so the Trainer must not divide once more.
@@ -72,7 +76,7 @@ class AlignmentTrainer(Trainer):
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Any,
         args: TrainingArguments,
         *,
         alpha: float,
@@ -90,7 +94,7 @@ class AlignmentTrainer(Trainer):
         self.divergence = divergence
         self.detach = detach
         self.min_context = min_context
-        self.head = find_head(model)
+        self.head = find_head(self.model)
         self._normalizers: Normalizers | None = None
         self._micro_batches: list[Tensor] = []
         self._steps: list[dict[str, float]] = []
@@ -160,34 +164,19 @@ class AlignmentTrainer(Trainer):
     def _objective(
         self, model: nn.Module, inputs: dict[str, Any], normalizers: Normalizers | None
     ) -> AlignmentOutput:
-        labels_long, labels_short = inputs["labels"].chunk(2)
-        hidden = hidden_states_for(
-            model, self.head, **{name: value for name, value in inputs.items() if name not in _NOT_INPUTS}
-        )
-        hidden_long, hidden_short = hidden.chunk(2)
-        settings: dict[str, Any] = {
-            "geometry": self._geometry(inputs),
-            "alpha": self.alpha,
-            "divergence": self.divergence,
-            "detach": self.detach,
-            "normalizers": normalizers,
-        }
-        if not isinstance(self.head, Head):
-            return alignment_loss_from_logits(
-                hidden_long, hidden_short, labels_long, labels_short, **settings
-            )
+        others = {name: value for name, value in inputs.items() if name not in _NOT_INPUTS}
         # The model's own forward applies the head within autocast; so does this.
         with self.accelerator.autocast():
-            return alignment_loss(
-                hidden_long,
-                hidden_short,
-                self.head.weight,
-                labels_long,
-                labels_short,
-                head_bias=self.head.bias,
-                soft_cap=self.head.soft_cap,
-                logit_scale=self.head.logit_scale,
-                **settings,
+            return model_alignment_loss(
+                model,
+                self.head,
+                labels=inputs["labels"],
+                geometry=self._geometry(inputs),
+                alpha=self.alpha,
+                divergence=self.divergence,
+                detach=self.detach,
+                normalizers=normalizers,
+                **others,
             )
 
     def _geometry(self, batch: dict[str, Any]) -> PairGeometry:
@@ -230,10 +219,26 @@ class AlignmentTrainer(Trainer):
                 expected="one process for each GPU",
                 fix=f"torchrun --nproc_per_node {self.args.n_gpu} ..., or hide all but one GPU",
             )
-        sharded = {"FSDP": self.is_fsdp_enabled, "DeepSpeed": self.is_deepspeed_enabled}
-        for name, enabled in sharded.items():
+        plugin = getattr(self.accelerator.state, "fsdp_plugin", None)
+        refused = {
+            "FSDP1 (fsdp_config version 1)": plugin is not None and plugin.fsdp_version == 1,
+            "DeepSpeed": self.is_deepspeed_enabled,
+        }
+        for name, enabled in refused.items():
             if enabled:
                 raise UsageError(
-                    f"{name} shards the output head, which the objective needs whole",
-                    expected="one process, or several with whole copies of the model (torchrun)",
+                    f"{name} hands out no output head whose gradient finds its way back",
+                    expected="FSDP2, or whole copies of the model (torchrun alone)",
+                    fix='fsdp=True with fsdp_config={"version": 2}',
                 )
+        # Ranks that share a batch would be counted as if each had its own.
+        sharing = self.get_tp_size() * self.get_cp_size() * self.get_sp_size()
+        if sharing > 1:
+            raise UsageError(
+                f"{sharing} processes share each batch (tensor, context or sequence parallel)",
+                expected="processes with different batches: DDP, FSDP2",
+            )
+
+
+class AlignmentTrainer(AlignmentMixin, Trainer):
+    """transformers' Trainer with the alignment objective; arguments and behaviour as in `AlignmentMixin`."""

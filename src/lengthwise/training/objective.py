@@ -1,0 +1,80 @@
+"""The objective of a model on one batch: a forward pass, then the loss by the cheapest way that is exact."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from lengthwise.alignment import (
+    AlignmentOutput,
+    Normalizers,
+    PairGeometry,
+    alignment_loss,
+    alignment_loss_from_logits,
+)
+from lengthwise.models import FullLogits, Head, hidden_states_for
+
+
+def model_alignment_loss(
+    model: nn.Module,
+    head: Head | FullLogits,
+    input_ids: Tensor,
+    labels: Tensor,
+    *,
+    geometry: PairGeometry,
+    alpha: float,
+    divergence: str = "sce",
+    detach: str = "none",
+    normalizers: Normalizers | None = None,
+    position_ids: Tensor | None = None,
+    attention_mask: Tensor | None = None,
+) -> AlignmentOutput:
+    """The objective (Eq. 4) of a transformers model on both views in one forward pass.
+
+    Equals `alignment_loss_from_logits` on the model's own logits. With a proven head it is `alignment_loss` on the
+    final hidden states, with the head's bias, scale and soft cap. The model may be wrapped (DDP, FSDP2, PEFT,
+    torch.compile), and is called as it is given.
+
+    Args:
+        model: a transformers causal LM.
+        head: what `find_head(model)` found.
+        input_ids, labels: [2B, L], the B long views first; labels aligned with rows, as `PairCollator` makes
+            them.
+        geometry, alpha, divergence, detach, normalizers: as in `alignment_loss`.
+        position_ids, attention_mask: [2B, L], passed to the model. Padding needs labels of -100 too, and belongs
+            after the text and outside of the paired rows.
+
+    Raises:
+        UsageError: as in `alignment_loss`; the model is no causal LM, or hides its hidden states.
+    """
+    hidden = hidden_states_for(
+        model, head, input_ids, position_ids=position_ids, attention_mask=attention_mask
+    )
+    hidden_long, hidden_short = hidden.chunk(2)
+    labels_long, labels_short = labels.chunk(2)
+    if isinstance(head, FullLogits):
+        return alignment_loss_from_logits(
+            hidden_long,
+            hidden_short,
+            labels_long,
+            labels_short,
+            geometry=geometry,
+            alpha=alpha,
+            divergence=divergence,
+            detach=detach,
+            normalizers=normalizers,
+        )
+    return alignment_loss(
+        hidden_long,
+        hidden_short,
+        head.weight,
+        labels_long,
+        labels_short,
+        geometry=geometry,
+        alpha=alpha,
+        divergence=divergence,
+        detach=detach,
+        head_bias=head.bias,
+        soft_cap=head.soft_cap,
+        logit_scale=head.logit_scale,
+        normalizers=normalizers,
+    )

@@ -1,0 +1,212 @@
+"""What torchrun starts in test_sharded.py: the objective on heads that FSDP2 shards, against one whole copy.
+
+Every process also computes the whole batch on its own copy of the model; `errors.json` gets, for each way to shard,
+the largest difference of the loss and of any gradient, as a share of its size.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+from torch import Tensor, distributed, nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+from lengthwise.alignment import Normalizers, PairGeometry, alignment_loss, next_token_labels
+from lengthwise.models import Head, final_hidden_states, find_head
+from lengthwise.testing import tiny_llama, tiny_model
+from lengthwise.training.objective import model_alignment_loss
+
+GEOMETRY = PairGeometry(16, 5)
+SETTINGS: dict[str, Any] = {"geometry": GEOMETRY, "alpha": 2.0, "divergence": "jeffreys"}
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    """Both views of four samples [2, 4, L]; the last two, those of the second process, have few labels."""
+    tokens = torch.randint(320, (4, GEOMETRY.stretch_length), generator=torch.Generator().manual_seed(3))
+    views = torch.stack([tokens[:, GEOMETRY.long_tokens], tokens[:, GEOMETRY.short_tokens]])
+    labels = next_token_labels(views)
+    labels[:, 2:, 3:] = -100
+    labels[0, 3] = -100
+    return views, labels
+
+
+def layers(model: nn.Module, **settings: Any) -> None:
+    for layer in model.model.layers:
+        fully_shard(layer, **settings)
+
+
+def shard_root(model: nn.Module) -> None:
+    layers(model)
+    fully_shard(model)
+
+
+def shard_root_and_free(model: nn.Module) -> None:
+    layers(model)
+    fully_shard(model, reshard_after_forward=True)
+
+
+def shard_head(model: nn.Module) -> None:
+    fully_shard(model.lm_head)
+    shard_root(model)
+
+
+def shard_tail(model: nn.Module) -> None:
+    """As accelerate and transformers group them, but freed after forward."""
+    fully_shard([model.model.norm, model.lm_head], reshard_after_forward=True)
+    shard_root(model)
+
+
+def shard_adapted(model: nn.Module) -> None:
+    layers(model.base_model.model)
+    fully_shard(model)
+
+
+def shard_in_fp32(model: nn.Module) -> None:
+    """Parameters in fp64, products in fp32."""
+    policy = MixedPrecisionPolicy(param_dtype=torch.float32, reduce_dtype=torch.float64)
+    fully_shard(model.lm_head, mp_policy=policy)
+    layers(model, mp_policy=policy)
+    fully_shard(model, mp_policy=policy)
+
+
+def untied() -> nn.Module:
+    return tiny_llama(tie_word_embeddings=False)
+
+
+def lora() -> nn.Module:
+    torch.manual_seed(0)
+    model = get_peft_model(untied(), LoraConfig(r=2, task_type="CAUSAL_LM", init_lora_weights=False))
+    return model.eval()
+
+
+def bias() -> nn.Module:
+    return tiny_model("phi-bias")
+
+
+WAYS: dict[str, tuple[Callable[[], nn.Module], Callable[[nn.Module], None]]] = {
+    "root": (untied, shard_root),
+    "root-freed": (untied, shard_root_and_free),
+    "root-tied": (tiny_llama, shard_root),
+    "root-tied-freed": (tiny_llama, shard_root_and_free),
+    "head": (untied, shard_head),
+    "tail-freed": (untied, shard_tail),
+    "bias": (bias, shard_root_and_free),
+    "lora": (lora, shard_adapted),
+    "fp32": (untied, shard_in_fp32),
+}
+
+
+def gradients(model: nn.Module) -> dict[str, Tensor]:
+    found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return {name: g.full_tensor() if hasattr(g, "full_tensor") else g for name, g in found.items()}
+
+
+def error(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
+    assert found.keys() == expected.keys(), found.keys() ^ expected.keys()
+    largest = max(gradient.norm() for gradient in expected.values())
+    return max(
+        ((found[name] - gradient).norm() / max(gradient.norm(), 1e-3 * largest)).item()
+        for name, gradient in expected.items()
+    )
+
+
+def own_rows(tensor: Tensor) -> Tensor:
+    """This process's two samples of [2, 4, L] as [2 * 2, L]."""
+    start = 2 * distributed.get_rank()
+    return tensor[:, start : start + 2].flatten(0, 1)
+
+
+def total(loss: Tensor) -> Tensor:
+    loss = loss.detach().clone()
+    distributed.all_reduce(loss)
+    return loss
+
+
+def counts(labels: Tensor) -> Normalizers:
+    own = Normalizers.count(*labels.chunk(2), geometry=GEOMETRY)
+    step = own.over_ranks("cpu")
+    assert own.labels_long != step.labels_long / 2, "the processes should differ in their labels"
+    return step
+
+
+def way_of_sharding(name: str) -> dict[str, float]:
+    make, shard = WAYS[name]
+    whole = make().double()
+    model = copy.deepcopy(whole)
+    views, labels = batch()
+    expected = model_alignment_loss(
+        whole, find_head(whole), views.flatten(0, 1), labels.flatten(0, 1), **SETTINGS
+    )
+    expected.loss.backward()
+
+    shard(model)
+    head = find_head(model)
+    assert isinstance(head, Head), head
+    views, labels = own_rows(views), own_rows(labels)
+    step = counts(labels)
+    with torch.no_grad():
+        unseen = model_alignment_loss(model, head, views, labels, normalizers=step, **SETTINGS)
+    output = model_alignment_loss(model, head, views, labels, normalizers=step, **SETTINGS)
+    # FSDP2 averages over processes, and the shares have to be added.
+    (output.loss * distributed.get_world_size()).backward()
+    result = {
+        "loss": (total(output.loss) / expected.loss - 1).abs().item(),
+        "evaluation": (total(unseen.loss) / expected.loss - 1).abs().item(),
+        "gradients": error(gradients(model), gradients(whole)),
+    }
+    # One sample at a time; gradients are reduced once.
+    model.zero_grad()
+    for index, last in ((0, False), (1, True)):
+        model.set_requires_gradient_sync(last)
+        rows = torch.tensor([index, index + 2])
+        share = model_alignment_loss(model, head, views[rows], labels[rows], normalizers=step, **SETTINGS)
+        (share.loss * distributed.get_world_size()).backward()
+    result["accumulated"] = error(gradients(model), gradients(whole))
+    return result
+
+
+def direct() -> dict[str, float]:
+    """The DTensor itself in the place of the weight."""
+    whole = untied().double()
+    model = copy.deepcopy(whole)
+    views, labels = batch()
+    expected = model_alignment_loss(
+        whole, find_head(whole), views.flatten(0, 1), labels.flatten(0, 1), **SETTINGS
+    )
+    expected.loss.backward()
+    shard_head(model)
+    weight = model.lm_head.weight
+    views, labels = own_rows(views), own_rows(labels)
+    output = alignment_loss(
+        *final_hidden_states(model, views).chunk(2),
+        weight,
+        *labels.chunk(2),
+        normalizers=counts(labels),
+        **SETTINGS,
+    )
+    assert hasattr(weight, "full_tensor")
+    (output.loss * distributed.get_world_size()).backward()
+    return {
+        "loss": (total(output.loss) / expected.loss - 1).abs().item(),
+        "gradients": error(gradients(model), gradients(whole)),
+    }
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)  # asked for by PEFT
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo")
+    errors = {name: way_of_sharding(name) for name in WAYS}
+    errors["direct"] = direct()
+    if distributed.get_rank() == 0:
+        Path(sys.argv[1]).write_text(json.dumps(errors))
+    distributed.destroy_process_group()

@@ -12,11 +12,13 @@ from lengthwise.alignment.checks import (
     check_same_shape,
     check_settings,
     check_term,
+    check_transforms,
     warn_of_sharpening,
 )
 from lengthwise.alignment.chunked import Settings, fused_objective
 from lengthwise.alignment.geometry import PairGeometry
 from lengthwise.alignment.output import AlignmentOutput, Normalizers
+from lengthwise.alignment.sharding import whole
 from lengthwise.alignment.tile import Activation
 
 
@@ -54,7 +56,9 @@ def alignment_loss(
 
     Args:
         hidden_long, hidden_short: final hidden states [B, L, d] of both views, as the head receives them.
-        head_weight: [V, d]. A tied embedding is fine. Cut a padded vocabulary by `head_weight[:V]`.
+        head_weight: [V, d]. A tied embedding is fine. Cut a padded vocabulary by `head_weight[:V]`. A DTensor
+            (FSDP2) is gathered once, by all ranks together; its gradient is averaged over them and goes back to
+            the shards.
         labels_long, labels_short: next tokens [B, L], aligned with the rows (already shifted, see
             `next_token_labels`), `ignore_index` where a row has none. Pairs do not depend on labels.
         geometry: which rows face each other.
@@ -85,16 +89,19 @@ def alignment_loss(
         or hidden states in rows that have a label or a partner, give a NaN loss: check for it.
 
     Raises:
-        UsageError: shapes, dtypes or devices that do not match, a sharded or empty head weight, a label
-            outside the vocabulary, an unknown divergence or detach or a pair without meaning, alpha
-            negative or not finite, a geometry of another length; a second backward pass or a second
-            derivative.
+        UsageError: shapes, dtypes or devices that do not match, a head weight sharded by FSDP1 or ZeRO-3, a
+            label outside the vocabulary, an unknown divergence or detach or a pair without meaning, alpha
+            negative or not finite, a geometry of another length; a second backward pass, a second
+            derivative, forward-mode AD, a torch.func transform.
 
     Warns:
         SharpeningWarning: "sce" or "entropy" with alpha of 0.5 or more.
     """
     check_term(divergence, detach, alpha=alpha)
     warn_of_sharpening(divergence, detach, alpha)
+    check_transforms(hidden_long, hidden_short, head_weight, head_bias)
+    head_weight = whole(head_weight)
+    head_bias = None if head_bias is None else whole(head_bias)
     autocast = torch.is_autocast_enabled(hidden_long.device.type)
     check_inputs(hidden_long, hidden_short, head_weight, head_bias, autocast=autocast)
     check_same_shape(hidden_long, labels_long, labels_short, geometry)

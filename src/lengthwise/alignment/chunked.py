@@ -19,6 +19,7 @@ from torch import Tensor
 
 from lengthwise.alignment.backend import tile_on
 from lengthwise.alignment.checks import Divisors
+from lengthwise.alignment.compiled import CompiledTiles
 from lengthwise.alignment.geometry import PairGeometry
 from lengthwise.alignment.head import Head
 from lengthwise.alignment.schedule import Chunk, Index, Schedule
@@ -99,7 +100,11 @@ def _tile_logits(device: torch.device) -> int:
     return _TILE_LOGITS_A_THREAD * torch.get_num_threads() if device.type == "cpu" else _TILE_LOGITS_ELSEWHERE
 
 
-def _tiles_on(device: torch.device, vocabulary: int) -> Callable[..., Tiles | TritonTiles]:
+def _tiles_on(
+    device: torch.device, vocabulary: int, *, compiled: bool
+) -> Callable[..., Tiles | TritonTiles | CompiledTiles]:
+    if compiled:
+        return CompiledTiles
     if tile_on(device.type) == "triton":
         from lengthwise.alignment.triton import TritonTiles
 
@@ -189,7 +194,7 @@ class _Pass:
             needed=needed[2:],
             chunks=len(self._schedule),
         )
-        self._tiles = _tiles_on(device, vocabulary)(
+        self._tiles = _tiles_on(device, vocabulary, compiled=settings.compiled)(
             vocabulary,
             dtype=dtype,
             device=device,

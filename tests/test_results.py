@@ -85,7 +85,7 @@ def test_select() -> None:
         ('{"kind": "measure"}', "schema_version None"),
         ('{"schema_version": "1"}', "schema_version '1'"),
         (f'{{"schema_version": {SCHEMA_VERSION + 1}}}', f"schema_version {SCHEMA_VERSION + 1}"),
-        ('{"schema_version": 1, "kind": "measure"}', "does not match the results schema"),
+        (f'{{"schema_version": {SCHEMA_VERSION}, "kind": "measure"}}', "does not match the results schema"),
     ],
 )
 def test_what_is_no_results_file(tmp_path: Path, text: str, message: str) -> None:

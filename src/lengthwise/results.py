@@ -18,7 +18,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from lengthwise.errors import UsageError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +116,7 @@ def read_results(path: Path) -> Results:
     """Read a `results.json`.
 
     Raises:
-        UsageError: not JSON, not this schema, or written by a newer version.
+        UsageError: not JSON, not this schema, or of another version.
     """
     try:
         plain = json.loads(path.read_bytes())
@@ -125,11 +125,11 @@ def read_results(path: Path) -> Results:
             f"cannot read results in {path}: {error}", expected="a results.json of a run folder"
         ) from error
     version = plain.get("schema_version") if isinstance(plain, dict) else None
-    if not isinstance(version, int) or version > SCHEMA_VERSION:
+    if version != SCHEMA_VERSION:
         raise UsageError(
             f"{path} has schema_version {version!r}",
-            expected=f"1 to {SCHEMA_VERSION}",
-            fix="upgrade lengthwise, or point at the results.json of a run folder",
+            expected=f"{SCHEMA_VERSION}, the results.json of a run folder",
+            fix="read it with the version of lengthwise that wrote it, or measure again",
         )
     try:
         return _ADAPTER.validate_python(plain)

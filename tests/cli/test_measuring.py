@@ -47,7 +47,7 @@ def test_json_is_alone_on_stdout(lengthwise: Callable[..., Any], command: list[A
     done = lengthwise(*command, "--json")
     assert done.code == 0
     results = done.json
-    assert results["schema_version"] == 1
+    assert results["schema_version"] == 2
     assert results["kind"] == command[0]
     assert results["partial"] is False
     assert results["rows"]

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from lengthwise.report.tables import to_markdown
+from lengthwise.report.tables import Cell, Table, to_markdown
 from lengthwise.results import Results, Row
 from lengthwise.studies.tiny_books import ARMS, PLAIN, START, YARN
 from lengthwise.studies.tiny_books_page import (
@@ -54,19 +54,22 @@ def _results(seeds: int) -> Results:
     return Results(kind="tiny-books", model_name="m", config={}, rows=rows, notes=["a note"])
 
 
+def _by_arm(table: Table) -> dict[str, list[Cell]]:
+    return {name: [row[at] for row in table.rows] for at, name in enumerate(table.columns) if at}
+
+
 def test_values_are_means_over_seeds():
-    table = values_table(_results(3))
-    assert [row[0] for row in table.rows] == [START, *ARMS, YARN]
-    by_arm = {row[0]: row[1:] for row in table.rows}
+    by_arm = _by_arm(values_table(_results(3)))
+    assert list(by_arm) == [START, *ARMS, YARN]
     assert by_arm[PLAIN][0] == "3.010"
     assert by_arm["Jeffreys 10"][2] == "2.970"
     assert by_arm[YARN][2] == "2.200"
 
 
 def test_one_seed_has_intervals_and_several_a_spread():
-    one = {row[0]: row[1:] for row in differences_table(_results(1)).rows}
+    one = _by_arm(differences_table(_results(1)))
     assert one["SCE 0.1"][0].text == "+0.050 [+0.040, +0.060]"
-    three = {row[0]: row[1:] for row in differences_table(_results(3)).rows}
+    three = _by_arm(differences_table(_results(3)))
     assert three["SCE 0.1"][0] == "+0.060 ± 0.010"
     assert PLAIN not in three
 

@@ -30,6 +30,7 @@ def paired_differences(
     *,
     title: str | None = None,
     better: str | None = None,
+    series: Sequence[str] = (),
     name: str = "paired-differences",
 ) -> Picture | None:
     """One line for each arm and length (or distance), grouped by length; a line at 0 is no change.
@@ -38,6 +39,7 @@ def paired_differences(
         rows: rows with a `reference`, all of ONE metric (one scale), as `paired_difference` returns them.
         title: the figure's title; default names the metric and the reference.
         better: "lower" or "higher", said on the axis.
+        series: names in the order of another figure, whose colours and markers they get.
         name: file name without ending.
     """
     chosen = [r for r in rows if r.reference is not None and r.value is not None and r.position is None]
@@ -48,7 +50,7 @@ def paired_differences(
     [(_, metric, unit)] = metrics
     references = ", ".join(sorted({r.reference for r in chosen if r.reference}))
     title = title or f"Difference of {metric} against {references}"
-    lines, headings, bottom = _layout(chosen)
+    lines, headings, bottom = _layout(chosen, series)
     with drawn(height=1.3 + _LINE * bottom) as (figure, grid):
         axes = grid[0][0]
         axes.axvline(0, color="#555555", linewidth=1)
@@ -80,10 +82,10 @@ def paired_differences(
         )
 
 
-def _layout(rows: Sequence[Row]) -> tuple[list[_Line], list[tuple[float, str]], float]:
+def _layout(rows: Sequence[Row], series: Sequence[str]) -> tuple[list[_Line], list[tuple[float, str]], float]:
     """Lines, headings with their places, and the lower end."""
     names = series_names(rows)
-    styles = {name: style for style, name in enumerate(dict.fromkeys(names))}
+    styles = {name: style for style, name in enumerate(dict.fromkeys([*series, *names]))}
     groups: dict[str, list[tuple[str, Row]]] = {}
     for row, name in zip(rows, names, strict=True):
         groups.setdefault(_group(row), []).append((name, row))

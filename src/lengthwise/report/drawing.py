@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MultipleLocator, NullLocator
+from matplotlib.transforms import offset_copy
 
 # Okabe and Ito's colours without yellow (too pale on white): told apart by people with any colour blindness.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
@@ -23,6 +24,9 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", ":", "-.")
 WIDTH = 7.2
 """Inches; the text column of the page."""
+
+_MOST_BANDS = 3
+"""More of them on one panel cover each other."""
 
 _STYLE: Any = {
     "font.family": "DejaVu Sans",
@@ -123,14 +127,19 @@ def picture(figure: Figure, *, name: str, title: str, alt: str, caption: str) ->
 
 
 def draw_curves(axes: Axes, curves: Sequence[Curve]) -> None:
-    """Lines with markers, and bands for their intervals."""
+    """Lines with markers and their intervals: bands, or bars side by side where bands would cover each other."""
+    shown = [curve for curve in curves if not curve.faint]
+    several = len(shown) > _MOST_BANDS
     for curve in curves:
         color = COLORS[curve.style % len(COLORS)]
         if curve.faint:
             axes.plot(curve.x, curve.y, color=color, linewidth=0.8, alpha=0.45)
             continue
+        # Beside each other, so that equal values stay visible.
+        shift = 4.0 * (shown.index(curve) - (len(shown) - 1) / 2) if several else 0.0
+        place = offset_copy(axes.transData, axes.get_figure(), x=shift, units="points")  # pyright: ignore[reportArgumentType]
         many = len(curve.x) > 40
-        axes.plot(
+        [line] = axes.plot(
             curve.x,
             curve.y,
             color=color,
@@ -138,12 +147,18 @@ def draw_curves(axes: Axes, curves: Sequence[Curve]) -> None:
             marker="" if many else MARKERS[curve.style % len(MARKERS)],
             label=curve.label,
         )
+        # Only now: the axes take their limits from lines as they are added.
+        line.set_transform(place)
         banded = [
             (x, low, high)
             for x, low, high in zip(curve.x, curve.low, curve.high, strict=False)
             if low is not None and high is not None
         ]
-        if len(banded) > 1:
+        if several:
+            for x, low, high in banded:
+                [bar] = axes.plot([x, x], [low, high], color=color, linewidth=1.0, alpha=0.7)
+                bar.set_transform(place)
+        elif len(banded) > 1:
             across, lows, highs = zip(*banded, strict=True)
             axes.fill_between(across, lows, highs, color=color, alpha=0.16, linewidth=0)
         elif banded:

@@ -23,7 +23,7 @@ from lengthwise.report.numbers import Estimate
 from lengthwise.report.series import curves_of
 from lengthwise.results import Row
 
-BANDS = "Bands are 95 % intervals (bootstrap over documents)."
+BANDS = "Bands or bars are 95 % intervals (bootstrap over documents)."
 
 
 def loss_by_length(

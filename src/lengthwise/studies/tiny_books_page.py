@@ -77,25 +77,25 @@ def provenance_of(results: Results) -> dict[str, Any]:
 
 
 def values_table(results: Results) -> Table:
-    """One line per arm: every number, averaged over seeds."""
+    """One column per arm: every number, averaged over seeds."""
     arms = [START, *ARMS, YARN]
     rows = [row for row in results.rows if row.reference is None]
     return Table(
-        columns=["arm", *(column.heading for column in COLUMNS)],
-        rows=[[arm, *(_mean_cell(rows, arm, column) for column in COLUMNS)] for arm in arms],
+        columns=["", *arms],
+        rows=[[column.heading, *(_mean_cell(rows, arm, column) for arm in arms)] for column in COLUMNS],
         caption=f"The small study in nats per token, L = {LENGTH}: lower is better, but for recall",
     )
 
 
 def differences_table(results: Results) -> Table:
-    """One line per arm: every number minus plain CE's; intervals for one seed, mean and sd for several."""
+    """One column per arm: every number minus plain CE's; intervals for one seed, mean and sd for several."""
     arms = [*(arm for arm in ARMS if arm != PLAIN), YARN]
     rows = [row for row in results.rows if row.reference is not None]
     seeds = len({row.seed for row in rows})
     spread = "mean and standard deviation over seeds" if seeds > 1 else "95 % interval over documents"
     return Table(
-        columns=["arm", *(column.heading for column in COLUMNS)],
-        rows=[[arm, *(_difference_cell(rows, arm, column) for column in COLUMNS)] for arm in arms],
+        columns=["", *arms],
+        rows=[[column.heading, *(_difference_cell(rows, arm, column) for arm in arms)] for column in COLUMNS],
         caption=f"Paired difference from plain CE ({seeds} seed{'s' if seeds > 1 else ''}; {spread})",
     )
 
@@ -108,11 +108,13 @@ def study_section(results: Results) -> Section:
     ]
     losses = [row for row in drawn if row.metric == "loss"]
     recalls = [row for row in drawn if row.metric == "benefit"]
+    # So that an arm has one colour in all pictures.
+    series = list(dict.fromkeys(row.arm for row in plain if row.arm is not None))
     pictures = (
         loss_by_length(plain, name="study-loss-by-length"),
         recall_by_distance(plain, name="study-recall"),
-        paired_differences(losses, better="lower", name="study-loss-differences"),
-        paired_differences(recalls, better="higher", name="study-recall-differences"),
+        paired_differences(losses, better="lower", series=series, name="study-loss-differences"),
+        paired_differences(recalls, better="higher", series=series, name="study-recall-differences"),
     )
     return Section(
         title="A small controlled study",

@@ -99,10 +99,12 @@ def studies() -> list[Entry]:
 
 
 def methods() -> list[Entry]:
-    """What an objective or a measurement can be told to use."""
+    """What an objective, a measurement or an extension can be told to use."""
     from lengthwise.measure.estimators import ESTIMATORS
+    from lengthwise.positions import ROPE_METHODS
 
-    kinds = {"divergence": DIVERGENCES, "estimator": ESTIMATORS}
+    ropes = {name: entry.what for name, entry in ROPE_METHODS.items()}
+    kinds = {"divergence": DIVERGENCES, "estimator": ESTIMATORS, "rope": ropes}
     return [
         {"kind": kind, "name": name, "what": what}
         for kind, table in kinds.items()

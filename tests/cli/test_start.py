@@ -21,6 +21,7 @@ OPTIONS = {
     "--fail-above --out --resume --overwrite --dry-run --json --verbose --help",
     "recall": "--text --split --distance --limit --bos --adapter --seed --device --dtype --batch-size "
     "--out --resume --overwrite --dry-run --json --verbose --help",
+    "extend": "--method --factor --original-length --set --out --dry-run --json --verbose --help",
     "train": "--set --out --resume --overwrite --dry-run --json --verbose --help",
     "reproduce": "--out --seeds --resume --overwrite --verbose --help",
     "report": "--out --verbose --help",

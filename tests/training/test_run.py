@@ -14,13 +14,14 @@ from transformers.utils import logging as transformers_logging
 
 from lengthwise.errors import Interrupted, LengthwiseError, MissingError, UsageError
 from lengthwise.models import load
+from lengthwise.models.saving import save_whole
 from lengthwise.results import Results, read_results
 from lengthwise.runs import RunFolder
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.training import open_run, read_recipe, train
 from lengthwise.training.build import build_trainer, training_documents
 from lengthwise.training.callbacks import METRICS
-from lengthwise.training.model import add_adapter, load_for_training, save_whole
+from lengthwise.training.model import add_adapter, load_for_training
 from lengthwise.training.recipe import Adapter, Recipe
 from lengthwise.training.trainer import PARTS
 

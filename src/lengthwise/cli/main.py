@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 import lengthwise
-from lengthwise.cli import doctor, ls, measure, ppl, recall, report, reproduce, train
+from lengthwise.cli import doctor, extend, ls, measure, ppl, recall, report, reproduce, train
 from lengthwise.cli.errors import reported
 from lengthwise.cli.options import examples
 
@@ -16,6 +16,7 @@ VERBS = {
     "measure": measure,
     "ppl": ppl,
     "recall": recall,
+    "extend": extend,
     "train": train,
     "report": report,
     "reproduce": reproduce,

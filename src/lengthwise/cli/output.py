@@ -43,14 +43,14 @@ def print_results(results: Results, *, out: Path | None, as_json: bool) -> None:
         print(f"written to {out}; `lengthwise report {out}` makes a page of it")
 
 
-def print_plan(plan: Mapping[str, Any], *, as_json: bool) -> None:
-    """What a dry run found, as a table of settings or as JSON."""
+def print_plan(plan: Mapping[str, Any], *, as_json: bool, caption: str = "what would be done") -> None:
+    """What a dry run found, or what was done, as a table of settings or as JSON."""
     if as_json:
         print(json.dumps(plan, indent=2, allow_nan=False))
         return
     from lengthwise.report.settings import settings_table
 
-    print_table(settings_table(_readable(plan), caption="what would be done"))
+    print_table(settings_table(_readable(plan), caption=caption))
 
 
 def _readable(plan: Mapping[str, Any]) -> dict[str, Any]:

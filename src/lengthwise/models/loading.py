@@ -196,16 +196,40 @@ def _device(name: str) -> torch.device:
     return device
 
 
+def read_config(resolved: ResolvedModel) -> Any:
+    """The configuration of a model, without its weights.
+
+    Raises:
+        UsageError: it is not that of a causal LM.
+        MissingError: it is not there.
+    """
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(
+            resolved.location,
+            revision=resolved.revision or "main",
+            local_files_only=resolved.local_files_only,
+        )
+        check_architecture(config, resolved.name)
+    except UsageError:
+        raise
+    except OSError as error:
+        raise MissingError(f"{resolved.name} cannot be loaded: {error}") from error
+    except (ValueError, KeyError) as error:
+        raise UsageError(f"{resolved.name} cannot be loaded as a causal language model: {error}") from error
+    return config
+
+
 def _load_weights(resolved: ResolvedModel, dtype: torch.dtype | str, attn_implementation: str | None) -> Any:
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
     where: dict[str, Any] = {
         "revision": resolved.revision or "main",
         "local_files_only": resolved.local_files_only,
     }
     try:
-        config = AutoConfig.from_pretrained(resolved.location, **where)
-        check_architecture(config, resolved.name)
+        config = read_config(resolved)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             resolved.location,
             config=config,
@@ -214,7 +238,7 @@ def _load_weights(resolved: ResolvedModel, dtype: torch.dtype | str, attn_implem
             output_loading_info=True,
             **where,
         )
-    except UsageError:
+    except (UsageError, MissingError):
         raise
     except ImportError as error:
         raise MissingError(f"{resolved.name} needs a package that is missing: {error}") from error

@@ -11,6 +11,7 @@ import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from lengthwise.files import atomic_write_json
+from lengthwise.models.extension.saving import write_extension_files
 
 _MARK = "complete.json"
 _NAME = re.compile(r"checkpoint-(\d+)")
@@ -39,7 +40,9 @@ def checkpoint_step(checkpoint: Path) -> int:
 
 
 class CheckpointMark(TrainerCallback):
-    """Puts the tokenizer into each checkpoint, and then a list of its files, as a sign that it is whole."""
+    """Puts the tokenizer into each checkpoint, and the record of an extension; then a list of its files, as a
+    sign that it is whole.
+    """
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -56,6 +59,7 @@ class CheckpointMark(TrainerCallback):
         assert args.output_dir is not None
         checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         self._tokenizer.save_pretrained(checkpoint)
+        write_extension_files(kwargs["model"], checkpoint)
         files = (path for path in checkpoint.rglob("*") if path.is_file() and path.name != _MARK)
         sizes = {str(path.relative_to(checkpoint)): path.stat().st_size for path in files}
         atomic_write_json(checkpoint / _MARK, sizes)

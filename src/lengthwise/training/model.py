@@ -1,25 +1,25 @@
-"""The model of a run: loaded, given its adapter, saved."""
+"""The model of a run: loaded, extended, given its adapter."""
 
 from __future__ import annotations
 
-import os
-import shutil
-from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from lengthwise.errors import UsageError
-from lengthwise.models import LoadedModel, load
+from lengthwise.models import LoadedModel, extend, load
+from lengthwise.models.extension import clex_modules
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.training.recipe import Adapter, Recipe
 
 
 def load_for_training(recipe: Recipe) -> LoadedModel:
-    """The recipe's model, in the dtype that its `precision` calls for, on the CPU (the Trainer moves it).
+    """The recipe's model, extended as its `extend` says.
+
+    In the dtype that its `precision` calls for, on the CPU (the Trainer moves it).
 
     Raises:
-        UsageError: the model has no position embedding for the last tokens of a view.
+        UsageError: the model has no position embedding for the last tokens of a view, or cannot be extended so.
     """
     frozen_base = recipe.adapter is not None and recipe.precision == "bfloat16"
     loaded = load(recipe.model, dtype="bfloat16" if frozen_base else "float32", device="cpu")
@@ -28,6 +28,15 @@ def load_for_training(recipe: Recipe) -> LoadedModel:
             f"length = {recipe.length}, and {recipe.model} has learned embeddings for "
             f"{loaded.max_positions} positions",
             expected=f"length of at most {loaded.max_positions}",
+        )
+    if (section := recipe.extend) is not None:
+        extend(
+            loaded.model,
+            section.method,
+            factor=section.factor,
+            original_length=section.original_length,
+            name=recipe.model,
+            **section.options,
         )
     return loaded
 
@@ -43,12 +52,15 @@ def add_adapter(model: Any, adapter: Adapter | None) -> Any:
     from peft import LoraConfig, get_peft_model
 
     modules = adapter.target_modules
+    # The learned part of an extension is trained whole and saved with the adapter.
+    learned = sorted({name.rpartition(".")[2] for name, _ in clex_modules(model)})
     config = LoraConfig(
         task_type="CAUSAL_LM",
         r=adapter.r,
         lora_alpha=adapter.alpha,  # pyright: ignore[reportArgumentType]
         lora_dropout=adapter.dropout,
         target_modules=modules if isinstance(modules, str) else list(modules),
+        modules_to_save=learned or None,
     )
     try:
         with quiet_transformers():
@@ -59,14 +71,3 @@ def add_adapter(model: Any, adapter: Adapter | None) -> Any:
             f"adapter.target_modules = {modules!r} does not fit the model: {error}",
             expected="all-linear, or names among: " + ", ".join(linear),
         ) from error
-
-
-def save_whole(model: Any, tokenizer: Any, path: Path) -> None:
-    """Save model (or adapter) and tokenizer so that `path` holds all of it or does not exist."""
-    unfinished = path.with_name(f".{path.name}.part")
-    for left_over in (unfinished, path):
-        if left_over.exists():
-            shutil.rmtree(left_over)
-    model.save_pretrained(unfinished)
-    tokenizer.save_pretrained(unfinished)
-    os.replace(unfinished, path)

@@ -10,6 +10,7 @@ from lengthwise.alignment.chunked import default_chunk_size
 from lengthwise.machine import product_rate
 from lengthwise.models import EMBEDDED
 from lengthwise.models.embedded import made_folder
+from lengthwise.models.extension import plan_extension, write_extension
 from lengthwise.models.resolve import resolve
 from lengthwise.training.model import add_adapter
 from lengthwise.training.processes import process_count
@@ -73,6 +74,16 @@ def _skeleton(recipe: Recipe) -> Any:
     config = AutoConfig.from_pretrained(
         resolved.location, revision=resolved.revision or "main", local_files_only=resolved.local_files_only
     )
+    if (section := recipe.extend) is not None:
+        extension = plan_extension(
+            config,
+            section.method,
+            factor=section.factor,
+            original_length=section.original_length,
+            options=section.options,
+            name=recipe.model,
+        )
+        write_extension(config, extension)
     with torch.device("meta"):
         return add_adapter(AutoModelForCausalLM.from_config(config), recipe.adapter)
 

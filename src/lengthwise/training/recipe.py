@@ -28,6 +28,20 @@ class Adapter:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Extend:
+    """Extend the model's context before it is trained, as `lengthwise extend` does."""
+
+    method: str
+    """A rope method of `lengthwise ls methods`."""
+    factor: float
+    """How many times longer the context becomes."""
+    original_length: int | None = None
+    """Context in tokens that the model was trained for; null is what its configuration says."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """The method's options."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Data:
     """The text that the windows are cut from."""
 
@@ -105,6 +119,8 @@ class Recipe:
     steps: int
     """Optimizer steps."""
     optimizer: Optimizer
+    extend: Extend | None = None
+    """null leaves the model's positions as they are."""
     adapter: Adapter | None = None
     """null trains all weights."""
     objective: Objective = field(default_factory=Objective)
@@ -208,6 +224,8 @@ def _mistakes(recipe: Recipe) -> Iterator[str]:
     ):
         if value < least:
             yield f"{name} = {value}: expected {least} or more"
+    if recipe.extend is not None:
+        yield from _extend_mistakes(recipe.extend)
     if recipe.adapter is not None:
         yield from _adapter_mistakes(recipe.adapter)
     yield from _term_mistakes(recipe.objective)
@@ -217,6 +235,18 @@ def _mistakes(recipe: Recipe) -> Iterator[str]:
         _accumulation(recipe.batch, 1)
     except UsageError as error:
         yield f"{error.problem}: expected {error.expected}"
+
+
+def _extend_mistakes(extend: Extend) -> Iterator[str]:
+    # Imported here because it brings torch, as below.
+    from lengthwise.positions import rope_method
+
+    if not (math.isfinite(extend.factor) and extend.factor >= 1):
+        yield f"extend.factor = {extend.factor}: expected 1 or more"
+    try:
+        rope_method(extend.method, extend.options)
+    except UsageError as error:
+        yield f"extend: {error.problem}" + (f": {error.expected}" if error.expected else "")
 
 
 def _adapter_mistakes(adapter: Adapter) -> Iterator[str]:

@@ -15,12 +15,13 @@ from lengthwise.errors import Interrupted, LengthwiseError
 from lengthwise.files import cannot_write
 from lengthwise.models import FullLogits
 from lengthwise.models.quiet import quiet_transformers
+from lengthwise.models.saving import save_whole
 from lengthwise.results import Results, read_results
 from lengthwise.runs import RunFolder, is_finished
 from lengthwise.training.build import build_trainer, training_documents
 from lengthwise.training.callbacks import MetricsLog, TrainingProgress, forget_metrics_after
 from lengthwise.training.checkpoints import CheckpointMark, checkpoint_step, last_complete_checkpoint
-from lengthwise.training.model import add_adapter, load_for_training, save_whole
+from lengthwise.training.model import add_adapter, load_for_training
 from lengthwise.training.processes import is_main_process, process_count
 from lengthwise.training.recipe import Recipe, check_recipe
 from lengthwise.training.summary import training_results

@@ -91,10 +91,13 @@ def _keep_time_of_cache(decoder: nn.Module, args: Any, kwargs: dict[str, Any]) -
     follows = cache is not None and cache.get_seq_length() > 0
     for _, module in clex_modules(decoder):
         module.cached_time = getattr(cache, _TIME, None) if follows else None
+        module.time = None
 
 
 def _note_time_in_cache(decoder: nn.Module, args: Any, output: Any) -> None:
     cache = getattr(output, "past_key_values", None)
     if cache is not None:
+        # Under an adapter there are two, the base model's and the trained one, of which one has run.
         for _, module in clex_modules(decoder):
-            setattr(cache, _TIME, module.time)
+            if module.time is not None:
+                setattr(cache, _TIME, module.time)

@@ -104,7 +104,7 @@ class ClexRotaryEmbedding(nn.Module):
         """t whatever the input; set by who knows the final length."""
         self.cached_time: float | None = None
         """t of the cached keys that the input follows; set before each forward pass by who knows the cache."""
-        self.time = 1.0
+        self.time: float | None = None
         """t of the last forward pass."""
 
     def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:

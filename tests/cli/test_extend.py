@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from lengthwise import catalogue
+from lengthwise.models import load
+from lengthwise.models.quiet import quiet_transformers
+from lengthwise.positions import ROPE_METHODS
+
+Run = Callable[..., Any]
+
+
+def test_extend_writes_a_model_that_loads(lengthwise: Run, model: str, tmp_path: Path) -> None:
+    done = lengthwise(
+        "extend", model, "--method", "yarn", "--factor", 2, "--set", "beta-fast=16", "--out", "m", "--json"
+    )
+    assert done.code == 0, done.err
+    assert done.json["extended_length"] == 256
+    assert done.json["options"]["beta_fast"] == 16
+    assert done.json["written_to"] == "m"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m"]
+    loaded = load("m")
+    assert loaded.extension is not None
+    assert loaded.extension.method == "yarn"
+    with quiet_transformers():
+        plain = AutoModelForCausalLM.from_pretrained("m").eval()
+    ids = torch.arange(200)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(plain(input_ids=ids).logits, loaded.model(input_ids=ids).logits)
+    assert "what was done" in lengthwise("extend", model, "--method", "ntk", "--factor", 2, "--out", "n").out
+
+
+def test_a_dry_run_writes_nothing_and_says_the_same(lengthwise: Run, model: str, tmp_path: Path) -> None:
+    arguments = ("extend", model, "--method", "clex", "--factor", "4", "--original-length", "64", "--json")
+    planned = lengthwise(*arguments, "--dry-run").json
+    assert list(tmp_path.iterdir()) == []
+    done = lengthwise(*arguments, "--out", "m").json
+    assert done.pop("written_to") == "m"
+    assert planned == done
+    assert planned["rope_parameters"]["rope_type"] == "lengthwise_clex"
+    assert planned["loads_with"].startswith("lengthwise.load")
+    assert "what would be done" in lengthwise(*arguments[:-1], "--dry-run").out
+
+
+def test_a_dry_run_of_a_model_that_is_not_made_yet_does_not_make_it(lengthwise: Run, tmp_path: Path) -> None:
+    planned = lengthwise("extend", "tiny-books", "--method", "pi", "--factor", 2, "--dry-run", "--json")
+    assert planned.code == 0
+    assert "has not been made yet" in planned.json["basis"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--method", "yarm", "--factor", 2), "did you mean 'yarn'"),
+        (("--method", "yarn", "--factor", 0.5), "factor = 0.5"),
+        (("--method", "yarn", "--factor", 2, "--original-length", 4096), "original_length = 4096"),
+        (("--method", "yarn", "--factor", 2, "--set", "beta=3"), "unknown key 'beta'"),
+        (("--method", "longrope", "--factor", 2), "no long_factor"),
+        (("--method", "eabf", "--factor", 2), "leaves none of the 2 layers"),
+    ],
+)
+def test_mistakes(lengthwise: Run, model: str, tmp_path: Path, arguments: tuple[Any, ...], says: str) -> None:
+    for last in (("--out", "m"), ("--dry-run",)):
+        done = lengthwise("extend", model, *arguments, *last)
+        assert done.code == 2
+        assert says in done.err
+    assert list(tmp_path.iterdir()) == [], "nothing was written"
+
+
+def test_what_is_there_is_not_written_over(lengthwise: Run, model: str, tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "thesis.txt").write_text("years of work")
+    done = lengthwise("extend", model, "--method", "yarn", "--factor", 2, "--out", "m")
+    assert done.code == 2
+    assert "there is something at m already" in done.err
+    assert [path.name for path in (tmp_path / "m").iterdir()] == ["thesis.txt"]
+    assert "--out models/NAME" in lengthwise("extend", model, "--method", "yarn", "--factor", 2).err
+
+
+def test_extending_twice(lengthwise: Run, model: str) -> None:
+    assert lengthwise("extend", model, "--method", "pi", "--factor", 2, "--out", "m").code == 0
+    done = lengthwise("extend", "m", "--method", "pi", "--factor", 2, "--out", "n")
+    assert done.code == 2
+    assert "m is extended already: pi by 2 from 128 tokens" in done.err
+
+
+def test_the_rope_methods_are_listed(lengthwise: Run) -> None:
+    listed = json.loads(lengthwise("ls", "methods", "--json").out)["methods"]
+    assert [entry["name"] for entry in listed if entry["kind"] == "rope"] == list(ROPE_METHODS)
+    assert catalogue.methods() == listed

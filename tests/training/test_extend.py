@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lengthwise.errors import UsageError
+from lengthwise.models import load
+from lengthwise.models.extension import clex_modules
+from lengthwise.training import open_run, train
+from lengthwise.training.planning import plan
+from lengthwise.training.recipe import Recipe
+
+Make = Callable[..., Recipe]
+LORA = {"r": 2}
+
+
+def run(recipe: Recipe, out: Path) -> Path:
+    with open_run(out, recipe) as folder:
+        train(recipe, folder)
+    return out / "model"
+
+
+def logits(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        return model(input_ids=torch.arange(60)[None]).logits
+
+
+@pytest.mark.parametrize("method", ["yarn", "clex"])
+def test_a_trained_extended_model_loads_again(make: Make, tmp_path: Path, method: str) -> None:
+    extend = {"method": method, "factor": 4.0, "original_length": 8}
+    recipe = make(steps=2, extend=extend, optimizer={"learning_rate": 0.05})
+    loaded = load(str(run(recipe, tmp_path / "run")))
+    assert loaded.extension is not None
+    assert (loaded.extension.method, loaded.extension.extended_length) == (method, 32)
+    assert "Context extension" in (tmp_path / "run" / "model" / "README.md").read_text()
+    for _, module in clex_modules(loaded.model):
+        assert module.frequencies.down.abs().max() > 0.01, "the learned part was trained and saved"
+    checkpoint = load(str(tmp_path / "run" / "checkpoints" / "checkpoint-2"))
+    torch.testing.assert_close(logits(checkpoint.model), logits(loaded.model), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("method", ["yarn", "clex"])
+def test_an_adapter_loads_on_its_base_model(make: Make, tmp_path: Path, method: str) -> None:
+    extend = {"method": method, "factor": 4.0, "original_length": 8}
+    recipe = make(steps=2, extend=extend, adapter=LORA, optimizer={"learning_rate": 0.05})
+    folder = run(recipe, tmp_path / "run")
+    loaded = load(recipe.model, adapter=str(folder))
+    assert loaded.extension is not None
+    assert loaded.extension.method == method
+    if method == "clex":
+        trained = [module.frequencies.down.abs().max().item() for _, module in clex_modules(loaded.model)]
+        assert max(trained) > 0.01
+    checkpoint = load(recipe.model, adapter=str(tmp_path / "run" / "checkpoints" / "checkpoint-2"))
+    torch.testing.assert_close(logits(checkpoint.model), logits(loaded.model), rtol=0, atol=0)
+
+
+def test_training_starts_from_the_extended_model(make: Make) -> None:
+    from lengthwise.training.model import load_for_training
+
+    recipe = make(extend={"method": "ntk", "factor": 2.0, "options": {"alpha": 3.0}})
+    loaded = load_for_training(recipe)
+    assert loaded.extension is not None
+    assert loaded.extension.options == {"alpha": 3.0}
+    assert loaded.config.rope_parameters["rope_theta"] > 30000
+
+
+def test_what_is_wrong_with_it_is_said_with_the_rest(make: Make) -> None:
+    with pytest.raises(UsageError) as caught:
+        make(steps=0, extend={"method": "yarm", "factor": 0.5})
+    message = str(caught.value)
+    for part in ("3 mistakes", "steps = 0", "extend.factor = 0.5", "did you mean 'yarn'"):
+        assert part in message
+    with pytest.raises(UsageError, match="unknown key 'beta_fats'; did you mean 'beta_fast'"):
+        make(extend={"method": "yarn", "factor": 2, "options": {"beta_fats": 3}})
+    with pytest.raises(UsageError, match=r"unknown key 'extend\.faktor'; did you mean 'factor'"):
+        make(extend={"method": "yarn", "faktor": 2})
+
+
+def test_a_plan_refuses_what_does_not_fit_the_model(make: Make) -> None:
+    assert plan(make(extend={"method": "yarn", "factor": 2.0}))["parameters"] == 28832
+    with pytest.raises(UsageError, match="original_length = 4096"):
+        plan(make(extend={"method": "yarn", "factor": 2.0, "original_length": 4096}))

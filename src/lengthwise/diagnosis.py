@@ -84,6 +84,21 @@ def _torch() -> Iterator[Finding]:
         yield Finding(what="CUDA", state="ok", detail=f"{names}; {bf16} bfloat16")
     else:
         yield Finding(what="CUDA", state="note", detail="no device: everything runs, on the CPU")
+    yield _objective(torch.cuda.is_available())
+
+
+def _objective(has_gpu: bool) -> Finding:
+    from lengthwise.alignment.backend import tile_on
+
+    on_gpu = tile_on("cuda")
+    never_run = " (never tried on a real one)" if on_gpu == "triton" else ""
+    slow = has_gpu and on_gpu == "torch"
+    return Finding(
+        what="objective",
+        state="note" if slow else "ok",
+        detail=f"the {tile_on('cpu')} tile on a CPU, the {on_gpu} tile on a GPU{never_run}",
+        fix="pip install 'lengthwise[gpu]'" if slow else "",
+    )
 
 
 def _product_rate(dtype: str) -> float:

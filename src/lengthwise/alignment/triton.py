@@ -124,7 +124,7 @@ class TritonTiles:
 def _tanh(x):
     """From exp alone, which loses the digits of small x in fp32: there, its series."""
     decay = tl.exp(-2.0 * tl.abs(x))
-    size = (1.0 - decay) / (1.0 + decay)
+    size = 1.0 - 2.0 * decay / (1.0 + decay)
     result = tl.where(x < 0.0, -size, size)
     if x.dtype != tl.float64:
         square = x * x
@@ -150,7 +150,7 @@ def _largest(z, inside):
 
 
 @triton.jit
-def _sum(values):
+def _sum(values) -> Any:
     return tl.sum(values, axis=0)
 
 

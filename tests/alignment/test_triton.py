@@ -1,0 +1,105 @@
+"""The Triton tile: its choice, that it compiles for a GPU, and, in a process of their own, its cases."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from lengthwise.alignment import backend, chunked
+from lengthwise.alignment.tile import Tiles, gradient_rule
+
+CASES = Path(__file__).with_name("triton_cases.py")
+
+needs_triton = pytest.mark.skipif(backend.find_spec("triton") is None, reason="triton is not installed")
+
+
+@needs_triton
+def test_its_cases_pass_in_the_interpreter():
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", str(CASES)],
+        cwd=CASES.parents[2],
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTEST_ADDOPTS": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+
+
+@pytest.mark.parametrize("tile", ["torch", "triton"])
+def test_the_tile_is_chosen_by_device_and_package(monkeypatch, tile):
+    monkeypatch.setattr(backend, "find_spec", lambda name: name if tile == "triton" else None)
+    assert backend.tile_on("cuda") == tile
+    assert backend.tile_on("cpu") == backend.tile_on("mps") == "torch"
+
+
+@needs_triton
+def test_the_objective_takes_the_tile_of_the_device():
+    from lengthwise.alignment.triton import TritonTiles
+
+    assert chunked._tiles_on(torch.device("cuda"), 100, compiled=False) is TritonTiles
+    assert chunked._tiles_on(torch.device("cpu"), 100, compiled=False).func is Tiles
+
+
+POINTERS = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.float64: "*fp64"}
+
+
+def compiled(kernel, constants, dtype, target):
+    """What Triton makes of a kernel for a GPU that need not be there."""
+    import triton
+    from triton.compiler import ASTSource
+
+    constants = dict(constants)
+    options = {name: constants.pop(name) for name in ("num_warps", "enable_fp_fusion")}
+    wide = "*fp64" if dtype == torch.float64 else "*fp32"
+    types = {
+        "logits": POINTERS[dtype],
+        "labels": "*i64",
+        "weights": wide,
+        "divergence_weight": wide,
+        "found": wide,
+        "vocabulary": "i32",
+    }
+    signature = {name: types.get(name, "constexpr") for name in kernel.arg_names}
+    source = ASTSource(kernel, signature, constants)
+    return triton.compile(source, target=target, options=options)
+
+
+@needs_triton
+@pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="the interpreter compiles nothing")
+@pytest.mark.parametrize(
+    ("divergence", "detach", "soft_cap", "dtype"),
+    [
+        ("sce", "none", None, torch.bfloat16),
+        ("js", "long", 30.0, torch.float16),
+    ],
+)
+def test_it_compiles_for_a_gpu(monkeypatch, tmp_path, divergence, detach, soft_cap, dtype):
+    """To machine code, by the compiler that a GPU's machine would use: the interpreter takes more than it."""
+    from triton.backends.compiler import GPUTarget
+
+    from lengthwise.alignment import triton as triton_tile
+    from lengthwise.alignment.tile import Activation
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    tiles = triton_tile.TritonTiles(
+        50257,
+        dtype=dtype,
+        device=torch.device("cpu"),
+        activation=Activation(0.5, soft_cap),
+        rule=gradient_rule(divergence, detach),
+        weight=0.1,
+        mixture=divergence == "js",
+        gradient=True,
+    )
+    target = GPUTarget("cuda", 90, 32)
+    pairs = compiled(triton_tile._pairs, tiles._pair_constants | tiles._constants, dtype, target)
+    rows = compiled(triton_tile._rows, tiles._constants, dtype, target)
+    for kernel in (pairs, rows):
+        assert kernel.asm["cubin"]

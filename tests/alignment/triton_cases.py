@@ -1,0 +1,310 @@
+"""The Triton tile in Triton's interpreter. `test_triton.py` runs this file in a process of its own: the
+interpreter has to be chosen before triton is imported, and for the whole process."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lengthwise.alignment import backend, chunked
+from lengthwise.alignment import triton as triton_tile
+from lengthwise.alignment.checks import DIVERGENCES
+from lengthwise.alignment.reference import cross_entropy, divergence_from_logits, kl_divergence
+from lengthwise.alignment.tile import Activation, Tiles, gradient_rule, wide_dtype
+from lengthwise.alignment.triton import TritonTiles
+
+# The interpreter computes with numpy, which warns of infinities; a GPU does not.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+TERMS = [(divergence, detach) for divergence, allowed in DIVERGENCES.items() for detach in allowed]
+
+HEADS = {
+    "plain": Activation(),
+    "scaled": Activation(scale=-0.6),
+    "capped": Activation(scale=1.7, soft_cap=5.0),
+}
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """So that small vocabularies have several, and their last is not full."""
+    monkeypatch.setattr(triton_tile, "_SMALLEST_BLOCK", 32)
+    monkeypatch.setattr(triton_tile, "_LARGEST_BLOCK", 256)
+
+
+class Rows:
+    """Pairs of rows of linear outputs, labels and their weights; each third row has no label."""
+
+    def __init__(self, pairs, vocabulary, *, dtype=torch.float64, std=3.0, noise=0.5, shift=0.0, seed=0):
+        generator = torch.Generator().manual_seed(seed)
+        linear = torch.randn(pairs, 1, vocabulary, generator=generator, dtype=torch.float64)
+        noise = noise * torch.randn(pairs, 2, vocabulary, generator=generator, dtype=torch.float64)
+        self.linear = (std * (linear + noise) + shift).to(dtype)
+        self.labels = torch.randint(0, vocabulary, (pairs, 2, 1), generator=generator)
+        self.weights = torch.rand(pairs, 2, 1, generator=generator, dtype=wide_dtype(dtype)) + 0.5
+        self.labels.view(-1)[::3], self.weights.view(-1)[::3] = 0, 0.0
+
+    def tiles(self, kind, *, activation, divergence, detach, weight, gradient=True):
+        return kind(
+            self.linear.shape[-1],
+            dtype=self.linear.dtype,
+            device=self.linear.device,
+            activation=activation,
+            rule=gradient_rule(divergence, detach),
+            weight=weight,
+            mixture=divergence == "js",
+            gradient=gradient,
+        )
+
+    def run(self, kind, *, activation=HEADS["plain"], divergence="sce", detach="none", weight=0.7):
+        """Statistics by name, and gradients."""
+        tiles = self.tiles(kind, activation=activation, divergence=divergence, detach=detach, weight=weight)
+        logits = self.linear.clone()
+        return vars(tiles.pairs(logits, self.labels, self.weights)), logits
+
+    def run_single(self, kind, *, activation=HEADS["plain"]):
+        tiles = self.tiles(kind, activation=activation, divergence="sce", detach="none", weight=0.7)
+        logits = self.linear.flatten(0, 1).clone()
+        top, total = tiles.rows(logits, self.labels.flatten(0, 1), self.weights.flatten(0, 1))
+        return {"top": top, "total": total}, logits
+
+    def truth(self, *, activation=HEADS["plain"], divergence="sce", detach="none", weight=0.7):
+        """Statistics and gradients in fp64 from the plain formulas."""
+        scaled = (self.linear.double() * activation.scale).requires_grad_()
+        cap = activation.soft_cap
+        z = scaled if cap is None else cap * torch.tanh(scaled / cap)
+        label_terms = -z.log_softmax(-1).gather(-1, self.labels) * self.weights
+        loss = label_terms.sum()
+        if weight:
+            term = divergence_from_logits(z[:, 0], z[:, 1], divergence=divergence, detach=detach)
+            loss = loss + weight * term.sum()
+        loss.backward()
+        z = z.detach()
+        top, p = z.amax(-1, keepdim=True), z.softmax(-1)
+        shifted = z - top
+        statistics = {
+            "top": top,
+            "total": shifted.exp().sum(-1, keepdim=True),
+            "own": (p * shifted).sum(-1, keepdim=True),
+            "cross": (p * (shifted[:, :1] - shifted[:, 1:])).sum(-1, keepdim=True),
+            "mixture": None,
+        }
+        if divergence == "js":
+            mixture = p.mean(1, keepdim=True).log().expand_as(p)
+            statistics["mixture"] = kl_divergence(z, mixture).unsqueeze(-1) / 2
+        return statistics, scaled.grad
+
+
+def torch_tiles(vocabulary, **options):
+    return Tiles(2, vocabulary, **options)
+
+
+def assert_near(found, expected, tolerance, scale=1.0):
+    """Within `tolerance` of the largest magnitude, or of `scale`."""
+    assert found.shape == expected.shape
+    error = (found.double() - expected.double()).abs().max().item()
+    assert error <= tolerance * max(scale, expected.abs().max().item())
+
+
+def assert_same(found, expected, tolerance, scale=1.0):
+    (statistics, gradient), (true_statistics, true_gradient) = found, expected
+    for name, value in statistics.items():
+        if value is None:
+            assert true_statistics[name] is None, name
+        else:
+            assert_near(value, true_statistics[name], tolerance, scale)
+    assert_near(gradient, true_gradient, tolerance, scale)
+
+
+@pytest.mark.parametrize("vocabulary", [1, 7, 127, 1000])
+@pytest.mark.parametrize("head", ["plain", "capped"])
+@pytest.mark.parametrize(("divergence", "detach"), TERMS)
+def test_pairs_are_those_of_the_plain_formulas(divergence, detach, head, vocabulary):
+    rows = Rows(2, vocabulary)
+    term = {"activation": HEADS[head], "divergence": divergence, "detach": detach}
+    assert_same(rows.run(TritonTiles, **term), rows.truth(**term), 2e-14)
+
+
+@pytest.mark.parametrize("vocabulary", [1, 32, 257, 1000])
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS.keys())
+def test_rows_without_partner_are_those_of_the_plain_formulas(head, vocabulary):
+    rows = Rows(3, vocabulary)
+    true_statistics, true_gradient = rows.truth(activation=head, weight=0.0)
+    truth = {name: true_statistics[name].flatten(0, 1) for name in ("top", "total")}
+    found = rows.run_single(TritonTiles, activation=head)
+    assert_same(found, (truth, true_gradient.flatten(0, 1)), 2e-14)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("head", ["plain", "capped"])
+@pytest.mark.parametrize("divergence", ["sce", "jeffreys", "js", "entropy"])
+def test_no_worse_than_the_torch_tile(divergence, head, dtype, relative_error):
+    rows = Rows(4, 700, dtype=dtype, std=4.0, noise=0.1)
+    term = {"activation": HEADS[head], "divergence": divergence}
+    statistics, gradient = rows.run(TritonTiles, **term)
+    torch_statistics, torch_gradient = rows.run(torch_tiles, **term)
+    truth, true_gradient = rows.truth(**term)
+    assert gradient.dtype == dtype
+    if dtype == torch.bfloat16:
+        # The interpreter cuts off bits where a GPU rounds to nearest. Of the same logits in fp32:
+        rows.linear = rows.linear.float()
+        _, unrounded = rows.run(TritonTiles, **term)
+        cut_off = (unrounded.view(torch.int32) >> 16 << 16).view(torch.float32)
+        assert torch.equal(gradient.float(), cut_off)
+        gradient = unrounded.bfloat16()
+    for name, value in statistics.items():
+        if value is not None:
+            assert value.dtype == torch.float32
+            error = relative_error(value, truth[name])
+            assert error <= 2 * relative_error(torch_statistics[name], truth[name]) + 1e-6, name
+    error = relative_error(gradient, true_gradient)
+    assert error <= 1.05 * relative_error(torch_gradient, true_gradient) + 2e-7
+
+
+def test_small_logits_keep_their_digits_under_a_soft_cap(relative_error):
+    """Where tanh is nearly the identity, its exponential form has lost what makes a difference."""
+    rows = Rows(2, 300, dtype=torch.float32, std=1e-3)
+    term = {"activation": Activation(soft_cap=50.0), "divergence": "jeffreys", "weight": 1e3}
+    rows.weights.zero_()
+    _, gradient = rows.run(TritonTiles, **term)
+    _, torch_gradient = rows.run(torch_tiles, **term)
+    _, truth = rows.truth(**term)
+    assert relative_error(gradient, truth) <= 3 * relative_error(torch_gradient, truth)
+
+
+@pytest.mark.parametrize(("std", "shift"), [(3.0, 1e5), (3.0, -1e5), (1e4, 0.0), (1e30, 0.0)])
+@pytest.mark.parametrize("divergence", ["sce", "js"])
+def test_large_logits_do_not_overflow(divergence, std, shift):
+    rows = Rows(3, 600, dtype=torch.float32, std=std, shift=shift)
+    found = rows.run(TritonTiles, divergence=divergence)
+    assert all(value is None or value.isfinite().all() for value in (*found[0].values(), found[1]))
+    # The gradient of "sce" contains logits, so it has their rounding.
+    assert_same(found, rows.run(torch_tiles, divergence=divergence), 1e-6, scale=max(std, 10.0))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_entries_masked_by_infinity(first):
+    """Rows without partner take them; for a pair 0 * infinity is not a number, as everywhere here."""
+    rows = Rows(2, 600)
+    masked = slice(0, 300) if first else slice(290, 600)
+    rows.labels.fill_(310 if first else 5)
+    rows.linear[..., masked] = float("-inf")
+    assert_same(rows.run_single(TritonTiles), rows.run_single(torch_tiles), 1e-14)
+    statistics, _ = rows.run(TritonTiles)
+    assert statistics["own"].isnan().all()
+
+
+@pytest.mark.parametrize("masked", [slice(0, 300), slice(290, 600)])
+@pytest.mark.parametrize("divergence", ["sce", "jeffreys", "js"])
+def test_entries_masked_by_the_lowest_number(divergence, masked):
+    rows = Rows(2, 600, dtype=torch.float32)
+    rows.linear[..., masked] = torch.finfo(torch.float32).min
+    assert_same(
+        rows.run(TritonTiles, divergence=divergence), rows.run(torch_tiles, divergence=divergence), 1e-5
+    )
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_not_a_number_goes_through(value):
+    rows = Rows(2, 600)
+    rows.linear[0, 1, 555] = value
+    statistics, gradient = rows.run(TritonTiles)
+    assert statistics["total"][:, :, 0].isnan().tolist() == [[False, True], [False, False]]
+    assert gradient[0].isnan().all()
+    assert gradient[1].isfinite().all()
+    single, single_gradient = rows.run_single(TritonTiles)
+    assert single["total"].isnan().flatten().tolist() == [False, True, False, False]
+    assert single_gradient.isnan().any(dim=1).tolist() == [False, True, False, False]
+
+
+def test_logits_stay_where_no_gradient_is_asked_for():
+    rows = Rows(2, 300)
+    tiles = rows.tiles(
+        TritonTiles, activation=HEADS["capped"], divergence="js", detach="none", weight=0.7, gradient=False
+    )
+    logits = rows.linear.clone()
+    found = vars(tiles.pairs(logits, rows.labels, rows.weights))
+    tiles.rows(logits.view(4, 300), rows.labels.view(4, 1), rows.weights.view(4, 1))
+    assert torch.equal(logits, rows.linear)
+    expected, _ = rows.run(TritonTiles, activation=HEADS["capped"], divergence="js")
+    for name, value in found.items():
+        assert torch.equal(value, expected[name]), name
+
+
+def test_a_weight_of_zero_leaves_the_cross_entropy():
+    rows = Rows(2, 300)
+    assert_same(rows.run(TritonTiles, weight=0.0), rows.truth(weight=0.0), 1e-14)
+
+
+def test_cross_entropy_of_both_directions_from_the_statistics():
+    """What the values of the loss are made of: H(p, q) = log total_q - <p, z_q'>."""
+    rows = Rows(3, 500)
+    found, _ = rows.run(TritonTiles)
+    log_total = found["total"].log()
+    other = found["own"] + torch.tensor([[-1.0], [1.0]], dtype=torch.float64) * found["cross"]
+    long, short = rows.linear.unbind(1)
+    torch.testing.assert_close((log_total[:, 1] - other[:, 0]).squeeze(-1), cross_entropy(long, short))
+    torch.testing.assert_close((log_total[:, 0] - other[:, 1]).squeeze(-1), cross_entropy(short, long))
+
+
+@pytest.fixture
+def triton_on_cpu(monkeypatch):
+    """Sends the objective through the Triton tile; the list grows with each use."""
+    monkeypatch.setattr(backend, "TRITON_DEVICES", {"cpu"})
+    used = []
+    for name in ("pairs", "rows"):
+        method = getattr(TritonTiles, name)
+
+        def spy(self, *arguments, name=name, method=method):
+            used.append(name)
+            return method(self, *arguments)
+
+        monkeypatch.setattr(TritonTiles, name, spy)
+    monkeypatch.setattr(chunked, "Tiles", None)
+    return used
+
+
+@pytest.mark.parametrize("head", [{"bias": True}, {"logit_scale": 1.7, "soft_cap": 6.0}], ids=["bias", "cap"])
+@pytest.mark.parametrize(
+    ("divergence", "detach"),
+    [("sce", "none"), ("sce", "both-targets"), ("jeffreys", "short"), ("js", "none"), ("kl", "long")],
+)
+def test_the_objective(
+    problem, gradients, relative_error, assert_same_values, triton_on_cpu, divergence, detach, head
+):
+    data = problem(length=8, offset=2, **head)
+    term = {"alpha": 0.3, "divergence": divergence, "detach": detach}
+    leaves, plain_leaves = data.leaves(), data.leaves()
+    output, truth = data.fused(leaves, chunk_size=5, **term), data.plain(plain_leaves, **term)
+    assert set(triton_on_cpu) == {"pairs", "rows"}
+    assert_same_values(output, truth, rtol=1e-12)
+    found, expected = gradients(output.loss, leaves, 0.7), gradients(truth.loss, plain_leaves, 0.7)
+    for name in expected:
+        assert relative_error(found[name], expected[name]) < 1e-12, name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_the_objective_in_training_dtypes(
+    problem, gradients, relative_error, triton_on_cpu, monkeypatch, dtype
+):
+    data = problem(length=8, offset=2, vocabulary=600, width=16, dtype=dtype)
+    exact = data.to(torch.float64).leaves()
+    truth = data.to(torch.float64).plain(exact, alpha=0.3)
+    leaves, torch_leaves = data.leaves(), data.leaves()
+    output = data.fused(leaves, alpha=0.3)
+    assert triton_on_cpu
+    monkeypatch.undo()
+    torch_output = data.fused(torch_leaves, alpha=0.3)
+    torch.testing.assert_close(output.loss, torch_output.loss, rtol=1e-6, atol=0)
+    found, expected = gradients(output.loss, leaves), gradients(truth.loss, exact)
+    with_torch = gradients(torch_output.loss, torch_leaves)
+    for name in expected:
+        error = relative_error(with_torch[name], expected[name])
+        assert relative_error(found[name], expected[name]) <= 1.05 * error + 1e-7, name
+
+
+def test_an_empty_overlap_is_exactly_zero(problem, triton_on_cpu):
+    output = problem(offset=12).fused(alpha=0.3)
+    assert triton_on_cpu == ["rows"]
+    assert output.divergence == 0
+    assert output.loss == output.cross_entropy

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     )
     from lengthwise.models import extend, find_head, load
     from lengthwise.text import load_corpus, tokenize
-    from lengthwise.training import AlignmentTrainer, PairCollator, WindowDataset, read_recipe, train
+    from lengthwise.training import (
+        AlignmentMixin,
+        AlignmentTrainer,
+        PairCollator,
+        WindowDataset,
+        model_alignment_loss,
+        read_recipe,
+        train,
+    )
 
 __version__ = "0.1.0"
 
@@ -36,15 +44,18 @@ _HOME = {
     "load": "models",
     "load_corpus": "text",
     "tokenize": "text",
+    "AlignmentMixin": "training",
     "AlignmentTrainer": "training",
     "PairCollator": "training",
     "WindowDataset": "training",
+    "model_alignment_loss": "training",
     "read_recipe": "training",
     "train": "training",
 }
 
 __all__ = [
     "AlignmentLoss",
+    "AlignmentMixin",
     "AlignmentTrainer",
     "PairCollator",
     "PairGeometry",
@@ -56,6 +67,7 @@ __all__ = [
     "load_corpus",
     "measure_misalignment",
     "measure_recall",
+    "model_alignment_loss",
     "next_token_labels",
     "paired_difference",
     "perplexity_by_length",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from torch import Tensor
 
@@ -26,7 +27,7 @@ def whole(tensor: Tensor) -> Tensor:
 
     assert isinstance(tensor, DTensor)
     mesh = tensor.device_mesh
-    view = tensor.view_as(tensor)
+    view: Any = tensor.view_as(tensor)
     if view.requires_grad:
         # Not Partial("avg"), which gloo does not have; and here the gradient is cut up already.
         view.register_hook(lambda gradient: gradient / mesh.size())

@@ -236,8 +236,10 @@ def _gather_again(model: nn.Module) -> None:
     fsdp = sys.modules.get("torch.distributed.fsdp")
     if fsdp is None:
         return
-    head: Any = unwrap(model).get_output_embeddings()
-    for module in (*shells_of(model), *(head.modules() if isinstance(head, nn.Module) else ())):
+    base: Any = unwrap(model)
+    head = base.get_output_embeddings()
+    modules: list[Any] = [*shells_of(model), *(head.modules() if isinstance(head, nn.Module) else ())]
+    for module in modules:
         if isinstance(module, fsdp.FSDPModule):
             module.unshard()
 

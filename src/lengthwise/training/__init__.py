@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lengthwise.training.collator import PairCollator, WindowDataset
+    from lengthwise.training.objective import model_alignment_loss
     from lengthwise.training.planning import plan
     from lengthwise.training.recipe import Recipe, check_recipe, make_recipe, read_recipe, shipped_recipes
     from lengthwise.training.run import open_run, train
-    from lengthwise.training.trainer import AlignmentTrainer
+    from lengthwise.training.trainer import AlignmentMixin, AlignmentTrainer
 
 _HOMES = {
+    "AlignmentMixin": "trainer",
     "AlignmentTrainer": "trainer",
     "PairCollator": "collator",
     "Recipe": "recipe",
     "WindowDataset": "collator",
     "check_recipe": "recipe",
     "make_recipe": "recipe",
+    "model_alignment_loss": "objective",
     "open_run": "run",
     "plan": "planning",
     "read_recipe": "recipe",
@@ -27,12 +30,14 @@ _HOMES = {
 }
 
 __all__ = [
+    "AlignmentMixin",
     "AlignmentTrainer",
     "PairCollator",
     "Recipe",
     "WindowDataset",
     "check_recipe",
     "make_recipe",
+    "model_alignment_loss",
     "open_run",
     "plan",
     "read_recipe",

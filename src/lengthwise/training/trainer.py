@@ -94,6 +94,7 @@ class AlignmentMixin(_AnyTrainer):
         self.divergence = divergence
         self.detach = detach
         self.min_context = min_context
+        assert isinstance(self.model, nn.Module)
         self.head = find_head(self.model)
         self._normalizers: Normalizers | None = None
         self._micro_batches: list[Tensor] = []

@@ -148,7 +148,7 @@ def test_trl_trains_on_the_same_numbers(tmp_path: Path):
     """With alpha 0 as SFTTrainer on both windows; with alpha as AlignmentTrainer on the same packed texts."""
     module, own = example("trl_sft"), example("transformers_trainer")
     from datasets import Dataset
-    from peft import LoraConfig, get_peft_model
+    from peft import LoraConfig
     from transformers import AutoModelForCausalLM
 
     save_tiny_model(tmp_path / "model")
@@ -164,15 +164,19 @@ def test_trl_trains_on_the_same_numbers(tmp_path: Path):
         return module.train(base, texts, str(tmp_path), alpha=alpha, divergence="jeffreys")
 
     plain = run(0.0)
-    set_seed(0)
-    sft = module.SFTTrainer(
-        model(),
-        plain.args,
-        data_collator=both_windows(plain.data_collator),
-        train_dataset=plain.train_dataset,
-        processing_class=plain.processing_class,
-        peft_config=LoraConfig(r=4, target_modules="all-linear"),
-    )
+
+    def plain_sft() -> Any:
+        set_seed(0)
+        return module.SFTTrainer(
+            model(),
+            plain.args,
+            data_collator=both_windows(plain.data_collator),
+            train_dataset=plain.train_dataset,
+            processing_class=plain.processing_class,
+            peft_config=LoraConfig(r=4, target_modules="all-linear"),
+        )
+
+    sft = plain_sft()
     sft.train()
     assert len(losses(plain)) >= 3
     assert losses(plain) == pytest.approx(losses(sft), rel=1e-6)
@@ -182,9 +186,7 @@ def test_trl_trains_on_the_same_numbers(tmp_path: Path):
         assert (value - expected[name]).abs().max() <= 1e-6, name
 
     aligned = run(10.0)
-    set_seed(0)
-    wrapped = get_peft_model(model(), LoraConfig(r=4, target_modules="all-linear"))
-    ours = own.train(wrapped, list(aligned.train_dataset), str(tmp_path), **ALIGN)
+    ours = own.train(plain_sft().model, list(aligned.train_dataset), str(tmp_path), **ALIGN)
     assert losses(aligned) == pytest.approx(losses(ours), rel=1e-9)
     assert losses(aligned)[0] > losses(plain)[0]
     for name, value in adapters(ours.model).items():

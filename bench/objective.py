@@ -9,7 +9,8 @@ gradients themselves (Linux only). Every repeat runs all rows one after another;
 repeat. The rows:
 
     fused            alignment_loss, gradient through both sides
-    fused_jeffreys   the same with divergence "jeffreys"
+    fused_compiled   the same with its elementwise part through torch.compile (compiled beforehand)
+    fused_jeffreys   as fused, with divergence "jeffreys"
     chunked_ce       alignment_loss without pairs: cross entropy of both views, nothing else
     naive            appendix D: full logits, log_softmax in their dtype, cross entropy in fp32
     naive_ce         cross entropy of full logits in fp32, nothing else
@@ -30,7 +31,16 @@ from pathlib import Path
 
 from measuring import in_fresh_process, machine, ratios, reset_peak, resident, spread
 
-ROWS = ("fused", "fused_jeffreys", "chunked_ce", "naive", "naive_ce", "torch_ce", "products")
+ROWS = (
+    "fused",
+    "fused_compiled",
+    "fused_jeffreys",
+    "chunked_ce",
+    "naive",
+    "naive_ce",
+    "torch_ce",
+    "products",
+)
 
 
 @dataclass(frozen=True)
@@ -121,7 +131,9 @@ def measure(row: str, options: argparse.Namespace) -> dict | None:
         return None
     torch.set_num_threads(options.threads)
     # A first pass of a small shape loads the kernels; what they occupy is no cost of the objective.
-    build(row, Shape(width=64, vocabulary=1024, length=64, offset=16), options, warm_up=True)()
+    # The compiled tile is compiled here too, for which the vocabulary has to be the same.
+    vocabulary = SHAPES[options.shape].vocabulary if row == "fused_compiled" else 1024
+    build(row, Shape(width=64, vocabulary=vocabulary, length=64, offset=16), options, warm_up=True)()
     step = build(row, SHAPES[options.shape], options)
     reset_peak()
     before, start = resident("VmRSS"), time.process_time()
@@ -160,10 +172,10 @@ def build(row: str, shape: Shape, options: argparse.Namespace, *, warm_up: bool 
     alpha = 0.1
     del long, short, weight
 
-    def fused(geometry: PairGeometry, divergence: str) -> torch.Tensor:
+    def fused(geometry: PairGeometry, divergence: str, *, compiled: bool = False) -> torch.Tensor:
         return alignment_loss(
             *leaves, labels[0], labels[1], geometry=geometry, alpha=alpha, divergence=divergence,
-            chunk_size=chunk_size, accumulate_dtype=accumulate,
+            chunk_size=chunk_size, accumulate_dtype=accumulate, compiled=compiled,
         ).loss  # fmt: skip
 
     def cross_entropy(logits: list[torch.Tensor]) -> torch.Tensor:
@@ -203,6 +215,7 @@ def build(row: str, shape: Shape, options: argparse.Namespace, *, warm_up: bool 
 
     losses: dict[str, Callable[[], torch.Tensor]] = {
         "fused": lambda: fused(geometry, "sce"),
+        "fused_compiled": lambda: fused(geometry, "sce", compiled=True),
         "fused_jeffreys": lambda: fused(geometry, "jeffreys"),
         "chunked_ce": lambda: fused(PairGeometry(shape.length, shape.length), "sce"),
         "naive": naive,

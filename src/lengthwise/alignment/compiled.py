@@ -65,7 +65,12 @@ class CompiledTiles:
         parts = zip(
             *(tensor.split(self._pairs_in_a_call) for tensor in (logits, labels.int(), weights)), strict=True
         )
-        found = [self._pair_step(*part, self._weight) for part in parts]
+        found = [
+            self._pair_step(
+                *logits.unbind(1), labels=labels.unbind(1), weights=weights.unbind(1), weight=self._weight
+            )
+            for logits, labels, weights in parts
+        ]
         top, total, own, cross, mixture = (torch.cat(of_all) for of_all in zip(*found, strict=True))
         return PairStatistics(top, total, own, cross, mixture if self._mixture else None)
 
@@ -79,11 +84,18 @@ Step = Callable[..., tuple[Tensor, ...]]
 
 @functools.cache
 def _pair_step(rule: Rule, activation: Activation, mixture: bool, gradient: bool) -> Step:
-    """The compiled function of pairs [n, 2, V]; writes gradients over the logits if `gradient`."""
+    """The compiled function of pairs, [n, V] each; writes gradients over the logits if `gradient`."""
 
-    def step(logits: Tensor, labels: Tensor, weights: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
-        # Two tensors of rows: over one of pairs the compiler does not put the loops together.
-        views = [_View(logits[:, side], activation) for side in range(2)]
+    # Two tensors, not one of pairs: writing into a part of an argument the compiler copies all of it.
+    def step(
+        long: Tensor,
+        short: Tensor,
+        *,
+        labels: tuple[Tensor, Tensor],
+        weights: tuple[Tensor, Tensor],
+        weight: Tensor,
+    ) -> tuple[Tensor, ...]:
+        views = [_View(logits, activation) for logits in (long, short)]
         difference = views[0].shifted - views[1].shifted
         cross = [view.mean(difference) for view in views]
         own = [view.mean(view.shifted) for view in views]
@@ -96,13 +108,13 @@ def _pair_step(rule: Rule, activation: Activation, mixture: bool, gradient: bool
             gradients = []
             for side, view in enumerate(views):
                 k, sign = rule.k[side], rule.sign[side]
-                factor = weights[:, side] + weight * k - weight * sign * means[side]
+                factor = weights[side] + weight * k - weight * sign * means[side]
                 if sign:
                     factor = factor + weight * sign * sources[side]
                 found = view.probability * factor
                 if k:
                     found = found - weight * views[1 - side].probability
-                gradients.append(view.finish(found, labels[:, side], weights[:, side]))
+                gradients.append(view.finish(found, labels[side], weights[side]))
             for view, found in zip(views, gradients, strict=True):
                 view.logits.copy_(found)
 
@@ -144,8 +156,8 @@ class _View:
         return self._exponential * self.total.reciprocal()
 
     def mean(self, values: Tensor) -> Tensor:
-        """<p, values> [n, 1]."""
-        return (self.probability * values).sum(dim=-1, keepdim=True)
+        """<p, values> [n, 1]; divided after the sum, so that one loop makes all sums."""
+        return (self._exponential * values).sum(dim=-1, keepdim=True) / self.total
 
     def finish(self, gradient: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
         """With the label's part, back through the soft cap."""

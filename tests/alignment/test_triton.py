@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lengthwise import diagnosis
 from lengthwise.alignment import backend, chunked
 from lengthwise.alignment.tile import Tiles, gradient_rule
 
@@ -45,6 +46,16 @@ def test_the_objective_takes_the_tile_of_the_device():
 
     assert chunked._tiles_on(torch.device("cuda"), 100, compiled=False) is TritonTiles
     assert chunked._tiles_on(torch.device("cpu"), 100, compiled=False).func is Tiles
+
+
+def test_doctor_names_the_tile(monkeypatch):
+    monkeypatch.setattr(backend, "find_spec", lambda name: name)
+    assert "triton tile on a GPU" in diagnosis._objective(has_gpu=True).detail
+    monkeypatch.setattr(backend, "find_spec", lambda name: None)
+    without = diagnosis._objective(has_gpu=True)
+    assert "torch tile on a GPU" in without.detail
+    assert (without.state, without.fix) == ("note", "pip install 'lengthwise[gpu]'")
+    assert diagnosis._objective(has_gpu=False).state == "ok"
 
 
 POINTERS = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.float64: "*fp64"}

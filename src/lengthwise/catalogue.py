@@ -92,10 +92,16 @@ def description(recipe: Path) -> str:
 
 
 def studies() -> list[Entry]:
-    """What `lengthwise reproduce` runs."""
+    """What `lengthwise reproduce` and `lengthwise synth` run."""
     from lengthwise.studies.catalogue import STUDIES
+    from lengthwise.studies.synthetic.figures import FIGURES
 
-    return [{"name": study.name, "what": study.description} for study in STUDIES.values()]
+    verbs = {"reproduce": STUDIES, "synth": FIGURES}
+    return [
+        {"verb": verb, "name": study.name, "what": study.description}
+        for verb, table in verbs.items()
+        for study in table.values()
+    ]
 
 
 def methods() -> list[Entry]:

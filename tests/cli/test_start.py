@@ -24,6 +24,7 @@ OPTIONS = {
     "extend": "--method --factor --original-length --set --out --dry-run --json --verbose --help",
     "train": "--set --out --resume --overwrite --dry-run --json --verbose --help",
     "reproduce": "--out --seeds --resume --overwrite --verbose --help",
+    "synth": "--out --seeds --steps --scale --resume --overwrite --verbose --help",
     "report": "--out --verbose --help",
     "ls": "--json --verbose --help",
     "doctor": "--json --verbose --help",

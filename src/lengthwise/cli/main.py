@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 import lengthwise
-from lengthwise.cli import doctor, extend, ls, measure, ppl, recall, report, reproduce, train
+from lengthwise.cli import doctor, extend, ls, measure, ppl, recall, report, reproduce, synth, train
 from lengthwise.cli.errors import reported
 from lengthwise.cli.options import examples
 
@@ -20,6 +20,7 @@ VERBS = {
     "train": train,
     "report": report,
     "reproduce": reproduce,
+    "synth": synth,
     "ls": ls,
     "doctor": doctor,
 }

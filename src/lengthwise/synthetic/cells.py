@@ -39,7 +39,7 @@ class Scale:
     Args:
         name: as it is chosen.
         seeds: models of each cell.
-        steps: training steps.
+        steps: training steps; an optimizer may take a multiple of them.
         batch: samples a step and model.
         test_length: tested at every length 1 .. this.
         samples: test strings for each length, the same for all models.
@@ -53,7 +53,7 @@ class Scale:
     batch: int
     test_length: int
     samples: int
-    width: int = 32
+    width: int = 16
     layers: int = 2
     heads: int = 4
     table: int = 128
@@ -62,7 +62,7 @@ class Scale:
 SCALES: dict[str, Scale] = {
     scale.name: scale
     for scale in (
-        Scale(name="default", seeds=5, steps=3000, batch=32, test_length=50, samples=256),
+        Scale(name="default", seeds=5, steps=3000, batch=16, test_length=50, samples=256),
         Scale(
             name="smoke", seeds=2, steps=20, batch=8, test_length=12, samples=8, width=8, layers=1, heads=2
         ),

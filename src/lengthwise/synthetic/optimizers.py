@@ -58,6 +58,7 @@ class Optimizer:
         rates: initial learning rates to try; the one that fits the training data best is kept.
         warmup: share of the steps in which the rate rises from 0; then it falls along half a cosine to 0.
         build: makes the rule of one training.
+        budget: how many times the steps of the scale it takes; one that is slow to fit gets more.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Optimizer:
     rates: tuple[float, ...]
     warmup: float
     build: Callable[[], Update]
+    budget: int = 1
 
     def schedule(self, step: int, steps: int) -> float:
         """The factor on the learning rate at a step counted from 0."""
@@ -77,7 +79,9 @@ class Optimizer:
 OPTIMIZERS: dict[str, Optimizer] = {
     optimizer.name: optimizer
     for optimizer in (
-        Optimizer("sgd", "the paper's: SGD, cosine, the best of three rates", (5e-5, 1e-4, 5e-4), 0.0, SGD),
+        Optimizer(
+            "sgd", "the paper's: SGD, cosine, the best of three rates", (5e-5, 1e-4, 5e-4), 0.0, SGD, budget=2
+        ),
         Optimizer("adam", "Adam, warm-up and cosine, the better of two rates", (1e-3, 4e-3), 0.05, Adam),
     )
 }

@@ -105,6 +105,7 @@ def run_cell(cell: Cell, scale: Scale) -> Outcome:
     task = bit_task(cell.task)
     function = reparameterization(cell.function, task, shift=cell.shift)
     optimizer = optimizer_named(cell.optimizer)
+    steps = scale.steps * optimizer.budget
     seeds = list(range(scale.seeds))
     model = StackedTransformer(architecture(cell, scale), seeds * len(optimizer.rates))
     rates = [rate for rate in optimizer.rates for _ in seeds]
@@ -114,20 +115,20 @@ def run_cell(cell: Cell, scale: Scale) -> Outcome:
         model.encoding,
         longest=cell.train_length,
         size=scale.batch,
-        steps=scale.steps,
+        steps=steps,
         seeds=seeds * len(optimizer.rates),
     )
-    losses = torch.stack(list(train(model, drawn, optimizer, count=scale.steps, rates=rates)))
-    final = losses[-max(1, round(_LAST_STEPS * scale.steps)) :].mean(0).view(len(optimizer.rates), -1)
+    losses = torch.stack(list(train(model, drawn, optimizer, count=steps, rates=rates)))
+    final = losses[-max(1, round(_LAST_STEPS * steps)) :].mean(0).view(len(optimizer.rates), -1)
     by_rate = [median(_finite(row)) for row in final]
     best = min(range(len(by_rate)), key=by_rate.__getitem__)
     kept = [best * scale.seeds + seed for seed in seeds]
-    steps, curve = _curve(losses[:, kept])
+    at, curve = _curve(losses[:, kept])
     tested = _test(model.keep(kept), task, function, scale)
     return Outcome(
         rate=optimizer.rates[best],
         rates={f"{rate:g}": _number(loss) for rate, loss in zip(optimizer.rates, by_rate, strict=True)},
-        steps=steps,
+        steps=at,
         curve=curve,
         train_loss=[_number(loss) for loss in final[best].tolist()],
         seconds=time.perf_counter() - started,

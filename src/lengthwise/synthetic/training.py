@@ -55,7 +55,8 @@ def batches(
         drawn = [_draw(task, positions, longest, ahead * size, generator) for generator in generators]
         tokens, last, outcome = (torch.stack([one[i] for one in drawn]) for i in range(3))
         target = reparameterization.apply(outcome)
-        ids = None if drawn[0][3] is None else torch.stack([one[3] for one in drawn])  # type: ignore[misc]
+        positions_drawn = [one[3] for one in drawn if one[3] is not None]
+        ids = torch.stack(positions_drawn) if positions_drawn else None
         for step in range(ahead):
             part = slice(step * size, (step + 1) * size)
             yield Batch(

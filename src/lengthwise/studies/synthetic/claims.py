@@ -1,0 +1,178 @@
+"""What the paper claims of its figures, held against our numbers by rules fixed beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from lengthwise.report.tables import Table
+from lengthwise.studies.synthetic.figures import (
+    FUNCTIONS,
+    PAPERS_ENCODINGS,
+    TRAIN_LENGTHS,
+)
+from lengthwise.studies.synthetic.rows import Spread, at_length, beyond, spread, within
+from lengthwise.studies.synthetic.run import Outcomes, baselines
+from lengthwise.synthetic.cells import Cell
+
+Verdict = tuple[str, str]
+"""Our numbers in words, and whether the claim holds in them."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement of the paper.
+
+    Args:
+        panel: where it is made.
+        claim: in short.
+        paper: the number that the paper gives; "none" where it only draws one.
+        cells: what has to have been run.
+        judge: our numbers and the verdict; it may count on `cells` being there.
+        rule: when it holds.
+    """
+
+    panel: str
+    claim: str
+    paper: str
+    cells: tuple[Cell, ...]
+    judge: Callable[[Outcomes], Verdict]
+    rule: str
+
+
+def claims_table(outcomes: Outcomes) -> Table | None:
+    """Every claim whose cells were run; None if there is none."""
+    rows = []
+    for claim in CLAIMS:
+        if all(cell in outcomes for cell in claim.cells):
+            ours, verdict = claim.judge(outcomes)
+            rows.append([claim.panel, claim.claim, claim.paper, ours, verdict, claim.rule])
+    columns = ["panel", "claim", "paper", "ours (median over seeds, worst and best)", "verdict", "rule"]
+    return Table(columns=columns, rows=rows, caption="The paper's claims") if rows else None
+
+
+def text(over: Spread) -> str:
+    """`1.2e-05 [3.0e-06, 8.1e-05]`, or `diverged`."""
+    if over.value is None:
+        return "diverged"
+    ends = ["diverged" if end is None else f"{end:.2g}" for end in (over.low, over.high)]
+    return f"{over.value:.2g} [{ends[0]}, {ends[1]}]"
+
+
+def _nope_mean(task: str, optimizer: str) -> Claim:
+    cell = Cell(task=task, optimizer=optimizer)
+
+    def judge(outcomes: Outcomes) -> Verdict:
+        over = at_length(outcomes[cell], 50)
+        constant, _, _ = baselines(cell, outcomes[cell].lengths)
+        holds = over.high is not None and over.high < constant[-1] / 10
+        return f"{text(over)}; best constant {constant[-1]:.2g}", "holds" if holds else "does not hold"
+
+    return Claim(
+        "5" if task.startswith("uniform") else "1a",
+        f"NoPE predicts the mean at length 50 far better than 1/2 does ({task}, {optimizer})",
+        "about 1e-5" if task == "mean" else "none",
+        (cell,),
+        judge,
+        "the worst seed's error at the longest test length is under a tenth of the best constant's",
+    )
+
+
+def _rises(panel: str, task: str, optimizer: str) -> Claim:
+    cells = tuple(Cell(task=task, encoding=name, optimizer=optimizer) for name in PAPERS_ENCODINGS)
+
+    def judge(outcomes: Outcomes) -> Verdict:
+        inside = {cell.encoding: spread(within(cell, outcomes[cell])).value for cell in cells}
+        ends = {cell.encoding: at_length(outcomes[cell], 50) for cell in cells}
+        ours = "; ".join(f"{name}: {text(end)}" for name, end in ends.items())
+        rise = [
+            end.low is not None and (start := inside[name]) is not None and end.low > 100 * start
+            for name, end in ends.items()
+        ]
+        return ours, "holds" if all(rise) else f"holds for {sum(rise)} of {len(rise)} encodings"
+
+    return Claim(
+        panel,
+        f"the error of the {task} rises beyond training with each of the four encodings ({optimizer})",
+        "none",
+        cells,
+        judge,
+        "every seed's error at the longest test length is over 100 times the median error in training range",
+    )
+
+
+def _reparameterized(panel: str, task: str, shift: int, optimizer: str) -> Claim:
+    plain = Cell(task=task, optimizer=optimizer)
+    others = tuple(
+        Cell(task=task, function=name, shift=shift, optimizer=optimizer)
+        for name in FUNCTIONS
+        if name != "identity"
+    )
+
+    def judge(outcomes: Outcomes) -> Verdict:
+        base = spread(beyond(plain, outcomes[plain]))
+        found = {cell.function: spread(beyond(cell, outcomes[cell])) for cell in others}
+        ours = "; ".join(f"{name}: {text(one)}" for name, one in {"no f": base, **found}.items())
+        better = [
+            name
+            for name, one in found.items()
+            if one.high is not None and base.low is not None and one.high < base.low
+        ]
+        worse = [
+            name
+            for name, one in found.items()
+            if one.low is None or (base.high is not None and one.low > base.high)
+        ]
+        return ours, f"better: {', '.join(better) or 'none'}; worse: {', '.join(worse) or 'none'}"
+
+    return Claim(
+        panel,
+        f"every f lowers the error of the {task} beyond training, in original units ({optimizer})",
+        "all f improve, 1/sqrt most",
+        (plain, *others),
+        judge,
+        "better or worse: mean error beyond training, the seeds of f and of no f do not overlap",
+    )
+
+
+def _longer(panel: str, task: str) -> Claim:
+    cells = tuple(Cell(task=task, train_length=length) for length in TRAIN_LENGTHS)
+
+    def judge(outcomes: Outcomes) -> Verdict:
+        ends = [at_length(outcomes[cell], 50) for cell in cells]
+        inside = [spread(within(cell, outcomes[cell])).value for cell in cells]
+        ours = "; ".join(
+            f"1..{cell.train_length}: {text(end)}" for cell, end in zip(cells, ends, strict=True)
+        )
+        values = [end.value for end in ends]
+        lower = all(b is not None and a is not None and b < a for a, b in pairwise(values))
+        rises = all(
+            end.low is not None and start is not None and end.low > 10 * start
+            for end, start in zip(ends, inside, strict=True)
+        )
+        return (
+            ours,
+            f"lower with length: {'yes' if lower else 'no'}; still rising: {'yes' if rises else 'no'}",
+        )
+
+    return Claim(
+        panel,
+        f"training on longer strings lowers the error of the {task} at length 50, which still rises",
+        "none",
+        cells,
+        judge,
+        "medians fall with each training length; every seed's error at the end is over 10 times that in range",
+    )
+
+
+CLAIMS: tuple[Claim, ...] = (
+    *(_nope_mean("mean", optimizer) for optimizer in ("adam", "sgd")),
+    *(_rises("1b", "length", optimizer) for optimizer in ("adam", "sgd")),
+    *(_reparameterized("1c", "length", 0, optimizer) for optimizer in ("adam", "sgd")),
+    _longer("3a", "sum"),
+    _longer("3b", "length"),
+    *(_rises("4a", "sum", optimizer) for optimizer in ("adam", "sgd")),
+    *(_reparameterized("4b", "sum", 1, optimizer) for optimizer in ("adam", "sgd")),
+    *(_nope_mean("uniform-count-mean", optimizer) for optimizer in ("adam", "sgd")),
+)

@@ -1,0 +1,185 @@
+"""The literal table of what `lengthwise synth` runs: figures, their panels, the cells of each. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from lengthwise.errors import UsageError, nearest
+from lengthwise.studies.produced import Produced
+from lengthwise.synthetic.cells import SCALES, Cell, Scale
+
+PAPERS_ENCODINGS = ("none", "learned", "alibi", "rotary")
+ENCODINGS = (*PAPERS_ENCODINGS, "randomised", "t5", "sinusoidal")
+FUNCTIONS = ("identity", "sqrt", "log", "1/sqrt", "1/x", "1/log(x+1)")
+OPTIMIZERS = ("adam", "sgd")
+TRAIN_LENGTHS = (5, 10, 20, 40)
+"""Of Figure 3; the text of the paper does not name them."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel of a figure.
+
+    Args:
+        name: figure and letter.
+        title: what is predicted, and what differs between the curves.
+        claim: what the paper says that it shows.
+        varies: what tells the curves of the panel apart.
+        cells: one curve each, for each optimizer.
+    """
+
+    name: str
+    title: str
+    claim: str
+    varies: Literal["encoding", "function", "train_length"]
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What one name runs: panels, or the theory, which has none."""
+
+    name: str
+    description: str
+    panels: tuple[Panel, ...]
+
+
+def _by_encoding(task: str) -> tuple[Cell, ...]:
+    """Every encoding with the optimizer that trains well, the paper's four with the paper's too."""
+    well = [Cell(task=task, encoding=name) for name in ENCODINGS]
+    as_paper = [Cell(task=task, encoding=name, optimizer="sgd") for name in PAPERS_ENCODINGS]
+    return (*well, *as_paper)
+
+
+def _by_function(task: str, *, shift: int = 0) -> tuple[Cell, ...]:
+    """Every f with both optimizers; identity needs no shift."""
+    return tuple(
+        Cell(task=task, function=name, shift=0 if name == "identity" else shift, optimizer=optimizer)
+        for optimizer in OPTIMIZERS
+        for name in FUNCTIONS
+    )
+
+
+def _by_train_length(task: str) -> tuple[Cell, ...]:
+    return tuple(Cell(task=task, train_length=length) for length in TRAIN_LENGTHS)
+
+
+FIGURE1 = (
+    Panel(
+        "1a",
+        "Mean, by encoding",
+        "The error of the mean stays as it is beyond the training length; NoPE's is about 1e-5.",
+        "encoding",
+        _by_encoding("mean"),
+    ),
+    Panel(
+        "1b",
+        "Length, by encoding",
+        "The error of the length rises steeply beyond the training length, whatever the encoding.",
+        "encoding",
+        _by_encoding("length"),
+    ),
+    Panel(
+        "1c",
+        "Length, by reparameterization f",
+        "Training on f(length) improves generalization for every f; 1/sqrt is nearly perfect up to length 35.",
+        "function",
+        _by_function("length"),
+    ),
+)
+FIGURE3 = (
+    Panel(
+        "3a",
+        "Sum, by training length",
+        "Longer training lowers the error, but it still rises beyond the training length.",
+        "train_length",
+        _by_train_length("sum"),
+    ),
+    Panel(
+        "3b",
+        "Length, by training length",
+        "Longer training lowers the error, but it still rises beyond the training length.",
+        "train_length",
+        _by_train_length("length"),
+    ),
+)
+FIGURE4 = (
+    Panel(
+        "4a",
+        "Sum, by encoding",
+        "The error of the sum rises beyond the training length.",
+        "encoding",
+        _by_encoding("sum"),
+    ),
+    Panel(
+        "4b",
+        "Sum, by reparameterization f of y + 1",
+        "Training on f(sum) improves generalization.",
+        "function",
+        _by_function("sum", shift=1),
+    ),
+)
+FIGURE5 = (
+    Panel(
+        "5",
+        "Mean of bits whose number of ones is uniform, by encoding",
+        "The mean still generalizes when predicting 1/2 is no trivial solution.",
+        "encoding",
+        _by_encoding("uniform-count-mean"),
+    ),
+)
+
+FIGURES: dict[str, Figure] = {
+    figure.name: figure
+    for figure in (
+        Figure("figure1", "mean, length and reparameterized length by encoding and f (Fig. 1)", FIGURE1),
+        Figure("figure3", "sum and length by training length (Fig. 3)", FIGURE3),
+        Figure("figure4", "sum by encoding and f (Fig. 4)", FIGURE4),
+        Figure("figure5", "mean of bits with a uniform number of ones (Fig. 5)", FIGURE5),
+        Figure("theory", "theorem 2: exact errors, bounds, and linear attention trained on samples", ()),
+        Figure("all", "all figures and the theory on one page", FIGURE1 + FIGURE3 + FIGURE4 + FIGURE5),
+    )
+}
+
+
+def cells_of(figure: Figure) -> list[Cell]:
+    """Every cell of a figure once, whichever panels share it."""
+    return list(dict.fromkeys(cell for panel in figure.panels for cell in panel.cells))
+
+
+def figure_named(name: str) -> Figure:
+    """The figure of that name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name not in FIGURES:
+        raise UsageError(
+            f"no synthetic study {name!r}", expected=nearest(name, FIGURES), fix="lengthwise ls studies"
+        )
+    return FIGURES[name]
+
+
+def scale_named(name: str, *, seeds: int | None = None, steps: int | None = None) -> Scale:
+    """The scale of that name, with other numbers of seeds and steps where given.
+
+    Raises:
+        UsageError: there is none of that name; seeds or steps below 1.
+    """
+    if name not in SCALES:
+        raise UsageError(f"no scale {name!r}", expected=nearest(name, SCALES))
+    scale = SCALES[name]
+    for what, value in (("seeds", seeds), ("steps", steps)):
+        if value is not None and value < 1:
+            raise UsageError(f"{what} is {value}", expected="1 or more")
+    return replace(scale, seeds=seeds or scale.seeds, steps=steps or scale.steps)
+
+
+def produce(name: str, **options: object) -> Produced:
+    """Run the synthetic study `name` to its page; see `page.produce_figure` for the options."""
+    from lengthwise.studies.synthetic.page import produce_figure
+
+    run: Callable[..., Produced] = produce_figure
+    return run(figure_named(name), **options)

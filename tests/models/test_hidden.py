@@ -8,6 +8,7 @@ import torch
 import torch.distributed
 from peft import LoraConfig, PromptTuningConfig, get_peft_model
 from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 
 from lengthwise.errors import UsageError
@@ -74,6 +75,15 @@ def test_through_ddp_with_all_gradients(find_unused: bool):
         found = gradients(wrapped, final_hidden_states(wrapped, random_ids()))
         for name, gradient in expected.items():
             torch.testing.assert_close(found[name], gradient, rtol=1e-12, atol=1e-14, msg=name)
+
+
+@pytest.mark.usefixtures("process_group")
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore:FSDP is switching to use `NO_SHARD`:UserWarning")
+def test_fsdp1_is_refused():
+    wrapped = FullyShardedDataParallel(tiny_llama(), device_id=torch.device("cpu"))
+    with pytest.raises(UsageError, match=r"FSDP1 .*\n.*FSDP2"):
+        final_hidden_states(wrapped, random_ids())
 
 
 @peft_warns

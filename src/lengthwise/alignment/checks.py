@@ -176,7 +176,7 @@ def check_head(head_weight: Tensor) -> None:
     fix = "shard with FSDP2 (fully_shard), or train with whole copies (DDP)"
     if getattr(head_weight, "ds_id", None) is not None or head_weight.numel() == 0:
         raise UsageError(
-            f"head_weight is a partitioned parameter (DeepSpeed ZeRO-3), {_shape(head_weight)} on this rank",
+            f"head_weight is {_shape(head_weight)} on this rank: a partitioned parameter (DeepSpeed ZeRO-3, FSDP1)",
             expected="the whole weight [V, d]",
             fix=fix,
         )

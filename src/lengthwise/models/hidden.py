@@ -232,6 +232,9 @@ def _gather_again(model: nn.Module) -> None:
 
     The loss needs the head, in the dtype of the products. And where FSDP2 freed parameters after forward it would
     gather them again in the backward pass of the model's own output, which takes no part in such a loss.
+
+    Raises:
+        UsageError: a model in FSDP1.
     """
     fsdp = sys.modules.get("torch.distributed.fsdp")
     if fsdp is None:
@@ -240,6 +243,11 @@ def _gather_again(model: nn.Module) -> None:
     head = base.get_output_embeddings()
     modules: list[Any] = [*shells_of(model), *(head.modules() if isinstance(head, nn.Module) else ())]
     for module in modules:
+        if isinstance(module, fsdp.FullyShardedDataParallel):
+            raise UsageError(
+                "FSDP1 hands out no output head whose gradient finds its way back to the shards",
+                expected="FSDP2 (fully_shard), DDP, or one process",
+            )
         if isinstance(module, fsdp.FSDPModule):
             module.unshard()
 

@@ -65,10 +65,10 @@ def _errors_and_training(panel: Panel, chosen: Outcomes, optimizer: str, name: s
     with drawn(height=3.3, panels=(1, 2), legend=legend) as (figure, axes):
         left, right = axes[0]
         _shade(left, chosen)
-        draw_curves(left, tested)
+        _draw(left, tested)
         _draw_references(left, references)
         _logarithmic(left, "test length (bits)", "mean squared error, original units", "Test error")
-        draw_curves(right, trained)
+        _draw(right, trained)
         _logarithmic(right, "training step", "mean squared error, units of f", "Training loss")
         legend_below(figure, left)
         return picture(
@@ -91,7 +91,7 @@ def _transformed(panel: Panel, chosen: Outcomes, optimizer: str, name: str) -> P
     with drawn(height=3.0, legend=curves) as (figure, axes):
         axis = axes[0][0]
         _shade(axis, chosen)
-        draw_curves(axis, curves)
+        _draw(axis, curves)
         for style, reference in enumerate(references):
             line = [max(error, _FLOOR) for error in reference.errors]
             draw_curves(axis, [Curve(label="", x=reference.lengths, y=line, style=style, faint=True)])
@@ -143,6 +143,12 @@ def _seeds(label: str, x: Sequence[int], by_seed: Sequence[Sequence[Number]], st
             )
         )
     return curves
+
+
+def _draw(axis: Axes, curves: Sequence[Curve]) -> None:
+    """One at a time: together, many curves would be moved aside, away from their seeds."""
+    for curve in curves:
+        draw_curves(axis, [curve])
 
 
 def _references(chosen: Outcomes) -> list[_Reference]:

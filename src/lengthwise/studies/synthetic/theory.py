@@ -81,7 +81,8 @@ def growth_picture(results: Results) -> Picture:
             axis.axvspan(1, LONGEST, color="#E69F00", alpha=0.13, linewidth=0)
             bounds = [_curve(results, task, arm, 4) for arm in (LOWER, UPPER)]
             axis.fill_between(bounds[0].x, bounds[0].y, bounds[1].y, color="#000000", alpha=0.07, linewidth=0)
-            draw_curves(axis, curves)
+            for curve in curves:
+                draw_curves(axis, [curve])
             axis.set_yscale("symlog", linthresh=1e-2 if task == "mean" else 1)
             axis.set_ylim(bottom=0)
             axis.set_title(task)

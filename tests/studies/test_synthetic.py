@@ -1,0 +1,188 @@
+"""The synthetic studies as a grid: complete, resumable after each cell, and honest in what they say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import lengthwise.studies.synthetic.run as running
+from lengthwise.errors import Interrupted, UsageError
+from lengthwise.report.drawing import Picture
+from lengthwise.results import read_results
+from lengthwise.studies.synthetic.claims import CLAIMS, claims_table
+from lengthwise.studies.synthetic.figures import FIGURES, cells_of, produce, scale_named
+from lengthwise.studies.synthetic.page import panel_table
+from lengthwise.studies.synthetic.pictures import panel_pictures
+from lengthwise.studies.synthetic.rows import coverage, mean_error, spread
+from lengthwise.studies.synthetic.run import run_cells
+from lengthwise.studies.synthetic.theory import run_theory, theory_sections
+from lengthwise.synthetic.cells import SCALES, Cell
+from lengthwise.synthetic.sweep import Outcome, check
+
+SMOKE = replace(SCALES["smoke"], steps=4)
+CELLS = [
+    Cell(task="mean"),
+    Cell(task="sum", function="1/sqrt", shift=1),
+    Cell(task="length", optimizer="sgd"),
+]
+
+
+def test_every_figure_can_run_and_every_claim_has_its_cells():
+    for figure in FIGURES.values():
+        if figure.panels:
+            check(cells_of(figure), SCALES["default"])
+    everything = set(cells_of(FIGURES["all"]))
+    assert all(set(claim.cells) <= everything for claim in CLAIMS)
+    assert SCALES["default"].seeds >= 5
+    names = [cell.key for cell in everything]
+    assert len(set(names)) == len(names)
+
+
+def test_an_interrupted_grid_goes_on_and_ends_the_same(tmp_path, monkeypatch):
+    whole, _ = run_cells("test", CELLS, SMOKE, tmp_path / "whole")
+    original, calls = running.run_cell, []
+
+    def stopping(cell, scale):
+        calls.append(cell)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(cell, scale)
+
+    monkeypatch.setattr(running, "run_cell", stopping)
+    with pytest.raises(Interrupted, match="after 2 of 3 cells"):
+        run_cells("test", CELLS, SMOKE, tmp_path / "stopped")
+    assert read_results(tmp_path / "stopped" / "results.json").partial
+    resumed, _ = run_cells("test", CELLS, SMOKE, tmp_path / "stopped", resume=True)
+    assert len(calls) == 4, "two before, the one that was stopped, and that one again"
+    assert not resumed.partial
+    assert json.loads(resumed.to_json())["rows"] == json.loads(whole.to_json())["rows"]
+    again, outcomes = run_cells("test", CELLS, SMOKE, tmp_path / "stopped", resume=True)
+    assert len(calls) == 4
+    assert set(outcomes) == set(CELLS)
+    assert again.rows == resumed.rows
+
+
+def test_rows_hold_medians_and_trivial_baselines(tmp_path):
+    results, outcomes = run_cells("test", CELLS, SMOKE, tmp_path / "run")
+    outcome = outcomes[CELLS[0]]
+    [row] = results.select(arm=CELLS[0].key, metric="mse", length=5)
+    assert row.value == pytest.approx(sum(seed[4] for seed in outcome.mse) / 2)
+    assert (row.ci_low, row.ci_high) == tuple(sorted(seed[4] for seed in outcome.mse))
+    [constant] = results.select(model="best constant", task="mean", length=10)
+    assert constant.value == pytest.approx(0.025)
+    assert results.select(arm=CELLS[1].key, metric="clamped")
+    assert not results.select(arm=CELLS[0].key, metric="clamped")
+
+
+def test_a_grid_with_no_cells_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="the grid has no cells"):
+        run_cells("test", [], SMOKE, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_unknown_names_and_numbers_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="did you mean 'figure1'"):
+        produce("figur1", out=tmp_path)
+    with pytest.raises(UsageError, match="did you mean 'smoke'"):
+        scale_named("smok")
+    with pytest.raises(UsageError, match="seeds is 0"):
+        scale_named("smoke", seeds=0)
+    with pytest.raises(UsageError, match="steps is -1"):
+        scale_named("smoke", steps=-1)
+    assert scale_named("default", seeds=7, steps=10).seeds == 7
+
+
+def test_medians_count_a_diverged_model_as_the_worst():
+    assert spread([1.0, 3.0, 2.0]).value == 2
+    one = spread([1.0, None, 2.0])
+    assert (one.value, one.low, one.high) == (2.0, 1.0, None)
+    assert spread([None, None, 2.0]).value is None
+    assert coverage(5) == pytest.approx(0.9375)
+    assert mean_error([1.0, 2.0, 6.0], [9, 10, 11], above=9) == 4
+    assert mean_error([1.0, None], [10, 11], above=10) is None
+    assert mean_error([1.0], [10], above=10) is None
+
+
+def _outcome(error: float, *, rising: bool = False, transformed: float = 0.0) -> Outcome:
+    lengths = list(range(1, 51))
+    by_length = [error * (1000 if rising and length > 10 else 1) for length in lengths]
+    return Outcome(
+        rate=1e-3,
+        rates={"0.001": error},
+        steps=[1, 2],
+        curve=[[error, error]] * 5,
+        train_loss=[error] * 5,
+        lengths=lengths,
+        mse=[[value * (1 + seed / 100) for value in by_length] for seed in range(5)],
+        mse_transformed=[[transformed] * 50] * 5,
+        clamped=[[0.0] * 50] * 5,
+        seconds=0,
+    )
+
+
+def _verdict(outcomes, panel: str) -> str:
+    table = claims_table(outcomes)
+    assert table is not None
+    [verdict] = [row[4] for row in table.rows if row[0] == panel]
+    assert isinstance(verdict, str)
+    return verdict
+
+
+def test_a_claim_holds_only_where_the_numbers_do():
+    assert _verdict({Cell(task="mean"): _outcome(1e-5)}, "1a") == "holds"
+    assert _verdict({Cell(task="mean"): _outcome(4e-3)}, "1a") == "does not hold", "1/2 errs by 5e-3"
+    encodings = ("none", "learned", "alibi", "rotary")
+    rising = {Cell(task="length", encoding=name): _outcome(1.0, rising=True) for name in encodings}
+    assert _verdict(rising, "1b") == "holds"
+    rising[Cell(task="length", encoding="alibi")] = _outcome(1.0)
+    assert _verdict(rising, "1b") == "holds for 3 of 4 encodings"
+
+
+def test_reparameterization_is_judged_in_original_units():
+    functions = ("sqrt", "log", "1/sqrt", "1/x", "1/log(x+1)")
+    outcomes = {Cell(task="length"): _outcome(100.0, transformed=100.0)}
+    for name in functions:
+        outcomes[Cell(task="length", function=name)] = _outcome(200.0, transformed=1e-6)
+    outcomes[Cell(task="length", function="log")] = _outcome(1.0, transformed=1e-6)
+    assert _verdict(outcomes, "1c") == "better: log; worse: sqrt, 1/sqrt, 1/x, 1/log(x+1)"
+
+
+def test_every_picture_shows_baseline_seeds_and_training_loss(monkeypatch):
+    drawn: dict[str, list] = {}
+    import lengthwise.studies.synthetic.pictures as pictures
+
+    original = pictures.picture
+
+    def kept(figure, *, name: str, **options) -> Picture:
+        drawn[name] = [
+            [(line.get_label(), line.get_linestyle()) for line in axes.lines] for axes in figure.axes
+        ]
+        return original(figure, name=name, **options)
+
+    monkeypatch.setattr(pictures, "picture", kept)
+    [panel] = [panel for panel in FIGURES["figure1"].panels if panel.name == "1c"]
+    outcomes = {cell: _outcome(0.5, transformed=0.1) for cell in panel.cells if cell.optimizer == "adam"}
+    made = panel_pictures(panel, outcomes)
+    assert [picture.name for picture in made] == ["panel-1c-adam", "panel-1c-adam-transformed"]
+    test, training = drawn["panel-1c-adam"]
+    assert ("best constant", "--") in test
+    assert len(test) == 6 * (5 + 1) + 1, "five seeds and their median for each f, and the baseline"
+    assert len(training) == 6 * (5 + 1)
+    assert "1c. Length, by reparameterization f (Adam)" in made[0].title
+    table = panel_table(panel, outcomes)
+    assert len(table.rows) == 6
+    assert table.rows[0][0] == "no f"
+
+
+def test_the_theory_as_a_study(tmp_path):
+    scale = replace(SCALES["smoke"], test_length=20)
+    results = run_theory(tmp_path / "run", scale)
+    [printed] = results.select(task="sum", arm="as printed (Eq. 15, 20, 22)", length=20)
+    [exact] = results.select(task="sum", arm="the paper's table, exact", metric="mse", length=20)
+    assert printed.value == pytest.approx(117.69, rel=1e-4)
+    assert exact.value == pytest.approx(58.85, rel=1e-4)
+    [section] = theory_sections(results)
+    assert section.figures[0].svg.startswith("<svg")
+    assert run_theory(tmp_path / "run", scale, resume=True).rows == results.rows

@@ -30,7 +30,7 @@ HEADS = {
 
 
 def set_tile_rows(monkeypatch, rows, vocabulary=53):
-    monkeypatch.setitem(chunked._TILE_LOGITS, "cpu", rows * vocabulary)
+    monkeypatch.setattr(chunked, "_tile_logits", lambda device: rows * vocabulary)
 
 
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS.keys())

@@ -41,9 +41,12 @@ def test_the_tile_is_chosen_by_device_and_package(monkeypatch, tile):
 
 
 @needs_triton
-def test_the_objective_takes_the_tile_of_the_device():
+def test_the_objective_takes_the_tile_of_the_device(monkeypatch):
     from lengthwise.alignment.triton import TritonTiles
 
+    monkeypatch.setattr(chunked, "kernels_pass", lambda device: False)
+    assert chunked._tiles_on(torch.device("cuda"), 100, compiled=False).func is Tiles
+    monkeypatch.setattr(chunked, "kernels_pass", lambda device: True)
     assert chunked._tiles_on(torch.device("cuda"), 100, compiled=False) is TritonTiles
     assert chunked._tiles_on(torch.device("cpu"), 100, compiled=False).func is Tiles
 

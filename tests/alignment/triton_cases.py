@@ -11,6 +11,7 @@ from lengthwise.alignment import triton as triton_tile
 from lengthwise.alignment.checks import DIVERGENCES
 from lengthwise.alignment.reference import cross_entropy, divergence_from_logits, kl_divergence
 from lengthwise.alignment.tile import Activation, Tiles, gradient_rule, wide_dtype
+from lengthwise.alignment.trial import UntrustedKernelWarning, kernels_pass
 from lengthwise.alignment.triton import TritonTiles
 
 # The interpreter computes with numpy, which warns of infinities; a GPU does not.
@@ -308,3 +309,25 @@ def test_an_empty_overlap_is_exactly_zero(problem, triton_on_cpu):
     assert triton_on_cpu == ["rows"]
     assert output.divergence == 0
     assert output.loss == output.cross_entropy
+
+
+def test_the_trial_on_a_device_passes_only_if_the_kernels_are_right(monkeypatch):
+    device = torch.device("cpu")
+    kernels_pass.cache_clear()
+    assert kernels_pass(device)
+
+    def wrong(tiles, logits, labels, weights):
+        found = right(tiles, logits, labels, weights)
+        logits[1, 0] *= 1.1
+        return found
+
+    def fails(*_):
+        raise RuntimeError("no such instruction")
+
+    right = TritonTiles.pairs
+    for broken, said in ((wrong, "off by"), (fails, "no such instruction")):
+        monkeypatch.setattr(TritonTiles, "pairs", broken)
+        kernels_pass.cache_clear()
+        with pytest.warns(UntrustedKernelWarning, match=said):
+            assert not kernels_pass(device)
+    kernels_pass.cache_clear()

@@ -24,6 +24,7 @@ from lengthwise.alignment.geometry import PairGeometry
 from lengthwise.alignment.head import Head
 from lengthwise.alignment.schedule import Chunk, Index, Schedule
 from lengthwise.alignment.tile import Activation, PairStatistics, Tiles, gradient_rule, wide_dtype
+from lengthwise.alignment.trial import kernels_pass
 from lengthwise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def _tiles_on(
 ) -> Callable[..., Tiles | TritonTiles | CompiledTiles]:
     if compiled:
         return CompiledTiles
-    if tile_on(device.type) == "triton":
+    if tile_on(device.type) == "triton" and kernels_pass(device):
         from lengthwise.alignment.triton import TritonTiles
 
         return TritonTiles

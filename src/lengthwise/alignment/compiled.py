@@ -130,7 +130,7 @@ def _pair_step(rule: Rule, activation: Activation, mixture: bool, gradient: bool
         )
 
     # Each of these functions counts its own recompilations: they share their code, not their meaning.
-    return torch.compile(step, fullgraph=True, isolate_recompiles=True)
+    return torch.compile(step, fullgraph=True, isolate_recompiles=True)  # pyright: ignore[reportCallIssue]
 
 
 class _View:

@@ -13,13 +13,12 @@ SMOKE = SCALES["smoke"]
 
 
 def test_a_cell_gives_every_number_for_every_seed_and_length():
-    outcome = run_cell(Cell(task="length", function="1/sqrt"), SMOKE)
+    outcome = run_cell(Cell(task="length", function="1/sqrt", optimizer="sgd"), SMOKE)
     assert outcome.lengths == list(range(1, 13))
     for by_seed in (outcome.mse, outcome.mse_transformed, outcome.clamped):
         assert [len(seed) for seed in by_seed] == [12, 12]
-    assert outcome.rate in (1e-3, 4e-3)
-    assert set(outcome.rates) == {"0.001", "0.004"}
-    assert outcome.steps[-1] == SMOKE.steps
+    assert outcome.rate in (5e-5, 1e-4, 5e-4)
+    assert set(outcome.rates) == {"5e-05", "0.0001", "0.0005"}
     assert len(outcome.curve[0]) == len(outcome.steps)
     # As a sample log keeps it.
     assert Outcome(**json.loads(json.dumps(outcome.to_dict()))) == outcome
@@ -30,9 +29,8 @@ def test_a_cell_is_the_same_every_time_and_a_seed_does_not_depend_on_the_others(
     first, again = run_cell(cell, SMOKE), run_cell(cell, SMOKE)
     assert replace(first, seconds=0) == replace(again, seconds=0)
     more = run_cell(cell, replace(SMOKE, seeds=3))
-    if more.rate == first.rate:
-        for two, three in zip(first.mse, more.mse, strict=False):
-            assert two == pytest.approx(three, rel=1e-3)
+    for two, three in zip(first.mse, more.mse, strict=False):
+        assert two == pytest.approx(three, rel=1e-3)
 
 
 def test_the_rate_that_fits_best_is_kept_and_a_diverged_model_is_no_number(monkeypatch):
@@ -51,6 +49,7 @@ def test_the_rate_that_fits_best_is_kept_and_a_diverged_model_is_no_number(monke
 
 
 def test_sgd_takes_its_multiple_of_the_steps():
+    assert run_cell(Cell(task="mean"), SMOKE).steps[-1] == SMOKE.steps
     assert run_cell(Cell(task="mean", optimizer="sgd"), SMOKE).steps[-1] == 2 * SMOKE.steps
 
 

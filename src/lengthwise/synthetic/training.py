@@ -53,10 +53,11 @@ def batches(
     for begin in range(0, steps, _DRAWN_AHEAD):
         ahead = min(_DRAWN_AHEAD, steps - begin)
         drawn = [_draw(task, positions, longest, ahead * size, generator) for generator in generators]
-        tokens, last, outcome = (torch.stack([one[i] for one in drawn]) for i in range(3))
-        target = reparameterization.apply(outcome)
-        positions_drawn = [one[3] for one in drawn if one[3] is not None]
-        ids = torch.stack(positions_drawn) if positions_drawn else None
+        tokens = torch.stack([one.tokens for one in drawn])
+        last = torch.stack([one.last for one in drawn])
+        target = reparameterization.apply(torch.stack([one.target for one in drawn]))
+        own_positions = [one.positions for one in drawn if one.positions is not None]
+        ids = torch.stack(own_positions) if own_positions else None
         for step in range(ahead):
             part = slice(step * size, (step + 1) * size)
             yield Batch(
@@ -109,11 +110,11 @@ def predictions(model: StackedTransformer, bits: Tensor, length: int, generator:
     )
 
 
-def _draw(
-    task: BitTask, positions: Encoding, longest: int, count: int, generator: torch.Generator
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Tokens, read-out indices, outcomes and position ids of `count` samples."""
+def _draw(task: BitTask, positions: Encoding, longest: int, count: int, generator: torch.Generator) -> Batch:
+    """`count` samples of one model, each field without its first dimension, outcomes as they are."""
     lengths = torch.randint(1, longest + 1, (count,), generator=generator)
     bits = task.draw(lengths, longest, generator)
     tokens, last = encode(bits, lengths)
-    return tokens, last, task.outcome(bits, lengths), positions.draw(count, tokens.shape[-1], generator)
+    return Batch(
+        tokens, last, task.outcome(bits, lengths), positions.draw(count, tokens.shape[-1], generator)
+    )

@@ -109,7 +109,8 @@ def notes(scale: Scale) -> list[str]:
         f"median with probability {coverage(scale.seeds):.0%} (not over documents).",
         f"Errors are over {scale.samples} strings at each length, the same for every model. BOS and EOS mark the "
         "ends of a string.",
-        "A learning rate is kept for its training loss alone: the paper tries 5e-5, 1e-4 and 5e-4.",
+        "SGD keeps the one of the paper's rates (5e-5, 1e-4, 5e-4) that fits the training data best; Adam has "
+        "one rate.",
         "Error in original units: predictions are mapped back through the inverse of f. Outputs outside of the "
         f"image of [smallest outcome, {CEILING} times the longest test length] are clamped first, and counted.",
         "The best constant is the mean of f over the training distribution, mapped back: what a model "

@@ -1,0 +1,244 @@
+"""What users assume of an extended model, for every rope method in three architectures.
+
+A new method gets all of it: one entry in ROPE_METHODS, and one in OPTIONS if it needs options.
+"""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from lengthwise.alignment import PairGeometry
+from lengthwise.models import extend, find_head, load
+from lengthwise.models.extension import Extension, clex_modules
+from lengthwise.models.extension.rotary import find_rotary
+from lengthwise.models.quiet import quiet_transformers
+from lengthwise.models.saving import save_whole
+from lengthwise.positions import ROPE_METHODS
+from lengthwise.testing import tiny_model, tiny_tokenizer
+from lengthwise.training import PairCollator
+from lengthwise.training.model import add_adapter
+from lengthwise.training.objective import model_alignment_loss
+from lengthwise.training.recipe import Adapter
+
+ARCHITECTURES = ("llama-gqa", "qwen3", "mistral")
+ORIGINAL, FACTOR = 32, 2.0
+LONGER = 48
+"""Tokens: more than the model was trained for, within what it is extended to."""
+
+# The heads have 8 dimensions, the models 2 layers.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "longrope": {"long_factor": [1.0, 1.5, 2.0, 2.5]},
+    "eabf": {"skip_layers": 1},
+}
+# Keys in a cache keep the rotation of the step that made them, so a method whose frequencies change
+# from one token to the next cannot agree with itself there.
+CHANGES_WITH_EVERY_TOKEN = {"dynamic_ntk"}
+
+every_method = pytest.mark.parametrize("method", ROPE_METHODS)
+every_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES)
+
+
+@cache
+def _plain(architecture: str) -> Any:
+    return tiny_model(architecture)
+
+
+def plain(architecture: str) -> Any:
+    return copy.deepcopy(_plain(architecture))
+
+
+def extended(method: str, architecture: str) -> tuple[Any, Extension]:
+    model = plain(architecture)
+    extension = extend(model, method, factor=FACTOR, original_length=ORIGINAL, **OPTIONS.get(method, {}))
+    return model, extension
+
+
+def learned(method: str, architecture: str) -> Any:
+    """An extended model whose extension was trained, where it can be."""
+    model, _ = extended(method, architecture)
+    _randomise(model)
+    return model
+
+
+def _randomise(model: Any) -> None:
+    generator = torch.Generator().manual_seed(1)
+    for _, module in clex_modules(model):
+        for parameter in module.parameters():
+            torch.nn.init.normal_(parameter, std=0.1, generator=generator)
+
+
+def ids(length: int, batch: int = 1, seed: int = 0) -> Tensor:
+    return torch.randint(1, 320, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+@torch.no_grad()
+def logits(model: Any, tokens: Tensor) -> Tensor:
+    return model(input_ids=tokens, use_cache=False).logits
+
+
+@every_architecture
+@every_method
+def test_factor_one_is_identity(method: str, architecture: str) -> None:
+    model = plain(architecture)
+    extension = extend(model, method, factor=1.0, original_length=ORIGINAL)
+    tokens = ids(LONGER)
+    torch.testing.assert_close(logits(model, tokens), logits(_plain(architecture), tokens), rtol=0, atol=0)
+    assert model.config.rope_parameters["rope_type"] == "default"
+    assert extension.extended_length == ORIGINAL
+
+
+@every_architecture
+@every_method
+def test_longer_than_trained_it_has_the_frequencies_of_the_formula(method: str, architecture: str) -> None:
+    # The scaling of EABF's queries, tested by itself, begins after the original length.
+    tokens = ids(ORIGINAL if method == "eabf" else LONGER)
+    model, extension = extended(method, architecture)
+    by_hand = plain(architecture)
+    [(_, _, rotary)] = find_rotary(by_hand)
+    frequencies, rotary.attention_scaling = extension.inverse_frequencies(tokens.shape[1])
+    rotary.inv_freq.copy_(frequencies)
+    expected = logits(by_hand, tokens)
+    torch.testing.assert_close(logits(model, tokens), expected, rtol=1e-4, atol=1e-4)
+    assert (expected - logits(_plain(architecture), tokens)).abs().max() > 1e-2
+
+
+@every_architecture
+@every_method
+def test_saved_and_loaded_it_is_the_same(method: str, architecture: str, tmp_path: Path) -> None:
+    model, extension = learned(method, architecture), extended(method, architecture)[1]
+    tokens = ids(LONGER)
+    expected = logits(model, tokens)
+    with quiet_transformers():
+        save_whole(model, tiny_tokenizer(), tmp_path / "m")
+    loaded = load(str(tmp_path / "m"))
+    assert loaded.extension == extension
+    torch.testing.assert_close(logits(loaded.model, tokens), expected, rtol=0, atol=0)
+    for (_, _, ours), (_, _, theirs) in zip(find_rotary(model), find_rotary(loaded.model), strict=True):
+        torch.testing.assert_close(theirs.inv_freq, ours.inv_freq, rtol=0, atol=0)
+    if extension.to_hf_config() is not None:
+        with quiet_transformers():
+            alone = AutoModelForCausalLM.from_pretrained(tmp_path / "m").eval()
+        torch.testing.assert_close(logits(alone, tokens), expected, rtol=0, atol=0)
+
+
+@every_architecture
+@every_method
+def test_an_adapter_goes_on_and_off(method: str, architecture: str) -> None:
+    model, _ = extended(method, architecture)
+    tokens = ids(LONGER)
+    before = logits(model, tokens)
+    adapted = add_adapter(model, Adapter(r=2)).eval()
+    torch.testing.assert_close(logits(adapted, tokens), before, rtol=1e-5, atol=1e-5)
+    torch.manual_seed(0)
+    for parameter in adapted.parameters():
+        if parameter.requires_grad:
+            torch.nn.init.normal_(parameter, std=0.1)
+    assert (logits(adapted, tokens) - before).abs().max() > 1e-2
+    with adapted.disable_adapter():
+        torch.testing.assert_close(logits(adapted, tokens), before, rtol=1e-5, atol=1e-5)
+    trainable = {name for name, parameter in adapted.named_parameters() if parameter.requires_grad}
+    assert any("lora_" in name for name in trainable)
+    assert any("frequencies" in name for name in trainable) == (method == "clex")
+
+
+def gradients(model: Any, tokens: Tensor) -> dict[str, Tensor]:
+    """Of the objective on two windows of LONGER tokens."""
+    batch = PairCollator(LONGER)([{"input_ids": tokens[0]}])
+    output = model_alignment_loss(
+        model,
+        find_head(model),
+        batch["input_ids"],
+        batch["labels"],
+        geometry=PairGeometry(LONGER, tokens.shape[1] - LONGER),
+        alpha=1.0,
+        divergence="jeffreys",
+    )
+    assert output.loss.isfinite()
+    output.loss.backward()
+    return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+@every_architecture
+@every_method
+def test_gradients_are_finite_and_the_same_with_checkpointing(method: str, architecture: str) -> None:
+    model = learned(method, architecture).train()
+    tokens = ids(LONGER + 7)
+    expected = gradients(model, tokens)
+    assert expected.keys() == {name for name, _ in model.named_parameters()}
+    for name, gradient in expected.items():
+        assert gradient.isfinite().all(), name
+        assert gradient.any(), name
+    saving = learned(method, architecture).train()
+    saving.activation_checkpointing_enable({"use_reentrant": False})
+    found = gradients(saving, tokens)
+    assert found.keys() == expected.keys()
+    for name, gradient in found.items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-6, msg=name)
+
+
+@every_architecture
+@every_method
+def test_in_bfloat16_it_loses_no_more_than_plain_rope(method: str, architecture: str, tmp_path: Path) -> None:
+    tokens = ids(LONGER)
+    errors = []
+    for name, model in (("plain", plain(architecture)), ("extended", learned(method, architecture))):
+        with quiet_transformers():
+            save_whole(model, tiny_tokenizer(), tmp_path / name)
+        half = load(str(tmp_path / name), dtype="bfloat16").model
+        for (_, _, ours), (_, _, theirs) in zip(find_rotary(model), find_rotary(half), strict=True):
+            torch.testing.assert_close(theirs.inv_freq, ours.inv_freq, rtol=0, atol=0)
+        exact = logits(model, tokens)
+        errors.append((logits(half, tokens).float() - exact).square().mean() / exact.square().mean())
+    assert errors[1] <= 2 * errors[0] + 1e-3
+
+
+@every_architecture
+@every_method
+def test_generation_with_a_cache_is_generation_without(method: str, architecture: str) -> None:
+    model = learned(method, architecture)
+    length = ORIGINAL - 8 if method in CHANGES_WITH_EVERY_TOKEN else ORIGINAL + 4
+    runs = [
+        model.generate(
+            input_ids=ids(length),
+            attention_mask=torch.ones(1, length, dtype=torch.long),
+            max_new_tokens=6,
+            do_sample=False,
+            pad_token_id=0,
+            eos_token_id=None,
+            use_cache=use_cache,
+            return_dict_in_generate=True,
+            output_logits=True,
+        )
+        for use_cache in (True, False)
+    ]
+    torch.testing.assert_close(runs[0].sequences, runs[1].sequences)
+    for cached, anew in zip(runs[0].logits, runs[1].logits, strict=True):
+        torch.testing.assert_close(cached, anew, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("method", sorted(CHANGES_WITH_EVERY_TOKEN))
+def test_frequencies_that_change_with_every_token_disagree_with_their_cache(method: str) -> None:
+    model = learned(method, "llama-gqa")
+    tokens = ids(LONGER)
+    with torch.no_grad():
+        first = model(input_ids=tokens[:, :-4], use_cache=True)
+        cached = model(input_ids=tokens[:, -4:], past_key_values=first.past_key_values).logits
+    assert (cached - logits(model, tokens)[:, -4:]).abs().max() > 1e-2
+
+
+@every_architecture
+@every_method
+def test_a_batch_of_two_is_two_batches_of_one(method: str, architecture: str) -> None:
+    model = learned(method, architecture)
+    tokens = ids(LONGER, batch=2)
+    both = logits(model, tokens)
+    for row in range(2):
+        torch.testing.assert_close(logits(model, tokens[row : row + 1])[0], both[row], rtol=1e-4, atol=1e-4)

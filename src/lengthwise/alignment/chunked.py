@@ -104,12 +104,12 @@ def _tile_logits(device: torch.device) -> int:
 def _tiles_on(
     device: torch.device, vocabulary: int, *, compiled: bool
 ) -> Callable[..., Tiles | TritonTiles | CompiledTiles]:
-    if compiled:
-        return CompiledTiles
     if tile_on(device.type) == "triton" and kernels_pass(device):
         from lengthwise.alignment.triton import TritonTiles
 
         return TritonTiles
+    if compiled:
+        return CompiledTiles
     return partial(Tiles, max(1, _tile_logits(device) // vocabulary))
 
 

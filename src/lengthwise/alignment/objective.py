@@ -7,12 +7,12 @@ from torch import Tensor, nn
 
 from lengthwise.alignment.checks import (
     Divisors,
+    check_calculable,
     check_inputs,
     check_labels,
     check_same_shape,
     check_settings,
     check_term,
-    check_transforms,
     warn_of_sharpening,
 )
 from lengthwise.alignment.chunked import Settings, fused_objective
@@ -83,8 +83,8 @@ def alignment_loss(
         chunk_size: pairs of rows whose logits are in memory together. Default: by the size of the vocabulary.
         accumulate_dtype: dtype in which a 16-bit head's gradient is summed over chunks: its own, or
             torch.float32. Default: fp32, which takes 4 V d bytes more, unless the chunks are few.
-        compiled: run the elementwise part through torch.compile. On a CPU it takes half the time then; it needs a
-            C++ compiler, and some seconds at the first call.
+        compiled: run the elementwise part through torch.compile. On a CPU it is faster then; it needs a C++ compiler,
+            and some seconds at the first call. It changes nothing where the Triton kernels work.
 
     Returns:
         `AlignmentOutput`; `.loss` can be differentiated once. Without paired positions its misalignment and
@@ -102,7 +102,7 @@ def alignment_loss(
     """
     check_term(divergence, detach, alpha=alpha)
     warn_of_sharpening(divergence, detach, alpha)
-    check_transforms(hidden_long, hidden_short, head_weight, head_bias)
+    check_calculable(hidden_long, hidden_short, head_weight, head_bias)
     head_weight = whole(head_weight)
     head_bias = None if head_bias is None else whole(head_bias)
     autocast = torch.is_autocast_enabled(hidden_long.device.type)

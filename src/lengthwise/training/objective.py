@@ -25,6 +25,7 @@ def model_alignment_loss(
     divergence: str = "sce",
     detach: str = "none",
     normalizers: Normalizers | None = None,
+    compiled: bool = False,
     position_ids: Tensor | None = None,
     attention_mask: Tensor | None = None,
 ) -> AlignmentOutput:
@@ -39,7 +40,7 @@ def model_alignment_loss(
         head: what `find_head(model)` found.
         input_ids, labels: [2B, L], the B long views first; labels aligned with rows, as `PairCollator` makes
             them.
-        geometry, alpha, divergence, detach, normalizers: as in `alignment_loss`.
+        geometry, alpha, divergence, detach, normalizers, compiled: as in `alignment_loss`.
         position_ids, attention_mask: [2B, L], passed to the model. Padding needs labels of -100 too, and belongs
             after the text and outside of the paired rows.
 
@@ -77,4 +78,5 @@ def model_alignment_loss(
         soft_cap=head.soft_cap,
         logit_scale=head.logit_scale,
         normalizers=normalizers,
+        compiled=compiled,
     )

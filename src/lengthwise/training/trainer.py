@@ -177,6 +177,7 @@ class AlignmentMixin(_AnyTrainer):
                 divergence=self.divergence,
                 detach=self.detach,
                 normalizers=normalizers,
+                compiled=self.args.torch_compile,
                 **others,
             )
 

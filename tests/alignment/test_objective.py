@@ -119,6 +119,18 @@ def test_hidden_states_and_head_have_to_fit(problem, change, named):
         replace(problem(), **change).fused(alpha=0.3)
 
 
+def test_tensors_without_numbers_are_refused(problem):
+    data = problem().to(torch.float32)
+    tensors = {name: leaf.to("meta") for name, leaf in data.leaves(()).items()}
+    labels = {name: getattr(data, name).to("meta") for name in ("labels_long", "labels_short")}
+    with pytest.raises(UsageError, match="meta device, where it holds no numbers"):
+        replace(data, **labels).fused(tensors, alpha=0.3)
+
+
+def test_counts_of_one_process_are_those_of_all():
+    assert Normalizers(3, 4.0, 5).over_ranks("cpu") == Normalizers(3, 4, 5)
+
+
 def test_a_zero_3_parameter_is_refused_while_it_is_gathered(problem):
     leaves = problem().leaves()
     leaves["head_weight"].ds_id = 7

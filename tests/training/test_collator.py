@@ -101,3 +101,42 @@ def test_the_end_of_the_data_set(documents: list[TokenDocument]):
     assert len(data) == 8
     with pytest.raises(IndexError):
         data[8]
+
+
+def stretches(count: int, size: int) -> list[dict]:
+    rng = np.random.default_rng(0)
+    return [{"input_ids": rng.integers(0, 320, size=size).tolist()} for _ in range(count)]
+
+
+def test_offsets_are_drawn_for_stretches_of_one_size():
+    items = stretches(200, 23)
+    collator = PairCollator(16, offsets=(1, 7), seed=3)
+    batches = [collator(items[i : i + 2]) for i in range(0, 200, 2)]
+    assert {batch["offset"] for batch in batches} == set(range(1, 8))
+    for index, batch in enumerate(batches):
+        exact = [{"input_ids": item["input_ids"][: 16 + batch["offset"]]} for item in items[2 * index :][:2]]
+        expected = PairCollator(16)(exact)
+        assert batch.keys() == expected.keys()
+        assert torch.equal(batch["input_ids"], expected["input_ids"])
+        assert torch.equal(batch["labels"], expected["labels"])
+    # A function of seed and text: the same in a resumed run.
+    assert collator(items[:2])["offset"] == batches[0]["offset"]
+    other = PairCollator(16, offsets=(1, 7), seed=4)
+    assert [other(items[i : i + 2])["offset"] for i in range(0, 200, 2)] != [b["offset"] for b in batches]
+
+
+def test_stretches_too_short_for_the_largest_offset_are_refused():
+    with pytest.raises(
+        UsageError, match=r"stretches of 22 tokens\n.*at least 23 tokens.*\n.*drop the remainder"
+    ):
+        PairCollator(16, offsets=(1, 7))(stretches(2, 22))
+
+
+@pytest.mark.parametrize("name", ["labels", "completion_mask", "assistant_masks"])
+def test_tokens_that_are_no_targets_have_no_label_in_either_view(name: str):
+    ids = np.arange(10, 16)
+    targets = [-100, 11, -100, 13, 14, -100]
+    mask = [int(target != -100) for target in targets]
+    batch = PairCollator(4)([{"input_ids": ids, name: targets if name == "labels" else mask}])
+    assert batch["input_ids"].tolist() == [[10, 11, 12, 13], [12, 13, 14, 15]]
+    assert batch["labels"].tolist() == [[11, -100, 13, -100], [13, 14, -100, -100]]

@@ -4,6 +4,7 @@ import copy
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -447,6 +448,26 @@ def test_several_gpus_in_one_process_are_refused(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda self: 2))
     with pytest.raises(UsageError, match="2 GPUs in one process"):
         trainer_for(tiny_llama(), tmp_path, None)
+
+
+def test_ways_to_shard_that_lose_the_head_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    trainer = trainer_for(tiny_llama(), tmp_path, None)
+    state = type(trainer.accelerator.state)
+    with monkeypatch.context() as patch:
+        patch.setattr(state, "fsdp_plugin", SimpleNamespace(fsdp_version=1), raising=False)
+        with pytest.raises(UsageError, match=r"FSDP1 (.|\n)*FSDP2"):
+            trainer._refuse_what_is_not_supported()
+        patch.setattr(state, "fsdp_plugin", SimpleNamespace(fsdp_version=2), raising=False)
+        trainer._refuse_what_is_not_supported()
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "is_deepspeed_enabled", True)
+        with pytest.raises(UsageError, match=r"DeepSpeed (.|\n)*FSDP2"):
+            trainer._refuse_what_is_not_supported()
+    for size in ("get_tp_size", "get_cp_size", "get_sp_size"):
+        with monkeypatch.context() as patch:
+            patch.setattr(trainer, size, lambda: 2)
+            with pytest.raises(UsageError, match="2 processes share each batch"):
+                trainer._refuse_what_is_not_supported()
 
 
 def test_batches_of_another_collator_are_refused(documents: list[TokenDocument], tmp_path: Path):

@@ -81,8 +81,12 @@ def _warn_of_sharpening(divergence: str, alpha: float) -> None:
     )
 
 
-def check_transforms(*tensors: Tensor | None) -> None:
-    """Refuse to be differentiated in ways other than one backward pass."""
+def check_calculable(hidden: Tensor, *others: Tensor | None) -> None:
+    """Refuse tensors without numbers, and to be differentiated in ways other than one backward pass."""
+    if hidden.is_meta:
+        raise UsageError(
+            "hidden_long is on the meta device, where it holds no numbers", expected="a real one"
+        )
     fix = "use alignment_loss_from_logits, which is made of ordinary operations"
     if torch._C._are_functorch_transforms_active():
         raise UsageError(
@@ -90,7 +94,7 @@ def check_transforms(*tensors: Tensor | None) -> None:
             expected="a plain call, and backward() on its loss",
             fix=f"{fix}; in place of vmap, pass the samples as one batch",
         )
-    if any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors):
+    if any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in (hidden, *others)):
         raise UsageError(
             "alignment_loss got a dual tensor, and has no forward-mode derivative",
             expected="plain tensors, and backward() on its loss",

@@ -85,7 +85,8 @@ def test_the_ratio_of_its_constants_grows_with_the_test_length_as_claimed():
     assert ratio(theorem1.corrected_bound, 10**6) == pytest.approx(6 / 7, rel=1e-4)
 
 
-def test_the_corrected_bound_says_nothing_for_probability_vectors():
-    """Two of them are at most 2 apart in square; with C0 >= 1 the constant alone is more for l_test > l_train."""
+def test_the_corrected_bound_says_nothing_beyond_the_training_length():
+    """Two probability vectors are at most 2 apart in square, two unit vectors 4; unit outputs need C0 >= 1."""
     for length in range(11, 200):
-        assert theorem1.corrected_bound(Terms(0, 0, 0), 1.0, 10, length) > 2
+        assert theorem1.corrected_bound(Terms(0, 0, 0), 0.0, 10, length) > 3
+        assert theorem1.corrected_bound(Terms(0, 0, 0), 1.0, 10, length) > 4

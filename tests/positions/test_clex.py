@@ -150,3 +150,21 @@ def test_width_and_number_of_weights() -> None:
     module = ClexFrequencies(10000.0, 128)
     assert sum(p.numel() for p in module.parameters()) == 16384
     assert ClexFrequencies(10000.0, 128, param_factor=2.0).up.shape == (256, 64)
+
+
+def test_after_a_training_step_the_next_forward_pass_sees_it() -> None:
+    # The original keeps the frequencies of its first evaluation for ever.
+    module = trained()
+    with torch.no_grad():
+        before = module(3.0)
+        module.down.data.mul_(2)
+        after = module(3.0)
+    assert (after / before - 1).abs().max() > 1e-3
+
+
+def test_beyond_the_last_time_it_keeps_the_last_frequencies() -> None:
+    # The original reads past the end of its table.
+    rotary = ClexRotaryEmbedding(trained(head_dim=8), 16, 4)
+    cos, _ = rotary(torch.zeros(1, 1, 8), torch.tensor([[0, 1000]]))
+    assert rotary.time == 4
+    torch.testing.assert_close(cos[0, 1, :4], (1000 * rotary.frequencies(4.0)).cos())

@@ -61,6 +61,7 @@ class PerplexitySettings:
     """Segments that the text has, at most `segments`."""
     bos_id: int | None
     seed: int
+    position_bins: int = POSITION_BINS
 
 
 def perplexity_by_length(
@@ -72,6 +73,7 @@ def perplexity_by_length(
     bos: str = "auto",
     seed: int = 0,
     batch_size: int = 1,
+    position_bins: int = POSITION_BINS,
     log: SampleLog | None = None,
 ) -> Measurement:
     """Loss and perplexity of the same targets at each of `lengths`.
@@ -90,6 +92,7 @@ def perplexity_by_length(
         bos: whether every window begins with BOS (in place of its first token): "auto", "always", "never".
         seed: of the segments.
         batch_size: segments in one forward pass (at shorter lengths, as many windows as they hold).
+        position_bins: bins of the loss by position.
         log: finished samples, read and appended to. None keeps them in memory.
 
     Raises:
@@ -100,6 +103,7 @@ def perplexity_by_length(
     """
     check_count("segments", segments)
     check_count("batch_size", batch_size)
+    check_count("position_bins", position_bins)
     lengths = check_sizes("length", lengths, least=2)
     longest = lengths[-1]
     for length in lengths:
@@ -112,6 +116,7 @@ def perplexity_by_length(
         available=len(windows),
         bos_id=resolve_bos(model.tokenizer, bos),
         seed=seed,
+        position_bins=position_bins,
     )
     samples = SampleLog() if log is None else log
     with interruptible("the measurement", lambda: summarise(samples, settings, model.name)):
@@ -201,7 +206,9 @@ def _sums(scores: Tensor, settings: PerplexitySettings, length: int) -> dict[str
     record: dict[str, Any] = {"targets": len(scores), "tempered": scores.sum(dim=0).flatten().tolist()}
     if length == settings.lengths[-1]:
         losses = scores[:, _PLAIN, 0].numpy()
-        record["position"] = np.add.reduceat(losses, _position_edges(length)[:-1]).tolist()
+        record["position"] = np.add.reduceat(
+            losses, _position_edges(length, settings.position_bins)[:-1]
+        ).tolist()
     return record
 
 
@@ -221,7 +228,7 @@ def _statistics(records: Sequence[dict[str, Any]], length: int, model_name: str)
         for metric, unit, estimator in of_all
     ]
     if "position" in records[0]:
-        for index, (begin, end) in enumerate(pairwise(_position_edges(length))):
+        for index, (begin, end) in enumerate(pairwise(_position_edges(length, len(records[0]["position"])))):
             sums = [(record["document"], [record["position"][index], end - begin]) for record in records]
             n = len(records) * (end - begin)
             row = replace(blank, metric="loss", position=begin, position_end=end, n=n)
@@ -237,8 +244,8 @@ def _perplexity(totals: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.exp(_loss(totals))
 
 
-def _position_edges(length: int) -> list[int]:
-    return equal_bins(0, length, POSITION_BINS)
+def _position_edges(length: int, bins: int) -> list[int]:
+    return equal_bins(0, length, bins)
 
 
 def _temperature_notes(rows: Sequence[Row]) -> list[str]:

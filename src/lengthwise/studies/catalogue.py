@@ -34,6 +34,12 @@ def _tiny_books(**options: object) -> Produced:
     return produce_tiny_books(**options)  # type: ignore[arg-type]
 
 
+def _extension(**options: object) -> Produced:
+    from lengthwise.studies.extension import produce_extension
+
+    return produce_extension(**options)  # type: ignore[arg-type]
+
+
 STUDIES: dict[str, Study] = {
     study.name: study
     for study in (
@@ -43,6 +49,11 @@ STUDIES: dict[str, Study] = {
             "what each term of the objective does to a model of 1M parameters trained from scratch",
             _tiny_books,
             seeded=True,
+        ),
+        Study(
+            "extension",
+            "a real model read to twice its context: rope methods untrained, PI before and after LoRA (an hour)",
+            _extension,
         ),
     )
 }

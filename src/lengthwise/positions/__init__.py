@@ -12,6 +12,7 @@ from lengthwise.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from lengthwise.positions.rope.method import RopeMethod
+    from lengthwise.positions.sampling.sampler import PositionSampler
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,18 @@ ROPE_METHODS: dict[str, Entry] = {
     "clex": Entry("rope.clex.Clex", "frequencies that follow a learned equation as the input grows"),
 }
 
+POSITION_SAMPLERS: dict[str, Entry] = {
+    "random_positions": Entry(
+        "sampling.random_positions.RandomPositions",
+        "a sorted random subset of the longer context's positions",
+    ),
+    "pose": Entry("sampling.pose.Pose", "two chunks with one random gap between them"),
+    "cream": Entry("sampling.cream.Cream", "head, tail, and a middle chunk that favours the middle"),
+    "clex_positions": Entry(
+        "sampling.clex_positions.ClexPositions", "random positions of a random extent, both ends pinned"
+    ),
+}
+
 
 def rope_method(name: str, options: Mapping[str, Any] | None = None) -> RopeMethod:
     """The rope method `name` of ROPE_METHODS with its options.
@@ -51,8 +64,21 @@ def rope_method(name: str, options: Mapping[str, Any] | None = None) -> RopeMeth
     Raises:
         UsageError: no such method, an option that it does not have, or an option of the wrong type.
     """
-    if name not in ROPE_METHODS:
-        raise UsageError(f"unknown method {name!r}", expected=nearest(name, ROPE_METHODS))
-    module, _, kind = ROPE_METHODS[name].home.rpartition(".")
-    method = getattr(importlib.import_module(f"{__name__}.{module}"), kind)
-    return validate(method, options or {}, source=f"the method {name}")
+    return _make("method", ROPE_METHODS, name, options)
+
+
+def position_sampler(name: str, options: Mapping[str, Any] | None = None) -> PositionSampler:
+    """The sampler of position ids `name` of POSITION_SAMPLERS with its options.
+
+    Raises:
+        UsageError: as `rope_method`.
+    """
+    return _make("position sampler", POSITION_SAMPLERS, name, options)
+
+
+def _make(kind: str, table: Mapping[str, Entry], name: str, options: Mapping[str, Any] | None) -> Any:
+    if name not in table:
+        raise UsageError(f"unknown {kind} {name!r}", expected=nearest(name, table))
+    module, _, made = table[name].home.rpartition(".")
+    maker = getattr(importlib.import_module(f"{__name__}.{module}"), made)
+    return validate(maker, options or {}, source=f"the {kind} {name}")

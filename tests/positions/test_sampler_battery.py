@@ -1,0 +1,128 @@
+"""What users assume of training at sampled positions, for every sampler in three architectures.
+
+A new sampler gets all of it with one entry in POSITION_SAMPLERS.
+"""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from lengthwise.alignment import PairGeometry
+from lengthwise.models import find_head
+from lengthwise.models.hidden import full_logits
+from lengthwise.positions import POSITION_SAMPLERS, position_sampler
+from lengthwise.testing import tiny_model
+from lengthwise.training.objective import model_alignment_loss
+
+LENGTH, TARGET = 20, 40
+
+every_sampler = pytest.mark.parametrize("name", POSITION_SAMPLERS)
+every_architecture = pytest.mark.parametrize("architecture", ["llama-gqa", "qwen3", "mistral"])
+
+
+@cache
+def _model(architecture: str) -> Any:
+    # A sliding window longer than the row, so that a causal mask is the whole truth.
+    return tiny_model(architecture, **({"sliding_window": 64} if architecture == "mistral" else {}))
+
+
+def model(architecture: str) -> Any:
+    return copy.deepcopy(_model(architecture))
+
+
+def positions(name: str, rows: int = 2) -> Tensor:
+    """A draw that is not consecutive, the same in all rows."""
+    sampler = position_sampler(name)
+    drawn = (sampler.draw(np.random.default_rng(seed), LENGTH, TARGET) for seed in range(99))
+    return next(p for p in drawn if (p.diff() != 1).any()).expand(rows, -1)
+
+
+def tokens(rows: int = 2, seed: int = 0) -> Tensor:
+    return torch.randint(1, 320, (rows, LENGTH), generator=torch.Generator().manual_seed(seed))
+
+
+@torch.no_grad()
+def logits(of: Any, ids: Tensor, position_ids: Tensor) -> Tensor:
+    return full_logits(of, ids, position_ids=position_ids)
+
+
+@every_architecture
+@every_sampler
+def test_a_row_is_one_document(name: str, architecture: str):
+    """Every token attends to all before it: the logits are those under an explicit causal mask.
+
+    Without a mask transformers takes steps other than +1 for borders between packed documents.
+    """
+    base, ids, at = model(architecture), tokens(), positions(name)
+    causal = torch.ones(LENGTH, LENGTH).tril().bool().expand(2, 1, -1, -1)
+    with torch.no_grad():
+        expected = base(input_ids=ids, position_ids=at, attention_mask=causal, use_cache=False).logits
+    torch.testing.assert_close(logits(base, ids, at), expected, rtol=1e-5, atol=1e-5)
+    # The first token is seen from the last one, across all gaps.
+    other = ids.clone()
+    other[:, 0] = (ids[:, 0] + 1) % 320
+    assert (logits(base, other, at) - expected)[:, -1].abs().max() > 1e-4
+
+
+@every_architecture
+@every_sampler
+def test_a_batch_of_two_is_two_batches_of_one(name: str, architecture: str):
+    base, ids, at = model(architecture), tokens(), positions(name)
+    both = logits(base, ids, at)
+    for row in (slice(0, 1), slice(1, 2)):
+        torch.testing.assert_close(logits(base, ids[row], at[row]), both[row], rtol=1e-4, atol=1e-5)
+
+
+@every_architecture
+@every_sampler
+def test_in_bfloat16_it_loses_no_more_than_consecutive_positions(name: str, architecture: str):
+    base, ids = model(architecture), tokens()
+    half = copy.deepcopy(base).to(torch.bfloat16)
+    errors = []
+    for at in (torch.arange(LENGTH).expand(2, -1), positions(name)):
+        exact = logits(base, ids, at)
+        errors.append((logits(half, ids, at).float() - exact).square().mean() / exact.square().mean())
+    assert errors[1] <= 2 * errors[0] + 1e-3
+
+
+def gradients(of: Any, name: str, view: str) -> dict[str, Tensor]:
+    rows = tokens(rows=1).expand(4, -1)
+    at = positions(name, rows=4).clone()
+    if view == "gap":
+        at[:2] = torch.arange(LENGTH)
+    output = model_alignment_loss(
+        of,
+        find_head(of),
+        rows,
+        rows,
+        geometry=PairGeometry(LENGTH, 0 if view == "gap" else 3, 4),
+        alpha=1.0,
+        divergence="jeffreys",
+        position_ids=at,
+    )
+    assert output.loss.isfinite()
+    output.loss.backward()
+    return {key: p.grad for key, p in of.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("view", ["gap", "truncation"])
+@every_architecture
+@every_sampler
+def test_gradients_are_finite_and_the_same_with_checkpointing(name: str, architecture: str, view: str):
+    base = model(architecture).train()
+    expected = gradients(base, name, view)
+    assert expected.keys() == {key for key, _ in base.named_parameters()}
+    saving = model(architecture).train()
+    saving.activation_checkpointing_enable({"use_reentrant": False})
+    found = gradients(saving, name, view)
+    for key, gradient in expected.items():
+        assert gradient.isfinite().all(), key
+        assert gradient.any(), key
+        torch.testing.assert_close(found[key], gradient, rtol=1e-4, atol=1e-6, msg=key)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -13,6 +14,8 @@ from lengthwise.synthetic.optimizers import Optimizer
 from lengthwise.synthetic.reparameterization import Reparameterization
 from lengthwise.synthetic.tasks.bits import BitTask, encode
 from lengthwise.synthetic.transformer import StackedTransformer
+
+B = TypeVar("B")
 
 # Steps whose samples are drawn at once, which costs less than drawing each alone.
 _DRAWN_AHEAD = 50
@@ -68,15 +71,21 @@ def batches(
             )
 
 
+def value_losses(model: StackedTransformer, batch: Batch) -> Tensor:
+    """Mean squared error of every model [S] on its own samples."""
+    return (model.value(batch.tokens, batch.last, batch.positions) - batch.target).square().mean(1)
+
+
 def train(
     model: StackedTransformer,
-    steps: Sequence[Batch] | Iterator[Batch],
+    steps: Iterable[B],
     optimizer: Optimizer,
     *,
     count: int,
     rates: Sequence[float],
+    losses: Callable[[StackedTransformer, B], Tensor] = value_losses,
 ) -> Iterator[Tensor]:
-    """Take `count` steps on the mean squared error, yielding each step's loss of every model [S].
+    """Take one step on each batch, yielding its loss of every model [S].
 
     Args:
         model: is changed in place.
@@ -84,16 +93,17 @@ def train(
         optimizer: the rule and the schedule.
         count: steps of the whole schedule.
         rates: initial learning rate of each model.
+        losses: the loss of every model [S] on a batch.
     """
     update = optimizer.build()
     peak = torch.tensor(rates).unsqueeze(1)
     for step, batch in enumerate(steps):
-        losses = (model.value(batch.tokens, batch.last, batch.positions) - batch.target).square().mean(1)
+        loss = losses(model, batch)
         # Each model's loss reaches only its own weights, so the sum gives every model its own gradient.
-        (gradient,) = torch.autograd.grad(losses.sum(), [model.flat])
+        (gradient,) = torch.autograd.grad(loss.sum(), [model.flat])
         with torch.no_grad():
             update(model.flat, gradient, peak * optimizer.schedule(step, count))
-        yield losses.detach()
+        yield loss.detach()
 
 
 @torch.no_grad()

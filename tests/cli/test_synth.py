@@ -17,6 +17,7 @@ def test_every_study_at_once_at_smoke_scale(lengthwise: Callable[..., Any]) -> N
         assert f"{panel.name}. {panel.title}" in page
     assert "Theorem 2, exactly" in page
     assert {path.stem for path in Path("run/figures").iterdir()} >= {"panel-1a-adam", "theory-growth"}
+    assert Path("run/figures/tables.md").read_text().startswith("**The paper's claims**")
     results = read_results(Path("run/results.json"))
     assert not results.partial
     assert {row.arm for row in results.rows} >= {cell.key for cell in cells_of(FIGURES["all"])}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lengthwise.files import atomic_write_text
 from lengthwise.report.html import Section, render_page
-from lengthwise.report.tables import Table
+from lengthwise.report.tables import Table, to_markdown
 from lengthwise.results import Results
 from lengthwise.studies.produced import Produced
 from lengthwise.studies.synthetic.claims import claims_table, text
@@ -33,7 +33,7 @@ def produce_figure(
     resume: bool = False,
     overwrite: bool = False,
 ) -> Produced:
-    """Run a figure in `out` (or go on with it), and write `report.html` and `figures/`.
+    """Run a figure in `out` (or go on with it), and write `report.html`, and its pictures and tables to `figures/`.
 
     Raises:
         UsageError: an unknown scale, or numbers of seeds or steps that cannot be; see `run_cells`.
@@ -68,6 +68,7 @@ def produce_figure(
     for section in sections:
         for picture in section.figures:
             atomic_write_text(out / "figures" / f"{picture.name}.svg", picture.svg + "\n")
+    atomic_write_text(out / "figures" / "tables.md", "\n".join(map(to_markdown, tables)))
     page = out / "report.html"
     title = f"Synthetic studies: {figure.description}"
     atomic_write_text(page, render_page(title, LEAD, sections, provenance))

@@ -110,7 +110,9 @@ def test_a_model_that_was_compiled_without_us_says_so():
     assert loss(compiled, head).item() == pytest.approx(loss(model, head).item(), rel=1e-6)
 
 
-def test_the_trainer_compiles(documents: Sequence[TokenDocument], tmp_path: Path):
+# torch's own compiler uses what torch has deprecated.
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")
+def test_the_trainer_compiles_model_and_tile(documents: Sequence[TokenDocument], tmp_path: Path):
     def run(model: nn.Module, **settings: Any) -> list[float]:
         arguments = TrainingArguments(
             output_dir=str(tmp_path),

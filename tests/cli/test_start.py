@@ -22,6 +22,8 @@ OPTIONS = {
     "recall": "--text --split --distance --limit --bos --adapter --seed --device --dtype --batch-size "
     "--out --resume --overwrite --dry-run --json --verbose --help",
     "extend": "--method --factor --original-length --set --out --dry-run --json --verbose --help",
+    "longrope-search": "--factor --out --original-length --text --split --limit --population --iterations "
+    "--bos --seed --device --dtype --json --verbose --help",
     "train": "--set --out --resume --overwrite --dry-run --json --verbose --help",
     "reproduce": "--out --seeds --resume --overwrite --verbose --help",
     "synth": "--out --seeds --steps --scale --resume --overwrite --verbose --help",
@@ -62,7 +64,7 @@ def test_help_lists_the_verbs_and_ends_with_examples(lengthwise: Callable[..., A
     assert shown.code == 0
     assert shown.err == ""
     commands, examples = shown.out.split("Examples:")
-    assert re.findall(r"^  (\w+)  ", commands.split("Commands:")[1], flags=re.MULTILINE) == list(VERBS)
+    assert re.findall(r"^  ([\w-]+)  ", commands.split("Commands:")[1], flags=re.MULTILINE) == list(VERBS)
     assert "..." not in commands.split("Commands:")[1], "no description is cut short"
     assert "lengthwise measure smollm2-135m" in examples
 

@@ -8,7 +8,19 @@ import typer
 from typer.core import TyperGroup
 
 import lengthwise
-from lengthwise.cli import doctor, extend, ls, measure, ppl, recall, report, reproduce, synth, train
+from lengthwise.cli import (
+    doctor,
+    extend,
+    longrope_search,
+    ls,
+    measure,
+    ppl,
+    recall,
+    report,
+    reproduce,
+    synth,
+    train,
+)
 from lengthwise.cli.errors import reported
 from lengthwise.cli.options import examples
 
@@ -17,6 +29,7 @@ VERBS = {
     "ppl": ppl,
     "recall": recall,
     "extend": extend,
+    "longrope-search": longrope_search,
     "train": train,
     "report": report,
     "reproduce": reproduce,
@@ -53,7 +66,7 @@ app = typer.Typer(
     ),
 )
 for _name, _module in VERBS.items():
-    app.command(_name, epilog=_module.EXAMPLES)(getattr(_module, _name))
+    app.command(_name, epilog=_module.EXAMPLES)(getattr(_module, _name.replace("-", "_")))
 
 
 def _version(wanted: bool) -> None:

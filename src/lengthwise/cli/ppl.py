@@ -37,7 +37,7 @@ def ppl(
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """How well are the same tokens predicted at each context length?
+    """How well are the same tokens predicted at each length?
 
     Measures loss and perplexity. Beside them stands the loss after fitting one temperature per length, which
     leaves out mere over- or underconfidence. --fail-above looks at perplexity.

@@ -49,7 +49,6 @@ ARMS: dict[str, Arm] = {
     "NTK x2": Arm("ntk"),
     "PI x2": Arm("pi"),
     "PI x2, LoRA with CE": Arm("pi", "sce", 0.0),
-    "PI x2, LoRA with SCE 0.1": Arm("pi", "sce", 0.1),
     "PI x2, LoRA with Jeffreys 10": Arm("pi", "jeffreys", 10.0),
 }
 
@@ -59,7 +58,7 @@ class Plan:
     """How much is measured and trained."""
 
     length: int = 16384
-    segments: int = 4
+    segments: int = 3
     bins: int = 16
     training_length: int = 1024
     steps: int = 20

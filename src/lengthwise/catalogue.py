@@ -107,10 +107,12 @@ def studies() -> list[Entry]:
 def methods() -> list[Entry]:
     """What an objective, a measurement or an extension can be told to use."""
     from lengthwise.measure.estimators import ESTIMATORS
-    from lengthwise.positions import ROPE_METHODS
+    from lengthwise.positions import POSITION_SAMPLERS, ROPE_METHODS
 
-    ropes = {name: entry.what for name, entry in ROPE_METHODS.items()}
-    kinds = {"divergence": DIVERGENCES, "estimator": ESTIMATORS, "rope": ropes}
+    positions = {"rope": ROPE_METHODS, "positions": POSITION_SAMPLERS}
+    kinds = {"divergence": DIVERGENCES, "estimator": ESTIMATORS} | {
+        kind: {name: entry.what for name, entry in table.items()} for kind, table in positions.items()
+    }
     return [
         {"kind": kind, "name": name, "what": what}
         for kind, table in kinds.items()

@@ -40,6 +40,12 @@ def _extension(**options: object) -> Produced:
     return produce_extension(**options)  # type: ignore[arg-type]
 
 
+def _gap_views(**options: object) -> Produced:
+    from lengthwise.studies.gap_views import produce_gap_views
+
+    return produce_gap_views(**options)  # type: ignore[arg-type]
+
+
 STUDIES: dict[str, Study] = {
     study.name: study
     for study in (
@@ -48,6 +54,12 @@ STUDIES: dict[str, Study] = {
             "tiny-books",
             "what each term of the objective does to a model of 1M parameters trained from scratch",
             _tiny_books,
+            seeded=True,
+        ),
+        Study(
+            "gap-views",
+            "recall after training on truncated windows, and on the same tokens with a gap in their positions",
+            _gap_views,
             seeded=True,
         ),
         Study(

@@ -82,7 +82,7 @@ def values_table(results: Results) -> Table:
     rows = [row for row in results.rows if row.reference is None]
     return Table(
         columns=["", *arms],
-        rows=[[column.heading, *(_mean_cell(rows, arm, column) for arm in arms)] for column in COLUMNS],
+        rows=[[column.heading, *(mean_cell(rows, arm, column) for arm in arms)] for column in COLUMNS],
         caption=f"The small study in nats per token, L = {LENGTH}: lower is better, but for recall",
     )
 
@@ -95,7 +95,7 @@ def differences_table(results: Results) -> Table:
     spread = "mean and standard deviation over seeds" if seeds > 1 else "95 % interval over documents"
     return Table(
         columns=["", *arms],
-        rows=[[column.heading, *(_difference_cell(rows, arm, column) for arm in arms)] for column in COLUMNS],
+        rows=[[column.heading, *(difference_cell(rows, arm, column) for arm in arms)] for column in COLUMNS],
         caption=f"Paired difference from plain CE ({seeds} seed{'s' if seeds > 1 else ''}; {spread})",
     )
 
@@ -139,7 +139,7 @@ def reading(results: Results) -> list[str]:
     far = COLUMNS[-1]
 
     def mean(arm: str, column: Column) -> float:
-        return fmean(row.value for row in _of(rows, arm, column) if row.value is not None)
+        return fmean(row.value for row in rows_of(rows, arm, column) if row.value is not None)
 
     sce, control, jeffreys = "SCE 0.1", "entropy 0.1", "Jeffreys 10"
     gap = mean(sce, at_4l) - mean(control, at_4l)
@@ -153,17 +153,20 @@ def reading(results: Results) -> list[str]:
     ]
 
 
-def _of(rows: Sequence[Row], arm: str, column: Column) -> list[Row]:
+def rows_of(rows: Sequence[Row], arm: str, column: Column) -> list[Row]:
+    """The rows of one number of one arm, a row for each seed."""
     return [row for row in rows if row.arm == arm and column.matches(row)]
 
 
-def _mean_cell(rows: Sequence[Row], arm: str, column: Column) -> Cell:
-    values = [row.value for row in _of(rows, arm, column) if row.value is not None]
+def mean_cell(rows: Sequence[Row], arm: str, column: Column) -> Cell:
+    """A number of an arm, averaged over seeds."""
+    values = [row.value for row in rows_of(rows, arm, column) if row.value is not None]
     return f"{fmean(values):.{column.decimals}f}" if values else None
 
 
-def _difference_cell(rows: Sequence[Row], arm: str, column: Column) -> Cell:
-    found = [row for row in _of(rows, arm, column) if row.value is not None]
+def difference_cell(rows: Sequence[Row], arm: str, column: Column) -> Cell:
+    """A difference of an arm: with its interval for one seed, mean and standard deviation for several."""
+    found = [row for row in rows_of(rows, arm, column) if row.value is not None]
     if not found:
         return None
     if len(found) == 1:

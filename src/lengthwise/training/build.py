@@ -15,12 +15,14 @@ from transformers import PrinterCallback, TrainingArguments
 
 from lengthwise.errors import MissingError
 from lengthwise.models import LoadedModel
+from lengthwise.positions import position_sampler
 from lengthwise.text import TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize
 from lengthwise.training.collator import PairCollator, WindowDataset
 from lengthwise.training.processes import process_count
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.schedule import learning_rate_share
 from lengthwise.training.trainer import AlignmentTrainer
+from lengthwise.training.views import SampledPositions
 
 
 def training_documents(recipe: Recipe, loaded: LoadedModel) -> tuple[Sequence[TokenDocument], dict[str, Any]]:
@@ -100,6 +102,7 @@ def build_trainer(
         report_to=list(recipe.report_to) or "none",
         disable_tqdm=True,
     )
+    positions = sampled_positions(recipe)
     dataset = WindowDataset(
         documents,
         length=recipe.length,
@@ -107,6 +110,7 @@ def build_trainer(
         batch_size=recipe.batch.size,
         steps=recipe.steps,
         seed=recipe.seed,
+        positions=positions,
     )
     objective = recipe.objective
     trainer = _RecipeTrainer(
@@ -118,11 +122,25 @@ def build_trainer(
         detach=objective.detach,
         min_context=objective.min_context,
         train_dataset=dataset,
-        data_collator=PairCollator(recipe.length, bos_id=resolve_bos(loaded.tokenizer, recipe.data.bos)),
+        data_collator=PairCollator(
+            recipe.length,
+            bos_id=resolve_bos(loaded.tokenizer, recipe.data.bos),
+            views=recipe.views,
+            positions=positions,
+        ),
     )
     # It prints to standard output, which belongs to results.
     trainer.remove_callback(PrinterCallback)
     return trainer
+
+
+def sampled_positions(recipe: Recipe) -> SampledPositions | None:
+    """The recipe's sampler; None where windows stand at 0 .. L-1."""
+    section = recipe.positions
+    if section is None:
+        return None
+    sampler = position_sampler(section.sampler, section.options)
+    return SampledPositions(sampler=sampler, target_length=section.target_length)
 
 
 class _RecipeTrainer(AlignmentTrainer):

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import Dataset
 
 from lengthwise.alignment import PairGeometry, next_token_labels
 from lengthwise.errors import UsageError
 from lengthwise.text import TokenDocument, WindowSampler, view
+from lengthwise.training.views import SampledPositions, place_views
 
 
 class WindowDataset(Dataset[dict[str, Any]]):
     """`steps * batch_size` stretches of length + e tokens; item i is a function of (seed, i) alone.
 
-    The offset e is drawn once for each step of `batch_size` items, so all of a step share it (Appendix D).
+    The offset e is drawn once for each step of `batch_size` items, so all of a step share it (Appendix D), and so
+    are the positions, where they are sampled: one draw for both views of all samples.
     Read it in order (`SequentialSampler`): then a step is the same however micro-batches and processes cut
     it up, and a resumed run goes on with the same windows.
 
@@ -27,10 +30,12 @@ class WindowDataset(Dataset[dict[str, Any]]):
         offsets: first and last offset e; each step draws one evenly.
         batch_size: samples of one optimizer step, over all processes.
         steps: optimizer steps.
-        seed: of offsets and windows.
+        seed: of offsets, windows and positions.
+        positions: where the windows stand; None is 0 .. L-1.
 
     Raises:
-        UsageError: no document has the length + e tokens that the largest offset needs.
+        UsageError: no document has the length + e tokens that the largest offset needs; the sampler has no
+            positions for this length.
     """
 
     def __init__(
@@ -42,11 +47,15 @@ class WindowDataset(Dataset[dict[str, Any]]):
         batch_size: int,
         steps: int,
         seed: int = 0,
+        positions: SampledPositions | None = None,
     ) -> None:
         self.length = length
         self.offsets = offsets
         self.batch_size = batch_size
         self.seed = seed
+        self.positions = positions
+        if positions is not None:
+            self.draw_positions(0)
         self._count = steps * batch_size
         self._sampler = WindowSampler(documents, seed=seed)
         self._sampler.window(0, length + offsets[1])
@@ -55,15 +64,24 @@ class WindowDataset(Dataset[dict[str, Any]]):
         return self._count
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """The stretch `index` as `input_ids` [length + e]."""
+        """The stretch `index`: `input_ids` [length + e], `position_ids` [L] where they are sampled."""
         if not 0 <= index < self._count:
             raise IndexError(index)
-        return {"input_ids": self._sampler.window(index, self.length + self.offset(index // self.batch_size))}
+        step = index // self.batch_size
+        item: dict[str, Any] = {"input_ids": self._sampler.window(index, self.length + self.offset(step))}
+        if self.positions is not None:
+            item["position_ids"] = self.draw_positions(step)
+        return item
 
     def offset(self, step: int) -> int:
         """The offset e of optimizer step `step` (0-based)."""
         low, high = self.offsets
         return int(np.random.default_rng([self.seed, 4, step]).integers(low, high + 1))
+
+    def draw_positions(self, step: int) -> Tensor:
+        """The position ids [L] of optimizer step `step` (0-based)."""
+        assert self.positions is not None
+        return self.positions.draw([self.seed, 5, step], self.length)
 
 
 # Columns of a data set that leave tokens out as targets where they are 0, as TRL writes them.
@@ -75,8 +93,12 @@ class PairCollator:
 
     Gives `input_ids` and `labels` [2B, L] (rows 0 .. B-1 are long views, B .. 2B-1 the short views of the
     same samples) and `offset`. Labels are aligned with rows: row r has the token after it, the last row of a
-    view -100, because the token after it lies outside (Appendix D: each window predicts L - 1 tokens). There
-    are no `position_ids`: both views stand at positions 0 .. L-1, a model's default.
+    view -100, because the token after it lies outside (Appendix D: each window predicts L - 1 tokens).
+
+    Without `positions` there are no `position_ids`: both views stand at positions 0 .. L-1, a model's default. With
+    them, `position_ids` and an `attention_mask` of ones [2B, L] come with every batch (`place_views`). With the views
+    "gap" the two views are the same L tokens, at 0 .. L-1 and at the drawn positions; `offset` is 0 and
+    `min_context` the first row after a gap.
 
     An item has `input_ids`, and may have `labels` (token ids or -100, not shifted: transformers' convention),
     `completion_mask` or `assistant_masks` (0 where a token is no target; TRL's) of the same length.
@@ -87,20 +109,37 @@ class PairCollator:
         offsets: first and last offset e, for stretches of one size: each batch draws one evenly, from `seed`
             and its first tokens, and takes the first length + e tokens of each. Without it, the stretches'
             size says e.
-        seed: of the offsets.
+        seed: of the offsets and positions.
+        views: "truncation" (the paper's: context cut off) or "gap" (positions left out).
+        positions: where the views stand. A WindowDataset with positions draws them for the whole step; for
+            other data sets each batch draws them from `seed` and its first tokens.
 
     Raises:
-        UsageError: on call, stretches that are shorter than `length` (plus the largest offset) or of several
-            lengths.
+        UsageError: gap views without positions or with offsets; on call, stretches that are shorter than `length`
+            (plus the largest offset) or of several lengths.
     """
 
     def __init__(
-        self, length: int, *, bos_id: int | None = None, offsets: tuple[int, int] | None = None, seed: int = 0
+        self,
+        length: int,
+        *,
+        bos_id: int | None = None,
+        offsets: tuple[int, int] | None = None,
+        seed: int = 0,
+        views: Literal["truncation", "gap"] = "truncation",
+        positions: SampledPositions | None = None,
     ) -> None:
+        if views == "gap" and (positions is None or offsets is not None):
+            raise UsageError(
+                "gap views without positions" if positions is None else f"gap views with offsets {offsets}",
+                expected="a sampler of positions for the second view, and no offsets: both views are the same tokens",
+            )
         self.length = length
         self.bos_id = bos_id
-        self.offsets = offsets
+        self.offsets = (0, 0) if views == "gap" else offsets
         self.seed = seed
+        self.views = views
+        self.positions = positions
 
     def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """One batch from items that hold `input_ids` [length + e], the same e in all."""
@@ -110,11 +149,36 @@ class PairCollator:
         targets = [_targets(item) for item in items]
         tokens = torch.from_numpy(np.stack([t[span] for span in spans for t in targets]).astype(np.int64))
         inputs = [view(s, span.start, self.length, self.bos_id) for span in spans for s in stretches]
-        return {
+        batch = {
             "input_ids": torch.from_numpy(np.stack(inputs)),
             "labels": next_token_labels(tokens),
             "offset": geometry.offset,
         }
+        if self.positions is not None:
+            batch |= place_views(self._drawn(items, stretches, self.positions), len(items), views=self.views)
+        return batch
+
+    def _drawn(
+        self, items: Sequence[Mapping[str, Any]], stretches: Sequence[np.ndarray], positions: SampledPositions
+    ) -> Tensor:
+        """The positions that the items' step has drawn; without one, this batch's own."""
+        # Under a name that the Trainer leaves in: it drops what the model's forward does not take.
+        given = [item["position_ids"] for item in items if "position_ids" in item]
+        if not given:
+            return positions.draw([self.seed, 5, *self._first_tokens(stretches)], self.length)
+        drawn = torch.as_tensor(given[0])
+        if (
+            any(not torch.equal(torch.as_tensor(other), drawn) for other in given)
+            or len(drawn) != self.length
+        ):
+            raise UsageError(
+                "samples bring position ids of their own, and the collator is to sample them",
+                expected="samples without position_ids, or those of a WindowDataset with the same positions",
+            )
+        return drawn
+
+    def _first_tokens(self, stretches: Sequence[np.ndarray]) -> list[int]:
+        return stretches[0][: self.length].astype(np.int64).tolist()
 
     def _offset(self, stretches: Sequence[np.ndarray]) -> int:
         sizes = {len(stretch) for stretch in stretches}
@@ -122,8 +186,8 @@ class PairCollator:
             return sizes.pop() - self.length
         if self.offsets is not None and min(sizes) >= self.length + self.offsets[1]:
             low, high = self.offsets
-            first = stretches[0][: self.length].astype(np.int64)
-            return int(np.random.default_rng([self.seed, *first]).integers(low, high + 1))
+            seed = [self.seed, *self._first_tokens(stretches)]
+            return int(np.random.default_rng(seed).integers(low, high + 1))
         if self.offsets is None:
             expected = f"one size of {self.length} + e tokens, for views of {self.length}"
             fix = (

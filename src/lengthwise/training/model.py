@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from torch import nn
@@ -9,6 +10,8 @@ from torch import nn
 from lengthwise.errors import UsageError
 from lengthwise.models import LoadedModel, extend, load
 from lengthwise.models.extension import clex_modules
+from lengthwise.models.hidden import unwrap
+from lengthwise.models.positions import max_positions
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.training.recipe import Adapter, Recipe
 
@@ -38,7 +41,43 @@ def load_for_training(recipe: Recipe) -> LoadedModel:
             name=recipe.model,
             **section.options,
         )
+    check_positions(recipe, loaded.model)
     return loaded
+
+
+def check_positions(recipe: Recipe, model: nn.Module) -> None:
+    """Refuse sampled positions for a model that they cannot reach, or that would remember them.
+
+    Args:
+        recipe: a checked recipe.
+        model: its model, extended; weights are not looked at.
+
+    Raises:
+        UsageError: positions are sampled and the model takes none, has none so far, or has frequencies
+            that depend on those of earlier steps.
+    """
+    if recipe.positions is None:
+        return
+    base = unwrap(model)
+    target, sampler = recipe.positions.target_length, recipe.positions.sampler
+    if "position_ids" not in inspect.signature(base.forward).parameters:
+        raise UsageError(
+            f"positions.sampler = {sampler}, and {recipe.model} takes no position ids",
+            expected="a model with rotary or learned positions",
+        )
+    limit = max_positions(base)
+    if limit is not None and target > limit:
+        raise UsageError(
+            f"positions.target_length = {target}, and {recipe.model} has learned embeddings for {limit} positions",
+            expected=f"target_length of at most {limit}",
+        )
+    rope: Any = getattr(base.config.get_text_config(), "rope_parameters", None) or {}
+    if rope.get("rope_type") == "dynamic":
+        raise UsageError(
+            f"positions.sampler = {sampler} with dynamic rope: its frequencies stay at the longest position seen, so "
+            "a step would depend on the draws of those before it",
+            expected="ntk, yarn or another extension whose frequencies do not change",
+        )
 
 
 def add_adapter(model: Any, adapter: Adapter | None) -> Any:

@@ -12,7 +12,7 @@ from lengthwise.models import EMBEDDED
 from lengthwise.models.embedded import made_folder
 from lengthwise.models.extension import plan_extension, write_extension
 from lengthwise.models.resolve import resolve
-from lengthwise.training.model import add_adapter
+from lengthwise.training.model import add_adapter, check_positions
 from lengthwise.training.processes import process_count
 from lengthwise.training.recipe import Recipe, check_recipe
 
@@ -85,7 +85,10 @@ def _skeleton(recipe: Recipe) -> Any:
         )
         write_extension(config, extension)
     with torch.device("meta"):
-        return add_adapter(AutoModelForCausalLM.from_config(config), recipe.adapter)
+        model = AutoModelForCausalLM.from_config(config)
+    check_positions(recipe, model)
+    with torch.device("meta"):
+        return add_adapter(model, recipe.adapter)
 
 
 def _memory(recipe: Recipe, model: Any, total: int, trainable: int, micro: int) -> tuple[int, str]:

@@ -42,6 +42,18 @@ class Extend:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Positions:
+    """Train at position ids of a longer context. One draw a step, shared by all its samples."""
+
+    sampler: str
+    """A position sampler of `lengthwise ls methods`."""
+    target_length: int
+    """T in tokens: the positions that the windows are to cover, more than `length`."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """The sampler's options."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Data:
     """The text that the windows are cut from."""
 
@@ -67,9 +79,11 @@ class Objective:
     detach: str = "none"
     """The side or sides that get no gradient from the divergence."""
     min_context: int | None = None
-    """Least context of a paired token in the short view; null is length // 2 (Appendix D), 0 is Sec. 4.2."""
+    """Least context of a paired token in the short view; null is length // 2 (Appendix D), 0 is Sec. 4.2. With gap
+    views null is 0: all tokens after the first gap are paired."""
     offsets: tuple[int, int] | None = None
-    """First and last offset e in tokens, drawn evenly each step; null is 1 to the last that leaves a pair."""
+    """First and last offset e in tokens, drawn evenly each step; null is 1 to the last that leaves a pair. Gap
+    views are the same tokens, so they have none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,12 +135,17 @@ class Recipe:
     optimizer: Optimizer
     extend: Extend | None = None
     """null leaves the model's positions as they are."""
+    views: Literal["truncation", "gap"] = "truncation"
+    """truncation: the paper's two windows, one with more context. gap: the same tokens at consecutive positions
+    (long) and at those of `positions` (short); with divergence kl and detach long the first teaches the second."""
+    positions: Positions | None = None
+    """null is 0 .. length - 1. With truncation both windows stand at the same sampled positions."""
     adapter: Adapter | None = None
     """null trains all weights."""
     objective: Objective = field(default_factory=Objective)
     batch: Batch = field(default_factory=Batch)
     seed: int = 0
-    """Of the windows, the offsets and the adapter's initial weights."""
+    """Of the windows, the offsets, the positions and the adapter's initial weights."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """bfloat16: mixed precision. Trained weights stay float32, frozen ones and products are bfloat16."""
     gradient_checkpointing: bool = False
@@ -145,11 +164,14 @@ class Recipe:
     def min_context(self) -> int:
         """`objective.min_context` with its default filled in."""
         given = self.objective.min_context
-        return self.length // 2 if given is None else given
+        default = 0 if self.views == "gap" else self.length // 2
+        return default if given is None else given
 
     @property
     def offsets(self) -> tuple[int, int]:
-        """`objective.offsets` with its default filled in: 1 to length - min_context - 1."""
+        """`objective.offsets` with its default filled in: 1 to length - min_context - 1; 0 for gap views."""
+        if self.views == "gap":
+            return (0, 0)
         return self.objective.offsets or (1, self.length - self.min_context - 1)
 
     def accumulation(self, processes: int) -> int:
@@ -229,7 +251,8 @@ def _mistakes(recipe: Recipe) -> Iterator[str]:
     if recipe.adapter is not None:
         yield from _adapter_mistakes(recipe.adapter)
     yield from _term_mistakes(recipe.objective)
-    yield from _offset_mistakes(recipe)
+    yield from _position_mistakes(recipe)
+    yield from _gap_mistakes(recipe) if recipe.views == "gap" else _offset_mistakes(recipe)
     yield from _optimizer_mistakes(recipe.optimizer)
     try:
         _accumulation(recipe.batch, 1)
@@ -247,6 +270,44 @@ def _extend_mistakes(extend: Extend) -> Iterator[str]:
         rope_method(extend.method, extend.options)
     except UsageError as error:
         yield f"extend: {error.problem}" + (f": {error.expected}" if error.expected else "")
+
+
+def _position_mistakes(recipe: Recipe) -> Iterator[str]:
+    # Imported here because they bring torch, as below.
+    import numpy as np
+
+    from lengthwise.positions import position_sampler
+
+    if recipe.positions is None or recipe.length < 2:
+        return
+    target = recipe.positions.target_length
+    if target <= recipe.length:
+        yield (
+            f"positions.target_length = {target}: expected more than length = {recipe.length}; "
+            "there is nothing to sample within it"
+        )
+        return
+    try:
+        sampler = position_sampler(recipe.positions.sampler, recipe.positions.options)
+        sampler.draw(np.random.default_rng(0), recipe.length, target)
+    except UsageError as error:
+        yield f"positions: {error.problem}" + (f": expected {error.expected}" if error.expected else "")
+
+
+def _gap_mistakes(recipe: Recipe) -> Iterator[str]:
+    if recipe.positions is None:
+        yield (
+            "views = gap without positions: both views would be the same; expected a sampler, as in "
+            f"positions: {{sampler: pose, target_length: {4 * recipe.length}}}"
+        )
+    if recipe.objective.offsets is not None:
+        yield (
+            f"objective.offsets = {list(recipe.objective.offsets)} with views = gap: the views are the same "
+            "tokens, so there is no offset; leave it out"
+        )
+    least = recipe.objective.min_context or 0
+    if not 0 <= least < recipe.length:
+        yield f"objective.min_context = {least}: expected 0 to {recipe.length - 1} with length {recipe.length}"
 
 
 def _adapter_mistakes(adapter: Adapter) -> Iterator[str]:

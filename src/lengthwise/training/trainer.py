@@ -29,7 +29,8 @@ PARTS = (
     "divergence",
 )
 
-_NOT_INPUTS = ("labels", "offset")
+_REQUIRED = ("input_ids", "labels", "offset")
+_NOT_INPUTS = ("labels", "offset", "min_context")
 
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ class AlignmentMixin(_AnyTrainer):
         class AlignmentSFTTrainer(AlignmentMixin, SFTTrainer): ...
 
     Batches come from `PairCollator` (or look like its batches): `input_ids` and `labels` [2B, L], long rows
-    first, labels aligned with rows, and `offset`. A `WindowDataset` is read in its order. Everything else is
+    first, labels aligned with rows, and `offset`; where positions are sampled, `position_ids`, `attention_mask` and
+    for gap views `min_context`. A `WindowDataset` is read in its order. Everything else is
     the Trainer's: checkpoints, resuming, gradient accumulation and checkpointing, mixed precision,
     `report_to`, processes started by torchrun, FSDP2. What the other class computes in its own
     `compute_loss` (TRL's token accuracy) is not computed.
@@ -63,7 +65,7 @@ class AlignmentMixin(_AnyTrainer):
         args: the Trainer's arguments.
         alpha: weight of the divergence.
         divergence, detach: as in `alignment_loss`.
-        min_context: as in `PairGeometry`; None is L // 2.
+        min_context: as in `PairGeometry`; None is L // 2, and for gap views all rows after the first gap.
         **trainer_arguments: the Trainer's other arguments (train_dataset, data_collator, callbacks, ...).
 
     Raises:
@@ -182,13 +184,17 @@ class AlignmentMixin(_AnyTrainer):
             )
 
     def _geometry(self, batch: dict[str, Any]) -> PairGeometry:
-        if not {"input_ids", *_NOT_INPUTS} <= batch.keys():
+        if not set(_REQUIRED) <= batch.keys():
             raise UsageError(
                 f"a batch holds {', '.join(batch)}",
                 expected="input_ids and labels of both views, and their offset",
                 fix="give the trainer a data_collator that makes them: PairCollator(length)",
             )
-        return PairGeometry(batch["labels"].shape[1], int(batch["offset"]), self.min_context)
+        least = self.min_context
+        # Views of the same tokens at other positions bring the row from which these differ.
+        if "min_context" in batch:
+            least = max(int(batch["min_context"]), least or 0)
+        return PairGeometry(batch["labels"].shape[1], int(batch["offset"]), least)
 
     def _finish_step(self) -> None:
         assert self._normalizers is not None

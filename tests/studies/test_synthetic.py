@@ -84,7 +84,7 @@ def test_a_grid_with_no_cells_is_refused(tmp_path):
 
 def test_unknown_names_and_numbers_are_refused(tmp_path):
     with pytest.raises(UsageError, match="did you mean 'figure1'"):
-        produce("figur1", out=tmp_path)
+        produce("figur1", tmp_path)
     with pytest.raises(UsageError, match="did you mean 'smoke'"):
         scale_named("smok")
     with pytest.raises(UsageError, match="seeds is 0"):

@@ -42,9 +42,7 @@ def synth(
     """
     from lengthwise.studies.synthetic.figures import produce
 
-    produced = produce(
-        study, out=out, seeds=seeds, steps=steps, scale=scale, resume=resume, overwrite=overwrite
-    )
+    produced = produce(study, out, seeds=seeds, steps=steps, scale=scale, resume=resume, overwrite=overwrite)
     for table in produced.tables:
         print_table(table)
     print(f"the page: {produced.page}")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from lengthwise.errors import UsageError, nearest
@@ -178,9 +178,23 @@ def scale_named(name: str, *, seeds: int | None = None, steps: int | None = None
     return replace(scale, seeds=seeds or scale.seeds, steps=steps or scale.steps)
 
 
-def produce(name: str, **options: object) -> Produced:
-    """Run the synthetic study `name` to its page; see `page.produce_figure` for the options."""
+def produce(
+    name: str,
+    out: Path,
+    *,
+    scale: str = "default",
+    seeds: int | None = None,
+    steps: int | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> Produced:
+    """Run the synthetic study `name` in `out`, or go on with it, to its page.
+
+    Raises:
+        UsageError: no such study or scale; seeds or steps below 1; see `RunFolder`.
+        Interrupted: Ctrl-C; finished configurations stay.
+    """
+    figure, chosen = figure_named(name), scale_named(scale, seeds=seeds, steps=steps)
     from lengthwise.studies.synthetic.page import produce_figure
 
-    run: Callable[..., Produced] = produce_figure
-    return run(figure_named(name), **options)
+    return produce_figure(figure, chosen, out, resume=resume, overwrite=overwrite)

@@ -10,11 +10,12 @@ from lengthwise.report.tables import Table, to_markdown
 from lengthwise.results import Results
 from lengthwise.studies.produced import Produced
 from lengthwise.studies.synthetic.claims import claims_table, text
-from lengthwise.studies.synthetic.figures import Figure, Panel, cells_of, scale_named
+from lengthwise.studies.synthetic.figures import Figure, Panel, cells_of
 from lengthwise.studies.synthetic.pictures import label_of, panel_pictures
 from lengthwise.studies.synthetic.rows import at_length, beyond, spread, within
 from lengthwise.studies.synthetic.run import Outcomes, baselines, run_cells
 from lengthwise.studies.synthetic.theory import run_theory, theory_sections
+from lengthwise.synthetic.cells import Scale
 
 LEAD = (
     "Does what a small Transformer learns on strings of up to ten bits hold on longer ones, and is it the support "
@@ -24,28 +25,20 @@ LEAD = (
 
 
 def produce_figure(
-    figure: Figure,
-    *,
-    out: Path,
-    seeds: int | None = None,
-    steps: int | None = None,
-    scale: str = "default",
-    resume: bool = False,
-    overwrite: bool = False,
+    figure: Figure, scale: Scale, out: Path, *, resume: bool = False, overwrite: bool = False
 ) -> Produced:
     """Run a figure in `out` (or go on with it), and write `report.html`, and its pictures and tables to `figures/`.
 
     Raises:
-        UsageError: an unknown scale, or numbers of seeds or steps that cannot be; see `run_cells`.
+        UsageError: see `run_cells`.
         Interrupted: Ctrl-C; finished cells stay.
     """
-    chosen = scale_named(scale, seeds=seeds, steps=steps)
     sections: list[Section] = []
     tables: list[Table] = []
     provenance = {}
     if figure.panels:
         results, outcomes = run_cells(
-            figure.name, cells_of(figure), chosen, out, resume=resume, overwrite=overwrite
+            figure.name, cells_of(figure), scale, out, resume=resume, overwrite=overwrite
         )
         claims = claims_table(outcomes)
         if claims is not None:
@@ -59,7 +52,7 @@ def produce_figure(
         folder = out if figure.name == "theory" else out / "parts" / "theory"
         begun = (folder / "config.yaml").exists()
         results = run_theory(
-            folder, chosen, resume=resume or (begun and folder != out), overwrite=overwrite and folder == out
+            folder, scale, resume=resume or (begun and folder != out), overwrite=overwrite and folder == out
         )
         theory = theory_sections(results)
         tables += [table for section in theory for table in section.tables]

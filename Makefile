@@ -24,7 +24,7 @@ seeds: $(READY)  ## the small study with three seeds (the README's table)
 	$(BIN)/lengthwise reproduce tiny-books --seeds 3 --out runs/tiny-books --resume
 
 test: lint types $(READY)  ## lint, types, all tests with warnings as errors
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --durations 15
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder --durations 25
 
 lint: $(READY)  ## ruff
 	$(BIN)/ruff check .

@@ -140,6 +140,18 @@ def test_a_claim_holds_only_where_the_numbers_do():
     assert _verdict(rising, "1b") == "holds for 3 of 4 encodings"
 
 
+def test_every_claim_is_judged_and_only_at_the_papers_lengths():
+    outcomes = {cell: _outcome(0.5) for cell in cells_of(FIGURES["all"])}
+    table = claims_table(outcomes)
+    assert table is not None
+    assert len(table.rows) == len(CLAIMS)
+    short = {
+        cell: replace(outcome, lengths=outcome.lengths[:12], mse=[seed[:12] for seed in outcome.mse])
+        for cell, outcome in outcomes.items()
+    }
+    assert claims_table(short) is None
+
+
 def test_reparameterization_is_judged_in_original_units():
     functions = ("sqrt", "log", "1/sqrt", "1/x", "1/log(x+1)")
     outcomes = {Cell(task="length"): _outcome(100.0, transformed=100.0)}

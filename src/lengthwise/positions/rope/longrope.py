@@ -79,7 +79,7 @@ class LongRope:
             raise UsageError(
                 "longrope has no long_factor",
                 expected=f"{head_dim // 2} numbers, one for each frequency",
-                fix="take them from a model card, or search them: lengthwise longrope-search MODEL --factor ... --out ...",
+                fix="take them from a model card, or search them with lengthwise longrope-search",
             )
         for name, given in (("long_factor", self.long_factor), ("short_factor", self.short_factor)):
             if given is not None and (len(given) != len(ones) or not all(each >= 1 for each in given)):

@@ -107,9 +107,9 @@ def studies() -> list[Entry]:
 def methods() -> list[Entry]:
     """What an objective, a measurement or an extension can be told to use."""
     from lengthwise.measure.estimators import ESTIMATORS
-    from lengthwise.positions import POSITION_SAMPLERS, ROPE_METHODS
+    from lengthwise.positions import ATTENTIONS, POSITION_SAMPLERS, ROPE_METHODS
 
-    positions = {"rope": ROPE_METHODS, "positions": POSITION_SAMPLERS}
+    positions = {"rope": ROPE_METHODS, "positions": POSITION_SAMPLERS, "attention": ATTENTIONS}
     kinds = {"divergence": DIVERGENCES, "estimator": ESTIMATORS} | {
         kind: {name: entry.what for name, entry in table.items()} for kind, table in positions.items()
     }

@@ -12,7 +12,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from lengthwise.errors import UsageError
 from lengthwise.positions import ROPE_METHODS, rope_method
-from lengthwise.positions.rope.eabf import query_scale
+from lengthwise.positions.attention.query_scale import query_scale
 from lengthwise.positions.rope.method import plain_frequencies
 from lengthwise.positions.rope.ntk import ntk_base
 

@@ -11,6 +11,8 @@ from lengthwise.config import validate
 from lengthwise.errors import UsageError, nearest
 
 if TYPE_CHECKING:
+    from lengthwise.positions.attention.query_scale import QueryScale
+    from lengthwise.positions.attention.shifted_sparse import ShiftedSparse
     from lengthwise.positions.rope.method import RopeMethod
     from lengthwise.positions.sampling.sampler import PositionSampler
 
@@ -57,6 +59,16 @@ POSITION_SAMPLERS: dict[str, Entry] = {
     ),
 }
 
+ATTENTIONS: dict[str, Entry] = {
+    "shifted_sparse": Entry(
+        "attention.shifted_sparse.ShiftedSparse",
+        "S2-Attn: attention within groups, shifted for half of the heads",
+    ),
+    "query_scale": Entry(
+        "attention.query_scale.QueryScale", "queries times the log of their position (EABF)"
+    ),
+}
+
 
 def rope_method(name: str, options: Mapping[str, Any] | None = None) -> RopeMethod:
     """The rope method `name` of ROPE_METHODS with its options.
@@ -74,6 +86,15 @@ def position_sampler(name: str, options: Mapping[str, Any] | None = None) -> Pos
         UsageError: as `rope_method`.
     """
     return _make("position sampler", POSITION_SAMPLERS, name, options)
+
+
+def attention_method(name: str, options: Mapping[str, Any] | None = None) -> ShiftedSparse | QueryScale:
+    """The attention `name` of ATTENTIONS with its options.
+
+    Raises:
+        UsageError: as `rope_method`.
+    """
+    return _make("attention", ATTENTIONS, name, options)
 
 
 def _make(kind: str, table: Mapping[str, Entry], name: str, options: Mapping[str, Any] | None) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +30,7 @@ class EntropyAwareBase:
     def inverse_frequencies(
         self, theta: float, head_dim: int, original_length: int, factor: float, *, length: int | None = None
     ) -> tuple[Tensor, float]:
-        """See `RopeMethod`. The query scaling is apart: it depends on the position and the layer."""
+        """See `RopeMethod`. The query scaling is apart (`QueryScale`): it depends on the position and the layer."""
         return plain_frequencies(adjusted_base(theta, self.theta, factor), head_dim).float(), 1.0
 
     def to_hf_config(
@@ -39,8 +38,3 @@ class EntropyAwareBase:
     ) -> dict[str, Any] | None:
         """None: no configuration of transformers scales queries by position."""
         return plain_config(adjusted_base(theta, self.theta, factor)) if factor == 1 else None
-
-
-def query_scale(position_ids: Tensor, original_length: int) -> Tensor:
-    """max(1, ln(i+1) / ln L0) at position i: float32, the shape of `position_ids`."""
-    return ((position_ids.float() + 1).log() / math.log(original_length)).clamp(min=1)

@@ -1,0 +1,177 @@
+"""Attention methods in a transformers model: registered functions around the one that the model uses."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from lengthwise.errors import UsageError
+from lengthwise.models.hidden import decoder_of, unwrap
+from lengthwise.positions import attention_method
+from lengthwise.positions.attention.query_scale import QueryScale, query_scale
+from lengthwise.positions.attention.shifted_sparse import ShiftedSparse
+
+_SPARSE, _SPARSE_MARK = "lengthwise_shifted_sparse_", "lengthwise_shifted_sparse"
+_SCALED, _SCALED_MARK = "lengthwise_query_scaled_", "query_scale_length"
+# What some models hand to their attention function, and S2-Attn would have to honour.
+_UNSUPPORTED = ("softcap", "s_aux", "position_bias")
+
+
+def use_attention(model: nn.Module, method: str, **options: Any) -> None:
+    """Have a loaded transformers model attend by `method`, in place. It is not saved with the model.
+
+    shifted_sparse is in force while the model trains (`model.training`); in evaluation it attends to everything.
+    query_scale is always in force; `extend` with `eabf` is the form of it that is saved.
+
+    Args:
+        model: a causal LM, bare or wrapped.
+        method: a name of `lengthwise.positions.ATTENTIONS`.
+        **options: the method's options: the fields of its class.
+
+    Raises:
+        UsageError: an unknown method or option; the model does not use transformers' attention functions.
+    """
+    chosen = attention_method(method, options)
+    base = unwrap(model)
+    if isinstance(chosen, QueryScale):
+        scale_queries(base, chosen)
+    else:
+        _attend_sparsely(base, chosen)
+
+
+def scale_queries(base: PreTrainedModel, method: QueryScale) -> None:
+    """Have every layer from `skip_layers` on scale its queries.
+
+    The attention function in force is wrapped, and again before a forward pass if it was changed in between.
+
+    Raises:
+        UsageError: the model does not use transformers' attention functions.
+    """
+    for layer in _layers(base, "its queries cannot be scaled"):
+        if layer.layer_idx >= method.skip_layers:
+            setattr(layer, _SCALED_MARK, method.original_length)
+    decoder_of(base).register_forward_pre_hook(lambda decoder, _: _wrap(decoder, _SCALED, _scaled))
+
+
+def _attend_sparsely(base: PreTrainedModel, method: ShiftedSparse) -> None:
+    for layer in _layers(base, "it cannot attend in groups"):
+        setattr(layer, _SPARSE_MARK, method)
+    config: Any = decoder_of(base).config
+    # Scaling comes before attending; its hook puts itself around this again.
+    config._attn_implementation = config._attn_implementation.removeprefix(_SCALED)
+    _wrap(decoder_of(base), _SPARSE, _sparse)
+
+
+def _layers(base: PreTrainedModel, consequence: str) -> list[Any]:
+    layers = [
+        module for module in base.modules() if hasattr(module, "layer_idx") and hasattr(module, "scaling")
+    ]
+    if not layers or not base._can_set_attn_implementation():
+        raise UsageError(
+            f"{type(base).__name__} does not use transformers' attention functions, so {consequence}",
+            expected="a model whose attention can be chosen with attn_implementation",
+        )
+    return layers
+
+
+def _wrap(decoder: nn.Module, prefix: str, around: Callable[[str], Callable[..., Any]]) -> None:
+    config: Any = decoder.config
+    name: str = config._attn_implementation
+    if name.startswith(prefix):
+        return
+    wrapped = prefix + name
+    if wrapped not in ALL_ATTENTION_FUNCTIONS.valid_keys():
+        ALL_ATTENTION_FUNCTIONS.register(wrapped, around(name))
+        ALL_MASK_ATTENTION_FUNCTIONS.register(wrapped, ALL_MASK_ATTENTION_FUNCTIONS[name])
+    config._attn_implementation = wrapped
+
+
+def _function(name: str, module: nn.Module) -> Callable[..., Any]:
+    if name == "eager":
+        # Each modeling file has an eager function of its own, which is what stands behind that name.
+        return sys.modules[type(module).__module__].eager_attention_forward
+    return ALL_ATTENTION_FUNCTIONS[name]
+
+
+def _scaled(name: str) -> Callable[..., Any]:
+    """The attention function `name` after the queries were scaled, in layers that are marked for it."""
+
+    def attention(
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        length = getattr(module, _SCALED_MARK, None)
+        if length is not None:
+            position_ids = kwargs.get("position_ids")
+            if position_ids is None:
+                raise UsageError(
+                    f"{type(module).__name__} does not pass position ids on, so its queries cannot be scaled"
+                )
+            scale = query_scale(position_ids, length)[:, None, :, None]
+            query = (query.float() * scale).to(query.dtype)
+        return _function(name, module)(module, query, key, value, *args, **kwargs)
+
+    return attention
+
+
+def _sparse(name: str) -> Callable[..., Any]:
+    """S2-Attn in layers that are marked for it and train; else the attention function `name`."""
+
+    def attention(
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        method: ShiftedSparse | None = getattr(module, _SPARSE_MARK, None)
+        if method is None or not module.training:
+            return _function(name, module)(module, query, key, value, attention_mask, **kwargs)
+        for argument in _UNSUPPORTED:
+            if kwargs.get(argument) is not None:
+                raise UsageError(
+                    f"the attention of a {type(module).__name__} takes {argument}, which S2-Attn does not have",
+                    expected="a model with plain softmax attention",
+                )
+        scale, dropout = kwargs.get("scaling"), kwargs.get("dropout") or 0.0
+        if attention_mask is None:
+            out = method.attend(query, key, value, scale=scale, dropout=dropout)
+        else:
+            out = _masked(method, query, key, value, attention_mask, scale=scale, dropout=dropout)
+        return out.transpose(1, 2).contiguous(), None
+
+    return attention
+
+
+def _masked(
+    method: ShiftedSparse,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    *,
+    scale: float | None,
+    dropout: float,
+) -> Tensor:
+    """S2-Attn under a mask of the model's own (padding, a sliding window): right, and as dear as full attention."""
+    if not isinstance(mask, Tensor) or mask.dim() != 4 or query.shape[2] != key.shape[2]:
+        raise UsageError(
+            "S2-Attn was given a mask that it cannot combine with its groups",
+            expected="rows without padding and without cached keys, or attn_implementation sdpa or eager",
+        )
+    heads, length = query.shape[1:3]
+    allowed = method.allowed(length, heads).to(query.device)
+    if mask.dtype == torch.bool:
+        mask = mask & allowed
+    else:
+        mask = mask.masked_fill(~allowed, torch.finfo(mask.dtype).min)
+    key, value = (x.repeat_interleave(heads // x.shape[1], dim=1) for x in (key, value))
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale, dropout_p=dropout)

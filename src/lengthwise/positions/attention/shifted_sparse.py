@@ -1,0 +1,94 @@
+"""S2-Attn, shifted sparse attention (Chen et al. 2023, "LongLoRA"), in the form without wrap and without leak."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lengthwise.positions.rope.method import require
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShiftedSparse:
+    """Causal attention within groups of G tokens; for the second half of the heads the groups start G/2 later.
+
+    Heads 0 .. floor(H/2)-1 attend within [jG, (j+1)G), the others within [0, G/2), [G/2, 3G/2), ..., so that what
+    one group knows passes to the next. This is LongLoRA's flash-attention form. Its other form rolls the tokens,
+    so that the last group holds the end and the start of the text and the start sees the end; LongQLoRA uses that
+    one by default. For training only: at inference such models attend to everything.
+
+    A row whose length is no multiple of G ends with a shorter group.
+    """
+
+    group: float = 0.25
+    """G: below 1 a share of the row (LongLoRA: a quarter), rounded up; from 2 on a number of tokens."""
+
+    def __post_init__(self) -> None:
+        share, count = 0 < self.group < 1, self.group >= 2 and float(self.group).is_integer()
+        require(
+            share or count, f"group = {self.group:g}", "a share between 0 and 1, or 2 or more whole tokens"
+        )
+
+    def group_size(self, length: int) -> int:
+        """G for a row of `length` tokens, at least 2."""
+        if self.group >= 2:
+            return int(self.group)
+        # A share such as 0.1 is not exact, and 0.1 * 30 not 3.
+        return max(2, math.ceil(self.group * length - 1e-9))
+
+    def allowed(self, length: int, heads: int) -> Tensor:
+        """The same as a mask: bool [heads, length, length], True where a token (row) sees another (column)."""
+        size = self.group_size(length)
+        token = torch.arange(length)
+        causal = token[:, None] >= token
+        plain, shifted = (
+            causal & (start[:, None] == start)
+            for start in (token // size, (token + size - size // 2) // size)
+        )
+        return torch.stack([plain] * (heads // 2) + [shifted] * (heads - heads // 2))
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, *, scale: float | None = None, dropout: float = 0.0
+    ) -> Tensor:
+        """Attention of queries, keys and values after rope; each group by itself, so that G sets the cost.
+
+        Args:
+            query: [B, H, T, D].
+            key, value: [B, K, T, D]; K divides H, each key head serves H/K query heads.
+            scale: factor on the logits; None is 1 / sqrt(D).
+            dropout: share of the attention weights that is dropped.
+
+        Returns:
+            [B, H, T, D].
+        """
+        heads, length = query.shape[1:3]
+        # Every head needs its own keys: which group a key is in depends on the query's head.
+        key, value = (x.repeat_interleave(heads // x.shape[1], dim=1) for x in (key, value))
+        size = self.group_size(length)
+        half = size // 2
+
+        def part(first: int, stop: int, start: int, end: int) -> Tensor:
+            q, k, v = (_grouped(x[:, first:stop, start:end], size) for x in (query, key, value))
+            out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, dropout_p=dropout)
+            return _ungrouped(out, len(query), end - start)
+
+        middle = heads // 2
+        plain = part(0, middle, 0, length)
+        if length <= half:
+            return torch.cat([plain, part(middle, heads, 0, length)], dim=1)
+        shifted = torch.cat([part(middle, heads, 0, half), part(middle, heads, half, length)], dim=2)
+        return torch.cat([plain, shifted], dim=1)
+
+
+def _grouped(x: Tensor, size: int) -> Tensor:
+    """[B, H, T, D] -> [B * groups, H, G, D]; the last group is filled up, behind all that may attend there."""
+    x = F.pad(x, (0, 0, 0, -x.shape[2] % size))
+    return x.unflatten(2, (-1, size)).transpose(1, 2).flatten(0, 1)
+
+
+def _ungrouped(x: Tensor, batch: int, length: int) -> Tensor:
+    return x.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2, 3)[:, :, :length]

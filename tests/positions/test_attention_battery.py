@@ -1,0 +1,266 @@
+"""What users assume of a model with an attention method, in three architectures."""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from lengthwise.alignment import PairGeometry
+from lengthwise.errors import UsageError
+from lengthwise.models import extend, find_head, load
+from lengthwise.models.attention import use_attention
+from lengthwise.models.quiet import quiet_transformers
+from lengthwise.models.saving import save_whole
+from lengthwise.positions.attention.query_scale import query_scale
+from lengthwise.positions.attention.shifted_sparse import ShiftedSparse
+from lengthwise.testing import tiny_model, tiny_tokenizer
+from lengthwise.training.model import add_adapter
+from lengthwise.training.objective import model_alignment_loss
+from lengthwise.training.recipe import Adapter
+
+GROUP, HEADS = 0.25, 4
+# 22 is no multiple of anything here.
+LENGTHS = (16, 22)
+
+every_architecture = pytest.mark.parametrize("architecture", ["llama-gqa", "qwen3", "mistral"])
+every_length = pytest.mark.parametrize("length", LENGTHS)
+
+
+@cache
+def _model(architecture: str) -> Any:
+    return tiny_model(architecture, **({"sliding_window": 64} if architecture == "mistral" else {}))
+
+
+def plain(architecture: str) -> Any:
+    return copy.deepcopy(_model(architecture))
+
+
+def sparse(architecture: str, **options: Any) -> Any:
+    """In training mode, where it is in force; these models have no dropout."""
+    model = plain(architecture)
+    use_attention(model, "shifted_sparse", **({"group": GROUP} | options))
+    return model.train()
+
+
+def tokens(length: int, rows: int = 2) -> Tensor:
+    return torch.randint(1, 320, (rows, length), generator=torch.Generator().manual_seed(0))
+
+
+@torch.no_grad()
+def logits(model: Any, ids: Tensor, **inputs: Tensor) -> Tensor:
+    return model(input_ids=ids, use_cache=False, **inputs).logits
+
+
+def block_masks(length: int, rows: int = 2) -> Tensor:
+    return ShiftedSparse(group=GROUP).allowed(length, HEADS).expand(rows, -1, -1, -1)
+
+
+@every_length
+@every_architecture
+def test_it_is_the_model_under_explicit_block_masks(architecture: str, length: int):
+    ids = tokens(length)
+    expected = logits(plain(architecture), ids, attention_mask=block_masks(length))
+    torch.testing.assert_close(logits(sparse(architecture), ids), expected, rtol=1e-4, atol=1e-5)
+    assert (expected - logits(plain(architecture), ids))[:, -1].abs().max() > 1e-3
+
+
+@every_length
+@every_architecture
+def test_no_earlier_logit_knows_a_later_token(architecture: str, length: int):
+    model, ids = sparse(architecture), tokens(length)
+    before = logits(model, ids)
+    for token in range(1, length):
+        changed = ids.clone()
+        changed[:, token] = (ids[:, token] + 1) % 320
+        after = logits(model, changed)
+        torch.testing.assert_close(after[:, :token], before[:, :token], rtol=0, atol=0)
+        assert (after[:, token] - before[:, token]).abs().max() > 1e-3
+
+
+@every_architecture
+def test_in_evaluation_it_attends_to_everything(architecture: str):
+    model, ids = sparse(architecture).eval(), tokens(22)
+    torch.testing.assert_close(logits(model, ids), logits(plain(architecture), ids), rtol=0, atol=0)
+    runs = [
+        m.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=5,
+            do_sample=False,
+            pad_token_id=0,
+            eos_token_id=None,
+        )
+        for m in (model, plain(architecture))
+    ]
+    assert torch.equal(*runs)
+
+
+@every_architecture
+def test_all_positions_go_along(architecture: str):
+    """Sampled positions reach it through rope; the mask of ones does not slow it down or change it."""
+    ids = tokens(22)
+    positions = torch.arange(22) * 2 + 3
+    inputs = {"position_ids": positions.expand(2, -1)}
+    expected = logits(plain(architecture), ids, attention_mask=block_masks(22), **inputs)
+    found = logits(sparse(architecture), ids, attention_mask=torch.ones_like(ids), **inputs)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@every_architecture
+def test_a_batch_of_two_is_two_batches_of_one(architecture: str):
+    model, ids = sparse(architecture), tokens(22)
+    both = logits(model, ids)
+    for row in (0, 1):
+        torch.testing.assert_close(logits(model, ids[row : row + 1])[0], both[row], rtol=1e-4, atol=1e-5)
+
+
+@every_architecture
+def test_padding_and_eager_attention_are_right(architecture: str):
+    ids = tokens(22)
+    padding = torch.ones_like(ids)
+    padding[1, 17:] = 0
+    expected = logits(plain(architecture), ids, attention_mask=block_masks(22))
+    model = sparse(architecture)
+    found = logits(model, ids, attention_mask=padding)
+    for row, length in ((0, 22), (1, 17)):
+        torch.testing.assert_close(found[row, :length], expected[row, :length], rtol=1e-4, atol=1e-5)
+    eager = plain(architecture)
+    eager.set_attn_implementation("eager")
+    use_attention(eager, "shifted_sparse", group=GROUP)
+    torch.testing.assert_close(logits(eager.train(), ids), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_sliding_window_stays_in_force():
+    model = tiny_model("mistral")
+    ids = tokens(40)
+    token = torch.arange(40)
+    window = (token[:, None] - token) < 16
+    expected = logits(model, ids, attention_mask=block_masks(40)[:, :, :, :] & window)
+    wide = ShiftedSparse(group=32).allowed(40, HEADS).expand(2, -1, -1, -1)
+    expected_wide = logits(model, ids, attention_mask=wide & window)
+    use_attention(model, "shifted_sparse", group=GROUP)
+    torch.testing.assert_close(logits(model.train(), ids), expected, rtol=1e-4, atol=1e-5)
+    use_attention(model, "shifted_sparse", group=32)
+    torch.testing.assert_close(logits(model, ids), expected_wide, rtol=1e-4, atol=1e-5)
+    assert (expected - expected_wide).abs().max() > 1e-3
+
+
+def gradients(model: Any) -> dict[str, Tensor]:
+    ids = tokens(22, rows=4)
+    output = model_alignment_loss(
+        model, find_head(model), ids, ids, geometry=PairGeometry(22, 3), alpha=1.0, divergence="jeffreys"
+    )
+    assert output.loss.isfinite()
+    output.loss.backward()
+    return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+@every_architecture
+def test_gradients_are_finite_and_the_same_with_checkpointing(architecture: str):
+    model, saving = sparse(architecture), sparse(architecture)
+    saving.activation_checkpointing_enable({"use_reentrant": False})
+    expected, found = gradients(model), gradients(saving)
+    assert expected.keys() == {name for name, _ in model.named_parameters()}
+    for name, gradient in expected.items():
+        assert gradient.isfinite().all(), name
+        assert gradient.any(), name
+        torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@every_architecture
+def test_in_bfloat16_it_loses_no_more_than_full_attention(architecture: str):
+    errors = []
+    for model in (plain(architecture), sparse(architecture)):
+        exact = logits(model, tokens(22))
+        half = logits(copy.deepcopy(model).to(torch.bfloat16), tokens(22)).float()
+        errors.append((half - exact).square().mean() / exact.square().mean())
+    assert errors[1] <= 2 * errors[0] + 1e-3
+
+
+@every_architecture
+def test_an_adapter_goes_on_and_off(architecture: str):
+    model, ids = sparse(architecture), tokens(22)
+    before = logits(model, ids)
+    adapted = add_adapter(model, Adapter(r=2))
+    torch.testing.assert_close(logits(adapted, ids), before, rtol=1e-5, atol=1e-5)
+    torch.manual_seed(0)
+    for parameter in adapted.parameters():
+        if parameter.requires_grad:
+            torch.nn.init.normal_(parameter, std=0.1)
+    assert (logits(adapted, ids) - before).abs().max() > 1e-2
+    with adapted.disable_adapter():
+        torch.testing.assert_close(logits(adapted, ids), before, rtol=1e-5, atol=1e-5)
+
+
+@every_architecture
+def test_what_is_saved_is_the_plain_model(architecture: str, tmp_path: Path):
+    model, ids = sparse(architecture), tokens(22)
+    with quiet_transformers():
+        save_whole(model, tiny_tokenizer(), tmp_path / "m")
+        alone = AutoModelForCausalLM.from_pretrained(tmp_path / "m")
+    assert "lengthwise" not in (tmp_path / "m" / "config.json").read_text()
+    assert "lengthwise" not in alone.config._attn_implementation
+    for again in (alone.train(), load(str(tmp_path / "m")).model.train()):
+        torch.testing.assert_close(logits(again, ids), logits(plain(architecture), ids), rtol=0, atol=0)
+
+
+@every_architecture
+@pytest.mark.parametrize("run_before", [False, True])
+def test_it_goes_together_with_scaled_queries(architecture: str, run_before: bool):
+    """EABF in training: the queries are scaled once, then the groups attend."""
+    ids = tokens(22)
+    model = plain(architecture)
+    extend(model, "eabf", factor=4.0, original_length=16, skip_layers=0)
+    if run_before:
+        logits(model, ids)
+    expected = logits(model, ids, attention_mask=block_masks(22))
+    use_attention(model, "shifted_sparse", group=GROUP)
+    torch.testing.assert_close(logits(model.train(), ids), expected, rtol=1e-4, atol=1e-5)
+    use_attention(model, "shifted_sparse", group=GROUP)
+    torch.testing.assert_close(logits(model, ids), expected, rtol=1e-4, atol=1e-5)
+
+
+@every_architecture
+def test_scaled_queries(architecture: str):
+    """Of one layer: the logits of its attention grow by the scale of the query's position."""
+    model, seen = plain(architecture), []
+    use_attention(model, "query_scale", original_length=8, skip_layers=1)
+    scaled = logits(model, tokens(22))
+    by_hand = plain(architecture)
+    layer = by_hand.model.layers[1].self_attn
+    name = by_hand.config._attn_implementation
+
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    original = ALL_ATTENTION_FUNCTIONS[name]
+
+    def spy(module: Any, query: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if module is layer:
+            seen.append(module)
+            query = query * query_scale(torch.arange(22), 8)[:, None]
+        return original(module, query, *args, **kwargs)
+
+    ALL_ATTENTION_FUNCTIONS[name] = spy
+    try:
+        expected = logits(by_hand, tokens(22))
+    finally:
+        ALL_ATTENTION_FUNCTIONS[name] = original
+    assert seen
+    torch.testing.assert_close(scaled, expected, rtol=1e-4, atol=1e-5)
+    assert (scaled - logits(plain(architecture), tokens(22))).abs().max() > 1e-3
+
+
+def test_models_with_another_attention_are_refused():
+    with pytest.raises(UsageError, match="cannot attend in groups"):
+        use_attention(tiny_model("bloom-alibi"), "shifted_sparse")
+    capped = tiny_model("gemma2-soft-cap", attn_logit_softcapping=3.0)
+    use_attention(capped, "shifted_sparse")
+    with pytest.raises(UsageError, match="takes softcap, which S2-Attn does not have"):
+        logits(capped.train(), tokens(16))

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lengthwise.errors import UsageError
+from lengthwise.positions import attention_method
+from lengthwise.positions.attention.query_scale import QueryScale
+from lengthwise.positions.attention.shifted_sparse import ShiftedSparse
+
+
+def tensors(length: int, heads: int, key_heads: int, batch: int = 2) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(batch, count, length, 6) for count in (heads, key_heads, key_heads)]
+    return [torch.randn(s, dtype=torch.float64, generator=generator).requires_grad_() for s in shapes]
+
+
+def groups_of(mask: Tensor) -> list[list[int]]:
+    """The groups that a causal block mask [T, T] has: where a token is the first that it sees."""
+    starts = mask.int().argmax(dim=1).tolist()
+    return [[t for t, start in enumerate(starts) if start == s] for s in sorted(set(starts))]
+
+
+def test_the_groups_of_both_halves_of_the_heads():
+    masks = ShiftedSparse(group=4).allowed(10, 5)
+    assert torch.equal(masks, masks & torch.ones(10, 10).tril().bool())
+    for head in range(2):
+        assert groups_of(masks[head]) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    for head in range(2, 5):
+        assert groups_of(masks[head]) == [[0, 1], [2, 3, 4, 5], [6, 7, 8, 9]]
+    for length in (8, 10):
+        for mask in ShiftedSparse(group=4).allowed(length, 2):
+            for group in groups_of(mask):
+                inside = mask[group][:, group]
+                assert torch.equal(inside, torch.ones_like(inside).tril())
+
+
+@pytest.mark.parametrize(
+    ("group", "length", "size"),
+    [(0.25, 4096, 1024), (0.25, 18, 5), (0.1, 30, 3), (0.25, 3, 2), (7, 100, 7), (64, 16, 64)],
+)
+def test_the_size_of_a_group(group: float, length: int, size: int):
+    assert ShiftedSparse(group=group).group_size(length) == size
+
+
+CASES = [
+    *((length, 0.25, 4, 4) for length in (1, 2, 3, 4, 16, 17, 18, 19, 23)),
+    *((length, 4.0, 4, 2) for length in (2, 4, 6, 8, 15, 16)),
+    *((20, group, 4, 1) for group in (2.0, 3.0, 5.0, 7.0, 20.0, 64.0)),
+    (16, 0.25, 1, 1),
+    (16, 0.25, 9, 3),
+]
+
+
+@pytest.mark.parametrize(("length", "group", "heads", "key_heads"), CASES)
+def test_it_equals_attention_under_the_explicit_mask(length: int, group: float, heads: int, key_heads: int):
+    method = ShiftedSparse(group=group)
+    inputs = tensors(length, heads, key_heads)
+    found = method.attend(*inputs, scale=0.3)
+    mask = method.allowed(length, heads)
+    query, key, value = inputs
+    expected = F.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, scale=0.3, enable_gqa=heads != key_heads
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    weight = torch.randn(found.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    for ours, theirs in zip(
+        torch.autograd.grad((found * weight).sum(), inputs),
+        torch.autograd.grad((expected * weight).sum(), inputs),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_the_default_scale_is_that_of_attention():
+    query, key, value = tensors(8, 2, 2)
+    method = ShiftedSparse(group=8)
+    expected = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+    torch.testing.assert_close(method.attend(query, key, value)[:, :1], expected[:, :1])
+
+
+@pytest.mark.parametrize("length", [16, 18])
+def test_no_token_sees_a_later_one(length: int):
+    method = ShiftedSparse(group=0.25)
+    query, key, value = tensors(length, 4, 2)
+    before = method.attend(query, key, value)
+    for token in range(1, length):
+        changed = [x.detach().clone() for x in (query, key, value)]
+        for x in changed:
+            x[:, :, token:] += 1
+        after = method.attend(*changed)
+        assert torch.equal(after[:, :, :token], before[:, :, :token]), token
+
+
+def rolled(length: int, size: int) -> Tensor:
+    """What the shifted heads see in the form that rolls the tokens: causal in rolled order, in its groups."""
+    order = torch.arange(length).roll(-(size // 2))
+    place = torch.empty_like(order)
+    place[order] = torch.arange(length)
+    causal = place[:, None] >= place
+    return causal & (place[:, None] // size == place // size)
+
+
+def test_the_rolled_form_lets_the_start_see_the_end_and_this_one_does_not():
+    """Erratum: LongLoRA's form without flash attention, LongQLoRA's default."""
+    leaking = rolled(16, 4)
+    future = torch.ones(16, 16).triu(1).bool()
+    seen = (leaking & future).nonzero().tolist()
+    assert seen == [[0, 14], [0, 15], [1, 14], [1, 15]]
+    ours = ShiftedSparse(group=4).allowed(16, 2)[1]
+    assert not (ours & future).any()
+    # Away from the ends the two are the same.
+    assert torch.equal(leaking[2:14], ours[2:14])
+
+
+def test_impossible_groups_are_refused():
+    for group in (0, 1, 1.5, -3, 2.5):
+        with pytest.raises(UsageError, match="group = "):
+            attention_method("shifted_sparse", {"group": group})
+    with pytest.raises(UsageError, match="did you mean 'shifted_sparse'"):
+        attention_method("shifted_spars")
+    for options in ({"original_length": 1}, {"original_length": 8, "skip_layers": -1}):
+        with pytest.raises(UsageError):
+            attention_method("query_scale", options)
+    assert attention_method("query_scale", {"original_length": 8}) == QueryScale(original_length=8)

@@ -15,7 +15,7 @@ from lengthwise.studies.synthetic.claims import CLAIMS, claims_table
 from lengthwise.studies.synthetic.figures import FIGURES, cells_of, produce, scale_named
 from lengthwise.studies.synthetic.page import panel_table
 from lengthwise.studies.synthetic.pictures import panel_pictures
-from lengthwise.studies.synthetic.rows import coverage, mean_error, spread
+from lengthwise.studies.synthetic.rows import coverage, mean_error, most_clamped, spread
 from lengthwise.studies.synthetic.run import run_cells
 from lengthwise.studies.synthetic.theory import run_theory, theory_sections
 from lengthwise.synthetic.cells import SCALES, Cell
@@ -186,6 +186,13 @@ def test_every_picture_shows_baseline_seeds_and_training_loss(monkeypatch):
     table = panel_table(panel, outcomes)
     assert len(table.rows) == 6
     assert table.rows[0][0] == "no f"
+
+
+def test_clamps_are_counted_where_they_matter():
+    clamped = [[1.0] * 10 + [0.0] * 39 + [0.25], [0.0] * 50]
+    outcome = replace(_outcome(0.5), clamped=clamped)
+    assert most_clamped(Cell(task="length", function="log"), outcome) == 0.25
+    assert most_clamped(Cell(task="length", function="log", train_length=50), outcome) is None
 
 
 def test_the_theory_as_a_study(tmp_path):

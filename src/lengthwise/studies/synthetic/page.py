@@ -12,7 +12,7 @@ from lengthwise.studies.produced import Produced
 from lengthwise.studies.synthetic.claims import claims_table, text
 from lengthwise.studies.synthetic.figures import Figure, Panel, cells_of
 from lengthwise.studies.synthetic.pictures import label_of, panel_pictures
-from lengthwise.studies.synthetic.rows import at_length, beyond, spread, within
+from lengthwise.studies.synthetic.rows import at_length, beyond, most_clamped, spread, within
 from lengthwise.studies.synthetic.run import Outcomes, baselines, run_cells
 from lengthwise.studies.synthetic.theory import run_theory, theory_sections
 from lengthwise.synthetic.cells import Scale
@@ -41,9 +41,10 @@ def produce_figure(
             figure.name, cells_of(figure), scale, out, resume=resume, overwrite=overwrite
         )
         claims = claims_table(outcomes)
-        if claims is not None:
-            tables.append(claims)
-            sections.append(Section(title="The paper's claims", tables=[claims], notes=results.notes))
+        judged = [claims] if claims is not None else []
+        tables += judged
+        title = "The paper's claims" if judged else "What was run"
+        sections.append(Section(title=title, tables=judged, notes=results.notes))
         panels = [panel_section(panel, outcomes) for panel in figure.panels]
         tables += [table for section in panels for table in section.tables]
         sections += panels
@@ -88,7 +89,7 @@ def panel_table(panel: Panel, outcomes: Outcomes) -> Table:
             continue
         outcome = outcomes[cell]
         constant, _, _ = baselines(cell, outcome.lengths)
-        clamped = max(share for seed in outcome.clamped for share in seed)
+        clamped = most_clamped(cell, outcome)
         rows.append(
             [
                 label_of(cell, panel.varies),
@@ -99,7 +100,7 @@ def panel_table(panel: Panel, outcomes: Outcomes) -> Table:
                 *(text(at_length(outcome, length)) for length in shown),
                 text(spread(beyond(cell, outcome))),
                 f"{constant[-1]:.3g}",
-                f"{clamped:.0%}" if cell.function != "identity" else "",
+                f"{clamped:.0%}" if clamped is not None and cell.function != "identity" else "",
             ]
         )
     return Table(
@@ -112,7 +113,7 @@ def panel_table(panel: Panel, outcomes: Outcomes) -> Table:
             *(f"at {length}" for length in shown),
             "beyond training",
             f"best constant at {longest}",
-            "clamped, at most",
+            "clamped beyond training, at most",
         ],
         rows=rows,
         caption=f"{panel.name}: squared error in original units, median over seeds [best, worst]",

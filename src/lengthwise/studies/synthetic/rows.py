@@ -98,6 +98,20 @@ def at_length(outcome: Outcome, length: int, *, transformed: bool = False) -> Sp
     return spread([seed[index] for seed in by_seed])
 
 
+def most_clamped(cell: Cell, outcome: Outcome) -> Number:
+    """The largest share of clamped predictions over seeds and lengths beyond training; None if none is beyond.
+
+    Within it, an output a hair outside of the image of f (at length 1) is clamped without consequence.
+    """
+    shares = [
+        share
+        for seed in outcome.clamped
+        for share, length in zip(seed, outcome.lengths, strict=True)
+        if length > cell.train_length
+    ]
+    return max(shares, default=None)
+
+
 def baseline_rows(cell: Cell, lengths: Sequence[int], errors: Sequence[float], what: str) -> list[Row]:
     """Errors of a trivial predictor, which are exact."""
     return [

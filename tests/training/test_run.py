@@ -270,7 +270,7 @@ def test_running_out_of_memory_names_the_setting(make: Make, tmp_path: Path, mon
     def out_of_memory(*arguments: Any, **named: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
 
-    monkeypatch.setattr("lengthwise.training.trainer.hidden_states_for", out_of_memory)
+    monkeypatch.setattr("lengthwise.training.objective.hidden_states_for", out_of_memory)
     with pytest.raises(LengthwiseError, match=r"lower batch\.micro"):
         run(make(), tmp_path)
 

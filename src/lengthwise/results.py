@@ -65,6 +65,8 @@ class Row:
     """How many documents they come from."""
     truncated: int = 0
     """How many samples were cut to fit."""
+    at_least: bool | None = None
+    """True where the value is a lower bound: measuring ended there (for a limit)."""
 
 
 @dataclass(kw_only=True)

@@ -86,6 +86,28 @@ def perplexity_rows(model: str = "smollm2-135m", *, shift: float = 0.0, **given:
     return rows
 
 
+def limit_rows(model: str = "smollm2-135m", *, sound: int | None = 10_000) -> list[Row]:
+    """A model that is sound up to `sound` tokens, or as far as was measured."""
+    common: dict[str, Any] = {"model": model, "task": "limit", "length": 16384}
+    rows = [
+        estimate(
+            sound or 16384, 400, metric="sound_up_to", unit="tokens", at_least=sound is None or None, **common
+        ),
+        estimate(7000, 900, metric="used_up_to", unit="tokens", **common),
+        Row(value=0.1, metric="tolerance", **common),
+        estimate(0.3, 0.05, metric="used_level", **common),
+    ]
+    for position in range(1024, 16384, 512):
+        bad = max(0, position - (sound or 16384)) / 2000
+        for metric, value in (("excess", bad - 0.05), ("jeffreys", bad + 0.1), ("loss", bad + 3)):
+            rows.append(
+                estimate(value, 0.05, metric=metric, position=position, position_end=position + 512, **common)
+            )
+    for distance in (128, 512, 2048, 8192, 16320):
+        rows.append(estimate(3 - distance / 3000, 0.1, metric="benefit", distance=distance, **common))
+    return rows
+
+
 def recall_rows(model: str = "smollm2-135m", *, shift: float = 0.0, **given: Any) -> list[Row]:
     rows: list[Row] = []
     for distance in (64, 128, 256, 512):
@@ -129,6 +151,7 @@ def made() -> SimpleNamespace:
         misalignment_rows=misalignment_rows,
         perplexity_rows=perplexity_rows,
         recall_rows=recall_rows,
+        limit_rows=limit_rows,
         metrics_records=metrics_records,
     )
 

@@ -18,6 +18,7 @@ from lengthwise.report.figures import (
     misalignment_parts,
     recall_by_distance,
 )
+from lengthwise.report.limits import limit_curves
 from lengthwise.report.matrix import misalignment_matrix
 from lengthwise.report.training import read_metrics, training_curves
 from lengthwise.results import Row
@@ -54,6 +55,8 @@ DRAWINGS: dict[str, Drawing] = {
     "recall": lambda made: recall_by_distance(made.recall_rows() + made.recall_rows("after", shift=-0.2)),
     "matrix": lambda made: misalignment_matrix(made.misalignment_rows()),
     "differences": lambda made: paired_differences(differences(made), better="lower"),
+    "limit": lambda made: limit_curves(made.limit_rows()),
+    "limits": lambda made: limit_curves(made.limit_rows() + made.limit_rows("b", sound=None)),
     "training": lambda made: training_curves({"a": made.metrics_records(5), "b": made.metrics_records(60)}),
 }
 
@@ -105,6 +108,7 @@ def test_nothing_to_draw(made: SimpleNamespace) -> None:
     assert loss_by_length(others) is None
     assert loss_by_position(others) is None
     assert recall_by_distance(made.perplexity_rows()) is None
+    assert limit_curves(made.recall_rows()) is None
     assert paired_differences(others) is None
     assert training_curves({"a": []}) is None
 
@@ -149,7 +153,15 @@ def test_differences_name_reference_value_and_interval(pictures: dict[str, Pictu
 
 def test_matrix_extremes_in_words(made: SimpleNamespace) -> None:
     rows = [
-        Row(model="m", task="misalignment", metric="jeffreys", value=value, length=128, context=one, context_other=other)
+        Row(
+            model="m",
+            task="misalignment",
+            metric="jeffreys",
+            value=value,
+            length=128,
+            context=one,
+            context_other=other,
+        )
         for one, other, value in ((128, 64, 0.5), (128, 96, 0.25))
     ]
     picture = drawn(made, lambda _: misalignment_matrix(rows))

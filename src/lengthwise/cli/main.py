@@ -11,6 +11,7 @@ import lengthwise
 from lengthwise.cli import (
     doctor,
     extend,
+    limit,
     longrope_search,
     ls,
     measure,
@@ -28,6 +29,7 @@ VERBS = {
     "measure": measure,
     "ppl": ppl,
     "recall": recall,
+    "limit": limit,
     "extend": extend,
     "longrope-search": longrope_search,
     "train": train,

@@ -1,4 +1,4 @@
-"""Measurements with intervals: misalignment, perplexity by length, recall by distance."""
+"""Measurements with intervals: misalignment, perplexity by length, recall by distance, effective length."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lengthwise.measure.limit import measure_limit
     from lengthwise.measure.measurement import Measurement, paired_difference
     from lengthwise.measure.misalignment import measure_misalignment
     from lengthwise.measure.perplexity import perplexity_by_length
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Measurement": "measurement",
+    "measure_limit": "limit",
     "measure_misalignment": "misalignment",
     "measure_recall": "recall",
     "paired_difference": "measurement",
@@ -21,6 +23,7 @@ _HOMES = {
 
 __all__ = [
     "Measurement",
+    "measure_limit",
     "measure_misalignment",
     "measure_recall",
     "paired_difference",

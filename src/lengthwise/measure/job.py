@@ -15,6 +15,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from lengthwise.errors import Interrupted, UsageError, nearest
 from lengthwise.measure.estimators import ESTIMATORS
+from lengthwise.measure.limit import (
+    LONGEST,
+    MOST_REFERENCE,
+    SHARE,
+    TOLERANCE,
+    check_limit_levels,
+    check_reference,
+    measure_limit,
+)
 from lengthwise.measure.measurement import Measurement
 from lengthwise.measure.misalignment import DEFAULT_VIEWS, SHORTEST, measure_misalignment, window_length
 from lengthwise.measure.perplexity import perplexity_by_length
@@ -208,6 +217,56 @@ class RecallJob(Job):
         inputs = [distance + self.passage - 1 for distance in self.distances]
         stretch = max(self.distances) + 3 * self.passage
         return [Part("pairs of passages", self.pairs, stretch, 2 * sum(inputs), max(inputs))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitJob(Job):
+    """`lengthwise.measure.measure_limit` of a model by name on a text by name."""
+
+    kind = "limit"
+
+    length: int = LONGEST
+    """The longest context looked at."""
+    reference: int | None = None
+    """A length that the model was trained for; None takes one from its configuration."""
+    windows: int = 8
+    tolerance: float = TOLERANCE
+    share: float = SHARE
+    passage: int = 64
+    scored: int = 48
+
+    def __post_init__(self) -> None:
+        self._check()
+        check_count("max_length", self.length)
+        check_count("windows", self.windows)
+        check_limit_levels(tolerance=self.tolerance, share=self.share)
+        if self.reference is not None:
+            check_reference(self.reference)
+
+    def measure(self, model: LoadedModel, documents: TokenDocuments, log: SampleLog | None) -> Measurement:
+        """Run it."""
+        return measure_limit(
+            model,
+            documents,
+            length=self.length,
+            reference=self.reference,
+            windows=self.windows,
+            tolerance=self.tolerance,
+            share=self.share,
+            passage=self.passage,
+            scored=self.scored,
+            bos=self.bos,
+            seed=self.seed,
+            batch_size=self.batch_size,
+            log=log,
+        )
+
+    def parts(self) -> list[Part]:
+        """Its samples and what they cost."""
+        reference = self.reference or MOST_REFERENCE
+        # Read twice, and once more in short contexts that overlap by half; the questions are few.
+        tokens = 2 * self.length + 2 * max(0, self.length - reference)
+        return [Part("windows", self.windows, self.length + 1 + 2 * self.passage, tokens, reference)]
 
 
 def run_job(

@@ -29,6 +29,7 @@ from lengthwise.measure.running import (
     in_groups,
     named,
     naming_bad_logits,
+    rope_by_input_length,
 )
 from lengthwise.measure.statistics import Statistic
 from lengthwise.progress import progress
@@ -120,7 +121,7 @@ def measure_misalignment(
 
     def summary() -> Measurement:
         measurement = summarise(samples, settings, model.name)
-        if estimator == "lattice" and (method := _rope_by_input_length(model)) is not None:
+        if estimator == "lattice" and (method := rope_by_input_length(model)) is not None:
             measurement.notes.append(
                 f"The model's rope method ({method}) looks at the length of the whole input, so a row inside "
                 "L tokens is not the prediction after fewer tokens alone; the estimator 'paper' is exact here."
@@ -243,11 +244,3 @@ def _estimator_note(settings: MisalignmentSettings) -> str:
         f"Misalignment: {settings.views} views of each window, compared at every shared token where both have "
         "a context in (L/2, L]."
     )
-
-
-def _rope_by_input_length(model: LoadedModel) -> str | None:
-    """The rope method if its frequencies depend on how many tokens are read in one go."""
-    parameters = getattr(model.config, "rope_parameters", None) or {}
-    kinds = [parameters, *(part for part in parameters.values() if isinstance(part, dict))]
-    methods = [kind.get("rope_type") for kind in kinds]
-    return next((method for method in methods if method in ("dynamic", "longrope")), None)

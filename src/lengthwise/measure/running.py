@@ -98,3 +98,14 @@ def bos_note(bos_id: int | None) -> str:
     if bos_id is None:
         return "No BOS: every view begins with a token of the text."
     return f"BOS: the first token of every view is replaced by token {bos_id}."
+
+
+def rope_by_input_length(model: LoadedModel) -> str | None:
+    """The rope method if its frequencies depend on how many tokens are read in one go."""
+    parameters = getattr(model.config, "rope_parameters", None) or {}
+    kinds = [parameters, *(part for part in parameters.values() if isinstance(part, dict))]
+    methods = [kind.get("rope_type") for kind in kinds]
+    named = (method.removeprefix("lengthwise_") for method in methods if method)
+    return next(
+        (method for method in named if method in ("dynamic", "dynamic_ntk", "longrope", "clex")), None
+    )

@@ -22,6 +22,7 @@ from lengthwise.report.figures import (
     recall_by_distance,
 )
 from lengthwise.report.html import GENERATOR, Section, render_page
+from lengthwise.report.limits import limit_curves
 from lengthwise.report.matrix import misalignment_matrix
 from lengthwise.report.series import labelled
 from lengthwise.report.summary import (
@@ -44,6 +45,7 @@ _FIGURES: dict[str, tuple[Callable[[Sequence[Row]], Picture | None], ...]] = {
     "misalignment": (misalignment_parts, jeffreys_by_position, misalignment_matrix),
     "perplexity": (loss_by_length, loss_by_position),
     "recall": (recall_by_distance,),
+    "limit": (limit_curves,),
 }
 # Metrics whose paired differences are drawn.
 _BETTER = {"loss": "lower", "jeffreys": "lower", "benefit": "higher"}

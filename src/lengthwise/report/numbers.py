@@ -15,19 +15,22 @@ class Estimate:
         low: lower end of the interval.
         high: upper end of the interval.
         signed: write a plus sign too (for differences).
+        at_least: the value is a lower bound.
     """
 
     value: float | None
     low: float | None = None
     high: float | None = None
     signed: bool = False
+    at_least: bool = False
 
     @property
     def value_text(self) -> str:
         """The value alone: two significant digits of the half-width decide its decimals."""
         if self.value is None:
             return "n/a"
-        return _fixed(self.value, self._decimals(), signed=self.signed)
+        bound = "at least " if self.at_least else ""
+        return bound + _fixed(self.value, self._decimals(), signed=self.signed)
 
     @property
     def interval_text(self) -> str:

@@ -52,6 +52,20 @@ TASKS: Mapping[str, Task] = {
             "loss_different": "loss on the same passage after a different one",
         },
     ),
+    "limit": Task(
+        "Effective context length",
+        "Up to where are predictions sound, and up to where is context used?",
+        {
+            "sound_up_to": "tokens of context up to which reading all of it is no worse than its end alone",
+            "used_up_to": "tokens of distance up to which a repeated passage still helps",
+            "excess": "loss with all context - loss of the same tokens with the end of it alone",
+            "jeffreys": "how much the predictions with all context and with its end alone disagree",
+            "loss": "cross entropy of the next token with all context",
+            "tolerance": "the excess that counts as sound",
+            "used_level": "the benefit that counts as use",
+            "benefit": "what a repeated passage is worth; 0 when it is not used",
+        },
+    ),
     "training": Task("Training", "What did training do?", {}),
 }
 
@@ -171,4 +185,10 @@ def row_estimate(row: Row | None) -> Estimate | None:
     """A row's value and interval as a cell."""
     if row is None:
         return None
-    return Estimate(row.value, row.ci_low, row.ci_high, signed=row.reference is not None)
+    return Estimate(
+        row.value,
+        row.ci_low,
+        row.ci_high,
+        signed=row.reference is not None,
+        at_least=bool(row.at_least),
+    )

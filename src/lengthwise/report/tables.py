@@ -185,11 +185,15 @@ def _latex_row(cells: Sequence[str]) -> str:
 
 def _latex_cell(cell: Cell) -> str:
     if isinstance(cell, Estimate) and cell.interval_text:
-        return rf"${cell.value_text}$ {{\scriptsize ${cell.interval_text}$}}"
+        return rf"${_latex_bound(cell.value_text)}$ {{\scriptsize ${cell.interval_text}$}}"
     if isinstance(cell, (Estimate, int, float)):
-        text = cell_text(cell)
+        text = _latex_bound(cell_text(cell))
         return f"${text}$" if text[-1:].isdigit() else text
     return _latex_escape(cell_text(cell))
+
+
+def _latex_bound(text: str) -> str:
+    return text.replace("at least ", r"\geq ")
 
 
 _LATEX = {

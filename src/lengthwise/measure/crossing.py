@@ -1,0 +1,71 @@
+"""Where a curve crosses a level for good: the two numbers of `lengthwise limit`, from totals.
+
+Both are the place that a reader would choose who must stop somewhere: each further step pays the curve's
+value and earns the level (or the other way round), and the best place to stop is where the sum is lowest.
+It equals where the isotonic (rising or falling) fit of the curve crosses the level, so a single bad bin
+before it does not count and no smoothing width needs choosing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def rises_above(curves: NDArray[np.float64], level: NDArray[np.float64]) -> NDArray[np.int64]:
+    """How many steps of each curve lie before it rises above its level for good.
+
+    argmin over k of sum over i < k of (curve_i - level); the largest such k. Curves [R, B], level [R] -> [R],
+    0 .. B.
+    """
+    paid = np.cumsum(curves - level[:, None], axis=1)
+    paid = np.concatenate([np.zeros((len(curves), 1)), paid], axis=1)
+    return paid.shape[1] - 1 - paid[:, ::-1].argmin(axis=1)
+
+
+def sound_up_to(
+    totals: NDArray[np.float64], *, start: int, width: int, tolerance: float
+) -> NDArray[np.float64]:
+    """Tokens of context up to which the mean excess loss stays within `tolerance`: [R].
+
+    Args:
+        totals: [R, B + 1]: the summed excess of each bin of `width` rows, then how many windows these are.
+        start: tokens of context before the first bin.
+        width: rows in a bin.
+        tolerance: nats a token.
+    """
+    excess = totals[:, :-1] / (totals[:, -1:] * width)
+    return start + width * rises_above(excess, np.full(len(totals), tolerance)).astype(np.float64)
+
+
+def used_up_to(
+    totals: NDArray[np.float64], *, distances: Sequence[int], near: int, share: float
+) -> NDArray[np.float64]:
+    """Tokens of distance up to which the benefit stays above `share` of what it is nearby: [R].
+
+    The middle (geometric) of the last distance within and the first beyond; the greatest distance if all
+    are within, 0 if none is. NaN where nearby there is no benefit.
+
+    Args:
+        totals: [R, 2 K + 1]: losses after the same passage at each distance, after a different one, targets.
+        distances: the K distances, ascending.
+        near: how many of them count as nearby.
+        share: of the mean benefit nearby.
+    """
+    benefit = benefits(totals)
+    nearby = benefit[:, :near].mean(axis=1)
+    steps = rises_above(-benefit, -share * nearby)
+    grid = np.asarray(distances, dtype=np.float64)
+    places = np.concatenate([[0.0], np.sqrt(grid[:-1] * grid[1:]), grid[-1:]])
+    return np.where(nearby > 0, places[steps], np.nan)
+
+
+def benefits(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Benefit a token at each distance, from the totals of `used_up_to`: [R, K]."""
+    count = (totals.shape[1] - 1) // 2
+    return (totals[:, count : 2 * count] - totals[:, :count]) / totals[:, -1:]

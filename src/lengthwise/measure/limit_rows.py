@@ -1,0 +1,190 @@
+"""The rows and sentences of `measure_limit`, made from its samples' sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lengthwise.measure.crossing import benefits, sound_up_to, used_up_to
+from lengthwise.measure.running import equal_bins
+from lengthwise.measure.statistics import Statistic
+from lengthwise.results import Row
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_SHOWN_BINS = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitSettings:
+    """Everything besides model and text that decides the numbers."""
+
+    length: int
+    """The longest context measured."""
+    reference: int
+    bin: int
+    """Rows in one bin of the excess; the limit is found to about one bin."""
+    distances: tuple[int, ...]
+    passage: int
+    scored: int
+    tolerance: float
+    share: float
+    windows: int
+    """Windows that were asked for."""
+    available: int
+    """Windows that the text has, at most `windows`."""
+    table: int | None
+    """Positions in the model's table, if it has one."""
+    bos_id: int | None
+    seed: int
+
+    @property
+    def near(self) -> int:
+        """How many distances are nearby: within the reference, and at least one."""
+        return max(1, sum(distance <= self.reference for distance in self.distances))
+
+    @property
+    def ends_with_table(self) -> bool:
+        """Whether no longer context exists for this model (to half the reference)."""
+        return self.table is not None and self.length > self.table - self.reference // 2
+
+
+def limit_statistics(
+    records: Sequence[Mapping[str, Any]], settings: LimitSettings, model_name: str
+) -> list[Statistic]:
+    """The two limits, then the curves that they are made of."""
+    compared = settings.length - settings.reference
+    blank = Row(model=model_name, task="limit", metric="", value=None, length=settings.length)
+    by_bin = [(r["document"], [*r["excess"], 1]) for r in records]
+    targets = settings.scored
+    by_distance = [(r["document"], [*r["same"], *r["different"], targets]) for r in records]
+    sound = partial(sound_up_to, start=settings.reference, width=settings.bin, tolerance=settings.tolerance)
+    used = partial(used_up_to, distances=settings.distances, near=settings.near, share=settings.share)
+    in_tokens = replace(blank, unit="tokens")
+    asked = len(records) * targets * len(settings.distances)
+    found = [
+        Statistic.of(
+            replace(in_tokens, metric="sound_up_to", n=len(records) * compared), by_bin, estimator=sound
+        ),
+        Statistic.of(replace(in_tokens, metric="used_up_to", n=asked), by_distance, estimator=used),
+        Statistic.of(
+            replace(blank, metric="tolerance"),
+            [(r["document"], [settings.tolerance, 1]) for r in records],
+        ),
+        Statistic.of(
+            replace(blank, metric="used_level", n=len(records) * targets * settings.near),
+            by_distance,
+            estimator=partial(_used_level, near=settings.near, share=settings.share),
+        ),
+    ]
+    edges = equal_bins(0, compared // settings.bin, _SHOWN_BINS)
+    for metric in ("excess", "jeffreys", "loss"):
+        for begin, end in pairwise(edges):
+            rows = settings.bin * (end - begin)
+            row = replace(
+                blank,
+                metric=metric,
+                position=settings.reference + settings.bin * begin,
+                position_end=settings.reference + settings.bin * end,
+                n=len(records) * rows,
+            )
+            sums = [(r["document"], [sum(r[metric][begin:end]), rows]) for r in records]
+            found.append(Statistic.of(row, sums))
+    for index, distance in enumerate(settings.distances):
+        row = replace(blank, metric="benefit", distance=distance, n=len(records) * targets)
+        sums = [(r["document"], [r["different"][index] - r["same"][index], targets]) for r in records]
+        found.append(Statistic.of(row, sums))
+    return found
+
+
+def marked(rows: Sequence[Row], settings: LimitSettings) -> list[Row]:
+    """The rows with what a grid and an end add: the ends of the intervals on the grid, and `at_least`.
+
+    `used_up_to` has no value where the benefit nearby is not clearly above 0.
+    """
+    level = next((row for row in rows if row.metric == "used_level"), None)
+    unclear = level is not None and level.ci_low is not None and level.ci_low <= 0
+    found = []
+    for row in rows:
+        if row.metric == "sound_up_to":
+            row = _sound(row, settings)
+        elif row.metric == "used_up_to":
+            blank = {"value": None, "stderr": None, "ci_low": None, "ci_high": None}
+            row = replace(row, **blank) if unclear else _used(row, settings)
+        elif row.metric == "tolerance":
+            row = replace(row, stderr=None, ci_low=None, ci_high=None)
+        found.append(row)
+    return found
+
+
+def _sound(row: Row, settings: LimitSettings) -> Row:
+    if row.value is None:
+        return row
+    # Between two bins the true place lies within one bin of the edge.
+    low = None if row.ci_low is None else max(row.ci_low - settings.bin, settings.reference)
+    high = None if row.ci_high is None else min(row.ci_high + settings.bin, settings.length)
+    open_end = row.value >= settings.length and not settings.ends_with_table
+    return replace(row, ci_low=low, ci_high=high, at_least=True if open_end else None)
+
+
+def _used(row: Row, settings: LimitSettings) -> Row:
+    if row.value is None:
+        return row
+    grid = (0, *settings.distances)
+    low = None if row.ci_low is None else max(d for d in grid if d <= row.ci_low)
+    high = None if row.ci_high is None else min(d for d in grid if d >= row.ci_high)
+    return replace(row, ci_low=low, ci_high=high, at_least=True if row.value >= grid[-1] else None)
+
+
+def limit_notes(rows: Sequence[Row], settings: LimitSettings) -> list[str]:
+    """What the two numbers say, and where they say nothing."""
+    by_metric = {row.metric: row for row in rows if row.position is None and row.distance is None}
+    notes: list[str] = []
+    if not by_metric:
+        return notes
+    sound, used = (by_metric[name] for name in ("sound_up_to", "used_up_to"))
+    notes.append(
+        f"Sound: up to there the loss with all context is within {settings.tolerance:g} nats of the loss with "
+        f"the last {settings.reference // 2 + 1} to {settings.reference} tokens of it."
+    )
+    notes.append(
+        f"Used: up to there a repeated passage is worth at least {settings.share:.0%} of what it is worth at "
+        f"distances up to {max(settings.reference, settings.distances[0])} tokens."
+    )
+    if sound.value == settings.reference:
+        notes.append(
+            f"Not sound beyond the reference of {settings.reference} tokens: the limit may lie below it; "
+            "measure again with a smaller --reference."
+        )
+    if settings.ends_with_table and sound.value is not None and sound.value >= settings.length:
+        notes.append(
+            f"Sound to the end: the model's table of {settings.table} positions, beyond which it cannot read."
+        )
+    for row, what in ((sound, settings.length), (used, settings.distances[-1])):
+        if row.at_least:
+            notes.append(f"{row.metric}: no end was found up to {what} tokens; the number is a lower bound.")
+        elif row.ci_high is not None and row.ci_high >= what and not settings.ends_with_table:
+            notes.append(
+                f"{row.metric}: the upper end of the interval is {what}, where measuring ended; it is open."
+            )
+    if used.value is None:
+        notes.append(
+            "used_up_to is not defined: even nearby a repeated passage is worth nothing clear to this model on "
+            "this text."
+        )
+    if settings.available < settings.windows:
+        notes.append(
+            f"The text holds {settings.available} windows of {settings.length + 1 + 2 * settings.passage} tokens "
+            f"without overlap, not the {settings.windows} that were asked for."
+        )
+    return notes
+
+
+def _used_level(totals: NDArray[np.float64], *, near: int, share: float) -> NDArray[np.float64]:
+    return share * benefits(totals)[:, :near].mean(axis=1)

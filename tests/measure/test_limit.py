@@ -1,0 +1,346 @@
+"""`limit` on models whose limits are known because they were built with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
+
+from lengthwise.errors import Interrupted, LengthwiseError, UsageError
+from lengthwise.measure import measure_limit, paired_difference
+from lengthwise.measure.limit import LimitSettings, summarise
+from lengthwise.models import LoadedModel
+from lengthwise.results import Results, Row
+from lengthwise.samples import SampleLog
+from lengthwise.testing import tiny_tokenizer
+from lengthwise.text import TokenDocument, TokenDocuments
+
+VOCABULARY = 1024
+SETTINGS: dict[str, Any] = {"reference": 64, "passage": 16, "scored": 12, "windows": 6}
+CODE = 80
+"""Dimensions of a token's code; four pairs of codes of 1024 are never alike."""
+HEAD = 128
+
+
+def codes() -> torch.Tensor:
+    """Random codes of length 1: [VOCABULARY, CODE]."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(2, (VOCABULARY, CODE), generator=generator).mul(2).sub(1) / math.sqrt(CODE)
+
+
+def in_memory(model: Any, name: str) -> LoadedModel:
+    return LoadedModel(model.eval(), tiny_tokenizer(), name, "memory")
+
+
+def texts(next_token: Callable[[list[int], np.random.Generator], int], *, size: int = 700) -> TokenDocuments:
+    """Six documents, each token made from those before it."""
+    documents = []
+    for index in range(6):
+        rng = np.random.default_rng(index)
+        tokens = [int(token) for token in rng.integers(VOCABULARY, size=2)]
+        while len(tokens) < size:
+            tokens.append(next_token(tokens, rng))
+        documents.append(TokenDocument(f"d{index}", np.array(tokens, dtype=np.int32)))
+    return TokenDocuments(tuple(documents), "made", "corpus", "tokenizer")
+
+
+def without_repetition(*, size: int = 700) -> TokenDocuments:
+    """Six documents in which no token comes twice: only the asked passage can be copied."""
+    documents = tuple(
+        TokenDocument(
+            f"d{index}", np.random.default_rng(index).permutation(VOCABULARY)[:size].astype(np.int32)
+        )
+        for index in range(6)
+    )
+    return TokenDocuments(documents, "permutations", "corpus", "tokenizer")
+
+
+@torch.no_grad()
+def transformer(*, window: int | None, copies: bool) -> MistralForCausalLM:
+    """A Mistral with weights set by hand.
+
+    Its stream holds [1, token, previous token, output]. Layer 0 attends to the token before (by rope's fast
+    frequencies) and writes it down. Layer 1, if `copies`, attends to where the previous token is this one (by
+    the slow frequencies, which hardly turn) and outputs that token: an induction head. Otherwise the head
+    reads the previous token.
+    """
+    width = 256
+    config = MistralConfig(
+        vocab_size=VOCABULARY, hidden_size=width, intermediate_size=8, num_hidden_layers=2, num_attention_heads=1,
+        num_key_value_heads=1, head_dim=HEAD, max_position_embeddings=256, sliding_window=window,
+        tie_word_embeddings=False, bos_token_id=None, eos_token_id=0,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e12},
+    )  # fmt: skip
+    model = MistralForCausalLM(config)
+    for parameter in model.parameters():
+        parameter.zero_()
+    for name, parameter in model.named_parameters():
+        if "norm" in name:
+            parameter.fill_(1)
+    token, previous, output = (slice(1 + CODE * place, 1 + CODE * (place + 1)) for place in range(3))
+    model.model.embed_tokens.weight[:, 0] = 1
+    model.model.embed_tokens.weight[:, token] = codes()
+    one = torch.eye(CODE)
+    half, fast = HEAD // 2, 24
+    frequencies = 1e12 ** (-torch.arange(fast) / half)
+    slow = [pair + offset for offset in (0, half) for pair in range(fast, half)]
+    # What RMSNorm makes of a part of length 1 when the stream has length sqrt(parts).
+    first, second, last = (math.sqrt(width / parts) for parts in (2, 3, 4))
+    looking, copying = (layer.self_attn for layer in model.model.layers)
+    looking.q_proj.weight[:fast, 0] = frequencies.cos() * 30 / first
+    looking.q_proj.weight[half : half + fast, 0] = -frequencies.sin() * 30 / first
+    looking.k_proj.weight[:fast, 0] = 30 / first
+    looking.v_proj.weight[:CODE, token] = one / first
+    looking.o_proj.weight[previous, :CODE] = one
+    read = previous
+    if copies:
+        copying.q_proj.weight[slow, token] = one * math.sqrt(60 * math.sqrt(HEAD)) / second
+        copying.k_proj.weight[slow, previous] = one * math.sqrt(60 * math.sqrt(HEAD)) / second
+        copying.v_proj.weight[:CODE, token] = one / second
+        copying.o_proj.weight[output, :CODE] = one
+        read = output
+    model.lm_head.weight[:, read] = codes() * 20 / last
+    return model
+
+
+def successor() -> np.ndarray:
+    """A permutation of the vocabulary."""
+    return np.random.default_rng(99).permutation(VOCABULARY)
+
+
+@torch.no_grad()
+def table_of_positions(*, good: int, size: int) -> GPT2LMHeadModel:
+    """A GPT-2 that knows each token's successor, with rows of noise after `good` positions of its table."""
+    config = GPT2Config(
+        vocab_size=VOCABULARY, n_positions=size, n_embd=CODE, n_layer=1, n_head=1, tie_word_embeddings=False,
+        bos_token_id=None, eos_token_id=0,
+    )  # fmt: skip
+    model = GPT2LMHeadModel(config)
+    for name, parameter in model.named_parameters():
+        if "c_proj" in name:
+            parameter.zero_()
+    model.transformer.wte.weight.copy_(codes())
+    model.transformer.wpe.weight.zero_()
+    noise = torch.randn(size - good, CODE, generator=torch.Generator().manual_seed(1))
+    model.transformer.wpe.weight[good:] = noise
+    model.lm_head.weight[torch.from_numpy(successor())] = codes() * 2
+    return model
+
+
+def one(rows: list[Row], metric: str) -> Row:
+    (row,) = [r for r in rows if r.metric == metric and r.position is None and r.distance is None]
+    return row
+
+
+def assert_found(row: Row, limit: int) -> None:
+    assert row.value == pytest.approx(limit, rel=0.1)
+    assert row.ci_low <= limit <= row.ci_high
+    assert not row.at_least
+    assert row.unit == "tokens"
+
+
+@pytest.mark.parametrize("window", [60, 150, 301])
+def test_an_attention_window(window: int):
+    model = in_memory(transformer(window=window, copies=True), "window")
+    found = measure_limit(model, without_repetition(), length=512, **SETTINGS)
+    assert_found(one(found.rows, "used_up_to"), window)
+
+
+def test_without_a_window_there_is_no_end():
+    model = in_memory(transformer(window=None, copies=True), "copies")
+    found = measure_limit(model, without_repetition(), length=512, **SETTINGS)
+    row = one(found.rows, "used_up_to")
+    assert row.at_least
+    assert row.value == 512 - 16
+    assert any("used_up_to: no end was found up to 496 tokens" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("good", [131, 300, 420])
+def test_learned_positions_of_which_only_the_first_are_good(good: int):
+    documents = texts(lambda tokens, _: int(successor()[tokens[-1]]))
+    model = in_memory(table_of_positions(good=good, size=512), "table")
+    found = measure_limit(model, documents, length=512, **SETTINGS)
+    assert_found(one(found.rows, "sound_up_to"), good)
+
+
+def test_a_table_of_positions_ends():
+    documents = texts(lambda tokens, _: int(successor()[tokens[-1]]))
+    model = in_memory(table_of_positions(good=400, size=400), "table")
+    found = measure_limit(model, documents, length=4096, **SETTINGS)
+    row = one(found.rows, "sound_up_to")
+    assert row.value == pytest.approx(400, rel=0.1)
+    assert not row.at_least
+    assert any("Sound to the end: the model's table of 400 positions" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("good", [200, 350])
+def test_rope_that_is_stretched_beyond_a_length(good: int):
+    inner = transformer(window=None, copies=False)
+    inner.lm_head.weight.data = inner.lm_head.weight.data[torch.from_numpy(np.argsort(successor()))]
+    rotary = inner.model.rotary_emb
+    plain = rotary.forward
+
+    def stretched(x: torch.Tensor, position_ids: torch.Tensor, **rest: Any) -> Any:
+        return plain(x, torch.where(position_ids < good, position_ids, 3 * position_ids), **rest)
+
+    rotary.forward = stretched
+    documents = texts(lambda tokens, _: int(successor()[tokens[-2]]))
+    found = measure_limit(in_memory(inner, "stretched"), documents, length=512, **SETTINGS)
+    assert_found(one(found.rows, "sound_up_to"), good)
+
+
+def copying(reach: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Logits for the token after the last occurrence of the current one, if within `reach` tokens."""
+
+    def logits(ids: torch.Tensor) -> torch.Tensor:
+        found = torch.zeros(*ids.shape, VOCABULARY)
+        for sequence, line in zip(ids.tolist(), found, strict=True):
+            last: dict[int, int] = {}
+            for row, token in enumerate(sequence):
+                if token in last and row - last[token] <= reach:
+                    line[row, sequence[last[token] + 1]] = 9.0
+                last[token] = row
+        return found
+
+    return logits
+
+
+class Reading:
+    """A `FakeModel` that is read anew at every step."""
+
+    def __init__(self, fake: Any, logits: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self.model = fake(logits, VOCABULARY)
+        self.model.config.rope_parameters = {"rope_type": "dynamic"}
+
+
+@pytest.mark.parametrize("reach", [70, 222])
+def test_a_model_that_copies_only_within_a_distance(fake, reach: int):
+    model = Reading(fake, copying(reach)).model
+    found = measure_limit(model, without_repetition(), length=384, **SETTINGS)
+    assert_found(one(found.rows, "used_up_to"), reach)
+    sound = one(found.rows, "sound_up_to")
+    assert sound.at_least
+    assert sound.value == 384
+    Results(kind="limit", model_name="fake", config={}, rows=found.rows).to_json()
+
+
+def test_a_model_that_never_copies_has_no_such_number(fake):
+    model = Reading(fake, lambda ids: torch.zeros(*ids.shape, VOCABULARY)).model
+    found = measure_limit(model, without_repetition(), length=256, **SETTINGS)
+    assert one(found.rows, "used_up_to").value is None
+    assert any("used_up_to is not defined" in note for note in found.notes)
+
+
+def test_the_numbers_are_those_of_whole_forward_passes(model, documents):
+    """Cached pieces against one pass each, for a rope model with random weights."""
+    settings = {**SETTINGS, "length": 256, "windows": 2}
+    found = measure_limit(model, documents, **settings)
+    key = found.keys[1]
+    record = found.samples[key]
+    document = next(d for d in documents if d.id == record["document"])
+    ids = torch.from_numpy(document.ids[record["start"] : record["start"] + 256 + 1 + 32].astype(np.int64))
+
+    def losses(context: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        with torch.no_grad():
+            logits = model.model(context[None]).logits[0].double()[-len(targets) :]
+        return torch.nn.functional.cross_entropy(logits, targets, reduction="none"), logits.log_softmax(-1)
+
+    whole, log_p = losses(ids[:256], ids[65:257])
+    excess, jeffreys = [], []
+    for start in range(64, 256, 32):
+        short, log_q = losses(ids[start - 32 : start + 32], ids[start + 1 : start + 33])
+        rows = slice(start - 64, start - 32)
+        excess.append(whole[rows] - short)
+        jeffreys.append(((log_p[rows].exp() - log_q.exp()) * (log_p[rows] - log_q)).sum(-1))
+    assert record["excess"] == pytest.approx(torch.cat(excess).view(-1, 8).sum(1).tolist(), abs=1e-3)
+    assert record["jeffreys"] == pytest.approx(torch.cat(jeffreys).view(-1, 8).sum(1).tolist(), abs=1e-3)
+    assert record["loss"] == pytest.approx(whole.view(-1, 8).sum(1).tolist(), abs=1e-3)
+    for index, distance in enumerate(found.settings["distances"]):
+        question = ids[:16]
+        for name, first in (("same", ids[:16]), ("different", ids[-16:])):
+            context = torch.cat([first, ids[16:distance], question[:-1]])
+            expected = losses(context, question[-12:])[0].sum().item()
+            assert record[name][index] == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize("batch_size", [3, 64])
+def test_batch_size_changes_no_number(model, documents, batch_size: int):
+    settings = {**SETTINGS, "length": 256, "windows": 2}
+    one_by_one, together = (
+        measure_limit(model, documents, batch_size=size, **settings) for size in (1, batch_size)
+    )
+    for a, b in zip(one_by_one.rows, together.rows, strict=True):
+        assert a.value == pytest.approx(b.value, abs=1e-4)
+
+
+def test_resuming_and_summarising_from_the_log(model, documents, tmp_path):
+    settings = {**SETTINGS, "length": 256, "windows": 4}
+    whole = measure_limit(model, documents, **settings)
+    log = SampleLog(tmp_path / "samples.jsonl")
+    for key in list(whole.samples)[:3]:
+        log.append(key, whole.samples[key])
+    assert measure_limit(model, documents, log=log, **settings).rows == whole.rows
+    again = summarise(SampleLog(tmp_path / "samples.jsonl"), LimitSettings(**whole.settings), "tiny")
+    assert again.rows == whole.rows
+    assert again.notes == whole.notes
+
+
+def test_differences_of_two_models(model, other_model, documents):
+    settings = {**SETTINGS, "length": 256, "windows": 4}
+    a, b = (measure_limit(m, documents, **settings) for m in (model, other_model))
+    values = {(r.metric, r.position, r.distance): r.value for r in b.rows}
+    for mine, row in zip(a.rows, paired_difference(a, b), strict=True):
+        theirs = values[row.metric, row.position, row.distance]
+        if mine.value is not None and theirs is not None:
+            assert row.value == pytest.approx(mine.value - theirs, abs=1e-9)
+
+
+def test_interruption_keeps_whole_windows(fake):
+    def logits(ids: torch.Tensor) -> torch.Tensor:
+        if len(reading.model.calls) > 75:
+            raise KeyboardInterrupt
+        return torch.zeros(*ids.shape, VOCABULARY)
+
+    reading = Reading(fake, logits)
+    with pytest.raises(Interrupted, match=r"after [1-5] samples") as caught:
+        measure_limit(reading.model, without_repetition(), length=256, **SETTINGS)
+    assert caught.value.partial.partial
+    assert one(caught.value.partial.rows, "sound_up_to").value == 256
+
+
+def test_bad_logits_name_the_position(fake):
+    def logits(ids: torch.Tensor) -> torch.Tensor:
+        found = torch.zeros(*ids.shape, VOCABULARY)
+        found[:, 150:] = float("nan")
+        return found
+
+    with pytest.raises(LengthwiseError, match=r"at position 1[0-9][0-9] of tokens"):
+        measure_limit(Reading(fake, logits).model, without_repetition(), length=256, **SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tolerance": 0.0}, "tolerance is 0"),
+        ({"share": 1.0}, "share is 1"),
+        ({"reference": 60}, "reference is 60"),
+        ({"reference": 8}, "reference is 8"),
+        ({"length": 100}, "100 tokens is too short"),
+        ({"scored": 16}, "scored is 16"),
+        ({"windows": 0}, "windows is 0"),
+        ({"length": 5024}, "needs 5057 tokens, the longest document has 900"),
+    ],
+)
+def test_wrong_settings(model, documents, change, message):
+    with pytest.raises(UsageError, match=message):
+        measure_limit(model, documents, **{**SETTINGS, "length": 256, **change})
+
+
+def test_the_reference_is_found_from_the_trained_length(model, documents):
+    found = measure_limit(model, documents, length=256, windows=1, passage=16, scored=12)
+    assert found.settings["reference"] == 32

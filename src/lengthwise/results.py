@@ -47,6 +47,12 @@ class Row:
     """End (exclusive) of that bin."""
     distance: int | None = None
     """Distance in tokens, for recall."""
+    depth: float | None = None
+    """Where the answer stands in the context, in per cent of it; None averages over all depths."""
+    bucket: str | None = None
+    """Bucket of lengths (LongBench-E: 0-4k, 4-8k, 8k+, in words); None averages over all rows."""
+    version: int | None = None
+    """Version of the task."""
     arm: str | None = None
     """Which arm of a study."""
     seed: int | None = None
@@ -145,11 +151,11 @@ def results_schema() -> dict[str, Any]:
 
 
 def _headline(rows: list[Row]) -> dict[str, dict[str, float | None]]:
-    """Rows that are one number per task, metric and length (no bin, distance, arm or seed)."""
+    """Rows that are one number per task, metric and length (no bin, distance, depth, bucket, arm or seed)."""
     table: dict[str, dict[str, float | None]] = {}
     for row in rows:
-        detail = (row.position, row.distance, row.arm, row.seed, row.reference, row.context_other)
-        if any(part is not None for part in detail):
+        detail = (row.position, row.distance, row.depth, row.bucket, row.arm, row.seed, row.reference)
+        if any(part is not None for part in (*detail, row.context_other)):
             continue
         task = row.task if row.length is None else f"{row.task}@{row.length}"
         entry = table.setdefault(task, {})

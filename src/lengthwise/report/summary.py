@@ -76,13 +76,18 @@ def task_of(name: str) -> Task:
 
 
 def headline_rows(rows: Sequence[Row]) -> list[Row]:
-    """Rows that are no bin by position, no pair of lengths and no difference."""
-    return [r for r in rows if r.position is None and r.context_other is None and r.reference is None]
+    """Rows that are no bin by position, no pair of lengths, no single depth or bucket and no difference."""
+    return [r for r in rows if _whole(r) and r.reference is None]
 
 
 def difference_rows(rows: Sequence[Row]) -> list[Row]:
-    """Paired differences that are no bin by position and no pair of lengths."""
-    return [r for r in rows if r.position is None and r.context_other is None and r.reference is not None]
+    """Paired differences that are no bin by position, no pair of lengths and no single depth or bucket."""
+    return [r for r in rows if _whole(r) and r.reference is not None]
+
+
+def _whole(row: Row) -> bool:
+    parts = (row.position, row.context_other, row.depth, row.bucket)
+    return all(part is None for part in parts)
 
 
 def rows_table(rows: Sequence[Row], *, caption: str = "") -> Table:
@@ -100,6 +105,8 @@ def rows_table(rows: Sequence[Row], *, caption: str = "") -> Table:
         "from position": [r.position for r in rows],
         "to position": [r.position_end for r in rows],
         "distance": [r.distance for r in rows],
+        "depth %": [r.depth for r in rows],
+        "bucket": [r.bucket for r in rows],
         "reference": [r.reference for r in rows],
     }
     shown: dict[str, Sequence[Cell]] = {"model": [r.model for r in rows]}

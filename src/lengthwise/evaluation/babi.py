@@ -1,0 +1,229 @@
+"""Stories like those of bAbI's tasks 1 to 5: our own small world, or the real files from a folder.
+
+A story is statements in order, a question that they answer, and which statements the answer needs. In our
+world the needed statements stand where they are wanted: `place` 0 makes them the first, 1 the last, and
+statements about others fill the rest. People, rooms and things are those of bAbI, so that its labels are ours;
+sentences and stories are made here.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+
+from lengthwise.errors import MissingError, UsageError
+
+TASKS = (1, 2, 3, 4, 5)
+
+_PEOPLE = ("Mary", "John", "Daniel", "Sandra")
+_ROOMS = ("bathroom", "bedroom", "garden", "hallway", "kitchen", "office")
+_THINGS = ("apple", "football", "milk")
+_GIVERS = ("Bill", "Fred", "Jeff", "Mary")
+
+# What BABILong's scorer looks for in a reply.
+LABELS: dict[int, tuple[str, ...]] = {1: _ROOMS, 2: _ROOMS, 3: _ROOMS, 4: _ROOMS, 5: (*_GIVERS, *_THINGS)}
+
+_MOVES = ("{} went to the {}.", "{} walked to the {}.", "{} moved to the {}.", "{} hurried to the {}.")
+_TAKES = ("{} picked up the {}.", "{} took the {}.", "{} got the {}.")
+_GIVES = ("{} gave the {} to {}.", "{} handed the {} to {}.", "{} passed the {} to {}.")
+_DIRECTIONS = {"north": (0, 1), "south": (0, -1), "east": (1, 0), "west": (-1, 0)}
+
+
+@dataclass(frozen=True)
+class Story:
+    """`needed` are the indices of the statements that answer the question."""
+
+    statements: tuple[str, ...]
+    needed: tuple[int, ...]
+    question: str
+    answer: str
+
+
+def make_story(task: int, rng: random.Random, *, statements: int, place: float) -> Story:
+    """A story of about `statements` statements for task 1 to 5, its needed ones together at `place` (0 .. 1)."""
+    return _MAKERS[task](rng, statements, place)
+
+
+def _moved(rng: random.Random, story: list[str], where: dict[str, str], person: str) -> None:
+    """The person goes to a room other than where he or she is."""
+    where[person] = rng.choice([room for room in _ROOMS if room != where.get(person)])
+    story.append(rng.choice(_MOVES).format(person, where[person]))
+
+
+def _one_fact(rng: random.Random, statements: int, place: float) -> Story:
+    person = rng.choice(_PEOPLE)
+    others = [other for other in _PEOPLE if other != person]
+    before = round(place * (statements - 1))
+    story: list[str] = []
+    where: dict[str, str] = {}
+    for _ in range(before):
+        _moved(rng, story, where, rng.choice(_PEOPLE))
+    _moved(rng, story, where, person)
+    for _ in range(statements - 1 - before):
+        _moved(rng, story, where, rng.choice(others))
+    return Story(tuple(story), (before,), f"Where is {person}?", where[person])
+
+
+def _carried(rng: random.Random, statements: int, place: float, *, rooms: int) -> Story:
+    """Someone takes a thing and carries it through `rooms` rooms; nobody else touches it."""
+    person, thing = rng.choice(_PEOPLE), rng.choice(_THINGS)
+    others = [other for other in _PEOPLE if other != person]
+    story: list[str] = []
+    where: dict[str, str] = {}
+    between = rng.randrange(2) if statements > rooms + 2 else 0
+    before = round(place * max(0, statements - (rooms + 1 + between)))
+    for _ in range(before):
+        _moved(rng, story, where, rng.choice(_PEOPLE))
+    needed = [len(story)]
+    story.append(rng.choice(_TAKES).format(person, thing))
+    path: list[str] = []
+    for _ in range(rooms):
+        for _ in range(between):
+            _moved(rng, story, where, rng.choice(others))
+            between = 0
+        needed.append(len(story))
+        _moved(rng, story, where, person)
+        path.append(where[person])
+    while len(story) < statements:
+        _moved(rng, story, where, rng.choice(others))
+    if rooms == 1:
+        return Story(tuple(story), tuple(needed), f"Where is the {thing}?", path[-1])
+    question = f"Where was the {thing} before the {path[-1]}?"
+    return Story(tuple(story), tuple(needed), question, path[-2])
+
+
+def _two_facts(rng: random.Random, statements: int, place: float) -> Story:
+    return _carried(rng, statements, place, rooms=1)
+
+
+def _three_facts(rng: random.Random, statements: int, place: float) -> Story:
+    return _carried(rng, statements, place, rooms=2)
+
+
+def _relation(rng: random.Random, statements: int, place: float) -> Story:
+    """Rooms on a grid, each beside the one before; a question about one pair."""
+    count = min(statements, len(_ROOMS) - 1)
+    rooms = rng.sample(_ROOMS, count + 1)
+    at, taken = (0, 0), {(0, 0)}
+    story: list[str] = []
+    asked = round(place * (count - 1))
+    question = answer = ""
+    for index, (room, following) in enumerate(pairwise(rooms)):
+        ways = {
+            name: step
+            for name, step in _DIRECTIONS.items()
+            if (at[0] + step[0], at[1] + step[1]) not in taken
+        }
+        # A walk of five steps always has a free neighbour.
+        name = rng.choice(sorted(ways))
+        at = (at[0] + ways[name][0], at[1] + ways[name][1])
+        taken.add(at)
+        story.append(f"The {following} is {name} of the {room}.")
+        if index == asked:
+            if rng.random() < 0.5:
+                question, answer = f"What is {name} of the {room}?", following
+            else:
+                question, answer = f"What is the {following} {name} of?", room
+    return Story(tuple(story), (asked,), question, answer)
+
+
+def _given(rng: random.Random, statements: int, place: float) -> Story:
+    """Things that people have are handed on; the question is about one gift that no other is like."""
+    holders = {thing: rng.choice(_GIVERS) for thing in _THINGS}
+    gifts: list[tuple[str, str, str]] = []
+    wanted = round(place * (statements - 1))
+
+    def hand_on() -> tuple[str, str, str]:
+        thing = rng.choice(_THINGS)
+        giver = holders[thing]
+        return giver, thing, rng.choice([person for person in _GIVERS if person != giver])
+
+    for _ in range(wanted + 1):
+        gifts.append(hand_on())
+        holders[gifts[-1][1]] = gifts[-1][2]
+    # Asked is for one of the three; the gift must be the only one with the other two.
+    kind = rng.randrange(3)
+
+    def rest(gift: tuple[str, str, str]) -> tuple[str, ...]:
+        return tuple(part for index, part in enumerate(gift) if index != kind)
+
+    if any(rest(gift) == rest(gifts[wanted]) for gift in gifts[:wanted]):
+        return _given(rng, statements, place)
+    giver, thing, receiver = asked = gifts[wanted]
+    while len(gifts) < statements:
+        gift = hand_on()
+        if rest(gift) != rest(asked):
+            gifts.append(gift)
+            holders[gift[1]] = gift[2]
+    question = (
+        f"Who gave the {thing} to {receiver}?",
+        f"What did {giver} give to {receiver}?",
+        f"Who did {giver} give the {thing} to?",
+    )[kind]
+    story = tuple(rng.choice(_GIVES).format(*gift) for gift in gifts)
+    return Story(story, (wanted,), question, asked[kind])
+
+
+_MAKERS = {1: _one_fact, 2: _two_facts, 3: _three_facts, 4: _relation, 5: _given}
+
+
+@lru_cache(maxsize=8)
+def read_stories(folder: str, task: int) -> tuple[Story, ...]:
+    """The stories of the file `qa<task>_*_test.txt` (or `_train`, if there is no test file) in a folder.
+
+    One story for each question: the statements before it; earlier questions are left out.
+
+    Raises:
+        MissingError: no such file.
+        UsageError: a line that is not bAbI's format; file and line are named.
+    """
+    found = [
+        path for kind in ("test", "train") for path in sorted(Path(folder).glob(f"qa{task}_*_{kind}.txt"))
+    ]
+    if not found:
+        raise MissingError(
+            f"there is no file qa{task}_*_test.txt in {folder}",
+            expected="a folder of bAbI's tasks (en or en-10k)",
+        )
+    stories: list[Story] = []
+    statements: list[str] = []
+    numbers: dict[int, int] = {}
+    for number, line in enumerate(found[0].read_text(encoding="utf-8").splitlines(), start=1):
+        if not line.strip():
+            continue
+        where = f"{found[0]}, line {number}"
+        index, text = _numbered(line, where)
+        if index == 1:
+            statements, numbers = [], {}
+        if "\t" not in text:
+            numbers[index] = len(statements)
+            statements.append(text.strip())
+            continue
+        stories.append(_asked(text, statements, numbers, where))
+    return tuple(stories)
+
+
+def _numbered(line: str, where: str) -> tuple[int, str]:
+    number, _, text = line.partition(" ")
+    if not number.isdigit() or not text.strip():
+        raise UsageError(
+            f"{where} has no number and text: {line[:60]!r}", expected="like '1 Mary went home.'"
+        )
+    return int(number), text
+
+
+def _asked(text: str, statements: Sequence[str], numbers: dict[int, int], where: str) -> Story:
+    parts = text.split("\t")
+    needed = parts[2].split() if len(parts) == 3 else []
+    if not needed or not parts[1].strip() or any(not n.isdigit() or int(n) not in numbers for n in needed):
+        raise UsageError(
+            f"{where} is no question with its answer and the lines that it needs: {text[:60]!r}",
+            expected="question, answer and numbers of statements before it, separated by tabs",
+        )
+    return Story(
+        tuple(statements), tuple(sorted(numbers[int(n)] for n in needed)), parts[0].strip(), parts[1].strip()
+    )

@@ -1,0 +1,164 @@
+"""A context of a wanted number of the model's own tokens: facts among sentences of any text.
+
+Facts stand between sentences of the background, in the order given, each as near to its depth as the sentences
+allow: the share of the context's other tokens that stand before it. The background is text in its own order
+from a random place; its last sentence is cut, so that the whole prompt hits the wanted length.
+"""
+
+from __future__ import annotations
+
+import bisect
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+
+from lengthwise.errors import UsageError
+from lengthwise.text import Corpus
+
+_END = re.compile(r"""(?<=[.!?])["')\]]*\s+""")
+_LONGEST_SENTENCE = 60
+"""Words; longer ones (verse, lists) are cut, so that facts can stand anywhere."""
+_CHARACTERS_PER_TOKEN = 8
+_LEAST_BACKGROUND = 16
+"""Tokens; with less there is nothing to search in."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A sentence and its depth in 0 .. 1."""
+
+    text: str
+    depth: float
+
+
+@dataclass(frozen=True)
+class Haystack:
+    """The prompts, one for each tail, and the depth in 0 .. 1 that each fact came to stand at."""
+
+    prompts: list[str]
+    reached: list[float]
+
+
+def background_text(corpus: Corpus, rng: random.Random, *, tokens: int) -> list[str]:
+    """Sentences for at least `tokens` tokens, in order from a random sentence of a random document.
+
+    At its end the next document goes on; a short corpus begins again.
+    """
+    wanted = tokens * _CHARACTERS_PER_TOKEN
+    index = rng.randrange(len(corpus.documents))
+    text = corpus.documents[index].text
+    # Late enough to be anywhere, early enough to hold the whole stretch where the document does.
+    start = rng.randrange(max(1, len(text) - wanted)) if len(text) > wanted else 0
+    first = _END.search(text, start) if start else None
+    found = _sentences(text[first.end() if first else start :][: 2 * wanted])
+    while sum(map(len, found)) < wanted:
+        index = (index + 1) % len(corpus.documents)
+        found += _sentences(corpus.documents[index].text[: 2 * wanted])
+    return found
+
+
+def build_haystack(
+    tokenizer: Any,
+    *,
+    head: str,
+    tails: Sequence[str],
+    background: Sequence[str],
+    facts: Sequence[Fact],
+    length: int,
+) -> Haystack:
+    """`head`, the context, a tail: prompts of at most `length` tokens, the longest of them nearly as many.
+
+    The context is the same for all tails. `facts` are in order of their depth.
+
+    Raises:
+        UsageError: `length` does not hold head, facts and tail.
+    """
+    assert all(a.depth <= b.depth for a, b in pairwise(facts)), "facts are out of order"
+    sizes = _sizes(tokenizer, [fact.text for fact in facts])
+    frames = [len(tokenizer(head + tail, verbose=False).input_ids) for tail in tails]
+    frame = max(frames)
+    longest = tails[frames.index(frame)]
+    room = length - frame - sum(sizes)
+    if room < _LEAST_BACKGROUND:
+        raise UsageError(
+            f"a length of {length} tokens does not hold the prompt: instruction and question take {frame}, "
+            f"the facts {sum(sizes)}",
+            expected=f"at least {frame + sum(sizes) + _LEAST_BACKGROUND} tokens",
+        )
+    sentences = _cut_to(tokenizer, background, room)
+    for _ in range(room):
+        context, reached = _context(tokenizer, sentences, facts, sizes)
+        over = len(tokenizer(head + context + longest, verbose=False).input_ids) - length
+        if over <= 0:
+            return Haystack([head + context + tail for tail in tails], reached)
+        sentences = _shortened(sentences, words=max(1, over // 2))
+    raise AssertionError("a prompt without background is still too long")
+
+
+def _context(
+    tokenizer: Any, sentences: Sequence[str], facts: Sequence[Fact], sizes: Sequence[int]
+) -> tuple[str, list[float]]:
+    before = [0, *accumulate(_sizes(tokenizer, sentences))]
+    whole = before[-1] + sum(sizes)
+    pieces: list[str] = []
+    reached: list[float] = []
+    taken, passed = 0, 0
+    for fact, size in zip(facts, sizes, strict=True):
+        slot = max(taken, _nearest(before, fact.depth * (whole - size) - passed))
+        pieces += [*sentences[taken:slot], fact.text]
+        reached.append((before[slot] + passed) / (whole - size))
+        taken, passed = slot, passed + size
+    pieces += sentences[taken:]
+    return " ".join(pieces), reached
+
+
+def _nearest(edges: Sequence[int], wanted: float) -> int:
+    right = bisect.bisect_left(edges, wanted)
+    if right == 0:
+        return 0
+    if right == len(edges):
+        return len(edges) - 1
+    return right if edges[right] - wanted < wanted - edges[right - 1] else right - 1
+
+
+def _cut_to(tokenizer: Any, sentences: Sequence[str], room: int) -> list[str]:
+    """As many sentences as fit into `room` tokens, the last one cut."""
+    kept: list[str] = []
+    used = 0
+    for sentence, size in zip(sentences, _sizes(tokenizer, sentences), strict=True):
+        if used + size > room:
+            words = sentence.split(" ")
+            fitting = int(len(words) * (room - used) / size)
+            return [*kept, " ".join(words[:fitting])] if fitting else kept
+        kept.append(sentence)
+        used += size
+    return kept
+
+
+def _shortened(sentences: Sequence[str], *, words: int) -> list[str]:
+    """Without the last `words` words."""
+    *kept, last = sentences
+    left = last.split(" ")[:-words]
+    return [*kept, " ".join(left)] if left else kept
+
+
+def _sentences(text: str) -> list[str]:
+    found: list[str] = []
+    for sentence in _END.split(text):
+        words = sentence.split()
+        found += [
+            " ".join(words[start : start + _LONGEST_SENTENCE])
+            for start in range(0, len(words), _LONGEST_SENTENCE)
+        ]
+    return found
+
+
+def _sizes(tokenizer: Any, sentences: Sequence[str]) -> list[int]:
+    """Tokens of each sentence as it stands after another one."""
+    if not sentences:
+        return []
+    encoded = tokenizer([f" {sentence}" for sentence in sentences], add_special_tokens=False, verbose=False)
+    return [len(ids) for ids in encoded["input_ids"]]

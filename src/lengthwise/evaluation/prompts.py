@@ -1,0 +1,101 @@
+"""From a prompt's text to its tokens: the limit, the cut, and chat templates.
+
+LongBench's middle truncation: a prompt of more than L tokens keeps its first floor(L/2) and its last
+floor(L/2); both halves are decoded, joined and tokenised again. So a cut prompt can be a few tokens longer or
+shorter than L, and the limit leaves no room for the reply: choose it below the model's context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lengthwise.errors import UsageError
+
+TRUNCATIONS = {
+    "middle": "keep both ends (LongBench): instruction and question stay",
+    "left": "keep the end (lm-eval): an instruction at the beginning is lost",
+}
+
+# So much of a prompt's end decides how the answer after it becomes tokens.
+_TAIL_CHARACTERS = 200
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Tokens of a prompt that fits, and how many were cut out of it."""
+
+    ids: tuple[int, ...]
+    cut: int = 0
+
+
+def fit(
+    tokenizer: Any, text: str, limit: int | None, truncation: str | None, *, chat: bool = False
+) -> Prompt:
+    """The prompt's tokens, cut to `limit` as `truncation` says.
+
+    Special tokens are added as the tokenizer does by itself. With `chat` the text, cut first as upstream does,
+    becomes a user's turn in the tokenizer's chat template.
+
+    Raises:
+        OverLimit: more than `limit` tokens and no truncation.
+    """
+    ids: list[int] = tokenizer(text, verbose=False).input_ids
+    over = 0 if limit is None else max(0, len(ids) - limit)
+    if over:
+        assert limit is not None
+        if truncation is None:
+            raise OverLimit(len(ids))
+        if truncation == "left":
+            text, ids = "", ids[over:]
+        else:
+            half = limit // 2
+            text = _decode(tokenizer, ids[:half]) + _decode(tokenizer, ids[len(ids) - half :])
+            ids = tokenizer(text, verbose=False).input_ids
+            over += limit % 2
+    if chat:
+        if over and truncation == "left":
+            text = _decode(tokenizer, ids)
+        ids = tokenizer.apply_chat_template(
+            [{"role": "user", "content": text}], add_generation_prompt=True, return_dict=True
+        )["input_ids"]
+    return Prompt(tuple(ids), over)
+
+
+class OverLimit(Exception):
+    """A prompt has `tokens`, more than the limit, and nothing says how to cut it."""
+
+    def __init__(self, tokens: int) -> None:
+        self.tokens = tokens
+        super().__init__(f"{tokens} tokens")
+
+
+def refuse_over_limit(what: str, sizes: Sequence[int], rows: int, limit: int) -> UsageError:
+    """The error for `rows` prompts of which some have more than `limit` tokens: `sizes`."""
+    prompts = "prompt is" if len(sizes) == 1 else "prompts are"
+    return UsageError(
+        f"{len(sizes)} of {rows} {prompts} longer than {limit} tokens in {what}; the longest has {max(sizes)}",
+        expected="prompts that fit, or a truncation to be chosen: " + ", ".join(TRUNCATIONS),
+        fix=f"--truncation middle as LongBench does, or --max-length {max(sizes)} if the model is to take them whole",
+    )
+
+
+def answer_tokens(tokenizer: Any, prompt: str, answer: str) -> tuple[int, ...]:
+    """The tokens that `answer` becomes when it is written right after `prompt`."""
+    tail = prompt[-_TAIL_CHARACTERS:]
+    before: list[int] = tokenizer(tail, add_special_tokens=False).input_ids
+    both: list[int] = tokenizer(tail + answer, add_special_tokens=False).input_ids
+    if both[: len(before)] == before and len(both) > len(before):
+        return tuple(both[len(before) :])
+    # The border is inside a token: the answer is scored as it is written alone.
+    return tuple(tokenizer(answer, add_special_tokens=False).input_ids)
+
+
+def takes_chat(tokenizer: Any) -> bool:
+    """Whether the tokenizer has a chat template."""
+    return bool(getattr(tokenizer, "chat_template", None))
+
+
+def _decode(tokenizer: Any, ids: Sequence[int]) -> str:
+    return tokenizer.decode(ids, skip_special_tokens=True)

@@ -1,0 +1,136 @@
+"""Scorers of replies, each in 0 .. 1, equal to those of LongBench and of BABILong.
+
+LongBench's are equal to the functions of THUDM/LongBench as lm-eval publishes them (tests hold the two against
+each other); the score of a reply is the greatest over all gold answers. BABILong's equals the present
+`compare_answers` of booydar/babilong. Peculiarities that change scores are kept and said so.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from difflib import SequenceMatcher
+
+from lengthwise.errors import UsageError
+from lengthwise.evaluation.rouge import rouge_l
+
+_PUNCTUATION = frozenset(string.punctuation)
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_NUMBER = re.compile(r"\d+")
+_PARAGRAPH = re.compile(r"Paragraph (\d+)")
+
+
+def normalize_answer(text: str) -> str:
+    """Lower case, without ASCII punctuation, without a, an and the, single spaces."""
+    bare = "".join(letter for letter in text.lower() if letter not in _PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", bare).split())
+
+
+def token_f1(reply: str, gold: str) -> float:
+    """F1 = 2PR / (P + R) of the words of the normalised texts, as multisets."""
+    reply_words, gold_words = normalize_answer(reply).split(), normalize_answer(gold).split()
+    same = sum((Counter(reply_words) & Counter(gold_words)).values())
+    if same == 0:
+        return 0.0
+    precision, recall = same / len(reply_words), same / len(gold_words)
+    return 2 * precision * recall / (precision + recall)
+
+
+def class_match(reply: str, gold: str, classes: Sequence[str]) -> float:
+    """1/k if the gold class is among the k class names that the reply contains, else 0.
+
+    Class names inside the gold's name are dropped first. Upstream drops them from the list that it walks
+    through, so the one after a dropped one is never looked at and stays; that is kept, because it lowers scores.
+    """
+    found = [name for name in classes if name in reply]
+    at = 0
+    while at < len(found):
+        if found[at] in gold and found[at] != gold:
+            # By value, as upstream: of two equal names the first goes.
+            found.remove(found[at])
+        at += 1
+    return 1.0 / len(found) if gold in found else 0.0
+
+
+def number_share(reply: str, gold: str) -> float:
+    """The share of the numbers in the reply that are the gold number; 0 without a number."""
+    numbers = _NUMBER.findall(reply)
+    return numbers.count(gold) / len(numbers) if numbers else 0.0
+
+
+def paragraph_share(reply: str, gold: str) -> float:
+    """`number_share` of the number in a gold answer like "Paragraph 12".
+
+    Raises:
+        UsageError: the gold answer names no paragraph.
+    """
+    found = _PARAGRAPH.search(gold)
+    if found is None:
+        raise UsageError(f"the answer {gold!r} names no paragraph", expected="an answer like 'Paragraph 12'")
+    return number_share(reply, found[1])
+
+
+def code_similarity(reply: str, gold: str) -> float:
+    """Similarity of the gold line and the reply's first line without a backtick, `#` or `//`.
+
+    Newlines at the reply's start are dropped; a blank line after them counts as a line. The similarity is
+    fuzzywuzzy's: difflib's ratio, in whole per cent, 0 if one is empty and the other is not. (With the package
+    python-Levenshtein installed fuzzywuzzy takes another ratio; LongBench does not ask for it.)
+    """
+    lines = reply.lstrip("\n").split("\n")
+    line = next((each for each in lines if not any(mark in each for mark in ("`", "#", "//"))), "")
+    if line == gold:
+        return 1.0
+    if not line or not gold:
+        return 0.0
+    return round(100 * SequenceMatcher(None, line, gold).ratio()) / 100
+
+
+def first_line(reply: str) -> str:
+    """The reply's first line after newlines at its start: what trec, triviaqa and samsum are scored by."""
+    return reply.lstrip("\n").split("\n")[0]
+
+
+def best_over_golds(score: Callable[[str, str], float], reply: str, golds: Sequence[str]) -> float:
+    """The greatest score over the gold answers; 0 without one."""
+    return max((score(reply, gold) for gold in golds), default=0.0)
+
+
+def contained_share(reply: str, golds: Sequence[str]) -> float:
+    """The share of the gold strings that the reply contains, whatever their case (RULER's score for needles)."""
+    lowered = reply.lower()
+    return sum(gold.lower() in lowered for gold in golds) / len(golds)
+
+
+def babilong_cut(reply: str) -> str:
+    """The part of a reply that BABILong reads: lower case, up to the first full stop or tag.
+
+    Upstream also cuts at the word "Question". That never happens, because the text is in lower case by then; so
+    a reply that goes on with a made-up question and names other places there is counted as wrong. Kept.
+    """
+    lowered = reply.lower()
+    for end in (".", "<context>", "<example>", "Question"):
+        lowered = lowered.split(end)[0]
+    return lowered
+
+
+def babilong_match(reply: str, gold: str, question: str, labels: Collection[str]) -> bool:
+    """Whether the gold answer is the only label that the reply names.
+
+    Labels are looked for as substrings. Those that the question names are never answers.
+    """
+    read = babilong_cut(reply)
+    asked = question.lower()
+    named = {label for label in map(str.lower, labels) if label in read and label not in asked}
+    return named == {gold.lower()}
+
+
+LONGBENCH_SCORERS: dict[str, Callable[[str, str], float]] = {
+    "f1": token_f1,
+    "rouge_l": rouge_l,
+    "number_share": number_share,
+    "paragraph_share": paragraph_share,
+    "code_similarity": code_similarity,
+}

@@ -1,0 +1,182 @@
+"""Our scorers against those that lm-eval publishes (from THUDM/LongBench) and the packages they call."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from types import ModuleType
+
+import pytest
+
+from lengthwise.errors import UsageError
+from lengthwise.evaluation.rouge import rouge_l
+from lengthwise.evaluation.scoring import (
+    babilong_cut,
+    babilong_match,
+    best_over_golds,
+    class_match,
+    code_similarity,
+    contained_share,
+    first_line,
+    number_share,
+    paragraph_share,
+    token_f1,
+)
+
+ROOMS = ("bathroom", "bedroom", "garden", "hallway", "kitchen", "office")
+
+
+@pytest.fixture(scope="module")
+def published() -> ModuleType:
+    with warnings.catch_warnings():
+        # Of packages under it: escapes in strings, pkg_resources, a slow matcher.
+        warnings.simplefilter("ignore")
+        return pytest.importorskip("lm_eval.tasks.longbench.metrics", reason="needs the extra lm-eval")
+
+
+ALPHABET = "the a an The cat Cat. dog, ran. 7 12 no-one  \n . .. # // `x` x=1 é"
+
+
+def texts(count: int, *, seed: int) -> list[tuple[str, ...]]:
+    """Pairs of short texts that share words, stops, blanks and marks."""
+    rng = random.Random(seed)
+    words = ALPHABET.split(" ")
+    return [
+        tuple(rng.choice(("", " ", "\n")).join(rng.choices(words, k=rng.randrange(9))) for _ in range(2))
+        if rng.random() < 0.2
+        else tuple(" ".join(rng.choices(words, k=rng.randrange(14))) for _ in range(2))
+        for _ in range(count)
+    ]
+
+
+EDGES = [
+    ("", ""),
+    ("", "gold"),
+    ("reply", ""),
+    (" ", "x"),
+    (".", "a."),
+    ("a. ", "b. "),
+    ("the", "the"),
+    ("!", "?"),
+]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [(token_f1, "qa_f1_score"), (rouge_l, "rouge_score"), (number_share, "count_score")],
+)
+def test_equal_to_the_published_functions(published: ModuleType, ours, theirs: str) -> None:
+    reference = getattr(published, theirs)
+    pairs = EDGES + texts(600, seed=1)
+    assert [ours(*pair) for pair in pairs] == pytest.approx([reference(*pair) for pair in pairs], abs=1e-12)
+    assert len({round(ours(*pair), 3) for pair in pairs}) > 3, "the texts tell scores apart"
+
+
+def test_code_similarity_is_the_published_one_where_no_blank_line_comes_first(published: ModuleType) -> None:
+    pairs = [
+        pair for pair in EDGES + texts(600, seed=2) if pair[0].strip() and "\n" not in pair[0].strip("\n")
+    ]
+    pairs += [("# why\nx = 1\ny", "x = 1"), ("```\nreturn a // b\n  return a", "return a"), ("// c\n", "x")]
+    long = "value = compute(alpha, beta, gamma, delta, epsilon, zeta, eta, theta) + " * 4
+    pairs.append((long, long.replace("beta", "b")))
+    expected = [published.code_sim_score(*pair) for pair in pairs]
+    assert [code_similarity(*pair) for pair in pairs] == expected
+    # THUDM's original reads a blank line inside; lm-eval's version 6 skips it.
+    assert code_similarity("\n\n# c\n\nx = 1", "x = 1") == 0
+    assert published.code_sim_score("\n\n# c\n\nx = 1", "x = 1") == 1
+
+
+def test_paragraph_share(published: ModuleType) -> None:
+    pairs = [
+        (reply, f"Paragraph {n}")
+        for n in (1, 12)
+        for reply in ("", "1", "Paragraph 12", "1 or 12, 12", "112")
+    ]
+    assert [paragraph_share(*pair) for pair in pairs] == [published.retrieval_score(*pair) for pair in pairs]
+    with pytest.raises(UsageError, match="names no paragraph"):
+        paragraph_share("3", "three")
+
+
+def test_class_match(published: ModuleType) -> None:
+    names = [
+        "city",
+        "Other location",
+        "location",
+        "Other",
+        "Individual",
+        "Ind",
+        "Indi",
+        "state",
+        "date",
+        "at",
+    ]
+    rng = random.Random(3)
+    for _ in range(800):
+        classes = rng.sample(names, rng.randrange(1, len(names)))
+        gold = rng.choice(classes)
+        reply = " ".join(rng.choices(names, k=rng.randrange(4)))
+        expected = published.classification_score(reply, gold, all_classes=classes)
+        assert class_match(reply, gold, classes) == expected
+    # The name after a dropped one is not looked at, though it is inside the gold too.
+    assert class_match("Individual", "Individual", ["Ind", "Indi", "Individual"]) == 0.5
+    assert class_match("state", "state", ["at", "state"]) == 1
+    assert class_match("", "state", ["state"]) == 0
+
+
+def test_the_best_of_several_golds(published: ModuleType) -> None:
+    golds = ["in the garden", "Paris", "garden"]
+    assert best_over_golds(token_f1, "the garden", golds) == 1.0
+    assert best_over_golds(token_f1, "", golds) == 0.0
+    assert best_over_golds(token_f1, "x", []) == 0.0
+    doc = {"answers": golds}
+    assert published.get_qa_f1_score(doc, ["a garden, Paris"])["qa_f1_score"] == pytest.approx(
+        best_over_golds(token_f1, "a garden, Paris", golds)
+    )
+
+
+def test_rouge_of_a_long_sentence_is_computed_where_the_package_gives_up(published: ModuleType) -> None:
+    text = " ".join(f"w{index}" for index in range(1100))
+    assert published.rouge_score(text, text) == 0.0, "its recursion ends"
+    assert rouge_l(text, text) == pytest.approx(1.0, abs=1e-8)
+
+
+def test_first_line() -> None:
+    assert first_line("\n\nLocation\nQuestion: ...") == "Location"
+    assert first_line("") == ""
+
+
+def test_needles_contained() -> None:
+    assert contained_share("It is 12 or 345.", ["345", "99"]) == 0.5
+    assert contained_share("ALPHA", ["alpha"]) == 1
+
+
+def test_babilong_reads_up_to_the_first_stop_and_tag() -> None:
+    assert babilong_cut("Kitchen. Then the Garden") == "kitchen"
+    assert babilong_cut("Kitchen <context> garden <example>") == "kitchen "
+    assert babilong_cut("Kitchen <example> garden") == "kitchen "
+
+
+@pytest.mark.parametrize(
+    ("reply", "right"),
+    [
+        ("The most recent location of Mary is the kitchen.", True),
+        ("KITCHEN", True),
+        ("kitchen, or the garden", False),
+        ("kitchen. Or the garden.", True),
+        ("", False),
+        ("garden", False),
+        ("bathroom kitchen garden hallway office bedroom", False),
+    ],
+)
+def test_babilong_match(reply: str, right: bool) -> None:
+    assert babilong_match(reply, "kitchen", "Where is Mary?", ROOMS) is right
+
+
+def test_labels_of_the_question_are_no_answers() -> None:
+    question = "What is north of the bathroom?"
+    assert babilong_match("north of the bathroom is the office", "office", question, ROOMS)
+    assert not babilong_match("the bathroom", "office", question, ROOMS)
+
+
+def test_the_known_defect_a_question_in_the_reply_is_not_cut_off() -> None:
+    assert not babilong_match("kitchen\nQuestion: is John in the garden", "kitchen", "Where is Mary?", ROOMS)

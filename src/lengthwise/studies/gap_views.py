@@ -13,6 +13,7 @@ from statistics import fmean
 from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_text
 from lengthwise.models import LoadedModel, load
+from lengthwise.models.extension import extend
 from lengthwise.report.figures import loss_by_length, recall_by_distance
 from lengthwise.report.html import Section, render_page
 from lengthwise.report.tables import Table
@@ -21,7 +22,6 @@ from lengthwise.runs import RunFolder
 from lengthwise.studies.evaluation import Evaluation, Plan, evaluate
 from lengthwise.studies.produced import Produced
 from lengthwise.studies.tiny_books_page import Column, difference_cell, mean_cell, provenance_of, rows_of
-from lengthwise.studies.yarn import with_yarn
 from lengthwise.text import TokenDocuments, load_corpus, tokenize
 from lengthwise.training import open_run, read_recipe, train
 
@@ -108,8 +108,8 @@ def run_gap_views(
         start = load(MODEL)
         documents = tokenize(load_corpus("books", split="test"), start.tokenizer)
         parts = folder.path / "parts"
-        extended = with_yarn(start, factor=4, folder=parts / "start" / "model")
-        rows = evaluate(extended, documents, plan, folder=parts / "start").rows(arm=START)
+        extend(start.model, "yarn", factor=4)
+        rows = evaluate(start, documents, plan, folder=parts / "start").rows(arm=START)
         for seed in range(seeds):
             rows += _run_seed(seed, documents, plan, steps=settings["steps"], folder=parts / f"seed-{seed}")
         results = Results(

@@ -15,10 +15,10 @@ from typing import Any
 
 from lengthwise.errors import UsageError
 from lengthwise.models import LoadedModel, load
+from lengthwise.models.extension import extend
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.studies.evaluation import Evaluation, Plan, evaluate
-from lengthwise.studies.yarn import with_yarn
 from lengthwise.text import TokenDocuments, load_corpus, tokenize
 from lengthwise.training import open_run, read_recipe, train
 
@@ -91,18 +91,14 @@ def run_tiny_books(
     with RunFolder(out, kind=MODEL, config=settings, resume=resume, overwrite=overwrite) as folder:
         if folder.finished:
             return folder.read_results()
-        start = load(MODEL)
+        start, extended = load(MODEL), load(MODEL)
+        extend(extended.model, "yarn", factor=4)
         documents = tokenize(load_corpus("books", split="test"), start.tokenizer)
         parts = folder.path / "parts"
         rows: list[Row] = []
         untrained = {
             START: evaluate(start, documents, plan, folder=parts / "start"),
-            YARN: evaluate(
-                with_yarn(start, factor=4, folder=parts / "yarn" / "model"),
-                documents,
-                plan,
-                folder=parts / "yarn",
-            ),
+            YARN: evaluate(extended, documents, plan, folder=parts / "yarn"),
         }
         for name, evaluation in untrained.items():
             rows += evaluation.rows(arm=name)

@@ -12,9 +12,10 @@ from lengthwise.errors import Interrupted, UsageError
 from lengthwise.report.drawing import Picture
 from lengthwise.results import read_results
 from lengthwise.studies.synthetic.claims import CLAIMS, claims_table
-from lengthwise.studies.synthetic.figures import FIGURES, cells_of, produce, scale_named
+from lengthwise.studies.synthetic.figures import FIGURES, cells_of, scale_named
 from lengthwise.studies.synthetic.page import panel_table
 from lengthwise.studies.synthetic.pictures import panel_pictures
+from lengthwise.studies.synthetic.produce import produce
 from lengthwise.studies.synthetic.rows import coverage, mean_error, most_clamped, spread
 from lengthwise.studies.synthetic.run import run_cells
 from lengthwise.studies.synthetic.theory import run_theory, theory_sections

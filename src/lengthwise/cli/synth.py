@@ -40,7 +40,7 @@ def synth(
 
     Every figure and theorem of the paper's section 3, with its claims held against our numbers.
     """
-    from lengthwise.studies.synthetic.figures import produce
+    from lengthwise.studies.synthetic.produce import produce
 
     produced = produce(study, out, seeds=seeds, steps=steps, scale=scale, resume=resume, overwrite=overwrite)
     for table in produced.tables:

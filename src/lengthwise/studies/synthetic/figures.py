@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal
 
 from lengthwise.errors import UsageError, nearest
-from lengthwise.studies.produced import Produced
 from lengthwise.synthetic.cells import SCALES, Cell, Scale
 
 PAPERS_ENCODINGS = ("none", "learned", "alibi", "rotary")
@@ -176,25 +174,3 @@ def scale_named(name: str, *, seeds: int | None = None, steps: int | None = None
         if value is not None and value < 1:
             raise UsageError(f"{what} is {value}", expected="1 or more")
     return replace(scale, seeds=seeds or scale.seeds, steps=steps or scale.steps)
-
-
-def produce(
-    name: str,
-    out: Path,
-    *,
-    scale: str = "default",
-    seeds: int | None = None,
-    steps: int | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-) -> Produced:
-    """Run the synthetic study `name` in `out`, or go on with it, to its page.
-
-    Raises:
-        UsageError: no such study or scale; seeds or steps below 1; see `RunFolder`.
-        Interrupted: Ctrl-C; finished configurations stay.
-    """
-    figure, chosen = figure_named(name), scale_named(scale, seeds=seeds, steps=steps)
-    from lengthwise.studies.synthetic.page import produce_figure
-
-    return produce_figure(figure, chosen, out, resume=resume, overwrite=overwrite)

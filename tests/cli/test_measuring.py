@@ -15,7 +15,14 @@ from lengthwise.results import read_results
 SIZES = ("--length", 16, "--length", 32, "--limit", 4)
 DISTANCES = ("--distance", 64, "--limit", 4)
 LONGEST = ("--max-length", 256, "--limit", 4)
-VERBS: dict[str, tuple[Any, ...]] = {"measure": SIZES, "ppl": SIZES, "recall": DISTANCES, "limit": LONGEST}
+TEXTS = ("--max-length", 96, "--short", 32, "--stride", 32, "--limit", 4)
+VERBS: dict[str, tuple[Any, ...]] = {
+    "measure": SIZES,
+    "ppl": SIZES,
+    "recall": DISTANCES,
+    "limit": LONGEST,
+    "longppl": TEXTS,
+}
 
 
 @pytest.fixture(params=VERBS)
@@ -176,6 +183,8 @@ def test_dry_run_writes_and_measures_nothing(
         ("measure", 4 * DEFAULT_VIEWS * (16 + 32)),
         ("ppl", 4 * 2 * 32),
         ("recall", 4 * 2 * (64 + 63)),
+        # The whole text, and two windows of 32 + 32.
+        ("longppl", 4 * (96 + 2 * 64)),
     ],
 )
 def test_dry_run_counts_the_tokens(

@@ -23,6 +23,8 @@ OPTIONS = {
     "--out --resume --overwrite --dry-run --json --verbose --help",
     "limit": "--text --split --max-length --reference --limit --tolerance --share --bos --adapter --seed --device "
     "--dtype --batch-size --out --resume --overwrite --dry-run --json --verbose --help",
+    "longppl": "--evaluator --text --split --max-length --short --stride --limit --bos --adapter --seed --device "
+    "--dtype --batch-size --out --resume --overwrite --dry-run --json --verbose --help",
     "extend": "--method --factor --original-length --set --out --dry-run --json --verbose --help",
     "longrope-search": "--factor --out --original-length --text --split --limit --population --iterations "
     "--bos --seed --device --dtype --json --verbose --help",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lengthwise.measure.limit import measure_limit
+    from lengthwise.measure.longppl import measure_longppl
     from lengthwise.measure.measurement import Measurement, paired_difference
     from lengthwise.measure.misalignment import measure_misalignment
     from lengthwise.measure.perplexity import perplexity_by_length
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Measurement": "measurement",
     "measure_limit": "limit",
+    "measure_longppl": "longppl",
     "measure_misalignment": "misalignment",
     "measure_recall": "recall",
     "paired_difference": "measurement",
@@ -24,6 +26,7 @@ _HOMES = {
 __all__ = [
     "Measurement",
     "measure_limit",
+    "measure_longppl",
     "measure_misalignment",
     "measure_recall",
     "paired_difference",

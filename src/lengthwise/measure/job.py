@@ -37,7 +37,7 @@ from lengthwise.text import load_corpus, tokenize
 if TYPE_CHECKING:
     from lengthwise.models import LoadedModel
     from lengthwise.samples import SampleLog
-    from lengthwise.text import Bos, Split, TokenDocuments
+    from lengthwise.text import Bos, Corpus, Split, TokenDocuments
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,10 @@ class Job(abc.ABC):
     """Windows at a time. Does not change the numbers beyond rounding."""
 
     @abc.abstractmethod
-    def measure(self, model: LoadedModel, documents: TokenDocuments, log: SampleLog | None) -> Measurement:
-        """Run it."""
+    def measure_text(
+        self, model: LoadedModel, corpus: Corpus, documents: TokenDocuments, log: SampleLog | None
+    ) -> Measurement:
+        """Run it. `documents` is the corpus in the model's tokens."""
 
     @abc.abstractmethod
     def parts(self) -> list[Part]:
@@ -117,7 +119,9 @@ class MisalignmentJob(Job):
                 f"unknown estimator {self.estimator!r}", expected=nearest(self.estimator, ESTIMATORS)
             )
 
-    def measure(self, model: LoadedModel, documents: TokenDocuments, log: SampleLog | None) -> Measurement:
+    def measure_text(
+        self, model: LoadedModel, corpus: Corpus, documents: TokenDocuments, log: SampleLog | None
+    ) -> Measurement:
         """Run it."""
         return measure_misalignment(
             model,
@@ -159,7 +163,9 @@ class PerplexityJob(Job):
         check_sizes("length", self.lengths, least=2)
         check_count("segments", self.segments)
 
-    def measure(self, model: LoadedModel, documents: TokenDocuments, log: SampleLog | None) -> Measurement:
+    def measure_text(
+        self, model: LoadedModel, corpus: Corpus, documents: TokenDocuments, log: SampleLog | None
+    ) -> Measurement:
         """Run it."""
         return perplexity_by_length(
             model,
@@ -197,7 +203,9 @@ class RecallJob(Job):
         check_sizes("distance", self.distances, least=1)
         check_count("pairs", self.pairs)
 
-    def measure(self, model: LoadedModel, documents: TokenDocuments, log: SampleLog | None) -> Measurement:
+    def measure_text(
+        self, model: LoadedModel, corpus: Corpus, documents: TokenDocuments, log: SampleLog | None
+    ) -> Measurement:
         """Run it."""
         return measure_recall(
             model,
@@ -243,7 +251,9 @@ class LimitJob(Job):
         if self.reference is not None:
             check_reference(self.reference)
 
-    def measure(self, model: LoadedModel, documents: TokenDocuments, log: SampleLog | None) -> Measurement:
+    def measure_text(
+        self, model: LoadedModel, corpus: Corpus, documents: TokenDocuments, log: SampleLog | None
+    ) -> Measurement:
         """Run it."""
         return measure_limit(
             model,
@@ -327,8 +337,9 @@ def _run(job: Job, folder: RunFolder | None) -> Results:
             folder.write_results(found)
         return found
 
+    log = None if folder is None else folder.samples
     try:
-        return keep(results(job.measure(model, documents, None if folder is None else folder.samples)))
+        return keep(results(job.measure_text(model, corpus, documents, log)))
     except Interrupted as stop:
         partial = keep(results(stop.partial))  # type: ignore[arg-type]
         where = f"{folder.path} keeps them" if folder else "they are not kept without --out"

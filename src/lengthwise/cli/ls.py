@@ -17,7 +17,7 @@ def ls(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="[models|corpora|recipes|methods|studies]",
+            metavar="[models|corpora|recipes|methods|studies|tasks]",
             help="One list; default is all.",
             show_default=False,
         ),

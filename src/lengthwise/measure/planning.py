@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -45,29 +45,41 @@ def plan_job(job: Job) -> dict[str, Any]:
         return plan
     resolved = resolve(job.model)
     with quiet_transformers():
-        skeleton = _skeleton(resolved)
         text = _text(job, corpus, resolved)
+    longest = job.batch_size * max(part.longest for part in job.parts())
+    return plan | text | cost_of(job, resolved, tokens=text["tokens_to_run"], at_once=longest)
+
+
+class Run(Protocol):
+    """What of a job decides where and how precisely its model runs."""
+
+    @property
+    def device(self) -> str: ...  # noqa: D102
+    @property
+    def dtype(self) -> str: ...  # noqa: D102
+
+
+def cost_of(job: Run, resolved: ResolvedModel, *, tokens: int, at_once: int) -> dict[str, Any]:
+    """Parameters, memory and time of a model that reads `tokens` tokens in all, `at_once` in one pass."""
+    with quiet_transformers():
+        skeleton = _skeleton(resolved)
     device = _device(job)
     dtype = _dtype(job, skeleton)
     rate = product_rate(device, dtype)
     parameters = sum(p.numel() for p in skeleton.parameters())
-    work = 2 * parameters * text["tokens_to_run"]
-    return (
-        plan
-        | text
-        | {
-            "parameters": parameters,
-            "device": device,
-            "dtype": dtype,
-            "memory_bytes": _memory(job, skeleton, parameters, dtype),
-            "memory_basis": "weights exactly; activations of one layer by rule of thumb; a few chunks of logits; "
-            "without the libraries' own few hundred MB",
-            "seconds_at_least": round(work / rate, 1),
-            "seconds_basis": f"2 x parameters x tokens = {work:.2g} floating-point operations at {rate:.2g} a "
-            "second, measured just now with one matrix product; attention and the comparison of distributions "
-            "come on top, so expect up to three times it",
-        }
-    )
+    work = 2 * parameters * tokens
+    return {
+        "parameters": parameters,
+        "device": device,
+        "dtype": dtype,
+        "memory_bytes": _memory(skeleton, parameters, dtype, at_once),
+        "memory_basis": "weights exactly; activations of one layer by rule of thumb; a few chunks of logits; "
+        "without the libraries' own few hundred MB",
+        "seconds_at_least": round(work / rate, 1),
+        "seconds_basis": f"2 x parameters x tokens = {work:.2g} floating-point operations at {rate:.2g} a "
+        "second, measured just now with one matrix product; attention and the comparison of distributions "
+        "come on top, so expect up to three times it",
+    }
 
 
 def _text(job: Job, corpus: Corpus, resolved: ResolvedModel) -> dict[str, Any]:
@@ -108,22 +120,21 @@ def _where(resolved: ResolvedModel) -> dict[str, Any]:
     return {"revision": resolved.revision or "main", "local_files_only": resolved.local_files_only}
 
 
-def _memory(job: Job, skeleton: Any, parameters: int, dtype: str) -> int:
+def _memory(skeleton: Any, parameters: int, dtype: str, tokens: int) -> int:
     config = skeleton.config.get_text_config()
     size = getattr(torch, dtype).itemsize
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     # Without gradients one layer lives at a time: about six tensors of the width, two of the MLP's inside.
-    tokens = job.batch_size * max(part.longest for part in job.parts())
     return parameters * size + tokens * (6 * config.hidden_size + 2 * inner) * size + 4 * CHUNK_BYTES
 
 
-def _device(job: Job) -> str:
+def _device(job: Run) -> str:
     if job.device != "auto":
         return job.device
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _dtype(job: Job, skeleton: Any) -> str:
+def _dtype(job: Run, skeleton: Any) -> str:
     if job.dtype != "auto":
         return job.dtype
     return str(skeleton.config.dtype or torch.float32).removeprefix("torch.")

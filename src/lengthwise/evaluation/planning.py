@@ -1,0 +1,66 @@
+"""What an evaluation would do, before any weight is loaded: `--dry-run`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lengthwise.errors import UsageError
+from lengthwise.evaluation.job import EvalJob, corpus_of
+from lengthwise.evaluation.preparing import Asked, prepare
+from lengthwise.measure.planning import cost_of
+from lengthwise.models import EMBEDDED
+from lengthwise.models.embedded import made_folder
+from lengthwise.models.quiet import quiet_transformers
+from lengthwise.models.resolve import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def plan_eval(job: EvalJob) -> dict[str, Any]:
+    """Settings, questions, tokens, cuts, memory and time of `job`. Plain values.
+
+    Makes or reads all questions and turns them into tokens; loads the tokenizer but no weights. An embedded model
+    that has not been made yet is made.
+
+    Raises:
+        UsageError, MissingError: the model, the data or a setting cannot work.
+    """
+    if job.backend == "lm-eval":
+        raise UsageError("lm-eval plans nothing", fix="run it with a small --limit instead of --dry-run")
+    from transformers import AutoTokenizer
+
+    corpus = corpus_of(job)
+    if job.model in EMBEDDED and made_folder(job.model) is None:
+        return {
+            "settings": job.settings(),
+            "questions": "not known before the model has been made (at its first use)",
+        }
+    resolved = resolve(job.model)
+    with quiet_transformers():
+        tokenizer = AutoTokenizer.from_pretrained(
+            resolved.location,
+            revision=resolved.revision or "main",
+            local_files_only=resolved.local_files_only,
+        )
+    prepared = prepare(job, tokenizer, corpus)
+    sizes = [len(one.prompt.ids) for one in prepared.asked]
+    tokens = _tokens(prepared.asked)
+    return {
+        "settings": {"kind": "eval", **job.settings()},
+        "questions": {task.name: len(prepared.of(task)) for task in prepared.tasks},
+        "cut": {task.name: sum(one.prompt.cut > 0 for one in prepared.of(task)) for task in prepared.tasks},
+        "longest_prompt": max(sizes),
+        "tokens_to_run": tokens,
+        **cost_of(job, resolved, tokens=tokens, at_once=job.batch_size * max(sizes)),
+    }
+
+
+def _tokens(asked: Sequence[Asked]) -> int:
+    """Tokens that the model reads at most: each context once, and what is written or ranked after it."""
+    contexts: dict[str, int] = {}
+    after = 0
+    for one in asked:
+        contexts[one.question.context] = max(contexts.get(one.question.context, 0), len(one.prompt.ids))
+        after += sum(map(len, one.answers)) if one.answers else one.question.new_tokens
+    return sum(contexts.values()) + after

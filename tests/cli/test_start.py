@@ -29,10 +29,12 @@ OPTIONS = {
     "longrope-search": "--factor --out --original-length --text --split --limit --population --iterations "
     "--bos --seed --device --dtype --json --verbose --help",
     "train": "--set --out --resume --overwrite --dry-run --json --verbose --help",
+    "merge": "--out --dtype --json --verbose --help",
     "reproduce": "--out --seeds --resume --overwrite --verbose --help",
     "synth": "--out --seeds --steps --scale --resume --overwrite --verbose --help",
     "report": "--out --verbose --help",
     "ls": "--json --verbose --help",
+    "cp": "--verbose --help",
     "doctor": "--json --verbose --help",
 }
 

@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 import lengthwise
 from lengthwise.cli import (
+    cp,
     doctor,
     extend,
     limit,
@@ -16,6 +17,7 @@ from lengthwise.cli import (
     longrope_search,
     ls,
     measure,
+    merge,
     ppl,
     recall,
     report,
@@ -35,10 +37,12 @@ VERBS = {
     "extend": extend,
     "longrope-search": longrope_search,
     "train": train,
+    "merge": merge,
     "report": report,
     "reproduce": reproduce,
     "synth": synth,
     "ls": ls,
+    "cp": cp,
     "doctor": doctor,
 }
 

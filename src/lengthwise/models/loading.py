@@ -17,6 +17,7 @@ from lengthwise.models.extension.apply import extend_as_recorded
 from lengthwise.models.extension.files import adapter_extension, read_tensors
 from lengthwise.models.head import FullLogits, Head, find_head, hidden_states_for
 from lengthwise.models.positions import max_positions, rope_parameters, trained_length
+from lengthwise.models.quantization import keep_layout
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.resolve import ResolvedModel, looks_like_path, resolve
 
@@ -140,6 +141,7 @@ def load(
     adapter: str | None = None,
     revision: str | None = None,
     attn_implementation: str | None = None,
+    quantization: Any = None,
 ) -> LoadedModel:
     """Load a causal LM and its tokenizer.
 
@@ -153,6 +155,8 @@ def load(
         adapter: a PEFT adapter (folder or hub id) put on top, after the extension that it was trained with.
         revision: branch, tag or commit of a hub model.
         attn_implementation: passed to transformers ("sdpa", "eager", ...); None takes its default.
+        quantization: passed to transformers as `quantization_config` (`lengthwise.models.quantization.nf4_config`);
+            the weights are then placed on `device` at once.
 
     Raises:
         MissingError: the model, part of it, its tokenizer or a package is not there.
@@ -162,7 +166,11 @@ def load(
     torch_device = _device(device)
     resolved = resolve(name_or_path, revision=revision)
     with quiet_transformers(bars=resolved.kind == "hub"):
-        model = _load_weights(resolved, torch_dtype, attn_implementation)
+        others: dict[str, Any] = {"attn_implementation": attn_implementation}
+        if quantization is not None:
+            others |= {"quantization_config": quantization, "device_map": {"": torch_device}}
+        model = _load_weights(resolved, torch_dtype, others)
+        keep_layout(model)
         restore_extension(model, lambda names: read_tensors(resolved, names))
         tokenizer = _load_tokenizer(resolved)
         check_vocabulary(tokenizer, model.config.get_text_config().vocab_size, name_or_path)
@@ -221,7 +229,7 @@ def read_config(resolved: ResolvedModel) -> Any:
     return config
 
 
-def _load_weights(resolved: ResolvedModel, dtype: torch.dtype | str, attn_implementation: str | None) -> Any:
+def _load_weights(resolved: ResolvedModel, dtype: torch.dtype | str, others: dict[str, Any]) -> Any:
     from transformers import AutoModelForCausalLM
 
     where: dict[str, Any] = {
@@ -234,9 +242,9 @@ def _load_weights(resolved: ResolvedModel, dtype: torch.dtype | str, attn_implem
             resolved.location,
             config=config,
             dtype=dtype,
-            attn_implementation=attn_implementation,
             output_loading_info=True,
             **where,
+            **others,
         )
     except (UsageError, MissingError):
         raise

@@ -5,27 +5,39 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import torch
 from torch import nn
 
 from lengthwise.errors import UsageError
 from lengthwise.models import LoadedModel, extend, load
+from lengthwise.models.attention import use_attention
 from lengthwise.models.extension import clex_modules
 from lengthwise.models.hidden import unwrap
+from lengthwise.models.loading import DTYPES
 from lengthwise.models.positions import max_positions
+from lengthwise.models.quantization import nf4_config
 from lengthwise.models.quiet import quiet_transformers
-from lengthwise.training.recipe import Adapter, Recipe
+from lengthwise.training.adapters import add_saved, linear_names, lora_config, peft_config
+from lengthwise.training.recipe import Adapter, Peft, Recipe
 
 
 def load_for_training(recipe: Recipe) -> LoadedModel:
-    """The recipe's model, extended as its `extend` says.
+    """The recipe's model, extended as its `extend` says, with the attention of its `attention`.
 
-    In the dtype that its `precision` calls for, on the CPU (the Trainer moves it).
+    In the dtype that its `precision` calls for, on the CPU (the Trainer moves it); 4-bit weights where they will
+    stay.
 
     Raises:
         UsageError: the model has no position embedding for the last tokens of a view, or cannot be extended so.
+        MissingError: the model, or the package for 4-bit weights, is not there.
     """
-    frozen_base = recipe.adapter is not None and recipe.precision == "bfloat16"
-    loaded = load(recipe.model, dtype="bfloat16" if frozen_base else "float32", device="cpu")
+    frozen_base = (recipe.adapter or recipe.peft) is not None and recipe.precision == "bfloat16"
+    dtype = "bfloat16" if frozen_base else "float32"
+    if (quantize := recipe.quantize) is None:
+        loaded = load(recipe.model, dtype=dtype, device="cpu")
+    else:
+        config = nf4_config(double=quantize.double, compute_dtype=DTYPES[dtype])
+        loaded = load(recipe.model, dtype=dtype, device=recipe.device, quantization=config)
     if loaded.max_positions is not None and recipe.length > loaded.max_positions:
         raise UsageError(
             f"length = {recipe.length}, and {recipe.model} has learned embeddings for "
@@ -41,6 +53,8 @@ def load_for_training(recipe: Recipe) -> LoadedModel:
             name=recipe.model,
             **section.options,
         )
+    if (attention := recipe.attention) is not None:
+        use_attention(loaded.model, attention.method, group=attention.group)
     check_positions(recipe, loaded.model)
     return loaded
 
@@ -80,33 +94,35 @@ def check_positions(recipe: Recipe, model: nn.Module) -> None:
         )
 
 
-def add_adapter(model: Any, adapter: Adapter | None) -> Any:
-    """The model with fresh LoRA layers and all else frozen; with None, the model itself, all trainable.
+def add_adapter(model: Any, adapter: Adapter | Peft | None) -> Any:
+    """The model with fresh adapters and all else frozen; with None, the model itself, all trainable.
+
+    What is trained is float32, whatever the frozen weights are. The learned part of an extension is trained whole
+    and saved with the adapter.
 
     Raises:
-        UsageError: the model has no layers of the names in `target_modules`.
+        UsageError: the method does not fit the model, or the model has no layers of the names that it is given.
     """
     if adapter is None:
         return model.requires_grad_(True)
-    from peft import LoraConfig, get_peft_model
+    from peft import get_peft_model
 
-    modules = adapter.target_modules
-    # The learned part of an extension is trained whole and saved with the adapter.
-    learned = sorted({name.rpartition(".")[2] for name, _ in clex_modules(model)})
-    config = LoraConfig(
-        task_type="CAUSAL_LM",
-        r=adapter.r,
-        lora_alpha=adapter.alpha,  # pyright: ignore[reportArgumentType]
-        lora_dropout=adapter.dropout,
-        target_modules=modules if isinstance(modules, str) else list(modules),
-        modules_to_save=learned or None,
-    )
+    config = lora_config(model, adapter) if isinstance(adapter, Adapter) else peft_config(adapter)
+    add_saved(config, {name.rpartition(".")[2] for name, _ in clex_modules(model)})
     try:
         with quiet_transformers():
-            return get_peft_model(model, config)
+            adapted = get_peft_model(model, config)
     except ValueError as error:
-        linear = sorted({n.rpartition(".")[2] for n, m in model.named_modules() if isinstance(m, nn.Linear)})
+        what = (
+            f"adapter.target_modules = {adapter.target_modules!r}"
+            if isinstance(adapter, Adapter)
+            else f"peft.config = {adapter.config}"
+        )
         raise UsageError(
-            f"adapter.target_modules = {modules!r} does not fit the model: {error}",
-            expected="all-linear, or names among: " + ", ".join(linear),
+            f"{what} does not fit the model: {error}",
+            expected="all-linear, or names among: " + ", ".join(linear_names(model)),
         ) from error
+    for parameter in adapted.parameters():
+        if parameter.requires_grad and parameter.dtype in (torch.bfloat16, torch.float16):
+            parameter.data = parameter.data.float()
+    return adapted

@@ -88,7 +88,7 @@ def _skeleton(recipe: Recipe) -> Any:
         model = AutoModelForCausalLM.from_config(config)
     check_positions(recipe, model)
     with torch.device("meta"):
-        return add_adapter(model, recipe.adapter)
+        return add_adapter(model, recipe.adapter or recipe.peft)
 
 
 def _memory(recipe: Recipe, model: Any, total: int, trainable: int, micro: int) -> tuple[int, str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from lengthwise.config import override, read_yaml, validate
 from lengthwise.errors import UsageError, nearest
+from lengthwise.training.recipe_checks import accumulation_of, mistakes_in
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +25,39 @@ class Adapter:
     """Dropout before the adapter. It is drawn for each view by itself, and so adds to their disagreement."""
     target_modules: str | tuple[str, ...] = "all-linear"
     """Names of the layers that get an adapter; "all-linear" is every linear layer but the head."""
+    modules_to_save: tuple[str, ...] = ()
+    """Names of modules that are trained whole and saved with the adapter; "embeddings" and "norms" are all of
+    the model's token embeddings (with a head that is tied to them) and norms."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peft:
+    """Any other method of peft, by the class of its configuration."""
+
+    config: str
+    """The class: LoraConfig (with use_dora), AdaLoraConfig, IA3Config, AdaptionPromptConfig, ..."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Its fields. The task type is filled in."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantize:
+    """Keep the frozen linear layers in 4 bits (QLoRA, through bitsandbytes)."""
+
+    method: Literal["nf4"] = "nf4"
+    """4-bit NormalFloat in blocks of 64 weights."""
+    double: bool = True
+    """Quantise the blocks' scales too: 0.13 bits a weight for them in place of 0.5."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention:
+    """Another attention while training; in evaluation and in what is saved the model's own is in force."""
+
+    method: str
+    """An attention of `lengthwise ls methods`."""
+    group: float = 0.25
+    """Of shifted_sparse: the size of a group, below 1 as a share of `length`, from 2 on in tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +174,13 @@ class Recipe:
     positions: Positions | None = None
     """null is 0 .. length - 1. With truncation both windows stand at the same sampled positions."""
     adapter: Adapter | None = None
-    """null trains all weights."""
+    """LoRA. null trains all weights, or those that `peft` says."""
+    peft: Peft | None = None
+    """Another method of peft in place of `adapter`."""
+    quantize: Quantize | None = None
+    """null keeps the frozen weights in the dtype of `precision`."""
+    attention: Attention | None = None
+    """null is the model's own attention, in training too."""
     objective: Objective = field(default_factory=Objective)
     batch: Batch = field(default_factory=Batch)
     seed: int = 0
@@ -180,7 +219,7 @@ class Recipe:
         Raises:
             UsageError: the step cannot be cut up so.
         """
-        return _accumulation(self.batch, processes)
+        return accumulation_of(self.batch, processes)
 
 
 def read_recipe(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
@@ -230,160 +269,10 @@ def check_recipe(recipe: Recipe, *, source: str = "recipe") -> None:
     Raises:
         UsageError: every such value, at once.
     """
-    mistakes = list(_mistakes(recipe))
+    mistakes = list(mistakes_in(recipe))
     if mistakes:
         count = "one mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
         raise UsageError(f"{source} has {count}:\n  " + "\n  ".join(mistakes))
-
-
-def _mistakes(recipe: Recipe) -> Iterator[str]:
-    for name, value, least in (
-        ("length", recipe.length, 2),
-        ("steps", recipe.steps, 1),
-        ("seed", recipe.seed, 0),
-        ("save_every", recipe.save_every, 1),
-        ("optimizer.warmup_steps", recipe.optimizer.warmup_steps, 0),
-    ):
-        if value < least:
-            yield f"{name} = {value}: expected {least} or more"
-    if recipe.extend is not None:
-        yield from _extend_mistakes(recipe.extend)
-    if recipe.adapter is not None:
-        yield from _adapter_mistakes(recipe.adapter)
-    yield from _term_mistakes(recipe.objective)
-    yield from _position_mistakes(recipe)
-    yield from _gap_mistakes(recipe) if recipe.views == "gap" else _offset_mistakes(recipe)
-    yield from _optimizer_mistakes(recipe.optimizer)
-    try:
-        _accumulation(recipe.batch, 1)
-    except UsageError as error:
-        yield f"{error.problem}: expected {error.expected}"
-
-
-def _extend_mistakes(extend: Extend) -> Iterator[str]:
-    # Imported here because it brings torch, as below.
-    from lengthwise.positions import rope_method
-
-    if not (math.isfinite(extend.factor) and extend.factor >= 1):
-        yield f"extend.factor = {extend.factor}: expected 1 or more"
-    try:
-        rope_method(extend.method, extend.options)
-    except UsageError as error:
-        yield f"extend: {error.problem}" + (f": {error.expected}" if error.expected else "")
-
-
-def _position_mistakes(recipe: Recipe) -> Iterator[str]:
-    # Imported here because they bring torch, as below.
-    import numpy as np
-
-    from lengthwise.positions import position_sampler
-
-    if recipe.positions is None or recipe.length < 2:
-        return
-    target = recipe.positions.target_length
-    if target <= recipe.length:
-        yield (
-            f"positions.target_length = {target}: expected more than length = {recipe.length}; "
-            "there is nothing to sample within it"
-        )
-        return
-    try:
-        sampler = position_sampler(recipe.positions.sampler, recipe.positions.options)
-        sampler.draw(np.random.default_rng(0), recipe.length, target)
-    except UsageError as error:
-        yield f"positions: {error.problem}" + (f": expected {error.expected}" if error.expected else "")
-
-
-def _gap_mistakes(recipe: Recipe) -> Iterator[str]:
-    if recipe.positions is None:
-        yield (
-            "views = gap without positions: both views would be the same; expected a sampler, as in "
-            f"positions: {{sampler: pose, target_length: {4 * recipe.length}}}"
-        )
-    if recipe.objective.offsets is not None:
-        yield (
-            f"objective.offsets = {list(recipe.objective.offsets)} with views = gap: the views are the same "
-            "tokens, so there is no offset; leave it out"
-        )
-    least = recipe.objective.min_context or 0
-    if not 0 <= least < recipe.length:
-        yield f"objective.min_context = {least}: expected 0 to {recipe.length - 1} with length {recipe.length}"
-
-
-def _adapter_mistakes(adapter: Adapter) -> Iterator[str]:
-    if adapter.r < 1:
-        yield f"adapter.r = {adapter.r}: expected 1 or more"
-    if not (math.isfinite(adapter.alpha) and adapter.alpha > 0):
-        yield f"adapter.alpha = {adapter.alpha}: expected a positive number"
-    if not 0 <= adapter.dropout < 1:
-        yield f"adapter.dropout = {adapter.dropout}: expected 0 or more, below 1"
-
-
-def _term_mistakes(objective: Objective) -> Iterator[str]:
-    # Imported here because it brings torch, which reading a file name or showing help must not.
-    from lengthwise.alignment.checks import check_term
-
-    try:
-        check_term(objective.divergence, objective.detach, alpha=objective.alpha)
-    except UsageError as error:
-        yield f"objective: {error.problem}: expected {error.expected}"
-
-
-def _offset_mistakes(recipe: Recipe) -> Iterator[str]:
-    if recipe.length < 2:
-        return
-    if not 0 <= recipe.min_context < recipe.length:
-        yield (
-            f"objective.min_context = {recipe.min_context}: expected 0 to {recipe.length - 1} "
-            f"with length {recipe.length}"
-        )
-        return
-    # At least one row has to be paired: 0 < length - offset - min_context.
-    last = recipe.length - recipe.min_context - 1
-    low, high = recipe.offsets
-    if last < 1:
-        yield (
-            f"objective.min_context = {recipe.min_context}: with length {recipe.length} no offset leaves "
-            f"a paired position; expected at most {recipe.length - 2}"
-        )
-    elif not 1 <= low <= high <= last:
-        yield (
-            f"objective.offsets = [{low}, {high}]: expected first <= last within 1 to {last}, which leave a "
-            f"paired position with length {recipe.length} and min_context {recipe.min_context}"
-        )
-
-
-def _optimizer_mistakes(optimizer: Optimizer) -> Iterator[str]:
-    for name, value in (
-        ("learning_rate", optimizer.learning_rate),
-        ("max_grad_norm", optimizer.max_grad_norm),
-    ):
-        if value is not None and not (math.isfinite(value) and value > 0):
-            yield f"optimizer.{name} = {value}: expected a positive number"
-    if not (math.isfinite(optimizer.weight_decay) and optimizer.weight_decay >= 0):
-        yield f"optimizer.weight_decay = {optimizer.weight_decay}: expected 0 or more"
-    if not all(0 <= beta < 1 for beta in optimizer.betas):
-        yield f"optimizer.betas = {list(optimizer.betas)}: expected each 0 or more, below 1"
-    if optimizer.schedule == "constant" and optimizer.final_share is not None:
-        yield f"optimizer.final_share = {optimizer.final_share}: a constant schedule has none; leave it out"
-    elif not 0 <= optimizer.last_share <= 1:
-        yield f"optimizer.final_share = {optimizer.final_share}: expected 0 to 1"
-
-
-def _accumulation(batch: Batch, processes: int) -> int:
-    if batch.size < 1 or batch.size % processes:
-        multiples = f"a multiple of {processes}, the number of processes" if processes > 1 else "1 or more"
-        raise UsageError(f"batch.size = {batch.size}", expected=multiples)
-    share = batch.size // processes
-    micro = share if batch.micro is None else batch.micro
-    if micro < 1 or share % micro:
-        works = ", ".join(str(n) for n in range(1, share + 1) if share % n == 0)
-        among = f" on each of {processes} processes" if processes > 1 else ""
-        raise UsageError(
-            f"batch.micro = {micro} does not divide the {share} samples of a step{among}",
-            expected=f"one of: {works}",
-        )
-    return share // micro
 
 
 def _plain(value: Any) -> Any:

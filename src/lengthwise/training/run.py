@@ -74,7 +74,7 @@ def train(recipe: Recipe, folder: RunFolder | Path, *, resume: bool = False) -> 
     set_seed(recipe.seed)
     loaded = load_for_training(recipe)
     documents, facts = training_documents(recipe, loaded)
-    model = add_adapter(loaded.model, recipe.adapter)
+    model = add_adapter(loaded.model, recipe.adapter or recipe.peft)
     checkpoint = last_complete_checkpoint(path / "checkpoints") if resume else None
     if isinstance(folder, RunFolder):
         _forget_what_will_be_redone(path, checkpoint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -97,7 +98,10 @@ class AlignmentMixin(_AnyTrainer):
         self.detach = detach
         self.min_context = min_context
         assert isinstance(self.model, nn.Module)
-        self.head = find_head(self.model)
+        dtypes = {p.dtype for p in self.model.parameters() if p.is_floating_point()}
+        # Parts that are trained in float32 beside a bfloat16 base fit together under autocast alone.
+        with self.accelerator.autocast() if len(dtypes) > 1 else contextlib.nullcontext():
+            self.head = find_head(self.model)
         self._normalizers: Normalizers | None = None
         self._micro_batches: list[Tensor] = []
         self._steps: list[dict[str, float]] = []

@@ -1,0 +1,87 @@
+"""From a run that trained an adapter to one whole model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lengthwise.errors import MissingError, UsageError, nearest
+from lengthwise.files import cannot_write
+from lengthwise.models.loading import DTYPES
+from lengthwise.models.quantization import expand_into
+from lengthwise.models.quiet import quiet_transformers
+from lengthwise.models.saving import save_whole
+from lengthwise.training.model import load_for_training
+from lengthwise.training.recipe import read_recipe
+
+
+def merge_run(run: Path, out: Path, *, dtype: str = "float32") -> dict[str, Any]:
+    """Merge a run's adapter into its base model, and save that with the tokenizer and a model card.
+
+    The base weights are the numbers that the adapter was trained on: of 4-bit weights what they stand for, not the
+    weights before quantisation. They are merged in float32 and rounded once, to `dtype`.
+
+    Args:
+        run: the folder of a finished `lengthwise train` with `adapter` or `peft`.
+        out: the folder to write, whole or not at all; it must not exist or be empty.
+        dtype: what is saved: float32, or bfloat16 or float16 for half the size and fewer digits.
+
+    Returns:
+        What was done; plain values.
+
+    Raises:
+        UsageError: the run trained the whole model, or by a method whose adapters are no change of weights; there
+            is something at `out`.
+        MissingError: there is no finished run, or no such base model.
+    """
+    from peft import PeftModel
+
+    adapter = run / "model"
+    if dtype not in DTYPES:
+        raise UsageError(f"unknown dtype {dtype!r}", expected=nearest(dtype, DTYPES))
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(
+            f"there is something at {out} already",
+            expected="a folder that does not exist",
+            fix="choose another --out",
+        )
+    if not (run / "config.yaml").is_file() or not adapter.is_dir():
+        raise MissingError(
+            f"{run} is not the folder of a finished training run",
+            expected="one with config.yaml and model/",
+            fix="lengthwise train RECIPE --out RUN, with --resume if it was interrupted",
+        )
+    recipe = read_recipe(run / "config.yaml")
+    chosen = recipe.adapter or recipe.peft
+    if chosen is None:
+        raise UsageError(f"{run} trained the whole model: there is nothing to merge", fix=f"use {adapter}")
+    # Positions and attention of the training leave no trace in the weights.
+    recipe = replace(recipe, attention=None, device="cpu")
+    whole = replace(recipe, quantize=None, precision="float32")
+    loaded = load_for_training(whole)
+    if recipe != whole:
+        expand_into(loaded.model, load_for_training(recipe).model)
+    with quiet_transformers():
+        adapted: Any = PeftModel.from_pretrained(loaded.model, str(adapter))
+        if not hasattr(adapted.base_model, "merge_and_unload"):
+            method = type(adapted.active_peft_config).__name__.removesuffix("Config")
+            raise UsageError(
+                f"{run} trained with {method}, which adds to the model and cannot be merged into its weights",
+                fix=f"load it with adapter={adapter}",
+            )
+        merged = adapted.merge_and_unload(safe_merge=True).to(DTYPES[dtype])
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            save_whole(merged, loaded.tokenizer, out)
+        except OSError as error:
+            raise cannot_write(out, error) from error
+    return {
+        "base": recipe.model,
+        "adapter": str(adapter),
+        "quantized": None if recipe.quantize is None else recipe.quantize.method,
+        "extension": None if loaded.extension is None else loaded.extension.method,
+        "dtype": dtype,
+        "parameters": sum(p.numel() for p in merged.parameters()),
+        "written_to": str(out),
+    }

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from lengthwise.errors import MissingError, UsageError
+from lengthwise.models import Head, LoadedModel, load
+from lengthwise.models.quantization import nf4_config, quantized_layers
+from lengthwise.models.quiet import quiet_transformers
+from lengthwise.testing import save_tiny_model
+from lengthwise.training import open_run, train
+from lengthwise.training.merging import merge_run
+from lengthwise.training.model import add_adapter, load_for_training
+from lengthwise.training.recipe import Recipe
+
+Make = Callable[..., Recipe]
+
+# What LongQLoRA is: PI, S2-Attn, 4 bits twice quantised, LoRA everywhere, embeddings and norms whole.
+LONGQLORA: dict[str, Any] = {
+    "extend": {"method": "pi", "factor": 2.0, "original_length": 16},
+    "attention": {"method": "shifted_sparse", "group": 0.25},
+    "quantize": {"method": "nf4"},
+    "adapter": {"r": 4, "modules_to_save": ["embeddings", "norms"]},
+    "objective": {"alpha": 0.1, "divergence": "sce"},
+    "steps": 3,
+    "optimizer": {"learning_rate": 0.02},
+}
+PEFT = {
+    "dora": {"config": "LoraConfig", "options": {"r": 2, "use_dora": True, "target_modules": "all-linear"}},
+    "ia3": {
+        "config": "IA3Config",
+        "options": {"target_modules": ["k_proj", "down_proj"], "feedforward_modules": ["down_proj"]},
+    },
+    "adaption-prompt": {"config": "AdaptionPromptConfig", "options": {"adapter_len": 4, "adapter_layers": 2}},
+}
+MERGEABLE = ("dora", "ia3")
+
+
+def run(recipe: Recipe, out: Path) -> list[dict[str, float]]:
+    with open_run(out, recipe) as folder:
+        train(recipe, folder)
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+@torch.no_grad()
+def logits(model: Any) -> Tensor:
+    return model.eval()(input_ids=torch.arange(40)[None]).logits
+
+
+def trained(recipe: Recipe, folder: Path) -> Any:
+    """The model as it stood at the end of the run, on the base that it was trained on, with float32 products."""
+    from peft import PeftModel
+
+    base = load_for_training(recipe).model
+    for parameter in base.parameters():
+        # So that what was trained in float32 is not rounded on loading; 4-bit weights are no floats.
+        if parameter.is_floating_point():
+            parameter.data = parameter.data.float()
+    for _, layer in quantized_layers(base):
+        layer.compute_dtype = torch.float32
+    with quiet_transformers():
+        return PeftModel.from_pretrained(base, str(folder / "model"))
+
+
+@pytest.fixture(params=["tied", "untied"])
+def base(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    # Wide enough for the blocks of 64 weights to be more than one, and to make rounding show.
+    return str(
+        save_tiny_model(tmp_path / request.param, hidden_size=64, tie_word_embeddings=request.param == "tied")
+    )
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_longqlora_trains_saves_and_merges_without_loss(
+    make: Make, tmp_path: Path, base: str, precision: str
+):
+    recipe = make(**LONGQLORA, model=base, precision=precision)
+    lines = run(recipe, tmp_path / "run")
+    assert len(lines) == 3
+    assert all(line["misalignment"] > 0 for line in lines)
+    saved = {path.name for path in (tmp_path / "run" / "model").iterdir()}
+    assert {"adapter_model.safetensors", "lengthwise_extension.json"} <= saved
+
+    exact = logits(trained(recipe, tmp_path / "run"))
+    facts = merge_run(tmp_path / "run", tmp_path / "merged")
+    assert (facts["quantized"], facts["extension"], facts["dtype"]) == ("nf4", "pi", "float32")
+    merged = load(str(tmp_path / "merged"), dtype="float32")
+    assert merged.extension is not None
+    assert not quantized_layers(merged.model)
+    scale = exact.abs().max()
+    assert (logits(merged.model) - exact).abs().max() <= 1e-5 * scale
+    from transformers import AutoModelForCausalLM
+
+    alone = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", dtype=torch.float32)
+    torch.testing.assert_close(logits(alone), logits(merged.model), rtol=0, atol=0)
+    # Merging into the weights before quantisation would be another model.
+    naive = logits(load(base, dtype="float32", adapter=str(tmp_path / "run" / "model")).model)
+    assert (naive - exact).abs().max() > 1e-2 * scale
+
+
+def test_what_longqlora_trains(make: Make, base: str):
+    recipe = make(**LONGQLORA, model=base, precision="bfloat16")
+    loaded = load_for_training(recipe)
+    assert isinstance(loaded.head, Head)
+    layers = quantized_layers(loaded.model)
+    assert len(layers) == 2 * 7
+    assert all(layer.weight.quant_state.nested for _, layer in layers)
+    assert all(layer.weight.quant_state.quant_type == "nf4" for _, layer in layers)
+    model = add_adapter(loaded.model, recipe.adapter)
+    trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    assert all(p.dtype == torch.float32 for p in trainable.values())
+    assert sum("lora_A" in name for name in trainable) == len(layers)
+    whole = [name for name in trainable if "modules_to_save" in name]
+    assert sum("norm" in name for name in whole) == 5
+    assert any("embed_tokens" in name for name in whole)
+    head = model.get_output_embeddings()
+    assert (loaded.model.config.tie_word_embeddings) == any(p.requires_grad for p in head.parameters())
+    if loaded.model.config.tie_word_embeddings:
+        embedding = next(p for name, p in trainable.items() if "embed_tokens" in name)
+        assert any(p is embedding for p in head.parameters())
+
+
+def test_four_bit_weights_are_steady_in_evaluation_and_training(make: Make, base: str):
+    """An evaluation in between (proving the head, for one) leaves what training computes as it was."""
+    recipe = make(**LONGQLORA | {"attention": None}, model=base)
+    fresh, used = (load_for_training(recipe).model for _ in range(2))
+    evaluated = logits(used)
+    torch.testing.assert_close(
+        used.train()(input_ids=torch.arange(40)[None]).logits.detach(), evaluated, rtol=1e-5, atol=1e-5
+    )
+    torch.testing.assert_close(
+        fresh.train()(input_ids=torch.arange(40)[None]).logits.detach(), evaluated, rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("name", PEFT)
+def test_any_method_of_peft_trains_with_the_objective(make: Make, shared: Path, tmp_path: Path, name: str):
+    recipe = make(peft=PEFT[name], steps=3, optimizer={"learning_rate": 0.05})
+    lines = run(recipe, tmp_path / "run")
+    assert lines[-1]["grad_norm"] > 0
+    base = load(str(shared / "model"))
+    adapted: LoadedModel = load(str(shared / "model"), adapter=str(tmp_path / "run" / "model"))
+    found = logits(adapted.model)
+    assert (found - logits(base.model)).abs().max() > 1e-3
+    if name in MERGEABLE:
+        merge_run(tmp_path / "run", tmp_path / "merged")
+        merged = load(str(tmp_path / "merged")).model
+        torch.testing.assert_close(logits(merged), found, rtol=1e-4, atol=1e-4)
+    else:
+        with pytest.raises(UsageError, match="AdaptionPrompt, which adds to the model and cannot be merged"):
+            merge_run(tmp_path / "run", tmp_path / "merged")
+        assert not (tmp_path / "merged").exists()
+
+
+def test_a_learned_extension_is_merged_too(make: Make, tmp_path: Path):
+    recipe = make(
+        extend={"method": "clex", "factor": 4.0, "original_length": 8},
+        adapter={"r": 2},
+        steps=2,
+        optimizer={"learning_rate": 0.05},
+    )
+    run(recipe, tmp_path / "run")
+    expected = logits(load(recipe.model, adapter=str(tmp_path / "run" / "model")).model)
+    merge_run(tmp_path / "run", tmp_path / "merged")
+    torch.testing.assert_close(logits(load(str(tmp_path / "merged")).model), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_what_cannot_be_merged_is_said(make: Make, tmp_path: Path):
+    with pytest.raises(MissingError, match="not the folder of a finished training run"):
+        merge_run(tmp_path / "none", tmp_path / "out")
+    run(make(steps=1), tmp_path / "whole")
+    with pytest.raises(UsageError, match="trained the whole model: there is nothing to merge"):
+        merge_run(tmp_path / "whole", tmp_path / "out")
+    with pytest.raises(UsageError, match="there is something at"):
+        merge_run(tmp_path / "whole", tmp_path / "whole")
+    with pytest.raises(UsageError, match="unknown dtype 'float31'"):
+        merge_run(tmp_path / "whole", tmp_path / "out", dtype="float31")
+
+
+def test_mistakes_in_these_sections_are_named(make: Make):
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"quantize": {}}, "quantize without adapter"),
+        ({"adapter": {}, "peft": PEFT["dora"]}, "adapter and peft are both given"),
+        ({"peft": {"config": "LoraConfi"}}, "peft has no LoraConfi: did you mean 'LoraConfig'"),
+        ({"peft": {"config": "LoraConfig", "options": {"rank": 3}}}, "LoraConfig has no 'rank'"),
+        ({"attention": {"method": "shifted"}}, "did you mean 'shifted_sparse'"),
+        ({"attention": {"method": "shifted_sparse", "group": 1}}, "group = 1"),
+        ({"attention": {"method": "query_scale"}}, r"expected extend: \{method: eabf\}"),
+    ]
+    for changes, message in cases:
+        with pytest.raises(UsageError, match=message):
+            make(**changes)
+
+
+def test_modules_and_methods_that_do_not_fit_the_model_are_refused(make: Make):
+    recipe = make(adapter={"modules_to_save": ["embedings"]})
+    with pytest.raises(UsageError, match=r"(?s)'embedings'.*did you mean 'embeddings'"):
+        add_adapter(load_for_training(recipe).model, recipe.adapter)
+    clex = make(extend={"method": "clex", "factor": 4.0, "original_length": 8}, peft=PEFT["adaption-prompt"])
+    with pytest.raises(UsageError, match="learned part of the extension"):
+        add_adapter(load_for_training(clex).model, clex.peft)
+
+
+def test_without_bitsandbytes_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingError, match=r"(?s)bitsandbytes.*lengthwise\[qlora\]"):
+        nf4_config(double=True, compute_dtype=torch.float32)

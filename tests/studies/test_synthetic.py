@@ -34,7 +34,7 @@ def test_every_figure_can_run_and_every_claim_has_its_cells():
     for figure in FIGURES.values():
         if figure.panels:
             check(cells_of(figure), SCALES["default"])
-    everything = set(cells_of(FIGURES["all"]))
+    everything = {cell for figure in FIGURES.values() for cell in cells_of(figure)}
     assert all(set(claim.cells) <= everything for claim in CLAIMS)
     assert SCALES["default"].seeds >= 5
     names = [cell.key for cell in everything]
@@ -142,7 +142,7 @@ def test_a_claim_holds_only_where_the_numbers_do():
 
 
 def test_every_claim_is_judged_and_only_at_the_papers_lengths():
-    outcomes = {cell: _outcome(0.5) for cell in cells_of(FIGURES["all"])}
+    outcomes = {cell: _outcome(0.5) for figure in FIGURES.values() for cell in cells_of(figure)}
     table = claims_table(outcomes)
     assert table is not None
     assert len(table.rows) == len(CLAIMS)
@@ -160,6 +160,39 @@ def test_reparameterization_is_judged_in_original_units():
         outcomes[Cell(task="length", function=name)] = _outcome(200.0, transformed=1e-6)
     outcomes[Cell(task="length", function="log")] = _outcome(1.0, transformed=1e-6)
     assert _verdict(outcomes, "1c") == "better: log; worse: sqrt, 1/sqrt, 1/x, 1/log(x+1)"
+
+
+def test_alignment_is_judged_against_the_same_task_without_it():
+    outcomes = {cell: _outcome(2.0) for cell in FIGURES["alignment"].panels[0].cells}
+    outcomes[Cell(task="mean", alignment="string", weight=0.1)] = _outcome(1.0)
+    outcomes[Cell(task="mean", alignment="distribution", weight=0.5)] = _outcome(3.0)
+    table = claims_table(outcomes)
+    assert table is not None
+    verdicts = {row[1]: row[4] for row in table.rows if row[0] == "aligned-mean"}
+    assert verdicts == {
+        "alignment lowers the error of the mean beyond training": "better: string 0.1; worse: distribution 0.5",
+        "alignment keeps the error of the mean in training range": "better: string 0.1; worse: distribution 0.5",
+    }
+
+
+def test_the_alignment_study_as_a_whole(tmp_path):
+    produced = produce("alignment", tmp_path / "run", scale="smoke", steps=2)
+    captions = [table.caption for table in produced.tables]
+    assert len(captions) == 6, "errors and disagreements of three tasks"
+    disagreements = produced.tables[3]
+    assert [row[0] for row in disagreements.rows] == [
+        "the right answers",
+        "no alignment",
+        "by string, 0.1",
+        "by string, 0.5",
+        "by distribution, 0.1",
+        "by distribution, 0.5",
+    ]
+    page = produced.page.read_text()
+    assert "Wrong by construction" in page
+    results = read_results(tmp_path / "run" / "results.json")
+    [row] = results.select(task="sum", metric="disagreement_by_string", arm=Cell(task="sum").key, seed=None)
+    assert row.ci_low is not None
 
 
 def test_every_picture_shows_baseline_seeds_and_training_loss(monkeypatch):

@@ -21,7 +21,9 @@ def synth(
     study: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="figure1, figure3, figure4, figure5, theory or all.", show_default=False
+            metavar="NAME",
+            help="figure1, figure3, figure4, figure5, theory, alignment or all.",
+            show_default=False,
         ),
     ],
     out: Annotated[Path, typer.Option(help="Run folder to write: exactly this one.", show_default=False)],

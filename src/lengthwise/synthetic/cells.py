@@ -16,6 +16,8 @@ class Cell:
         shift: train on function(y + shift).
         train_length: lengths in training are uniform on 1 .. this.
         optimizer: a name of `optimizers.OPTIMIZERS`.
+        alignment: the long-short alignment trained with, a name of `alignment.ALIGNMENTS`; None for none.
+        weight: its alpha, 0 without.
     """
 
     task: str
@@ -24,12 +26,18 @@ class Cell:
     shift: int = 0
     train_length: int = 10
     optimizer: str = "adam"
+    alignment: str | None = None
+    weight: float = 0.0
 
     @property
     def key(self) -> str:
         """Everything that tells this cell from another, in one line."""
         shifted = f"(y+{self.shift})" if self.shift else ""
-        return f"{self.task}, {self.encoding}, {self.function}{shifted}, 1..{self.train_length}, {self.optimizer}"
+        aligned = f", aligned by {self.alignment} {self.weight:g}" if self.alignment else ""
+        return (
+            f"{self.task}, {self.encoding}, {self.function}{shifted}, 1..{self.train_length}, "
+            f"{self.optimizer}{aligned}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
 
@@ -13,6 +13,12 @@ import torch
 from torch import Tensor
 
 from lengthwise.errors import UsageError
+from lengthwise.synthetic.alignment import (
+    AlignedLosses,
+    aligned_batches,
+    alignment_named,
+    model_disagreements,
+)
 from lengthwise.synthetic.cells import Cell, Scale
 from lengthwise.synthetic.encodings import check_length
 from lengthwise.synthetic.optimizers import optimizer_named
@@ -53,6 +59,9 @@ class Outcome:
     clamped: list[list[float]]
     """[seed][length] share of predictions that had to be clamped before f could be inverted."""
     seconds: float
+    disagreement: dict[str, list[Number]] = field(default_factory=dict)
+    """[seed] how far predictions from strings of training length and from their ends differ, for each
+    reading of alignment, in squared units of f."""
 
     def to_dict(self) -> dict[str, Any]:
         """The record of a sample log."""
@@ -90,6 +99,7 @@ def check(cells: Sequence[Cell], scale: Scale) -> None:
             raise UsageError(f"train_length is {cell.train_length}", expected="1 or more")
         reparameterization(cell.function, bit_task(cell.task), shift=cell.shift)
         optimizer_named(cell.optimizer)
+        _check_alignment(cell)
         longest = architecture(cell, scale).build_encoding().longest
         check_length(cell.encoding, longest, max(scale.test_length, cell.train_length) + 2)
 
@@ -118,13 +128,31 @@ def run_cell(cell: Cell, scale: Scale) -> Outcome:
         steps=steps,
         seeds=seeds * len(optimizer.rates),
     )
-    losses = torch.stack(list(train(model, drawn, optimizer, count=steps, rates=rates)))
+    if cell.alignment is None:
+        losses = torch.stack(list(train(model, drawn, optimizer, count=steps, rates=rates)))
+    else:
+        alignment = alignment_named(cell.alignment)
+        aligned = aligned_batches(
+            drawn,
+            alignment,
+            task,
+            model.encoding,
+            longest=cell.train_length,
+            seeds=seeds * len(optimizer.rates),
+        )
+        both = AlignedLosses(alignment, cell.weight)
+        for _ in train(model, aligned, optimizer, count=steps, rates=rates, losses=both):
+            pass
+        # The error alone: what a cell without alignment is compared by.
+        losses = torch.stack(both.errors)
     final = losses[-max(1, round(_LAST_STEPS * steps)) :].mean(0).view(len(optimizer.rates), -1)
     by_rate = [median(_finite(row)) for row in final]
     best = min(range(len(by_rate)), key=by_rate.__getitem__)
     kept = [best * scale.seeds + seed for seed in seeds]
     at, curve = _curve(losses[:, kept])
-    tested = _test(model.keep(kept), task, function, scale)
+    model = model.keep(kept)
+    tested = _test(model, task, function, scale)
+    apart = model_disagreements(model, task, longest=cell.train_length)
     return Outcome(
         rate=optimizer.rates[best],
         rates={f"{rate:g}": _number(loss) for rate, loss in zip(optimizer.rates, by_rate, strict=True)},
@@ -132,8 +160,21 @@ def run_cell(cell: Cell, scale: Scale) -> Outcome:
         curve=curve,
         train_loss=[_number(loss) for loss in final[best].tolist()],
         seconds=time.perf_counter() - started,
+        disagreement={name: [_number(value) for value in by.tolist()] for name, by in apart.items()},
         **tested,
     )
+
+
+def _check_alignment(cell: Cell) -> None:
+    if cell.alignment is None:
+        if cell.weight:
+            raise UsageError(f"a weight of {cell.weight:g} without alignment", expected="weight=0")
+        return
+    alignment_named(cell.alignment)
+    if not cell.weight > 0:
+        raise UsageError(f"alignment with a weight of {cell.weight:g}", expected="more than 0")
+    if cell.train_length < 2:
+        raise UsageError("alignment on strings of one bit", expected="train_length of 2 or more")
 
 
 def _test(

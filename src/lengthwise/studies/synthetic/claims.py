@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
 from lengthwise.report.tables import Table
 from lengthwise.studies.synthetic.figures import (
+    ALIGNMENTS,
     FUNCTIONS,
     PAPERS_ENCODINGS,
     TRAIN_LENGTHS,
+    WEIGHTS,
 )
-from lengthwise.studies.synthetic.rows import Spread, at_length, beyond, spread, within
+from lengthwise.studies.synthetic.rows import Spread, at_length, beyond, spread, text, within
 from lengthwise.studies.synthetic.run import Outcomes, baselines
 from lengthwise.synthetic.cells import Cell
+from lengthwise.synthetic.sweep import Number, Outcome
 
 TESTED = 50
 """The longest test length of the paper."""
@@ -53,14 +56,6 @@ def claims_table(outcomes: Outcomes) -> Table | None:
             rows.append([claim.panel, claim.claim, claim.paper, ours, verdict, claim.rule])
     columns = ["panel", "claim", "paper", "ours, median over seeds [best, worst]", "verdict", "rule"]
     return Table(columns=columns, rows=rows, caption="The paper's claims") if rows else None
-
-
-def text(over: Spread) -> str:
-    """`1.2e-05 [3.0e-06, 8.1e-05]`, or `diverged`."""
-    if over.value is None:
-        return "diverged"
-    ends = ["diverged" if end is None else f"{end:.2g}" for end in (over.low, over.high)]
-    return f"{over.value:.2g} [{ends[0]}, {ends[1]}]"
 
 
 def _nope_mean(task: str, optimizer: str) -> Claim:
@@ -117,17 +112,7 @@ def _reparameterized(panel: str, task: str, shift: int, optimizer: str) -> Claim
         base = spread(beyond(plain, outcomes[plain]))
         found = {cell.function: spread(beyond(cell, outcomes[cell])) for cell in others}
         ours = "; ".join(f"{name}: {text(one)}" for name, one in {"no f": base, **found}.items())
-        better = [
-            name
-            for name, one in found.items()
-            if one.high is not None and base.low is not None and one.high < base.low
-        ]
-        worse = [
-            name
-            for name, one in found.items()
-            if one.low is None or (base.high is not None and one.low > base.high)
-        ]
-        return ours, f"better: {', '.join(better) or 'none'}; worse: {', '.join(worse) or 'none'}"
+        return ours, _better_and_worse(base, found)
 
     return Claim(
         panel,
@@ -137,6 +122,45 @@ def _reparameterized(panel: str, task: str, shift: int, optimizer: str) -> Claim
         judge,
         "better or worse: mean error beyond training, the seeds of f and of no f do not overlap",
     )
+
+
+def _aligned(task: str, errors: Callable[[Cell, Outcome], list[Number]], where: str, claim: str) -> Claim:
+    plain = Cell(task=task)
+    others = {
+        f"{name} {weight:g}": Cell(task=task, alignment=name, weight=weight)
+        for name in ALIGNMENTS
+        for weight in WEIGHTS
+    }
+
+    def judge(outcomes: Outcomes) -> Verdict:
+        base = spread(errors(plain, outcomes[plain]))
+        found = {name: spread(errors(cell, outcomes[cell])) for name, cell in others.items()}
+        ours = "; ".join(f"{name}: {text(one)}" for name, one in {"none": base, **found}.items())
+        return ours, _better_and_worse(base, found)
+
+    return Claim(
+        f"aligned-{task}",
+        claim,
+        "none: not tried on these tasks",
+        (plain, *others.values()),
+        judge,
+        f"better or worse: mean error {where}, the seeds with and without alignment do not overlap",
+    )
+
+
+def _better_and_worse(base: Spread, found: Mapping[str, Spread]) -> str:
+    """Which of `found` have all their seeds below, or above, all of `base`; a diverged median is worse."""
+    better = [
+        name
+        for name, one in found.items()
+        if one.high is not None and base.low is not None and one.high < base.low
+    ]
+    worse = [
+        name
+        for name, one in found.items()
+        if one.low is None or (base.high is not None and one.low > base.high)
+    ]
+    return f"better: {', '.join(better) or 'none'}; worse: {', '.join(worse) or 'none'}"
 
 
 def _longer(panel: str, task: str) -> Claim:
@@ -178,4 +202,19 @@ CLAIMS: tuple[Claim, ...] = (
     *(_rises("4a", "sum", optimizer) for optimizer in ("adam", "sgd")),
     *(_reparameterized("4b", "sum", 1, optimizer) for optimizer in ("adam", "sgd")),
     *(_nope_mean("uniform-count-mean", optimizer) for optimizer in ("adam", "sgd")),
+    *(
+        claim
+        for task in ("mean", "length", "sum")
+        for claim in (
+            _aligned(
+                task, beyond, "beyond training", f"alignment lowers the error of the {task} beyond training"
+            ),
+            _aligned(
+                task,
+                within,
+                "in training range",
+                f"alignment keeps the error of the {task} in training range",
+            ),
+        )
+    ),
 )

@@ -9,10 +9,11 @@ from lengthwise.report.html import Section, render_page
 from lengthwise.report.tables import Table, to_markdown
 from lengthwise.results import Results
 from lengthwise.studies.produced import Produced
-from lengthwise.studies.synthetic.claims import claims_table, text
+from lengthwise.studies.synthetic.alignment import disagreement_table
+from lengthwise.studies.synthetic.claims import claims_table
 from lengthwise.studies.synthetic.figures import Figure, Panel, cells_of
 from lengthwise.studies.synthetic.pictures import label_of, panel_pictures
-from lengthwise.studies.synthetic.rows import at_length, beyond, most_clamped, spread, within
+from lengthwise.studies.synthetic.rows import at_length, beyond, most_clamped, spread, text, within
 from lengthwise.studies.synthetic.run import Outcomes, baselines, run_cells
 from lengthwise.studies.synthetic.theory import run_theory, theory_sections
 from lengthwise.synthetic.cells import Scale
@@ -73,8 +74,11 @@ def panel_section(panel: Panel, outcomes: Outcomes) -> Section:
     """One panel: what the paper says, every curve in numbers, the pictures."""
     return Section(
         title=f"{panel.name}. {panel.title}",
-        paragraphs=[f"The paper: {panel.claim}"],
-        tables=[panel_table(panel, outcomes)],
+        paragraphs=[f"The paper: {panel.claim}", *([panel.remark] if panel.remark else [])],
+        tables=[
+            panel_table(panel, outcomes),
+            *([disagreement_table(panel, outcomes)] if panel.varies == "alignment" else []),
+        ],
         figures=panel_pictures(panel, outcomes),
     )
 

@@ -50,6 +50,8 @@ def label_of(cell: Cell, varies: str) -> str:
         return LABELS.get(cell.encoding, cell.encoding)
     if varies == "function":
         return "no f" if cell.function == "identity" else cell.function
+    if varies == "alignment":
+        return f"by {cell.alignment}, {cell.weight:g}" if cell.alignment else "no alignment"
     return f"trained on 1..{cell.train_length}"
 
 

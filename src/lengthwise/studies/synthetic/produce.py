@@ -25,7 +25,7 @@ def produce(
         Interrupted: Ctrl-C; finished configurations stay.
     """
     figure = figure_named(name)
-    chosen = scale_named(scale, seeds=seeds, steps=steps)
+    chosen = scale_named(scale, seeds=seeds, steps=steps, scales=figure.scales)
     from lengthwise.studies.synthetic.page import produce_figure
 
     return produce_figure(figure, chosen, out, resume=resume, overwrite=overwrite)

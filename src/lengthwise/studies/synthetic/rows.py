@@ -36,6 +36,14 @@ def spread(values: Sequence[Number]) -> Spread:
     return Spread(*(number if math.isfinite(number) else None for number in (middle, low, high)))
 
 
+def text(over: Spread) -> str:
+    """`1.2e-05 [3.0e-06, 8.1e-05]`, or `diverged`."""
+    if over.value is None:
+        return "diverged"
+    ends = ["diverged" if end is None else f"{end:.2g}" for end in (over.low, over.high)]
+    return f"{over.value:.2g} [{ends[0]}, {ends[1]}]"
+
+
 def coverage(seeds: int) -> float:
     """How probably the smallest to the largest of independent seeds covers the true median."""
     return 1 - 2 * 0.5**seeds
@@ -72,6 +80,8 @@ def cell_rows(cell: Cell, outcome: Outcome) -> list[Row]:
         "mse_in_range": (within(cell, outcome), ORIGINAL),
         "mse_out_of_range": (beyond(cell, outcome), ORIGINAL),
     }
+    for name, values in outcome.disagreement.items():
+        summaries[f"disagreement_by_{name}"] = (values, TRANSFORMED)
     for metric, (values, unit) in summaries.items():
         rows.append(_row(cell, metric, spread(values), unit, n=len(values)))
         rows += [

@@ -11,8 +11,7 @@ from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
-from lengthwise.studies.synthetic.claims import text
-from lengthwise.studies.synthetic.rows import ORIGINAL, Spread, spread
+from lengthwise.studies.synthetic.rows import ORIGINAL, Spread, spread, text
 from lengthwise.synthetic import theory
 from lengthwise.synthetic.cells import Scale
 from lengthwise.synthetic.linear_attention import as_table, measured_errors, train_tables

@@ -131,12 +131,14 @@ def test_four_bit_weights_are_steady_in_evaluation_and_training(make: Make, base
     recipe = make(**LONGQLORA | {"attention": None}, model=base)
     fresh, used = (load_for_training(recipe).model for _ in range(2))
     evaluated = logits(used)
-    torch.testing.assert_close(
-        used.train()(input_ids=torch.arange(40)[None]).logits.detach(), evaluated, rtol=1e-5, atol=1e-5
-    )
-    torch.testing.assert_close(
-        fresh.train()(input_ids=torch.arange(40)[None]).logits.detach(), evaluated, rtol=1e-5, atol=1e-5
-    )
+    gradients = []
+    for model in (fresh, used):
+        embedded = model.get_input_embeddings()(torch.arange(40)[None]).detach().requires_grad_()
+        found = model.train()(inputs_embeds=embedded).logits
+        torch.testing.assert_close(found.detach(), evaluated, rtol=1e-5, atol=1e-5)
+        gradients += torch.autograd.grad(found.square().sum(), embedded)
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-5, atol=1e-5)
+    assert gradients[0].abs().min() > 0
 
 
 @pytest.mark.parametrize("name", PEFT)

@@ -39,8 +39,8 @@ def nf4_config(*, double: bool, compute_dtype: torch.dtype) -> Any:
 def keep_layout(model: nn.Module) -> None:
     """Keep the 4-bit weights as they are on a CPU.
 
-    bitsandbytes would repack them in the first forward pass in evaluation, for a faster product of other rounding,
-    and training would go on with them.
+    bitsandbytes repacks them in the first forward pass in evaluation (where the processor has AVX512-BF16), for a
+    faster product that has other rounding and no gradient, and would go on with them in training.
     """
     for _, layer in quantized_layers(model):
         layer.support_avx512bf16_for_cpu = False

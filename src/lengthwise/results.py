@@ -59,6 +59,8 @@ class Row:
     """Which seed of a study."""
     reference: str | None = None
     """For a paired difference: the arm or model that was subtracted."""
+    p_holm: float | None = None
+    """For a paired difference: the chance of one so large by noise alone, corrected for all of the table (Holm)."""
     stderr: float | None = None
     """Bootstrap standard error."""
     ci_low: float | None = None

@@ -32,6 +32,7 @@ OPTIONS = {
     "merge": "--out --dtype --json --verbose --help",
     "reproduce": "--out --seeds --resume --overwrite --verbose --help",
     "synth": "--out --seeds --steps --scale --resume --overwrite --verbose --help",
+    "compare": "--reference --metric --correlate --json --verbose --help",
     "report": "--out --verbose --help",
     "ls": "--json --verbose --help",
     "cp": "--verbose --help",

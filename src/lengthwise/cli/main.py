@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 import lengthwise
 from lengthwise.cli import (
+    compare,
     cp,
     doctor,
     extend,
@@ -38,6 +39,7 @@ VERBS = {
     "longrope-search": longrope_search,
     "train": train,
     "merge": merge,
+    "compare": compare,
     "report": report,
     "reproduce": reproduce,
     "synth": synth,

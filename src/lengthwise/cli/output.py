@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import Interrupted, ThresholdCrossed
 
 if TYPE_CHECKING:
+    from lengthwise.measure.correlation import Correlation
     from lengthwise.report.tables import Table
     from lengthwise.results import Results
 
@@ -64,6 +66,38 @@ def _readable(plan: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(value, int) and value > 9999:
             shown[key] = f"{value:,}"
     return {key.replace("_bytes", "").replace("seconds", "time"): value for key, value in shown.items()}
+
+
+def print_comparison(results: Results, *, as_json: bool) -> None:
+    """The table of paired differences, and how many are more than noise."""
+    if as_json:
+        sys.stdout.write(results.to_json())
+        return
+    from lengthwise.report.comparison import comparison_table
+
+    print_table(comparison_table(results.rows, caption=f"compare: {results.model_name}"))
+    for sentence in results.notes:
+        print(sentence)
+
+
+def print_correlation(
+    pairs: Sequence[tuple[str, float, float]], found: Correlation, *, names: tuple[str, str], as_json: bool
+) -> None:
+    """Each model's two numbers, both coefficients, and what so many models allow to say."""
+    if as_json:
+        plain = {
+            "metric": names[0],
+            "score": names[1],
+            "pairs": [list(pair) for pair in pairs],
+            **asdict(found),
+        }
+        print(json.dumps(plain, indent=2, allow_nan=False))
+        return
+    from lengthwise.report.comparison import correlation_tables
+
+    for table in correlation_tables(pairs, found, names=names):
+        print_table(table)
+    print(found.sentence)
 
 
 def print_table(table: Table) -> None:

@@ -147,7 +147,8 @@ def _check_same_windows(a: Measurement, b: Measurement) -> None:
 
 
 def _same_window(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return all(one[name] == other[name] for name in ("document", "start", "crc"))
+    # A question of an evaluation has no start.
+    return all(one.get(name) == other.get(name) for name in ("document", "start", "crc"))
 
 
 def _identity(row: Row) -> tuple[tuple[str, Any], ...]:

@@ -1,0 +1,61 @@
+"""`lengthwise compare`: which differences between runs are more than noise?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lengthwise.cli import options
+from lengthwise.cli.output import print_comparison, print_correlation
+
+EXAMPLES = options.examples(
+    "lengthwise compare runs/before runs/after",
+    "lengthwise compare runs/plain runs/sce runs/jeffreys --reference runs/plain --metric loss",
+    "lengthwise compare runs/*/measure runs/*/eval --correlate misalignment/jeffreys@1024 babilong/accuracy@4096",
+)
+
+
+def compare(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run folders (what --out named).", show_default=False),
+    ],
+    reference: Annotated[
+        Path | None,
+        typer.Option(
+            help="The run that the others are compared with. Default: the first.", show_default=False
+        ),
+    ] = None,
+    metric: Annotated[
+        list[str],
+        typer.Option(
+            help="Only this number; repeat it for several. The fewer, the less Holm's correction takes away.",
+            show_default=False,
+        ),
+    ] = [],  # noqa: B006
+    correlate: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            metavar="METRIC SCORE",
+            help="Instead: how two numbers go together over models. TASK/METRIC or TASK/METRIC@LENGTH.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: options.Json = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Which differences between runs are more than noise?
+
+    Paired differences on the same items (tokens, windows, questions), with intervals by bootstrap over documents
+    and p-values corrected for all of the table (Holm). Runs of other tokens are refused.
+    """
+    if correlate is not None:
+        from lengthwise.measure.folders import correlate_runs
+
+        print_correlation(*correlate_runs(runs, *correlate), names=correlate, as_json=as_json)
+        return
+    from lengthwise.measure.comparison import compare_runs
+
+    print_comparison(compare_runs(runs, reference=reference, metrics=metric), as_json=as_json)

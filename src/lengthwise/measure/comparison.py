@@ -1,0 +1,167 @@
+"""Runs compared: paired differences on the same items, and which of them are more than noise.
+
+A difference is tested by its bootstrap standard error against Student's t with one degree of freedom less than
+there are documents. Holm's correction is over all tests of the table: with p_(1) <= ... <= p_(m) the corrected
+values are max over i <= k of min(1, (m - i + 1) p_(i)). So among the differences called more than noise there
+is, with 95 % probability, not one that is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from lengthwise.errors import UsageError, nearest
+from lengthwise.measure.folders import read_measurement
+from lengthwise.measure.measurement import Measurement, paired_difference
+from lengthwise.measure.student import SIGNIFICANCE, two_sided_p
+from lengthwise.results import Results, Row
+
+# Levels that are set, or that another number is made of: no outcome of their own.
+_NOT_TESTED = ("tolerance", "used_level")
+
+
+def compare_runs(
+    paths: Sequence[Path | str], *, reference: Path | str | None = None, metrics: Sequence[str] = ()
+) -> Results:
+    """Every headline number of each run minus the same number of the reference, with intervals.
+
+    Rows: the numbers of all runs as they stand, then the differences, which have a `reference` and `p_holm`.
+
+    Args:
+        paths: run folders of one kind (measure, ppl, recall, limit, longppl, eval).
+        reference: which of them the others are compared with; default the first.
+        metrics: the numbers that are asked for; default all. The fewer, the less Holm takes away.
+
+    Raises:
+        UsageError: fewer than two runs, runs of several kinds, unfinished ones, runs that are not of the
+            same items, a metric that they do not have.
+    """
+    folders = [Path(path) for path in paths]
+    if reference is not None and Path(reference) not in folders:
+        folders.insert(0, Path(reference))
+    if len(folders) < 2:
+        raise UsageError("there is nothing to compare", expected="two or more run folders")
+    if len(set(folders)) < len(folders):
+        raise UsageError("a run is given twice")
+    read = [read_measurement(folder) for folder in folders]
+    kinds = {kind for kind, _ in read}
+    if len(kinds) > 1:
+        shown = "; ".join(f"{folder}: {kind}" for folder, (kind, _) in zip(folders, read, strict=True))
+        raise UsageError(f"the runs are of several kinds ({shown})", expected="runs of one kind")
+    names = _names(folders, [measurement for _, measurement in read])
+    base = folders.index(Path(reference)) if reference is not None else 0
+    sides = [_under(name, measurement) for name, (_, measurement) in zip(names, read, strict=True)]
+    plain = [row for side in sides for row in _wanted(side.rows, metrics)]
+    _check_metrics(metrics, sides)
+    differences = [
+        row
+        for index, side in enumerate(sides)
+        if index != base
+        for row in _differences(side, sides[base], metrics, folders[index], folders[base])
+    ]
+    differences = holm(differences)
+    return Results(
+        kind="compare",
+        model_name=f"{len(sides) - 1} against {names[base]}",
+        config={"runs": [str(folder) for folder in folders], "reference": str(folders[base])},
+        rows=plain + differences,
+        notes=_notes(differences),
+    )
+
+
+def holm(rows: Sequence[Row]) -> list[Row]:
+    """The rows with `p_holm`, corrected over those that can be tested."""
+    tested = [(p, index) for index, row in enumerate(rows) if (p := _p_value(row)) is not None]
+    corrected: dict[int, float] = {}
+    running = 0.0
+    for rank, (p, index) in enumerate(sorted(tested)):
+        running = max(running, min(1.0, (len(tested) - rank) * p))
+        corrected[index] = running
+    return [replace(row, p_holm=corrected.get(index)) for index, row in enumerate(rows)]
+
+
+def _p_value(row: Row) -> float | None:
+    """Two-sided p of no difference; None without an interval."""
+    if row.value is None or row.stderr is None or row.documents is None or row.documents < 2:
+        return None
+    if row.value == 0:
+        return 1.0
+    if row.stderr == 0:
+        # All documents alike: as far as their signs alone can tell.
+        return 2.0 ** (1 - row.documents)
+    return two_sided_p(row.value / row.stderr, row.documents - 1)
+
+
+def _differences(
+    side: Measurement, base: Measurement, metrics: Sequence[str], path: Path, base_path: Path
+) -> list[Row]:
+    try:
+        rows = paired_difference(side, base)
+    except UsageError as error:
+        raise UsageError(
+            f"{path} cannot be compared with {base_path}: {error.problem}",
+            expected=error.expected,
+            fix=error.fix,
+        ) from error
+    bounds = {_place(row) for one in (side, base) for row in one.rows if row.at_least}
+    found = []
+    for row in _wanted(rows, metrics):
+        if row.metric not in _NOT_TESTED:
+            # A lower bound has no difference.
+            blank = {"value": None, "stderr": None, "ci_low": None, "ci_high": None}
+            found.append(replace(row, **blank) if _place(row) in bounds else row)
+    return found
+
+
+def _wanted(rows: Sequence[Row], metrics: Sequence[str]) -> list[Row]:
+    return [
+        row
+        for row in rows
+        if row.position is None and row.context_other is None and (not metrics or row.metric in metrics)
+    ]
+
+
+def _check_metrics(metrics: Sequence[str], sides: Sequence[Measurement]) -> None:
+    known = {row.metric for side in sides for row in side.rows}
+    for metric in metrics:
+        if metric not in known:
+            raise UsageError(f"these runs have no metric {metric!r}", expected=nearest(metric, known))
+
+
+def _place(row: Row) -> tuple[str, str, int | None, int | None]:
+    return row.task, row.metric, row.length, row.distance
+
+
+def _names(folders: Sequence[Path], sides: Sequence[Measurement]) -> list[str]:
+    """The models' names where they differ, else the folders'."""
+    models = [side.model_name for side in sides]
+    if len(set(models)) == len(models):
+        return models
+    short = [folder.name for folder in folders]
+    return short if len(set(short)) == len(short) else [str(folder) for folder in folders]
+
+
+def _under(name: str, side: Measurement) -> Measurement:
+    return replace(
+        side,
+        model_name=name,
+        rows=[replace(row, model=name) for row in side.rows],
+        statistics=[replace(one, row=replace(one.row, model=name)) for one in side.statistics],
+    )
+
+
+def _notes(rows: Sequence[Row]) -> list[str]:
+    tested = [row for row in rows if row.p_holm is not None]
+    beyond = [row for row in tested if row.p_holm is not None and row.p_holm < SIGNIFICANCE]
+    notes = [
+        f"{len(beyond)} of {len(tested)} differences are more than noise "
+        f"(p < {SIGNIFICANCE:g} after Holm's correction over this table)."
+    ]
+    documents = min((row.documents for row in tested if row.documents), default=0)
+    if tested and documents < 8:
+        notes.append(f"There are only {documents} documents: differences that are there may well not show.")
+    if any(row.value is None for row in rows):
+        notes.append("Where a number is a lower bound, or not defined, there is no difference.")
+    return notes

@@ -1,0 +1,177 @@
+"""Does a metric go with a score over models? Pearson and Spearman with intervals, and what n allows to say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lengthwise.errors import UsageError, nearest
+from lengthwise.measure.student import two_sided_t
+from lengthwise.results import Row
+
+RESAMPLES = 2000
+_SEED = 20250713
+_MOST_UNDEFINED = 0.05
+ENOUGH = 10
+"""Models from which on an interval by bootstrap is worth printing without a warning."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coefficient:
+    """One coefficient with its 95 % percentile interval by bootstrap over models; None where undefined."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Correlation:
+    """How a metric and a score go together over `n` models."""
+
+    n: int
+    pearson: Coefficient
+    spearman: Coefficient
+    sentence: str
+    """What may be said with this many models."""
+
+
+def correlate(x: Sequence[float], y: Sequence[float]) -> Correlation:
+    """Pearson's and Spearman's correlation of pairs (one pair a model), resampling models.
+
+    Raises:
+        UsageError: not as many of one as of the other, or a number that is not finite.
+    """
+    if len(x) != len(y):
+        raise UsageError(f"{len(x)} values of one and {len(y)} of the other", expected="one pair a model")
+    pairs = np.array([x, y], dtype=np.float64).reshape(2, -1)
+    if not np.isfinite(pairs).all():
+        raise UsageError("a value is NaN or infinite", expected="finite values")
+    n = pairs.shape[1]
+    ranks = np.stack([_ranks(line) for line in pairs])
+    pearson = _coefficient(pairs, again=lambda drawn: drawn)
+    spearman = _coefficient(ranks, again=lambda drawn: np.stack([_ranks_of_rows(drawn[i]) for i in range(2)]))
+    return Correlation(n=n, pearson=pearson, spearman=spearman, sentence=_sentence(n, pearson, spearman))
+
+
+def correlate_rows(
+    runs: Mapping[str, Sequence[Row]], metric: str, score: str
+) -> tuple[list[tuple[str, float, float]], Correlation]:
+    """Correlate two numbers of several models.
+
+    Args:
+        runs: model -> all of its rows, from any number of runs.
+        metric: TASK/METRIC, TASK/METRIC@LENGTH or METRIC, which must name one number of each model.
+        score: the same of the other number.
+
+    Returns:
+        (model, metric's value, score's value) of each model that has both, and their correlation.
+
+    Raises:
+        UsageError: a name that no model has, or that names several numbers of one model.
+    """
+    found = []
+    for model, rows in runs.items():
+        one, other = (_pick(model, rows, spec) for spec in (metric, score))
+        if one is not None and other is not None:
+            found.append((model, one, other))
+    if not found:
+        known = {_spec(row) for rows in runs.values() for row in rows if _is_plain(row)}
+        raise UsageError(
+            f"no model has both {metric!r} and {score!r}",
+            expected=f"{nearest(metric, known)}; {nearest(score, known)}",
+        )
+    return found, correlate([one for _, one, _ in found], [other for *_, other in found])
+
+
+def _pick(model: str, rows: Sequence[Row], spec: str) -> float | None:
+    rest, _, length = spec.partition("@")
+    task, _, metric = rest.rpartition("/")
+    if length and not length.isdigit():
+        raise UsageError(f"{spec!r} has no length after @", expected="TASK/METRIC@LENGTH")
+    values = [
+        row
+        for row in rows
+        if _is_plain(row)
+        and row.metric == metric
+        and (not task or row.task == task)
+        and (not length or row.length == int(length))
+        and row.value is not None
+    ]
+    if len(values) > 1:
+        raise UsageError(
+            f"{spec!r} names {len(values)} numbers of {model}",
+            expected="one of: " + ", ".join(sorted({_spec(row) for row in values})),
+        )
+    return values[0].value if values else None
+
+
+def _is_plain(row: Row) -> bool:
+    detail = (
+        row.position,
+        row.context_other,
+        row.distance,
+        row.depth,
+        row.bucket,
+        row.reference,
+        row.at_least,
+    )
+    return all(part is None for part in detail)
+
+
+def _spec(row: Row) -> str:
+    return f"{row.task}/{row.metric}" + (f"@{row.length}" if row.length is not None else "")
+
+
+def _coefficient(
+    pairs: NDArray[np.float64], *, again: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+) -> Coefficient:
+    n = pairs.shape[1]
+    value = float(_pearson(pairs[:, None, :])[0]) if n > 1 else math.nan
+    if not math.isfinite(value):
+        return Coefficient(value=None)
+    drawn = pairs[:, np.random.default_rng(_SEED).integers(n, size=(RESAMPLES, n))]
+    resampled = _pearson(again(drawn))
+    defined = resampled[np.isfinite(resampled)]
+    if len(defined) < (1 - _MOST_UNDEFINED) * RESAMPLES:
+        return Coefficient(value=value)
+    low, high = np.quantile(defined, [0.025, 0.975])
+    return Coefficient(value=value, low=float(low), high=float(high))
+
+
+def _pearson(pairs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Pairs [2, R, n] -> [R]; NaN where one side does not vary."""
+    varies = (pairs.max(axis=-1) > pairs.min(axis=-1)).all(axis=0)
+    x, y = pairs - pairs.mean(axis=-1, keepdims=True)
+    spread = np.sqrt((x * x).sum(axis=-1) * (y * y).sum(axis=-1))
+    return np.divide((x * y).sum(axis=-1), spread, out=np.full(len(spread), np.nan), where=varies)
+
+
+def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Ranks from 1, ties share their mean."""
+    return _ranks_of_rows(values[None])[0]
+
+
+def _ranks_of_rows(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    below = (values[:, None, :] < values[:, :, None]).sum(axis=-1)
+    equal = (values[:, None, :] == values[:, :, None]).sum(axis=-1)
+    return below + (equal + 1) / 2
+
+
+def _sentence(n: int, pearson: Coefficient, spearman: Coefficient) -> str:
+    if n < 3:
+        return f"{n} models say nothing: any two points lie on a line."
+    t = two_sided_t(0.05, n - 2)
+    chance = t / math.sqrt(n - 2 + t * t)
+    if pearson.value is None or spearman.value is None:
+        return "One of the two is the same for all models, so there is no correlation."
+    beginning = f"With {n} models, unrelated numbers correlate by {chance:.2f} or more in 5 % of cases"
+    if abs(pearson.value) < chance:
+        return f"{beginning}, and these by {abs(pearson.value):.2f}: nothing can be said."
+    if n < ENOUGH:
+        return f"{beginning}; {n} models are too few for more than a hint, and the intervals are rough."
+    return f"{beginning}; these do by {abs(pearson.value):.2f}."

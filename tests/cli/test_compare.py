@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lengthwise.testing import save_tiny_model
+
+SIZES = ("--length", 16, "--length", 32, "--limit", 8)
+
+
+@pytest.fixture
+def runs(lengthwise: Callable[..., Any], model: str, text: list[str], tmp_path: Path) -> list[str]:
+    """Two models measured on the same text."""
+    save_tiny_model(tmp_path / "other", seed=1)
+    for name, which in (("before", model), ("after", "other")):
+        assert lengthwise("ppl", which, *text, *SIZES, "--out", name).code == 0
+    return ["before", "after"]
+
+
+def test_a_table_of_paired_differences(lengthwise: Callable[..., Any], runs: list[str]) -> None:
+    done = lengthwise("compare", *runs)
+    assert done.code == 0
+    assert "difference [95 % interval]" in done.out
+    assert re.search(r"^ +loss +16 +other .* [+-]\d\.\d+ \[[+-]", done.out, flags=re.MULTILINE)
+    assert re.search(r"\d+ of 8 differences are more than noise", done.out)
+    found = lengthwise("compare", *runs, "--reference", "after", "--metric", "loss", "--json").json
+    differences = [row for row in found["rows"] if "reference" in row]
+    assert [(row["metric"], row["length"], row["reference"]) for row in differences] == [
+        ("loss", 16, "other"),
+        ("loss", 32, "other"),
+    ]
+    assert all(0 <= row["p_holm"] <= 1 for row in differences)
+
+
+def test_other_tokens_are_refused(
+    lengthwise: Callable[..., Any], runs: list[str], model: str, text: list[str]
+) -> None:
+    lengthwise("ppl", model, *text, *SIZES, "--seed", 3, "--out", "seed3")
+    done = lengthwise("compare", runs[0], "seed3")
+    assert done.code == 2
+    assert (
+        "seed3 cannot be compared with before: the two measurements have other settings (seed: 3 and 0)"
+        in done.err
+    )
+    assert lengthwise("compare", runs[0]).code == 2
+    assert lengthwise("compare", runs[0], "gone").code == 2
+
+
+def test_correlation_over_models(
+    lengthwise: Callable[..., Any], runs: list[str], model: str, text: list[str]
+) -> None:
+    for name, which in (("m1", model), ("m2", "other")):
+        lengthwise("measure", which, *text, "--length", 16, "--limit", 4, "--out", name)
+    names = ("--correlate", "misalignment/jeffreys@16", "loss@32")
+    done = lengthwise("compare", *runs, "m1", "m2", *names)
+    assert done.code == 0
+    assert "Spearman" in done.out
+    assert "2 models say nothing" in done.out
+    found = lengthwise("compare", *runs, "m1", "m2", *names, "--json").json
+    assert found["n"] == len(found["pairs"]) == 2
+    done = lengthwise("compare", *runs, "--correlate", "jeffrey@16", "loss@32")
+    assert done.code == 2
+    assert "no model has both" in done.err

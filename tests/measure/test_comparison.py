@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lengthwise.errors import UsageError
+from lengthwise.measure import measure_limit, measure_longppl, measure_recall, perplexity_by_length
+from lengthwise.measure.comparison import compare_runs, holm
+from lengthwise.measure.measurement import Measurement
+from lengthwise.measure.statistics import Statistic, estimate_difference
+from lengthwise.results import Results, Row
+from lengthwise.runs import RunFolder
+from lengthwise.samples import SampleLog
+from lengthwise.testing import tiny_text
+from lengthwise.text import Corpus, Document
+
+SIZES: dict[str, Any] = {"lengths": [16, 32], "segments": 8}
+
+
+def write(path: Path, kind: str, measurement: Measurement, **config: Any) -> Path:
+    """A run folder as `run_job` leaves it."""
+    with RunFolder(path, kind=kind, config={"model": measurement.model_name, **config}) as folder:
+        for key in measurement.keys:
+            folder.samples.append(key, measurement.samples[key])
+        folder.write_results(
+            Results(
+                kind=kind,
+                model_name=measurement.model_name,
+                config={},
+                rows=measurement.rows,
+                partial=measurement.partial,
+                provenance={"measurement": dict(measurement.settings)},
+            )
+        )
+    return path
+
+
+@pytest.fixture
+def runs(model, other_model, documents, tmp_path) -> list[Path]:
+    return [
+        write(tmp_path / m.name, "ppl", perplexity_by_length(m, documents, **SIZES))
+        for m in (model, other_model)
+    ]
+
+
+def difference(value: float, stderr: float, documents: int = 30) -> Row:
+    return Row(
+        model="m", task="t", metric="x", value=value, stderr=stderr, documents=documents, reference="r"
+    )
+
+
+def test_holm_by_hand():
+    # t = 2.0452, 2.7564, 3.6594 leave 5 %, 1 % and 0.1 % at 29 degrees of freedom.
+    rows = [
+        difference(2.0452, 1),
+        difference(3.6594, 1),
+        Row(model="m", task="t", metric="y", value=None),
+        difference(2.7564, 1),
+    ]
+    found = [row.p_holm for row in holm(rows)]
+    assert found[2] is None
+    assert [found[0], found[1], found[3]] == pytest.approx([0.05, 0.003, 0.02], rel=2e-3)
+    # Monotone: a larger p never ends below a smaller one.
+    equal = [row.p_holm for row in holm([difference(2.0452, 1), difference(2.05, 1)])]
+    assert equal[0] == equal[1] == pytest.approx(0.0989, rel=0.01)
+    assert holm([difference(0, 0)])[0].p_holm == 1
+    assert holm([difference(1, 0, documents=4)])[0].p_holm == 1 / 8
+
+
+def test_a_table_of_noise_rarely_has_a_finding():
+    """At most about one table in twenty, whatever its size."""
+    alarms, tables, documents = 0, 150, 12
+    for table in range(tables):
+        rng = np.random.default_rng(table)
+        rows = []
+        for metric in range(8):
+            # Two sides that share what makes a document hard, and nothing else.
+            hard = rng.normal(size=documents)
+            sides = [
+                Statistic.of(
+                    Row(model=name, task="t", metric=str(metric), value=None),
+                    [(f"d{i}", [hard[i] + rng.normal(scale=0.3), 1]) for i in range(documents)],
+                )
+                for name in "ab"
+            ]
+            rows.append(estimate_difference(*sides))
+        alarms += any(row.p_holm is not None and row.p_holm < 0.05 for row in holm(rows))
+    assert alarms / tables < 0.1
+
+
+def test_differences_and_verdicts(runs, model, other_model, documents):
+    found = compare_runs(runs)
+    a, b = (perplexity_by_length(m, documents, **SIZES) for m in (model, other_model))
+    plain = [row for row in found.rows if row.reference is None]
+    differences = [row for row in found.rows if row.reference is not None]
+    assert len(plain) == 2 * len(differences)
+    for row in differences:
+        mine, theirs = (
+            next(r for r in side.rows if (r.metric, r.length, r.position) == (row.metric, row.length, None))
+            for side in (b, a)
+        )
+        assert (row.model, row.reference) == ("other", "tiny")
+        assert row.value == pytest.approx(mine.value - theirs.value, abs=1e-9)
+        assert row.p_holm is not None
+        assert not row.p_holm < 0.05 or row.ci_low > 0 or row.ci_high < 0
+    beyond = sum(row.p_holm < 0.05 for row in differences)
+    assert f"{beyond} of {len(differences)} differences are more than noise" in found.notes[0]
+    assert "only 4 documents" in found.notes[1]
+    assert found.kind == "compare"
+
+
+def test_the_reference_and_fewer_metrics(runs):
+    found = compare_runs(runs, reference=runs[1], metrics=["loss"])
+    assert {row.metric for row in found.rows} == {"loss"}
+    assert {row.reference for row in found.rows} == {None, "other"}
+    whole = {
+        row.length: row.p_holm for row in compare_runs(runs).rows if row.metric == "loss" and row.reference
+    }
+    for row in found.rows:
+        if row.reference:
+            assert row.p_holm <= whole[row.length], "fewer tests, less correction"
+    with pytest.raises(UsageError, match="no metric 'los'"):
+        compare_runs(runs, metrics=["los"])
+
+
+def test_two_runs_of_one_model_go_by_their_folders(model, documents, tmp_path):
+    measurement = perplexity_by_length(model, documents, **SIZES)
+    runs = [write(tmp_path / name, "ppl", measurement) for name in ("before", "after")]
+    found = compare_runs(runs)
+    assert {row.model for row in found.rows} == {"before", "after"}
+    assert all(row.value == 0 and row.p_holm == 1 for row in found.rows if row.reference)
+
+
+def test_runs_on_other_tokens_are_refused_with_the_reason(model, documents, make_documents, tmp_path):
+    here = write(tmp_path / "here", "ppl", perplexity_by_length(model, documents, **SIZES))
+    other = make_documents([900, 700, 800, 600], seed=5)
+    there = write(tmp_path / "there", "ppl", perplexity_by_length(model, other, **SIZES))
+    with pytest.raises(UsageError, match=r"there cannot be compared with .*here: .* holds other tokens"):
+        compare_runs([here, there])
+    fewer = write(
+        tmp_path / "fewer", "ppl", perplexity_by_length(model, documents, **{**SIZES, "segments": 4})
+    )
+    with pytest.raises(UsageError, match="other settings"):
+        compare_runs([here, fewer])
+    recall = measure_recall(model, documents, distances=[24], passage=16, scored=12, pairs=4)
+    with pytest.raises(UsageError, match=r"several kinds \(.*here: ppl; .*recall: recall\)"):
+        compare_runs([here, write(tmp_path / "recall", "recall", recall)])
+
+
+def test_what_is_no_finished_run_is_refused(runs, model, documents, tmp_path):
+    with pytest.raises(UsageError, match="nothing to compare"):
+        compare_runs(runs[:1])
+    with pytest.raises(UsageError, match="given twice"):
+        compare_runs([runs[0], runs[0]])
+    with pytest.raises(UsageError, match="there is no folder"):
+        compare_runs([runs[0], tmp_path / "gone"])
+    unfinished = replace(perplexity_by_length(model, documents, **SIZES), partial=True)
+    with pytest.raises(UsageError, match="is not finished"):
+        compare_runs([runs[0], write(tmp_path / "unfinished", "ppl", unfinished)])
+    with pytest.raises(UsageError, match="'train', which has no items to pair"):
+        compare_runs([runs[0], write(tmp_path / "train", "train", unfinished)])
+
+
+def test_lower_bounds_have_no_difference(model, other_model, documents, tmp_path):
+    settings: dict[str, Any] = {"length": 256, "reference": 64, "passage": 16, "scored": 12, "windows": 4}
+    # So tolerant that both models are sound to the end.
+    found = [measure_limit(m, documents, tolerance=50.0, **settings) for m in (model, other_model)]
+    runs = [write(tmp_path / one.model_name, "limit", one) for one in found]
+    result = compare_runs(runs)
+    (sound,) = [row for row in result.rows if row.metric == "sound_up_to" and row.reference]
+    assert sound.value is None
+    assert sound.p_holm is None
+    assert any(row.metric == "benefit" and row.value is not None and row.reference for row in result.rows)
+    assert not any(row.metric == "tolerance" and row.reference for row in result.rows)
+    assert any("lower bound" in note for note in result.notes)
+
+
+def test_longppl_needs_one_evaluator(model, other_model, tmp_path):
+    documents = [Document(f"d{index}", tiny_text(200, seed=index)) for index in range(4)]
+    corpus = Corpus.of("made", documents, split="all", split_rule="all documents")
+    settings: dict[str, Any] = {
+        "length": 120, "short": 40, "stride": 16, "texts": 4, "alpha": 0.5, "beta": -6.0
+    }  # fmt: skip
+    same = [measure_longppl(m, corpus, evaluator=model, **settings) for m in (model, other_model)]
+    result = compare_runs([write(tmp_path / f"same{i}", "longppl", one) for i, one in enumerate(same)])
+    assert any(row.metric == "longppl" and row.reference and row.value is not None for row in result.rows)
+    own = measure_longppl(other_model, corpus, **settings)
+    with pytest.raises(UsageError, match="evaluator: 'other' and 'tiny'"):
+        compare_runs([tmp_path / "same0", write(tmp_path / "own", "longppl", own)])
+
+
+def evaluation(path: Path, model: str, scores: list[float], *, crc: int = 1) -> Path:
+    with RunFolder(path, kind="eval", config={"model": model, "tasks": ["needle_single"]}) as folder:
+        for index, score in enumerate(scores):
+            folder.samples.append(
+                f"needle_single/L{2048 if index % 2 else 1024}/d50/s{index:03d}",
+                {"document": f"u{index}", "task": "needle_single", "crc": crc + index, "score": score},
+            )
+        config = {"model": model, "tasks": ["needle_single"]}
+        folder.write_results(Results(kind="eval", model_name=model, config=config, rows=[]))
+    return path
+
+
+def test_evaluations_are_paired_by_question(tmp_path):
+    rng = np.random.default_rng(0)
+    before = rng.integers(2, size=40).astype(float)
+    # Better on every second question that was wrong before.
+    after = np.where((before == 0) & (np.arange(40) % 4 < 2), 1.0, before)
+    runs = [evaluation(tmp_path / "a", "a", list(before)), evaluation(tmp_path / "b", "b", list(after))]
+    rows = [row for row in compare_runs(runs).rows if row.reference]
+    assert [(row.task, row.metric, row.length) for row in rows] == [
+        ("needle_single", "score", 1024),
+        ("needle_single", "score", 2048),
+    ]
+    for row, start in zip(rows, (0, 1), strict=True):
+        assert row.value == pytest.approx((after - before)[start::2].mean())
+    other = evaluation(tmp_path / "c", "c", list(after), crc=7)
+    with pytest.raises(UsageError, match="holds other tokens"):
+        compare_runs([runs[0], other])
+
+
+def test_the_log_of_a_run_is_not_changed(runs):
+    before = [(run / "samples.jsonl").read_bytes() for run in runs]
+    compare_runs(runs)
+    assert [(run / "samples.jsonl").read_bytes() for run in runs] == before
+    assert len(SampleLog(runs[0] / "samples.jsonl")) == 16

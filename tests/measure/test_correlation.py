@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lengthwise.errors import UsageError
+from lengthwise.measure.correlation import correlate, correlate_rows
+from lengthwise.results import Row
+
+
+def test_coefficients_by_hand():
+    # Ranks of y: 1, 3, 2, 4.5, 4.5.
+    found = correlate([1, 2, 3, 4, 5], [2, 9, 4, 10, 10])
+    assert found.n == 5
+    assert found.pearson.value == pytest.approx(np.corrcoef([1, 2, 3, 4, 5], [2, 9, 4, 10, 10])[0, 1])
+    assert found.spearman.value == pytest.approx(np.corrcoef([1, 2, 3, 4, 5], [1, 3, 2, 4.5, 4.5])[0, 1])
+    monotone = correlate([1, 2, 3, 4], [1, 10, 100, 1000])
+    assert monotone.spearman.value == pytest.approx(1)
+    assert monotone.pearson.value < 0.9
+
+
+def test_the_interval_covers():
+    covered = {"pearson": 0, "spearman": 0}
+    rho, n, repetitions = 0.6, 24, 100
+    # Spearman's of a normal pair: 6 / pi asin(rho / 2).
+    true = {"pearson": rho, "spearman": 6 / np.pi * np.arcsin(rho / 2)}
+    for repetition in range(repetitions):
+        x, z = np.random.default_rng(repetition).normal(size=(2, n))
+        found = correlate(x, rho * x + np.sqrt(1 - rho**2) * z)
+        for name in covered:
+            coefficient = getattr(found, name)
+            covered[name] += coefficient.low <= true[name] <= coefficient.high
+    # The percentile interval of a correlation is known to be a little short.
+    assert all(count / repetitions > 0.87 for count in covered.values()), covered
+
+
+@pytest.mark.parametrize(
+    ("n", "words"),
+    [
+        (2, "2 models say nothing"),
+        (5, "unrelated numbers correlate by 0.88 or more in 5 % of cases; 5 models are too few"),
+        (12, "With 12 models, unrelated numbers correlate by 0.58 or more in 5 % of cases; these do by 1.00"),
+    ],
+)
+def test_what_n_allows_to_say(n: int, words: str):
+    x = np.arange(n) + 0.01 * np.cos(np.arange(n))
+    assert words in correlate(x, 2 * np.arange(n)).sentence
+
+
+def test_nothing_can_be_said_of_what_chance_gives():
+    found = correlate([1, 2, 3, 4, 5, 6], [1, 5, 2, 6, 3, 4])
+    assert "nothing can be said" in found.sentence
+    assert found.pearson.low < 0 < found.pearson.high
+
+
+def test_what_does_not_vary_has_no_correlation():
+    found = correlate([0.1, 0.1, 0.1], [1, 2, 3])
+    assert found.pearson.value is None
+    assert found.spearman.value is None
+    assert "no correlation" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"), [([1], [1, 2], "1 values of one and 2"), ([1, np.nan], [1, 2], "NaN or infinite")]
+)
+def test_wrong_values(x, y, message):
+    with pytest.raises(UsageError, match=message):
+        correlate(x, y)
+
+
+def rows(model: str, jeffreys: float, accuracy: float | None) -> list[Row]:
+    found = [
+        Row(model=model, task="misalignment", metric="jeffreys", value=jeffreys, length=1024),
+        Row(model=model, task="misalignment", metric="jeffreys", value=9.0, length=2048),
+        Row(model=model, task="misalignment", metric="jeffreys", value=7.0, length=1024, position=512),
+    ]
+    if accuracy is not None:
+        found.append(Row(model=model, task="babilong", metric="accuracy", value=accuracy, length=4096))
+    return found
+
+
+def test_rows_of_several_models():
+    runs = {
+        name: rows(name, jeffreys, accuracy)
+        for name, jeffreys, accuracy in (("a", 0.1, 0.9), ("b", 0.2, 0.7), ("c", 0.4, 0.1), ("d", 1.0, None))
+    }
+    pairs, found = correlate_rows(runs, "misalignment/jeffreys@1024", "accuracy")
+    assert pairs == [("a", 0.1, 0.9), ("b", 0.2, 0.7), ("c", 0.4, 0.1)]
+    assert found.n == 3
+    assert found.spearman.value == pytest.approx(-1)
+    with pytest.raises(UsageError, match="'jeffreys' names 2 numbers of a"):
+        correlate_rows(runs, "jeffreys", "accuracy")
+    with pytest.raises(UsageError, match="no model has both"):
+        correlate_rows(runs, "misalignment/jeffries@1024", "accuracy")
+    with pytest.raises(UsageError, match="no length after @"):
+        correlate_rows(runs, "jeffreys@1k", "accuracy")

@@ -22,7 +22,7 @@ def synth(
         str,
         typer.Argument(
             metavar="NAME",
-            help="figure1, figure3, figure4, figure5, theory, alignment or all.",
+            help="figure1, figure3, figure4, figure5, theory, alignment, plane or all.",
             show_default=False,
         ),
     ],

@@ -20,6 +20,8 @@ class Accuracy:
 
     tokens: Tensor
     """Share of the answers' symbols, the end marker included, each given the right ones before it."""
+    symbols: Tensor
+    """The same without the end marker, whose place gives it away where answers have one symbol."""
     exact: Tensor
     """Share of answers without a mistake: what greedy decoding gets right from beginning to end."""
 
@@ -61,8 +63,13 @@ def symbol_accuracy(
     logits = model.logits(batch.tokens.expand(model.stack, -1, -1))
     asked = batch.labels != IGNORED
     right = (logits.argmax(-1) == batch.labels) & asked
+    inner = asked & (batch.labels != len(task.vocabulary) - 1)
     # Right at every place given the right ones before it is what greedy decoding gets right.
-    return Accuracy(right.flatten(1).sum(1) / asked.sum(), (right | ~asked).all(-1).float().mean(1))
+    return Accuracy(
+        tokens=right.flatten(1).sum(1) / asked.sum(),
+        symbols=(right & inner).flatten(1).sum(1) / inner.sum().clamp(min=1),
+        exact=(right | ~asked).all(-1).float().mean(1),
+    )
 
 
 def _padded(x: Tensor, width: int, value: int) -> Tensor:

@@ -171,6 +171,12 @@ ALIGNMENT = tuple(
 # Half the steps of the figures: two readings of three tasks cost two to three forward passes a step.
 ALIGNMENT_SCALES = {**SCALES, "default": replace(SCALES["default"], steps=1500)}
 
+# Symbol tasks have longer sequences and larger alphabets; lengths up to twice those of training.
+PLANE_SCALES = {
+    "default": Scale(name="default", seeds=3, steps=2000, batch=16, test_length=16, samples=64, width=32),
+    "smoke": replace(SCALES["smoke"], steps=3),
+}
+
 FIGURES: dict[str, Figure] = {
     figure.name: figure
     for figure in (
@@ -183,6 +189,12 @@ FIGURES: dict[str, Figure] = {
             "long-short alignment for mean, length and sum: does it help here too?",
             ALIGNMENT,
             ALIGNMENT_SCALES,
+        ),
+        Figure(
+            "plane",
+            "tasks by output support and Chomsky class: which decides generalization?",
+            (),
+            PLANE_SCALES,
         ),
         Figure("theory", "theorem 2: exact errors, bounds, and linear attention trained on samples", ()),
         Figure("all", "all figures and the theory on one page", FIGURE1 + FIGURE3 + FIGURE4 + FIGURE5),

@@ -26,6 +26,10 @@ def produce(
     """
     figure = figure_named(name)
     chosen = scale_named(scale, seeds=seeds, steps=steps, scales=figure.scales)
+    if figure.name == "plane":
+        from lengthwise.studies.synthetic.plane_page import produce_plane
+
+        return produce_plane(figure, chosen, out, resume=resume, overwrite=overwrite)
     from lengthwise.studies.synthetic.page import produce_figure
 
     return produce_figure(figure, chosen, out, resume=resume, overwrite=overwrite)

@@ -1,0 +1,159 @@
+"""Any task, trained on short questions: the share of answers that are exactly right, at every length."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from lengthwise.errors import UsageError, nearest
+from lengthwise.synthetic.baselines import best_constant
+from lengthwise.synthetic.cells import Scale
+from lengthwise.synthetic.optimizers import OPTIMIZERS
+from lengthwise.synthetic.reparameterization import FUNCTIONS, Reparameterization
+from lengthwise.synthetic.support import sample_answers
+from lengthwise.synthetic.symbol_training import symbol_accuracy, symbol_batches, symbol_losses
+from lengthwise.synthetic.tasks import BIT_TASKS, SYMBOL_TASKS
+from lengthwise.synthetic.tasks.bits import VOCABULARY, BitTask
+from lengthwise.synthetic.tasks.symbols import SymbolTask
+from lengthwise.synthetic.training import batches, predictions, train
+from lengthwise.synthetic.transformer import Architecture, StackedTransformer
+
+_IDENTITY = Reparameterization(FUNCTIONS["identity"])
+_LAST_STEPS = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exactness:
+    """How much a task's models get exactly right."""
+
+    train_loss: list[float | None]
+    """[seed] over the last steps: nats per symbol for strings, squared error for numbers; None if it diverged."""
+    lengths: list[int]
+    exact: list[list[float]]
+    """[seed][length] share of answers without a mistake (greedy); of numbers that are nearest to the right one
+    among the task's outcomes, that is off by less than half of their spacing."""
+    symbols: list[list[float]] | None
+    """[seed][length] share of right symbols, each given the right ones before it; None for numbers."""
+    chance: list[float]
+    """[length] what one and the same answer gets: the most frequent one in training, the best constant."""
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record of a sample log."""
+        return asdict(self)
+
+
+def exactness(name: str, encoding: str, scale: Scale, *, train_length: int) -> Exactness:
+    """Train the models of one task on lengths 1 .. train_length and test them on 1 .. the scale's longest.
+
+    Raises:
+        UsageError: there is no such task or encoding; a test length beyond an encoding's table.
+    """
+    if name in SYMBOL_TASKS:
+        return _of_strings(SYMBOL_TASKS[name], encoding, scale, train_length)
+    if name in BIT_TASKS:
+        return _of_numbers(BIT_TASKS[name], encoding, scale, train_length)
+    raise UsageError(f"there is no task {name!r}", expected=nearest(name, [*SYMBOL_TASKS, *BIT_TASKS]))
+
+
+def spacing(task: BitTask, length: int) -> float:
+    """The distance of neighbouring outcomes at a length; 1 where there is only one (whole numbers)."""
+    values = task.outcomes(length).values
+    return float(values.diff().min()) if len(values) > 1 else 1.0
+
+
+def constant_answer_shares(task: SymbolTask, *, train_length: int, lengths: Sequence[int]) -> list[float]:
+    """How often the answer that is most frequent at lengths 1 .. train_length is right at each length.
+
+    Over the 400 questions of each length that `support` measures on.
+    """
+    training = Counter(
+        answer for length in range(1, train_length + 1) for answer in sample_answers(task, length)
+    )
+    [(frequent, _)] = training.most_common(1)
+    return [fmean(answer == frequent for answer in sample_answers(task, length)) for length in lengths]
+
+
+def _of_strings(task: SymbolTask, encoding: str, scale: Scale, train_length: int) -> Exactness:
+    started, seeds, optimizer = time.perf_counter(), list(range(scale.seeds)), OPTIMIZERS["adam"]
+    size = len(task.vocabulary)
+    model = StackedTransformer(_architecture(scale, encoding, vocabulary=size, tokens=size), seeds)
+    drawn = symbol_batches(task, longest=train_length, size=scale.batch, steps=scale.steps, seeds=seeds)
+    rates = list(optimizer.rates) * len(seeds)
+    losses = list(train(model, drawn, optimizer, count=scale.steps, rates=rates, losses=symbol_losses))
+    lengths = list(range(1, scale.test_length + 1))
+    tested = [
+        symbol_accuracy(model, task, length=length, samples=scale.samples, seed=length) for length in lengths
+    ]
+    return Exactness(
+        train_loss=_final(losses),
+        lengths=lengths,
+        exact=torch.stack([one.exact for one in tested], dim=1).tolist(),
+        symbols=torch.stack([one.symbols for one in tested], dim=1).tolist(),
+        chance=constant_answer_shares(task, train_length=train_length, lengths=lengths),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _of_numbers(task: BitTask, encoding: str, scale: Scale, train_length: int) -> Exactness:
+    started, seeds, optimizer = time.perf_counter(), list(range(scale.seeds)), OPTIMIZERS["adam"]
+    model = StackedTransformer(_architecture(scale, encoding, vocabulary=VOCABULARY, value=True), seeds)
+    drawn = batches(
+        task,
+        _IDENTITY,
+        model.encoding,
+        longest=train_length,
+        size=scale.batch,
+        steps=scale.steps,
+        seeds=seeds,
+    )
+    rates = list(optimizer.rates) * len(seeds)
+    losses = list(train(model, drawn, optimizer, count=scale.steps, rates=rates))
+    constant = best_constant(task, _IDENTITY, train_length=train_length)
+    lengths, exact, chance = list(range(1, scale.test_length + 1)), [], []
+    for length in lengths:
+        generator = torch.Generator().manual_seed(length)
+        of = torch.full((scale.samples,), length)
+        bits = task.draw(of, length, generator)
+        off = (predictions(model, bits, length, generator) - task.outcome(bits, of)).abs()
+        # A hair less than half: what lies midway between two outcomes is nearest to neither.
+        near = spacing(task, length) / 2 * (1 - 1e-6)
+        exact.append((off < near).float().mean(1))
+        law = task.outcomes(length)
+        chance.append(float(law.probabilities[(law.values - constant).abs() < near].sum()))
+    return Exactness(
+        train_loss=_final(losses),
+        lengths=lengths,
+        exact=torch.stack(exact, dim=1).tolist(),
+        symbols=None,
+        chance=chance,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _architecture(
+    scale: Scale, encoding: str, *, vocabulary: int, tokens: int = 0, value: bool = False
+) -> Architecture:
+    return Architecture(
+        vocabulary=vocabulary,
+        encoding=encoding,
+        table=scale.table,
+        tokens=tokens,
+        value=value,
+        width=scale.width,
+        layers=scale.layers,
+        heads=scale.heads,
+        hidden=4 * scale.width,
+    )
+
+
+def _final(losses: Sequence[torch.Tensor]) -> list[float | None]:
+    last = torch.stack(list(losses[-max(1, round(_LAST_STEPS * len(losses))) :])).mean(0)
+    return [value if math.isfinite(value) else None for value in last.tolist()]

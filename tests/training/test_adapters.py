@@ -17,6 +17,7 @@ from lengthwise.testing import save_tiny_model
 from lengthwise.training import open_run, train
 from lengthwise.training.merging import merge_run
 from lengthwise.training.model import add_adapter, load_for_training
+from lengthwise.training.planning import plan
 from lengthwise.training.recipe import Recipe
 
 Make = Callable[..., Recipe]
@@ -213,3 +214,14 @@ def test_without_bitsandbytes_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingError, match=r"(?s)bitsandbytes.*lengthwise\[qlora\]"):
         nf4_config(double=True, compute_dtype=torch.float32)
+
+
+def test_a_plan_counts_four_bits_for_the_frozen_layers(make: Make, base: str):
+    settings = LONGQLORA | {"model": base}
+    small, plain = (plan(make(**settings | {"quantize": quantize})) for quantize in ({"method": "nf4"}, None))
+    assert small["parameters"] == plain["parameters"]
+    assert small["trainable_parameters"] == plain["trainable_parameters"]
+    # Two layers of 4 projections (two of them with half the heads) and an MLP of width 64.
+    weights = 2 * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 64 * 64)
+    bits = 4 + 8 / 64 + 32 / (64 * 256)
+    assert plain["memory_bytes"] - small["memory_bytes"] == pytest.approx(weights * (4 - bits / 8), abs=2)

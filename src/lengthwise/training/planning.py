@@ -94,8 +94,12 @@ def _skeleton(recipe: Recipe) -> Any:
 def _memory(recipe: Recipe, model: Any, total: int, trainable: int, micro: int) -> tuple[int, str]:
     mixed = recipe.precision == "bfloat16"
     frozen_bytes = 2 if mixed else 4
+    small = _quantized_weights(recipe, model)
+    # 4 bits, and for each 64 weights a scale of 4 bytes, or of 1 byte with 4 for each 256 of those.
+    small_bytes = 0.5 + (1 / 64 + 4 / (64 * 256) if recipe.quantize and recipe.quantize.double else 4 / 64)
     # Trained weights, gradient and AdamW's two moments, all float32; mixed precision adds a bfloat16 copy.
-    state = (total - trainable) * frozen_bytes + trainable * (16 + (2 if mixed else 0))
+    state = round((total - trainable - small) * frozen_bytes + small * small_bytes)
+    state += trainable * (16 + (2 if mixed else 0))
     config = model.config.get_text_config()
     width, layers = config.hidden_size, config.num_hidden_layers
     inner = getattr(config, "intermediate_size", None) or 4 * width
@@ -112,6 +116,18 @@ def _memory(recipe: Recipe, model: Any, total: int, trainable: int, micro: int) 
     dtype = torch.bfloat16 if mixed else torch.float32
     pairs = default_chunk_size(config.vocab_size, dtype, _device(recipe))
     return state + activations + 2 * pairs * config.vocab_size * dtype.itemsize, basis
+
+
+def _quantized_weights(recipe: Recipe, model: Any) -> int:
+    """Weights that will be kept in 4 bits: the frozen ones of linear layers, but for the head."""
+    if recipe.quantize is None:
+        return 0
+    head = set(model.get_output_embeddings().modules())
+    return sum(
+        m.weight.numel()
+        for m in model.modules()
+        if isinstance(m, torch.nn.Linear) and m not in head and not m.weight.requires_grad
+    )
 
 
 def _seconds(recipe: Recipe, total: int, trainable: int, tokens: int) -> tuple[int, str]:

@@ -240,8 +240,7 @@ def test_the_numbers_are_those_of_whole_forward_passes(model, documents):
     """Cached pieces against one pass each, for a rope model with random weights."""
     settings = {**SETTINGS, "length": 256, "windows": 2}
     found = measure_limit(model, documents, **settings)
-    key = found.keys[1]
-    record = found.samples[key]
+    record = {**found.samples[found.keys[2]], **found.samples[found.keys[3]]}
     document = next(d for d in documents if d.id == record["document"])
     ids = torch.from_numpy(document.ids[record["start"] : record["start"] + 256 + 1 + 32].astype(np.int64))
 
@@ -307,7 +306,7 @@ def test_interruption_keeps_whole_windows(fake):
         return torch.zeros(*ids.shape, VOCABULARY)
 
     reading = Reading(fake, logits)
-    with pytest.raises(Interrupted, match=r"after [1-5] samples") as caught:
+    with pytest.raises(Interrupted, match=r"after (2|4|6|8|10) samples") as caught:
         measure_limit(reading.model, without_repetition(), length=256, **SETTINGS)
     assert caught.value.partial.partial
     assert one(caught.value.partial.rows, "sound_up_to").value == 256

@@ -134,16 +134,17 @@ def measure_limit(
 
 def summarise(log: SampleLog, settings: LimitSettings, model_name: str) -> Measurement:
     """The numbers from the samples in `log` alone; partial if some are missing."""
-    keys = [key for index in range(settings.available) if (key := _key(settings, index)) in log]
-    records = [log[key] for key in keys]
+    pairs = [_keys(settings, index) for index in range(settings.available)]
+    whole = [pair for pair in pairs if all(key in log for key in pair)]
+    records = [{**log[different], **log[same]} for different, same in whole]
     measurement = Measurement.of(
         limit_statistics(records, settings, model_name) if records else [],
         model_name=model_name,
         settings=asdict(settings),
         samples=log,
-        keys=keys,
+        keys=[key for pair in whole for key in pair],
         notes=[bos_note(settings.bos_id)],
-        partial=len(keys) < settings.available,
+        partial=len(whole) < settings.available,
     )
     measurement.rows = marked(measurement.rows, settings)
     measurement.notes = limit_notes(measurement.rows, settings) + measurement.notes
@@ -213,50 +214,64 @@ def _fill(
     windows: Sequence[Window],
     batch_size: int,
 ) -> None:
-    """Score the windows that the log does not hold yet."""
-    missing: list[tuple[str, Window]] = []
+    """Read what the log does not hold yet: each window, and each with another first passage."""
+    missing: list[tuple[str, bool, Window]] = []
     for index, window in enumerate(windows):
-        key = _key(settings, index)
-        if key in log:
-            check_logged(log, key, window)
-        else:
-            missing.append((key, window))
+        for key, same in zip(_keys(settings, index), (False, True), strict=True):
+            if key in log:
+                check_logged(log, key, window)
+            else:
+                missing.append((key, same, window))
     if not missing:
         return
     kind = reader_kind(model)
-    for key, window in progress(missing, what="limit"):
+    for key, same, window in progress(missing, what="limit"):
         with naming_bad_logits(model, named(window)):
-            scores = _score(model, kind, window.ids, settings, batch_size)
+            score = _same if same else _different
+            scores = score(model, kind, window.ids, settings, batch_size)
         log.append(key, {**window_record(window), **scores})
 
 
-def _score(
+def _different(
     model: LoadedModel,
     kind: type[CachedReader] | type[PlainReader],
     ids: NDArray[np.integer],
     settings: LimitSettings,
     batch_size: int,
 ) -> dict[str, Any]:
-    """What one window gives: sums by bin, and the passage's losses by distance."""
-    other = np.concatenate([ids[-settings.passage :], ids[settings.passage :]])
-    different: list[float] = []
-    for _ in _blocks(model, kind, other, ids, settings, different):
+    """The passage's losses by distance where another one stands first."""
+    context = np.concatenate([ids[-settings.passage :], ids[settings.passage :]])
+    losses: list[float] = []
+    for _ in _blocks(model, kind, context, ids, settings, losses):
         pass
-    same: list[float] = []
+    return {"different": losses}
+
+
+def _same(
+    model: LoadedModel,
+    kind: type[CachedReader] | type[PlainReader],
+    ids: NDArray[np.integer],
+    settings: LimitSettings,
+    batch_size: int,
+) -> dict[str, Any]:
+    """The passage's losses by distance where it stands first itself, and sums by bin of what it is compared with."""
+    losses: list[float] = []
     half = settings.reference // 2
     sums: list[Tensor] = []
-    blocks = enumerate(_blocks(model, kind, ids, ids, settings, same))
+    blocks = enumerate(_blocks(model, kind, ids, ids, settings, losses))
     beyond = ((index * half, hidden) for index, hidden in blocks if index * half >= settings.reference)
     for group in in_groups(beyond, batch_size):
         views = [view(ids, start - half, settings.reference, settings.bos_id) for start, _ in group]
-        short = hidden_states(model, np.stack(views), batch_size=len(views))[:, half:]
-        for (start, whole), cut in zip(group, short, strict=True):
+        ends = hidden_states(model, np.stack(views), batch_size=len(views))[:, half:]
+        for (start, whole), cut in zip(group, ends, strict=True):
             labels = ids[start + 1 : start + 1 + half]
             loss, short, jeffreys = compare_contexts(model, whole, cut, labels, first=start).T
             scores = torch.stack([loss - short, jeffreys, loss], dim=1)
             sums.append(scores.unflatten(0, (-1, settings.bin)).sum(dim=1))
-    found = dict(zip(("excess", "jeffreys", "loss"), torch.cat(sums).T.tolist(), strict=True))
-    return {**found, "same": same, "different": different}
+    return {
+        "same": losses,
+        **dict(zip(("excess", "jeffreys", "loss"), torch.cat(sums).T.tolist(), strict=True)),
+    }
 
 
 def _blocks(
@@ -287,5 +302,7 @@ def _blocks(
         yield torch.cat(pieces)
 
 
-def _key(settings: LimitSettings, index: int) -> str:
-    return f"limit/L{settings.length}/R{settings.reference}/P{settings.passage}/w{index:04d}"
+def _keys(settings: LimitSettings, index: int) -> tuple[str, str]:
+    """Samples of a window: read after another first passage, and as it is."""
+    window = f"limit/L{settings.length}/R{settings.reference}/P{settings.passage}/w{index:04d}"
+    return f"{window}/different", f"{window}/same"

@@ -190,6 +190,7 @@ def test_the_alignment_study_as_a_whole(tmp_path):
     ]
     page = produced.page.read_text()
     assert "Wrong by construction" in page
+    assert "error of 0.101 at 0.1, 1.04 at 0.5 in training range" in page
     results = read_results(tmp_path / "run" / "results.json")
     [row] = results.select(task="sum", metric="disagreement_by_string", arm=Cell(task="sum").key, seed=None)
     assert row.ci_low is not None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from lengthwise.report.tables import Table
-from lengthwise.studies.synthetic.figures import ALIGNMENTS, Panel
+from lengthwise.studies.synthetic.figures import ALIGNMENTS, WEIGHTS, Panel
 from lengthwise.studies.synthetic.pictures import label_of
 from lengthwise.studies.synthetic.rows import spread, text
 from lengthwise.studies.synthetic.run import Outcomes
-from lengthwise.synthetic.alignment import right_disagreements
+from lengthwise.synthetic.alignment import aligned_length_error, right_disagreements
+from lengthwise.synthetic.cells import Cell
 from lengthwise.synthetic.reparameterization import reparameterization
 from lengthwise.synthetic.tasks import bit_task
 
@@ -33,4 +34,16 @@ def disagreement_table(panel: Panel, outcomes: Outcomes) -> Table:
         rows=rows,
         caption=f"{panel.name}: predictions from strings of training length and from their ends, median over seeds "
         "[smallest, largest]",
+        notes=_cost(plain) if plain.task == "length" else [],
     )
+
+
+def _cost(plain: Cell) -> list[str]:
+    """What alignment by string takes from a model that could say any number for any length."""
+    costs = (
+        f"{aligned_length_error(weight, longest=plain.train_length):.3g} at {weight:g}" for weight in WEIGHTS
+    )
+    return [
+        "Under alignment by string the best a model could do, free to say any number for each length, is a squared "
+        f"error of {', '.join(costs)} in training range."
+    ]

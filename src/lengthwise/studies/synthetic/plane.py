@@ -256,8 +256,9 @@ def notes(scale: Scale) -> list[str]:
         f"Models: {scale.layers} layers, width {scale.width}, {scale.heads} heads; {scale.steps} steps of "
         f"{scale.batch} fresh samples of lengths 1..{TRAIN_LENGTH} with Adam; {scale.seeds} seeds; encodings "
         f"{', '.join(ENCODINGS)}. Tested on {scale.samples} questions at each length up to {scale.test_length}.",
-        "Right means all of an answer, decoded greedily; of a number, that the right outcome is the nearest one: within "
-        "half a unit for sum and length, within half of 1 / length for a mean, which is asked for more. 0 is what one and the same answer gets (the most frequent in training; the best constant), 1 is everything.",
+        "Right means all of an answer, decoded greedily; of a number, that the right outcome is the nearest one: "
+        "within half a unit for sum and length, within half of 1 / length for a mean, of which more is asked. 0 is "
+        "what one and the same answer gets (the most frequent in training; the best constant), 1 is everything.",
         "Of the two encodings each task is shown with the one that fits (first) and generalizes better. That "
         "is a choice by the test, so it flatters, as in Deletang et al.",
         f"A task fits if the median over seeds in training range is at least {FITTED}; fixed beforehand.",

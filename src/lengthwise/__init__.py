@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lengthwise.alignment import AlignmentLoss, PairGeometry, alignment_loss, next_token_labels
     from lengthwise.measure import (
+        measure_limit,
+        measure_longppl,
         measure_misalignment,
         measure_recall,
         paired_difference,
@@ -35,6 +37,8 @@ _HOME = {
     "PairGeometry": "alignment",
     "alignment_loss": "alignment",
     "next_token_labels": "alignment",
+    "measure_limit": "measure",
+    "measure_longppl": "measure",
     "measure_misalignment": "measure",
     "measure_recall": "measure",
     "paired_difference": "measure",
@@ -65,6 +69,8 @@ __all__ = [
     "find_head",
     "load",
     "load_corpus",
+    "measure_limit",
+    "measure_longppl",
     "measure_misalignment",
     "measure_recall",
     "model_alignment_loss",

@@ -173,7 +173,7 @@ ALIGNMENT_SCALES = {**SCALES, "default": replace(SCALES["default"], steps=1500)}
 
 # Symbol tasks have longer sequences and larger alphabets; lengths up to twice those of training.
 PLANE_SCALES = {
-    "default": Scale(name="default", seeds=3, steps=2000, batch=16, test_length=16, samples=64, width=32),
+    "default": Scale(name="default", seeds=3, steps=1500, batch=16, test_length=16, samples=64, width=32),
     "smoke": replace(SCALES["smoke"], steps=3),
 }
 

@@ -25,6 +25,8 @@ OPTIONS = {
     "--dtype --batch-size --out --resume --overwrite --dry-run --json --verbose --help",
     "longppl": "--evaluator --text --split --max-length --short --stride --limit --bos --adapter --seed --device "
     "--dtype --batch-size --out --resume --overwrite --dry-run --json --verbose --help",
+    "eval": "--mode --length --depth --limit --text --split --data --max-length --truncation --backend --set "
+    "--adapter --seed --device --dtype --batch-size --out --resume --overwrite --dry-run --json --verbose --help",
     "extend": "--method --factor --original-length --set --out --dry-run --json --verbose --help",
     "longrope-search": "--factor --out --original-length --text --split --limit --population --iterations "
     "--bos --seed --device --dtype --json --verbose --help",

@@ -26,6 +26,7 @@ from lengthwise.cli import (
     synth,
     train,
 )
+from lengthwise.cli import eval as eval_verb
 from lengthwise.cli.errors import reported
 from lengthwise.cli.options import examples
 
@@ -35,6 +36,7 @@ VERBS = {
     "recall": recall,
     "limit": limit,
     "longppl": longppl,
+    "eval": eval_verb,
     "extend": extend,
     "longrope-search": longrope_search,
     "train": train,

@@ -132,7 +132,7 @@ def _cut_to(tokenizer: Any, sentences: Sequence[str], room: int) -> list[str]:
         if used + size > room:
             words = sentence.split(" ")
             fitting = int(len(words) * (room - used) / size)
-            return [*kept, " ".join(words[:fitting])] if fitting else kept
+            return [*kept, _ended(words[:fitting])] if fitting else kept
         kept.append(sentence)
         used += size
     return kept
@@ -142,7 +142,13 @@ def _shortened(sentences: Sequence[str], *, words: int) -> list[str]:
     """Without the last `words` words."""
     *kept, last = sentences
     left = last.split(" ")[:-words]
-    return [*kept, " ".join(left)] if left else kept
+    return [*kept, _ended(left)] if left else kept
+
+
+def _ended(words: Sequence[str]) -> str:
+    """A cut sentence with a full stop, so that it does not run on into a fact."""
+    text = " ".join(words).rstrip(",;:-")
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def _sentences(text: str) -> list[str]:

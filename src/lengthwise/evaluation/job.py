@@ -144,6 +144,9 @@ def run_eval(
         if resume or overwrite:
             raise UsageError("--resume and --overwrite are about an earlier run's folder", fix="add --out")
         return _run(job, None)
+    if job.backend == "lm-eval":
+        # It works in another folder.
+        out = Path(out).absolute()
     with RunFolder(out, kind="eval", config=job.settings(), resume=resume, overwrite=overwrite) as folder:
         return folder.read_results() if folder.finished else _run(job, folder)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +37,7 @@ def summarise(job: EvalJob, prepared: Prepared, log: SampleLog) -> Summary:
     """The scores of what `log` holds of the questions.
 
     Rows of each task by length and depth (or bucket), by length over all depths, and of groups of tasks.
-    Intervals resample samples (with all their depths) or rows of a data set.
+    Intervals resample samples (each with all its depths and tasks) or rows of a data set.
     """
     finished = [(one, log[one.question.key]) for one in prepared.asked if one.question.key in log]
     rows: list[Row] = []
@@ -49,8 +49,11 @@ def summarise(job: EvalJob, prepared: Prepared, log: SampleLog) -> Summary:
     rows += _babilong_rows(job, prepared, finished) + _longbench_rows(job, prepared, finished)
     if any(task.kind == "longbench_e" for task in prepared.tasks):
         notes.append(_averages_note(prepared))
-    if any(row.unit == "share" for row in rows):
-        notes.append("Scores are shares from 0 to 1; papers print them times 100.")
+    notes.append("Scores are shares from 0 to 1; papers print them times 100.")
+    if any(row.value in (0.0, 1.0) and row.ci_low is not None for row in rows):
+        notes.append(
+            "Where all samples score alike, 0 or 1, the interval is the exact one of a binomial share."
+        )
     return Summary(rows, notes, partial=len(finished) < len(prepared.asked))
 
 
@@ -100,7 +103,19 @@ def _mean(job: EvalJob, task: str, metric: str, finished: Finished, entry: str, 
         truncated=sum(record["cut"] > 0 for _, record in finished),
         **where,
     )
-    return estimate(Statistic.of(row, [(r["document"], [r[entry], 1]) for _, r in finished]))
+    return _estimated(Statistic.of(row, [(r["document"], [r[entry], 1]) for _, r in finished]))
+
+
+def _estimated(statistic: Statistic) -> Row:
+    """The row with its interval; where all samples score 0, or all 1, with the exact one of a binomial share.
+
+    The bootstrap would give an interval of no width there, as if nothing else could come.
+    """
+    row = estimate(statistic)
+    if row.value not in (0.0, 1.0) or row.documents is None or row.ci_low is None:
+        return row
+    far = 0.025 ** (1 / row.documents)
+    return replace(row, ci_low=far) if row.value else replace(row, ci_high=1 - far)
 
 
 def _babilong_rows(job: EvalJob, prepared: Prepared, finished: Finished) -> list[Row]:
@@ -187,7 +202,7 @@ def _mean_of_means(
         totals = [0.0] * size
         totals[2 * cell], totals[2 * cell + 1] = record["score"], 1.0
         records.append((record["document"], totals))
-    return estimate(Statistic.of(row, records, estimator=_estimator(tree)))
+    return _estimated(Statistic.of(row, records, estimator=_estimator(tree)))
 
 
 def _cells(tree: Any) -> list[int]:

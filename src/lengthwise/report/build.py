@@ -12,6 +12,7 @@ from typing import Any
 from lengthwise.config import read_yaml
 from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_text
+from lengthwise.report.depth import score_by_depth
 from lengthwise.report.differences import paired_differences
 from lengthwise.report.drawing import Picture
 from lengthwise.report.figures import (
@@ -243,7 +244,7 @@ def _sce_sentences(task: str, runs: Sequence[Run]) -> list[str]:
 def _pictures(
     task: str, rows: Sequence[Row], differences: Sequence[Row], runs: Sequence[Run]
 ) -> list[Picture]:
-    pictures = [draw(rows) for draw in _FIGURES.get(task, ())]
+    pictures = [draw(rows) for draw in _FIGURES.get(task, (score_by_depth,))]
     if task == "training":
         pictures.append(training_curves({run.label: run.metrics for run in runs if run.metrics}))
     pictures += [

@@ -82,9 +82,20 @@ TASKS: Mapping[str, Task] = {
 }
 
 
+_SCORES = {
+    "accuracy": "share of questions answered rightly",
+    "chance": "the accuracy of guessing among the answers that are ranked",
+    "gold_probability": "the right answer's share of the likelihood of all that are ranked",
+    "contained": "share of the right numbers that the reply contains",
+    "average_rows": "mean over data sets of the mean of all their rows",
+    "average_categories": "mean over categories of the mean of their data sets",
+    "average_buckets": "mean over the buckets of length of the mean over data sets",
+}
+
+
 def task_of(name: str) -> Task:
-    """The presentation of a task; a task without one is shown under its own name."""
-    return TASKS.get(name, Task(name.replace("_", " ").capitalize(), "", {}))
+    """The presentation of a task; one of an evaluation is shown under its own name."""
+    return TASKS.get(name, Task(name.replace("_", " ").capitalize(), "", _SCORES))
 
 
 def headline_rows(rows: Sequence[Row]) -> list[Row]:

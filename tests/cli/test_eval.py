@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lengthwise.testing import save_tiny_model
+
+
+@pytest.fixture(scope="module")
+def long_model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_tiny_model(tmp_path_factory.mktemp("eval") / "model", max_position_embeddings=2048))
+
+
+@pytest.fixture
+def command(long_model: str, text: list[str]) -> list[Any]:
+    options = ["--mode", "likelihood", "--length", 500, "--depth", 0, "--depth", 100, "--limit", 2]
+    return ["eval", long_model, "needle_multi_key", *text, *options]
+
+
+def test_a_table_and_a_run_folder(lengthwise: Callable[..., Any], command: list[Any], tmp_path: Path) -> None:
+    done = lengthwise(*command, "--out", "run")
+    assert done.code == 0
+    assert "gold_probability" in done.out
+    assert "Scores are shares from 0 to 1" in done.out
+    read = lengthwise(*command, "--out", "run", "--resume", "--json")
+    assert read.json["rows"] == lengthwise(*command, "--json", "--batch-size", 4).json["rows"]
+    assert {row.get("depth") for row in read.json["rows"]} == {None, 0, 100}
+    page = lengthwise("report", "run")
+    assert page.code == 0
+    assert (tmp_path / "run" / "figures" / "depth-needle_multi_key.svg").exists()
+
+
+def test_a_dry_run(lengthwise: Callable[..., Any], command: list[Any]) -> None:
+    plan = lengthwise(*command, "--dry-run", "--json").json
+    assert plan["questions"] == {"needle_multi_key": 4}
+    assert plan["longest_prompt"] <= 500
+
+
+def test_wrong_usage(lengthwise: Callable[..., Any], long_model: str) -> None:
+    unknown = lengthwise("eval", long_model, "niddle")
+    assert unknown.code == 2
+    assert "did you mean 'needle'?" in unknown.err
+    rare = lengthwise("eval", long_model, "needle", "--set", "story=x")
+    assert rare.code == 2
+    assert "did you mean 'stories'?" in rare.err
+    harness = lengthwise("eval", long_model, "x", "--backend", "lm-eval")
+    assert harness.code == 2
+    assert "--max-length" in harness.err
+
+
+def test_tasks_are_listed(lengthwise: Callable[..., Any]) -> None:
+    names = [entry["name"] for entry in lengthwise("ls", "tasks", "--json").json["tasks"]]
+    assert names[:3] == ["needle", "babilong", "longbench_e"]
+    assert "longbench_repobench-p_e" in names

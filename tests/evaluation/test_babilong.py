@@ -1,0 +1,179 @@
+"""Stories checked by readers that know nothing of how they were made."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lengthwise.errors import MissingError, UsageError
+from lengthwise.evaluation.babi import LABELS, Story, make_story, read_stories
+from lengthwise.evaluation.babilong import babilong
+from lengthwise.text import Corpus
+
+_MOVE = re.compile(r"^(\w+) \w+ to the (\w+)\.$")
+_TAKE = re.compile(r"^(\w+) (?:picked up|took|got) the (\w+)\.$")
+_BESIDE = re.compile(r"^The (\w+) is (\w+) of the (\w+)\.$")
+_GIVE = re.compile(r"^(\w+) \w+ the (\w+) to (\w+)\.$")
+
+
+def solve(task: int, story: Story) -> set[str]:
+    """All right answers, from the statements alone."""
+    return {1: _where, 2: _carried, 3: _carried, 4: _beside, 5: _given}[task](story)
+
+
+def _where(story: Story) -> set[str]:
+    person = re.findall(r"Where is (\w+)\?", story.question)[0]
+    moves = [m.groups() for m in map(_MOVE.match, story.statements) if m]
+    return {[room for who, room in moves if who == person][-1]}
+
+
+def _carried(story: Story) -> set[str]:
+    thing = re.findall(r"Where (?:is|was) the (\w+)", story.question)[0]
+    holder, path = None, []
+    where: dict[str, str] = {}
+    for text in story.statements:
+        if move := _MOVE.match(text):
+            where[move[1]] = move[2]
+            if move[1] == holder:
+                path.append(move[2])
+        elif (take := _TAKE.match(text)) and take[2] == thing:
+            assert holder is None
+            holder = take[1]
+    if "before" not in story.question:
+        return {path[-1]}
+    last = re.findall(r"before the (\w+)\?", story.question)[0]
+    return {path[index - 1] for index, room in enumerate(path) if room == last and index}
+
+
+def _beside(story: Story) -> set[str]:
+    opposite = {"north": "south", "south": "north", "east": "west", "west": "east"}
+    known = set()
+    for text in story.statements:
+        one, way, other = _BESIDE.match(text).groups()
+        known |= {(one, way, other), (other, opposite[way], one)}
+    if found := re.match(r"What is (\w+) of the (\w+)\?", story.question):
+        return {one for one, way, other in known if (way, other) == found.groups()}
+    one, way = re.match(r"What is the (\w+) (\w+) of\?", story.question).groups()
+    return {other for first, direction, other in known if (first, direction) == (one, way)}
+
+
+def _given(story: Story) -> set[str]:
+    gifts = [_GIVE.match(text).groups() for text in story.statements]
+    for pattern, asked in (
+        (r"Who gave the (?P<thing>\w+) to (?P<to>\w+)\?", 0),
+        (r"What did (?P<giver>\w+) give to (?P<to>\w+)\?", 1),
+        (r"Who did (?P<giver>\w+) give the (?P<thing>\w+) to\?", 2),
+    ):
+        if found := re.match(pattern, story.question):
+            known = found.groupdict()
+            return {
+                gift[asked]
+                for gift in gifts
+                if all(gift[("giver", "thing", "to").index(k)] == v for k, v in known.items())
+            }
+    raise AssertionError(story.question)
+
+
+@pytest.mark.parametrize("task", LABELS)
+@pytest.mark.parametrize("place", [0.0, 0.4, 1.0])
+def test_stories_have_exactly_one_right_answer(task: int, place: float) -> None:
+    answers = set()
+    for seed in range(60):
+        story = make_story(task, random.Random(seed), statements=4 + seed % 7, place=place)
+        assert solve(task, story) == {story.answer}
+        assert story.answer in LABELS[task]
+        assert story.answer.lower() not in story.question.lower()
+        answers.add(story.answer)
+    assert len(answers) >= 5, "no answer is preferred"
+
+
+@pytest.mark.parametrize("task", LABELS)
+def test_the_needed_statements_are_enough_and_stand_where_wanted(task: int) -> None:
+    for seed in range(40):
+        rng = random.Random(seed)
+        for place in (0.0, 1.0):
+            story = make_story(task, rng, statements=6, place=place)
+            alone = Story(tuple(story.statements[i] for i in story.needed), (), story.question, story.answer)
+            assert solve(task, alone) == {story.answer}
+            first, last = story.needed[0], story.needed[-1]
+            assert (first == 0) if place == 0 else (last == len(story.statements) - 1)
+
+
+@pytest.mark.parametrize("task", LABELS)
+@pytest.mark.parametrize("depth", [0, 50, 100])
+def test_in_a_long_text_the_story_keeps_its_order_and_the_answer_its_depth(
+    task: int, depth: int, tokenizer: Any, corpus: Corpus
+) -> None:
+    for question in babilong(task, tokenizer, corpus, length=2000, depths=[depth], samples=4, seed=1):
+        assert 1980 <= len(tokenizer(question.prompt).input_ids) <= 2000
+        context = question.prompt.partition("<context>\n")[2].partition("\n</context>")[0]
+        found = [s for s in re.split(r"(?<=\.)\s+", context) if s[0].isupper()]
+        story = Story(tuple(found), (), question.about, question.golds[0])
+        assert solve(task, story) == set(question.golds)
+        assert question.golds[0] in question.candidates
+        assert not any(label.lower() in question.about.lower() for label in question.candidates)
+        assert question.reached * 100 == pytest.approx(depth, abs=6)
+
+
+def test_examples_are_solved_and_the_instruction_comes_first(tokenizer: Any, corpus: Corpus) -> None:
+    [question] = babilong(1, tokenizer, corpus, length=1500, depths=[50], samples=1, seed=0)
+    head = question.prompt.partition("<context>")[0]
+    for body, asked, answer in re.findall(r"<example>\n(.+)\n\nQuestion: (.+)\nAnswer: (\w+)\n", head):
+        assert solve(1, Story(tuple(re.split(r"(?<=\.) ", body)), (), asked, answer)) == {answer}
+    assert question.prompt.endswith("\nAnswer:")
+
+
+BABI = """\
+1 Mary moved to the bathroom.
+2 John went to the hallway.
+3 Where is Mary? \tbathroom\t1
+4 Daniel went back to the hallway.
+5 Mary went to the office.
+6 Where is Mary? \toffice\t5
+1 Sandra went to the garden.
+2 Where is Sandra? \tgarden\t1
+"""
+
+
+def test_real_stories_are_read(tmp_path: Path, tokenizer: Any, corpus: Corpus) -> None:
+    (tmp_path / "qa1_single-supporting-fact_test.txt").write_text(BABI)
+    stories = read_stories(str(tmp_path), 1)
+    assert [(len(s.statements), s.needed, s.answer) for s in stories] == [
+        (2, (0,), "bathroom"),
+        (4, (3,), "office"),
+        (1, (0,), "garden"),
+    ]
+    assert stories[0].question == "Where is Mary?"
+    questions = babilong(
+        1, tokenizer, corpus, length=1200, depths=[0, 100], samples=3, seed=0, stories=str(tmp_path)
+    )
+    known = {text for story in stories for text in story.statements}
+    for question in questions:
+        context = question.prompt.partition("<context>\n")[2]
+        story = next(s for s in stories if s.question == question.about and s.answer == question.golds[0])
+        places = [context.index(text) for text in story.statements]
+        assert places == sorted(places)
+        assert sum(text in context for text in known) == len(story.statements)
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("Mary moved.", "line 2 has no number and text"),
+        ("2 Where? \thall", "line 2 is no question with its answer"),
+        ("2 Where? \thall\t7", "line 2 is no question with its answer"),
+    ],
+)
+def test_malformed_stories_name_file_and_line(tmp_path: Path, line: str, problem: str) -> None:
+    (tmp_path / "qa2_two_test.txt").write_text(f"1 Mary went to the hall.\n{line}\n")
+    with pytest.raises(UsageError, match=f"qa2_two_test.txt, {problem}"):
+        read_stories(str(tmp_path), 2)
+
+
+def test_no_stories(tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match="no file qa3_"):
+        read_stories(str(tmp_path), 3)

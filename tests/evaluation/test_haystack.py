@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+import pytest
+
+from lengthwise.errors import UsageError
+from lengthwise.evaluation.haystack import Fact, background_text, build_haystack
+from lengthwise.evaluation.needle import needle_multi_key, needle_multi_value, needle_single
+from lengthwise.testing import tiny_text
+from lengthwise.text import Corpus, Document
+
+HEAD, TAIL = "Read this.\n\n", "\n\nWhat is it?"
+DEPTHS = (0, 25, 50, 75, 100)
+
+
+def tokens(tokenizer: Any, text: str) -> int:
+    return len(tokenizer(text).input_ids)
+
+
+@pytest.mark.parametrize("length", [150, 400, 1111])
+@pytest.mark.parametrize("depth", [0.0, 0.3, 0.5, 1.0])
+def test_length_in_tokens_and_depth(tokenizer: Any, corpus: Corpus, length: int, depth: float) -> None:
+    background = background_text(corpus, random.Random(1), tokens=length)
+    fact = Fact("QXZ is the word.", depth)
+    stack = build_haystack(
+        tokenizer, head=HEAD, tails=[TAIL], background=background, facts=[fact], length=length
+    )
+    [prompt] = stack.prompts
+    assert length - 12 <= tokens(tokenizer, prompt) <= length
+    assert prompt.startswith(HEAD)
+    assert prompt.endswith(TAIL)
+    context = prompt[len(HEAD) : -len(TAIL)]
+    before, _, after = context.partition(fact.text)
+    share = tokens(tokenizer, before) / (tokens(tokenizer, before) + tokens(tokenizer, after))
+    # A sentence of the text has up to forty tokens of this tokenizer.
+    assert share == pytest.approx(depth, abs=25 / length)
+    assert stack.reached[0] == pytest.approx(share, abs=4 / length)
+
+
+def test_several_facts_keep_their_order_even_at_one_place(tokenizer: Any, corpus: Corpus) -> None:
+    background = background_text(corpus, random.Random(2), tokens=600)
+    facts = [Fact(f"fact {index}.", place) for index, place in enumerate((0.0, 0.0, 0.5, 0.5, 1.0, 1.0))]
+    [prompt] = build_haystack(
+        tokenizer, head="", tails=[""], background=background, facts=facts, length=600
+    ).prompts
+    assert re.findall(r"fact (\d)", prompt) == list("012345")
+    assert prompt.startswith("fact 0. fact 1.")
+    assert prompt.endswith("fact 4. fact 5.")
+
+
+def test_tails_share_one_context_that_fits_the_longest(tokenizer: Any, corpus: Corpus) -> None:
+    background = background_text(corpus, random.Random(3), tokens=300)
+    tails = [" a?", " what is the number of the queen?"]
+    stack = build_haystack(
+        tokenizer, head="", tails=tails, background=background, facts=[Fact("x.", 0.5)], length=300
+    )
+    assert stack.prompts[0].removesuffix(tails[0]) == stack.prompts[1].removesuffix(tails[1])
+    assert 288 <= tokens(tokenizer, stack.prompts[1]) <= 300
+
+
+def test_too_short_a_length_says_what_is_needed(tokenizer: Any, corpus: Corpus) -> None:
+    background = background_text(corpus, random.Random(1), tokens=64)
+    with pytest.raises(
+        UsageError, match=r"does not hold the prompt.*\nexpected: at least (\d+) tokens"
+    ) as error:
+        build_haystack(tokenizer, head=HEAD, tails=[TAIL], background=background, facts=[], length=20)
+    least = int(re.findall(r"at least (\d+)", str(error.value))[0])
+    build_haystack(tokenizer, head=HEAD, tails=[TAIL], background=background, facts=[], length=least)
+
+
+def test_a_short_corpus_begins_again(tokenizer: Any) -> None:
+    short = Corpus.of("short", [Document("a", "One two. Three.")], split="all", split_rule="all documents")
+    text = background_text(short, random.Random(0), tokens=50)
+    assert text[:4] == ["One two.", "Three.", "One two.", "Three."]
+    assert sum(map(len, text)) >= 50
+
+
+def test_background_begins_with_a_sentence_of_a_random_place() -> None:
+    document = Document("a", tiny_text(5000))
+    long = Corpus.of("long", [document], split="all", split_rule="all documents")
+    found = {background_text(long, random.Random(seed), tokens=50)[0] for seed in range(8)}
+    assert len(found) > 4
+    sentences = {" ".join(s.split()) for s in re.split(r"(?<=\.)\s+", document.text)}
+    assert found <= sentences
+
+
+def made(kind: Any, tokenizer: Any, corpus: Corpus, **overrides: Any) -> list[Any]:
+    options = {"length": 512, "depths": DEPTHS, "samples": 2, "seed": 0} | overrides
+    return kind(tokenizer, corpus, **options)
+
+
+def test_single_needles(tokenizer: Any, corpus: Corpus) -> None:
+    questions = made(needle_single, tokenizer, corpus)
+    assert len({question.key for question in questions}) == len(questions) == 2 * len(DEPTHS)
+    for question in questions:
+        [gold] = question.golds
+        assert question.prompt.count(gold) == 1
+        assert [other for other in question.candidates if other in question.prompt] == [gold]
+        assert len(set(question.candidates)) == 8
+        assert question.reached * 100 == pytest.approx(question.depth, abs=8)
+        key = re.findall(r"Answer: The locker number of the (.+) is$", question.prompt)[0]
+        assert f"The locker number of the {key} is {gold}." in question.prompt
+    # Paired: the same needle at all depths of a sample.
+    assert len({tuple(question.golds) for question in questions if question.unit == "s000"}) == 1
+
+
+@pytest.mark.parametrize("depths", [DEPTHS, (50,)])
+def test_multi_key_needles(tokenizer: Any, corpus: Corpus, depths: tuple[float, ...]) -> None:
+    questions = made(needle_multi_key, tokenizer, corpus, depths=depths, samples=1)
+    assert [question.depth for question in questions] == list(depths)
+    assert len({question.context for question in questions}) == 1
+    contexts = {question.prompt.partition("\n\nQuestion:")[0] for question in questions}
+    assert len(contexts) == 1, "one context for all depths"
+    [context] = contexts
+    for question in questions:
+        key = re.findall(r"Answer: The locker number of the (.+) is$", question.prompt)[0]
+        assert f"The locker number of the {key} is {question.golds[0]}." in context
+        assert all(number in context for number in question.candidates)
+        assert question.golds[0] in question.candidates
+        assert len(question.candidates) == max(4, len(depths))
+    places = [context.index(question.golds[0]) for question in questions]
+    assert places == sorted(places)
+
+
+def test_multi_value_needles(tokenizer: Any, corpus: Corpus) -> None:
+    first, second = made(needle_multi_value, tokenizer, corpus)
+    assert all(first.prompt.count(number) == 1 for number in first.golds)
+    assert len(set(first.golds)) == 3
+    assert first.golds != second.golds
+    assert first.depth is None
+
+
+@pytest.mark.parametrize("kind", [needle_single, needle_multi_key, needle_multi_value])
+def test_the_seed_decides(kind: Any, tokenizer: Any, corpus: Corpus) -> None:
+    again = made(kind, tokenizer, corpus)
+    assert made(kind, tokenizer, corpus) == again
+    assert made(kind, tokenizer, corpus, seed=1) != again
+    assert made(kind, tokenizer, corpus, samples=3)[: len(again)] == again

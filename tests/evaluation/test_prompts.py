@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lengthwise.errors import UsageError
+from lengthwise.evaluation.prompts import OverLimit, answer_tokens, fit, refuse_over_limit, takes_chat
+from lengthwise.testing import tiny_text, tiny_tokenizer
+
+TEXT = tiny_text(60)
+
+
+def size(tokenizer: Any) -> int:
+    return len(tokenizer(TEXT).input_ids)
+
+
+def test_a_prompt_that_fits_is_not_touched(tokenizer: Any) -> None:
+    prompt = fit(tokenizer, TEXT, size(tokenizer), None)
+    assert (list(prompt.ids), prompt.cut) == (tokenizer(TEXT).input_ids, 0)
+    assert fit(tokenizer, TEXT, None, None) == prompt
+
+
+@pytest.mark.parametrize("limit", [20, 21])
+def test_the_middle_is_cut_as_longbench_cuts_it(tokenizer: Any, limit: int) -> None:
+    prompt = fit(tokenizer, TEXT, limit, "middle")
+    ids = tokenizer(TEXT).input_ids
+    half = int(limit / 2)
+    joined = tokenizer.decode(ids[:half]) + tokenizer.decode(ids[-half:])
+    assert list(prompt.ids) == tokenizer(joined).input_ids
+    assert prompt.cut == len(ids) - 2 * half
+    assert tokenizer.decode(prompt.ids) == joined
+
+
+def test_the_beginning_is_cut(tokenizer: Any) -> None:
+    prompt = fit(tokenizer, TEXT, 20, "left")
+    assert list(prompt.ids) == tokenizer(TEXT).input_ids[-20:]
+    assert prompt.cut == size(tokenizer) - 20
+
+
+def test_over_the_limit_without_a_truncation_is_refused_with_the_numbers(tokenizer: Any) -> None:
+    with pytest.raises(OverLimit) as refused:
+        fit(tokenizer, TEXT, 20, None)
+    assert refused.value.tokens == size(tokenizer)
+    error = refuse_over_limit("longbench_qasper_e", [9123, 4000], 200, 3500)
+    assert isinstance(error, UsageError)
+    assert "2 of 200 prompts are longer than 3500 tokens in longbench_qasper_e; the longest has 9123" in str(
+        error
+    )
+    assert "--truncation middle" in str(error)
+    assert "--max-length 9123" in str(error)
+
+
+@pytest.mark.parametrize("truncation", ["middle", "left"])
+def test_the_chat_template_is_put_around_what_is_left(truncation: str) -> None:
+    tokenizer = tiny_tokenizer()
+    assert not takes_chat(tokenizer)
+    tokenizer.chat_template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<answer>"
+    assert takes_chat(tokenizer)
+    plain = fit(tokenizer, TEXT, 20, truncation)
+    chat = fit(tokenizer, TEXT, 20, truncation, chat=True)
+    assert tokenizer.decode(chat.ids) == f"<user>{tokenizer.decode(plain.ids)}<answer>"
+    assert chat.cut == plain.cut
+
+
+def test_bos_is_as_the_tokenizer_does(tokenizer: Any) -> None:
+    assert fit(tokenizer, "a king", None, None).ids == tuple(tokenizer("a king").input_ids)
+
+
+def test_answers_as_they_stand_after_the_prompt(tokenizer: Any) -> None:
+    prompt = "Answer:"
+    ids = answer_tokens(tokenizer, prompt, " garden")
+    assert [*tokenizer(prompt).input_ids, *ids] == tokenizer(f"{prompt} garden").input_ids
+
+
+def test_an_answer_that_would_merge_with_the_prompt_is_taken_alone(tokenizer: Any) -> None:
+    prompt, answer = "the kin", "g"
+    before, both = tokenizer(prompt).input_ids, tokenizer(prompt + answer).input_ids
+    assert both[: len(before)] != before
+    assert answer_tokens(tokenizer, prompt, answer) == tuple(tokenizer(answer).input_ids)

@@ -163,7 +163,7 @@ class TestTexts:
 
 class TestSettings:
     def test_mistyped_verb(self, lengthwise: Callable[..., Any]) -> None:
-        refused(lengthwise("mesure", "m"), 2, "No such command 'mesure'", "Did you mean 'measure'?")
+        refused(lengthwise("mesure", "m"), 2, "No such command 'mesure'", "Did you mean 'measure'")
 
     def test_mistyped_option(self, lengthwise: Callable[..., Any]) -> None:
         refused(lengthwise("measure", "m", "--lenght", 3), 2, "No such option: --lenght", "--length")

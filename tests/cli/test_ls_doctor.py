@@ -13,7 +13,7 @@ from lengthwise.training.recipe import shipped_recipes
 
 def test_ls_names_everything(lengthwise: Callable[..., Any]) -> None:
     lists = lengthwise("ls", "--json").json
-    assert list(lists) == ["models", "corpora", "recipes", "methods", "studies"]
+    assert list(lists) == ["models", "corpora", "recipes", "methods", "studies", "tasks"]
     assert [entry["name"] for entry in lists["models"]] == ["smollm2-135m", "tiny-books"]
     assert [entry["name"] for entry in lists["corpora"]] == ["books"]
     assert {entry["name"] for entry in lists["recipes"]} == set(shipped_recipes())

@@ -42,7 +42,7 @@ def main() -> None:
                 command = ["--rows", row, "--side", side, *options]
                 found[row][side].append(in_fresh_process(__file__, command, threads=arguments.threads))
     print(
-        "| row | tokens | lm-eval s | ours s | lm-eval / ours | peak MB lm-eval | peak MB ours | greatest difference |"
+        "| row | tokens | lm-eval s | ours s | lm-eval / ours | lm-eval MB | ours MB | greatest difference |"
     )
     print("|---|--:|--:|--:|--:|--:|--:|--:|")
     for row, sides in found.items():

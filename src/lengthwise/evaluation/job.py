@@ -21,7 +21,7 @@ from lengthwise.evaluation.prompts import TRUNCATIONS
 from lengthwise.evaluation.questions import Mode
 from lengthwise.evaluation.rows import Summary, summarise
 from lengthwise.evaluation.tasks import TASKS, resolve_tasks
-from lengthwise.measure.running import check_count, check_sizes
+from lengthwise.measure.running import check_count, check_sizes, rope_by_input_length
 from lengthwise.models import load
 from lengthwise.results import Results
 from lengthwise.runs import RunFolder
@@ -161,7 +161,7 @@ def _run(job: EvalJob, folder: RunFolder | None) -> Results:
             model_name=job.model,
             config=job.settings(),
             rows=summary.rows,
-            notes=summary.notes,
+            notes=[*summary.notes, *_rope_notes(model)],
             partial=summary.partial,
             provenance={
                 "model": model.describe(),
@@ -205,6 +205,16 @@ def _keeping_partial(folder: RunFolder | None, partial: Callable[[], Results]) -
             partial=found,
             fix="run it again with --resume to continue" if folder else None,
         ) from error
+
+
+def _rope_notes(model: LoadedModel) -> list[str]:
+    method = rope_by_input_length(model)
+    if method is None:
+        return []
+    return [
+        f"The positions of {method} depend on how much is read in one pass: a context that several questions or "
+        "answers share is read at its own length, replies continue it, as with transformers' generate."
+    ]
 
 
 def corpus_of(job: EvalJob) -> Corpus | None:

@@ -1,7 +1,7 @@
 """LongBench's prompt templates, read from where they are published: never typed again.
 
 From the user's copy of THUDM/LongBench (`config/dataset2prompt.json` in it), or from the installed lm-eval.
-The two differ in places: lm-eval drops some newlines at a template's end and in the code tasks.
+The two are not the same in every space and newline, so results name the source.
 """
 
 from __future__ import annotations

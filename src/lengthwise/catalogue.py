@@ -125,7 +125,7 @@ def tasks() -> list[Entry]:
     from lengthwise.evaluation.tasks import GROUPS, TASKS
 
     groups = [
-        {"name": name, "version": "", "score": "", "what": f"group: {len(members)} tasks"}
+        {"name": name, "version": "-", "score": "-", "what": f"group: {len(members)} tasks"}
         for name, members in GROUPS.items()
     ]
     return groups + [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated, Any
 
 import typer
@@ -98,4 +99,6 @@ def about(
 
 def run() -> None:
     """The `lengthwise` command."""
+    # It remarks on a kernel for 4-bit weights whenever it is imported, also where there are none.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     app()

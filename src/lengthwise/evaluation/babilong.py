@@ -25,6 +25,7 @@ from lengthwise.text import Corpus
 VERSION = 1
 NEW_TOKENS = 20
 _MOST_STATEMENTS = 10
+"""In a story of our own world."""
 _TOKENS_PER_STATEMENT = 64
 """At most one statement for so many tokens of the prompt."""
 
@@ -59,8 +60,7 @@ def babilong(
         seeded = f"{seed}/qa{task}/{sample}"
         background = background_text(corpus, random.Random(f"{seeded}/background"), tokens=length)
         for depth in depths:
-            most = max(4, min(_MOST_STATEMENTS, length // _TOKENS_PER_STATEMENT))
-            story = _story(task, random.Random(seeded), depth / 100, most, stories)
+            story = _story(task, random.Random(seeded), depth / 100, length, stories)
             facts, marked = _placed(story, depth / 100, random.Random(f"{seeded}/places"))
             stack = build_haystack(
                 tokenizer, head=head, tails=[_tail(story)], background=background, facts=facts, length=length
@@ -86,9 +86,10 @@ def babilong(
     return found
 
 
-def _story(task: int, rng: random.Random, place: float, most: int, folder: str | None) -> Story:
+def _story(task: int, rng: random.Random, place: float, length: int, folder: str | None) -> Story:
+    most = max(4, length // _TOKENS_PER_STATEMENT)
     if folder is None:
-        return make_story(task, rng, statements=rng.randint(4, most), place=place)
+        return make_story(task, rng, statements=rng.randint(4, min(_MOST_STATEMENTS, most)), place=place)
     fitting = [story for story in read_stories(folder, task) if len(story.statements) <= most]
     if not fitting:
         raise UsageError(

@@ -47,6 +47,9 @@ def test_local_data_cuts_resuming_and_scores(
     with pytest.raises(UsageError, match=r"4 of 4 prompts are longer than 150 tokens in lm-eval's tasks"):
         run_eval(EvalJob(**settings, max_length=150))
 
+    with pytest.raises(UsageError, match="lm-eval has no task 'longbench_trek'"):
+        run_eval(EvalJob(**settings | {"tasks": ("longbench_trek",)}, max_length=150))
+
     job = EvalJob(**settings, max_length=1000, batch_size=2)
     results = run_eval(job, out="run")
     [row] = results.select(task=TASK, metric="classification_score")

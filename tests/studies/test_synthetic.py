@@ -166,9 +166,10 @@ def test_alignment_is_judged_against_the_same_task_without_it():
     outcomes = {cell: _outcome(2.0) for cell in FIGURES["alignment"].panels[0].cells}
     outcomes[Cell(task="mean", alignment="string", weight=0.1)] = _outcome(1.0)
     outcomes[Cell(task="mean", alignment="distribution", weight=0.5)] = _outcome(3.0)
-    table = claims_table(outcomes)
+    table = claims_table(outcomes, {"aligned-mean"})
     assert table is not None
-    verdicts = {row[1]: row[4] for row in table.rows if row[0] == "aligned-mean"}
+    assert {row[0] for row in table.rows} == {"aligned-mean"}, "a panel that only shares a cell is not judged"
+    verdicts = {row[1]: row[4] for row in table.rows}
     assert verdicts == {
         "alignment lowers the error of the mean beyond training": "better: string 0.1; worse: distribution 0.5",
         "alignment keeps the error of the mean in training range": "better: string 0.1; worse: distribution 0.5",

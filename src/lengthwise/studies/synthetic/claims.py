@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -47,10 +47,12 @@ class Claim:
     rule: str
 
 
-def claims_table(outcomes: Outcomes) -> Table | None:
-    """Every claim whose cells were run and tested at the paper's lengths; None if there is none."""
+def claims_table(outcomes: Outcomes, panels: Collection[str] | None = None) -> Table | None:
+    """Every claim (of these panels) whose cells were run and tested at the paper's lengths; None if there is none."""
     rows = []
     for claim in CLAIMS:
+        if panels is not None and claim.panel not in panels:
+            continue
         if all(cell in outcomes and outcomes[cell].lengths[-1] >= TESTED for cell in claim.cells):
             ours, verdict = claim.judge(outcomes)
             rows.append([claim.panel, claim.claim, claim.paper, ours, verdict, claim.rule])

@@ -41,7 +41,7 @@ def produce_figure(
         results, outcomes = run_cells(
             figure.name, cells_of(figure), scale, out, resume=resume, overwrite=overwrite
         )
-        claims = claims_table(outcomes)
+        claims = claims_table(outcomes, {panel.name for panel in figure.panels})
         judged = [claims] if claims is not None else []
         tables += judged
         title = "The paper's claims" if judged else "What was run"

@@ -110,6 +110,7 @@ def test_only_what_fits_counts_and_only_what_has_a_class_is_ranked_by_it():
     assert counted["generalization and support left", "that fit"] == 5
     assert counted["generalization and class", "that fit, with a class"] == 2
     assert counted["generalization and support left", "all"] == 6
+    assert counted["generalization and support left", "that fit, strings"] == 4, "the mean is a number"
     support = associations(placed)[0].correlation
     assert support.value is not None
     assert support.value < -0.8
@@ -120,6 +121,10 @@ def test_the_verdict_follows_the_counts():
     said = " ".join(verdict(both, associations(both)))
     assert "an unchanged support is enough in every task that fits" in said
     assert "a grown one went with failure in every task that fits" in said
+    numbers = [*both, _placed("sum", None, 0.15, 0.83)]
+    assert "to 0.02: mean 1.00, 1.00 inside; sum 0.83, 0.85 inside" in " ".join(
+        verdict(numbers, associations(numbers))
+    )
     against = [*both, _placed("parity", "regular", 0, 0.0), _placed("sort", None, 1, 0.95)]
     said = " ".join(verdict(against, associations(against)))
     assert "an unchanged support is not enough, and a grown one no bar" in said
@@ -147,7 +152,7 @@ def test_the_plane_as_a_whole_goes_on_after_a_stop(tmp_path, monkeypatch):
         produce("plane", tmp_path / "run", scale="smoke", steps=1)
     produced = produce("plane", tmp_path / "run", scale="smoke", steps=1, resume=True)
     assert len(calls) == len(TASKS) * len(ENCODINGS) + 1, "the one that was stopped, again"
-    assert [len(table.rows) for table in produced.tables] == [len(TASKS), 8]
+    assert [len(table.rows) for table in produced.tables] == [len(TASKS), 10]
     assert {path.name for path in (tmp_path / "run" / "figures").iterdir()} == {
         "plane.svg",
         "plane-tasks.svg",
@@ -157,7 +162,7 @@ def test_the_plane_as_a_whole_goes_on_after_a_stop(tmp_path, monkeypatch):
     [outside] = results.select(task="length", metric="answers_outside_support")
     assert outside.value == 1
     correlations = results.select(metric="rank_correlation")
-    assert len(correlations) == 8
+    assert len(correlations) == 10
     assert all(row.n is not None for row in correlations)
     again = produce("plane", tmp_path / "run", scale="smoke", steps=1, resume=True)
     assert again.tables == produced.tables

@@ -66,6 +66,11 @@ class Placed:
         return median(self.fit) >= FITTED
 
     @property
+    def number(self) -> bool:
+        """Whether the answer is one number."""
+        return self.task in BIT_TASKS
+
+    @property
     def generalization(self) -> float:
         """The median over seeds beyond training."""
         return median(self.beyond)
@@ -153,12 +158,14 @@ def associations(placed: Sequence[Placed]) -> list[Association]:
     ):
         classed = [one for one in chosen if one.hierarchy is not None]
         level = [float(CLASSES.index(one.hierarchy or "")) for one in classed]
+        strings = [one for one in chosen if not one.number]
         in_class = f"{tasks}, with a class"
         for of, group, x, y in (
             ("generalization and support left", tasks, _outside(chosen), _beyond(chosen)),
             ("generalization and support left", in_class, _outside(classed), _beyond(classed)),
             ("generalization and class", in_class, level, _beyond(classed)),
             ("support left and class", in_class, _outside(classed), level),
+            ("generalization and support left", f"{tasks}, strings", _outside(strings), _beyond(strings)),
         ):
             found.append(Association(of, group, rank_correlation(x, y)))
     return found

@@ -90,6 +90,16 @@ def verdict(placed: Sequence[Placed], found: Sequence[Association]) -> list[str]
     unchanged = "not enough" if failures else "enough in every task that fits"
     grown = "no bar" if successes else "went with failure in every task that fits"
     said.append(f"So an unchanged support is {unchanged}, and a grown one {grown}.")
+    numbers = [one for one in fitted if one.number]
+    if numbers:
+        off = max(abs(one.generalization - (1 - one.outside)) for one in numbers)
+        said.append(
+            f"Of numbers, as many are right as lie inside of the support, to {off:.2f}: "
+            + "; ".join(
+                f"{one.task} {one.generalization:.2f}, {1 - one.outside:.2f} inside" for one in numbers
+            )
+            + ". (Seen in the numbers, not asked beforehand.)"
+        )
     by_support, _, by_class, axes = found[:4]
     said.append(
         f"Rank correlation of generalization with support left: {correlation_text(by_support.correlation)}; with "

@@ -109,11 +109,14 @@ def _mean(job: EvalJob, task: str, metric: str, finished: Finished, entry: str, 
 def _estimated(statistic: Statistic) -> Row:
     """The row with its interval; where all samples score 0, or all 1, with the exact one of a binomial share.
 
-    The bootstrap would give an interval of no width there, as if nothing else could come.
+    The bootstrap would give an interval of no width there, as if nothing else could come. Where the samples all
+    score the same between 0 and 1 there is nothing to make an interval from, and none is given.
     """
     row = estimate(statistic)
-    if row.value not in (0.0, 1.0) or row.documents is None or row.ci_low is None:
+    if row.documents is None or row.ci_low is None or row.ci_low != row.ci_high:
         return row
+    if row.value not in (0.0, 1.0):
+        return replace(row, ci_low=None, ci_high=None, stderr=None)
     far = 0.025 ** (1 / row.documents)
     return replace(row, ci_low=far) if row.value else replace(row, ci_high=1 - far)
 

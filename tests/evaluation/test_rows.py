@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from lengthwise.evaluation.job import EvalJob
+from lengthwise.evaluation.preparing import Asked, Prepared
+from lengthwise.evaluation.prompts import Prompt
+from lengthwise.evaluation.questions import Question
+from lengthwise.evaluation.rows import summarise
+from lengthwise.evaluation.tasks import TASKS
+from lengthwise.results import Row
+from lengthwise.samples import SampleLog
+
+
+def of(scores: Sequence[Sequence[float]]) -> Row:
+    """The row over all depths for scores by sample and depth."""
+    asked, log = [], SampleLog()
+    for sample, by_depth in enumerate(scores):
+        for depth, score in enumerate(by_depth):
+            key = f"s{sample}/d{depth}"
+            question = Question(
+                key=key,
+                unit=f"s{sample}",
+                context=key,
+                prompt="",
+                golds=["1"],
+                length=512,
+                depth=float(depth),
+            )
+            asked.append(Asked(TASKS["needle_single"], question, Prompt((1,))))
+            log.append(key, {"document": f"s{sample}", "score": score, "cut": 0})
+    job = EvalJob(model="m", tasks=("needle_single",), lengths=(512,))
+    found = summarise(job, Prepared(asked, {"needle_single": ""}), log)
+    [row] = [row for row in found.rows if row.depth is None]
+    return row
+
+
+def test_a_sample_with_all_its_depths_is_one_unit() -> None:
+    row = of([[1, 1], [0, 0], [1, 1], [0, 1]])
+    assert row.value == pytest.approx(5 / 8)
+    assert (row.n, row.documents) == (8, 4)
+    # The standard error of the mean of 1, 0, 1 and 1/2, up to the bootstrap's own noise.
+    assert row.stderr == pytest.approx(0.479 / 2, rel=0.05)
+
+
+def test_all_right_or_all_wrong_has_the_exact_binomial_interval() -> None:
+    wrong, right = of([[0], [0], [0], [0], [0]]), of([[1], [1], [1], [1], [1]])
+    # Clopper and Pearson, 0 of 5: 1 - 0.025^(1/5).
+    assert (wrong.ci_low, wrong.ci_high) == (0, pytest.approx(0.5218, abs=1e-4))
+    assert (right.ci_low, right.ci_high) == (pytest.approx(0.4782, abs=1e-4), 1)
+
+
+def test_samples_that_agree_between_leave_nothing_to_make_an_interval_from() -> None:
+    row = of([[1, 0], [0, 1], [1, 0]])
+    assert (row.value, row.ci_low, row.ci_high, row.stderr) == (0.5, None, None, None)

@@ -75,7 +75,7 @@ def corpora() -> list[Entry]:
 
 def recipes() -> list[Entry]:
     """Training recipes that come with the package."""
-    from lengthwise.training.recipe import shipped_recipes
+    from lengthwise.training.recipe_reading import shipped_recipes
 
     return [{"name": name, "what": description(path)} for name, path in shipped_recipes().items()]
 

@@ -9,7 +9,8 @@ import pytest
 
 from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.text import TokenDocument
-from lengthwise.training.recipe import Recipe, make_recipe
+from lengthwise.training.recipe import Recipe
+from lengthwise.training.recipe_reading import make_recipe
 
 
 @pytest.fixture(scope="session")

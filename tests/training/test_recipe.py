@@ -10,7 +10,7 @@ import pytest
 from lengthwise.alignment import PairGeometry
 from lengthwise.config import to_yaml
 from lengthwise.errors import UsageError
-from lengthwise.training.recipe import make_recipe, read_recipe, shipped_recipes
+from lengthwise.training.recipe_reading import make_recipe, read_recipe, shipped_recipes
 
 MINIMAL: dict[str, Any] = {
     "model": "m",
@@ -101,14 +101,14 @@ def test_a_min_context_that_no_offset_can_meet_is_refused():
 
 def test_accumulation_follows_from_size_micro_and_processes():
     recipe = make_recipe(MINIMAL | {"batch": {"size": 12, "micro": 2}})
-    assert [recipe.accumulation(n) for n in (1, 2, 3)] == [6, 3, 2]
-    assert make_recipe(MINIMAL | {"batch": {"size": 12}}).accumulation(4) == 1
+    assert [recipe.batch.accumulation(n) for n in (1, 2, 3)] == [6, 3, 2]
+    assert make_recipe(MINIMAL | {"batch": {"size": 12}}).batch.accumulation(4) == 1
     with pytest.raises(UsageError, match="multiple of 5"):
-        recipe.accumulation(5)
+        recipe.batch.accumulation(5)
     with pytest.raises(
         UsageError, match=r"3 samples of a step on each of 4 processes\nexpected: one of: 1, 3"
     ):
-        recipe.accumulation(4)
+        recipe.batch.accumulation(4)
 
 
 def test_a_constant_schedule_has_no_final_share():

@@ -25,7 +25,7 @@ def cp(
 ) -> None:
     """Copy a recipe that comes with lengthwise, to change it."""
     from lengthwise.files import atomic_write_text, cannot_write
-    from lengthwise.training.recipe import shipped_recipes
+    from lengthwise.training.recipe_reading import shipped_recipes
 
     shipped = shipped_recipes()
     if recipe not in shipped:

@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     from lengthwise.training.collator import PairCollator, WindowDataset
     from lengthwise.training.objective import model_alignment_loss
     from lengthwise.training.planning import plan
-    from lengthwise.training.recipe import Recipe, check_recipe, make_recipe, read_recipe, shipped_recipes
+    from lengthwise.training.recipe import Recipe
+    from lengthwise.training.recipe_checks import check_recipe
+    from lengthwise.training.recipe_reading import make_recipe, read_recipe, shipped_recipes
     from lengthwise.training.run import open_run, train
     from lengthwise.training.trainer import AlignmentMixin, AlignmentTrainer
 
@@ -19,13 +21,13 @@ _HOMES = {
     "PairCollator": "collator",
     "Recipe": "recipe",
     "WindowDataset": "collator",
-    "check_recipe": "recipe",
-    "make_recipe": "recipe",
+    "check_recipe": "recipe_checks",
+    "make_recipe": "recipe_reading",
     "model_alignment_loss": "objective",
     "open_run": "run",
     "plan": "planning",
-    "read_recipe": "recipe",
-    "shipped_recipes": "recipe",
+    "read_recipe": "recipe_reading",
+    "shipped_recipes": "recipe_reading",
     "train": "run",
 }
 

@@ -75,7 +75,7 @@ def build_trainer(
                 f"report_to names {tracker}, which is not installed", fix=f"pip install {tracker}"
             )
     cpu = recipe.device == "cpu" or not torch.accelerator.is_available()
-    accumulation = recipe.accumulation(process_count())
+    accumulation = recipe.batch.accumulation(process_count())
     settings = recipe.optimizer
     arguments = TrainingArguments(
         output_dir=str(output),

@@ -13,7 +13,7 @@ from lengthwise.models.quantization import expand_into
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.training.model import load_for_training
-from lengthwise.training.recipe import read_recipe
+from lengthwise.training.recipe_reading import read_recipe
 
 
 def merge_run(run: Path, out: Path, *, dtype: str = "float32") -> dict[str, Any]:

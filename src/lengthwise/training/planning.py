@@ -14,7 +14,8 @@ from lengthwise.models.extension import plan_extension, write_extension
 from lengthwise.models.resolve import resolve
 from lengthwise.training.model import add_adapter, check_positions
 from lengthwise.training.processes import process_count
-from lengthwise.training.recipe import Recipe, check_recipe
+from lengthwise.training.recipe import Recipe
+from lengthwise.training.recipe_checks import check_recipe
 
 
 def plan(recipe: Recipe) -> dict[str, Any]:
@@ -27,7 +28,7 @@ def plan(recipe: Recipe) -> dict[str, Any]:
     """
     check_recipe(recipe)
     count = process_count()
-    accumulation = recipe.accumulation(count)
+    accumulation = recipe.batch.accumulation(count)
     micro = recipe.batch.size // count // accumulation
     tokens = recipe.batch.size * 2 * recipe.length
     result: dict[str, Any] = {

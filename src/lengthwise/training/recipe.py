@@ -1,15 +1,11 @@
-"""A training recipe: one flat YAML, checked whole before anything is loaded. Needs no torch."""
+"""The sections of a training recipe and their defaults. Needs no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
-from lengthwise.config import override, read_yaml, validate
-from lengthwise.errors import UsageError, nearest
-from lengthwise.training.recipe_checks import accumulation_of, mistakes_in
+from lengthwise.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +124,28 @@ class Batch:
     micro: int | None = None
     """Samples at a time on one device; null is as many as the step gives it. Does not change the result."""
 
+    def accumulation(self, processes: int) -> int:
+        """Micro-batches that each of `processes` devices runs for one optimizer step.
+
+        Raises:
+            UsageError: the step cannot be cut up so.
+        """
+        if self.size < 1 or self.size % processes:
+            multiples = (
+                f"a multiple of {processes}, the number of processes" if processes > 1 else "1 or more"
+            )
+            raise UsageError(f"batch.size = {self.size}", expected=multiples)
+        share = self.size // processes
+        micro = share if self.micro is None else self.micro
+        if micro < 1 or share % micro:
+            works = ", ".join(str(n) for n in range(1, share + 1) if share % n == 0)
+            among = f" on each of {processes} processes" if processes > 1 else ""
+            raise UsageError(
+                f"batch.micro = {micro} does not divide the {share} samples of a step{among}",
+                expected=f"one of: {works}",
+            )
+        return share // micro
+
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
@@ -212,67 +230,6 @@ class Recipe:
         if self.views == "gap":
             return (0, 0)
         return self.objective.offsets or (1, self.length - self.min_context - 1)
-
-    def accumulation(self, processes: int) -> int:
-        """Micro-batches that each of `processes` devices runs for one optimizer step.
-
-        Raises:
-            UsageError: the step cannot be cut up so.
-        """
-        return accumulation_of(self.batch, processes)
-
-
-def read_recipe(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
-    """Read a recipe from a YAML file, or one that comes with the package by its name.
-
-    Args:
-        path: a YAML file, or a name of `shipped_recipes()`. The `config.yaml` of a training run is one.
-        overrides: `section.key=value` assignments that go on top.
-
-    Raises:
-        UsageError: no such file or name; unknown keys, wrong or impossible values, all named at once.
-    """
-    shipped = shipped_recipes()
-    file = shipped.get(str(path), Path(path))
-    if not file.exists() and file.suffix not in (".yaml", ".yml"):
-        raise UsageError(
-            f"no recipe {str(path)!r}: it is no file and none of this name comes with lengthwise",
-            expected=nearest(str(path), shipped),
-            fix="lengthwise ls recipes",
-        )
-    settings = read_yaml(file)
-    if settings.get("kind") == "train":
-        del settings["kind"]
-    return make_recipe(override(settings, overrides), source=str(path))
-
-
-def make_recipe(settings: Mapping[str, Any], *, source: str = "recipe") -> Recipe:
-    """A checked recipe from plain settings; `source` names them in errors.
-
-    Raises:
-        UsageError: as `read_recipe`.
-    """
-    recipe = validate(Recipe, settings, source=source)
-    check_recipe(recipe, source=source)
-    return recipe
-
-
-def shipped_recipes() -> dict[str, Path]:
-    """Recipes that come with the package, by name."""
-    folder = Path(__file__).parent.parent / "recipes"
-    return {file.stem: file for file in sorted(folder.glob("*.yaml"))}
-
-
-def check_recipe(recipe: Recipe, *, source: str = "recipe") -> None:
-    """Refuse values that are each of the right type and cannot work.
-
-    Raises:
-        UsageError: every such value, at once.
-    """
-    mistakes = list(mistakes_in(recipe))
-    if mistakes:
-        count = "one mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
-        raise UsageError(f"{source} has {count}:\n  " + "\n  ".join(mistakes))
 
 
 def _plain(value: Any) -> Any:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from lengthwise.errors import UsageError, nearest
+from lengthwise.training.recipe import Adapter, Attention, Extend, Objective, Optimizer, Recipe
 
-if TYPE_CHECKING:
-    from lengthwise.training.recipe import Adapter, Attention, Batch, Extend, Objective, Optimizer, Recipe
+
+def check_recipe(recipe: Recipe, *, source: str = "recipe") -> None:
+    """Refuse values that are each of the right type and cannot work.
+
+    Raises:
+        UsageError: every such value, at once.
+    """
+    mistakes = list(mistakes_in(recipe))
+    if mistakes:
+        count = "one mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
+        raise UsageError(f"{source} has {count}:\n  " + "\n  ".join(mistakes))
 
 
 def mistakes_in(recipe: Recipe) -> Iterator[str]:
@@ -38,7 +47,7 @@ def mistakes_in(recipe: Recipe) -> Iterator[str]:
     yield from _gap_mistakes(recipe) if recipe.views == "gap" else _offset_mistakes(recipe)
     yield from _optimizer_mistakes(recipe.optimizer)
     try:
-        accumulation_of(recipe.batch, 1)
+        recipe.batch.accumulation(1)
     except UsageError as error:
         yield f"{error.problem}: expected {error.expected}"
 
@@ -181,24 +190,3 @@ def _optimizer_mistakes(optimizer: Optimizer) -> Iterator[str]:
         yield f"optimizer.final_share = {optimizer.final_share}: a constant schedule has none; leave it out"
     elif not 0 <= optimizer.last_share <= 1:
         yield f"optimizer.final_share = {optimizer.final_share}: expected 0 to 1"
-
-
-def accumulation_of(batch: Batch, processes: int) -> int:
-    """Micro-batches that each of `processes` devices runs for one optimizer step.
-
-    Raises:
-        UsageError: the step cannot be cut up so.
-    """
-    if batch.size < 1 or batch.size % processes:
-        multiples = f"a multiple of {processes}, the number of processes" if processes > 1 else "1 or more"
-        raise UsageError(f"batch.size = {batch.size}", expected=multiples)
-    share = batch.size // processes
-    micro = share if batch.micro is None else batch.micro
-    if micro < 1 or share % micro:
-        works = ", ".join(str(n) for n in range(1, share + 1) if share % n == 0)
-        among = f" on each of {processes} processes" if processes > 1 else ""
-        raise UsageError(
-            f"batch.micro = {micro} does not divide the {share} samples of a step{among}",
-            expected=f"one of: {works}",
-        )
-    return share // micro

@@ -23,7 +23,8 @@ from lengthwise.training.callbacks import MetricsLog, TrainingProgress, forget_m
 from lengthwise.training.checkpoints import CheckpointMark, checkpoint_step, last_complete_checkpoint
 from lengthwise.training.model import add_adapter, load_for_training
 from lengthwise.training.processes import is_main_process, process_count
-from lengthwise.training.recipe import Recipe, check_recipe
+from lengthwise.training.recipe import Recipe
+from lengthwise.training.recipe_checks import check_recipe
 from lengthwise.training.summary import training_results
 
 
@@ -70,7 +71,7 @@ def train(recipe: Recipe, folder: RunFolder | Path, *, resume: bool = False) -> 
     path = folder.path if isinstance(folder, RunFolder) else folder
     if resume and is_finished(path):
         return read_results(path / "results.json")
-    recipe.accumulation(process_count())
+    recipe.batch.accumulation(process_count())
     set_seed(recipe.seed)
     loaded = load_for_training(recipe)
     documents, facts = training_documents(recipe, loaded)

@@ -16,7 +16,7 @@ from lengthwise.studies.synthetic.figures import FIGURES, cells_of, scale_named
 from lengthwise.studies.synthetic.page import panel_table
 from lengthwise.studies.synthetic.pictures import panel_pictures
 from lengthwise.studies.synthetic.produce import produce
-from lengthwise.studies.synthetic.rows import coverage, mean_error, most_clamped, spread
+from lengthwise.studies.synthetic.rows import coverage, mean_error, most_clamped, spread, text
 from lengthwise.studies.synthetic.run import run_cells
 from lengthwise.studies.synthetic.theory import run_theory, theory_sections
 from lengthwise.synthetic.cells import SCALES, Cell
@@ -100,6 +100,12 @@ def test_medians_count_a_diverged_model_as_the_worst():
     one = spread([1.0, None, 2.0])
     assert (one.value, one.low, one.high) == (2.0, 1.0, None)
     assert spread([None, None, 2.0]).value is None
+
+
+def test_spreads_are_written_with_two_digits():
+    assert text(spread([1.23e-5, 0.01749, 1949.0])) == "0.017 [1.2e-05, 1900]"
+    assert text(spread([3.62, 99.4, 2.1e5])) == "99 [3.6, 2.1e+05]"
+    assert text(spread([3.0, 99.6, None])) == "100 [3, diverged]"
     assert coverage(5) == pytest.approx(0.9375)
     assert mean_error([1.0, 2.0, 6.0], [9, 10, 11], above=9) == 4
     assert mean_error([1.0, None], [10, 11], above=10) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lengthwise.report.tables import Table
 from lengthwise.studies.synthetic.figures import ALIGNMENTS, WEIGHTS, Panel
 from lengthwise.studies.synthetic.pictures import label_of
-from lengthwise.studies.synthetic.rows import spread, text
+from lengthwise.studies.synthetic.rows import spread, text, two_digits
 from lengthwise.studies.synthetic.run import Outcomes
 from lengthwise.synthetic.alignment import aligned_length_error, right_disagreements
 from lengthwise.synthetic.cells import Cell
@@ -20,7 +20,7 @@ def disagreement_table(panel: Panel, outcomes: Outcomes) -> Table:
     right = right_disagreements(
         task, reparameterization(plain.function, task, shift=plain.shift), longest=plain.train_length
     )
-    rows = [["the right answers", *(f"{right[name]:.2g}" for name in ALIGNMENTS)]]
+    rows = [["the right answers", *(two_digits(right[name]) for name in ALIGNMENTS)]]
     rows += [
         [
             label_of(cell, panel.varies),

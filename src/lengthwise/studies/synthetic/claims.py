@@ -14,7 +14,7 @@ from lengthwise.studies.synthetic.figures import (
     TRAIN_LENGTHS,
     WEIGHTS,
 )
-from lengthwise.studies.synthetic.rows import Spread, at_length, beyond, spread, text, within
+from lengthwise.studies.synthetic.rows import Spread, at_length, beyond, spread, text, two_digits, within
 from lengthwise.studies.synthetic.run import Outcomes, baselines
 from lengthwise.synthetic.cells import Cell
 from lengthwise.synthetic.sweep import Number, Outcome
@@ -67,7 +67,10 @@ def _nope_mean(task: str, optimizer: str) -> Claim:
         over = at_length(outcomes[cell], TESTED)
         constant, _, _ = baselines(cell, [TESTED])
         holds = over.high is not None and over.high < constant[-1] / 10
-        return f"{text(over)}; best constant {constant[-1]:.2g}", "holds" if holds else "does not hold"
+        return (
+            f"{text(over)}; best constant {two_digits(constant[-1])}",
+            "holds" if holds else "does not hold",
+        )
 
     return Claim(
         "5" if task.startswith("uniform") else "1a",

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from lengthwise.report.drawing import Curve, Picture, draw_curves, drawn, legend_below, picture
 from lengthwise.studies.synthetic.figures import Panel
-from lengthwise.studies.synthetic.rows import spread
+from lengthwise.studies.synthetic.rows import spread, two_digits
 from lengthwise.studies.synthetic.run import Outcomes, baselines
 from lengthwise.synthetic.cells import Cell
 from lengthwise.synthetic.sweep import Number, Outcome
@@ -198,7 +198,9 @@ def _ends(panel: Panel, chosen: Outcomes) -> str:
     said = []
     for cell, outcome in chosen.items():
         end = _median_end(outcome)
-        said.append(f"{label_of(cell, panel.varies)} ends at {'no number' if end is None else f'{end:.2g}'}")
+        said.append(
+            f"{label_of(cell, panel.varies)} ends at {'no number' if end is None else two_digits(end)}"
+        )
     return "; ".join(said) + "."
 
 

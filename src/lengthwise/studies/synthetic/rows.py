@@ -40,8 +40,14 @@ def text(over: Spread) -> str:
     """`1.2e-05 [3.0e-06, 8.1e-05]`, or `diverged`."""
     if over.value is None:
         return "diverged"
-    ends = ["diverged" if end is None else f"{end:.2g}" for end in (over.low, over.high)]
-    return f"{over.value:.2g} [{ends[0]}, {ends[1]}]"
+    ends = ["diverged" if end is None else two_digits(end) for end in (over.low, over.high)]
+    return f"{two_digits(over.value)} [{ends[0]}, {ends[1]}]"
+
+
+def two_digits(value: float) -> str:
+    """Two significant digits: `1.2e-05`, `0.0017`, `3.6`, `1900`."""
+    short = f"{value:.2g}"
+    return f"{float(short):.0f}" if 100 <= abs(float(short)) < 1e5 else short
 
 
 def coverage(seeds: int) -> float:

@@ -129,22 +129,80 @@ def _outcome(error: float, *, rising: bool = False, transformed: float = 0.0) ->
     )
 
 
-def _verdict(outcomes, panel: str) -> str:
+def _verdict(outcomes, panel: str, said: str = "") -> str:
     table = claims_table(outcomes)
     assert table is not None
-    [verdict] = [row[4] for row in table.rows if row[0] == panel]
+    [verdict] = [row[4] for row in table.rows if row[0] == panel and said in row[1]]
     assert isinstance(verdict, str)
     return verdict
 
 
+def _as(cell: Cell, by_length) -> Outcome:
+    """An outcome whose seeds all err by these numbers, lengths 1 .. 50."""
+    outcome = _outcome(1.0)
+    return replace(outcome, mse=[[by_length(length) for length in outcome.lengths] for _ in range(5)])
+
+
+PAPERS = ("none", "learned", "alibi", "rotary")
+
+
 def test_a_claim_holds_only_where_the_numbers_do():
-    assert _verdict({Cell(task="mean"): _outcome(1e-5)}, "1a") == "holds"
-    assert _verdict({Cell(task="mean"): _outcome(4e-3)}, "1a") == "does not hold", "1/2 errs by 5e-3"
-    encodings = ("none", "learned", "alibi", "rotary")
-    rising = {Cell(task="length", encoding=name): _outcome(1.0, rising=True) for name in encodings}
+    assert _verdict({Cell(task="mean"): _outcome(1e-5)}, "1a", "far better") == "holds"
+    assert _verdict({Cell(task="mean"): _outcome(4e-3)}, "1a", "far better") == "does not hold", "1/2: 5e-3"
+    rising = {Cell(task="length", encoding=name): _outcome(0.5, rising=True) for name in PAPERS}
     assert _verdict(rising, "1b") == "holds"
-    rising[Cell(task="length", encoding="alibi")] = _outcome(1.0)
+    rising[Cell(task="length", encoding="alibi")] = _outcome(0.5)
     assert _verdict(rising, "1b") == "holds for 3 of 4 encodings"
+
+
+def test_what_rises_must_have_been_trained_and_come_near_to_a_constant():
+    """The error of the best constant itself rises 240 times from training range to length 50."""
+    cells = [Cell(task="length", encoding=name) for name in PAPERS]
+    constant = {cell: _as(cell, lambda length: (length - 5.5) ** 2) for cell in cells}
+    assert _verdict(constant, "1b") == "says nothing: not trained"
+    mixed = {cell: _outcome(0.5, rising=True) for cell in cells} | {cells[2]: constant[cells[2]]}
+    assert _verdict(mixed, "1b") == "holds for 3 of 3 encodings; says nothing: not trained: alibi"
+    # A thousand times an error of almost nothing is still almost nothing.
+    small = {cell: _outcome(1e-4, rising=True) for cell in cells}
+    assert _verdict(small, "1b") == "holds for 0 of 4 encodings"
+
+
+def test_an_error_stays_if_it_is_nearly_that_in_training_range():
+    cell = Cell(task="mean")
+    assert _verdict({cell: _outcome(1e-5)}, "1a", "stays") == "holds"
+    assert _verdict({cell: _outcome(1e-6, rising=True)}, "1a", "stays") == "does not hold"
+    assert _verdict({cell: _outcome(0.05)}, "1a", "stays") == "says nothing: not trained"
+
+
+def test_nearly_perfect_is_to_say_the_right_length():
+    cell = Cell(task="length", function="1/sqrt")
+    assert _verdict({cell: _outcome(0.2)}, "1c", "nearly perfect") == "holds"
+    assert _verdict({cell: _outcome(0.3)}, "1c", "nearly perfect") == "does not hold"
+    assert _verdict({cell: _outcome(9.0)}, "1c", "nearly perfect") == "says nothing: not trained"
+
+
+def test_longer_training_is_better_only_where_seeds_do_not_overlap():
+    cells = [Cell(task="sum", train_length=length) for length in (5, 10, 20, 40)]
+
+    def outcomes(ends):
+        return {
+            cell: _as(cell, lambda length, cell=cell, end=end: end if length > cell.train_length else 1e-3)
+            for cell, end in zip(cells, ends, strict=True)
+        }
+
+    assert _verdict(outcomes([4, 3, 2, 1]), "3a") == "lower with length: yes; still rising: yes"
+    assert _verdict(outcomes([4, 3, 3, 1]), "3a") == "lower with length: no; still rising: yes"
+    assert _verdict(outcomes([4, 3, 2, 1e-3]), "3a") == "lower with length: yes; still rising: no"
+    wide = outcomes([4, 3, 2, 1])
+    seeds = [list(seed) for seed in wide[cells[1]].mse]
+    seeds[0][-1] = 5.0
+    wide[cells[1]] = replace(wide[cells[1]], mse=seeds)
+    assert _verdict(wide, "3a") == "lower with length: no; still rising: yes", (
+        "one seed of 1..10 is above 1..5"
+    )
+    untrained = outcomes([4, 3, 2, 1])
+    untrained[cells[0]] = _as(cells[0], lambda length: length**2 / 4)
+    assert _verdict(untrained, "3a") == "says nothing: not trained"
 
 
 def test_every_claim_is_judged_and_only_at_the_papers_lengths():
@@ -161,11 +219,16 @@ def test_every_claim_is_judged_and_only_at_the_papers_lengths():
 
 def test_reparameterization_is_judged_in_original_units():
     functions = ("sqrt", "log", "1/sqrt", "1/x", "1/log(x+1)")
-    outcomes = {Cell(task="length"): _outcome(100.0, transformed=100.0)}
+    outcomes = {Cell(task="length"): _outcome(0.1, rising=True, transformed=100.0)}
     for name in functions:
-        outcomes[Cell(task="length", function=name)] = _outcome(200.0, transformed=1e-6)
-    outcomes[Cell(task="length", function="log")] = _outcome(1.0, transformed=1e-6)
-    assert _verdict(outcomes, "1c") == "better: log; worse: sqrt, 1/sqrt, 1/x, 1/log(x+1)"
+        outcomes[Cell(task="length", function=name)] = _outcome(0.2, rising=True, transformed=1e-6)
+    outcomes[Cell(task="length", function="log")] = _outcome(0.001, rising=True, transformed=1e-6)
+    assert _verdict(outcomes, "1c", "every f") == "better: log; worse: sqrt, 1/sqrt, 1/x, 1/log(x+1)"
+    assert _verdict(outcomes, "1c", "of all f") == "better than none; worse than identity, log"
+    outcomes[Cell(task="length", function="1/sqrt")] = _outcome(1e-4, rising=True, transformed=1e-6)
+    assert _verdict(outcomes, "1c", "of all f") == "holds"
+    outcomes[Cell(task="length", function="1/x")] = _outcome(10.0, transformed=1e-6)
+    assert _verdict(outcomes, "1c", "every f").endswith("; says nothing: not trained: 1/x")
 
 
 def test_alignment_is_judged_against_the_same_task_without_it():

@@ -193,16 +193,29 @@ def test_longppl_needs_one_evaluator(model, other_model, tmp_path):
         compare_runs([tmp_path / "same0", write(tmp_path / "own", "longppl", own)])
 
 
-def evaluation(path: Path, model: str, scores: list[float], *, crc: int = 1) -> Path:
-    with RunFolder(path, kind="eval", config={"model": model, "tasks": ["needle_single"]}) as folder:
-        for index, score in enumerate(scores):
-            folder.samples.append(
-                f"needle_single/L{2048 if index % 2 else 1024}/d50/s{index:03d}",
-                {"document": f"u{index}", "task": "needle_single", "crc": crc + index, "score": score},
-            )
-        config = {"model": model, "tasks": ["needle_single"]}
-        folder.write_results(Results(kind="eval", model_name=model, config=config, rows=[]))
+TASK: dict[str, Any] = {"version": 2, "metric": "contained", "questions_sha256": "a" * 64}
+
+
+def evaluation(path: Path, model: str, records: dict[str, dict[str, Any]], **other: Any) -> Path:
+    """A run folder as `run_eval` leaves it; `records` by key, `other` changes the description of its tasks."""
+    config = {"model": model, "backend": other.pop("backend", "native"), "seed": 0}
+    with RunFolder(path, kind="eval", config=config) as folder:
+        for key, record in records.items():
+            folder.samples.append(key, record)
+        tasks = {name: {**TASK, **other} for name in dict.fromkeys(r["task"] for r in records.values())}
+        folder.write_results(
+            Results(kind="eval", model_name=model, config=config, rows=[], provenance={"tasks": tasks})
+        )
     return path
+
+
+def needles(scores: Any, *, crc: int = 1) -> dict[str, dict[str, Any]]:
+    return {
+        f"needle_single/L{1024 if index % 2 else 2048}/d50/s{index:03d}": {
+            "document": f"u{index}", "task": "needle_single", "crc": crc + index, "score": float(score),
+        }
+        for index, score in enumerate(scores)
+    }  # fmt: skip
 
 
 def test_evaluations_are_paired_by_question(tmp_path):
@@ -210,17 +223,119 @@ def test_evaluations_are_paired_by_question(tmp_path):
     before = rng.integers(2, size=40).astype(float)
     # Better on every second question that was wrong before.
     after = np.where((before == 0) & (np.arange(40) % 4 < 2), 1.0, before)
-    runs = [evaluation(tmp_path / "a", "a", list(before)), evaluation(tmp_path / "b", "b", list(after))]
+    # Another tokenizer makes other tokens of the same questions.
+    runs = [
+        evaluation(tmp_path / "a", "a", needles(before)),
+        evaluation(tmp_path / "b", "b", needles(after, crc=7)),
+    ]
     rows = [row for row in compare_runs(runs).rows if row.reference]
     assert [(row.task, row.metric, row.length) for row in rows] == [
-        ("needle_single", "score", 1024),
-        ("needle_single", "score", 2048),
+        ("needle_single", "contained", 1024),
+        ("needle_single", "contained", 2048),
     ]
-    for row, start in zip(rows, (0, 1), strict=True):
+    for row, start in zip(rows, (1, 0), strict=True):
         assert row.value == pytest.approx((after - before)[start::2].mean())
-    other = evaluation(tmp_path / "c", "c", list(after), crc=7)
-    with pytest.raises(UsageError, match="holds other tokens"):
+    other = evaluation(tmp_path / "c", "c", needles(after), questions_sha256="b" * 64)
+    with pytest.raises(UsageError, match=r"questions of needle_single: 'bbb.*' and 'aaa"):
         compare_runs([runs[0], other])
+    newer = evaluation(tmp_path / "d", "d", needles(after), version=3)
+    with pytest.raises(UsageError, match="version of needle_single: 3 and 2"):
+        compare_runs([runs[0], newer])
+
+
+def test_ranked_answers_have_the_names_of_the_runs_own_rows(tmp_path):
+    records = needles([0, 1, 1, 0])
+    ranked = {key: {**record, "probability": 0.25} for key, record in records.items()}
+    runs = [evaluation(tmp_path / name, name, ranked) for name in "ab"]
+    assert {row.metric for row in compare_runs(runs).rows} == {"accuracy", "gold_probability"}
+
+
+def test_the_mean_over_tasks_is_compared(tmp_path):
+    """Tasks count alike, however many questions they have; one sample is one unit in all tasks."""
+
+    def records(shift: float) -> dict[str, dict[str, Any]]:
+        return {
+            f"babilong_qa{task}/L1024/d0/s{sample}": {
+                "document": f"s{sample}", "task": f"babilong_qa{task}", "score": (sample % 2) * shift / task,
+            }
+            for task, samples in ((1, 4), (2, 8))
+            for sample in range(samples)
+        }  # fmt: skip
+
+    runs = [evaluation(tmp_path / str(shift), str(shift), records(shift)) for shift in (0.5, 1.0)]
+    found = compare_runs(runs, metrics=["accuracy"])
+    (mean,) = [row for row in found.rows if row.reference]
+    assert (mean.task, mean.length, mean.documents) == ("babilong", 1024, 8)
+    assert mean.value == pytest.approx((0.25 + 0.125) / 2)
+
+
+def lm_eval(scores: list[float], *, request: str = "ab12") -> dict[str, dict[str, Any]]:
+    requests = {f"generate_until/{request}{index}": {"task": "ruler", "reply": "x"} for index in range(3)}
+    return requests | {
+        f"ruler/string_match/L4096/{index}": {
+            "document": str(index), "task": "ruler/string_match", "score": score,
+        }
+        for index, score in enumerate(scores)
+    }  # fmt: skip
+
+
+def test_runs_of_lm_eval_are_paired_by_sample(tmp_path):
+    runs = [
+        evaluation(tmp_path / name, name, lm_eval(scores), backend="lm-eval")
+        for name, scores in (("a", [0.0, 1.0, 0.0]), ("b", [1.0, 1.0, 0.5]))
+    ]
+    (row,) = [row for row in compare_runs(runs).rows if row.reference]
+    assert (row.task, row.metric, row.length, row.documents) == ("ruler", "string_match", 4096, 3)
+    assert row.value == pytest.approx(0.5)
+    other = evaluation(tmp_path / "c", "c", lm_eval([0.0, 1.0, 0.0], request="cd34"), backend="lm-eval")
+    with pytest.raises(UsageError, match=r"other settings \(requests: "):
+        compare_runs([runs[0], other])
+
+
+def test_samples_that_differ_alike_have_no_interval(tmp_path):
+    """0.1 + 0.2 on one side rounds otherwise than on the other."""
+    low = [0.1 + 0.2 * (index % 3) for index in range(5)]
+    runs = [
+        evaluation(tmp_path / name, name, needles(np.repeat(scores, 2)))
+        for name, scores in (("a", low), ("b", [score + 0.2 for score in low]))
+    ]
+    found = compare_runs(runs)
+    for row in found.rows:
+        if row.reference:
+            assert row.value == pytest.approx(0.2)
+            assert (row.ci_low, row.ci_high) == (None, None)
+            assert row.p_holm == pytest.approx(2 * 2 / 2**5)
+    assert any("differ by the same" in note for note in found.notes)
+    equal = compare_runs([runs[0], evaluation(tmp_path / "c", "c", needles(np.repeat(low, 2)))])
+    assert "All numbers are equal." in equal.notes
+    assert all(row.p_holm == 1 and row.ci_low is None for row in equal.rows if row.reference)
+
+
+def test_one_sample_says_nothing_about_noise(tmp_path):
+    runs = [evaluation(tmp_path / str(score), str(score), needles([score])) for score in (0, 1)]
+    found = compare_runs(runs)
+    (row,) = [row for row in found.rows if row.reference]
+    assert (row.value, row.ci_low, row.p_holm) == (1, None, None)
+    assert found.notes == [
+        "No difference can be told from noise here.",
+        "All comes from one of the samples: without a second one nothing is known about noise.",
+    ]
+
+
+def test_a_folder_without_its_samples_is_refused(tmp_path):
+    runs = [evaluation(tmp_path / name, name, needles([0, 1])) for name in "ab"]
+    (runs[1] / "samples.jsonl").unlink()
+    with pytest.raises(UsageError, match=r"b has no samples\.jsonl"):
+        compare_runs(runs)
+
+
+def test_one_folder_by_two_paths_is_one_run(runs, monkeypatch):
+    monkeypatch.chdir(runs[0].parent)
+    with pytest.raises(UsageError, match="given twice"):
+        compare_runs([runs[0], Path(runs[0].name)])
+    found = compare_runs(runs, reference=Path(runs[1].name))
+    assert {row.reference for row in found.rows} == {None, "other"}
+    assert found.model_name == "tiny against other"
 
 
 def test_the_log_of_a_run_is_not_changed(runs):

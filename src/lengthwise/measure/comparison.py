@@ -1,9 +1,10 @@
 """Runs compared: paired differences on the same items, and which of them are more than noise.
 
 A difference is tested by its bootstrap standard error against Student's t with one degree of freedom less than
-there are documents. Holm's correction is over all tests of the table: with p_(1) <= ... <= p_(m) the corrected
-values are max over i <= k of min(1, (m - i + 1) p_(i)). So among the differences called more than noise there
-is, with 95 % probability, not one that is none.
+there are documents; where all documents differ by the same, by their signs alone. Holm's correction is over all
+tests of the table: with p_(1) <= ... <= p_(m) the corrected values are max over i <= k of
+min(1, (m - i + 1) p_(i)). So among the differences called more than noise there is, with 95 % probability, not
+one that is none.
 """
 
 from __future__ import annotations
@@ -39,19 +40,24 @@ def compare_runs(
             same items, a metric that they do not have.
     """
     folders = [Path(path) for path in paths]
-    if reference is not None and Path(reference) not in folders:
-        folders.insert(0, Path(reference))
+    whole = [folder.resolve() for folder in folders]
+    base = 0
+    if reference is not None:
+        if Path(reference).resolve() not in whole:
+            folders.insert(0, Path(reference))
+            whole.insert(0, Path(reference).resolve())
+        base = whole.index(Path(reference).resolve())
     if len(folders) < 2:
         raise UsageError("there is nothing to compare", expected="two or more run folders")
-    if len(set(folders)) < len(folders):
-        raise UsageError("a run is given twice")
+    twice = [str(folder) for folder, one in zip(folders, whole, strict=True) if whole.count(one) > 1]
+    if twice:
+        raise UsageError(f"a run is given twice: {', '.join(twice)}", expected="different run folders")
     read = [read_measurement(folder) for folder in folders]
     kinds = {kind for kind, _ in read}
     if len(kinds) > 1:
         shown = "; ".join(f"{folder}: {kind}" for folder, (kind, _) in zip(folders, read, strict=True))
         raise UsageError(f"the runs are of several kinds ({shown})", expected="runs of one kind")
     names = _names(folders, [measurement for _, measurement in read])
-    base = folders.index(Path(reference)) if reference is not None else 0
     sides = [_under(name, measurement) for name, (_, measurement) in zip(names, read, strict=True)]
     plain = [row for side in sides for row in _wanted(side.rows, metrics)]
     _check_metrics(metrics, sides)
@@ -64,10 +70,10 @@ def compare_runs(
     differences = holm(differences)
     return Results(
         kind="compare",
-        model_name=f"{len(sides) - 1} against {names[base]}",
+        model_name=_title(names, base),
         config={"runs": [str(folder) for folder in folders], "reference": str(folders[base])},
         rows=plain + differences,
-        notes=_notes(differences),
+        notes=_notes(differences, "samples" if kinds == {"eval"} else "documents"),
     )
 
 
@@ -108,10 +114,15 @@ def _differences(
     bounds = {_place(row) for one in (side, base) for row in one.rows if row.at_least}
     found = []
     for row in _wanted(rows, metrics):
-        if row.metric not in _NOT_TESTED:
+        if row.metric in _NOT_TESTED:
+            continue
+        if _place(row) in bounds:
             # A lower bound has no difference.
-            blank = {"value": None, "stderr": None, "ci_low": None, "ci_high": None}
-            found.append(replace(row, **blank) if _place(row) in bounds else row)
+            row = replace(row, value=None, stderr=None, ci_low=None, ci_high=None)
+        elif row.stderr == 0:
+            # All documents alike: an interval of no width would claim to know all others.
+            row = replace(row, ci_low=None, ci_high=None)
+        found.append(row)
     return found
 
 
@@ -143,6 +154,11 @@ def _names(folders: Sequence[Path], sides: Sequence[Measurement]) -> list[str]:
     return short if len(set(short)) == len(short) else [str(folder) for folder in folders]
 
 
+def _title(names: Sequence[str], base: int) -> str:
+    others = [name for index, name in enumerate(names) if index != base]
+    return f"{others[0] if len(others) == 1 else f'{len(others)} runs'} against {names[base]}"
+
+
 def _under(name: str, side: Measurement) -> Measurement:
     return replace(
         side,
@@ -152,16 +168,26 @@ def _under(name: str, side: Measurement) -> Measurement:
     )
 
 
-def _notes(rows: Sequence[Row]) -> list[str]:
+def _notes(rows: Sequence[Row], units: str) -> list[str]:
     tested = [row for row in rows if row.p_holm is not None]
     beyond = [row for row in tested if row.p_holm is not None and row.p_holm < SIGNIFICANCE]
     notes = [
         f"{len(beyond)} of {len(tested)} differences are more than noise "
         f"(p < {SIGNIFICANCE:g} after Holm's correction over this table)."
+        if tested
+        else "No difference can be told from noise here."
     ]
-    documents = min((row.documents for row in tested if row.documents), default=0)
-    if tested and documents < 8:
-        notes.append(f"There are only {documents} documents: differences that are there may well not show.")
+    if tested and all(row.value == 0 for row in tested):
+        notes.append("All numbers are equal.")
+    documents = min((row.documents for row in rows if row.documents), default=0)
+    if documents == 1:
+        notes.append(f"All comes from one of the {units}: without a second one nothing is known about noise.")
+    elif 1 < documents < 8:
+        notes.append(f"There are only {documents} {units}: differences that are there may well not show.")
+    if any(row.stderr == 0 and row.value != 0 for row in tested):
+        notes.append(
+            f"Where all {units} differ by the same there is no interval, and p is that of their signs alone."
+        )
     if any(row.value is None for row in rows):
         notes.append("Where a number is a lower bound, or not defined, there is no difference.")
     return notes

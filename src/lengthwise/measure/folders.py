@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError
 from lengthwise.measure.correlation import Correlation, correlate_rows
+from lengthwise.measure.evaluations import evaluation
 from lengthwise.measure.measurement import Measurement
-from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results, Row, read_results
 from lengthwise.samples import SampleLog
 
@@ -26,16 +26,13 @@ MEASURED = {
     "longppl": ("longppl", "LongPplSettings"),
 }
 COMPARABLE = (*MEASURED, "eval")
-# Of an evaluation's settings, those that belong to a side or change no score.
-_OWN = ("model", "adapter", "dtype", "device", "batch_size")
-_SCORES = {"score": "score", "probability": "gold_probability"}
 
 
 def read_measurement(path: Path) -> tuple[str, Measurement]:
     """The kind of the run at `path`, and its measurement under the model's name.
 
     Raises:
-        UsageError: no finished run, or of a kind that has no items to pair.
+        UsageError: no finished run, one without its samples, or of a kind that has no items to pair.
     """
     results = _results(path)
     if results.kind not in COMPARABLE:
@@ -46,50 +43,19 @@ def read_measurement(path: Path) -> tuple[str, Measurement]:
     if results.partial:
         raise UsageError(f"the run in {path} is not finished", fix="finish it with --resume")
     log = SampleLog(path / "samples.jsonl")
+    if not len(log):
+        raise UsageError(
+            f"{path} has no samples.jsonl, or an empty one: there are no items to pair",
+            expected="the whole run folder; results.json alone does not suffice",
+        )
     if results.kind == "eval":
-        return results.kind, _evaluation(results, log)
+        return results.kind, evaluation(results, log)
     module_name, settings_name = MEASURED[results.kind]
     module = importlib.import_module(f"lengthwise.measure.{module_name}")
     stored: Mapping[str, Any] = results.provenance["measurement"]
     # JSON has lists where the settings have tuples.
     settings = {key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()}
     return results.kind, module.summarise(log, getattr(module, settings_name)(**settings), results.model_name)
-
-
-def _evaluation(results: Results, log: SampleLog) -> Measurement:
-    """Mean scores by task, and by task and length: every question is an item."""
-    groups: dict[tuple[str, str, int | None], list[dict[str, Any]]] = {}
-    for key in log:
-        record = log[key]
-        lengths = [part[1:] for part in key.split("/") if part[:1] == "L" and part[1:].isdigit()]
-        length = int(lengths[0]) if lengths else None
-        for entry, metric in _SCORES.items():
-            if record.get(entry) is not None:
-                groups.setdefault((record["task"], metric, length), []).append(
-                    {"document": record["document"], "value": record[entry]}
-                )
-    statistics = [
-        Statistic.of(
-            Row(
-                model=results.model_name,
-                task=task,
-                metric=metric,
-                value=None,
-                unit="share",
-                length=length,
-                n=len(records),
-            ),
-            [(record["document"], [record["value"], 1]) for record in records],
-        )
-        for (task, metric, length), records in groups.items()
-    ]
-    return Measurement.of(
-        statistics,
-        model_name=results.model_name,
-        settings={key: value for key, value in results.config.items() if key not in _OWN},
-        samples=log,
-        keys=list(log),
-    )
 
 
 def correlate_runs(

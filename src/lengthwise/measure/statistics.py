@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 RESAMPLES = 2000
 SEED = 20250713
 _MOST_UNDEFINED = 0.05
+_ROUNDING = 1e-12
+"""Of two numbers: a difference below this is that of sums in another order."""
 
 Estimator = Callable[["NDArray[np.float64]"], "NDArray[np.float64]"]
 
@@ -78,13 +80,17 @@ def estimate(statistic: Statistic) -> Row:
 def estimate_difference(minuend: Statistic, subtrahend: Statistic) -> Row:
     """`minuend` - `subtrahend` with a paired interval: both are resampled with the same documents.
 
-    The row is the minuend's, with the subtrahend's model as its `reference`.
+    The row is the minuend's, with the subtrahend's model as its `reference`. Where all documents differ alike the
+    standard error is exactly 0, whatever the sums were rounded to.
     """
     assert minuend.documents == subtrahend.documents
     every = np.ones((1, len(minuend.documents)))
-    value = _at(minuend, every)[0] - _at(subtrahend, every)[0]
+    one, other = _at(minuend, every)[0], _at(subtrahend, every)[0]
     row = replace(minuend.row, reference=subtrahend.row.model)
+    rounding = _ROUNDING * max(abs(one), abs(other))
+    value = one - other if abs(one - other) > rounding else 0.0
     spread = _resampled(minuend) - _resampled(subtrahend)
+    spread = np.where(abs(spread - value) <= rounding, value, spread)
     return _row(row, float(value), spread, len(minuend.documents))
 
 
@@ -111,7 +117,9 @@ def _row(row: Row, value: float, resampled: NDArray[np.float64], documents: int)
         return replace(row, value=value, documents=documents)
     tail = _tail(documents)
     low, high = np.quantile(defined, [tail, 1 - tail])
-    stderr = float(defined.std(ddof=1)) * math.sqrt(documents / (documents - 1))
+    # The standard deviation of equal numbers can round to more than 0.
+    deviation = float(defined.std(ddof=1)) if defined.min() < defined.max() else 0.0
+    stderr = deviation * math.sqrt(documents / (documents - 1))
     return replace(
         row, value=value, stderr=stderr, ci_low=float(low), ci_high=float(high), documents=documents
     )

@@ -1,0 +1,167 @@
+"""An evaluation's run as a measurement: every question is an item that two runs can be paired on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lengthwise.measure.measurement import Measurement
+from lengthwise.measure.statistics import Statistic, ratio
+from lengthwise.results import Row
+from lengthwise.samples import SampleLog
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lengthwise.results import Results
+
+# Settings that decide which questions are asked, or how their answers are scored. Where the questions come from
+# (text, data, stories, templates) shows in their hash.
+_SETTINGS = (
+    "backend", "mode", "tasks", "lengths", "depths", "samples", "seed", "max_length", "truncation", "chat",
+)  # fmt: skip
+# In the mode that ranks answers: a field of the log, and its metric.
+_RANKED = {"score": "accuracy", "probability": "gold_probability"}
+# Beginning of the tasks' names: the task and metric of the plain mean over them.
+_MEANS = {"babilong_": ("babilong", "accuracy"), "longbench_": ("longbench_e", "average_rows")}
+
+
+@dataclass(frozen=True)
+class _Score:
+    key: str
+    task: str
+    metric: str
+    document: str
+    value: float
+
+    @property
+    def length(self) -> int | None:
+        """The tokens in a key like `needle_single/L2048/d50/s003`."""
+        parts = [part[1:] for part in self.key.split("/") if part[:1] == "L"]
+        return next((int(part) for part in parts if part.isdigit()), None)
+
+
+def evaluation(results: Results, log: SampleLog) -> Measurement:
+    """Mean scores by task and length, and the plain mean over tasks of BABILong and of LongBench-E.
+
+    Tasks and metrics have the names that the run's own rows have. The items are questions, not tokens: models
+    with other tokenizers can be paired where they are asked the same.
+    """
+    tasks: Mapping[str, Mapping[str, Any]] = results.provenance["tasks"]
+    harness = results.config.get("backend") == "lm-eval"
+    scores = _of_lm_eval(log) if harness else _of_ours(log, tasks)
+    blank = Row(
+        model=results.model_name, task="", metric="", value=None, unit="score" if harness else "share"
+    )
+    statistics = [
+        statistic
+        for task, metric in dict.fromkeys((score.task, score.metric) for score in scores)
+        for statistic in _by_length(
+            [score for score in scores if (score.task, score.metric) == (task, metric)],
+            replace(blank, task=task, metric=metric),
+        )
+    ]
+    for beginning, (task, metric) in ({} if harness else _MEANS).items():
+        members = [name for name in tasks if name.startswith(beginning)]
+        if len(members) > 1:
+            statistics += _by_length(
+                [score for score in scores if score.task in members and score.metric != "gold_probability"],
+                replace(blank, task=task, metric=metric),
+                members=members,
+            )
+    items = SampleLog()
+    for key, document in dict.fromkeys((score.key, score.document) for score in scores):
+        items.append(key, {"document": document})
+    measurement = Measurement.of(
+        statistics,
+        model_name=results.model_name,
+        settings={key: results.config.get(key) for key in _SETTINGS} | _identity(results, log, tasks),
+        samples=items,
+        keys=list(items),
+    )
+    # Where all samples score alike there is nothing to make an interval from.
+    blank_interval = {"stderr": None, "ci_low": None, "ci_high": None}
+    measurement.rows = [
+        replace(row, **blank_interval) if row.stderr == 0 else row for row in measurement.rows
+    ]
+    return measurement
+
+
+def _of_ours(log: SampleLog, tasks: Mapping[str, Mapping[str, Any]]) -> list[_Score]:
+    found = []
+    for key in sorted(log):
+        record = log[key]
+        task = record["task"]
+        metrics = _RANKED if "probability" in record else {"score": tasks[task]["metric"]}
+        found += [
+            _Score(key, task, metric, record["document"], record[entry]) for entry, metric in metrics.items()
+        ]
+    return found
+
+
+def _of_lm_eval(log: SampleLog) -> list[_Score]:
+    """Scores that are means over samples; the log has the requests that they were made from besides."""
+    found = []
+    for key in sorted(log):
+        record = log[key]
+        if "score" in record:
+            task, _, metric = record["task"].partition("/")
+            found.append(_Score(key, task, metric, record["document"], record["score"]))
+    return found
+
+
+def _identity(
+    results: Results, log: SampleLog, tasks: Mapping[str, Mapping[str, Any]]
+) -> dict[str, int | str | None]:
+    """What tells other questions, and other ways to score them, apart."""
+    if results.config.get("backend") == "lm-eval":
+        # The key of a request is a hash of it.
+        requests = sorted(key for key in log if "score" not in log[key])
+        return {
+            "version of lm-eval": results.provenance.get("lm_eval"),
+            "requests": hashlib.sha256("\n".join(requests).encode()).hexdigest()[:12],
+        }
+    hashes = {f"questions of {name}": about["questions_sha256"][:12] for name, about in tasks.items()}
+    return hashes | {f"version of {name}": about["version"] for name, about in tasks.items()}
+
+
+def _by_length(scores: Sequence[_Score], row: Row, *, members: Sequence[str] = ()) -> list[Statistic]:
+    """One mean at each length, over questions or (with `members`) over these tasks."""
+    totals: Callable[[_Score], list[float]] = partial(_placed, members) if members else _counted
+    found = []
+    for length in sorted({score.length for score in scores}, key=lambda length: length or 0):
+        at = [score for score in scores if score.length == length]
+        found.append(
+            Statistic.of(
+                replace(row, length=length, n=len(at)),
+                [(score.document, totals(score)) for score in at],
+                estimator=_mean_of_means if members else ratio,
+            )
+        )
+    return found
+
+
+def _counted(score: _Score) -> list[float]:
+    return [score.value, 1.0]
+
+
+def _placed(tasks: Sequence[str], score: _Score) -> list[float]:
+    """Sum and count at the place of the score's task, 0 elsewhere."""
+    totals = [0.0] * (2 * len(tasks))
+    place = 2 * tasks.index(score.task)
+    totals[place : place + 2] = _counted(score)
+    return totals
+
+
+def _mean_of_means(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean over tasks of their means; a task without questions is left out."""
+    means = np.stack([ratio(totals[:, place : place + 2]) for place in range(0, totals.shape[1], 2)])
+    there = np.isfinite(means)
+    count = there.sum(axis=0)
+    summed = np.where(there, means, 0.0).sum(axis=0)
+    return np.divide(summed, count, out=np.full(len(totals), np.nan), where=count > 0)

@@ -10,8 +10,28 @@ import pytest
 from lengthwise.synthetic.support import answers_outside, range_outside, symbol_shift
 from lengthwise.synthetic.tasks import BIT_TASKS, SYMBOL_TASKS
 
-FIXED = ("parity", "even-pairs", "cycle-navigation", "modular-arithmetic", "missing-duplicate")
-GROWING = ("reverse", "duplicate", "odds-first", "bucket-sort", "copy", "sort", "addition", "addition-hinted")
+FIXED = (
+    "parity",
+    "even-pairs",
+    "cycle-navigation",
+    "modular-arithmetic",
+    "modular-arithmetic-brackets",
+    "solve-equation",
+    "missing-duplicate",
+)
+GROWING = (
+    "reverse",
+    "duplicate",
+    "odds-first",
+    "bucket-sort",
+    "binary-addition",
+    "binary-multiplication",
+    "compute-sqrt",
+    "copy",
+    "sort",
+    "addition",
+    "addition-hinted",
+)
 
 
 @pytest.mark.parametrize(

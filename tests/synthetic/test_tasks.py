@@ -16,7 +16,22 @@ from lengthwise.synthetic.tasks.bits import fair_bits, uniform_count_bits
 from lengthwise.synthetic.tasks.symbols import IGNORED, symbol_batch
 
 FILES = [module.name for module in pkgutil.iter_modules(tasks.__path__)]
-SHARED = {"bits", "symbols"}
+SHARED = {"bits", "binary", "symbols"}
+
+DELETANG = {
+    "regular": {"even-pairs", "modular-arithmetic", "parity", "cycle-navigation"},
+    "context-free": {"stack-manipulation", "reverse", "modular-arithmetic-brackets", "solve-equation"},
+    "context-sensitive": {
+        "duplicate",
+        "missing-duplicate",
+        "odds-first",
+        "binary-addition",
+        "binary-multiplication",
+        "compute-sqrt",
+        "bucket-sort",
+    },
+}
+"""Their fifteen tasks (2022, Table 1)."""
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -69,6 +84,57 @@ def test_questions_and_answers_are_made_of_the_alphabet(task):
     sizes = [len(task.answer(task.draw(length, rng))) for length in (4, 20) for _ in range(30)]
     assert (len(set(sizes)) > 1) == (task.support == "growing")
     assert 0 < task.chance <= 0.5
+
+
+def test_all_of_deletangs_tasks_are_here_in_their_classes():
+    found = {
+        name: {task.name for task in SYMBOL_TASKS.values() if task.hierarchy == name} for name in DELETANG
+    }
+    assert found == DELETANG
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 9, 20])
+def test_bracketed_expressions_against_python(length):
+    task, rng = SYMBOL_TASKS["modular-arithmetic-brackets"], random.Random(length)
+    for _ in range(30):
+        question = task.draw(length, rng)
+        assert sum(symbol.isdigit() for symbol in question) == length
+        assert int(task.answer(question)) == eval(question) % 5
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 9, 20])
+def test_equations_have_the_one_solution_that_python_finds(length):
+    task, rng = SYMBOL_TASKS["solve-equation"], random.Random(length)
+    answers = set()
+    for _ in range(40):
+        question = task.draw(length, rng)
+        left, value = question.split(":")
+        assert left.count("x") == 1
+        assert sum(symbol.isdigit() for symbol in left) == length - 1
+        right = [x for x in range(5) if eval(left, {"x": x}) % 5 == int(value)]
+        assert right == [int(task.answer(question))]
+        answers.add(task.answer(question))
+    assert answers == set("01234")
+
+
+@pytest.mark.parametrize("length", [1, 4, 7, 12])
+def test_binary_numbers_against_python(length):
+    rng = random.Random(length)
+
+    def value(bits: str) -> int:
+        return sum(int(bit) << place for place, bit in enumerate(bits))
+
+    for _ in range(30):
+        added = SYMBOL_TASKS["binary-addition"].draw(length, rng)
+        answer = SYMBOL_TASKS["binary-addition"].answer(added)
+        assert (value(answer), len(answer)) == (sum(map(value, added.split("+"))), length + 1)
+        first, second = (multiplied := SYMBOL_TASKS["binary-multiplication"].draw(length, rng)).split("*")
+        answer = SYMBOL_TASKS["binary-multiplication"].answer(multiplied)
+        assert (value(answer), len(answer)) == (value(first) * value(second), 2 * length)
+        root = value(
+            SYMBOL_TASKS["compute-sqrt"].answer(of := SYMBOL_TASKS["compute-sqrt"].draw(length, rng))
+        )
+        assert root**2 <= value(of) < (root + 1) ** 2
 
 
 def test_symbol_samples_ask_for_the_answer_and_its_end():

@@ -1,0 +1,26 @@
+"""Binary numbers as the tasks of them write them: lowest bit first, of a width that the question's length gives.
+
+Deletang et al. count the symbols of both numbers together and pad. Here each number has as many bits as the length
+says and an answer as many as it can need, so that its width tells nothing of it.
+"""
+
+from __future__ import annotations
+
+
+def number(bits: str) -> int:
+    """The number whose lowest bit comes first.
+
+    >>> number("011")
+    6
+    """
+    return int(bits[::-1], 2)
+
+
+def bits_of(value: int, width: int) -> str:
+    """So many bits of a number, the lowest first.
+
+    >>> bits_of(6, 4)
+    '0110'
+    """
+    assert value < 2**width
+    return f"{value:0{width}b}"[::-1]

@@ -307,6 +307,18 @@ def test_the_theory_as_a_study(tmp_path):
     [exact] = results.select(task="sum", arm="the paper's table, exact", metric="mse", length=20)
     assert printed.value == pytest.approx(117.69, rel=1e-4)
     assert exact.value == pytest.approx(58.85, rel=1e-4)
+    for task in ("length", "sum", "mean"):
+        for length in range(1, 21):
+            [low] = results.select(task=task, arm="lower bound", length=length)
+            [high] = results.select(task=task, arm="upper bound", length=length)
+            errors = results.select(task=task, metric="mse", length=length)
+            # The printed error of the sum belongs to no table.
+            drawn = [r.value for r in errors if "bound" not in r.arm and "as printed" not in r.arm]
+            assert len(drawn) == 6
+            assert low.value - 1e-9 <= min(drawn), (task, length)
+            assert max(drawn) <= high.value, (task, length)
+    [constant] = results.select(task="mean", arm="best constant", length=20)
+    assert constant.value == pytest.approx(0.0125)
     [section] = theory_sections(results)
     assert section.figures[0].svg.startswith("<svg")
     assert run_theory(tmp_path / "run", scale, resume=True).rows == results.rows

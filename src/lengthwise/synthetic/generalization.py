@@ -16,7 +16,7 @@ from lengthwise.errors import UsageError, nearest
 from lengthwise.synthetic.baselines import best_constant
 from lengthwise.synthetic.cells import Scale
 from lengthwise.synthetic.optimizers import OPTIMIZERS
-from lengthwise.synthetic.reparameterization import FUNCTIONS, Reparameterization
+from lengthwise.synthetic.reparameterization import IDENTITY
 from lengthwise.synthetic.support import sample_answers
 from lengthwise.synthetic.symbol_training import symbol_accuracy, symbol_batches, symbol_losses
 from lengthwise.synthetic.tasks import BIT_TASKS, SYMBOL_TASKS
@@ -25,7 +25,6 @@ from lengthwise.synthetic.tasks.symbols import SymbolTask
 from lengthwise.synthetic.training import batches, predictions, train
 from lengthwise.synthetic.transformer import Architecture, StackedTransformer
 
-_IDENTITY = Reparameterization(FUNCTIONS["identity"])
 _LAST_STEPS = 0.05
 
 
@@ -107,7 +106,7 @@ def _of_numbers(task: BitTask, encoding: str, scale: Scale, train_length: int) -
     model = StackedTransformer(_architecture(scale, encoding, vocabulary=VOCABULARY, value=True), seeds)
     drawn = batches(
         task,
-        _IDENTITY,
+        IDENTITY,
         model.encoding,
         longest=train_length,
         size=scale.batch,
@@ -116,7 +115,7 @@ def _of_numbers(task: BitTask, encoding: str, scale: Scale, train_length: int) -
     )
     rates = list(optimizer.rates) * len(seeds)
     losses = list(train(model, drawn, optimizer, count=scale.steps, rates=rates))
-    constant = best_constant(task, _IDENTITY, train_length=train_length)
+    constant = best_constant(task, IDENTITY, train_length=train_length)
     lengths, exact, chance = list(range(1, scale.test_length + 1)), [], []
     for length in lengths:
         generator = torch.Generator().manual_seed(length)

@@ -89,6 +89,10 @@ class Reparameterization:
         return self.function.inverse(within) - self.shift, within != z
 
 
+IDENTITY = Reparameterization(FUNCTIONS["identity"])
+"""No reparameterization."""
+
+
 def reparameterization(name: str, task: BitTask, *, shift: int = 0) -> Reparameterization:
     """The reparameterization of that name, for this task.
 

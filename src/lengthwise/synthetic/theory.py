@@ -14,7 +14,7 @@ one head dimension the table has rank 1 (the paper's scalar proof); with two or 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -161,14 +161,18 @@ def perturbed_mean_error(epsilon: float, length: int) -> float:
     return (length + 1) / (4 * length) * epsilon**2
 
 
-def growth_bounds(task: str, minimum: Minimum, longest: int, length: int) -> tuple[float, float]:
-    """Theorem 2 with constants: exact lower and upper bounds of the error at a test length.
+def largest_entry(tables: Iterable[Table]) -> float:
+    """A, the largest |a[s][t]| of all these tables: no prediction of theirs lies outside of [-A, A]."""
+    return max(abs(entry) for table in tables for row in table for entry in row)
 
-    With A the largest |a[s][t]|, predictions lie in [-A, A]. So the error is at most (target + A)^2 for the
-    largest target, and by Jensen's inequality at least (E target - A)^2 once E target > A. For length the
-    targets are l; for sum they are at most l with mean l / 2; for mean they lie in [0, 1].
+
+def growth_bounds(task: str, largest: float, length: int) -> tuple[float, float]:
+    """Theorem 2 with constants: bounds of the error at a test length where predictions lie in [-A, A].
+
+    The error is at most (target + A)^2 for the largest target, and by Jensen's inequality at least
+    (E target - A)^2 once E target > A. For length the targets are l; for sum they are at most l with mean
+    l / 2; for mean they lie in [0, 1].
     """
-    largest = max(abs(entry) for row in minimum.table for entry in row)
     greatest, expected = {"length": (length, length), "sum": (length, length / 2), "mean": (1, 0.5)}[task]
     lower = max(0.0, expected - largest) ** 2
     return lower, (greatest + largest) ** 2

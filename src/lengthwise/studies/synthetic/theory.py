@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+
+from torch import Tensor
 
 from lengthwise.report.drawing import Curve, Picture, draw_curves, drawn, legend_below, picture
 from lengthwise.report.html import Section
@@ -13,8 +15,11 @@ from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.studies.synthetic.rows import ORIGINAL, Spread, spread, text
 from lengthwise.synthetic import theory
+from lengthwise.synthetic.baselines import constant_error
 from lengthwise.synthetic.cells import Scale
 from lengthwise.synthetic.linear_attention import as_table, measured_errors, train_tables
+from lengthwise.synthetic.reparameterization import IDENTITY
+from lengthwise.synthetic.tasks import BIT_TASKS
 
 LONGEST = 10
 TASKS = tuple(theory.TARGETS)
@@ -24,6 +29,7 @@ CORRECTED = "the paper's table, exact"
 RANK_ONE = "best table of rank 1"
 FULL = "best table"
 LOWER, UPPER = "lower bound", "upper bound"
+CONSTANT = "best constant"
 TRAINED = {1: "trained on samples, head dimension 1", 2: "trained on samples, head dimension 2"}
 
 
@@ -37,7 +43,7 @@ def run_theory(out: Path | str, scale: Scale, *, resume: bool = False, overwrite
     with RunFolder(out, kind="synth-theory", config=settings, resume=resume, overwrite=overwrite) as folder:
         if folder.finished:
             return folder.read_results()
-        rows = [row for task in TASKS for row in [*_exact(task, scale), *_trained(task, scale)]]
+        rows = [row for task in TASKS for row in _rows(task, scale)]
         results = Results(
             kind="synth-theory",
             model_name="theory",
@@ -75,13 +81,16 @@ def growth_picture(results: Results) -> Picture:
     """Error by test length for each task: exact, bounded, and measured on trained models."""
     styles = {PRINTED: 1, CORRECTED: 6, RANK_ONE: 0, FULL: 2, TRAINED[1]: 3, TRAINED[2]: 5}
     by_task = {task: [_curve(results, task, arm, style) for arm, style in styles.items()] for task in TASKS}
-    with drawn(height=3.0, panels=(1, 3), legend=by_task[TASKS[0]]) as (figure, axes):
+    legend = [*by_task[TASKS[0]], Curve(label=CONSTANT, x=(), y=())]
+    with drawn(height=3.0, panels=(1, 3), legend=legend) as (figure, axes):
         for axis, (task, curves) in zip(axes[0], by_task.items(), strict=True):
             axis.axvspan(1, LONGEST, color="#E69F00", alpha=0.13, linewidth=0)
             bounds = [_curve(results, task, arm, 4) for arm in (LOWER, UPPER)]
             axis.fill_between(bounds[0].x, bounds[0].y, bounds[1].y, color="#000000", alpha=0.07, linewidth=0)
             for curve in curves:
                 draw_curves(axis, [curve])
+            constant = _curve(results, task, CONSTANT, 0)
+            axis.plot(constant.x, constant.y, color="#777777", linestyle="--", linewidth=1.3, label=CONSTANT)
             axis.set_yscale("symlog", linthresh=1e-2 if task == "mean" else 1)
             axis.set_ylim(bottom=0)
             axis.set_title(task)
@@ -93,9 +102,35 @@ def growth_picture(results: Results) -> Picture:
             name="theory-growth",
             title="Error of linear attention by test length",
             alt="Error by test length for length, sum and mean: quadratic growth for the first two, none for mean.",
-            caption="Grey: between the lower and the upper bound of theorem 2 with constants. Shaded: training "
-            "lengths. The printed curve for sum is twice the error of the paper's own table.",
+            caption="Grey: between the lower and the upper bound of theorem 2 with constants, for the largest entry "
+            "of all tables drawn. Dashed grey: the best constant. Shaded: training lengths. The printed curve for "
+            "sum is twice the error of the paper's own table.",
         )
+
+
+def _rows(task: str, scale: Scale) -> list[Row]:
+    trained = {
+        arm: train_tables(task, LONGEST, seeds=range(scale.seeds), rank=rank, steps=scale.steps)
+        for rank, arm in TRAINED.items()
+    }
+    tables = [
+        theory.ansatz(task, LONGEST),
+        theory.rank_one_minimum(task, LONGEST).table,
+        theory.full_minimum(task, LONGEST).table,
+        *(as_table(table) for stack in trained.values() for table in stack),
+    ]
+    # One band for every table that is drawn.
+    largest = theory.largest_entry(tables)
+    rows = _exact(task, scale)
+    for length in range(1, scale.test_length + 1):
+        bounds = theory.growth_bounds(task, largest, length)
+        rows += [
+            _row(task, "mse", bound, arm=arm, length=length)
+            for arm, bound in zip((LOWER, UPPER), bounds, strict=True)
+        ]
+        constant, _ = constant_error(BIT_TASKS[task], IDENTITY, train_length=LONGEST, length=length)
+        rows.append(_row(task, "mse", constant, arm=CONSTANT, length=length))
+    return [*rows, *_measured(task, trained, scale)]
 
 
 def _exact(task: str, scale: Scale) -> list[Row]:
@@ -108,24 +143,20 @@ def _exact(task: str, scale: Scale) -> list[Row]:
     }
     rows = [_row(task, "train_loss", loss, arm=arm) for arm, loss in losses.items()]
     for length in range(1, scale.test_length + 1):
-        low, high = theory.growth_bounds(task, rank_one, LONGEST, length)
         errors = {
             PRINTED: theory.printed_error(task, LONGEST, length),
             CORRECTED: theory.corrected_error(task, LONGEST, length),
             RANK_ONE: theory.error(task, rank_one.table, length),
             FULL: theory.error(task, full.table, length),
-            LOWER: low,
-            UPPER: high,
         }
         rows += [_row(task, "mse", error, arm=arm, length=length) for arm, error in errors.items()]
     return rows
 
 
-def _trained(task: str, scale: Scale) -> list[Row]:
+def _measured(task: str, trained: Mapping[str, Tensor], scale: Scale) -> list[Row]:
     rows: list[Row] = []
     lengths = list(range(1, scale.test_length + 1))
-    for rank, arm in TRAINED.items():
-        tables = train_tables(task, LONGEST, seeds=range(scale.seeds), rank=rank, steps=scale.steps)
+    for arm, tables in trained.items():
         losses = [theory.objective(task, as_table(table), LONGEST) for table in tables]
         rows.append(_row(task, "train_loss", spread(losses), arm=arm))
         errors = measured_errors(task, tables, lengths, samples=scale.samples)
@@ -165,7 +196,7 @@ def _curve(results: Results, task: str, arm: str, style: int) -> Curve:
 def _table(results: Results) -> Table:
     longest = max(row.length or 0 for row in results.rows)
     shown = [length for length in (20, 35, 50) if length <= longest] or [longest]
-    arms = (PRINTED, CORRECTED, RANK_ONE, FULL, *TRAINED.values(), LOWER, UPPER)
+    arms = (PRINTED, CORRECTED, RANK_ONE, FULL, *TRAINED.values(), CONSTANT, LOWER, UPPER)
     rows = []
     for task in TASKS:
         for arm in arms:

@@ -183,8 +183,8 @@ def test_dry_run_writes_and_measures_nothing(
         ("measure", 4 * DEFAULT_VIEWS * (16 + 32)),
         ("ppl", 4 * 2 * 32),
         ("recall", 4 * 2 * (64 + 63)),
-        # The whole text, and two windows of 32 + 32.
-        ("longppl", 4 * (96 + 2 * 64)),
+        # The whole text, and a window of 32 + 32.
+        ("longppl", 4 * (96 + 64)),
     ],
 )
 def test_dry_run_counts_the_tokens(

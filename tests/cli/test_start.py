@@ -23,7 +23,7 @@ OPTIONS = {
     "--out --resume --overwrite --dry-run --json --verbose --help",
     "limit": "--text --split --max-length --reference --limit --tolerance --share --bos --adapter --seed --device "
     "--dtype --batch-size --out --resume --overwrite --dry-run --json --verbose --help",
-    "longppl": "--evaluator --text --split --max-length --short --stride --limit --bos --adapter --seed --device "
+    "longppl": "--evaluator --key-tokens --text --split --max-length --short --stride --limit --bos --adapter --seed --device "
     "--dtype --batch-size --out --resume --overwrite --dry-run --json --verbose --help",
     "eval": "--mode --length --depth --limit --text --split --data --max-length --truncation --backend --set "
     "--adapter --seed --device --dtype --batch-size --out --resume --overwrite --dry-run --json --verbose --help",

@@ -191,6 +191,10 @@ def test_longppl_needs_one_evaluator(model, other_model, tmp_path):
     own = measure_longppl(other_model, corpus, **settings)
     with pytest.raises(UsageError, match="evaluator: 'other' and 'tiny'"):
         compare_runs([tmp_path / "same0", write(tmp_path / "own", "longppl", own)])
+    # The same name, but other weights.
+    imposter = replace(own, settings={**own.settings, "evaluator": model.name})
+    with pytest.raises(UsageError, match="not of the same key tokens"):
+        compare_runs([tmp_path / "same0", write(tmp_path / "imposter", "longppl", imposter)])
 
 
 TASK: dict[str, Any] = {"version": 2, "metric": "contained", "questions_sha256": "a" * 64}

@@ -12,7 +12,8 @@ from transformers import PreTrainedTokenizerFast
 
 from lengthwise.errors import Interrupted, UsageError
 from lengthwise.measure import measure_longppl, measure_misalignment
-from lengthwise.measure.longppl import LongPplSettings, find_key_tokens, joined, summarise, tokens_within
+from lengthwise.measure.key_tokens import find_key_tokens, joined, tokens_within
+from lengthwise.measure.longppl import LongPplSettings, measure_on_key_tokens, summarise
 from lengthwise.models import LoadedModel
 from lengthwise.results import Results, Row
 from lengthwise.samples import SampleLog
@@ -111,7 +112,7 @@ def test_a_text_of_any_length(evaluator: LoadedModel):
     whole = find_key_tokens(evaluator, text, **levels)
     size = len(evaluator.tokenizer(text).input_ids)
     assert (size - 40) % 16
-    assert whole.compared == size - 40
+    assert whole.compared == size - 40 - 16
     assert len(whole.losses) == size - 1
     theirs = published(text, evaluator, evaluator)
     assert np.exp(whole.losses.mean()) == pytest.approx(theirs["ppl"], rel=1e-5)
@@ -126,7 +127,8 @@ def test_the_passes_give_the_disagreement_too(
     other = measure_longppl(of_letters, corpus, evaluator=evaluator, **SETTINGS)
     assert [row.metric for row in other.rows] == ["longppl", "loss_key", "perplexity", "loss", "key_share"]
     row = one(own.rows, "jeffreys")
-    assert row.n == 4 * 80
+    # The first short window is the text's beginning, whose context is not cut.
+    assert row.n == 4 * (80 - 16)
     # The same model's disagreement over contexts of this size, by the other measurement: same order.
     from lengthwise.text import tokenize
 
@@ -176,6 +178,38 @@ def test_resuming_and_summarising_from_the_log(evaluator: LoadedModel, corpus: C
         measure_longppl(evaluator, corpus, log=log, **{**SETTINGS, "seed": 1})
 
 
+@pytest.mark.parametrize("which", ["another model", "another tokenizer"])
+def test_the_key_tokens_of_an_earlier_run(
+    evaluator: LoadedModel, of_letters: LoadedModel, corpus: Corpus, tmp_path, which: str
+):
+    """Read back from its log, they give the numbers that the evaluator gives."""
+    model = of_letters if which == "another tokenizer" else loaded(3, tiny_tokenizer())
+    log = SampleLog(tmp_path / "samples.jsonl")
+    first = measure_longppl(evaluator, corpus, log=log, **SETTINGS)
+    settings = LongPplSettings(**first.settings)
+    again = SampleLog(tmp_path / "samples.jsonl")
+    found = measure_on_key_tokens(model, corpus, again, settings)
+    direct = measure_longppl(model, corpus, evaluator=evaluator, **SETTINGS)
+    assert found.rows == direct.rows
+    assert found.settings == direct.settings
+    assert [found.samples[key] for key in found.keys] == [direct.samples[key] for key in direct.keys]
+    other = Corpus.of(
+        "other", [Document("d0", tiny_text(200, seed=50))], split="all", split_rule="all documents"
+    )
+    with pytest.raises(UsageError, match="are another text than key tokens"):
+        measure_on_key_tokens(model, other, again, settings)
+
+
+def test_an_evaluator_beyond_its_trained_length_is_named(evaluator: LoadedModel, corpus: Corpus):
+    trained = evaluator.trained_length
+    assert trained is not None
+    notes = measure_longppl(evaluator, corpus, **SETTINGS).notes
+    assert any(f"trained for {trained} tokens" in note for note in notes) == (trained < SETTINGS["length"])
+    short = loaded(1, tiny_tokenizer(), max_position_embeddings=64)
+    notes = measure_longppl(short, corpus, **SETTINGS).notes
+    assert any("The evaluator was trained for 64 tokens" in note for note in notes)
+
+
 def test_interruption_keeps_whole_texts(evaluator: LoadedModel, corpus: Corpus, monkeypatch):
     calls = 0
     run = evaluator.hidden_states
@@ -183,7 +217,7 @@ def test_interruption_keeps_whole_texts(evaluator: LoadedModel, corpus: Corpus, 
     def interrupted(*given: Any, **named: Any) -> Any:
         nonlocal calls
         calls += 1
-        if calls > 10:
+        if calls > 9:
             raise KeyboardInterrupt
         return run(*given, **named)
 
@@ -196,7 +230,9 @@ def test_interruption_keeps_whole_texts(evaluator: LoadedModel, corpus: Corpus, 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"length": 40}, "texts of 40 tokens have none with more than the short context of 40"),
+        ({"length": 56}, "texts of 56 tokens have none whose short context, up to 56 tokens"),
+        ({"length": 56, "short": 45, "stride": None}, r"up to 56 tokens \(short 45 \+ stride 11\)"),
+        ({"alpha": -1.0}, "alpha is -1"),
         ({"stride": 0}, "stride is 0"),
         ({"texts": 0}, "texts is 0"),
         ({"length": 9000}, "the text is too short"),

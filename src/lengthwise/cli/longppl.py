@@ -12,6 +12,7 @@ from lengthwise.cli.output import print_plan, show
 EXAMPLES = options.examples(
     "lengthwise longppl smollm2-135m --max-length 4096 --short 1024",
     "lengthwise longppl ./my-model --evaluator meta-llama/Llama-3.1-8B --out runs/longppl",
+    "lengthwise longppl ./other-model --key-tokens runs/longppl --out runs/other",
 )
 
 
@@ -25,6 +26,14 @@ def longppl(
             help="The model that finds the key tokens; its tokenizer may differ. Default: the measured model.",
         ),
     ] = None,
+    key_tokens: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            show_default=False,
+            help="Instead of an evaluator: the key tokens of an earlier run with the same text and settings.",
+        ),
+    ] = None,
     text: options.Text = "books",
     split: options.Split = "test",
     max_length: Annotated[
@@ -32,8 +41,13 @@ def longppl(
     ] = 8192,
     short: Annotated[int, typer.Option(metavar="TOKENS", help="The short context, K.")] = 4096,
     stride: Annotated[
-        int, typer.Option(metavar="TOKENS", help="By how much the short windows advance.")
-    ] = 1024,
+        int | None,
+        typer.Option(
+            metavar="TOKENS",
+            show_default=False,
+            help="By how much the short windows advance: K is up to so much longer. Default: a quarter of it.",
+        ),
+    ] = None,
     limit: Annotated[int, typer.Option(help="Texts.")] = 8,
     bos: options.Bos = "auto",
     adapter: options.Adapter = None,
@@ -69,6 +83,7 @@ def longppl(
         seed=seed,
         batch_size=batch_size,
         evaluator=evaluator,
+        key_tokens=key_tokens,
         length=max_length,
         short=short,
         stride=stride,

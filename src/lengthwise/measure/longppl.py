@@ -1,14 +1,12 @@
 """LongPPL: perplexity on the tokens that need far context (Fang et al., arXiv 2410.23771, ICLR 2025).
 
-An evaluator model reads a text once with all context and once with the last K tokens of it (K to K + stride - 1,
-since windows advance by `stride`). A token is a key token if
+LongPPL of a model is exp(its mean loss on the key tokens, each with all context), which an evaluator finds
+(`lengthwise.measure.key_tokens`). Key tokens go from the evaluator's tokenizer to the model's by their characters:
+neighbouring ones are joined, and those tokens of the model are key that lie wholly inside. The number of a corpus
+divides once: sum of losses over all key tokens by their number.
 
-    loss_short - loss_full > alpha   and   loss_full < -beta
-
-and LongPPL of a model is exp(its mean loss on the key tokens, each with all context). Key tokens go from the
-evaluator's tokenizer to the model's by their characters: neighbouring ones are joined, and those tokens of
-the model are key that lie wholly inside. The number of a corpus divides once: sum of losses over all key
-tokens by their number.
+The samples of a run hold the texts' places and the key tokens' characters, so that another model can be measured
+on them without the evaluator.
 """
 
 from __future__ import annotations
@@ -19,29 +17,32 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.contexts import compare_contexts, losses_of
+from lengthwise.measure.contexts import losses_of
+from lengthwise.measure.key_tokens import (
+    ALPHA,
+    BETA,
+    SHORT,
+    encode,
+    find_key_tokens,
+    read_whole,
+    stride_of,
+    tokens_within,
+)
 from lengthwise.measure.measurement import Measurement, interruptible
-from lengthwise.measure.running import bos_note, check_count, check_model, in_groups, naming_bad_logits
+from lengthwise.measure.running import bos_note, check_count, check_model, naming_bad_logits
 from lengthwise.measure.statistics import Estimator, Statistic, ratio
 from lengthwise.progress import progress
 from lengthwise.results import Row
 from lengthwise.samples import SampleLog
-from lengthwise.text import resolve_bos, sample_windows, tokenize, view
+from lengthwise.text import resolve_bos, sample_windows, tokenize
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lengthwise.models import LoadedModel
     from lengthwise.text import Corpus
-
-SHORT = 4096
-STRIDE = 1024
-ALPHA = 2.0
-BETA = -2.0
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,23 +64,9 @@ class LongPplSettings:
     bos_id: int | None
     """The model's."""
     evaluator_bos_id: int | None
+    evaluator_trained: int | None = None
+    """Tokens that the evaluator was trained for, if its configuration says."""
     seed: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeyTokens:
-    """What the evaluator finds in one text."""
-
-    spans: list[Span]
-    """Characters of the key tokens, neighbours joined."""
-    tokens: int
-    """How many they are, in the evaluator's tokens."""
-    losses: NDArray[np.float64]
-    """The evaluator's own losses with all context, one for each of its tokens but the first."""
-    compared: int
-    """Tokens that were read with both contexts."""
-    jeffreys: float
-    """Disagreement of the two predictions, summed over them (nats)."""
 
 
 def measure_longppl(
@@ -90,7 +77,7 @@ def measure_longppl(
     length: int = 8192,
     texts: int = 8,
     short: int = SHORT,
-    stride: int = STRIDE,
+    stride: int | None = None,
     alpha: float = ALPHA,
     beta: float = BETA,
     bos: str = "auto",
@@ -109,11 +96,11 @@ def measure_longppl(
         corpus: texts, not tokens: the two models may have different tokenizers.
         evaluator: finds the key tokens; None lets the model do it, which spares a pass. LongPPL of two models
             are comparable only with the same evaluator.
-        length: evaluator's tokens in a text, more than `short`.
+        length: evaluator's tokens in a text, more than `short` + `stride`.
         texts: texts of that length; fewer where the corpus has fewer.
         short: K, tokens.
-        stride: tokens by which the short windows advance.
-        alpha: nats that all context must gain.
+        stride: tokens by which the short windows advance. Default: a quarter of `short`.
+        alpha: nats that all context must gain, at least 0.
         beta: minus the loss with all context below which a token may be key.
         bos: whether every view begins with BOS (in place of its first token): "auto", "always", "never".
         seed: of the texts.
@@ -126,7 +113,10 @@ def measure_longppl(
         LengthwiseError: logits that are not finite.
         Interrupted: Ctrl-C; `partial` is the measurement of what was finished.
     """
+    stride = stride_of(short, stride)
     check_longppl(length=length, texts=texts, short=short, stride=stride)
+    if not alpha >= 0:
+        raise UsageError(f"alpha is {alpha}", expected="nats that all context must gain, at least 0")
     check_count("batch_size", batch_size)
     judge = model if evaluator is None else evaluator
     check_model(judge, longest=length)
@@ -144,6 +134,7 @@ def measure_longppl(
         available=len(windows),
         bos_id=resolve_bos(model.tokenizer, bos),
         evaluator_bos_id=resolve_bos(judge.tokenizer, bos),
+        evaluator_trained=judge.trained_length,
         seed=seed,
     )
     samples = SampleLog() if log is None else log
@@ -153,16 +144,60 @@ def measure_longppl(
             _, offsets = encode(judge.tokenizer, whole[window.document_id], judge.name)
             begin, end = offsets[window.start, 0], offsets[window.start + length - 1, 1]
             text = whole[window.document_id][begin:end]
-            record = {"document": window.document_id, "start": int(begin), "crc": zlib.crc32(text.encode())}
-            key = _key(settings, index)
-            if key not in samples:
+            record = _text_record(window.document_id, int(begin), int(end), text)
+            if not _is_logged(samples, _key(settings, index), record):
                 with naming_bad_logits(model, f"characters {begin} to {end} of {window.document_id!r}"):
-                    samples.append(key, {**record, **_score(text, model, judge, settings, batch_size)})
-            elif any(samples[key][name] != value for name, value in record.items()):
+                    scores = _score(text, model, judge, settings, batch_size)
+                samples.append(_key(settings, index), {**record, **scores})
+    return summarise(samples, settings, model.name)
+
+
+def measure_on_key_tokens(
+    model: LoadedModel,
+    corpus: Corpus,
+    earlier: SampleLog,
+    settings: LongPplSettings,
+    *,
+    bos: str = "auto",
+    log: SampleLog | None = None,
+) -> Measurement:
+    """LongPPL of `model` on the key tokens that an earlier measurement's evaluator found, which is not needed again.
+
+    Args:
+        model: loaded, in eval mode; its tokenizer may differ.
+        corpus: the text of the earlier measurement.
+        earlier: its samples.
+        settings: its settings.
+        bos: as `measure_longppl`, for `model`.
+        log: as `measure_longppl`.
+
+    Raises:
+        UsageError: the corpus has other texts, or as `measure_longppl`.
+        LengthwiseError: logits that are not finite.
+        Interrupted: Ctrl-C; `partial` is the measurement of what was finished.
+    """
+    settings = replace(settings, bos_id=resolve_bos(model.tokenizer, bos))
+    samples = SampleLog() if log is None else log
+    whole = {document.id: document.text for document in corpus.documents}
+    keys = [_key(settings, index) for index in range(settings.available)]
+    with interruptible("the measurement", lambda: summarise(samples, settings, model.name)):
+        for key in progress(keys, what="longppl"):
+            found = earlier[key]
+            begin, end = found["start"], found["end"]
+            text = whole.get(found["document"], "")[begin:end]
+            record = _text_record(found["document"], begin, end, text)
+            if record["crc"] != found["crc"]:
                 raise UsageError(
-                    f"the sample log holds {key} of another text, tokenizer or seed",
-                    fix="continue with the settings that it was begun with, or start a new log",
+                    f"characters {begin} to {end} of {found['document']!r} are another text than key tokens "
+                    "were found in",
+                    expected="the text of the earlier run",
                 )
+            if not _is_logged(samples, key, record):
+                with naming_bad_logits(model, f"characters {begin} to {end} of {found['document']!r}"):
+                    ids, offsets = encode(model.tokenizer, text, model.name)
+                    losses = _losses(model, ids, settings)
+                scores = _sums(losses, offsets, found["spans"])
+                samples.append(key, {**record, **scores, "compared": found["compared"], "jeffreys": None})
     return summarise(samples, settings, model.name)
 
 
@@ -175,6 +210,11 @@ def summarise(log: SampleLog, settings: LongPplSettings, model_name: str) -> Mea
         notes.append(
             f"The text holds {settings.available} texts of {settings.length} tokens without overlap, "
             f"not the {settings.texts} that were asked for."
+        )
+    if settings.evaluator_trained is not None and settings.evaluator_trained < settings.length:
+        notes.append(
+            f"The evaluator was trained for {settings.evaluator_trained} tokens: what it says of texts of "
+            f"{settings.length} is no guide to what needs far context."
         )
     if records and not any(record["key_tokens"] for record in records):
         notes.append("LongPPL is not defined: no token of these texts needs far context.")
@@ -193,100 +233,36 @@ def summarise(log: SampleLog, settings: LongPplSettings, model_name: str) -> Mea
     )
 
 
-def check_longppl(*, length: int, texts: int, short: int, stride: int) -> None:
-    """Raise UsageError unless a text has tokens that are read with both contexts."""
+def check_longppl(*, length: int, texts: int, short: int, stride: int | None) -> None:
+    """Raise UsageError unless a text has tokens that are read with two contexts."""
+    stride = stride_of(short, stride)
     for name, count in (("length", length), ("texts", texts), ("short", short), ("stride", stride)):
         check_count(name, count)
-    if length <= short:
+    if length <= short + stride:
         raise UsageError(
-            f"texts of {length} tokens have none with more than the short context of {short}",
-            expected="texts longer than the short context",
-            fix="give a greater --max-length or a smaller --short",
+            f"texts of {length} tokens have none whose short context, up to {short + stride} tokens "
+            f"(short {short} + stride {stride}), leaves anything out",
+            expected=f"more than {short + stride} tokens",
+            fix="give a greater --max-length, or a smaller --short and --stride",
         )
 
 
-def encode(tokenizer: Any, text: str, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Ids [T] and the characters of each token [T, 2], without special tokens.
+def _text_record(document: str, begin: int, end: int, text: str) -> dict[str, Any]:
+    return {"document": document, "start": begin, "end": end, "crc": zlib.crc32(text.encode())}
+
+
+def _is_logged(log: SampleLog, key: str, record: dict[str, Any]) -> bool:
+    """Whether the text is finished.
 
     Raises:
-        UsageError: the tokenizer is a slow one, which does not know the characters.
+        UsageError: the log holds another text under its key.
     """
-    if not tokenizer.is_fast:
+    if key in log and any(log[key].get(name) != value for name, value in record.items()):
         raise UsageError(
-            f"the tokenizer of {name} does not say which characters its tokens are",
-            expected="a fast tokenizer (tokenizer.json)",
+            f"the sample log holds {key} of another text, tokenizer or seed",
+            fix="continue with the settings that it was begun with, or start a new log",
         )
-    found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    offsets = np.asarray(found["offset_mapping"], dtype=np.int64).reshape(-1, 2)
-    return np.asarray(found["input_ids"], dtype=np.int64), offsets
-
-
-def find_key_tokens(
-    evaluator: LoadedModel,
-    text: str,
-    *,
-    short: int = SHORT,
-    stride: int = STRIDE,
-    alpha: float = ALPHA,
-    beta: float = BETA,
-    bos_id: int | None = None,
-    batch_size: int = 1,
-) -> KeyTokens:
-    """The key tokens of one text of any length. Arguments as `measure_longppl`."""
-    ids, offsets = encode(evaluator.tokenizer, text, evaluator.name)
-    hidden = _read(evaluator, ids, bos_id)
-    starts = range(0, max(0, len(ids) - short), stride)
-    # The last window may be shorter, so it goes alone.
-    full = [start for start in starts if start + short + stride <= len(ids)]
-    groups = [*in_groups(full, batch_size), *([start] for start in starts if start not in full)]
-    scores = []
-    for group in groups:
-        targets = min(stride, len(ids) - short - group[0])
-        views = np.stack([view(ids, start, short + targets - 1, bos_id) for start in group])
-        cut = evaluator.hidden_states(torch.from_numpy(views))[:, -targets:]
-        for start, rows in zip(group, cut, strict=True):
-            first = start + short
-            labels = ids[first : first + targets]
-            scores.append(
-                compare_contexts(
-                    evaluator, hidden[first - 1 : first - 1 + targets], rows, labels, first=first
-                )
-            )
-    both = torch.cat(scores).numpy() if scores else np.empty((0, 3))
-    labels = ids[1:short]
-    early = losses_of(evaluator, hidden[: len(labels)], labels, first=0).numpy()
-    loss, loss_short, jeffreys = both.T
-    key = np.flatnonzero((loss_short - loss > alpha) & (loss < -beta)) + short
-    return KeyTokens(
-        spans=joined(offsets[key]),
-        tokens=len(key),
-        losses=np.concatenate([early, loss]),
-        compared=len(both),
-        jeffreys=float(jeffreys.sum()),
-    )
-
-
-def joined(offsets: NDArray[np.int64]) -> list[Span]:
-    """Spans of characters in order, those that touch made one."""
-    spans: list[Span] = []
-    for begin, end in offsets.tolist():
-        if spans and begin <= spans[-1][1]:
-            spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
-        else:
-            spans.append((begin, end))
-    return spans
-
-
-def tokens_within(offsets: NDArray[np.int64], spans: Sequence[Span]) -> NDArray[np.int64]:
-    """Indices of the tokens whose characters lie wholly inside one span."""
-    if not spans:
-        return np.empty(0, dtype=np.int64)
-    begins, ends = np.asarray(spans, dtype=np.int64).T
-    place = np.searchsorted(begins, offsets[:, 0], side="right") - 1
-    inside = (place >= 0) & (offsets[:, 1] <= ends[place.clip(0)]) & (offsets[:, 0] < offsets[:, 1])
-    # The first token of a text has no prediction.
-    inside[:1] = False
-    return np.flatnonzero(inside)
+    return key in log
 
 
 def _score(
@@ -303,26 +279,31 @@ def _score(
         batch_size=batch_size,
     )
     ids, offsets = encode(model.tokenizer, text, model.name)
-    if model is judge:
-        losses = found.losses
-    else:
-        check_model(model, longest=len(ids))
-        hidden = _read(model, ids, settings.bos_id)
-        losses = losses_of(model, hidden[:-1], ids[1:], first=0).numpy()
-    key = tokens_within(offsets, found.spans)
+    losses = found.losses if model is judge else _losses(model, ids, settings)
+    return {
+        **_sums(losses, offsets, found.spans),
+        "compared": found.compared,
+        "jeffreys": found.jeffreys if model is judge else None,
+    }
+
+
+def _losses(model: LoadedModel, ids: NDArray[np.int64], settings: LongPplSettings) -> NDArray[np.float64]:
+    check_model(model, longest=len(ids))
+    hidden = read_whole(model, ids, settings.bos_id)
+    return losses_of(model, hidden[:-1], ids[1:], first=0).numpy()
+
+
+def _sums(
+    losses: NDArray[np.float64], offsets: NDArray[np.int64], spans: Sequence[Sequence[int]]
+) -> dict[str, Any]:
+    key = tokens_within(offsets, spans)
     return {
         "key_tokens": len(key),
         "key_loss": float(losses[key - 1].sum()),
         "tokens": len(losses),
         "loss": float(losses.sum()),
-        "compared": found.compared,
-        "jeffreys": found.jeffreys if model is judge else None,
-        "spans": found.spans,
+        "spans": [list(span) for span in spans],
     }
-
-
-def _read(model: LoadedModel, ids: NDArray[np.int64], bos_id: int | None) -> torch.Tensor:
-    return model.hidden_states(torch.from_numpy(view(ids, 0, len(ids), bos_id))[None])[0]
 
 
 def _statistics(

@@ -144,11 +144,22 @@ def _check_same_windows(a: Measurement, b: Measurement) -> None:
             f"the two measurements are not of the same windows: {other[0]} holds other tokens",
             expected="the same text, and models that share a tokenizer",
         )
+    _check_same_key_tokens(a, b)
 
 
 def _same_window(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     # A question of an evaluation has no start.
     return all(one.get(name) == other.get(name) for name in ("document", "start", "crc"))
+
+
+def _check_same_key_tokens(a: Measurement, b: Measurement) -> None:
+    other = [key for key in a.keys if a.samples[key].get("spans") != b.samples[key].get("spans")]
+    if other:
+        raise UsageError(
+            f"the two measurements are not of the same key tokens: {other[0]} has others",
+            expected="one evaluator, with the same weights, adapter and dtype",
+            fix="measure both models with the same --evaluator, or the second on the --key-tokens of the first",
+        )
 
 
 def _identity(row: Row) -> tuple[tuple[str, Any], ...]:

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lengthwise.testing import save_tiny_model
+
+SIZES = ("--max-length", 96, "--short", 32, "--stride", 32, "--limit", 4)
+
+
+def test_key_tokens_of_an_earlier_run(
+    lengthwise: Callable[..., Any], model: str, text: list[str], tmp_path: Path
+) -> None:
+    save_tiny_model(tmp_path / "other", seed=1)
+    assert lengthwise("longppl", model, *text, *SIZES, "--out", "first").code == 0
+    direct = lengthwise("longppl", "other", *text, *SIZES, "--evaluator", model, "--json").json["rows"]
+    again = ("longppl", "other", *text, "--key-tokens", "first")
+    done = lengthwise(*again, *SIZES, "--json", "--out", "second")
+    assert done.json["rows"] == direct
+    assert lengthwise("compare", "first", "second").code == 0
+    done = lengthwise(*again, *SIZES[:-2], "--limit", 3)
+    assert done.code == 2
+    assert "found with other settings (--limit)" in done.err
+    assert "fix: --max-length 96 --short 32 --stride 32 --limit 4 --seed 0" in done.err
+    done = lengthwise(*again, *SIZES, "--evaluator", model)
+    assert done.code == 2
+    assert "leave out --evaluator" in done.err
+    plan = lengthwise(*again, *SIZES, "--dry-run", "--json").json
+    assert plan["tokens_to_run"] == 4 * 96
+
+
+def test_a_short_context_that_cuts_nothing_is_refused(
+    lengthwise: Callable[..., Any], model: str, text: list[str]
+) -> None:
+    done = lengthwise("longppl", model, *text, "--max-length", 96, "--short", 80)
+    assert done.code == 2
+    assert (
+        "texts of 96 tokens have none whose short context, up to 100 tokens (short 80 + stride 20)"
+        in done.err
+    )

@@ -67,7 +67,7 @@ def official() -> Callable[..., Path]:
     return write_official
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def hub_layout() -> Callable[..., Path]:
     """Writes the same as lm-eval reads them."""
     return write_hub_layout

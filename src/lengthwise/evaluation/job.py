@@ -35,6 +35,13 @@ if TYPE_CHECKING:
 Chat = Literal["auto", "never"]
 Backend = Literal["native", "lm-eval"]
 BACKENDS = ("native", "lm-eval")
+# Settings that only some kinds of our own tasks take.
+_TAKEN_BY = {
+    "data": "longbench_e",
+    "templates": "longbench_e",
+    "truncation": "longbench_e",
+    "stories": "babilong",
+}
 SAMPLES = 10
 """Samples of a made-up task at each length and depth, unless told otherwise."""
 
@@ -103,8 +110,8 @@ class EvalJob:
             raise UsageError(f"a depth is given twice: {self.depths}")
         if self.backend == "native":
             self._check_native()
-        elif self.mode != "greedy":
-            raise UsageError("lm-eval's tasks say themselves how they are scored", fix="leave out --mode")
+        else:
+            self._check_harness()
 
     def _check_native(self) -> None:
         tasks = [TASKS[name] for name in resolve_tasks(self.tasks)]
@@ -115,11 +122,32 @@ class EvalJob:
                     f"{', '.join(without)} have no answers to rank by likelihood",
                     fix="use --mode greedy for them",
                 )
-        if self.max_length is None and any(task.kind == "longbench_e" for task in tasks):
+        kinds = {task.kind for task in tasks}
+        for name, kind in _TAKEN_BY.items():
+            if getattr(self, name) is not None and kind not in kinds:
+                raise UsageError(
+                    f"{name} is {getattr(self, name)!r}, and no task of this run takes it",
+                    expected=f"a task of {kind}",
+                    fix=f"leave {name} out",
+                )
+        made = [task.name for task in tasks if task.kind != "longbench_e"]
+        if made and self.max_length is not None and max(self.lengths) > self.max_length:
+            raise UsageError(
+                f"{made[0]} is made for {max(self.lengths)} tokens, and max_length is {self.max_length}",
+                fix="shorter lengths; or data sets, which max_length is for, in a run of their own",
+            )
+        if self.max_length is None and "longbench_e" in kinds:
             raise UsageError(
                 "LongBench needs the greatest number of tokens of a prompt",
                 expected="--max-length TOKENS; upstream takes 3500 for a model of 4k, and leaves room for the reply",
             )
+
+    def _check_harness(self) -> None:
+        if self.mode != "greedy":
+            raise UsageError("lm-eval's tasks say themselves how they are scored", fix="leave out --mode")
+        for name in ("stories", "templates"):
+            if getattr(self, name) is not None:
+                raise UsageError(f"lm-eval's tasks take no {name}", fix=f"leave {name} out")
 
     def settings(self) -> dict[str, Any]:
         """Plain values, as they go into YAML and come back equal."""
@@ -174,7 +202,7 @@ def _run(job: EvalJob, folder: RunFolder | None) -> Results:
         return found
 
     if job.backend == "lm-eval":
-        from lengthwise.evaluation.harness import run_harness
+        from lengthwise.evaluation.harness.running import run_harness
 
         model = load(job.model, dtype=job.dtype, device=job.device, adapter=job.adapter)
         return results(model, *run_harness(job, model, log))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.errors import UsageError
 from lengthwise.evaluation.job import EvalJob, corpus_of
 from lengthwise.evaluation.preparing import Asked, prepare
 from lengthwise.measure.planning import cost_of
@@ -26,15 +25,19 @@ def plan_eval(job: EvalJob) -> dict[str, Any]:
     Raises:
         UsageError, MissingError: the model, the data or a setting cannot work.
     """
-    if job.backend == "lm-eval":
-        raise UsageError("lm-eval plans nothing", fix="run it with a small --limit instead of --dry-run")
     from transformers import AutoTokenizer
 
-    corpus = corpus_of(job)
+    corpus = None if job.backend == "lm-eval" else corpus_of(job)
+    settings = {"kind": "eval", **job.settings()}
     if job.model in EMBEDDED and made_folder(job.model) is None:
         return {
-            "settings": job.settings(),
+            "settings": settings,
             "questions": "not known before the model has been made (at its first use)",
+        }
+    if job.model.lower().endswith(".gguf"):
+        return {
+            "settings": settings,
+            "questions": "not known before the file has been converted (at its first use)",
         }
     resolved = resolve(job.model)
     with quiet_transformers():
@@ -43,11 +46,21 @@ def plan_eval(job: EvalJob) -> dict[str, Any]:
             revision=resolved.revision or "main",
             local_files_only=resolved.local_files_only,
         )
+    if job.backend == "lm-eval":
+        from lengthwise.evaluation.harness.running import plan_harness
+
+        plan = plan_harness(job, tokenizer)
+        at_once = job.batch_size * plan["longest_prompt"]
+        return {
+            "settings": settings,
+            **plan,
+            **cost_of(job, resolved, tokens=plan["tokens_to_run"], at_once=at_once),
+        }
     prepared = prepare(job, tokenizer, corpus)
     sizes = [len(one.prompt.ids) for one in prepared.asked]
     tokens = _tokens(prepared.asked)
     return {
-        "settings": {"kind": "eval", **job.settings()},
+        "settings": settings,
         "questions": {task.name: len(prepared.of(task)) for task in prepared.tasks},
         "cut": {task.name: sum(one.prompt.cut > 0 for one in prepared.of(task)) for task in prepared.tasks},
         "longest_prompt": max(sizes),

@@ -1,0 +1,146 @@
+"""lm-eval's tasks: found by name, given the lengths that they are made for, loaded with errors that say what lacks.
+
+RULER makes its data when a task is loaded, and BABILong chooses its data then, both by what the index of tasks
+holds as metadata. So these are loaded once for each length; --limit then counts samples of each length.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from lengthwise.errors import LengthwiseError, MissingError, UsageError
+
+if TYPE_CHECKING:
+    from lengthwise.evaluation.job import EvalJob
+
+INSTALL = "pip install 'lengthwise[lm-eval]'"
+
+# How the names of tasks, groups and tags begin whose data have a length of our choice.
+_RULER = ("ruler", "niah_", "longcxt")
+_BABILONG = ("babilong",)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Tasks that are loaded and run at once."""
+
+    loaded: dict[str, Any]
+    """What `TaskManager.load` gives: tasks and groups by name."""
+    length: int | None = None
+    """Tokens that the data are made for; None where the data have their own length."""
+    ruler: bool = False
+
+    @property
+    def tasks(self) -> dict[str, Any]:
+        """Tasks by name."""
+        return self.loaded["tasks"]
+
+
+def load_parts(job: EvalJob, tokenizer_folder: str) -> list[Part]:
+    """The tasks of `job`, those of RULER and BABILong once for each length.
+
+    Args:
+        job: its `data` is where the process works now.
+        tokenizer_folder: what RULER counts its tokens with.
+
+    Raises:
+        MissingError: lm-eval or another package is not installed; data cannot be had.
+        UsageError: an unknown task, a length that BABILong has not.
+    """
+    if importlib.util.find_spec("lm_eval") is None:
+        raise MissingError("the package lm-eval is not installed", fix=INSTALL)
+    manager, metadata = _index(None if job.data is None else os.getcwd())
+    names = _matched(manager, job.tasks)
+    ruler = [name for name in names if name.startswith(_RULER)]
+    babilong = [name for name in names if name.startswith(_BABILONG)]
+    others = [name for name in names if name not in ruler and name not in babilong]
+    metadata.clear()
+    metadata["tokenizer"] = tokenizer_folder
+    parts: list[Part] = []
+    if others:
+        parts.append(Part(_loaded(manager, others, job.seed)))
+    for length in sorted(job.lengths):
+        for some, wanted in ((ruler, [length]), (babilong, None)):
+            if some:
+                metadata["max_seq_lengths"] = wanted or _babilong_length(length)
+                parts.append(Part(_loaded(manager, some, job.seed), length, ruler=some is ruler))
+    return parts
+
+
+def seed_everything(seed: int) -> None:
+    """Seed what lm-eval's tasks draw from, as its own command does."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+@lru_cache(maxsize=1)
+def _index(folder: str | None) -> tuple[Any, dict[str, Any]]:
+    """lm-eval's index of its tasks and of those in `folder`, and the metadata that it gives to tasks.
+
+    Reading its 14 thousand names takes seconds, so the index is kept and its metadata are changed.
+    """
+    from lm_eval.tasks import TaskManager
+
+    metadata: dict[str, Any] = {"tokenizer": ""}
+    return TaskManager(include_path=folder, metadata=metadata), metadata
+
+
+def _matched(manager: Any, wanted: Sequence[str]) -> list[str]:
+    names: dict[str, None] = {}
+    for name in wanted:
+        matched = manager.match_tasks([name])
+        if not matched:
+            raise UsageError(f"lm-eval has no task {name!r}", fix="lm_eval ls tasks shows its names")
+        names.update(dict.fromkeys(matched))
+    return list(names)
+
+
+def _loaded(manager: Any, names: list[str], seed: int) -> dict[str, Any]:
+    seed_everything(seed)
+    try:
+        loaded = manager.load(names)
+    except LengthwiseError:
+        raise
+    except ImportError as error:
+        raise MissingError(f"a task of lm-eval needs a package: {error}", fix=INSTALL) from error
+    except (OSError, ValueError, LookupError) as error:
+        if str(error).startswith("Duplicate task"):
+            raise UsageError(f"lm-eval: {error}", fix="name the group or the task, not both") from error
+        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise MissingError(
+            f"lm-eval cannot load {', '.join(names)} or the data: {said}",
+            fix="on a machine without the hub: --data FOLDER with the data sets in the hub's layout",
+        ) from error
+    for name, task in loaded["tasks"].items():
+        if getattr(task, "UNSAFE_CODE", False) or getattr(task, "MULTIMODAL", False):
+            raise UsageError(
+                f"{name} of lm-eval runs code that the model writes, or shows it pictures",
+                expected="a task of text in and text out",
+                fix="run it with lm_eval itself",
+            )
+        # As `lm_eval.simple_evaluate` does.
+        if task.get_config("num_fewshot") is None:
+            task.set_config(key="num_fewshot", value=0)
+        task.set_fewshot_seed(seed=seed)
+    return dict(loaded)
+
+
+def _babilong_length(length: int) -> str:
+    """The name of BABILong's data of `length` tokens: 4096 and 4000 are "4k"."""
+    for thousand in (1024, 1000):
+        if length % thousand == 0:
+            return f"{length // thousand}k"
+    raise UsageError(
+        f"lm-eval's BABILong has no data of {length} tokens",
+        expected="--length 1024, 2048, 4096, 8192, 16384, 32768, 65536 or 131072 (1k to 128k)",
+    )

@@ -1,0 +1,234 @@
+"""lm-eval as a backend, offline, on rows made here, against lm-eval's own HFLM on the same tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lengthwise.errors import Interrupted, MissingError, UsageError
+from lengthwise.evaluation.job import EvalJob, run_eval
+from lengthwise.evaluation.planning import plan_eval
+from lengthwise.models import load
+
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
+
+TASK = "longbench_trec_e"
+
+
+def job(folder: str, data: Path, *tasks: str, **settings: Any) -> EvalJob:
+    return EvalJob(
+        model=folder, tasks=tasks, backend="lm-eval", data=str(data), **{"max_length": 1500} | settings
+    )
+
+
+def lines(run: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(run, "samples.jsonl").read_text().splitlines()]
+
+
+def requests(run: str) -> list[dict[str, Any]]:
+    return [line for line in lines(run) if "reply" in line]
+
+
+@pytest.fixture(scope="module")
+def own(folder: str, data: Path) -> Callable[..., dict[str, Any]]:
+    """lm-eval's scores with its own HFLM and the same limit."""
+
+    def scores(*tasks: str, max_length: int) -> dict[str, Any]:
+        from lm_eval.evaluator import simple_evaluate
+        from lm_eval.models.huggingface import HFLM
+        from lm_eval.tasks import TaskManager
+
+        model = load(folder)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(data)
+            found = simple_evaluate(
+                model=HFLM(
+                    pretrained=model.model, tokenizer=model.tokenizer, max_length=max_length, device="cpu"
+                ),
+                tasks=list(tasks),
+                task_manager=TaskManager(include_path=str(data), include_defaults=False),
+                bootstrap_iters=0,
+            )
+        assert found is not None
+        return dict(found["results"])
+
+    return scores
+
+
+@pytest.mark.parametrize("max_length", [1500, 90])
+def test_ranked_and_rolling_scores_are_those_of_lm_eval(
+    folder: str, data: Path, own: Callable[..., dict[str, Any]], max_length: int
+) -> None:
+    tasks = ("tiny_group", "tiny_rolling")
+    expected = own(*tasks, max_length=max_length)
+    results = run_eval(
+        job(folder, data, *tasks, max_length=max_length, truncation="left", batch_size=3), out="run"
+    )
+    found = {(row.task, row.metric): row for row in results.rows}
+    assert set(found) == {
+        ("tiny_choice", "acc"), ("tiny_choice", "acc_norm"), ("tiny_ranked", "acc"),
+        ("tiny_ranked", "perplexity"), ("tiny_rolling", "word_perplexity"), ("tiny_rolling", "bits_per_byte"),
+        ("tiny_group", "acc"),
+    }  # fmt: skip
+    for (task, metric), row in found.items():
+        assert row.value == pytest.approx(expected[task][f"{metric},none"], rel=1e-5), (task, metric)
+    assert [found[task, "acc"].version for task in ("tiny_choice", "tiny_ranked", "tiny_group")] == [2, 3, 4]
+    assert found["tiny_rolling", "bits_per_byte"].unit == "score"
+    assert {row.unit for row in found.values() if row.metric == "acc"} == {"share"}
+    assert found["tiny_choice", "acc"].ci_low is not None
+    assert found["tiny_group", "acc"].n == 10
+    # Three answers for each of five documents, one, and one text; documents' scores beside them.
+    assert len(requests("run")) == 15 + 5 + 5
+    cut = [found[name].truncated for name in (("tiny_choice", "acc"), ("tiny_ranked", "acc"))]
+    if max_length == 90:
+        assert 0 < cut[0] <= 5
+        assert found["tiny_group", "acc"].truncated == sum(cut)
+        assert any(f"{sum(cut)} of 15 prompts were cut at the beginning" in note for note in results.notes)
+    else:
+        assert cut == [0, 0]
+
+
+def test_prompts_over_the_limit_are_refused_before_anything_is_asked(folder: str, data: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r"of 25 prompts are longer than 90 tokens in tiny_choice, tiny_rank"
+    ):
+        run_eval(job(folder, data, "tiny_group", "tiny_rolling", max_length=90), out="run")
+    assert not Path("run/samples.jsonl").exists()
+    with pytest.raises(UsageError, match="lm-eval cuts prompts whose answers are ranked at their beginning"):
+        run_eval(job(folder, data, "tiny_choice", max_length=90, truncation="middle"))
+    with pytest.raises(UsageError, match="longbench_trec_e writes up to 64 tokens, and --max-length is 60"):
+        run_eval(job(folder, data, TASK, max_length=60))
+    with pytest.raises(UsageError, match=r"4 of 4 prompts are longer than 150 tokens in longbench_trec_e"):
+        run_eval(job(folder, data, TASK, max_length=150))
+
+
+def test_local_data_and_our_own_task_score_alike(
+    folder: str, data: Path, official: Callable[..., Path], tmp_path: Path
+) -> None:
+    results = run_eval(job(folder, data, TASK, max_length=1000, batch_size=2), out="run")
+    [row] = results.select(task=TASK, metric="classification_score")
+    assert (row.n, row.truncated, row.version) == (4, 0, 5)
+    assert len(requests("run")) == 4
+    assert results.provenance["tasks"][TASK]["data_set"] == "Xnhyacinth/LongBench"
+
+    official(tmp_path / "official", "trec", count=4)
+    ours = run_eval(
+        EvalJob(model=folder, tasks=(TASK,), data="official", max_length=1000, chat="never"), out="ours"
+    )
+    written = sorted(line["reply"].split("\n")[0] for line in lines("ours"))
+    assert written == sorted(line["reply"] for line in requests("run"))
+    assert ours.select(task=TASK, metric="class_match", bucket=None)[0].value == row.value
+
+    cut = run_eval(job(folder, data, TASK, max_length=150, truncation="middle"))
+    assert cut.select(task=TASK, metric="score")[0].truncated == 4
+    assert any("4 of 4 prompts were cut in the middle to fit into 150 tokens" in note for note in cut.notes)
+
+
+def test_a_torn_run_is_resumed_with_equal_results(folder: str, data: Path) -> None:
+    # Replies that are drawn at random, three for each document, are the hardest to have again.
+    settings = job(folder, data, "tiny_drawn", "tiny_choice", batch_size=2)
+    results = run_eval(settings, out="run")
+    drawn = [line["reply"] for line in requests("run") if line["task"] == "tiny_drawn"]
+    assert len(drawn) == 15
+    assert len(set(drawn)) > 12, "each is drawn anew"
+    rows = results.select(task="tiny_drawn")
+    assert {row.metric for row in rows} == {"exact_match (first)", "exact_match (letters)"}
+    assert [row.n for row in rows] == [5, 5], "filters do not count documents twice"
+
+    kept = Path("run/samples.jsonl").read_bytes().splitlines(keepends=True)
+    for count in (4, 17, len(kept) - 1):
+        Path("run/results.json").unlink()
+        Path("run/samples.jsonl").write_bytes(b"".join(kept[:count]) + kept[count][:9])
+        again = run_eval(settings, out="run", resume=True)
+        assert again.rows == results.rows
+        after = Path("run/samples.jsonl").read_bytes()
+        assert after.startswith(b"".join(kept[:count])), "nothing is asked twice"
+        assert sorted(after.splitlines()) == sorted(b"".join(kept).splitlines())
+
+
+def test_babilong_once_for_each_length(folder: str, data: Path) -> None:
+    results = run_eval(job(folder, data, "babilong_qa1", lengths=(2048, 1000), samples=2))
+    rows = results.select(metric="acc")
+    assert [(row.task, row.length, row.n) for row in rows] == [
+        ("babilong_qa1", 1000, 2),
+        ("babilong_qa1", 2048, 2),
+    ]
+    assert results.provenance["tasks"]["babilong_qa1"]["questions"] == 4
+    assert any("only the first 2 samples at each length" in note for note in results.notes)
+    with pytest.raises(UsageError, match="BABILong has no data of 1500 tokens"):
+        run_eval(job(folder, data, "babilong_qa1", lengths=(1500,)))
+    with pytest.raises(MissingError, match=r"cannot load babilong_qa1 or the data: .*64k"):
+        run_eval(job(folder, data, "babilong_qa1", lengths=(65536,)))
+
+
+def test_ruler_is_made_for_each_length(folder: str, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wonderwords", reason="needs lm-eval's extra ruler")
+    # RULER fetches a sentence splitter when it is imported; this task has no need of it.
+    monkeypatch.setattr("nltk.download", lambda *_: False)
+    settings = job(folder, data, "niah_single_1", lengths=(400, 500), samples=2, max_length=500)
+    plan = plan_eval(settings)
+    assert plan["requests"] == {"generate_until": 4}
+    results = run_eval(settings, out="run")
+    assert [(row.task, row.metric, row.length, row.n, row.unit) for row in results.rows] == [
+        ("niah_single_1", "string_match", 400, 2, "share"),
+        ("niah_single_1", "string_match", 500, 2, "share"),
+    ]
+    assert all(row.version == 1 for row in results.rows)
+    assert len(requests("run")) == 4
+    Path("run/results.json").unlink()
+    before = Path("run/samples.jsonl").read_bytes()
+    assert run_eval(settings, out="run", resume=True).rows == results.rows
+    assert Path("run/samples.jsonl").read_bytes() == before, "the same data are made again"
+    with pytest.raises(MissingError, match=r"niah_single_2 or the data: .*paul_graham_essays"):
+        run_eval(job(folder, data, "niah_single_2", lengths=(500,)))
+
+
+def test_the_plan_counts_requests_and_tokens(
+    folder: str, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("weights were loaded")
+
+    monkeypatch.setattr("lengthwise.evaluation.job.load", refuse)
+    plan = plan_eval(job(folder, data, "tiny_group", "tiny_drawn", TASK, max_length=150))
+    assert plan["requests"] == {"loglikelihood": 20, "generate_until": 19}
+    assert plan["questions"] == {"tiny_choice": 15, "tiny_ranked": 5, "tiny_drawn": 15, TASK: 4}
+    over = plan["over_max_length"]
+    assert over[TASK] == 4
+    assert 0 < over["tiny_choice"] < 15
+    assert plan["longest_prompt"] > 150
+    assert plan["memory_bytes"] > 0
+
+
+def test_what_is_needed_is_said(folder: str, data: Path) -> None:
+    with pytest.raises(UsageError, match="--max-length"):
+        run_eval(EvalJob(model=folder, tasks=(TASK,), backend="lm-eval"))
+    with pytest.raises(MissingError, match="there is no folder gone"):
+        run_eval(EvalJob(model=folder, tasks=(TASK,), backend="lm-eval", max_length=99, data="gone"))
+    with pytest.raises(UsageError, match="lm-eval has no task 'longbench_trek'"):
+        run_eval(job(folder, data, "longbench_trek"))
+    with pytest.raises(UsageError, match="Duplicate task 'tiny_choice'"):
+        run_eval(job(folder, data, "tiny_choice", "tiny_group"))
+
+
+def test_ctrl_c_keeps_finished_requests(folder: str, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lm_eval.models.huggingface import HFLM
+
+    settings = job(folder, data, "tiny_choice")
+    whole = run_eval(settings)
+    plain, calls = HFLM.loglikelihood, iter(range(2))
+
+    def interrupted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return plain(self, *args, **kwargs)
+
+    monkeypatch.setattr(HFLM, "loglikelihood", interrupted)
+    with pytest.raises(Interrupted, match="after 6 requests"):
+        run_eval(settings, out="run")
+    monkeypatch.undo()
+    assert run_eval(settings, out="run", resume=True).rows == whole.rows

@@ -166,6 +166,7 @@ def test_real_stories_are_read(tmp_path: Path, tokenizer: Any, corpus: Corpus) -
         ("Mary moved.", "line 2 has no number and text"),
         ("2 Where? \thall", "line 2 is no question with its answer"),
         ("2 Where? \thall\t7", "line 2 is no question with its answer"),
+        ("2 Where? \thall\t1", "line 2: the answer 'hall' is none of qa2"),
     ],
 )
 def test_malformed_stories_name_file_and_line(tmp_path: Path, line: str, problem: str) -> None:

@@ -78,6 +78,21 @@ def test_a_short_corpus_begins_again(tokenizer: Any) -> None:
     assert sum(map(len, text)) >= 50
 
 
+@pytest.mark.parametrize(
+    ("text", "off"),
+    # Sentences of Chinese, whose stop has no space after it; and letters without any stop.
+    [("\u738b\u5728\u82b1\u56ed\u91cc\u8d70\u8def\u3002" * 900, 0.1), ("abcdefg" * 3000, 0.5)],
+)
+def test_text_without_spaces_fills_the_length(tokenizer: Any, text: str, off: float) -> None:
+    corpus = Corpus.of("dense", [Document("a", text)], split="all", split_rule="all documents")
+    background = background_text(corpus, random.Random(1), tokens=800)
+    stack = build_haystack(
+        tokenizer, head="", tails=[""], background=background, facts=[Fact("x.", 0.5)], length=800
+    )
+    assert 700 <= tokens(tokenizer, stack.prompts[0]) <= 800
+    assert stack.reached[0] == pytest.approx(0.5, abs=off)
+
+
 def test_background_begins_with_a_sentence_of_a_random_place() -> None:
     document = Document("a", tiny_text(5000))
     long = Corpus.of("long", [document], split="all", split_rule="all documents")

@@ -74,7 +74,7 @@ def test_greedy_scores_of_made_up_tasks(job: Callable[..., EvalJob]) -> None:
                 0,
                 100,
             ]
-    assert all(row.version == 1 and row.unit == "share" for row in results.rows)
+    assert all(row.version == 2 and row.unit == "share" for row in results.rows)
     assert set(results.results) >= {"babilong@1000", "needle_single@1100"}
     assert results.provenance["tasks"]["needle_single"]["questions"] == 8
     assert len(results.provenance["tasks"]["needle_single"]["questions_sha256"]) == 64
@@ -130,6 +130,8 @@ def test_questions_are_kept_and_made_again_when_damaged(
     kept.write_text(kept.read_text().replace("Mary", "Marx"))
     assert prepare(settings, model.tokenizer, corpus) == first
     assert "Marx" not in kept.read_text()
+    kept.write_bytes(kept.read_bytes()[:200] + b"\xff\n")
+    assert prepare(settings, model.tokenizer, corpus) == first
     assert prepare(job("babilong_qa1", seed=1), model.tokenizer, corpus).hashes != first.hashes
 
 
@@ -204,6 +206,10 @@ def test_prompts_over_the_limit_are_refused_or_counted(
         (("niddle",), {}, "unknown task 'niddle'"),
         (("x",), {"backend": "lm-eval", "mode": "likelihood"}, "say themselves how they are scored"),
         (("needle",), {"truncation": "right"}, "unknown truncation 'right'"),
+        (("needle",), {"truncation": "left"}, "truncation is 'left', and no task of this run takes it"),
+        (("longbench_e",), {"stories": "x", "max_length": 99}, "stories is 'x', and no task"),
+        (("babilong",), {"max_length": 999}, "babilong_qa1 is made for 1000 tokens, and max_length is 999"),
+        (("x",), {"backend": "lm-eval", "stories": "x"}, "lm-eval's tasks take no stories"),
     ],
 )
 def test_settings_that_cannot_work(
@@ -253,6 +259,26 @@ def interrupted_after(count: int) -> Callable[..., Any]:
         return likelihoods(*args, **kwargs)
 
     return call
+
+
+@pytest.mark.parametrize("mode", ["greedy", "likelihood"])
+def test_stopped_after_any_sample_and_resumed_the_log_is_the_same_to_the_last_bit(
+    job: Callable[..., EvalJob], mode: str, tmp_path: Path
+) -> None:
+    settings = job(
+        "needle_multi_key", "babilong_qa2", mode=mode, batch_size=3, depths=(0, 50, 100), lengths=(1200,)
+    )
+    out = tmp_path / "run"
+    whole = run_eval(settings, out=out)
+    kept = (out / "samples.jsonl").read_bytes().splitlines(keepends=True)
+    assert len(kept) == 12
+    for count in (1, 4, 5, 8, 10):
+        (out / "results.json").unlink()
+        (out / "samples.jsonl").write_bytes(b"".join(kept[:count]) + kept[count][:30])
+        assert run_eval(settings, out=out, resume=True).rows == whole.rows
+        after = (out / "samples.jsonl").read_bytes().splitlines(keepends=True)
+        assert after[:count] == kept[:count]
+        assert sorted(after) == sorted(kept)
 
 
 def test_killed_at_a_sample_and_resumed_nothing_is_lost_or_twice(

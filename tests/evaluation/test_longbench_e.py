@@ -113,11 +113,28 @@ def test_other_damage(official: Callable[..., Path], tmp_path: Path) -> None:
     path.write_text("[1]\n")
     with pytest.raises(UsageError, match="line 1 is a list"):
         read_rows("qasper", str(tmp_path))
+    path.write_bytes(b'{"input": "\xff"}\n')
+    with pytest.raises(UsageError, match="line 1 is not JSON"):
+        read_rows("qasper", str(tmp_path))
     path.write_text("\n")
     with pytest.raises(UsageError, match="holds no rows"):
         read_rows("qasper", str(tmp_path))
     with pytest.raises(MissingError, match=r"there is no hotpotqa_e.jsonl"):
         read_rows("hotpotqa", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"), [("passage_retrieval_en", "twelve"), ("passage_count", "twelve")]
+)
+def test_answers_that_no_reply_can_match_are_malformed(
+    official: Callable[..., Path], tmp_path: Path, name: str, answer: str
+) -> None:
+    path = official(tmp_path, name) / f"{name}_e.jsonl"
+    lines = path.read_text().splitlines()
+    lines[2] = json.dumps(json.loads(lines[2]) | {"answers": [answer]})
+    path.write_text("\n".join(lines))
+    with pytest.raises(UsageError, match=f"{name}_e.jsonl, line 3: the answer 'twelve' can never be right"):
+        read_rows(name, str(tmp_path))
 
 
 def test_the_official_archive(official: Callable[..., Path], tmp_path: Path) -> None:
@@ -128,6 +145,10 @@ def test_the_official_archive(official: Callable[..., Path], tmp_path: Path) -> 
     assert rows_of_archive(archive, "lcc") == read_rows("lcc", str(tmp_path / "rows"))
     with pytest.raises(UsageError, match=r"holds no data/trec_e\.jsonl"):
         rows_of_archive(archive, "trec")
+    with zipfile.ZipFile(archive, "w") as files:
+        files.writestr("data/lcc_e.jsonl", (tmp_path / "rows" / "lcc_e.jsonl").read_text() + '{"input"')
+    with pytest.raises(UsageError, match=r"data\.zip, data/lcc_e\.jsonl, line 4 is not JSON"):
+        rows_of_archive(archive, "lcc")
 
 
 def test_the_folder_may_be_the_unpacked_archive(official: Callable[..., Path], tmp_path: Path) -> None:
@@ -158,6 +179,7 @@ def test_templates_of_lm_eval_hold_context_and_question() -> None:
     for name, template in found.items():
         prompt = template(row)
         assert prompt.count("LONG TEXT {{x}} {y}") == 1
+        assert template(row | {"question": "the mirror's name of the input"}) == prompt
         # Summaries, counting and code have no question.
         assert ("WHOM?" in prompt) is (name not in ("gov_report", "multi_news", "passage_count", "lcc")), name
 

@@ -24,7 +24,9 @@ def ask(model: LoadedModel, prepared: Prepared, log: SampleLog, *, mode: Mode, b
     """Fill `log` with every question of `prepared`: its score, and the reply or the likelihoods.
 
     Questions on one context are asked together, the others in batches of nearly equal length; the longest come
-    first, so that memory that does not suffice shows at once.
+    first, so that memory that does not suffice shows at once. What is asked together does not depend on what is
+    logged, so a resumed run rounds as one at a go: of a group that was logged in part, all are asked again, and
+    those that lack are logged.
 
     Raises:
         UsageError: the log holds other questions; more tokens than a learned table of positions has.
@@ -33,10 +35,13 @@ def ask(model: LoadedModel, prepared: Prepared, log: SampleLog, *, mode: Mode, b
     for one in prepared.asked:
         if one.question.key in log:
             check_logged(log[one.question.key], one)
-    open_questions = [one for one in prepared.asked if one.question.key not in log]
     check_model(model, longest=max((_room(one) for one in prepared.asked), default=0))
-    groups = list(_groups(open_questions, batch_size if mode == "greedy" else 1))
-    done = len(prepared.asked) - len(open_questions)
+    groups = [
+        group
+        for group in _groups(prepared.asked, batch_size if mode == "greedy" else 1)
+        if any(one.question.key not in log for one in group)
+    ]
+    done = len(prepared.asked) - sum(map(len, groups))
     with progress(groups, what="questions", total=len(prepared.asked), initial=done) as bar:
         for group in groups:
             records = (
@@ -45,7 +50,8 @@ def ask(model: LoadedModel, prepared: Prepared, log: SampleLog, *, mode: Mode, b
                 else _replied(model, group, batch_size)
             )
             for one, record in zip(group, records, strict=True):
-                log.append(one.question.key, {**_about(one), **record})
+                if one.question.key not in log:
+                    log.append(one.question.key, {**_about(one), **record})
             bar.update(len(group))
 
 

@@ -192,7 +192,9 @@ def read_stories(folder: str, task: int) -> tuple[Story, ...]:
     stories: list[Story] = []
     statements: list[str] = []
     numbers: dict[int, int] = {}
-    for number, line in enumerate(found[0].read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(
+        found[0].read_text(encoding="utf-8", errors="replace").split("\n"), start=1
+    ):
         if not line.strip():
             continue
         where = f"{found[0]}, line {number}"
@@ -203,13 +205,18 @@ def read_stories(folder: str, task: int) -> tuple[Story, ...]:
             numbers[index] = len(statements)
             statements.append(text.strip())
             continue
-        stories.append(_asked(text, statements, numbers, where))
+        story = _asked(text, statements, numbers, where)
+        if story.answer not in LABELS[task]:
+            raise UsageError(
+                f"{where}: the answer {story.answer!r} is none of qa{task}", expected=", ".join(LABELS[task])
+            )
+        stories.append(story)
     return tuple(stories)
 
 
 def _numbered(line: str, where: str) -> tuple[int, str]:
     number, _, text = line.partition(" ")
-    if not number.isdigit() or not text.strip():
+    if not number.isdecimal() or not text.strip():
         raise UsageError(
             f"{where} has no number and text: {line[:60]!r}", expected="like '1 Mary went home.'"
         )
@@ -219,7 +226,7 @@ def _numbered(line: str, where: str) -> tuple[int, str]:
 def _asked(text: str, statements: Sequence[str], numbers: dict[int, int], where: str) -> Story:
     parts = text.split("\t")
     needed = parts[2].split() if len(parts) == 3 else []
-    if not needed or not parts[1].strip() or any(not n.isdigit() or int(n) not in numbers for n in needed):
+    if not needed or not parts[1].strip() or any(not n.isdecimal() or int(n) not in numbers for n in needed):
         raise UsageError(
             f"{where} is no question with its answer and the lines that it needs: {text[:60]!r}",
             expected="question, answer and numbers of statements before it, separated by tabs",

@@ -22,7 +22,6 @@ from lengthwise.evaluation.haystack import Fact, background_text, build_haystack
 from lengthwise.evaluation.questions import Question
 from lengthwise.text import Corpus
 
-VERSION = 1
 NEW_TOKENS = 20
 _MOST_STATEMENTS = 10
 """In a story of our own world."""

@@ -18,9 +18,13 @@ from typing import Any
 from lengthwise.errors import UsageError
 from lengthwise.text import Corpus
 
-_END = re.compile(r"""(?<=[.!?])["')\]]*\s+""")
+# The stops of Chinese and Japanese have no space after them.
+_END = re.compile(r"""(?<=[.!?])["')\]]*\s+|(?<=[\u3002\uff01\uff1f])(?=\S)""")
 _LONGEST_SENTENCE = 60
 """Words; longer ones (verse, lists) are cut, so that facts can stand anywhere."""
+_LONGEST_WORD = 200
+"""Characters; longer ones (text without spaces) are taken apart into pieces of `_PIECE`, so that they can be cut."""
+_PIECE = 20
 _CHARACTERS_PER_TOKEN = 8
 _LEAST_BACKGROUND = 16
 """Tokens; with less there is nothing to search in."""
@@ -54,9 +58,12 @@ def background_text(corpus: Corpus, rng: random.Random, *, tokens: int) -> list[
     start = rng.randrange(max(1, len(text) - wanted)) if len(text) > wanted else 0
     first = _END.search(text, start) if start else None
     found = _sentences(text[first.end() if first else start :][: 2 * wanted])
-    while sum(map(len, found)) < wanted:
+    size = sum(map(len, found))
+    while size < wanted:
         index = (index + 1) % len(corpus.documents)
-        found += _sentences(corpus.documents[index].text[: 2 * wanted])
+        more = _sentences(corpus.documents[index].text[: 2 * wanted])
+        found += more
+        size += sum(map(len, more))
     return found
 
 
@@ -154,12 +161,20 @@ def _ended(words: Sequence[str]) -> str:
 def _sentences(text: str) -> list[str]:
     found: list[str] = []
     for sentence in _END.split(text):
-        words = sentence.split()
+        words = [
+            piece
+            for word in sentence.split()
+            for piece in ([word] if len(word) <= _LONGEST_WORD else _pieces(word))
+        ]
         found += [
             " ".join(words[start : start + _LONGEST_SENTENCE])
             for start in range(0, len(words), _LONGEST_SENTENCE)
         ]
     return found
+
+
+def _pieces(word: str) -> list[str]:
+    return [word[start : start + _PIECE] for start in range(0, len(word), _PIECE)]
 
 
 def _sizes(tokenizer: Any, sentences: Sequence[str]) -> list[int]:

@@ -15,6 +15,7 @@ Upstream prints 13 data sets in three buckets and no single number, so there are
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,6 @@ from lengthwise.evaluation.longbench_templates import Template
 from lengthwise.evaluation.questions import Question
 from lengthwise.evaluation.scoring import LONGBENCH_SCORERS, best_over_golds, class_match, first_line
 
-VERSION = 1
 HUB = "THUDM/LongBench"
 BUCKETS = ("0-4k", "4-8k", "8k+")
 
@@ -62,6 +62,8 @@ DATA_SETS: dict[str, DataSet] = {
     )
 }
 
+# What a gold answer must look like for its metric to be able to find it.
+_ANSWERS = {"number_share": r"^\d+$", "paragraph_share": r"Paragraph (\d+)"}
 # Field, and what its value must be.
 _FIELDS: tuple[tuple[str, type], ...] = (("input", str), ("context", str), ("answers", list), ("length", int))
 
@@ -118,16 +120,21 @@ def read_rows(name: str, source: str | None) -> list[dict[str, Any]]:
             f"there is no {name}_e.jsonl in {source}",
             expected="the folder of LongBench's jsonl files (data.zip of the data set on the hub)",
         )
+    return _rows_of(path.read_bytes(), name, where=str(path))
+
+
+def _rows_of(content: bytes, name: str, *, where: str) -> list[dict[str, Any]]:
+    """The checked rows of a jsonl file."""
     rows: list[dict[str, Any]] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+    for number, line in enumerate(content.split(b"\n"), start=1):
         if line.strip():
             try:
                 row = json.loads(line)
             except ValueError as error:
-                raise UsageError(f"{path}, line {number} is not JSON: {error}") from error
-            rows.append(checked_row(row, name, where=f"{path}, line {number}"))
+                raise UsageError(f"{where}, line {number} is not JSON: {error}") from error
+            rows.append(checked_row(row, name, where=f"{where}, line {number}"))
     if not rows:
-        raise UsageError(f"{path} holds no rows")
+        raise UsageError(f"{where} holds no rows")
     return rows
 
 
@@ -147,11 +154,23 @@ def checked_row(row: Any, name: str, *, where: str) -> dict[str, Any]:
             raise UsageError(
                 f"{where}: the field {field!r} is a {type(row[field]).__name__}", expected=expected
             )
-    if not row["answers"] or not all(isinstance(answer, str) for answer in row["answers"]):
+    if not _texts(row["answers"]):
         raise UsageError(f"{where}: the field 'answers' is {row['answers']!r}", expected=expected)
-    if DATA_SETS[name].metric == "class_match" and not row.get("all_classes"):
+    metric = DATA_SETS[name].metric
+    if metric == "class_match" and not _texts(row.get("all_classes")):
         raise UsageError(f"{where} has no field 'all_classes'", expected="the class names, for trec")
+    pattern = _ANSWERS.get(metric)
+    for answer in row["answers"]:
+        if pattern is not None and not re.search(pattern, answer):
+            raise UsageError(
+                f"{where}: the answer {answer!r} can never be right", expected=f"a text with {pattern}"
+            )
     return row
+
+
+def _texts(value: Any) -> bool:
+    """Whether it is a list of texts, not empty."""
+    return isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
 
 
 def _from_hub(name: str) -> list[dict[str, Any]]:
@@ -180,10 +199,5 @@ def rows_of_archive(archive: Path, name: str) -> list[dict[str, Any]]:
     with zipfile.ZipFile(archive) as files:
         if member not in files.namelist():
             raise UsageError(f"{archive} holds no {member}", expected="LongBench's data.zip")
-        lines = files.read(member).decode("utf-8").split("\n")
-    found = enumerate(lines, start=1)
-    return [
-        checked_row(json.loads(line), name, where=f"{archive}, {member}, line {number}")
-        for number, line in found
-        if line.strip()
-    ]
+        content = files.read(member)
+    return _rows_of(content, name, where=f"{archive}, {member}")

@@ -76,7 +76,7 @@ def _from_lm_eval(path: Path) -> Template:
         keep_trailing_newline=True, undefined=jinja2.StrictUndefined, autoescape=False
     ).from_string(text)
     # The mirror that lm-eval reads calls `input` the question.
-    return lambda row: template.render(**row, question=row["input"])
+    return lambda row: template.render({**row, "question": row["input"]})
 
 
 class _TaskLoader(yaml.SafeLoader):

@@ -18,7 +18,6 @@ from lengthwise.evaluation.haystack import Fact, background_text, build_haystack
 from lengthwise.evaluation.questions import Question
 from lengthwise.text import Corpus
 
-VERSION = 1
 LEAST_KEYS = 4
 VALUES = 3
 CANDIDATES = 8

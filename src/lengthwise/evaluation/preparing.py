@@ -186,8 +186,8 @@ def _cached(identity: dict[str, Any], make: Callable[[], list[Question]]) -> lis
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
     path = cache_dir() / "questions" / f"{key}.jsonl"
     if path.exists():
-        header, *lines = path.read_text(encoding="utf-8").split("\n")
         try:
+            header, *lines = path.read_text(encoding="utf-8").split("\n")
             questions = [Question(**json.loads(line)) for line in lines if line]
             if json.loads(header)["sha256"] == _sha256(questions):
                 return questions

@@ -40,7 +40,7 @@ def _longbench(name: str, metric: str, what: str) -> Task:
 
 def _babilong(number: int, what: str) -> Task:
     return Task(
-        f"babilong_qa{number}", "babilong", 1, "accuracy", f"bAbI {number} in long text: {what}",
+        f"babilong_qa{number}", "babilong", 2, "accuracy", f"bAbI {number} in long text: {what}",
         by_depth=True, ranks=True, part=str(number), stops_at=".",
     )  # fmt: skip
 
@@ -48,17 +48,17 @@ def _babilong(number: int, what: str) -> Task:
 TASKS: dict[str, Task] = {
     task.name: task
     for task in (
-        Task("needle_single", "needle", 1, "contained", "one number in long text", by_depth=True, ranks=True),
+        Task("needle_single", "needle", 2, "contained", "one number in long text", by_depth=True, ranks=True),
         Task(
             "needle_multi_key",
             "needle",
-            1,
+            2,
             "contained",
             "one number among several",
             by_depth=True,
             ranks=True,
         ),
-        Task("needle_multi_value", "needle", 1, "contained", "several numbers for one key"),
+        Task("needle_multi_value", "needle", 2, "contained", "several numbers for one key"),
         _babilong(1, "where someone is"),
         _babilong(2, "where a thing is that someone carried"),
         _babilong(3, "where a thing was before"),

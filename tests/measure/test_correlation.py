@@ -37,9 +37,13 @@ def test_the_interval_covers():
 @pytest.mark.parametrize(
     ("n", "words"),
     [
+        (1, "One model says nothing."),
         (2, "2 models say nothing"),
         (5, "unrelated numbers correlate by 0.88 or more in 5 % of cases; 5 models are too few"),
-        (12, "With 12 models, unrelated numbers correlate by 0.58 or more in 5 % of cases; these do by 1.00"),
+        (
+            12,
+            "With 12 models, unrelated numbers correlate by 0.58 or more in 5 % of cases; these do by 1.00 (Pearson)",
+        ),
     ],
 )
 def test_what_n_allows_to_say(n: int, words: str):
@@ -57,7 +61,18 @@ def test_what_does_not_vary_has_no_correlation():
     found = correlate([0.1, 0.1, 0.1], [1, 2, 3])
     assert found.pearson.value is None
     assert found.spearman.value is None
-    assert "no correlation" in found.sentence
+    assert found.sentence == "The metric does not vary over these models, so there is no correlation."
+    assert correlate([1, 2, 3], [4, 4, 4]).sentence.startswith("The score does not vary")
+    assert correlate([1, 1, 1], [4, 4, 4]).sentence.startswith("Neither varies")
+
+
+def test_one_model_that_decides_is_named():
+    x = [*range(11), 100]
+    found = correlate(x, [5, 2, 7, 1, 8, 3, 6, 0, 9, 4, 5, 90])
+    assert found.pearson.value > 0.9
+    assert "Their ranks do by" in found.sentence
+    assert "one or two models may decide it" in found.sentence
+    assert "ranks" not in correlate(x, x).sentence
 
 
 @pytest.mark.parametrize(
@@ -87,9 +102,14 @@ def test_rows_of_several_models():
     pairs, found = correlate_rows(runs, "misalignment/jeffreys@1024", "accuracy")
     assert pairs == [("a", 0.1, 0.9), ("b", 0.2, 0.7), ("c", 0.4, 0.1)]
     assert found.n == 3
+    assert found.left_out == ("d",)
     assert found.spearman.value == pytest.approx(-1)
     with pytest.raises(UsageError, match="'jeffreys' names 2 numbers of a"):
         correlate_rows(runs, "jeffreys", "accuracy")
+    twice = {**runs, "a": 2 * runs["a"]}
+    with pytest.raises(UsageError, match="names 2 numbers of a") as caught:
+        correlate_rows(twice, "misalignment/jeffreys@1024", "accuracy")
+    assert caught.value.expected == "one run of each model that has misalignment/jeffreys@1024"
     with pytest.raises(UsageError, match="no model has both"):
         correlate_rows(runs, "misalignment/jeffries@1024", "accuracy")
     with pytest.raises(UsageError, match="no length after @"):

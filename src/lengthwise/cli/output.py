@@ -98,6 +98,8 @@ def print_correlation(
     for table in correlation_tables(pairs, found, names=names):
         print_table(table)
     print(found.sentence)
+    if found.left_out:
+        print(f"Left out, with only one of the two numbers: {', '.join(found.left_out)}.")
 
 
 def print_table(table: Table) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,8 @@ class Correlation:
     spearman: Coefficient
     sentence: str
     """What may be said with this many models."""
+    left_out: tuple[str, ...] = ()
+    """Models that have only one of the two numbers."""
 
 
 def correlate(x: Sequence[float], y: Sequence[float]) -> Correlation:
@@ -55,7 +57,14 @@ def correlate(x: Sequence[float], y: Sequence[float]) -> Correlation:
     ranks = np.stack([_ranks(line) for line in pairs])
     pearson = _coefficient(pairs, again=lambda drawn: drawn)
     spearman = _coefficient(ranks, again=lambda drawn: np.stack([_ranks_of_rows(drawn[i]) for i in range(2)]))
-    return Correlation(n=n, pearson=pearson, spearman=spearman, sentence=_sentence(n, pearson, spearman))
+    constant = (
+        [name for name, line in zip(("metric", "score"), pairs, strict=True) if np.ptp(line) == 0]
+        if n
+        else []
+    )
+    return Correlation(
+        n=n, pearson=pearson, spearman=spearman, sentence=_sentence(n, pearson, spearman, constant)
+    )
 
 
 def correlate_rows(
@@ -74,18 +83,21 @@ def correlate_rows(
     Raises:
         UsageError: a name that no model has, or that names several numbers of one model.
     """
-    found = []
+    found, left_out = [], []
     for model, rows in runs.items():
         one, other = (_pick(model, rows, spec) for spec in (metric, score))
         if one is not None and other is not None:
             found.append((model, one, other))
+        elif one is not None or other is not None:
+            left_out.append(model)
     if not found:
         known = {_spec(row) for rows in runs.values() for row in rows if _is_plain(row)}
         raise UsageError(
             f"no model has both {metric!r} and {score!r}",
             expected=f"{nearest(metric, known)}; {nearest(score, known)}",
         )
-    return found, correlate([one for _, one, _ in found], [other for *_, other in found])
+    correlation = correlate([one for _, one, _ in found], [other for *_, other in found])
+    return found, replace(correlation, left_out=tuple(left_out))
 
 
 def _pick(model: str, rows: Sequence[Row], spec: str) -> float | None:
@@ -103,9 +115,12 @@ def _pick(model: str, rows: Sequence[Row], spec: str) -> float | None:
         and row.value is not None
     ]
     if len(values) > 1:
+        specs = sorted({_spec(row) for row in values})
         raise UsageError(
             f"{spec!r} names {len(values)} numbers of {model}",
-            expected="one of: " + ", ".join(sorted({_spec(row) for row in values})),
+            expected=f"one of: {', '.join(specs)}"
+            if len(specs) > 1
+            else f"one run of each model that has {specs[0]}",
         )
     return values[0].value if values else None
 
@@ -162,16 +177,21 @@ def _ranks_of_rows(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return below + (equal + 1) / 2
 
 
-def _sentence(n: int, pearson: Coefficient, spearman: Coefficient) -> str:
+def _sentence(n: int, pearson: Coefficient, spearman: Coefficient, constant: Sequence[str]) -> str:
     if n < 3:
-        return f"{n} models say nothing: any two points lie on a line."
+        return "2 models say nothing: any two points lie on a line." if n == 2 else "One model says nothing."
+    if pearson.value is None or spearman.value is None:
+        same = "Neither varies" if len(constant) == 2 else f"The {constant[0]} does not vary"
+        return f"{same} over these models, so there is no correlation."
     t = two_sided_t(0.05, n - 2)
     chance = t / math.sqrt(n - 2 + t * t)
-    if pearson.value is None or spearman.value is None:
-        return "One of the two is the same for all models, so there is no correlation."
     beginning = f"With {n} models, unrelated numbers correlate by {chance:.2f} or more in 5 % of cases"
     if abs(pearson.value) < chance:
-        return f"{beginning}, and these by {abs(pearson.value):.2f}: nothing can be said."
+        return f"{beginning}, and these by {abs(pearson.value):.2f} (Pearson): nothing can be said."
     if n < ENOUGH:
-        return f"{beginning}; {n} models are too few for more than a hint, and the intervals are rough."
-    return f"{beginning}; these do by {abs(pearson.value):.2f}."
+        said = f"{beginning}; {n} models are too few for more than a hint, and the intervals are rough."
+    else:
+        said = f"{beginning}; these do by {abs(pearson.value):.2f} (Pearson)."
+    if abs(spearman.value) < chance:
+        said += f" Their ranks do by {abs(spearman.value):.2f} only: one or two models may decide it."
+    return said

@@ -150,7 +150,7 @@ def limit_notes(rows: Sequence[Row], settings: LimitSettings) -> list[str]:
         return notes
     sound, used = (by_metric[name] for name in ("sound_up_to", "used_up_to"))
     notes.append(
-        f"Sound: up to there the loss with all context is within {settings.tolerance:g} nats of the loss with "
+        f"Sound: up to there the loss with all context is at most {settings.tolerance:g} nats above the loss with "
         f"the last {settings.reference // 2 + 1} to {settings.reference} tokens of it."
     )
     notes.append(

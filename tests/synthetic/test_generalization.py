@@ -50,6 +50,23 @@ def test_spacing_of_outcomes():
     assert spacing(BIT_TASKS["length"], 20) == 1
 
 
+def test_what_cannot_be_tested_is_refused_before_training(monkeypatch):
+    import lengthwise.synthetic.generalization as module
+
+    def never(*args, **options):
+        raise AssertionError("trained")
+
+    monkeypatch.setattr(module, "train", never)
+    long = replace(SMALL, test_length=70)
+    # ^, 70 letters, =, 70 letters, $.
+    with pytest.raises(UsageError, match=r"143 tokens .* learned encoding has 128 positions"):
+        exactness("copy", "learned", long, train_length=2)
+    with pytest.raises(UsageError, match="randomised positions for the task copy"):
+        exactness("copy", "randomised", SMALL, train_length=2)
+    with pytest.raises(AssertionError, match="trained"):
+        exactness("mean", "randomised", SMALL, train_length=2)
+
+
 def test_an_unknown_task_is_refused():
     with pytest.raises(UsageError, match="did you mean 'parity'"):
         exactness("parit", "none", SMALL, train_length=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -15,17 +16,20 @@ import torch
 from lengthwise.errors import UsageError, nearest
 from lengthwise.synthetic.baselines import best_constant
 from lengthwise.synthetic.cells import Scale
+from lengthwise.synthetic.encodings import check_length
 from lengthwise.synthetic.optimizers import OPTIMIZERS
 from lengthwise.synthetic.reparameterization import IDENTITY
 from lengthwise.synthetic.support import sample_answers
 from lengthwise.synthetic.symbol_training import symbol_accuracy, symbol_batches, symbol_losses
 from lengthwise.synthetic.tasks import BIT_TASKS, SYMBOL_TASKS
 from lengthwise.synthetic.tasks.bits import VOCABULARY, BitTask
-from lengthwise.synthetic.tasks.symbols import SymbolTask
+from lengthwise.synthetic.tasks.symbols import SymbolTask, symbol_batch
 from lengthwise.synthetic.training import batches, predictions, train
 from lengthwise.synthetic.transformer import Architecture, StackedTransformer
 
 _LAST_STEPS = 0.05
+_MEASURED = 64
+"""Questions of the longest length whose tokens are counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +88,7 @@ def _of_strings(task: SymbolTask, encoding: str, scale: Scale, train_length: int
     started, seeds, optimizer = time.perf_counter(), list(range(scale.seeds)), OPTIMIZERS["adam"]
     size = len(task.vocabulary)
     model = StackedTransformer(_architecture(scale, encoding, vocabulary=size, tokens=size), seeds)
+    _check_positions(model, task, encoding, max(scale.test_length, train_length))
     drawn = symbol_batches(task, longest=train_length, size=scale.batch, steps=scale.steps, seeds=seeds)
     rates = list(optimizer.rates) * len(seeds)
     losses = list(train(model, drawn, optimizer, count=scale.steps, rates=rates, losses=symbol_losses))
@@ -99,6 +104,17 @@ def _of_strings(task: SymbolTask, encoding: str, scale: Scale, train_length: int
         chance=constant_answer_shares(task, train_length=train_length, lengths=lengths),
         seconds=time.perf_counter() - started,
     )
+
+
+def _check_positions(model: StackedTransformer, task: SymbolTask, encoding: str, longest: int) -> None:
+    """Refuse before training what cannot be tested: strings beyond a table, and drawn positions of an answer."""
+    if model.encoding.draw(1, 2, torch.Generator()) is not None:
+        raise UsageError(
+            f"{encoding} positions for the task {task.name}: of strings they are not drawn",
+            expected="an encoding whose positions are 0, 1, 2, ...",
+        )
+    tokens = symbol_batch(task, [longest] * _MEASURED, random.Random(longest)).tokens.shape[-1]
+    check_length(encoding, model.encoding.longest, tokens)
 
 
 def _of_numbers(task: BitTask, encoding: str, scale: Scale, train_length: int) -> Exactness:

@@ -62,7 +62,7 @@ class EvalJob:
     mode: Mode = "greedy"
     """Score greedy replies, or rank given answers by likelihood."""
     lengths: tuple[int, ...] = (2048,)
-    """Tokens of whole prompts, for tasks that are made up (and for RULER of lm-eval)."""
+    """Tokens of whole prompts, for tasks that are made up (and for RULER and BABILong of lm-eval)."""
     depths: tuple[float, ...] = (0, 25, 50, 75, 100)
     """Where the answer stands, per cent of the context, for tasks that choose it."""
     samples: int | None = None

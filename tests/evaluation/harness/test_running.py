@@ -161,7 +161,7 @@ def test_babilong_once_for_each_length(folder: str, data: Path) -> None:
     assert any("only the first 2 samples at each length" in note for note in results.notes)
     with pytest.raises(UsageError, match="BABILong has no data of 1500 tokens"):
         run_eval(job(folder, data, "babilong_qa1", lengths=(1500,)))
-    with pytest.raises(MissingError, match=r"cannot load babilong_qa1 or the data: .*64k"):
+    with pytest.raises(UsageError, match=r"cannot make babilong_qa1: .*64k"):
         run_eval(job(folder, data, "babilong_qa1", lengths=(65536,)))
 
 
@@ -169,13 +169,11 @@ def test_ruler_is_made_for_each_length(folder: str, data: Path, monkeypatch: pyt
     pytest.importorskip("wonderwords", reason="needs lm-eval's extra ruler")
     # RULER fetches a sentence splitter when it is imported; this task has no need of it.
     monkeypatch.setattr("nltk.download", lambda *_: False)
-    settings = job(folder, data, "niah_single_1", lengths=(400, 500), samples=2, max_length=500)
-    plan = plan_eval(settings)
-    assert plan["requests"] == {"generate_until": 4}
+    settings = job(folder, data, "niah_single_1", lengths=(900, 1300), samples=2, max_length=1300)
     results = run_eval(settings, out="run")
     assert [(row.task, row.metric, row.length, row.n, row.unit) for row in results.rows] == [
-        ("niah_single_1", "string_match", 400, 2, "share"),
-        ("niah_single_1", "string_match", 500, 2, "share"),
+        ("niah_single_1", "string_match", 900, 2, "share"),
+        ("niah_single_1", "string_match", 1300, 2, "share"),
     ]
     assert all(row.version == 1 for row in results.rows)
     assert len(requests("run")) == 4
@@ -183,6 +181,8 @@ def test_ruler_is_made_for_each_length(folder: str, data: Path, monkeypatch: pyt
     before = Path("run/samples.jsonl").read_bytes()
     assert run_eval(settings, out="run", resume=True).rows == results.rows
     assert Path("run/samples.jsonl").read_bytes() == before, "the same data are made again"
+    with pytest.raises(UsageError, match=r"cannot make niah_single_1: .* at max_seq_length=300"):
+        run_eval(job(folder, data, "niah_single_1", lengths=(300,)))
     with pytest.raises(MissingError, match=r"niah_single_2 or the data: .*paul_graham_essays"):
         run_eval(job(folder, data, "niah_single_2", lengths=(500,)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -73,10 +74,19 @@ def _as_mean(row: Row, samples: Sequence[Mapping[str, Any]], metric: str, log: S
     made = estimate(Statistic.of(row, records))
     if made.value is None or abs(made.value - (row.value or 0.0)) > 1e-9:
         return row
-    for document, (score, _) in records:
+    for sample, (document, (score, _)) in zip(samples, records, strict=True):
         key = "/".join([row.task, row.metric, *([f"L{row.length}"] if row.length else []), document])
         if key not in log:
-            log.append(key, {"document": document, "task": f"{row.task}/{row.metric}", "score": score})
+            # What comparing runs needs: the score, and whether it is of the same question.
+            log.append(
+                key,
+                {
+                    "document": document,
+                    "task": f"{row.task}/{row.metric}",
+                    "crc": zlib.crc32(f"{sample['prompt_hash']}{sample['target_hash']}".encode()),
+                    "score": score,
+                },
+            )
     return replace(made, unit="share") if all(0 <= score <= 1 for _, (score, _) in records) else made
 
 

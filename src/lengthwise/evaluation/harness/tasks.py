@@ -54,7 +54,7 @@ def load_parts(job: EvalJob, tokenizer_folder: str) -> list[Part]:
 
     Raises:
         MissingError: lm-eval or another package is not installed; data cannot be had.
-        UsageError: an unknown task, a length that BABILong has not.
+        UsageError: an unknown task, a length that BABILong has not or RULER's prompt does not fit into.
     """
     if importlib.util.find_spec("lm_eval") is None:
         raise MissingError("the package lm-eval is not installed", fix=INSTALL)
@@ -113,12 +113,13 @@ def _loaded(manager: Any, names: list[str], seed: int) -> dict[str, Any]:
         raise
     except ImportError as error:
         raise MissingError(f"a task of lm-eval needs a package: {error}", fix=INSTALL) from error
-    except (OSError, ValueError, LookupError) as error:
+    except ValueError as error:
         if str(error).startswith("Duplicate task"):
             raise UsageError(f"lm-eval: {error}", fix="name the group or the task, not both") from error
-        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UsageError(f"lm-eval cannot make {', '.join(names)}: {_first_line(error)}") from error
+    except (OSError, LookupError) as error:
         raise MissingError(
-            f"lm-eval cannot load {', '.join(names)} or the data: {said}",
+            f"lm-eval cannot load {', '.join(names)} or the data: {_first_line(error)}",
             fix="on a machine without the hub: --data FOLDER with the data sets in the hub's layout",
         ) from error
     for name, task in loaded["tasks"].items():
@@ -133,6 +134,10 @@ def _loaded(manager: Any, names: list[str], seed: int) -> dict[str, Any]:
             task.set_config(key="num_fewshot", value=0)
         task.set_fewshot_seed(seed=seed)
     return dict(loaded)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _babilong_length(length: int) -> str:

@@ -340,6 +340,12 @@ def test_wrong_settings(model, documents, change, message):
         measure_limit(model, documents, **{**SETTINGS, "length": 256, **change})
 
 
+def test_the_longest_context_is_found_from_the_trained_length(model, documents):
+    """128 tokens: 8 x 128 are more than the documents have."""
+    with pytest.raises(UsageError, match="needs 1057 tokens"):
+        measure_limit(model, documents, windows=1, passage=16, scored=12)
+
+
 def test_the_reference_is_found_from_the_trained_length(model, documents):
     found = measure_limit(model, documents, length=256, windows=1, passage=16, scored=12)
     assert found.settings["reference"] == 32

@@ -20,7 +20,15 @@ def limit(
     model: options.Model,
     text: options.Text = "books",
     split: options.Split = "test",
-    max_length: Annotated[int, typer.Option(metavar="TOKENS", help="The longest context looked at.")] = 16384,
+    max_length: Annotated[
+        int | None,
+        typer.Option(
+            metavar="TOKENS",
+            show_default=False,
+            help="The longest context looked at. "
+            "Default: 16384, or eight times what its configuration says it was trained for.",
+        ),
+    ] = None,
     reference: Annotated[
         int | None,
         typer.Option(

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import abc
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lengthwise.errors import Interrupted, UsageError, nearest
 from lengthwise.measure.estimators import ESTIMATORS
 from lengthwise.measure.limit import (
-    LONGEST,
     MOST_REFERENCE,
     SHARE,
     TOLERANCE,
     check_limit_levels,
     check_reference,
+    default_length,
     measure_limit,
 )
 from lengthwise.measure.measurement import Measurement
@@ -87,6 +87,10 @@ class Job(abc.ABC):
     @abc.abstractmethod
     def parts(self) -> list[Part]:
         """Its samples and what they cost."""
+
+    def with_trained_length(self, trained: int | None) -> Job:
+        """The job with what it takes from a model's configuration filled in, for planning."""
+        return self
 
     def settings(self) -> dict[str, Any]:
         """Plain values, as they go into YAML and come back equal."""
@@ -233,8 +237,8 @@ class LimitJob(Job):
 
     kind = "limit"
 
-    length: int = LONGEST
-    """The longest context looked at."""
+    length: int | None = None
+    """The longest context looked at; None is 16384, or eight times the trained length if that is less."""
     reference: int | None = None
     """A length that the model was trained for; None takes one from its configuration."""
     windows: int = 8
@@ -245,7 +249,8 @@ class LimitJob(Job):
 
     def __post_init__(self) -> None:
         self._check()
-        check_count("max_length", self.length)
+        if self.length is not None:
+            check_count("max_length", self.length)
         check_count("windows", self.windows)
         check_limit_levels(tolerance=self.tolerance, share=self.share)
         if self.reference is not None:
@@ -273,10 +278,14 @@ class LimitJob(Job):
 
     def parts(self) -> list[Part]:
         """Its samples and what they cost."""
-        reference = self.reference or MOST_REFERENCE
+        length, reference = self.length or default_length(None), self.reference or MOST_REFERENCE
         # Read twice, and once more in short contexts that overlap by half; the questions are few.
-        tokens = 2 * self.length + 2 * max(0, self.length - reference)
-        return [Part("windows", self.windows, self.length + 1 + 2 * self.passage, tokens, reference)]
+        tokens = 2 * length + 2 * max(0, length - reference)
+        return [Part("windows", self.windows, length + 1 + 2 * self.passage, tokens, reference)]
+
+    def with_trained_length(self, trained: int | None) -> Job:
+        """With the longest context that `measure_limit` would look at."""
+        return self if self.length else replace(self, length=default_length(trained))
 
 
 def run_job(

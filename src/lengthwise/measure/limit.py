@@ -48,7 +48,8 @@ if TYPE_CHECKING:
     from lengthwise.text import TokenDocuments, Window
 
 LONGEST = 16384
-"""Tokens looked at where nobody says how many."""
+"""Tokens looked at where nobody says how many, or so many times the trained length if that is less:"""
+TIMES_TRAINED = 8
 MOST_REFERENCE = 1024
 TOLERANCE = 0.1
 SHARE = 0.1
@@ -60,7 +61,7 @@ def measure_limit(
     model: LoadedModel,
     documents: TokenDocuments,
     *,
-    length: int = LONGEST,
+    length: int | None = None,
     reference: int | None = None,
     windows: int = 8,
     tolerance: float = TOLERANCE,
@@ -81,7 +82,8 @@ def measure_limit(
     Args:
         model: loaded, in eval mode.
         documents: the text in this model's tokens.
-        length: the longest context looked at; less where a table of positions ends before.
+        length: the longest context looked at; less where a table of positions ends before. Default: 16384, or
+            eight times the trained length if that is less.
         reference: R, even; its contexts must be short enough for the model to be sound. Default: the greatest
             power of two within 1024 and a quarter of the trained length.
         windows: windows of text; fewer where the text has fewer.
@@ -151,6 +153,11 @@ def summarise(log: SampleLog, settings: LimitSettings, model_name: str) -> Measu
     return measurement
 
 
+def default_length(trained: int | None) -> int:
+    """The longest context looked at where nobody says how many."""
+    return LONGEST if trained is None else min(LONGEST, TIMES_TRAINED * trained)
+
+
 def check_limit_levels(*, tolerance: float, share: float) -> None:
     """Raise UsageError unless both levels make sense."""
     if not tolerance > 0:
@@ -185,15 +192,18 @@ def _reference(model: LoadedModel, reference: int | None) -> int:
     return reference
 
 
-def _longest(model: LoadedModel, length: int, reference: int, passage: int) -> int:
+def _longest(model: LoadedModel, length: int | None, reference: int, passage: int) -> int:
     """The asked length or what a table allows, in whole blocks of R/2."""
+    least = max(2 * reference, 4 * passage)
+    if length is None:
+        length = max(least, default_length(model.trained_length))
     check_count("length", length)
     block = reference // 2
-    longest = min(length, model.max_positions or length) // block * block
-    least = max(2 * reference, 4 * passage)
+    allowed = min(length, model.max_positions or length)
+    longest = allowed // block * block
     if longest < least:
         raise UsageError(
-            f"a longest context of {length} tokens is too short to look for a limit",
+            f"a longest context of {allowed} tokens is too short to look for a limit",
             expected=f"at least {least}: twice the reference, and four passages",
             fix="give a greater --max-length or a smaller --reference",
         )

@@ -12,6 +12,7 @@ from lengthwise.measure.rows import CHUNK_BYTES
 from lengthwise.models import EMBEDDED
 from lengthwise.models.checks import check_architecture
 from lengthwise.models.embedded import made_folder
+from lengthwise.models.positions import trained_length
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.resolve import ResolvedModel, resolve
 from lengthwise.text import Corpus, load_corpus, sample_windows, tokenize
@@ -45,6 +46,7 @@ def plan_job(job: Job) -> dict[str, Any]:
         return plan
     resolved = resolve(job.model)
     with quiet_transformers():
+        job = job.with_trained_length(trained_length(_config(resolved)))
         text = _text(job, corpus, resolved)
     longest = job.batch_size * max(part.longest for part in job.parts())
     return plan | text | cost_of(job, resolved, tokens=text["tokens_to_run"], at_once=longest)
@@ -108,12 +110,18 @@ def _text(job: Job, corpus: Corpus, resolved: ResolvedModel) -> dict[str, Any]:
 
 def _skeleton(resolved: ResolvedModel) -> Any:
     """The model without weights."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
-    config = AutoConfig.from_pretrained(resolved.location, **_where(resolved))
+    config = _config(resolved)
     check_architecture(config, resolved.name)
     with torch.device("meta"):
         return AutoModelForCausalLM.from_config(config)
+
+
+def _config(resolved: ResolvedModel) -> Any:
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(resolved.location, **_where(resolved))
 
 
 def _where(resolved: ResolvedModel) -> dict[str, Any]:

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from lengthwise.measure.measurement import Measurement
 from lengthwise.measure.statistics import Statistic, _student, estimate, estimate_difference
 from lengthwise.results import Row
+from lengthwise.samples import SampleLog
 
 ROW = Row(model="m", task="t", metric="x", value=None, n=3)
 
@@ -75,6 +78,25 @@ def test_coverage_on_clustered_data(documents: int, windows: int):
         row = estimate(statistic(records))
         hits += row.ci_low <= 2.0 <= row.ci_high
     assert 0.88 <= hits / simulations <= 0.99
+
+
+@pytest.mark.parametrize("documents", [2, 3, 4, 5])
+def test_few_documents_cover_less_and_the_note_says_how_much(documents: int):
+    """Symmetric data: no interval within their range can hold the centre more often than the range does."""
+    rng = np.random.default_rng(3)
+    hits, simulations = 0, 400
+    for _ in range(simulations):
+        row = estimate(statistic([(f"d{i}", [rng.normal(2.0), 1.0]) for i in range(documents)]))
+        hits += row.ci_low <= 2.0 <= row.ci_high
+    found = Measurement.of(
+        [statistic([(f"d{i}", [i, 1]) for i in range(documents)])],
+        model_name="m",
+        settings={},
+        samples=SampleLog(),
+        keys=[],
+    )
+    (said,) = re.findall(r"at most (\d+) % of cases", " ".join(found.notes))
+    assert hits / simulations == pytest.approx(int(said) / 100, abs=0.06)
 
 
 def test_paired_interval_on_correlated_data():

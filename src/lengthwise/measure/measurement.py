@@ -58,9 +58,7 @@ class Measurement:
                 "No intervals: all samples come from one document, and the interval is over documents."
             )
         elif 1 < len(documents) < 8:
-            said.append(
-                f"The intervals are over {len(documents)} documents only, so they are rough themselves."
-            )
+            said.append(_few(len(documents)))
         return cls(
             model_name=model_name,
             settings=dict(settings),
@@ -90,6 +88,13 @@ def paired_difference(a: Measurement, b: Measurement) -> list[Row]:
         for statistic in a.statistics
         if _identity(statistic.row) in by_identity
     ]
+
+
+def _few(documents: int) -> str:
+    """The interval stays within the documents' range, which holds a median in 1 - 2^(1 - D) of cases."""
+    most = 100 * (1 - 2 ** (1 - documents))
+    covers = f": they hold the true value in at most {most:.0f} % of cases, not 95" if most < 95 else ""
+    return f"The intervals are over {documents} documents only, so they are rough themselves{covers}."
 
 
 def window_record(window: Window) -> dict[str, Any]:

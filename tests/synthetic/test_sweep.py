@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
 
 from lengthwise.errors import UsageError
 from lengthwise.synthetic.cells import SCALES, Cell
@@ -73,6 +74,29 @@ def test_a_test_length_beyond_the_table_is_refused():
     with pytest.raises(UsageError, match=r"202 tokens .* learned encoding has 128 positions"):
         check([Cell(task="mean", encoding="learned")], replace(SMOKE, test_length=200))
     check([Cell(task="mean", encoding="rotary")], replace(SMOKE, test_length=200))
+
+
+def test_a_cell_trains_on_one_thread_and_leaves_the_others_as_they_were(monkeypatch):
+    import lengthwise.synthetic.sweep as sweep
+
+    original, seen = sweep.train, []
+
+    def watched(*args, **options):
+        seen.append(torch.get_num_threads())
+        return original(*args, **options)
+
+    monkeypatch.setattr(sweep, "train", watched)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        run_cell(Cell(task="mean"), replace(SMOKE, steps=1))
+        assert seen == [1]
+        assert torch.get_num_threads() == 3
+        with pytest.raises(UsageError):
+            run_cell(Cell(task="sums"), SMOKE)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_grid_with_no_cells_is_refused():

@@ -24,6 +24,7 @@ from lengthwise.synthetic.symbol_training import symbol_accuracy, symbol_batches
 from lengthwise.synthetic.tasks import BIT_TASKS, SYMBOL_TASKS
 from lengthwise.synthetic.tasks.bits import VOCABULARY, BitTask
 from lengthwise.synthetic.tasks.symbols import SymbolTask, symbol_batch
+from lengthwise.synthetic.threads import one_thread
 from lengthwise.synthetic.training import batches, predictions, train
 from lengthwise.synthetic.transformer import Architecture, StackedTransformer
 
@@ -53,6 +54,7 @@ class Exactness:
         return asdict(self)
 
 
+@one_thread()
 def exactness(name: str, encoding: str, scale: Scale, *, train_length: int) -> Exactness:
     """Train the models of one task on lengths 1 .. train_length and test them on 1 .. the scale's longest.
 

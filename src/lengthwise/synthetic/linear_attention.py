@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 from lengthwise.synthetic.theory import Table
+from lengthwise.synthetic.threads import one_thread
 
 _RATE = 0.02
 
 
+@one_thread()
 def train_tables(
     task: str, longest: int, *, seeds: Sequence[int], rank: int, steps: int, batch: int = 256
 ) -> Tensor:

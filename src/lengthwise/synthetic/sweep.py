@@ -25,6 +25,7 @@ from lengthwise.synthetic.optimizers import optimizer_named
 from lengthwise.synthetic.reparameterization import Reparameterization, reparameterization
 from lengthwise.synthetic.tasks import bit_task
 from lengthwise.synthetic.tasks.bits import VOCABULARY, BitTask
+from lengthwise.synthetic.threads import one_thread
 from lengthwise.synthetic.training import batches, predictions, train
 from lengthwise.synthetic.transformer import Architecture, StackedTransformer
 
@@ -104,6 +105,7 @@ def check(cells: Sequence[Cell], scale: Scale) -> None:
         check_length(cell.encoding, longest, max(scale.test_length, cell.train_length) + 2)
 
 
+@one_thread()
 def run_cell(cell: Cell, scale: Scale) -> Outcome:
     """Train every seed at every learning rate, keep the rate that fits best, test at every length.
 

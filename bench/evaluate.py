@@ -89,8 +89,8 @@ def difference(ours: list[Any], theirs: list[Any]) -> float:
 
 
 def one_side(arguments: argparse.Namespace) -> dict[str, Any]:
-    from lengthwise.evaluation.job import EvalJob, corpus_of
-    from lengthwise.evaluation.preparing import prepare
+    from lengthwise.evaluation.job import EvalJob
+    from lengthwise.evaluation.preparing import corpus_of, prepare
     from lengthwise.models import load
 
     task, mode, depths = ROWS[arguments.rows[0]]

@@ -97,8 +97,9 @@ def eval(
     told to, and every result says how many were.
     """
     from lengthwise.config import override
-    from lengthwise.evaluation.job import EvalJob, run_eval
+    from lengthwise.evaluation.job import EvalJob
     from lengthwise.evaluation.planning import plan_eval
+    from lengthwise.evaluation.running import run_eval
 
     rare = override({}, assignments or ())
     for key in rare:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lengthwise.evaluation.generate import likelihoods, replies
-    from lengthwise.evaluation.job import EvalJob, run_eval
+    from lengthwise.evaluation.job import EvalJob
+    from lengthwise.evaluation.running import run_eval
     from lengthwise.evaluation.tasks import TASKS
 
 _HOMES = {
@@ -15,7 +16,7 @@ _HOMES = {
     "TASKS": "tasks",
     "likelihoods": "generate",
     "replies": "generate",
-    "run_eval": "job",
+    "run_eval": "running",
 }
 
 __all__ = ["TASKS", "EvalJob", "likelihoods", "replies", "run_eval"]

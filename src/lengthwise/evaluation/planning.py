@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.evaluation.job import EvalJob, corpus_of
-from lengthwise.evaluation.preparing import Asked, prepare
+from lengthwise.evaluation.job import EvalJob
+from lengthwise.evaluation.preparing import Asked, corpus_of, prepare
 from lengthwise.measure.planning import cost_of
 from lengthwise.models import EMBEDDED
 from lengthwise.models.embedded import made_folder

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from lengthwise.cache import cache_dir
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.evaluation.babilong import babilong
+from lengthwise.evaluation.job import SAMPLES, EvalJob
 from lengthwise.evaluation.longbench_e import DATA_SETS, longbench_e, read_rows
 from lengthwise.evaluation.longbench_templates import templates
 from lengthwise.evaluation.needle import needle_multi_key, needle_multi_value, needle_single
@@ -24,10 +25,9 @@ from lengthwise.evaluation.prompts import OverLimit, Prompt, answer_tokens, fit,
 from lengthwise.evaluation.questions import Question
 from lengthwise.evaluation.tasks import TASKS, Task, resolve_tasks
 from lengthwise.files import atomic_write_bytes
-from lengthwise.text import tokenizer_fingerprint
+from lengthwise.text import load_corpus, tokenizer_fingerprint
 
 if TYPE_CHECKING:
-    from lengthwise.evaluation.job import EvalJob
     from lengthwise.text import Corpus
 
 logger = logging.getLogger(__name__)
@@ -157,8 +157,6 @@ def _fitted(
 
 def _made(job: EvalJob, task: Task, tokenizer: Any, corpus: Corpus, length: int) -> list[Question]:
     """The questions of a made-up task at one length, from the cache if it has them."""
-    from lengthwise.evaluation.job import SAMPLES
-
     common: dict[str, Any] = {
         "length": length,
         "depths": sorted(job.depths) if task.by_depth else [],
@@ -218,3 +216,9 @@ def check_logged(record: dict[str, Any], asked: Asked) -> None:
             f"the sample log holds {asked.question.key} of another prompt (text, data or tokenizer have changed)",
             fix="continue with what it was begun with, or --overwrite to start again",
         )
+
+
+def corpus_of(job: EvalJob) -> Corpus | None:
+    """The background, if a task needs one."""
+    made = any(TASKS[name].kind != "longbench_e" for name in resolve_tasks(job.tasks))
+    return load_corpus(job.text, split=job.split) if made else None

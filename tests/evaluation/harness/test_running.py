@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from lengthwise.errors import Interrupted, MissingError, UsageError
-from lengthwise.evaluation.job import EvalJob, run_eval
+from lengthwise.evaluation.job import EvalJob
 from lengthwise.evaluation.planning import plan_eval
+from lengthwise.evaluation.running import run_eval
 from lengthwise.models import load
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
@@ -193,7 +194,7 @@ def test_the_plan_counts_requests_and_tokens(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("weights were loaded")
 
-    monkeypatch.setattr("lengthwise.evaluation.job.load", refuse)
+    monkeypatch.setattr("lengthwise.evaluation.running.load", refuse)
     plan = plan_eval(job(folder, data, "tiny_group", "tiny_drawn", TASK, max_length=150))
     assert plan["requests"] == {"loglikelihood": 20, "generate_until": 19}
     assert plan["questions"] == {"tiny_choice": 15, "tiny_ranked": 5, "tiny_drawn": 15, TASK: 4}

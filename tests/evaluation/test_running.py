@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from lengthwise.errors import Interrupted, UsageError
-from lengthwise.evaluation import job as jobs
-from lengthwise.evaluation.job import EvalJob, run_eval
+from lengthwise.evaluation.job import EvalJob
 from lengthwise.evaluation.planning import plan_eval
-from lengthwise.evaluation.preparing import prepare
+from lengthwise.evaluation.preparing import corpus_of, prepare
+from lengthwise.evaluation.running import run_eval
 from lengthwise.models import LoadedModel
 from lengthwise.results import Results
 from lengthwise.testing import save_tiny_model, tiny_text
@@ -120,7 +120,7 @@ def test_questions_are_kept_and_made_again_when_damaged(
 ) -> None:
     monkeypatch.setenv("LENGTHWISE_CACHE", str(tmp_path / "cache"))
     settings = job("babilong_qa1")
-    corpus = jobs.corpus_of(settings)
+    corpus = corpus_of(settings)
     first = prepare(settings, model.tokenizer, corpus)
     [kept] = (tmp_path / "cache" / "questions").iterdir()
     header = json.loads(kept.read_text().split("\n")[0])
@@ -287,7 +287,7 @@ def test_killed_at_a_sample_and_resumed_nothing_is_lost_or_twice(
     settings = job("babilong_qa1", "needle_multi_key", mode="likelihood", samples=12)
     out = tmp_path / "run"
     program = (
-        f"from lengthwise.evaluation.job import EvalJob, run_eval\nrun_eval({settings!r}, out={str(out)!r})\n"
+        f"from lengthwise.evaluation import EvalJob, run_eval\nrun_eval({settings!r}, out={str(out)!r})\n"
     )
     log = out / "samples.jsonl"
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as process:
@@ -313,7 +313,7 @@ def test_the_plan_counts_without_weights(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("weights were loaded")
 
-    monkeypatch.setattr(jobs, "load", refuse)
+    monkeypatch.setattr("lengthwise.evaluation.running.load", refuse)
     plan = plan_eval(job("needle_multi_key", samples=3))
     assert plan["questions"] == {"needle_multi_key": 6}
     # Three contexts, read once for both depths, and replies of 16 tokens.

@@ -103,7 +103,7 @@ def panel_table(panel: Panel, outcomes: Outcomes) -> Table:
                 text(spread(within(cell, outcome))),
                 *(text(at_length(outcome, length)) for length in shown),
                 text(spread(beyond(cell, outcome))),
-                f"{constant[-1]:.3g}",
+                f"{constant[-1]:.4g}",
                 f"{clamped:.0%}" if clamped is not None and cell.function != "identity" else "",
             ]
         )

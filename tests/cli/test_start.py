@@ -23,8 +23,8 @@ OPTIONS = {
     "--out --resume --overwrite --dry-run --json --verbose --help",
     "limit": "--text --split --max-length --reference --limit --tolerance --share --bos --adapter --seed --device "
     "--dtype --batch-size --out --resume --overwrite --dry-run --json --verbose --help",
-    "longppl": "--evaluator --key-tokens --text --split --max-length --short --stride --limit --bos --adapter --seed --device "
-    "--dtype --batch-size --out --resume --overwrite --dry-run --json --verbose --help",
+    "longppl": "--evaluator --key-tokens --text --split --max-length --short --stride --limit --bos --adapter --seed "
+    "--device --dtype --batch-size --out --resume --overwrite --dry-run --json --verbose --help",
     "eval": "--mode --length --depth --limit --text --split --data --max-length --truncation --backend --set "
     "--adapter --seed --device --dtype --batch-size --out --resume --overwrite --dry-run --json --verbose --help",
     "extend": "--method --factor --original-length --set --out --dry-run --json --verbose --help",

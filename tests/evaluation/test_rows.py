@@ -55,3 +55,10 @@ def test_all_right_or_all_wrong_has_the_exact_binomial_interval() -> None:
 def test_samples_that_agree_between_leave_nothing_to_make_an_interval_from() -> None:
     row = of([[1, 0], [0, 1], [1, 0]])
     assert (row.value, row.ci_low, row.ci_high, row.stderr) == (0.5, None, None, None)
+
+
+def test_rounding_is_no_interval() -> None:
+    # Each sample's mean is 0.3, and sums of ten of them differ in their last bits with the order.
+    row = of([[0.1, 0.5], [0.2, 0.4], [0.3, 0.3], [0.25, 0.35]] * 3)
+    assert row.value == pytest.approx(0.3)
+    assert (row.ci_low, row.ci_high, row.stderr) == (None, None, None)

@@ -67,7 +67,7 @@ def test_two_kinds_of_measurement_are_refused(model, documents):
 def test_a_single_document_gives_no_interval_and_says_why(model, make_documents):
     found = measure_misalignment(model, make_documents([500]), **SETTINGS)
     assert all(row.ci_low is None and row.stderr is None for row in found.rows)
-    assert any("one document" in note for note in found.notes)
+    assert any("one of them" in note for note in found.notes)
 
 
 def test_few_documents_are_told(model, documents):

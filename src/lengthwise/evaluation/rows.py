@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import numpy as np
 from lengthwise.evaluation.longbench_e import BUCKETS, DATA_SETS
 from lengthwise.evaluation.preparing import Asked, Prepared
 from lengthwise.evaluation.tasks import GROUPS, Task
-from lengthwise.measure.statistics import Statistic, estimate
+from lengthwise.measure.statistics import Statistic, estimate, few_documents
 from lengthwise.results import Row
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def summarise(job: EvalJob, prepared: Prepared, log: SampleLog) -> Summary:
         notes.append(
             "Where all samples score alike, 0 or 1, the interval is the exact one of a binomial share."
         )
+    notes += few_documents(len({record["document"] for _, record in finished}), "samples")
     return Summary(rows, notes, partial=len(finished) < len(prepared.asked))
 
 
@@ -113,7 +115,10 @@ def _estimated(statistic: Statistic) -> Row:
     score the same between 0 and 1 there is nothing to make an interval from, and none is given.
     """
     row = estimate(statistic)
-    if row.documents is None or row.ci_low is None or row.ci_low != row.ci_high:
+    if row.documents is None or row.ci_low is None or row.ci_high is None:
+        return row
+    # The mean of equal scores, summed in another order, differs in its last bit.
+    if not math.isclose(row.ci_low, row.ci_high, rel_tol=1e-12):
         return row
     if row.value not in (0.0, 1.0):
         return replace(row, ci_low=None, ci_high=None, stderr=None)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import Interrupted, UsageError
-from lengthwise.measure.statistics import Statistic, estimate, estimate_difference
+from lengthwise.measure.statistics import Statistic, estimate, estimate_difference, few_documents
 from lengthwise.results import Row
 from lengthwise.samples import SampleLog
 
@@ -53,12 +53,7 @@ class Measurement:
         """Estimate every statistic; says in a note when there is only one document."""
         documents = {name for statistic in statistics for name in statistic.documents}
         said = list(notes)
-        if len(documents) == 1:
-            said.append(
-                "No intervals: all samples come from one document, and the interval is over documents."
-            )
-        elif 1 < len(documents) < 8:
-            said.append(_few(len(documents)))
+        said += few_documents(len(documents), "documents")
         return cls(
             model_name=model_name,
             settings=dict(settings),
@@ -88,13 +83,6 @@ def paired_difference(a: Measurement, b: Measurement) -> list[Row]:
         for statistic in a.statistics
         if _identity(statistic.row) in by_identity
     ]
-
-
-def _few(documents: int) -> str:
-    """The interval stays within the documents' range, which holds a median in 1 - 2^(1 - D) of cases."""
-    most = 100 * (1 - 2 ** (1 - documents))
-    covers = f": they hold the true value in at most {most:.0f} % of cases, not 95" if most < 95 else ""
-    return f"The intervals are over {documents} documents only, so they are rough themselves{covers}."
 
 
 def window_record(window: Window) -> dict[str, Any]:

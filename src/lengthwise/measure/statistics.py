@@ -143,3 +143,17 @@ def _student(degrees: int) -> float:
         (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
     )
     return sum(term / degrees**power for power, term in enumerate(terms))
+
+
+def few_documents(count: int, unit: str) -> list[str]:
+    """What must be said of intervals over so few documents (or whatever `unit` is resampled); nothing from 8 on.
+
+    The interval stays within the documents' range, which holds a median in 1 - 2^(1 - D) of cases.
+    """
+    if count == 1:
+        return [f"No intervals: they are over {unit}, and there is one of them."]
+    if not 1 < count < 8:
+        return []
+    most = 100 * (1 - 2 ** (1 - count))
+    covers = f": they hold the true value in at most {most:.0f} % of cases, not 95" if most < 95 else ""
+    return [f"The intervals are over {count} {unit} only, so they are rough themselves{covers}."]

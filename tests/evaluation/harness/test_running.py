@@ -228,8 +228,10 @@ def test_ctrl_c_keeps_finished_requests(folder: str, data: Path, monkeypatch: py
             raise KeyboardInterrupt
         return plain(self, *args, **kwargs)
 
-    monkeypatch.setattr(HFLM, "loglikelihood", interrupted)
-    with pytest.raises(Interrupted, match="after 6 requests"):
-        run_eval(settings, out="run")
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(HFLM, "loglikelihood", interrupted)
+        with pytest.raises(Interrupted, match="after 6 requests"):
+            run_eval(settings, out="run")
+    kept = Path("run/samples.jsonl").read_bytes()
     assert run_eval(settings, out="run", resume=True).rows == whole.rows
+    assert Path("run/samples.jsonl").read_bytes().startswith(kept), "nothing is asked twice"

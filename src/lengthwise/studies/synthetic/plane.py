@@ -7,7 +7,9 @@ the Chomsky hierarchy) and what small Transformers trained on it get exactly rig
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 
@@ -15,6 +17,7 @@ from lengthwise.errors import Interrupted
 from lengthwise.progress import progress
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
+from lengthwise.studies.synthetic.processes import processes_for, side_by_side
 from lengthwise.studies.synthetic.rank_correlation import Correlation, rank_correlation
 from lengthwise.studies.synthetic.rows import MODEL, spread
 from lengthwise.synthetic.cells import Scale
@@ -113,9 +116,13 @@ def run_plane(
     with RunFolder(out, kind="synth-plane", config=settings, resume=resume, overwrite=overwrite) as folder:
         missing = [pair for pair in pairs if ", ".join(pair) not in folder.samples]
         try:
-            for pair in progress(missing, what="tasks", total=len(pairs), initial=len(pairs) - len(missing)):
-                outcome = exactness(*pair, scale, train_length=TRAIN_LENGTH)
-                folder.samples.append(", ".join(pair), outcome.to_dict())
+            work = partial(_exactness, scale=scale)
+            done = len(pairs) - len(missing)
+            with closing(
+                side_by_side(work, missing, processes=processes_for(scale, len(missing)))
+            ) as finished:
+                for pair, outcome in progress(finished, what="tasks", total=len(pairs), initial=done):
+                    folder.samples.append(", ".join(pair), outcome.to_dict())
         except KeyboardInterrupt as stop:
             raise Interrupted(
                 f"interrupted after {len(folder.samples)} of {len(pairs)} cells",
@@ -135,6 +142,11 @@ def run_plane(
         )
         folder.write_results(results)
         return results, placed
+
+
+def _exactness(pair: tuple[str, str], scale: Scale) -> Exactness:
+    task, encoding = pair
+    return exactness(task, encoding, scale, train_length=TRAIN_LENGTH)
 
 
 def place(found: Found) -> list[Placed]:

@@ -1,15 +1,18 @@
-"""Running the cells of a figure in a run folder, one after the other, resumable after each."""
+"""Running the cells of a figure in a run folder, resumable after each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from lengthwise.errors import Interrupted
 from lengthwise.progress import progress
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
+from lengthwise.studies.synthetic.processes import processes_for, side_by_side
 from lengthwise.studies.synthetic.rows import baseline_rows, cell_rows, coverage
 from lengthwise.synthetic.baselines import constant_error, length_alone_error
 from lengthwise.synthetic.cells import Cell, Scale
@@ -41,15 +44,20 @@ def run_cells(
         try:
             missing = [cell for cell in cells if cell.key not in folder.samples]
             done = len(cells) - len(missing)
-            for cell in progress(missing, what="cells", total=len(cells), initial=done):
-                folder.samples.append(cell.key, run_cell(cell, scale).to_dict())
+            with closing(
+                side_by_side(
+                    partial(run_cell, scale=scale), missing, processes=processes_for(scale, len(missing))
+                )
+            ) as finished:
+                for cell, outcome in progress(finished, what="cells", total=len(cells), initial=done):
+                    folder.samples.append(cell.key, outcome.to_dict())
         except KeyboardInterrupt as stop:
             outcomes = _finished(cells, folder)
-            partial = _results(name, settings, scale, outcomes, partial=True)
-            folder.write_results(partial)
+            so_far = _results(name, settings, scale, outcomes, partial=True)
+            folder.write_results(so_far)
             raise Interrupted(
                 f"interrupted after {len(outcomes)} of {len(cells)} cells",
-                partial=partial,
+                partial=so_far,
                 fix="the same command with --resume goes on",
             ) from stop
         outcomes = _finished(cells, folder)

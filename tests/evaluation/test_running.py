@@ -76,6 +76,11 @@ def test_greedy_scores_of_made_up_tasks(job: Callable[..., EvalJob]) -> None:
             ]
     assert all(row.version == 2 and row.unit == "share" for row in results.rows)
     assert set(results.results) >= {"babilong@1000", "needle_single@1100"}
+    for depth in (None, 0, 100):
+        [mean] = results.select(task="babilong", length=1000, depth=depth)
+        tasks = [results.select(task=f"babilong_qa{n}", length=1000, depth=depth)[0] for n in range(1, 6)]
+        assert mean.value == pytest.approx(fmean(row.value for row in tasks))
+        assert mean.n == sum(row.n for row in tasks)
     assert results.provenance["tasks"]["needle_single"]["questions"] == 8
     assert len(results.provenance["tasks"]["needle_single"]["questions_sha256"]) == 64
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from lengthwise.evaluation.longbench_e import BUCKETS, DATA_SETS
 from lengthwise.evaluation.preparing import Asked, Prepared
-from lengthwise.evaluation.tasks import GROUPS, Task
+from lengthwise.evaluation.tasks import GROUPS, TASKS, Task
 from lengthwise.measure.statistics import Statistic, estimate, few_documents
 from lengthwise.results import Row
 
@@ -127,23 +127,27 @@ def _estimated(statistic: Statistic) -> Row:
 
 
 def _babilong_rows(job: EvalJob, prepared: Prepared, finished: Finished) -> list[Row]:
-    """The plain mean of the tasks' accuracies, by length: how BABILong is summed up."""
-    tasks = [task for task in prepared.tasks if task.kind == "babilong"]
+    """The plain mean of the tasks' accuracies, by length and by depth: how BABILong is summed up."""
+    tasks = [task.name for task in prepared.tasks if task.kind == "babilong"]
+    if len(tasks) < 2:
+        return []
+    of = [
+        (one.question, tasks.index(one.task.name), record)
+        for one, record in finished
+        if one.task.name in tasks
+    ]
+    groups = [[index] for index in range(len(tasks))]
     rows: list[Row] = []
-    for length in sorted(job.lengths):
-        cells = [(task.name, length) for task in tasks]
-        of = [
-            (cells.index((one.task.name, length)), record)
-            for one, record in finished
-            if one.task in tasks and one.question.length == length
-        ]
-        if len(tasks) > 1 and of:
-            groups = [[index] for index in range(len(cells))]
-            rows.append(
-                _mean_of_means(
-                    job, "babilong", "accuracy", of, groups, length=length, version=tasks[0].version
-                )
-            )
+    for length in sorted({question.length or 0 for question, _, _ in of}):
+        for depth in (None, *sorted(job.depths)):
+            placed = [
+                (index, record)
+                for question, index, record in of
+                if question.length == length and depth in (None, question.depth)
+            ]
+            if placed:
+                where: dict[str, Any] = {"length": length, "depth": depth, "version": TASKS[tasks[0]].version}
+                rows.append(_mean_of_means(job, "babilong", "accuracy", placed, groups, **where))
     return rows
 
 

@@ -32,6 +32,7 @@ NEARLY_PERFECT_TO = 35
 Verdict = tuple[str, str]
 """Our numbers in words, and whether the claim holds in them."""
 
+DRAWN = "drawn, no number"
 NOT_TRAINED = "says nothing: not trained"
 FITS = (
     "A model counts as trained if its median error in training range is under a tenth of the best constant's."
@@ -46,7 +47,7 @@ class Claim:
     Args:
         panel: where it is made.
         claim: in short.
-        paper: the number that the paper gives; "none" where it only draws one.
+        paper: the number that the paper gives, or `DRAWN`.
         cells: what has to have been run.
         judge: our numbers and the verdict; it may count on `cells` being there.
         rule: when it holds.
@@ -88,7 +89,7 @@ def _nope_mean(task: str, optimizer: str) -> Claim:
     return Claim(
         "5" if task.startswith("uniform") else "1a",
         f"NoPE predicts the mean at length 50 far better than 1/2 does ({task}, {optimizer})",
-        "about 1e-5" if task == "mean" else "none",
+        "about 1e-5" if task == "mean" else DRAWN,
         (cell,),
         judge,
         "the worst seed's error at length 50 is under a tenth of the best constant's",
@@ -109,7 +110,7 @@ def _stays(task: str, optimizer: str) -> Claim:
     return Claim(
         "5" if task.startswith("uniform") else "1a",
         f"NoPE's error of the mean stays as it is in training range ({task}, {optimizer})",
-        "nearly consistent" if task == "mean" else "none",
+        "nearly consistent" if task == "mean" else DRAWN,
         (cell,),
         judge,
         "every seed's error at length 50 is under 10 times the median error in training range",
@@ -141,7 +142,7 @@ def _rises(panel: str, task: str, optimizer: str) -> Claim:
     return Claim(
         panel,
         f"the error of the {task} rises beyond training with each of the four encodings ({optimizer})",
-        "none",
+        DRAWN,
         cells,
         judge,
         "every seed's error at length 50 is over 100 times the median error in training range, and over a tenth of "
@@ -193,7 +194,10 @@ def _nearly_perfect(optimizer: str) -> Claim:
 
 
 def _best_function(optimizer: str) -> Claim:
-    cells = {name: Cell(task="length", function=name, optimizer=optimizer) for name in FUNCTIONS}
+    cells = {
+        "no f" if name == "identity" else name: Cell(task="length", function=name, optimizer=optimizer)
+        for name in FUNCTIONS
+    }
 
     def judge(outcomes: Outcomes) -> Verdict:
         found = {name: spread(beyond(cell, outcomes[cell])) for name, cell in cells.items()}
@@ -292,7 +296,7 @@ def _longer(panel: str, task: str) -> Claim:
     return Claim(
         panel,
         f"training on longer strings lowers the error of the {task} at length 50, which still rises",
-        "none",
+        DRAWN,
         cells,
         judge,
         "the seeds of each training length lie below those of the shorter one; every seed's error at length 50 is "

@@ -137,7 +137,7 @@ FIGURE4 = (
 FIGURE5 = (
     Panel(
         "5",
-        "Mean of bits whose number of ones is uniform, by encoding",
+        "Mean, with a uniform number of ones, by encoding",
         "The mean still generalizes when predicting 1/2 is no trivial solution.",
         "encoding",
         _by_encoding("uniform-count-mean"),

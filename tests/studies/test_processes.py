@@ -3,13 +3,16 @@ from __future__ import annotations
 import math
 import os
 import signal
+import subprocess
+import sys
 import time
 from contextlib import closing
 from dataclasses import replace
-from multiprocessing import active_children
+from multiprocessing import active_children, get_context
 
 import pytest
 
+from lengthwise.errors import LengthwiseError
 from lengthwise.studies.synthetic.processes import processes_for, side_by_side
 from lengthwise.synthetic.cells import SCALES
 
@@ -34,6 +37,38 @@ def test_who_leaves_early_waits_for_nothing() -> None:
         assert next(finished) == (0.0, None)
     assert not active_children()
     assert time.monotonic() - started < 300, "the sleepers were ended, not waited for"
+
+
+def test_a_killed_process_is_told() -> None:
+    with pytest.raises(LengthwiseError, match="ended from outside"):
+        list(side_by_side(signal.raise_signal, [int(signal.SIGKILL)] * 2, processes=2))
+    assert not active_children()
+
+
+def test_processes_of_others_are_left_alone() -> None:
+    other = get_context("spawn").Process(target=time.sleep, args=(600,))
+    other.start()
+    try:
+        with closing(side_by_side(time.sleep, [0.0, 600.0], processes=2)) as finished:
+            next(finished)
+        assert active_children() == [other]
+    finally:
+        other.kill()
+        other.join()
+
+
+def test_nothing_outlives_a_killed_first_process() -> None:
+    code = (
+        "import os, time\n"
+        "from lengthwise.studies.synthetic.processes import side_by_side\n"
+        "if __name__ == '__main__':\n"
+        "    for _ in side_by_side(time.sleep, [0.0, 600.0, 600.0], processes=2):\n"
+        "        os.kill(os.getpid(), 9)\n"
+    )
+    # Its processes hold the other end of the pipe: it closes when the last of them has ended.
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as started:
+        assert started.communicate(timeout=300)[0] == b""
+    assert started.returncode == -signal.SIGKILL
 
 
 def test_ctrl_c_is_left_to_the_first_process() -> None:

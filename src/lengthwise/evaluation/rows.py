@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from lengthwise.evaluation.longbench_e import BUCKETS, DATA_SETS
 from lengthwise.evaluation.preparing import Asked, Prepared
 from lengthwise.evaluation.tasks import GROUPS, TASKS, Task
-from lengthwise.measure.statistics import Statistic, estimate, few_documents
+from lengthwise.measure.statistics import Statistic, Tree, estimate, few_documents, mean_of_ratios
 from lengthwise.results import Row
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from lengthwise.evaluation.job import EvalJob
     from lengthwise.samples import SampleLog
 
@@ -115,10 +110,7 @@ def _estimated(statistic: Statistic) -> Row:
     score the same between 0 and 1 there is nothing to make an interval from, and none is given.
     """
     row = estimate(statistic)
-    if row.documents is None or row.ci_low is None or row.ci_high is None:
-        return row
-    # The mean of equal scores, summed in another order, differs in its last bit.
-    if not math.isclose(row.ci_low, row.ci_high, rel_tol=1e-12):
+    if row.documents is None or row.stderr != 0:
         return row
     if row.value not in (0.0, 1.0):
         return replace(row, ci_low=None, ci_high=None, stderr=None)
@@ -181,10 +173,6 @@ def _longbench_rows(job: EvalJob, prepared: Prepared, finished: Finished) -> lis
     ]
 
 
-Tree = Sequence[Any]
-"""Cells (integers) whose rows are pooled, or lists of these that are averaged, at any depth."""
-
-
 def _mean_of_means(
     job: EvalJob,
     task: str,
@@ -214,26 +202,11 @@ def _mean_of_means(
         totals = [0.0] * size
         totals[2 * cell], totals[2 * cell + 1] = record["score"], 1.0
         records.append((record["document"], totals))
-    return _estimated(Statistic.of(row, records, estimator=_estimator(tree)))
+    return _estimated(Statistic.of(row, records, estimator=mean_of_ratios(tree)))
 
 
 def _cells(tree: Any) -> list[int]:
     return [tree] if isinstance(tree, int) else [cell for branch in tree for cell in _cells(branch)]
-
-
-def _estimator(tree: Tree) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
-    def value(branch: Any, totals: NDArray[np.float64]) -> NDArray[np.float64]:
-        if all(isinstance(part, int) for part in branch):
-            sums = sum(totals[:, 2 * cell] for cell in branch)
-            counts = np.asarray(sum(totals[:, 2 * cell + 1] for cell in branch))
-            return np.divide(sums, counts, out=np.full(len(totals), np.nan), where=counts > 0)
-        parts = np.stack([value(part, totals) for part in branch])
-        there = np.isfinite(parts)
-        counts = there.sum(axis=0)
-        summed = np.where(there, parts, 0.0).sum(axis=0)
-        return np.divide(summed, counts, out=np.full(len(totals), np.nan), where=counts > 0)
-
-    return lambda totals: value(tree, totals)
 
 
 def _task_notes(job: EvalJob, task: Task, prepared: Prepared, finished: Finished) -> list[str]:

@@ -8,16 +8,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from lengthwise.measure.measurement import Measurement
-from lengthwise.measure.statistics import Statistic, ratio
+from lengthwise.measure.statistics import Statistic, mean_of_ratios, ratio
 from lengthwise.results import Row
 from lengthwise.samples import SampleLog
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from lengthwise.results import Results
 
 # Settings that decide which questions are asked, or how their answers are scored. Where the questions come from
@@ -140,7 +136,7 @@ def _by_length(scores: Sequence[_Score], row: Row, *, members: Sequence[str] = (
             Statistic.of(
                 replace(row, length=length, n=len(at)),
                 [(score.document, totals(score)) for score in at],
-                estimator=_mean_of_means if members else ratio,
+                estimator=mean_of_ratios([[place] for place in range(len(members))]) if members else ratio,
             )
         )
     return found
@@ -156,12 +152,3 @@ def _placed(tasks: Sequence[str], score: _Score) -> list[float]:
     place = 2 * tasks.index(score.task)
     totals[place : place + 2] = _counted(score)
     return totals
-
-
-def _mean_of_means(totals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The mean over tasks of their means; a task without questions is left out."""
-    means = np.stack([ratio(totals[:, place : place + 2]) for place in range(0, totals.shape[1], 2)])
-    there = np.isfinite(means)
-    count = there.sum(axis=0)
-    summed = np.where(there, means, 0.0).sum(axis=0)
-    return np.divide(summed, count, out=np.full(len(totals), np.nan), where=count > 0)

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,6 +39,27 @@ def ratio(totals: NDArray[np.float64]) -> NDArray[np.float64]:
     """Sum / count of totals [R, 2]; NaN where the count is 0."""
     counts = totals[:, 1]
     return np.divide(totals[:, 0], counts, out=np.full(len(totals), np.nan), where=counts > 0)
+
+
+Tree = Sequence[Any]
+"""Cells (integers) that are pooled, or lists of these that are averaged, at any depth."""
+
+
+def mean_of_ratios(tree: Tree) -> Estimator:
+    """The mean over the branches of `tree` of their means; a branch without samples is left out.
+
+    Totals are [R, 2 C]: of each cell its sum and its count.
+    """
+
+    def value(branch: Any, totals: NDArray[np.float64]) -> NDArray[np.float64]:
+        if all(isinstance(part, int) for part in branch):
+            return ratio(np.sum([totals[:, 2 * cell : 2 * cell + 2] for cell in branch], axis=0))
+        parts = np.stack([value(part, totals) for part in branch])
+        there = np.isfinite(parts)
+        both = np.stack([np.where(there, parts, 0.0).sum(axis=0), there.sum(axis=0)], axis=1)
+        return ratio(both)
+
+    return lambda totals: value(tree, totals)
 
 
 @dataclass(frozen=True)
@@ -71,27 +92,32 @@ def estimate(statistic: Statistic) -> Row:
     """The row with its value, standard error and 95 % interval.
 
     With a single document there is no interval. Nor is there one where the number is undefined in more than
-    5 % of the resamples (a bin that few documents reach); fewer undefined resamples are left out.
+    5 % of the resamples (a bin that few documents reach); fewer undefined resamples are left out. Where all
+    documents are alike the standard error is exactly 0, whatever the sums were rounded to.
     """
     value = _at(statistic, np.ones((1, len(statistic.documents))))[0]
-    return _row(statistic.row, float(value), _resampled(statistic), len(statistic.documents))
+    return _row(
+        statistic.row,
+        float(value),
+        _resampled(statistic),
+        len(statistic.documents),
+        rounding=_ROUNDING * abs(float(value)),
+    )
 
 
 def estimate_difference(minuend: Statistic, subtrahend: Statistic) -> Row:
     """`minuend` - `subtrahend` with a paired interval: both are resampled with the same documents.
 
-    The row is the minuend's, with the subtrahend's model as its `reference`. Where all documents differ alike the
-    standard error is exactly 0, whatever the sums were rounded to.
+    The row is the minuend's, with the subtrahend's model as its `reference`. Rounding is told as in `estimate`.
     """
     assert minuend.documents == subtrahend.documents
     every = np.ones((1, len(minuend.documents)))
     one, other = _at(minuend, every)[0], _at(subtrahend, every)[0]
     row = replace(minuend.row, reference=subtrahend.row.model)
-    rounding = _ROUNDING * max(abs(one), abs(other))
+    rounding = _ROUNDING * float(max(abs(one), abs(other)))
     value = one - other if abs(one - other) > rounding else 0.0
     spread = _resampled(minuend) - _resampled(subtrahend)
-    spread = np.where(abs(spread - value) <= rounding, value, spread)
-    return _row(row, float(value), spread, len(minuend.documents))
+    return _row(row, float(value), spread, len(minuend.documents), rounding=rounding)
 
 
 @lru_cache(maxsize=8)
@@ -109,9 +135,10 @@ def _resampled(statistic: Statistic) -> NDArray[np.float64]:
     return _at(statistic, _weights(len(statistic.documents)))
 
 
-def _row(row: Row, value: float, resampled: NDArray[np.float64], documents: int) -> Row:
+def _row(row: Row, value: float, resampled: NDArray[np.float64], documents: int, *, rounding: float) -> Row:
     if not math.isfinite(value):
         return replace(row, value=None, documents=documents)
+    resampled = np.where(abs(resampled - value) <= rounding, value, resampled)
     defined = resampled[np.isfinite(resampled)]
     if documents < 2 or len(defined) < (1 - _MOST_UNDEFINED) * len(resampled):
         return replace(row, value=value, documents=documents)

@@ -8,10 +8,8 @@
 
 from __future__ import annotations
 
-import random
-
-from lengthwise.synthetic.tasks.binary import bits_of, number
-from lengthwise.synthetic.tasks.symbols import SymbolTask, any_of
+from lengthwise.synthetic.tasks.binary import bits_of, number, two_numbers
+from lengthwise.synthetic.tasks.symbols import SymbolTask
 
 
 def binary_addition(question: str) -> str:
@@ -20,16 +18,11 @@ def binary_addition(question: str) -> str:
     return bits_of(number(first) + number(second), len(first) + 1)
 
 
-def _draw(length: int, rng: random.Random) -> str:
-    bits = any_of("01")
-    return bits(length, rng) + "+" + bits(length, rng)
-
-
 BINARY_ADDITION = SymbolTask(
     "binary-addition",
     "the sum of two binary numbers, lowest bit first",
     "01+",
-    _draw,
+    two_numbers("+"),
     binary_addition,
     "context-sensitive",
     "growing",

@@ -8,10 +8,8 @@
 
 from __future__ import annotations
 
-import random
-
-from lengthwise.synthetic.tasks.binary import bits_of, number
-from lengthwise.synthetic.tasks.symbols import SymbolTask, any_of
+from lengthwise.synthetic.tasks.binary import bits_of, number, two_numbers
+from lengthwise.synthetic.tasks.symbols import SymbolTask
 
 
 def binary_multiplication(question: str) -> str:
@@ -20,16 +18,11 @@ def binary_multiplication(question: str) -> str:
     return bits_of(number(first) * number(second), 2 * len(first))
 
 
-def _draw(length: int, rng: random.Random) -> str:
-    bits = any_of("01")
-    return bits(length, rng) + "*" + bits(length, rng)
-
-
 BINARY_MULTIPLICATION = SymbolTask(
     "binary-multiplication",
     "the product of two binary numbers, lowest bit first",
     "01*",
-    _draw,
+    two_numbers("*"),
     binary_multiplication,
     "context-sensitive",
     "growing",

@@ -65,7 +65,10 @@ def symbol_shift(task: SymbolTask, *, train_length: int, lengths: Sequence[int])
     """
     training = _symbol_law(task, range(1, train_length + 1))
     testing = _symbol_law(task, lengths)
-    return sum(abs(training.get(symbol, 0) - testing.get(symbol, 0)) for symbol in {*training, *testing}) / 2
+    return (
+        sum(abs(training.get(symbol, 0) - testing.get(symbol, 0)) for symbol in sorted({*training, *testing}))
+        / 2
+    )
 
 
 def _symbol_law(task: SymbolTask, lengths: Sequence[int]) -> dict[str, float]:

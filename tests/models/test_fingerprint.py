@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from lengthwise.models import load
+from lengthwise.models.fingerprint import SAMPLED, config_fingerprint, model_fingerprint, weights_fingerprint
+from lengthwise.testing import save_tiny_model, tiny_llama
+
+
+def test_the_same_folder_gives_the_same_fingerprint_and_a_copy_too(tmp_path: Path):
+    one = model_fingerprint(load(str(save_tiny_model(tmp_path / "one"))))
+    again = model_fingerprint(load(str(tmp_path / "one")))
+    copy = model_fingerprint(load(str(save_tiny_model(tmp_path / "copy"))))
+    assert one == again == copy
+    assert set(one) == {"weights", "config", "tokenizer"}
+
+
+def test_other_weights_change_the_weights_alone(tmp_path: Path):
+    one = model_fingerprint(load(str(save_tiny_model(tmp_path / "one"))))
+    other = model_fingerprint(load(str(save_tiny_model(tmp_path / "other", seed=1))))
+    assert one["weights"] != other["weights"]
+    assert (one["config"], one["tokenizer"]) == (other["config"], other["tokenizer"])
+
+
+def test_rope_changes_the_configuration():
+    plain, turned = tiny_llama(), tiny_llama(rope_parameters={"rope_type": "default", "rope_theta": 5e5})
+    assert weights_fingerprint(plain) == weights_fingerprint(turned)
+    assert config_fingerprint(plain.config) != config_fingerprint(turned.config)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_small_tensor_is_read_whole_and_a_large_one_sampled(dtype: torch.dtype):
+    class Holder(torch.nn.Module):
+        def __init__(self, size: int) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(size, dtype=dtype))
+
+    def changed(size: int, at: int) -> bool:
+        before, after = Holder(size), Holder(size)
+        with torch.no_grad():
+            after.weight[at] = 1
+        return weights_fingerprint(before) != weights_fingerprint(after)
+
+    assert all(changed(SAMPLED, at) for at in (0, 1, SAMPLED - 1))
+    assert changed(10 * SAMPLED, 0)
+    assert changed(10 * SAMPLED, 10 * SAMPLED - 1)
+    # What it does not see, as its docstring says.
+    assert not changed(10 * SAMPLED, 1)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -15,9 +16,54 @@ from lengthwise.errors import UsageError, nearest
 
 T = TypeVar("T")
 
+MOST_VALUES = 100_000
+"""Values in one YAML text, aliases expanded. Settings have some dozens."""
+_SHOWN = 200
+
 
 class _Loader(yaml.SafeLoader):
-    """YAML without two of its traps: duplicate keys are errors, and 1e-5 is a number."""
+    """YAML without three of its traps: duplicate keys and tags are errors, and 1e-5 is a number."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if node is not None:
+            _check_size(node)
+        return node
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event = self.peek_event()
+        tag = getattr(event, "tag", None)
+        if tag is not None and not isinstance(event, yaml.AliasEvent):
+            raise UsageError(
+                f"tag {tag!r} (line {event.start_mark.line + 1})",
+                expected="plain values: numbers, texts, lists and mappings",
+                fix="leave the tag out",
+            )
+        return super().compose_node(parent, index)
+
+
+def _check_size(root: yaml.Node) -> None:
+    """Refuse aliases that would expand to more than `MOST_VALUES` values, before they are expanded."""
+    sizes: dict[int, int] = {}
+
+    def size(node: yaml.Node) -> int:
+        if id(node) not in sizes:
+            # An alias inside of what it names would never end.
+            sizes[id(node)] = MOST_VALUES
+            children: list[yaml.Node] = []
+            if isinstance(node, yaml.SequenceNode):
+                children = node.value
+            elif isinstance(node, yaml.MappingNode):
+                children = [child for pair in node.value for child in pair]
+            sizes[id(node)] = 1 + sum(size(child) for child in children)
+        return sizes[id(node)]
+
+    if size(root) > MOST_VALUES:
+        raise UsageError(
+            f"more than {MOST_VALUES} values, with its aliases expanded",
+            expected="settings",
+            fix="write the values that are meant, without aliases of aliases",
+        )
 
 
 def _unique_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -69,12 +115,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def parse_yaml(text: str, *, source: str) -> dict[str, Any]:
     """`read_yaml` of a text; `source` names it in errors."""
-    try:
-        value = yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
-        raise UsageError(f"{source} is not valid YAML: {error}") from error
-    except UsageError as error:
-        raise UsageError(f"{source}: {error.problem}", fix=error.fix) from error
+    value = _load(text, source)
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -100,7 +141,7 @@ def override(settings: Mapping[str, Any], assignments: Iterable[str]) -> dict[st
         path, sign, text = assignment.partition("=")
         if not sign or not path:
             raise UsageError(
-                f"--set {assignment!r} has no value",
+                f"--set {shown(assignment)} has no value",
                 expected="section.key=value",
                 fix="--set objective.alpha=0.1",
             )
@@ -110,14 +151,40 @@ def override(settings: Mapping[str, Any], assignments: Iterable[str]) -> dict[st
             inner = target.setdefault(section, {})
             if not isinstance(inner, dict):
                 raise UsageError(
-                    f"--set {assignment!r}: {section!r} is a value ({inner!r})", expected="a section"
+                    f"--set {shown(assignment)}: {section!r} is a value ({shown(inner)})", expected="a section"
                 )
             target = inner
-        try:
-            target[key] = yaml.load(text, Loader=_Loader)
-        except yaml.YAMLError as error:
-            raise UsageError(f"--set {assignment!r} is not valid YAML: {error}") from error
+        target[key] = _load(text, f"--set {shown(assignment)}")
     return result
+
+
+def shown(value: object) -> str:
+    """A value in an error message, cut where it is long."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        # An integer of more than 4300 digits, or a value inside of itself.
+        return f"a {type(value).__name__} that is too long to show"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
+
+
+def _load(text: str, source: str) -> Any:
+    """The one place that reads YAML.
+
+    Raises:
+        UsageError: whatever PyYAML raises. For dates, integers, escapes and nesting it raises errors that are
+            no `YAMLError`.
+    """
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except UsageError as error:
+        raise UsageError(f"{source}: {error.problem}", expected=error.expected, fix=error.fix) from error
+    except RecursionError as error:
+        raise UsageError(f"{source} is nested too deeply", expected="settings") from error
+    except (yaml.YAMLError, ValueError, OverflowError, TypeError, AttributeError, IndexError) as error:
+        problem = str(error)
+        cut = problem if len(problem) <= 5 * _SHOWN else problem[: 5 * _SHOWN] + " ..."
+        raise UsageError(f"{source} is not valid YAML: {cut}") from error
 
 
 def validate(kind: type[T], settings: Mapping[str, Any], *, source: str) -> T:
@@ -130,12 +197,41 @@ def validate(kind: type[T], settings: Mapping[str, Any], *, source: str) -> T:
         UsageError: anything does not fit.
     """
     _forbid_unknown_keys(kind)
+    lines = [f"{path} = {shown(value)}: expected a finite number" for path, value in _not_finite(settings)]
     try:
-        return TypeAdapter(kind).validate_python(dict(settings))
+        found = TypeAdapter(kind).validate_python(dict(settings))
     except ValidationError as error:
-        lines = [_describe(kind, problem) for problem in error.errors()]
-        count = "one mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
-        raise UsageError(f"{source} has {count}:\n  " + "\n  ".join(lines)) from error
+        lines += [_describe(kind, problem) for problem in error.errors()]
+    else:
+        lines += [f"{path} = {shown(value)}: expected a number" for path, value in _bools(settings, found)]
+        if not lines:
+            return found
+    count = "one mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
+    raise UsageError(f"{source} has {count}:\n  " + "\n  ".join(lines))
+
+
+def _not_finite(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
+    """Every NaN and infinity in plain settings, options of unknown type included, with its path."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _not_finite(inner, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _not_finite(inner, path)
+
+
+def _bools(settings: Any, found: Any, path: str = "") -> Iterator[tuple[str, bool]]:
+    """Every yes, no, true and false that pydantic has taken for 1 or 0."""
+    if isinstance(settings, bool) and isinstance(found, int | float) and not isinstance(found, bool):
+        yield path, settings
+    elif isinstance(settings, Mapping) and is_dataclass(found):
+        for key, inner in settings.items():
+            yield from _bools(inner, getattr(found, key), f"{path}.{key}" if path else str(key))
+    elif isinstance(settings, list | tuple) and isinstance(found, list | tuple):
+        for inner, validated in zip(settings, found, strict=False):
+            yield from _bools(inner, validated, path)
 
 
 def _describe(kind: Any, problem: Any) -> str:
@@ -145,7 +241,7 @@ def _describe(kind: Any, problem: Any) -> str:
         return f"unknown key {where!r}; {nearest(path[-1], _names_at(kind, path[:-1]))}"
     if problem["type"] == "missing":
         return f"missing key {where!r}"
-    return f"{where} = {problem['input']!r}: {problem['msg']}"
+    return f"{where} = {shown(problem['input'])}: {problem['msg']}"
 
 
 def _names_at(kind: Any, path: list[str]) -> list[str]:

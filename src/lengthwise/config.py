@@ -151,7 +151,8 @@ def override(settings: Mapping[str, Any], assignments: Iterable[str]) -> dict[st
             inner = target.setdefault(section, {})
             if not isinstance(inner, dict):
                 raise UsageError(
-                    f"--set {shown(assignment)}: {section!r} is a value ({shown(inner)})", expected="a section"
+                    f"--set {shown(assignment)}: {section!r} is a value ({shown(inner)})",
+                    expected="a section",
                 )
             target = inner
         target[key] = _load(text, f"--set {shown(assignment)}")

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from lengthwise.errors import LengthwiseError
+from lengthwise.errors import LengthwiseError, UsageError
 
 
 def atomic_write_bytes(path: Path, data: bytes) -> None:
@@ -44,6 +44,21 @@ def atomic_write_text(path: Path, text: str) -> None:
 def atomic_write_json(path: Path, value: Any) -> None:
     """`atomic_write_text` of indented JSON; NaN and infinity are refused (they are not JSON)."""
     atomic_write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def read_json(path: Path, *, expected: str) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        UsageError: the file is missing, damaged, or holds something else; `expected` says what it should hold.
+    """
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"cannot read {path}: {str(error)[:200]}", expected=expected) from error
+    if not isinstance(value, dict):
+        raise UsageError(f"{path} holds a {type(value).__name__}", expected=expected)
+    return value
 
 
 def cannot_write(path: Path, error: OSError) -> LengthwiseError:

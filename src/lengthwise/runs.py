@@ -3,6 +3,7 @@
 config.yaml     resolved settings; running them again repeats the run
 results.json    the results contract (`lengthwise.results`), written last
 samples.jsonl   finished samples, append-only: what `--resume` continues from
+inputs.json     fingerprints of the model and the text that the samples are of
 metrics.jsonl   training log, one line a step
 env.json        versions, machine, command
 figures/        pictures
@@ -13,8 +14,9 @@ README.md       what this folder is
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,24 +25,24 @@ from filelock import FileLock, Timeout
 
 from lengthwise.config import parse_yaml, read_yaml, to_yaml
 from lengthwise.errors import LengthwiseError, UsageError
-from lengthwise.files import atomic_write_json, atomic_write_text, cannot_write
+from lengthwise.files import atomic_write_json, atomic_write_text, cannot_write, read_json
 from lengthwise.provenance import environment
 from lengthwise.results import Results, read_results
 from lengthwise.samples import SampleLog
 
-_OURS = (
+_COMMON = (
     "config.yaml",
     "results.json",
     "samples.jsonl",
-    "metrics.jsonl",
+    "inputs.json",
     "env.json",
     "figures",
     "report.html",
     "README.md",
-    "checkpoints",
-    "model",
-    "parts",
 )
+# Where --overwrite keeps the earlier run until the new one has a first result.
+_EARLIER = ".earlier"
+_STARTED = {"config.yaml", "env.json", "inputs.json"}
 
 
 class RunFolder:
@@ -50,12 +52,14 @@ class RunFolder:
         path: exactly the folder that is used.
         kind: the verb or study that writes it.
         config: resolved settings, plain values only.
+        writes: names of files and folders that runs of this kind write besides the common ones.
         resume: continue an unfinished run of the same settings (a finished one is only read).
-        overwrite: throw away what an earlier run left here.
+        overwrite: replace the earlier run here, of the same kind. It is kept in `.earlier` until the new run has
+            its first result, and put back if the new one fails before.
 
     Raises:
         UsageError: the folder holds a run and neither flag was given; both flags were; the settings of
-            the run to resume differ; the folder holds something that is not a run.
+            the run to resume differ; the folder holds something else, or a run of another kind.
         LengthwiseError: another process is using the folder, or it cannot be written.
     """
 
@@ -65,11 +69,16 @@ class RunFolder:
         *,
         kind: str,
         config: Mapping[str, Any],
+        writes: tuple[str, ...] = (),
         resume: bool = False,
         overwrite: bool = False,
     ) -> None:
-        self.path = Path(path)
+        if not str(path):
+            raise UsageError("--out is empty", expected="a folder")
+        self.path = Path(path).expanduser()
         self.kind = kind
+        self._ours = (*_COMMON, *writes)
+        self._ours_parts = tuple(f".{name}." for name in self._ours)
         # As it will be read back (tuples become lists), so that a resumed run compares equal.
         self.config = parse_yaml(to_yaml(config), source="settings")
         if resume and overwrite:
@@ -99,9 +108,15 @@ class RunFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is not None and self._fresh:
-            self._forget_false_start()
-        self._lock.release()
+        try:
+            if error is None:
+                self._drop_earlier()
+            else:
+                self._settle()
+                if self._fresh:
+                    self._forget_false_start()
+        finally:
+            self._lock.release()
 
     @property
     def finished(self) -> bool:
@@ -128,12 +143,38 @@ class RunFolder:
         except OSError as error:
             raise cannot_write(path, error) from error
 
+    def check_inputs(self, inputs: Mapping[str, Mapping[str, str]]) -> None:
+        """Record what the run reads: `{"model": fingerprints, "text": fingerprints}`; refuse other inputs.
+
+        Raises:
+            UsageError: the run to resume was begun with other weights, another tokenizer or another text.
+        """
+        path = self.path / "inputs.json"
+        now = {name: dict(prints) for name, prints in inputs.items()}
+        if not path.exists():
+            atomic_write_json(path, now)
+            return
+        before = read_json(path, expected="the fingerprints that the run was begun with")
+        pairs = {
+            f"{name}'s {part}": (before.get(name, {}).get(part), fingerprint)
+            for name, prints in now.items()
+            for part, fingerprint in prints.items()
+        }
+        changed = [what for what, (earlier, here) in pairs.items() if earlier != here]
+        if changed:
+            raise UsageError(
+                f"since {self.path} was begun, the {' and the '.join(changed)} changed",
+                expected="the model and the text that the finished samples are of",
+                fix="restore them, or start again with --overwrite or another --out",
+            )
+
     def _check_shape(self) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise UsageError(f"{self.path} is a file", expected="a folder", fix="choose another --out")
         if self.path.is_dir():
             names = self._names()
-            if names and "config.yaml" not in names:
+            # A kill in the midst of --overwrite leaves the settings in `.earlier`.
+            if names and "config.yaml" not in names and not (self.path / _EARLIER / "config.yaml").exists():
                 raise UsageError(
                     f"{self.path} holds files that are no run of lengthwise: {', '.join(sorted(names)[:5])}",
                     expected="an empty or new folder, or an earlier run",
@@ -143,16 +184,25 @@ class RunFolder:
     def _names(self) -> set[str]:
         """What is in the folder, but for the lock and the temporary files of a start that was killed."""
         return {
-            entry.name for entry in self.path.iterdir() if entry.name != ".lock" and entry.suffix != ".part"
+            entry.name
+            for entry in self.path.iterdir()
+            if entry.name not in (".lock", _EARLIER) and entry.suffix != ".part"
         }
 
     def _claim(self, *, resume: bool, overwrite: bool) -> None:
         config_path = self.path / "config.yaml"
+        # This run holds the lock, so these are of a run that was killed.
+        self._remove(
+            stale.name for stale in self.path.glob(".*.part") if stale.name.startswith(self._ours_parts)
+        )
+        self._settle()
         if config_path.exists():
+            before = read_yaml(config_path)
+            self._check_kind(before)
             if overwrite:
-                self._clear()
+                self._set_aside()
             elif resume:
-                self._check_same_run(read_yaml(config_path))
+                self._check_same_run(before)
             else:
                 state = "a finished run" if self.finished else "an unfinished run"
                 raise UsageError(
@@ -161,10 +211,26 @@ class RunFolder:
                     fix="--resume continues (or reads) it, --overwrite starts again, or choose another --out",
                 )
         self._fresh = not config_path.exists()
-        if self._fresh:
-            atomic_write_text(config_path, to_yaml({"kind": self.kind, **self.config}))
         if not (self.path / "env.json").exists():
             atomic_write_json(self.path / "env.json", environment())
+        if self._fresh:
+            atomic_write_text(config_path, to_yaml({"kind": self.kind, **self.config}))
+
+    def _check_kind(self, before: Mapping[str, Any]) -> None:
+        """Refuse a folder whose config.yaml is another program's, or of another kind of run."""
+        kind = before.get("kind")
+        if kind == self.kind and "lengthwise" in _packages(self.path / "env.json"):
+            return
+        what = (
+            f"a run of {kind!r}"
+            if "lengthwise" in _packages(self.path / "env.json")
+            else "no run of lengthwise"
+        )
+        raise UsageError(
+            f"{self.path} holds {what}, and this is {self.kind!r}",
+            expected=f"an empty or new folder, or an earlier run of {self.kind!r}",
+            fix="choose another --out",
+        )
 
     def _check_same_run(self, before: dict[str, Any]) -> None:
         now = {"kind": self.kind, **self.config}
@@ -178,12 +244,43 @@ class RunFolder:
 
     def _forget_false_start(self) -> None:
         """A run that failed before anything came of it (a mistyped model) leaves no run to be in the way."""
-        if not self._names() - {"config.yaml", "env.json"}:
-            self._clear()
+        if not self._names() - _STARTED:
+            self._remove(_STARTED)
 
-    def _clear(self) -> None:
-        # config.yaml goes last: stopped half-way, the folder is still known as a run.
-        for name in reversed(_OURS):
+    def _set_aside(self) -> None:
+        """Move the earlier run into `.earlier`, config.yaml first: without it no run has begun here."""
+        try:
+            (self.path / _EARLIER).mkdir()
+            for name in self._ours:
+                if (self.path / name).exists():
+                    os.replace(self.path / name, self.path / _EARLIER / name)
+        except OSError as error:
+            raise cannot_write(self.path / _EARLIER, error) from error
+
+    def _settle(self) -> None:
+        """Put the earlier run back if the one that was to replace it has no result; else let it go."""
+        earlier = self.path / _EARLIER
+        if not earlier.is_dir():
+            return
+        if (self.path / "config.yaml").exists() and self._names() - _STARTED:
+            self._drop_earlier()
+            return
+        # config.yaml goes first and comes back last, so a kill in between is settled the next time.
+        self._remove(["config.yaml", *(name for name in self._ours if (earlier / name).exists())])
+        try:
+            for name in reversed(self._ours):
+                if (earlier / name).exists():
+                    os.replace(earlier / name, self.path / name)
+            earlier.rmdir()
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
+
+    def _drop_earlier(self) -> None:
+        if (self.path / _EARLIER).exists():
+            shutil.rmtree(self.path / _EARLIER, ignore_errors=True)
+
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
             entry = self.path / name
             try:
                 if entry.is_dir() and not entry.is_symlink():
@@ -201,6 +298,15 @@ class RunFolder:
             "`results.json` holds the numbers, `config.yaml` the settings, `env.json` the versions. "
             "`lengthwise report` on this folder makes `report.html`.\n" + (f"\n{notes}" if notes else "")
         )
+
+
+def _packages(path: Path) -> Mapping[str, Any]:
+    """The versions that an env.json records; empty where it is none."""
+    try:
+        packages = read_json(path, expected="versions").get("packages", {})
+    except UsageError:
+        return {}
+    return packages if isinstance(packages, dict) else {}
 
 
 def is_finished(path: Path) -> bool:

@@ -82,7 +82,9 @@ def run_extension(
     """
     precision = training_precision()
     settings = {**asdict(plan), "arms": list(plan.arms), "model": model, "precision": precision}
-    with RunFolder(out, kind="extension", config=settings, resume=resume, overwrite=overwrite) as folder:
+    with RunFolder(
+        out, kind="extension", config=settings, writes=("parts",), resume=resume, overwrite=overwrite
+    ) as folder:
         if folder.finished:
             return folder.read_results()
         parts = folder.path / "parts"

@@ -102,7 +102,9 @@ def run_gap_views(
     if seeds < 1:
         raise UsageError(f"seeds is {seeds}", expected="1 or more")
     settings = {"seeds": seeds, "steps": steps or read_recipe(RECIPE).steps, "plan": plan.to_dict()}
-    with RunFolder(out, kind=KIND, config=settings, resume=resume, overwrite=overwrite) as folder:
+    with RunFolder(
+        out, kind=KIND, config=settings, writes=("parts",), resume=resume, overwrite=overwrite
+    ) as folder:
         if folder.finished:
             return folder.read_results()
         start = load(MODEL)

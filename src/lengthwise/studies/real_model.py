@@ -73,7 +73,9 @@ def run_real_model(
     ]
     recipe = read_recipe(RECIPE, changes)
     settings: dict[str, Any] = {"recipe": recipe.to_dict(), "plan": plan.to_dict()}
-    with RunFolder(out, kind="real-model", config=settings, resume=resume, overwrite=overwrite) as folder:
+    with RunFolder(
+        out, kind="real-model", config=settings, writes=("parts",), resume=resume, overwrite=overwrite
+    ) as folder:
         if folder.finished:
             return folder.read_results()
         parts = folder.path / "parts"

@@ -88,7 +88,9 @@ def run_tiny_books(
         raise UsageError(f"seeds is {seeds}", expected="1 or more")
     recipe = read_recipe(MODEL)
     settings = {"seeds": seeds, "steps": steps or recipe.steps, "plan": plan.to_dict()}
-    with RunFolder(out, kind=MODEL, config=settings, resume=resume, overwrite=overwrite) as folder:
+    with RunFolder(
+        out, kind=MODEL, config=settings, writes=("parts",), resume=resume, overwrite=overwrite
+    ) as folder:
         if folder.finished:
             return folder.read_results()
         start, extended = load(MODEL), load(MODEL)

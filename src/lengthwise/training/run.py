@@ -42,7 +42,14 @@ def open_run(
     if not is_main_process():
         yield Path(path)
         return
-    with RunFolder(path, kind="train", config=recipe.to_dict(), resume=resume, overwrite=overwrite) as folder:
+    with RunFolder(
+        path,
+        kind="train",
+        config=recipe.to_dict(),
+        writes=("metrics.jsonl", "checkpoints", "model"),
+        resume=resume,
+        overwrite=overwrite,
+    ) as folder:
         yield folder
 
 

@@ -113,7 +113,9 @@ def run_plane(
     """
     pairs = [(task, encoding) for task in TASKS for encoding in ENCODINGS]
     settings = {"scale": asdict(scale), "train_length": TRAIN_LENGTH, "cells": [", ".join(p) for p in pairs]}
-    with RunFolder(out, kind="synth-plane", config=settings, resume=resume, overwrite=overwrite) as folder:
+    with RunFolder(
+        out, kind="synth-plane", config=settings, writes=("parts",), resume=resume, overwrite=overwrite
+    ) as folder:
         missing = [pair for pair in pairs if ", ".join(pair) not in folder.samples]
         try:
             work = partial(_exactness, scale=scale)

@@ -40,7 +40,9 @@ def run_cells(
     """
     check(cells, scale)
     settings = {"scale": asdict(scale), "cells": [cell.key for cell in cells]}
-    with RunFolder(out, kind=f"synth-{name}", config=settings, resume=resume, overwrite=overwrite) as folder:
+    with RunFolder(
+        out, kind=f"synth-{name}", config=settings, writes=("parts",), resume=resume, overwrite=overwrite
+    ) as folder:
         try:
             missing = [cell for cell in cells if cell.key not in folder.samples]
             done = len(cells) - len(missing)

@@ -40,7 +40,9 @@ def run_theory(out: Path | str, scale: Scale, *, resume: bool = False, overwrite
         UsageError: see `RunFolder`.
     """
     settings = {"scale": asdict(scale), "train_length": LONGEST}
-    with RunFolder(out, kind="synth-theory", config=settings, resume=resume, overwrite=overwrite) as folder:
+    with RunFolder(
+        out, kind="synth-theory", config=settings, writes=("parts",), resume=resume, overwrite=overwrite
+    ) as folder:
         if folder.finished:
             return folder.read_results()
         rows = [row for task in TASKS for row in _rows(task, scale)]

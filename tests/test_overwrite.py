@@ -1,0 +1,167 @@
+"""--overwrite: the earlier run is there until the new one has a result, whatever ends the new one before."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lengthwise.errors import UsageError
+from lengthwise.results import Results, Row
+from lengthwise.runs import RunFolder
+
+
+def open_run(path: Path, kind: str = "train", **how: Any) -> RunFolder:
+    return RunFolder(path, kind=kind, config={"model": "m"}, writes=("model",), **how)
+
+
+def some_results(value: float) -> Results:
+    row = Row(model="m", task="training", metric="loss", value=value)
+    return Results(kind="train", model_name="m", config={}, rows=[row])
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    path = tmp_path / "run"
+    with open_run(path) as folder:
+        folder.samples.append("a", {"x": 1})
+        (path / "model").mkdir()
+        (path / "model" / "weights").write_text("weights")
+        folder.write_results(some_results(1.0))
+    return path
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {
+        str(file.relative_to(path)): file.read_bytes()
+        for file in sorted(path.rglob("*"))
+        if file.is_file() and file.name != ".lock"
+    }
+
+
+def test_a_failure_before_the_first_result_puts_the_earlier_run_back(finished: Path):
+    before = contents(finished)
+    with pytest.raises(ZeroDivisionError), open_run(finished, overwrite=True) as folder:
+        assert not folder.finished
+        raise ZeroDivisionError
+    assert contents(finished) == before
+
+
+def test_a_failure_after_the_first_result_keeps_the_new_run(finished: Path):
+    with pytest.raises(ZeroDivisionError), open_run(finished, overwrite=True) as folder:
+        folder.samples.append("b", {"x": 2})
+        raise ZeroDivisionError
+    assert not (finished / "results.json").exists()
+    assert not (finished / ".earlier").exists()
+    with open_run(finished, resume=True) as folder:
+        assert list(folder.samples) == ["b"]
+
+
+def test_a_finished_run_replaces_the_earlier_one(finished: Path):
+    with open_run(finished, overwrite=True) as folder:
+        folder.write_results(some_results(2.0))
+    assert not (finished / ".earlier").exists()
+    assert not (finished / "model").exists()
+    assert json.loads((finished / "results.json").read_text())["rows"][0]["value"] == 2.0
+
+
+def test_a_kill_at_any_moment_before_the_first_result_loses_nothing(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """SIGKILL before the n-th change of the file system, for every n, and then the next start."""
+    before = contents(finished)
+    for moment in range(40):
+        copy = tmp_path / f"copy-{moment}"
+        shutil.copytree(finished, copy)
+        child = os.fork()
+        if child == 0:
+            _die_at(moment)
+            try:
+                with open_run(copy, overwrite=True):
+                    raise ZeroDivisionError
+            finally:
+                os._exit(0)
+        _, status = os.waitpid(child, 0)
+        with pytest.raises(UsageError):
+            open_run(copy)
+        assert contents(copy) == before, moment
+        if not os.WIFSIGNALED(status):
+            assert moment > 10
+            return
+    pytest.fail("the run never came to its end")
+
+
+def _die_at(moment: int) -> None:
+    """Kill this process at its `moment`-th rename, removal or new folder."""
+    left = moment
+
+    def counted(function: Any) -> Any:
+        def call(*arguments: Any, **others: Any) -> Any:
+            nonlocal left
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            left -= 1
+            return function(*arguments, **others)
+
+        return call
+
+    for name in ("replace", "unlink", "mkdir", "rmdir"):
+        setattr(os, name, counted(getattr(os, name)))
+
+
+@pytest.mark.parametrize("how", [{"overwrite": True}, {"resume": True}, {}])
+def test_a_folder_of_another_program_is_no_run(tmp_path: Path, how: dict[str, bool]):
+    (tmp_path / "config.yaml").write_text("kind: Deployment\n")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine").write_text("mine")
+    before = contents(tmp_path)
+    with pytest.raises(UsageError):
+        open_run(tmp_path, **how)
+    assert contents(tmp_path) == before
+
+
+def test_a_run_of_another_kind_is_not_replaced(finished: Path):
+    before = contents(finished)
+    with pytest.raises(UsageError, match="train"):
+        open_run(finished, kind="ppl", overwrite=True)
+    assert contents(finished) == before
+
+
+def test_only_what_a_run_of_its_kind_writes_is_replaced(tmp_path: Path):
+    path = tmp_path / "run"
+    with RunFolder(path, kind="ppl", config={}) as folder:
+        folder.write_results(some_results(1.0))
+    (path / "model").mkdir()
+    (path / "model" / "mine").write_text("mine")
+    with RunFolder(path, kind="ppl", config={}, overwrite=True) as folder:
+        folder.write_results(some_results(2.0))
+    assert (path / "model" / "mine").read_text() == "mine"
+
+
+def test_home_is_not_a_folder_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with open_run(Path("~/run")):
+        pass
+    assert (tmp_path / "run").is_dir()
+    assert not (tmp_path / "~").exists()
+
+
+INPUTS = {"model": {"weights": "a", "tokenizer": "t"}, "text": {"corpus": "c"}}
+
+
+def test_a_resumed_run_refuses_other_inputs_and_names_them(tmp_path: Path):
+    with open_run(tmp_path / "run") as folder:
+        folder.check_inputs(INPUTS)
+        folder.samples.append("a", {})
+    with open_run(tmp_path / "run", resume=True) as folder:
+        folder.check_inputs(INPUTS)
+        for name, part in (("model", "weights"), ("model", "tokenizer"), ("text", "corpus")):
+            changed = {**INPUTS, name: {**INPUTS[name], part: "other"}}
+            with pytest.raises(UsageError, match=f"{name}'s {part}"):
+                folder.check_inputs(changed)

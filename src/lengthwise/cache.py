@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
@@ -10,7 +11,13 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from lengthwise.errors import LengthwiseError
+from lengthwise.errors import LengthwiseError, UsageError
+from lengthwise.files import atomic_write_json, files_below, read_json, sha256, share
+
+logger = logging.getLogger(__name__)
+
+_RECORD = "complete.json"
+_VERIFIED: set[Path] = set()
 
 
 def cache_dir() -> Path:
@@ -32,7 +39,9 @@ def build_once(
 
     `build` gets a temporary folder beside `path`, which is renamed to `path` when it returns. So `path`
     never holds a half-made thing: after an error or a kill the next call removes what was left and builds
-    again. Other processes that want the same `path` wait for the one that builds.
+    again. Other processes that want the same `path` wait for the one that builds. The SHA-256 of every file is
+    kept in `complete.json`, and compared at the first use in each process: what was damaged is built again, with
+    a warning.
 
     Args:
         path: the folder that is wanted.
@@ -43,14 +52,18 @@ def build_once(
     Raises:
         LengthwiseError: the cache cannot be written, or another process holds it for too long.
     """
-    if path.exists():
+    if path in _VERIFIED and path.exists():
         return path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path.parent / f".{path.name}.lock")
         with lock.acquire(timeout=wait_seconds):
+            if path.exists() and (damaged := _first_damaged(path)) is not None:
+                logger.warning("%s: %s in the cache is damaged; it is made again", what, path / damaged)
+                shutil.rmtree(path)
             if not path.exists():
                 _build_locked(path, build)
+            _VERIFIED.add(path)
     except Timeout as error:
         raise LengthwiseError(
             f"another process has been making {what} in {path.parent} for over {wait_seconds:.0f} s",
@@ -73,7 +86,22 @@ def _build_locked(path: Path, build: Callable[[Path], None]) -> None:
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=prefix, suffix=".part"))
     try:
         build(temporary)
-        temporary.chmod(0o755)
+        hashes = {str(file.relative_to(temporary)): sha256(file) for file in files_below(temporary)}
+        atomic_write_json(temporary / _RECORD, hashes)
+        share(temporary)
         os.replace(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _first_damaged(path: Path) -> str | None:
+    """A file whose content is not what was built; None if there is none, or no record (an earlier version)."""
+    if not (path / _RECORD).exists():
+        return None
+    try:
+        hashes = read_json(path / _RECORD, expected="the SHA-256 of every file")
+        return next((name for name, expected in hashes.items() if sha256(path / name) != expected), None)
+    except UsageError:
+        return _RECORD
+    except FileNotFoundError as error:
+        return Path(error.filename).name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import tempfile
@@ -59,6 +60,25 @@ def read_json(path: Path, *, expected: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(f"{path} holds a {type(value).__name__}", expected=expected)
     return value
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Every file in `folder` and its folders, sorted."""
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file's content: half a second for a gigabyte on a processor with SHA instructions."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def share(folder: Path) -> None:
+    """Give `folder` and all below it the modes that the umask allows: safetensors writes private files."""
+    mask = _umask()
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
 
 
 def cannot_write(path: Path, error: OSError) -> LengthwiseError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ class SampleLog:
     """Finished samples by key, in memory or appended to a JSONL file as they finish.
 
     A killed run leaves at most one torn last line; it is dropped on opening, so that sample is simply
-    done again.
+    done again. Every line carries a checksum of itself, so a damaged sample never becomes part of a number.
+    Lines without one are of an earlier version and are taken as they are.
 
     Args:
         path: the `samples.jsonl` to read and append to; None keeps the samples in memory only.
@@ -47,10 +49,10 @@ class SampleLog:
         assert key not in self._records, f"sample {key!r} is already in the log"
         self._records[key] = record
         if self._path is not None:
-            line = json.dumps({"key": key, **record}, allow_nan=False) + "\n"
+            line = _sealed(json.dumps({"key": key, **record}, allow_nan=False))
             try:
                 with self._path.open("a") as stream:
-                    stream.write(line)
+                    stream.write(line + "\n")
             except OSError as error:
                 raise cannot_write(self._path, error) from error
 
@@ -59,9 +61,9 @@ class SampleLog:
         whole = data[: data.rfind(b"\n") + 1]
         for number, line in enumerate(whole.splitlines(), start=1):
             try:
-                record = json.loads(line)
+                record = _unsealed(line)
                 self._records[record.pop("key")] = record
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise LengthwiseError(
                     f"{path}, line {number} is damaged: {line[:60]!r}",
                     expected='finished samples, one {"key": ..., ...} a line',
@@ -70,3 +72,21 @@ class SampleLog:
         if len(whole) < len(data):
             with path.open("r+b") as stream:
                 stream.truncate(len(whole))
+
+
+_SEAL = ', "checksum": '
+
+
+def _sealed(line: str) -> str:
+    """A JSON object with the CRC-32 of its text as its last value."""
+    return f"{line[:-1]}{_SEAL}{zlib.crc32(line.encode())}}}"
+
+
+def _unsealed(line: bytes) -> dict[str, Any]:
+    """The object; ValueError if its checksum is of another text."""
+    record = json.loads(line)
+    checksum = record.pop("checksum", None)
+    text = line.decode().rpartition(_SEAL)[0] + "}"
+    if checksum is not None and checksum != zlib.crc32(text.encode()):
+        raise ValueError("the checksum is of another text")
+    return record

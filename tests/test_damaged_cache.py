@@ -1,0 +1,94 @@
+"""What was built once is verified before it is used: same-size damage does not change numbers in silence."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from lengthwise import cache
+from lengthwise.cache import build_once
+from lengthwise.errors import LengthwiseError
+from lengthwise.samples import SampleLog
+
+
+@pytest.fixture(autouse=True)
+def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verified things are remembered within a process."""
+    monkeypatch.setattr(cache, "_VERIFIED", set())
+
+
+def forget() -> None:
+    cache._VERIFIED.clear()
+
+
+def build(folder: Path) -> None:
+    (folder / "sub").mkdir()
+    (folder / "weights").write_bytes(bytes(1000))
+    (folder / "sub" / "config").write_text("x")
+    (folder / "weights").chmod(0o600)
+
+
+def made(tmp_path: Path) -> Path:
+    return build_once(tmp_path / "cache" / "thing", build, what="the thing")
+
+
+@pytest.mark.parametrize("file", ["weights", "sub/config", "complete.json"])
+@pytest.mark.parametrize("damage", ["flip", "cut", "gone", "nested"])
+def test_damage_is_built_again_with_a_warning(
+    tmp_path: Path, file: str, damage: str, caplog: pytest.LogCaptureFixture
+):
+    path = made(tmp_path)
+    whole = {name: (path / name).read_bytes() for name in ("weights", "sub/config", "complete.json")}
+    data = bytearray(whole[file])
+    if damage == "flip":
+        data[len(data) // 2] ^= 1
+    (path / file).write_bytes(
+        b"[" * 5000 if damage == "nested" else data[: len(data) // 2 if damage == "cut" else None]
+    )
+    if damage == "gone":
+        (path / file).unlink()
+    forget()
+    with caplog.at_level(logging.WARNING, "lengthwise"):
+        assert made(tmp_path) == path
+    if (file, damage) == ("complete.json", "gone"):
+        # What an earlier version built has no record, and is taken as it is.
+        del whole["complete.json"]
+    assert {name: (path / name).read_bytes() for name in whole} == whole
+    assert len(caplog.records) == ("complete.json" in whole)
+
+
+def test_files_have_the_modes_that_the_umask_allows(tmp_path: Path):
+    before = os.umask(0o027)
+    try:
+        path = made(tmp_path)
+    finally:
+        os.umask(before)
+    assert (path / "weights").stat().st_mode & 0o777 == 0o640
+    assert (path / "sub").stat().st_mode & 0o777 == 0o750
+    assert path.stat().st_mode & 0o777 == 0o750
+
+
+def test_a_damaged_sample_is_named_and_a_sample_of_an_earlier_version_is_read(tmp_path: Path):
+    path = tmp_path / "samples.jsonl"
+    path.write_text('{"key": "old", "loss": 1.5}\n')
+    SampleLog(path).append("new", {"loss": 2.5, "text": 'with ", "checksum": 3} in it'})
+    assert SampleLog(path)["new"] == {"loss": 2.5, "text": 'with ", "checksum": 3} in it'}
+    assert SampleLog(path)["old"] == {"loss": 1.5}
+    path.write_text(path.read_text().replace("2.5", "2.6"))
+    with pytest.raises(LengthwiseError, match="line 2"):
+        SampleLog(path)
+
+
+@pytest.mark.parametrize("change", [{"loss": None}, {}], ids=["null", "short"])
+def test_a_record_with_a_missing_value_is_named(tmp_path: Path, change: dict[str, object]):
+    path = tmp_path / "samples.jsonl"
+    SampleLog(path).append("a", {"loss": 1.5})
+    record = json.loads(path.read_text())
+    del record["loss"]
+    path.write_text(json.dumps({**record, **change}) + "\n")
+    with pytest.raises(LengthwiseError, match="line 1"):
+        SampleLog(path)

@@ -68,7 +68,7 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 of a file's content: half a second for a gigabyte on a processor with SHA instructions."""
+    """The SHA-256 of a file's content: about a second for a gigabyte."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

@@ -132,7 +132,7 @@ class TestPositions:
         if learned:
             with pytest.raises((IndexError, RuntimeError)):
                 loaded.model(input_ids=random_ids(1, 65))
-            with pytest.raises(UsageError, match="65.*64"):
+            with pytest.raises(UsageError, match=r"65.*64"):
                 loaded.hidden_states(random_ids(1, 65))
         else:
             assert loaded.hidden_states(random_ids(1, 65)).isfinite().all()
@@ -140,7 +140,7 @@ class TestPositions:
     def test_position_ids_count_too(self):
         loaded = LoadedModel(tiny_model("gpt2"), tiny_tokenizer(), "gpt2", "gpt2")
         positions = torch.tensor([[*range(11), 64]])
-        with pytest.raises(UsageError, match=r"65 positions are needed"):
+        with pytest.raises(UsageError, match="65"):
             loaded.hidden_states(random_ids(1), position_ids=positions)
 
     def test_trained_length_of_an_extended_model(self):

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from lengthwise.errors import MissingError, UsageError, nearest
-from lengthwise.models.checks import check_loaded, check_vocabulary
 from lengthwise.models.extension import Extension, read_extension, restore_extension
-from lengthwise.models.extension.apply import extend_as_recorded
-from lengthwise.models.extension.files import adapter_extension, read_tensors
+from lengthwise.models.extension.extending import extend_as_recorded
+from lengthwise.models.extension.extension_record import adapter_extension, read_tensors
 from lengthwise.models.head import FullLogits, Head, find_head, hidden_states_for
 from lengthwise.models.hidden import unwrap
 from lengthwise.models.position_limits import (
@@ -204,7 +203,7 @@ def load(
         keep_layout(model)
         restore_extension(model, lambda names: read_tensors(resolved, names))
         tokenizer = read_tokenizer(resolved)
-        check_vocabulary(tokenizer, model.config.get_text_config().vocab_size, name_or_path)
+        _check_vocabulary(tokenizer, model.config.get_text_config().vocab_size, name_or_path)
         if adapter is not None:
             extension = adapter_extension(adapter)
             if extension is not None:
@@ -255,8 +254,45 @@ def _load_weights(resolved: ResolvedModel, dtype: torch.dtype | str, others: dic
     except (ValueError, KeyError, RuntimeError) as error:
         raise UsageError(f"{resolved.name} cannot be loaded as a causal language model: {error}") from error
     model, info = loaded
-    check_loaded(info, resolved.name)
+    _check_loaded(info, resolved.name)
     return model
+
+
+def _check_loaded(info: dict[str, Any], name: str) -> None:
+    """Raise MissingError if weights were not in the checkpoint and would be random."""
+    missing = sorted(info["missing_keys"]) + sorted(str(key) for key in info["mismatched_keys"])
+    if missing:
+        shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+        raise MissingError(
+            f"the checkpoint of {name} lacks weights of the model: {shown}",
+            expected="every weight in the checkpoint (they would be random numbers)",
+            fix="download the model again, or save it with its output head",
+        )
+
+
+def _check_vocabulary(tokenizer: Any, vocab_size: int, name: str) -> None:
+    """Raise UsageError if plain text can become ids that the model does not have.
+
+    A vocabulary padded beyond the tokenizer is usual and fine. So are special tokens beyond the
+    vocabulary: some text models ship the tokenizer of their multimodal relatives.
+    """
+    special = set(tokenizer.all_special_ids)
+    beyond = [
+        index
+        for token, index in tokenizer.get_vocab().items()
+        if index >= vocab_size and index not in special and not _is_special(tokenizer, index)
+    ]
+    if beyond:
+        raise UsageError(
+            f"the tokenizer of {name} has ids up to {max(beyond)}, the model a vocabulary of {vocab_size}",
+            expected="the tokenizer that the model was trained with",
+            fix="put the right tokenizer files beside the weights",
+        )
+
+
+def _is_special(tokenizer: Any, index: int) -> bool:
+    added = tokenizer.added_tokens_decoder.get(index)
+    return added is not None and added.special
 
 
 def _add_adapter(model: Any, adapter: str) -> nn.Module:

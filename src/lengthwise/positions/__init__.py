@@ -13,7 +13,7 @@ from lengthwise.errors import UsageError, nearest
 if TYPE_CHECKING:
     from lengthwise.positions.attention.query_scale import QueryScale
     from lengthwise.positions.attention.shifted_sparse import ShiftedSparse
-    from lengthwise.positions.rope.method import RopeMethod
+    from lengthwise.positions.rope.plain_rope import RopeMethod
     from lengthwise.positions.sampling.sampler import PositionSampler
 
 

@@ -115,6 +115,27 @@ class LoadedModel:
             attention_mask=None if attention_mask is None else attention_mask.to(device),
         )
 
+    def push_to_hub(self, repo_id: str, *, private: bool | None = None, revision: str | None = None) -> str:
+        """Upload model (or adapter), tokenizer and model card to the hub, as `load` and transformers read them.
+
+        An extension is kept: in the configuration, in the card, and beside an adapter in a file that the model's
+        own `push_to_hub` does not write.
+
+        Args:
+            repo_id: "owner/name"; made if it is not there.
+            private: of a new repository; None is the hub's default.
+            revision: branch; made if it is not there. None is the main branch.
+
+        Returns:
+            The address of the commit.
+
+        Raises:
+            LengthwiseError: the hub cannot be reached or refuses.
+        """
+        from lengthwise.models.saving import push_to_hub
+
+        return push_to_hub(self.model, self.tokenizer, repo_id, private=private, revision=revision)
+
     def describe(self) -> dict[str, Any]:
         """What a result must record about its model; JSON values only. Proves the head."""
         head = self.head

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lengthwise.errors import UsageError
+from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.files import cannot_write
 from lengthwise.models.embedded import EMBEDDED, made_folder
 from lengthwise.models.extension.extended_config import plan_extension, write_extension
@@ -34,6 +35,33 @@ def save_whole(model: Any, tokenizer: Any, path: Path) -> None:
     tokenizer.save_pretrained(unfinished)
     write_extension_files(model, unfinished)
     os.replace(unfinished, path)
+
+
+def push_to_hub(
+    model: Any, tokenizer: Any, repo_id: str, *, private: bool | None = None, revision: str | None = None
+) -> str:
+    """`LoadedModel.push_to_hub` for a model and its tokenizer."""
+    from huggingface_hub import HfApi
+
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "model"
+        with quiet_transformers():
+            save_whole(model, tokenizer, folder)
+        try:
+            api = HfApi()
+            api.create_repo(repo_id, private=private, exist_ok=True)
+            if revision is not None:
+                api.create_branch(repo_id, branch=revision, exist_ok=True)
+            done = api.upload_folder(
+                repo_id=repo_id, folder_path=folder, revision=revision, commit_message="Upload with lengthwise"
+            )
+        # The hub library has changed its HTTP library more than once, so none of its classes are named.
+        except Exception as error:
+            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise LengthwiseError(
+                f"{repo_id} cannot be written to the hub: {why}", fix="hf auth login, and check the name"
+            ) from error
+    return done.commit_url
 
 
 def plan_extended(

@@ -132,7 +132,7 @@ def card_section(extension: Extension, *, adapter: bool) -> str:
         f"- options: {settings or 'none'}",
         f"- loads with: {loads_with(extension, adapter=adapter)}",
     ]
-    if extension.method == "clex" and extension.factor > 1:
+    if ROPE_METHODS[extension.method].learned and extension.factor > 1:
         lines.append(
             "- the weights of the learned frequencies (`rotary_emb.frequencies`) are among the model's"
         )

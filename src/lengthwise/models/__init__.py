@@ -1,4 +1,4 @@
-"""Models: found, loaded, and their output head proven. Nothing here imports torch before it is used."""
+"""Models: found, loaded, read, extended and saved. Nothing here imports torch before it is used."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def convert_gguf_file(path: Path) -> Path:
-    """The folder of the converted model, made at the first call for this file (its path, size and time).
+    """The folder of the converted model, created at the first call for this file (its path, size and time).
 
     Raises:
         UsageError: the file is not a GGUF of a causal LM that transformers can read.
@@ -63,7 +63,7 @@ def write_converted(path: Path, folder: Path) -> None:
 
 
 def build_smollm2() -> Path:
-    """The folder of the converted model in the cache, made at the first call.
+    """The folder of the converted model in the cache, created at the first call.
 
     Raises:
         MissingError: the package is not installed.
@@ -75,7 +75,7 @@ def build_smollm2() -> Path:
 
 
 def gguf_path() -> Path:
-    """The GGUF file inside the installed package, which is not imported (it would want llama.cpp).
+    """The GGUF file inside the installed package, which is not imported (that would need llama.cpp).
 
     Raises:
         MissingError: the package is not installed, or has no such file.

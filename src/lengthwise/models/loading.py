@@ -1,4 +1,4 @@
-"""`load`: a causal LM with its tokenizer, its head and the facts that every result records."""
+"""`load`: a causal LM with its tokenizer, its output head and the facts that every result records."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DTYPES: dict[str, torch.dtype] = {
 
 @dataclass
 class LoadedModel:
-    """A causal LM in eval mode and what belongs to it.
+    """A causal LM in eval mode with its tokenizer.
 
     Attributes:
         model: the transformers model (a PeftModel if an adapter was given).
@@ -58,12 +58,12 @@ class LoadedModel:
 
     @cached_property
     def head(self) -> Head | FullLogits:
-        """The output head, proven at the first use to give the model's own logits; see `find_head`."""
+        """The output head, proven at its first use to give the model's own logits; see `find_head`."""
         return find_head(self.model)
 
     @property
     def device(self) -> torch.device:
-        """Where the input embedding lives."""
+        """The device of the input embedding."""
         return self.model.get_input_embeddings().weight.device
 
     @property
@@ -73,7 +73,7 @@ class LoadedModel:
 
     @cached_property
     def max_positions(self) -> int | None:
-        """Positions beyond this have no embedding; None where any position has (rope, ALiBi)."""
+        """The number of positions that have an embedding; None if every position has one (rope, ALiBi)."""
         return max_positions(self.model)
 
     @property
@@ -98,10 +98,10 @@ class LoadedModel:
     ) -> Tensor:
         """What `self.head.logits` takes: final hidden states [B, T, d] (full logits for `FullLogits`).
 
-        Without gradients. Position ids need not be consecutive: all tokens before are attended to.
+        Without gradients. Position ids need not be consecutive: every token attends to all tokens before it.
 
         Raises:
-            UsageError: more positions than a learned table has.
+            UsageError: more positions than the model's table has.
         """
         if self.max_positions is not None:
             needed = input_ids.shape[1] if position_ids is None else int(position_ids.max()) + 1
@@ -137,7 +137,7 @@ class LoadedModel:
         return push_to_hub(self.model, self.tokenizer, repo_id, private=private, revision=revision)
 
     def describe(self) -> dict[str, Any]:
-        """What a result must record about its model; JSON values only. Proves the head."""
+        """What a result records about its model; JSON values only. Proves the head."""
         head = self.head
         extension = self.extension
         return {
@@ -196,21 +196,20 @@ def load(
 ) -> LoadedModel:
     """Load a causal LM and its tokenizer.
 
-    A model that was extended and saved by lengthwise comes back extended; a base model is extended as the
-    adapter needs it.
+    A model that lengthwise extended and saved is extended again; a base model is extended as its adapter needs.
 
     Args:
         name_or_path: a hub id, a folder, a .gguf file, or an embedded name (`smollm2-135m`, `tiny-books`).
-        dtype: a key of DTYPES; "auto" takes the one it was saved in.
-        device: a torch device; "auto" takes CUDA if there is one.
-        adapter: a PEFT adapter (folder or hub id) put on top, after the extension that it was trained with.
+        dtype: of the weights; "auto" keeps the one they were saved in.
+        device: a torch device; "auto" uses CUDA if there is one.
+        adapter: a PEFT adapter (folder or hub id), added after the extension that it was trained with.
         revision: branch, tag or commit of a hub model.
-        attn_implementation: passed to transformers ("sdpa", "eager", ...); None takes its default.
+        attn_implementation: passed to transformers ("sdpa", "eager", ...); None means its default.
         quantization: passed to transformers as `quantization_config` (`lengthwise.models.quantization.nf4_config`);
             the weights are then placed on `device` at once.
 
     Raises:
-        MissingError: the model, part of it, its tokenizer or a package is not there.
+        MissingError: the model, part of it, its tokenizer or a package is missing.
         UsageError: not a causal LM, a tokenizer that does not fit, an unknown dtype or device.
     """
     torch_dtype = _dtype(dtype)
@@ -251,7 +250,7 @@ def _device(name: str) -> torch.device:
     except RuntimeError as error:
         raise UsageError(f"unknown device {name!r}", expected="auto, cpu, cuda or cuda:0") from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise MissingError(f"device {name!r} is asked for, but torch sees no CUDA device", fix="use cpu")
+        raise MissingError(f"torch sees no CUDA device for device {name!r}", fix="use cpu")
     return device
 
 
@@ -280,13 +279,13 @@ def _load_weights(resolved: ResolvedModel, dtype: torch.dtype | str, others: dic
 
 
 def _check_loaded(info: dict[str, Any], name: str) -> None:
-    """Raise MissingError if weights were not in the checkpoint and would be random."""
+    """Raise MissingError if the checkpoint had no values for some weights, which would be random."""
     missing = sorted(info["missing_keys"]) + sorted(str(key) for key in info["mismatched_keys"])
     if missing:
         shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
         raise MissingError(
-            f"the checkpoint of {name} lacks weights of the model: {shown}",
-            expected="every weight in the checkpoint (they would be random numbers)",
+            f"the checkpoint of {name} has no weights for {shown}",
+            expected="every weight of the model (missing ones would be random)",
             fix="download the model again, or save it with its output head",
         )
 
@@ -294,8 +293,8 @@ def _check_loaded(info: dict[str, Any], name: str) -> None:
 def _check_vocabulary(tokenizer: Any, vocab_size: int, name: str) -> None:
     """Raise UsageError if plain text can become ids that the model does not have.
 
-    A vocabulary padded beyond the tokenizer is usual and fine. So are special tokens beyond the
-    vocabulary: some text models ship the tokenizer of their multimodal relatives.
+    The vocabulary may be larger than the tokenizer's. Special tokens may lie beyond it: some text models come with
+    the tokenizer of their multimodal relatives.
     """
     special = set(tokenizer.all_special_ids)
     beyond = [

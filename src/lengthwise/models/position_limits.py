@@ -10,14 +10,14 @@ from lengthwise.errors import UsageError
 from lengthwise.models.hidden import unwrap
 from lengthwise.positions import ROPE_METHODS
 
-# What transformers' models call a table with one row for each position.
+# Names of tables with one row per position in transformers' models.
 _TABLES = frozenset({"wpe", "embed_positions", "position_embedding", "position_embeddings"})
 
 
 def max_positions(model: nn.Module) -> int | None:
-    """Number of positions in the model's table of positions; None if it computes them.
+    """Rows of the model's table of positions; None if it computes positions (rope, ALiBi).
 
-    A table is learned (GPT-2, OPT) or fixed at construction (GPT-J); neither has rows beyond its end.
+    A table is learned (GPT-2, OPT) or fixed at construction (GPT-J).
     """
     base = unwrap(model)
     config: Any = base.config
@@ -69,12 +69,12 @@ def rope_by_input_length(config: Any) -> str | None:
 
 
 def rope_parameters(config: Any) -> dict[str, Any] | None:
-    """The rope settings of a text configuration as written by transformers 5; None without rope."""
+    """The rope settings of a text configuration, in the form of transformers 5; None without rope."""
     return getattr(config, "rope_parameters", None) or None
 
 
 def trained_length(config: Any) -> int | None:
-    """Context in tokens before any extension: the original length of a rope extension if there is one."""
+    """Context in tokens before any extension; None if the configuration does not say."""
     # The record of `lengthwise.models.extension`, which imports this file.
     if record := getattr(config, "lengthwise_extension", None):
         return int(record["original_length"])

@@ -1,4 +1,4 @@
-"""From what a user writes to the place, configuration and tokenizer of a model, before any weight is loaded."""
+"""From the name of a model to its location, configuration and tokenizer, before any weight is loaded."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _HUB_TIMEOUT_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class ResolvedModel:
-    """What `from_pretrained` is given.
+    """The arguments of `from_pretrained`.
 
-    `location` is a folder or a hub id; `revision` the commit of a hub model where it is known.
+    `location` is a folder or a hub id; `revision` the commit of a hub model, if it is known.
     """
 
     name: str
@@ -33,7 +33,7 @@ class ResolvedModel:
 
     @property
     def source(self) -> str:
-        """Where it comes from, with the commit of a hub model, for provenance."""
+        """The location, with the commit of a hub model, for provenance."""
         return f"{self.location}@{self.revision}" if self.kind == "hub" else self.location
 
     @property
@@ -158,7 +158,7 @@ def check_folder(folder: Path) -> None:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    # The order is transformers' own: safetensors before pickles, one file before shards.
+    # transformers' own order: safetensors before pickles, one file before shards.
     for single, index in zip(_WEIGHTS, _INDEXES, strict=True):
         if (folder / single).is_file():
             return [folder / single]
@@ -172,7 +172,7 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 def _check_whole(file: Path) -> None:
-    """Raise MissingError if a safetensors file is cut short; its header says how long it must be."""
+    """Raise MissingError if a safetensors file is shorter than its header says."""
     if file.suffix != ".safetensors":
         return
     from safetensors import SafetensorError, safe_open
@@ -185,7 +185,7 @@ def _check_whole(file: Path) -> None:
 
 
 def looks_like_path(name: str) -> bool:
-    """Whether `name` can only be meant as a path, not as a hub id."""
+    """Whether `name` can only be a path, not a hub id."""
     return (
         name.startswith((".", "/", "~", os.sep))
         or name.endswith(("/", os.sep))
@@ -207,8 +207,8 @@ def _resolve_hub(name: str, revision: str | None) -> ResolvedModel:
         raise UsageError(f"unknown model {name!r}", expected=near)
     fetch = f"hf download {name}" + (f" --revision {revision}" if revision else "")
     embedded = ", ".join(sorted(EMBEDDED))
-    # Asked once and first: from_pretrained would retry every file for most of a minute on a machine
-    # without the hub, and would not say what is missing.
+    # One request first: without a connection, from_pretrained retries every file for most of a minute and does
+    # not say what is missing.
     problem: str
     try:
         info: Any = HfApi().model_info(name, revision=revision, timeout=_HUB_TIMEOUT_SECONDS)
@@ -231,18 +231,18 @@ def _resolve_hub(name: str, revision: str | None) -> ResolvedModel:
             fix="check the name; a private model needs `hf auth login`",
         ) from error
     except Exception as error:
-        # Not reached, or not in working order. The hub library has changed its HTTP library more than
-        # once, so no error class of theirs is named; the local cache may still have the model.
+        # The hub cannot be reached or fails. The hub library has changed its HTTP library more than once, so none
+        # of its error classes are named; the local cache may still have the model.
         problem = str(error).splitlines()[0] if str(error) else type(error).__name__
     cached = try_to_load_from_cache(name, "config.json", revision=revision)
     if not isinstance(cached, str):
         raise MissingError(
             f"the model {name!r} is not in the local hub cache ({constants.HF_HUB_CACHE}), "
-            f"and the hub cannot be asked: {problem}",
+            f"and the hub cannot be reached: {problem}",
             expected=f"a folder, a .gguf file, a hub id, or one of: {embedded}",
             fix=f"on a machine with the hub: {fetch}, then copy the cache; or give a local folder",
         )
-    # The cache lays a commit's files in a folder of its name.
+    # The cache keeps the files of a commit in a folder of that name.
     snapshot = Path(cached).parent
     check_folder(snapshot)
     return ResolvedModel(name, "hub", name, revision=snapshot.name, local_files_only=True)

@@ -1,4 +1,4 @@
-"""Models in folders: written whole or not at all; extended from one folder to another; pushed to the hub."""
+"""Saved models: folders written whole or not at all, extended models, uploads to the hub."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ def push_to_hub(
             if revision is not None:
                 api.create_branch(repo_id, branch=revision, exist_ok=True)
             done = api.upload_folder(
-                repo_id=repo_id, folder_path=folder, revision=revision, commit_message="Upload with lengthwise"
+                repo_id=repo_id,
+                folder_path=folder,
+                revision=revision,
+                commit_message="Upload with lengthwise",
             )
         # The hub library has changed its HTTP library more than once, so none of its classes are named.
         except Exception as error:
@@ -72,7 +75,7 @@ def plan_extended(
     original_length: int | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What `save_extended` would write, from the model's configuration alone. Plain values.
+    """What `save_extended` would write, from the model's configuration alone; plain values.
 
     Raises:
         UsageError, MissingError: as `extend`, or there is no such model.
@@ -83,7 +86,7 @@ def plan_extended(
             "model": model,
             "method": method,
             "factor": factor,
-            "basis": "the model has not been made yet, so its configuration is not known",
+            "basis": "the model has not been built yet, so its configuration is not known",
         }
     config = read_config(model)
     with quiet_transformers():
@@ -103,7 +106,7 @@ def save_extended(
     original_length: int | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Extend a model and save it, in the dtype that it was saved in, with its tokenizer and a model card.
+    """Extend a model and save it in its own dtype, with its tokenizer and a model card.
 
     Args:
         model: what `lengthwise.load` takes.
@@ -121,7 +124,7 @@ def save_extended(
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(
-            f"there is something at {out} already",
+            f"{out} exists already",
             expected="a folder that does not exist",
             fix="choose another --out",
         )

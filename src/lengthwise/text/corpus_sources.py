@@ -18,7 +18,7 @@ TEXT_SUFFIXES = (".txt", ".md")
 TABLE_SUFFIXES = (".jsonl", ".parquet")
 HUB_PREFIX = "hf://"
 
-# A data set's own held-out split is called either way; "test" is preferred where both exist.
+# Names of a data set's own held-out split, in the order of preference.
 _HELD_OUT_NAMES = ("test", "validation")
 
 
@@ -49,14 +49,14 @@ def load_corpus(spec: str, *, split: Split = "test", text_field: str = "text") -
 
     Args:
         spec: "books"; a .txt or .md file or a folder of them; a .jsonl or .parquet file; a hub data set
-            as `hf://owner/name[:config][@split]` (or `owner/name` if there is no such path), where a
-            local folder in the hub's layout may stand for `owner/name`.
+            as `hf://owner/name[:config][@split]` (or `owner/name` if there is no such path). A local folder
+            in the hub's layout may replace `owner/name`.
         split: the held-out documents, the others, or all. `Corpus.split_rule` says how they were chosen.
         text_field: the column that holds the text, for tables and hub data sets.
 
     Raises:
         UsageError: an unknown name, split or field, or text that cannot be read.
-        MissingError: a file, package or data set that is not there.
+        MissingError: a file, package or data set that does not exist.
     """
     check_split(split)
     if spec in EMBEDDED_CORPORA:
@@ -127,8 +127,8 @@ def _looks_like_path(spec: str) -> bool:
 def read_path(path: Path, *, text_field: str) -> list[Document]:
     """The documents of a file or folder.
 
-    A .txt or .md file is one document; a folder has one for each such file in it and below, sorted by
-    path; .jsonl and .parquet have one for each row, taken from the column `text_field`.
+    A .txt or .md file is one document. A folder has one for each such file in it and below, sorted by path.
+    .jsonl and .parquet files have one for each row, from the column `text_field`.
 
     Raises:
         UsageError: another kind of file, a folder without text files, text that is not UTF-8, a damaged
@@ -144,7 +144,7 @@ def read_path(path: Path, *, text_field: str) -> list[Document]:
     if suffix == ".parquet":
         return _read_parquet(path, text_field)
     raise UsageError(
-        f"{path} is a {suffix or 'file without suffix'}, which is not read as text",
+        f"{path} is a {suffix or 'file without suffix'}, not a text file",
         expected="one of: " + ", ".join((*TEXT_SUFFIXES, *TABLE_SUFFIXES)) + ", or a folder",
     )
 
@@ -156,7 +156,7 @@ def _read_folder(folder: Path) -> list[Document]:
     if not paths:
         raise UsageError(
             f"the folder {folder} has no {' or '.join(TEXT_SUFFIXES)} file in it or below",
-            fix=f"name the file itself, or for a data set in the hub's layout use hf://{folder}",
+            fix=f"name the file itself, or use hf://{folder} for a data set in the hub's layout",
         )
     return [Document(path.relative_to(folder).as_posix(), _read_text(path)) for path in paths]
 
@@ -203,7 +203,7 @@ def _read_parquet(path: Path, text_field: str) -> list[Document]:
 
 
 def field_of(row: dict[str, object], text_field: str, *, where: str) -> str:
-    """The text in one row; UsageError if the field is missing or is not text."""
+    """The text in one row; UsageError if the field is missing or not text."""
     check_field(row, text_field, where=where)
     return as_text(row[text_field], text_field, where=where)
 
@@ -230,7 +230,7 @@ def as_text(value: object, text_field: str, *, where: str) -> str:
 
 @dataclass(frozen=True)
 class HubDataset:
-    """`hf://owner/name[:config][@split]`, taken apart."""
+    """The parts of `hf://owner/name[:config][@split]`."""
 
     path: str
     config: str | None
@@ -243,7 +243,7 @@ class HubDataset:
 
 
 def parse_hub(spec: str) -> HubDataset:
-    """Take a spec apart; UsageError if it names no data set."""
+    """The parts of a spec; UsageError if it names no data set."""
     rest, _, split = spec.removeprefix(HUB_PREFIX).partition("@")
     path, _, config = rest.partition(":")
     if not path.strip("/"):
@@ -310,6 +310,6 @@ def _documents(rows: Any, split_name: str, text_field: str, name: str) -> list[D
 
 
 def _first_line(error: BaseException) -> str:
-    # `datasets` hides what went wrong behind "An error occurred"; its cause says it.
+    # The message of `datasets` is "An error occurred"; the cause is the actual problem.
     root = error.__cause__ or error
     return (str(root).strip() or type(root).__name__).splitlines()[0]

@@ -20,13 +20,13 @@ from lengthwise.positions import ROPE_METHODS, rope_method
 from lengthwise.positions.rope.plain_rope import RopeMethod
 
 RECORD = "lengthwise_extension"
-"""Name of the record: a key of config.json; beside an adapter, which has no config.json, a file of this stem."""
+"""Name of the record: a key in config.json; beside an adapter, which has no config.json, the stem of a file."""
 _HEADING = "## Context extension"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Extension:
-    """One extension of one model; plain values, so that it goes into JSON and comes back equal."""
+    """One extension of one model. Its values are plain, so a JSON round trip gives an equal object."""
 
     method: str
     """A name of ROPE_METHODS."""
@@ -37,9 +37,9 @@ class Extension:
     theta: float
     """The model's own base."""
     head_dim: int
-    """Rotated dimensions of each head."""
+    """Rotated dimensions per head."""
     options: dict[str, Any] = field(default_factory=dict)
-    """The method's options, all of them."""
+    """All options of the method."""
 
     @property
     def extended_length(self) -> int:
@@ -53,7 +53,7 @@ class Extension:
 
     @property
     def custom_rope_type(self) -> str:
-        """The rope type in a configuration that transformers alone cannot express."""
+        """The rope type for a method that transformers does not have."""
         return f"lengthwise_{self.method}"
 
     def inverse_frequencies(self, length: int | None = None) -> tuple[Tensor, float]:
@@ -73,7 +73,7 @@ class Extension:
         """The extension that `to_dict` wrote.
 
         Raises:
-            UsageError: something is missing, unknown or of the wrong type.
+            UsageError: a value is missing, unknown or of the wrong type.
         """
         return validate(cls, value, source=source)
 
@@ -89,9 +89,9 @@ def read_extension(config: Any) -> Extension | None:
 
 
 def write_extension_files(model: nn.Module, folder: Path) -> None:
-    """Beside a saved model or adapter: what `load` needs to know, and what a reader does.
+    """Write the record for `load` beside a saved adapter, and a section of the model card for people.
 
-    A model's own record is in its config.json; an adapter has none, so it gets a file.
+    The record of a whole model is in its config.json.
     """
     extension = read_extension(unwrap(model).config)
     if extension is None:
@@ -119,7 +119,7 @@ def read_extension_file(path: Path) -> Extension:
 
 
 def card_section(extension: Extension, *, adapter: bool) -> str:
-    """What was done to the positions, for the model card."""
+    """The section of the model card on the extension."""
     settings = ", ".join(f"{key} = {json.dumps(value)}" for key, value in extension.options.items())
     how = ROPE_METHODS[extension.method].what
     lines = [
@@ -140,16 +140,16 @@ def card_section(extension: Extension, *, adapter: bool) -> str:
 
 
 def loads_with(extension: Extension, *, adapter: bool = False) -> str:
-    """What can load a model with this extension."""
+    """What loads a model with this extension, in words."""
     if adapter:
         return "`lengthwise.load(BASE, adapter=FOLDER)`, which extends the base model first"
     if extension.to_hf_config() is None:
-        return "`lengthwise.load` (its rope type is not one of transformers, which refuses it)"
+        return "`lengthwise.load` (transformers does not have its rope type)"
     return "`AutoModelForCausalLM.from_pretrained` of transformers 5, and `lengthwise.load`"
 
 
 def read_tensors(resolved: ResolvedModel, names: list[str]) -> Mapping[str, Tensor]:
-    """The tensors of these names in a checkpoint of safetensors; those that it has."""
+    """The tensors of these names that a safetensors checkpoint has."""
     from safetensors import safe_open
 
     index = _file(resolved.location, "model.safetensors.index.json", **resolved.where)

@@ -1,4 +1,4 @@
-"""Queries that grow with the log of their position, so that attention stays as sharp over a longer context."""
+"""Queries scaled by the log of their position, which keeps attention as sharp over a longer context."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from lengthwise.positions.rope.plain_rope import plain_config, plain_frequencies
 
 @dataclass(frozen=True, kw_only=True)
 class Clex:
-    """Frequencies that solve a learned differential equation in t, the share of L0 that the input takes.
+    """Frequencies that solve a learned differential equation in t, the length of the input in units of L0.
 
     t = ceil(n / L0), at most s, for an input whose last position is n - 1; see `ClexFrequencies` for the equation.
     Before training it is NTK-aware scaling with alpha = 2t - 1.
@@ -122,8 +122,8 @@ def _runge_kutta(slope: Callable[[float, Tensor], Tensor], time: float, u: Tenso
 class ClexRotaryEmbedding(nn.Module):
     """Takes the place of a model's rotary embedding: (x, position_ids [B, T]) -> cos, sin [B, T, d] in x's dtype.
 
-    Unlike transformers' modules it lets gradients through. t comes from the largest position in the batch
-    (`clex_time`), unless it is set from outside: keys in a cache stay rotated as they were, so t has to stay too.
+    Unlike transformers' modules it passes gradients. t comes from the largest position in the batch
+    (`clex_time`), unless it is set from outside: cached keys keep their rotation, so t must stay the same too.
 
     Args:
         frequencies: the equation.
@@ -141,9 +141,9 @@ class ClexRotaryEmbedding(nn.Module):
         self.factor = factor
         self.interleaved = interleaved
         self.fixed_time: float | None = None
-        """t whatever the input; set by who knows the final length."""
+        """t for every input; set by code that knows the final length."""
         self.cached_time: float | None = None
-        """t of the cached keys that the input follows; set before each forward pass by who knows the cache."""
+        """t of the cached keys that the input follows; set before each forward pass by code that has the cache."""
         self.time: float | None = None
         """t of the last forward pass."""
 

@@ -1,4 +1,4 @@
-"""What a rope method answers, and the plain frequencies that all of them start from."""
+"""The interface of a rope method, and the plain rope that all methods start from."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RopeMethod(Protocol):
         *,
         length: int | None = None,
     ) -> tuple[Tensor, float]:
-        """Frequencies [d/2] in radians a token, float32, and the factor on cos and sin.
+        """Frequencies [d/2] in radians per token, float32, and the factor on cos and sin.
 
         Attention logits scale with the square of that factor.
 
@@ -34,14 +34,14 @@ class RopeMethod(Protocol):
             head_dim: d, the part of each head that is rotated.
             original_length: L0, context in tokens that the model was trained for.
             factor: s, how many times longer the context becomes.
-            length: tokens of the input, for methods that depend on it; None is the whole of s * L0.
+            length: tokens of the input, for methods that depend on it; None means s * L0.
         """
         ...
 
     def to_hf_config(
         self, theta: float, head_dim: int, original_length: int, factor: float
     ) -> dict[str, Any] | None:
-        """`rope_parameters` with which plain transformers does the same; None where it cannot."""
+        """The `rope_parameters` with which plain transformers computes the same; None if it cannot."""
         ...
 
 
@@ -51,7 +51,7 @@ def plain_frequencies(theta: float, head_dim: int) -> Tensor:
 
 
 def plain_config(theta: float) -> dict[str, Any]:
-    """`rope_parameters` of rope without extension."""
+    """The `rope_parameters` of rope without extension."""
     return {"rope_type": "default", "rope_theta": theta}
 
 

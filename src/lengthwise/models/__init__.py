@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from lengthwise.models.extension import Extension, extend
     from lengthwise.models.head import FullLogits, Head, find_head, hidden_states_for
     from lengthwise.models.hidden import capture_hidden_states, final_hidden_states, unwrap
-    from lengthwise.models.loading import DTYPES, LoadedModel, ModelLike, as_model, load
+    from lengthwise.models.loading import DTYPES, Dtype, LoadedModel, ModelLike, as_model, load
     from lengthwise.models.losses import NonFiniteLogits, naming_bad_logits, target_losses
     from lengthwise.models.plan import Cost, Plan
     from lengthwise.models.reading import CachedReader, PlainReader, reader_kind
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "DTYPES": "loading",
+    "Dtype": "loading",
     "EMBEDDED": "embedded",
     "CachedReader": "reading",
     "Cost": "plan",
@@ -50,6 +51,7 @@ __all__ = [
     "EMBEDDED",
     "CachedReader",
     "Cost",
+    "Dtype",
     "EmbeddedModel",
     "Extension",
     "FullLogits",

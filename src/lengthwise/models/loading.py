@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,9 @@ from lengthwise.models.position_limits import (
 from lengthwise.models.quantization import keep_layout
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.resolve import ResolvedModel, looks_like_path, read_config, read_tokenizer, resolve
+
+Dtype = Literal["auto", "float32", "bfloat16", "float16", "float64"]
+"""The dtype of a model's weights; "auto" is the one that they were saved in."""
 
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
@@ -187,7 +190,7 @@ def as_model(model: ModelLike) -> LoadedModel:
 def load(
     name_or_path: str,
     *,
-    dtype: str = "auto",
+    dtype: Dtype = "auto",
     device: str = "auto",
     adapter: str | None = None,
     revision: str | None = None,

@@ -141,7 +141,7 @@ def _check_length(documents: Sequence[TokenDocument], length: int) -> None:
         )
 
 
-def resolve_bos(tokenizer: Any, setting: str) -> int | None:
+def resolve_bos(tokenizer: Any, setting: Bos) -> int | None:
     """The BOS id at the start of every view, or None.
 
     Args:

@@ -46,7 +46,7 @@ def test_capture_wants_exactly_one_forward_pass():
     with capture_hidden_states(model) as captured:
         model(input_ids=random_ids())
         model(input_ids=random_ids())
-    with pytest.raises(AssertionError, match="2 forward passes"):
+    with pytest.raises(AssertionError):
         _ = captured.hidden_states
 
 
@@ -82,7 +82,7 @@ def test_through_ddp_with_all_gradients(find_unused: bool):
 @pytest.mark.filterwarnings("ignore:FSDP is switching to use `NO_SHARD`:UserWarning")
 def test_fsdp1_is_refused():
     wrapped = FullyShardedDataParallel(tiny_llama(), device_id=torch.device("cpu"))
-    with pytest.raises(UsageError, match=r"FSDP1 .*\n.*FSDP2"):
+    with pytest.raises(UsageError, match="FSDP1"):
         final_hidden_states(wrapped, random_ids())
 
 
@@ -136,14 +136,14 @@ def test_padding_is_passed_on():
 
 
 def test_what_is_no_transformers_model_is_refused():
-    with pytest.raises(UsageError, match="a Linear is not a transformers model"):
+    with pytest.raises(UsageError, match="Linear"):
         unwrap(nn.Linear(2, 2))
-    with pytest.raises(UsageError, match="no decoder is found in a LlamaModel"):
+    with pytest.raises(UsageError, match="LlamaModel"):
         final_hidden_states(tiny_llama().model, random_ids())
 
 
 @peft_warns
 def test_virtual_tokens_are_refused():
     model = get_peft_model(tiny_llama(), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3))
-    with pytest.raises(UsageError, match="15 positions for 12 tokens"):
+    with pytest.raises(UsageError, match=r"15.*12"):
         final_hidden_states(model, random_ids())

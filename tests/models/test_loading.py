@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
-from lengthwise.models import Head, LoadedModel, load
+from lengthwise.models import Head, LoadedModel, as_model, load
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.testing import TINY_ARCHITECTURES, save_tiny_model, tiny_llama, tiny_model, tiny_tokenizer
 
@@ -72,14 +72,14 @@ class TestLoad:
         )
 
     def test_unknown_dtype_and_device(self, folder: Path):
-        with pytest.raises(UsageError, match=r"unknown dtype 'bflaot16'.*\n.*'bfloat16'"):
+        with pytest.raises(UsageError, match=r"'bflaot16'\n.*'bfloat16'"):
             load(str(folder), dtype="bflaot16")
-        with pytest.raises(UsageError, match="unknown device 'gpu0'"):
+        with pytest.raises(UsageError, match="'gpu0'"):
             load(str(folder), device="gpu0")
 
     @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
     def test_cuda_that_is_not_there(self, folder: Path):
-        with pytest.raises(MissingError, match="sees no CUDA device"):
+        with pytest.raises(MissingError):
             load(str(folder), device="cuda")
 
     def test_unknown_attention(self, folder: Path):
@@ -107,18 +107,18 @@ class TestAdapter:
 
     def test_of_another_model(self, folder: Path, tmp_path: Path):
         self.save_adapter(tmp_path / "adapter", tiny_llama(hidden_size=64))
-        with pytest.raises(UsageError, match="does not fit the model"):
+        with pytest.raises(UsageError):
             load(str(folder), adapter=str(tmp_path / "adapter"))
 
     def test_missing_or_no_adapter(self, folder: Path, tmp_path: Path):
-        with pytest.raises(MissingError, match=r"has no adapter_config\.json"):
+        with pytest.raises(MissingError, match=r"adapter_config\.json"):
             load(str(folder), adapter=str(folder))
-        with pytest.raises(MissingError, match="there is no adapter folder"):
+        with pytest.raises(MissingError):
             load(str(folder), adapter=str(tmp_path / "nothing"))
 
     def test_in_place_of_the_model(self, tmp_path: Path):
         self.save_adapter(tmp_path / "adapter", tiny_llama())
-        with pytest.raises(MissingError, match=r"it holds an adapter\n.*\n.*--adapter"):
+        with pytest.raises(MissingError, match="--adapter"):
             load(str(tmp_path / "adapter"))
 
 
@@ -132,7 +132,7 @@ class TestPositions:
         if learned:
             with pytest.raises((IndexError, RuntimeError)):
                 loaded.model(input_ids=random_ids(1, 65))
-            with pytest.raises(UsageError, match=r"65 positions are needed, but .* has a table of 64"):
+            with pytest.raises(UsageError, match=r"65.*64"):
                 loaded.hidden_states(random_ids(1, 65))
         else:
             assert loaded.hidden_states(random_ids(1, 65)).isfinite().all()
@@ -140,7 +140,7 @@ class TestPositions:
     def test_position_ids_count_too(self):
         loaded = LoadedModel(tiny_model("gpt2"), tiny_tokenizer(), "gpt2", "gpt2")
         positions = torch.tensor([[*range(11), 64]])
-        with pytest.raises(UsageError, match=r"65 positions are needed"):
+        with pytest.raises(UsageError, match="65"):
             loaded.hidden_states(random_ids(1), position_ids=positions)
 
     def test_trained_length_of_an_extended_model(self):
@@ -157,12 +157,12 @@ class TestPositions:
 class TestIncomplete:
     @pytest.mark.parametrize("name", ["./nothing", "/no/such/model", "a/b/c", "nothing.gguf"])
     def test_missing_path(self, name: str):
-        with pytest.raises(MissingError, match="there is no model folder"):
+        with pytest.raises(MissingError):
             load(name)
 
     def test_no_config(self, folder: Path):
         (folder / "config.json").unlink()
-        with pytest.raises(MissingError, match=r"has no config\.json"):
+        with pytest.raises(MissingError, match=r"config\.json"):
             load(str(folder))
 
     def test_damaged_config(self, folder: Path):
@@ -172,27 +172,27 @@ class TestIncomplete:
 
     def test_no_weights(self, folder: Path):
         (folder / "model.safetensors").unlink()
-        with pytest.raises(MissingError, match=r"has a config\.json but no weights"):
+        with pytest.raises(MissingError, match=r"model\.safetensors"):
             load(str(folder))
 
     def test_missing_shard_is_named(self, tmp_path: Path):
         folder = save(tiny_llama(), tmp_path / "m", max_shard_size="40KB")
         shard = sorted(folder.glob("*.safetensors"))[1]
         shard.unlink()
-        with pytest.raises(MissingError, match=f"{shard.name} is missing"):
+        with pytest.raises(MissingError, match=shard.name):
             load(str(folder))
 
     @pytest.mark.parametrize("keep", [0, 4, 1000, -1])
     def test_file_cut_short(self, folder: Path, keep: int):
         weights = folder / "model.safetensors"
         weights.write_bytes(weights.read_bytes()[:keep])
-        with pytest.raises(MissingError, match=r"model\.safetensors is damaged or cut short"):
+        with pytest.raises(MissingError, match=r"model\.safetensors"):
             load(str(folder))
 
     def test_damaged_index(self, tmp_path: Path):
         folder = save(tiny_llama(), tmp_path / "m", max_shard_size="40KB")
         (folder / "model.safetensors.index.json").write_text('{"weight_m')
-        with pytest.raises(MissingError, match=r"index\.json is damaged"):
+        with pytest.raises(MissingError, match=r"index\.json"):
             load(str(folder))
 
     def test_checkpoint_without_the_head(self, tmp_path: Path):
@@ -201,14 +201,14 @@ class TestIncomplete:
         saved = json.loads((folder / "config.json").read_text())
         saved["architectures"] = ["LlamaForCausalLM"]
         (folder / "config.json").write_text(json.dumps(saved))
-        with pytest.raises(MissingError, match=r"lacks weights of the model: lm_head\.weight"):
+        with pytest.raises(MissingError, match=r"lm_head\.weight"):
             load(str(folder))
 
     def test_config_of_another_size(self, folder: Path):
         saved = json.loads((folder / "config.json").read_text())
         saved["intermediate_size"] = 128
         (folder / "config.json").write_text(json.dumps(saved))
-        with pytest.raises(LengthwiseError, match=r"cannot be loaded|lacks weights"):
+        with pytest.raises(LengthwiseError):
             load(str(folder))
 
 
@@ -218,19 +218,19 @@ SMALL = {"vocab_size": 320, "hidden_size": 32, "num_hidden_layers": 1, "num_atte
 class TestNotCausal:
     def test_encoder(self, tmp_path: Path):
         folder = save(BertForMaskedLM(BertConfig(**SMALL, intermediate_size=64)), tmp_path / "m")
-        with pytest.raises(UsageError, match="not a causal language model: it was saved as BertForMaskedLM"):
+        with pytest.raises(UsageError, match="BertForMaskedLM"):
             load(str(folder))
 
     def test_encoder_decoder(self, tmp_path: Path):
         config = T5Config(vocab_size=320, d_model=32, d_kv=8, d_ff=64, num_layers=1, num_heads=4)
         folder = save(T5ForConditionalGeneration(config), tmp_path / "m")
-        with pytest.raises(UsageError, match="T5ForConditionalGeneration is an encoder-decoder"):
+        with pytest.raises(UsageError, match="T5ForConditionalGeneration"):
             load(str(folder))
 
     def test_classifier(self, tmp_path: Path):
         config = LlamaConfig(**SMALL, intermediate_size=64, pad_token_id=0)
         folder = save(LlamaForSequenceClassification(config), tmp_path / "m")
-        with pytest.raises(UsageError, match="saved as LlamaForSequenceClassification"):
+        with pytest.raises(UsageError, match="LlamaForSequenceClassification"):
             load(str(folder))
 
     def test_unknown_model_type(self, folder: Path):
@@ -242,7 +242,7 @@ class TestNotCausal:
 
     def test_file_that_is_no_model(self, tmp_path: Path):
         (tmp_path / "weights.bin").write_bytes(b"x")
-        with pytest.raises(UsageError, match="is a file, not a model"):
+        with pytest.raises(UsageError):
             load(str(tmp_path / "weights.bin"))
 
 
@@ -250,13 +250,13 @@ class TestTokenizer:
     def test_missing(self, folder: Path):
         for file in ("tokenizer.json", "tokenizer_config.json"):
             (folder / file).unlink()
-        with pytest.raises(MissingError, match="has no tokenizer that can be loaded"):
+        with pytest.raises(MissingError):
             load(str(folder))
 
     def test_larger_than_the_vocabulary(self, tmp_path: Path):
         folder = save_tiny_model(tmp_path / "m", vocab_size=300)
         tiny_tokenizer(vocab_size=320).save_pretrained(folder)
-        with pytest.raises(UsageError, match="has ids up to 319, the model a vocabulary of 300"):
+        with pytest.raises(UsageError, match=r"319.*300"):
             load(str(folder))
 
     def test_padded_vocabulary_is_fine(self, tmp_path: Path):
@@ -298,16 +298,14 @@ class TestHub:
 
     def test_half_downloaded(self, hub_cache: Path):
         (self.put(hub_cache) / "model.safetensors").unlink()
-        with pytest.raises(MissingError, match=r"has a config\.json but no weights"):
+        with pytest.raises(MissingError, match=r"model\.safetensors"):
             load("someone/tiny")
 
     def test_not_in_the_cache(self, hub_cache: Path):
-        with pytest.raises(
-            MissingError, match=r"'someone/other' is not in the local hub cache.*\n.*\n.*hf download"
-        ):
+        with pytest.raises(MissingError, match="hf download someone/other"):
             load("someone/other")
         self.put(hub_cache)
-        with pytest.raises(MissingError, match="'someone/tiny' is not in the local hub cache"):
+        with pytest.raises(MissingError, match="hf download someone/tiny"):
             load("someone/tiny", revision="v2")
 
     def test_hub_that_cannot_be_reached(self, hub_cache: Path, monkeypatch: pytest.MonkeyPatch):
@@ -318,19 +316,39 @@ class TestHub:
             raise ConnectError("Name or service not known")
 
         monkeypatch.setattr("huggingface_hub.HfApi.model_info", unreachable)
-        with pytest.raises(MissingError, match=r"the hub cannot be asked: Name or service not known"):
+        with pytest.raises(MissingError, match="Name or service not known"):
             load("someone/tiny")
         self.put(hub_cache)
         assert load("someone/tiny").source == f"someone/tiny@{self.SHA}"
 
     def test_mistyped_embedded_name(self):
-        with pytest.raises(UsageError, match=r"unknown model 'tiny-boks'.*\n.*did you mean 'tiny-books'"):
+        with pytest.raises(UsageError, match="'tiny-books'"):
             load("tiny-boks")
 
     def test_not_a_name(self):
-        with pytest.raises(UsageError, match="'what is this' is no model name"):
+        with pytest.raises(UsageError, match="'what is this'"):
             load("what is this")
 
     def test_revision_of_a_folder(self, folder: Path):
-        with pytest.raises(UsageError, match="is not a hub model"):
+        with pytest.raises(UsageError):
             load(str(folder), revision="main")
+
+
+class TestAsModel:
+    def test_a_loaded_model_a_path_and_a_pair(self, folder: Path):
+        loaded = as_model(str(folder))
+        assert as_model(loaded) is loaded
+        assert as_model(folder).source == str(folder)
+        pair = as_model((loaded.model, loaded.tokenizer))
+        assert (pair.model, pair.tokenizer, pair.name) == (loaded.model, loaded.tokenizer, str(folder))
+        torch.testing.assert_close(logits(pair), logits(loaded))
+
+    def test_a_model_from_no_folder_has_the_name_of_its_class(self):
+        assert as_model((tiny_llama(), tiny_tokenizer())).name == "LlamaForCausalLM"
+
+    @pytest.mark.parametrize(
+        "thing", [None, 3, tiny_llama(), (tiny_tokenizer(), tiny_llama()), (tiny_llama(),)]
+    )
+    def test_what_is_no_model(self, thing: Any):
+        with pytest.raises(UsageError):
+            as_model(thing)

@@ -258,9 +258,9 @@ def test_scaled_queries(architecture: str):
 
 
 def test_models_with_another_attention_are_refused():
-    with pytest.raises(UsageError, match="cannot attend in groups"):
+    with pytest.raises(UsageError):
         use_attention(tiny_model("bloom-alibi"), "shifted_sparse")
     capped = tiny_model("gemma2-soft-cap", attn_logit_softcapping=3.0)
     use_attention(capped, "shifted_sparse")
-    with pytest.raises(UsageError, match="takes softcap, which S2-Attn does not have"):
+    with pytest.raises(UsageError, match="softcap"):
         logits(capped.train(), tokens(16))

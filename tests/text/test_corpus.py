@@ -52,7 +52,7 @@ def test_a_single_document_is_used_as_given():
 def test_empty_documents_are_left_out_and_nothing_is_an_error():
     corpus = split_by_hash("c", [*documents(1), Document("blank", " \n")], "all")
     assert ids(corpus) == {"row:0"}
-    with pytest.raises(UsageError, match="holds no text"):
+    with pytest.raises(UsageError):
         split_by_hash("c", [Document("blank", " \n")], "all")
 
 

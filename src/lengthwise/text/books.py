@@ -47,7 +47,7 @@ def _all_books() -> tuple[Document, ...]:
 
 
 def _package_folder(module: str, package: str) -> Path:
-    # The packages are never imported: one pins old dependencies, and only the files inside are wanted.
+    # The packages are not imported: one pins old dependencies, and only the files inside are needed.
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         raise MissingError(
@@ -84,7 +84,7 @@ def _plays() -> list[Document]:
 
 
 def strip_markup(markdown: str) -> str:
-    """A play as plain text: no marks, tags or spaces at line ends, and one blank line at most."""
+    """A play as plain text, without markup, outer spaces of lines, and repeated blank lines."""
     text = re.sub(r"<[^>\n]*>", "", markdown)
     text = re.sub(r"[*_#]+", "", text)
     text = re.sub(r"[ \t]+$|^[ \t]+", "", text, flags=re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Texts as documents: the unit that is split, sampled and resampled."""
+"""Corpora of documents, the unit of splits and resampling."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEST_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Document:
-    """One text. `id` names it within its corpus and does not change between runs."""
+    """One text. Its `id` is unique within the corpus and the same in every run."""
 
     id: str
     text: str
@@ -26,8 +26,7 @@ class Document:
 class Corpus:
     """Documents of one source and split.
 
-    `split_rule` says in words how the split was made (or that the text is used as given);
-    `fingerprint` is a hash of all ids and texts.
+    `split_rule` says in words how the split was made; `fingerprint` is a hash of all ids and texts.
     """
 
     name: str
@@ -38,10 +37,10 @@ class Corpus:
 
     @classmethod
     def of(cls, name: str, documents: list[Document], *, split: Split, split_rule: str) -> Corpus:
-        """Make a corpus and its fingerprint.
+        """A corpus of the documents that hold text, with its fingerprint.
 
         Raises:
-            UsageError: there is no document with text in it.
+            UsageError: no document holds text.
         """
         kept = tuple(document for document in documents if document.text.strip())
         if not kept:
@@ -60,10 +59,10 @@ def check_split(split: str) -> None:
 
 
 def split_by_hash(name: str, documents: list[Document], split: Split) -> Corpus:
-    """About one document in ten is held out: those with the lowest hash of their id.
+    """Hold out about one document in ten, those with the lowest hash of their id.
 
-    A document's side depends on its id alone, so it stays there when others are added. A corpus of one
-    document has nothing to hold out and is used as given.
+    The split of a document depends on its id alone, so it does not change when others are added. A corpus of one
+    document is used as given.
     """
     with_text = [document for document in documents if document.text.strip()]
     if split == "all":
@@ -71,7 +70,7 @@ def split_by_hash(name: str, documents: list[Document], split: Split) -> Corpus:
     if len(with_text) < 2:
         return Corpus.of(name, with_text, split=split, split_rule="used as given: a single document")
     shares = [_hash_share(document.id) for document in with_text]
-    # At least one document on either side, however few there are.
+    # At least one document in each split.
     threshold = min(max(TEST_SHARE, min(shares)), sorted(shares)[-2])
     wanted = [
         document

@@ -1,4 +1,4 @@
-"""Documents as token ids, kept in the cache so that a text is tokenised once per tokenizer."""
+"""Documents as token ids, cached so that a text is tokenised once per tokenizer."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ class TokenDocuments(Sequence[TokenDocument]):
 def tokenize(corpus: Corpus, tokenizer: Any, *, cache: bool = True) -> TokenDocuments:
     """Token ids of every document, without special tokens.
 
-    With `cache`, the ids are read from the cache folder if this tokenizer has met this text before. An
-    entry that is damaged is made again; a cache that cannot be written is done without.
+    With `cache`, the ids come from the cache folder if this text was tokenised by this tokenizer before. Damaged
+    entries are replaced; if the cache cannot be written, nothing is cached.
     """
     tokenizer_key = tokenizer_fingerprint(tokenizer)
     key = hashlib.sha256(f"{_FORMAT} {tokenizer_key} {corpus.fingerprint}".encode()).hexdigest()
@@ -88,7 +88,7 @@ def tokenize(corpus: Corpus, tokenizer: Any, *, cache: bool = True) -> TokenDocu
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
-    """A hash of what decides how plain text becomes ids (not of padding, truncation or templates)."""
+    """A hash of everything that decides the ids of plain text (not of padding, truncation or templates)."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
         state = json.loads(backend.to_str())
@@ -103,7 +103,7 @@ def _encode(corpus: Corpus, tokenizer: Any) -> tuple[TokenDocument, ...]:
     documents: list[TokenDocument] = []
     for start in range(0, len(corpus.documents), _BATCH):
         batch = corpus.documents[start : start + _BATCH]
-        # verbose=False: the "longer than the maximum" warning is about windows, and these are whole books.
+        # verbose=False: the warning "longer than the maximum" does not apply to whole documents.
         encoded = tokenizer(
             [document.text for document in batch],
             add_special_tokens=False,
@@ -123,7 +123,7 @@ def _pack(documents: tuple[TokenDocument, ...]) -> bytes:
 
 
 def _read(path: Path, corpus: Corpus) -> tuple[TokenDocument, ...] | None:
-    """The entry at `path`; None if there is none or it is not whole."""
+    """The entry at `path`; None if there is none or it is damaged."""
     try:
         header_line, _, payload = path.read_bytes().partition(b"\n")
     except FileNotFoundError:

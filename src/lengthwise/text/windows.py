@@ -1,19 +1,21 @@
-"""Windows of tokens: fixed ones for measuring, random ones for training. None crosses a document."""
+"""Windows of tokens: fixed ones for measuring, random ones for training, none across documents; views of them."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from lengthwise.errors import UsageError
+from lengthwise.errors import UsageError, nearest
 from lengthwise.text.tokens import TokenDocument
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+Bos = Literal["auto", "always", "never"]
 
 
 @dataclass(frozen=True)
@@ -35,15 +37,15 @@ def sample_windows(
 ) -> list[Window]:
     """Windows of `length` tokens that do not overlap, over as many documents as possible.
 
-    Each document is cut into slots, from a random phase; windows are dealt from the documents in turn.
-    The first k windows of a larger `count` are the windows of `count=k`.
+    Each document is cut into slots from a random offset; the documents take turns in giving a window. The first k
+    windows of a larger `count` are the windows of `count=k`.
 
     Args:
-        documents: token documents; those shorter than `length` give no window.
+        documents: token documents; documents shorter than `length` are skipped.
         length: tokens in a window.
-        count: how many; None takes all there are.
-        seed: of the phases and of both orders.
-        allow_fewer: return as many as there are if that is less than `count`.
+        count: how many; None means all.
+        seed: of the offsets and of both orders.
+        allow_fewer: return all windows if there are fewer than `count`.
 
     Raises:
         UsageError: no document is long enough, or there are fewer than `count` windows.
@@ -54,12 +56,11 @@ def sample_windows(
     available = sum(len(slots) for slots in starts.values())
     if count is not None:
         if count < 1:
-            raise UsageError(f"{count} windows were asked for", expected="at least 1")
+            raise UsageError(f"count of windows = {count}", expected="at least 1")
         if count > available and not allow_fewer:
             raise UsageError(
-                f"{count} windows of {length} tokens were asked for, "
-                f"the text holds {available} without overlap",
-                fix="ask for fewer windows, a shorter length, or give more text",
+                f"{count} windows of {length} tokens do not fit: the text holds {available} without overlap",
+                fix="use fewer windows, a shorter length, or more text",
             )
     wanted = available if count is None else min(count, available)
     windows: list[Window] = []
@@ -75,7 +76,7 @@ def sample_windows(
 
 
 def _slots(document: TokenDocument, length: int, seed: int) -> NDArray[np.int64]:
-    # Seeded by the document's own id, so that its slots do not depend on the other documents.
+    # Seeded by the document's id, so its slots do not depend on other documents.
     rng = np.random.default_rng([seed, 1, zlib.crc32(document.id.encode())])
     slots, slack = divmod(len(document.ids), length)
     if slots == 0:
@@ -112,9 +113,9 @@ class WindowSampler:
 def pack_documents(
     documents: Sequence[TokenDocument], *, eos_id: int | None, seed: int = 0
 ) -> list[TokenDocument]:
-    """All documents in shuffled order, each followed by `eos_id`, as one long document.
+    """All documents in random order, each followed by `eos_id`, as one long document.
 
-    For training only: windows of the result cross the borders of the documents.
+    For training only: windows of the result cross boundaries of documents.
 
     Raises:
         UsageError: `eos_id` is None.
@@ -131,10 +132,53 @@ def pack_documents(
 
 def _check_length(documents: Sequence[TokenDocument], length: int) -> None:
     if length < 1:
-        raise UsageError(f"windows of {length} tokens were asked for", expected="at least 1 token")
+        raise UsageError(f"length of windows = {length}", expected="at least 1 token")
     longest = max((len(document.ids) for document in documents), default=0)
     if longest < length:
         raise UsageError(
             f"the text is too short: a window needs {length} tokens, the longest document has {longest}",
-            fix="use a shorter length, or give a longer text",
+            fix="use a shorter length, or a longer text",
         )
+
+
+def resolve_bos(tokenizer: Any, setting: Bos) -> int | None:
+    """The BOS id at the start of every view, or None.
+
+    Args:
+        tokenizer: a transformers tokenizer.
+        setting: "auto" follows the tokenizer's own behaviour on plain text; "always"; "never".
+
+    Raises:
+        UsageError: an unknown setting, or "always" with a tokenizer that has no BOS token.
+    """
+    if setting == "never":
+        return None
+    bos_id = tokenizer.bos_token_id
+    if setting == "always":
+        if bos_id is None:
+            raise UsageError(
+                "bos is 'always', but the tokenizer has no BOS token", fix="use bos 'auto' or 'never'"
+            )
+        return bos_id
+    if setting == "auto":
+        if bos_id is None:
+            return None
+        ids = tokenizer("a").input_ids
+        return bos_id if ids and ids[0] == bos_id else None
+    raise UsageError(
+        f"unknown bos setting {setting!r}", expected=nearest(setting, ("auto", "always", "never"))
+    )
+
+
+def view(ids: NDArray[np.integer], start: int, length: int, bos_id: int | None) -> NDArray[np.int64]:
+    """A copy of `ids[start : start + length]`, whose first token is replaced by `bos_id` if there is one.
+
+    BOS replaces a token, so row r of a view is always token start + r, and the rows of two views of the same tokens
+    correspond with and without BOS.
+    """
+    if start < 0 or start + length > len(ids):
+        raise UsageError(f"a view of tokens {start} to {start + length} of a text of {len(ids)} tokens")
+    tokens = np.array(ids[start : start + length], dtype=np.int64)
+    if bos_id is not None and length > 0:
+        tokens[0] = bos_id
+    return tokens

@@ -1,18 +1,20 @@
-"""A model's rotary embedding modules: found, compared with the formula, built anew."""
+"""A model's rotary embedding modules: found, compared with the formula, rebuilt; our own rope types."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from lengthwise.errors import UsageError
-from lengthwise.models.extension.record import Extension
-from lengthwise.positions.rope.method import plain_frequencies
+from lengthwise.models.extension.extension_record import Extension, read_extension
+from lengthwise.positions import ROPE_METHODS
+from lengthwise.positions.rope.plain_rope import plain_frequencies
 
-# Frequencies of a model that was cast to bfloat16 have its 8 bits.
+# A model that was cast to bfloat16 has frequencies of 8 bits.
 _TOLERANCE = 1e-2
 
 
@@ -27,10 +29,10 @@ def find_rotary(base: PreTrainedModel) -> list[tuple[nn.Module, str, Any]]:
 
 
 def rebuild_rotary(base: PreTrainedModel, extension: Extension) -> None:
-    """Build the rotary embeddings from the configuration: it is read when they are made, and never again.
+    """Rebuild the rotary embeddings: they read the configuration only when they are created.
 
     Raises:
-        UsageError: there is none, or it does not compute what the extension says.
+        UsageError: there is none, or it does not compute the frequencies of the extension.
     """
     found = find_rotary(base)
     if not found:
@@ -52,7 +54,7 @@ def check_frequencies(module: Any, extension: Extension, *, extended: bool) -> N
     """
     if extended:
         custom = module.rope_type == extension.custom_rope_type
-        # transformers' types that depend on the input start with what is right up to L0.
+        # transformers' input-dependent types start with the frequencies for up to L0.
         expected, scaling = extension.inverse_frequencies(None if custom else extension.original_length)
     else:
         expected, scaling = plain_frequencies(extension.theta, extension.head_dim).float(), 1.0
@@ -64,3 +66,19 @@ def check_frequencies(module: Any, extension: Extension, *, extended: bool) -> N
             + (f" (rope type {module.rope_type})" if extended else " (plain rope)"),
             expected="a model whose rotary embedding has theta^(-2k/d) as its frequencies",
         )
+
+
+def register_rope_types() -> None:
+    """Register `lengthwise_METHOD` for every method with transformers."""
+    for method in ROPE_METHODS:
+        ROPE_INIT_FUNCTIONS[f"lengthwise_{method}"] = _recorded_frequencies
+
+
+def _recorded_frequencies(
+    config: Any, device: Any = None, seq_len: int | None = None, layer_type: str | None = None
+) -> tuple[Tensor, float]:
+    """The frequencies of the recorded extension, through the interface of transformers."""
+    extension = read_extension(config)
+    assert extension is not None, config.rope_parameters
+    frequencies, scaling = extension.inverse_frequencies()
+    return frequencies.to(device), scaling

@@ -1,1 +1,1 @@
-"""Other ways to attend: pure functions of queries, keys and values after rope. One file a method."""
+"""Attention methods: pure functions of queries, keys and values after rope. One file per method."""

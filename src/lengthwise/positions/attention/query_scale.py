@@ -1,4 +1,4 @@
-"""Queries that grow with the log of their position, so that attention stays as sharp over a longer context."""
+"""Queries scaled by the log of their position, which keeps attention as sharp over a longer context."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from lengthwise.positions.rope.method import require
+from lengthwise.errors import require
 
 
 @dataclass(frozen=True, kw_only=True)

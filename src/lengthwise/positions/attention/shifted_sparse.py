@@ -9,19 +9,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lengthwise.positions.rope.method import require
+from lengthwise.errors import require
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShiftedSparse:
     """Causal attention within groups of G tokens; for the second half of the heads the groups start G/2 later.
 
-    Heads 0 .. floor(H/2)-1 attend within [jG, (j+1)G), the others within [0, G/2), [G/2, 3G/2), ..., so that what
-    one group knows passes to the next. This is LongLoRA's flash-attention form. Its other form rolls the tokens,
-    so that the last group holds the end and the start of the text and the start sees the end; LongQLoRA uses that
-    one by default. For training only: at inference such models attend to everything.
+    Heads 0 .. floor(H/2)-1 attend within [jG, (j+1)G), the others within [0, G/2), [G/2, 3G/2), ..., so that
+    information passes between groups. This is LongLoRA's flash-attention form. Its other form, LongQLoRA's
+    default, rolls the tokens: the last group then holds both ends of the text, and the start sees the end. For
+    training only: at inference such models use full attention.
 
-    A row whose length is no multiple of G ends with a shorter group.
+    If the length of a row is not a multiple of G, its last group is shorter.
     """
 
     group: float = 0.25
@@ -37,7 +37,7 @@ class ShiftedSparse:
         """G for a row of `length` tokens, at least 2."""
         if self.group >= 2:
             return int(self.group)
-        # A share such as 0.1 is not exact, and 0.1 * 30 not 3.
+        # In floating point 0.1 * 30 is more than 3.
         return max(2, math.ceil(self.group * length - 1e-9))
 
     def allowed(self, length: int, heads: int) -> Tensor:
@@ -54,7 +54,7 @@ class ShiftedSparse:
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, *, scale: float | None = None, dropout: float = 0.0
     ) -> Tensor:
-        """Attention of queries, keys and values after rope; each group by itself, so that G sets the cost.
+        """Attention of queries, keys and values after rope, one group at a time: the cost grows with T * G.
 
         Args:
             query: [B, H, T, D].
@@ -66,7 +66,7 @@ class ShiftedSparse:
             [B, H, T, D].
         """
         heads, length = query.shape[1:3]
-        # Every head needs its own keys: which group a key is in depends on the query's head.
+        # Every query head needs its own copy of the keys: the group of a key depends on the query's head.
         key, value = (x.repeat_interleave(heads // x.shape[1], dim=1) for x in (key, value))
         size = self.group_size(length)
         half = size // 2
@@ -85,7 +85,7 @@ class ShiftedSparse:
 
 
 def _grouped(x: Tensor, size: int) -> Tensor:
-    """[B, H, T, D] -> [B * groups, H, G, D]; the last group is filled up, behind all that may attend there."""
+    """[B, H, T, D] -> [B * groups, H, G, D]; the last group is padded at its end, where no token attends."""
     x = F.pad(x, (0, 0, 0, -x.shape[2] % size))
     return x.unflatten(2, (-1, size)).transpose(1, 2).flatten(0, 1)
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from torch import Tensor
 
-from lengthwise.positions.rope.method import plain_config, plain_frequencies, require
+from lengthwise.errors import require
+from lengthwise.positions.rope.plain_rope import plain_config, plain_frequencies
 
 
 def adjusted_base(theta: float, given: float | None, factor: float) -> float:
-    """The base in force: the given one; without it 500000, or the model's own at factor 1."""
+    """The given base; without one 500000, or the model's own at factor 1."""
     if given is not None:
         return given
     return 500_000.0 if factor > 1 else theta
@@ -19,7 +20,7 @@ def adjusted_base(theta: float, given: float | None, factor: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class AdjustedBase:
-    """Plain frequencies of another base. The factor only says how long the context is to be."""
+    """Plain frequencies of another base. The factor only sets the length of the context."""
 
     theta: float | None = None
     """The base; None is the paper's 500000 (and the model's own at factor 1)."""
@@ -36,5 +37,5 @@ class AdjustedBase:
     def to_hf_config(
         self, theta: float, head_dim: int, original_length: int, factor: float
     ) -> dict[str, Any] | None:
-        """A changed `rope_theta`, which every program that reads the model obeys."""
+        """A changed `rope_theta`, which every program that reads the model supports."""
         return plain_config(adjusted_base(theta, self.theta, factor))

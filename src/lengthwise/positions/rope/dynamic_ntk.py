@@ -7,16 +7,16 @@ from typing import Any
 
 from torch import Tensor
 
-from lengthwise.positions.rope.method import plain_config, plain_frequencies
 from lengthwise.positions.rope.ntk import ntk_base
+from lengthwise.positions.rope.plain_rope import plain_config, plain_frequencies
 
 
 @dataclass(frozen=True, kw_only=True)
 class DynamicNtk:
     """NTK-aware with alpha = s n / L0 - (s - 1) at n > L0 tokens of input; plain rope up to L0.
 
-    Frequencies change while text is generated, and keys that are cached keep the old ones: with a cache the
-    predictions beyond L0 differ from those without.
+    Frequencies change while text is generated, but cached keys keep the old ones: beyond L0, predictions with a
+    cache differ from those without.
     """
 
     def inverse_frequencies(
@@ -30,7 +30,7 @@ class DynamicNtk:
     def to_hf_config(
         self, theta: float, head_dim: int, original_length: int, factor: float
     ) -> dict[str, Any] | None:
-        """transformers' `dynamic`. It takes L0 from `max_position_embeddings`, which has to stay."""
+        """transformers' `dynamic`. It reads L0 from `max_position_embeddings`, which must stay."""
         if factor == 1:
             return plain_config(theta)
         return {"rope_type": "dynamic", "rope_theta": theta, "factor": factor}

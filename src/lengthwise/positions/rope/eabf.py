@@ -7,15 +7,16 @@ from typing import Any
 
 from torch import Tensor
 
+from lengthwise.errors import require
 from lengthwise.positions.rope.abf import adjusted_base
-from lengthwise.positions.rope.method import plain_config, plain_frequencies, require
+from lengthwise.positions.rope.plain_rope import plain_config, plain_frequencies
 
 
 @dataclass(frozen=True, kw_only=True)
 class EntropyAwareBase:
     """Plain frequencies of another base; after rope, queries times max(1, ln(i+1) / ln L0) at position i.
 
-    The factor only says how long the context is to be. At factor 1 nothing changes.
+    The factor only sets the length of the context. A factor of 1 changes nothing.
     """
 
     theta: float | None = None
@@ -30,7 +31,7 @@ class EntropyAwareBase:
     def inverse_frequencies(
         self, theta: float, head_dim: int, original_length: int, factor: float, *, length: int | None = None
     ) -> tuple[Tensor, float]:
-        """See `RopeMethod`. The query scaling is apart (`QueryScale`): it depends on the position and the layer."""
+        """See `RopeMethod`. Queries are scaled elsewhere (`QueryScale`), by position and layer."""
         return plain_frequencies(adjusted_base(theta, self.theta, factor), head_dim).float(), 1.0
 
     def to_hf_config(

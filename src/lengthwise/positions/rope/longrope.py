@@ -1,4 +1,4 @@
-"""LongRoPE (Ding et al. 2024): each frequency has its own factor, found by a search."""
+"""LongRoPE (Ding et al. 2024): a factor for each frequency, found by search."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lengthwise.errors import UsageError
-from lengthwise.positions.rope.method import plain_config, plain_frequencies, require
+from lengthwise.errors import UsageError, require
+from lengthwise.positions.rope.plain_rope import plain_config, plain_frequencies
 
 
 @dataclass(frozen=True, kw_only=True)
 class LongRope:
     """w_k / lambda_k; cos and sin times sqrt(1 + ln s / ln L0).
 
-    Inputs of more than L0 tokens take the long factors, all others the short ones; a batch takes one of the two.
+    Inputs of more than L0 tokens use the long factors, others the short ones; one choice for a whole batch.
     """
 
     long_factor: tuple[float, ...] | None = None
-    """lambda_k, one for each of the d/2 frequencies: there is no formula for them."""
+    """lambda_k, one for each of the d/2 frequencies. There is no formula for them."""
     short_factor: tuple[float, ...] | None = None
     """The same for inputs up to L0; None is all 1."""
     attention_factor: float | None = None

@@ -1,4 +1,4 @@
-"""LongRoPE's search for one factor a frequency (Ding et al. 2024, Sec. 3.2): evolution from known methods."""
+"""LongRoPE's evolutionary search for one factor per frequency (Ding et al. 2024, Sec. 3.2)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
+from lengthwise.errors import require
 from lengthwise.positions import rope_method
-from lengthwise.positions.rope.method import plain_frequencies, require
+from lengthwise.positions.rope.plain_rope import plain_frequencies
 
 STARTS = ("pi", "ntk", "yarn")
 """Methods whose frequencies, as factors, the search starts from."""
@@ -18,14 +19,14 @@ Factors = tuple[float, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
-    """How long to search; the defaults are those of the released code."""
+    """The budget of the search; the defaults are those of the released code."""
 
     population: int = 64
-    """Candidates of the first generation: the starts and mutations of them."""
+    """Candidates of the first generation: the starting points and their mutations."""
     iterations: int = 40
-    """Generations after it."""
+    """Generations after the first."""
     parents: int = 32
-    """Best candidates so far that the next generation comes from."""
+    """The best candidates so far, from which the next generation is made."""
     mutations: int = 16
     """Children of one parent in each generation."""
     crossovers: int = 16
@@ -41,7 +42,7 @@ class SearchSettings:
 
     @property
     def evaluations(self) -> int:
-        """Losses that are asked for at most."""
+        """Largest number of losses that are computed."""
         return self.population + self.iterations * (self.mutations + self.crossovers)
 
 
@@ -79,10 +80,10 @@ def search_factors(
     give the same result.
 
     Args:
-        loss: of a candidate; asked once for each.
+        loss: of a candidate; called once for each.
         starts: candidates by name, each of d/2 factors that do not fall.
-        largest: bound of the factors; the released code takes 1.25 s.
-        settings: how long to search.
+        largest: bound of the factors; 1.25 s in the released code.
+        settings: the budget.
         seed: of all draws.
     """
     rng = random.Random(seed)

@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from lengthwise.positions.rope.method import plain_config, plain_frequencies, require
+from lengthwise.errors import require
+from lengthwise.positions.rope.plain_rope import plain_config, plain_frequencies
 
 
 def ntk_base(theta: float, head_dim: int, alpha: float) -> float:
@@ -20,7 +21,7 @@ class Ntk:
     """Plain frequencies of the base theta * alpha^(d/(d-2))."""
 
     alpha: float | None = None
-    """None is the factor. The slowest frequencies are covered barely, so a little more is usual."""
+    """None means the factor, which barely covers the slowest frequencies; a little more is usual."""
 
     def __post_init__(self) -> None:
         require(self.alpha is None or self.alpha >= 1, f"alpha = {self.alpha}", "1 or more")
@@ -34,7 +35,7 @@ class Ntk:
     def to_hf_config(
         self, theta: float, head_dim: int, original_length: int, factor: float
     ) -> dict[str, Any] | None:
-        """A changed `rope_theta`, which every program that reads the model obeys."""
+        """A changed `rope_theta`, which every program that reads the model supports."""
         return plain_config(self._base(theta, head_dim, factor))
 
     def _base(self, theta: float, head_dim: int, factor: float) -> float:

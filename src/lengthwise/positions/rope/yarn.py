@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from lengthwise.positions.rope.method import (
+from lengthwise.errors import require
+from lengthwise.positions.rope.plain_rope import (
     plain_config,
     plain_frequencies,
-    require,
     slow_share,
     yarn_attention_factor,
 )
@@ -55,7 +55,7 @@ class Yarn:
     def to_hf_config(
         self, theta: float, head_dim: int, original_length: int, factor: float
     ) -> dict[str, Any] | None:
-        """transformers' `yarn`, with the original length always stated (it would take the extended one)."""
+        """transformers' `yarn`, always with the original length (without it, transformers takes the extended one)."""
         if factor == 1 and self.attention_factor is None:
             return plain_config(theta)
         parameters: dict[str, Any] = {

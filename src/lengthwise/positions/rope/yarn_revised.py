@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from lengthwise.positions.rope.method import (
+from lengthwise.errors import require
+from lengthwise.positions.rope.plain_rope import (
     plain_config,
     plain_frequencies,
-    require,
     slow_share,
     yarn_attention_factor,
 )
@@ -20,8 +20,8 @@ from lengthwise.positions.rope.method import (
 class RevisedYarn:
     """w_k / ((1 - m_k) + s m_k): YaRN's ramp blends wavelengths where YaRN blends frequencies.
 
-    The two differ by up to 36 % in the middle of the ramp (s = 4), so a model trained with one must not be run
-    with the other.
+    The two differ by up to 36 % in the middle of the ramp (s = 4): do not run a model that was trained with
+    one with the other.
     """
 
     beta_fast: float = 32.0

@@ -1,1 +1,1 @@
-"""Position ids for training: a short window that stands at positions of a longer context. One file a sampler."""
+"""Position ids for training: a short window at positions of a longer context. One file per sampler."""

@@ -8,18 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.errors import UsageError
-from lengthwise.positions.rope.method import require
+from lengthwise.errors import UsageError, require
 from lengthwise.positions.sampling.sampler import check_lengths
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClexPositions:
-    """Random positions of a random extent, its first and last pinned.
+    """Random positions within a random extent, whose first and last are fixed.
 
     t ~ U{1 .. floor(T / L0)}. Then 0, a sorted random subset of 1 .. tL-2 of L-2 elements, and tL-1; where the window
-    is longer than the original context, all are divided by L / L0 (float32). So they reach to t L0, and a model
-    extended by `clex` takes just this t from them, for both views.
+    is longer than the original context, all are divided by L / L0 (float32). They reach to t L0, so a model
+    extended by `clex` infers exactly this t from them, for both views.
     """
 
     original_length: int | None = None
@@ -33,11 +32,11 @@ class ClexPositions:
         )
 
     def draw(self, generator: np.random.Generator, length: int, target_length: int) -> Tensor:
-        """See `PositionSampler`; L has to be a multiple of L0."""
+        """See `PositionSampler`; L must be a multiple of L0."""
         check_lengths(length, target_length)
         original = self.original_length or length
         share, rest = divmod(length, original)
-        # The released code rounds L / L0 down, which reaches beyond the target where it is no whole number.
+        # The released code rounds L / L0 down, which exceeds the target where it is not an integer.
         if rest:
             raise UsageError(
                 f"a window of {length} tokens is no multiple of the original context of {original}",

@@ -10,27 +10,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.errors import UsageError
-from lengthwise.positions.rope.method import require
+from lengthwise.errors import UsageError, require
 from lengthwise.positions.sampling.sampler import check_lengths
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cream:
-    """A head at the first positions, a tail at the last, and a middle chunk whose place favours the middle.
+    """A head at the first positions, a tail at the last, and a chunk between them that favours the middle.
 
     With f = T/L: head and tail have floor(L/3) tokens, or 4f, each with probability 1/2; the middle has the other
     m = L - 2h. The middle's last position is even over {floor(h + (m-1) r/2) .. floor(rL/2) - h - 1}, where r in
     {2 .. 2f} has the probabilities of `ratio_probabilities`.
 
-    The coin for h is tossed at every draw (the released code: once for 3000 examples), and the text is
-    contiguous (the released code takes the tokens at these positions where a document has them).
+    h is drawn every time (in the released code: once per 3000 examples), and the text is contiguous (the released
+    code takes the tokens at these positions where a document has them).
     """
 
     sigma: float = 3.0
     """Standard deviation of r before it is cut to 2 .. 2f."""
     legacy: bool = False
-    """Draw r as the released code does, whose cut-off tails pile up at both ends."""
+    """Draw r as the released code does, where both ends collect the mass of the tails."""
 
     def __post_init__(self) -> None:
         require(math.isfinite(self.sigma) and self.sigma > 0, f"sigma = {self.sigma}", "a positive number")
@@ -38,9 +37,9 @@ class Cream:
     def ratio_probabilities(self, factor: int) -> np.ndarray:
         """P(r) for r = 2 .. 2f, float64 [2f - 1].
 
-        A Gaussian about 1 + f on these whole numbers, normalised over them. `legacy`: the released code inverts the
-        Gaussian's distribution function on 2 .. 2f without normalising it and rounds down, so that r = 2 also gets
-        all that lies below and r = 2f all that lies above; for f = 2 the middle is then the least likely.
+        A Gaussian around 1 + f, normalised over these integers. `legacy`: the released code inverts the Gaussian's
+        distribution function on 2 .. 2f without normalising it and rounds down, so r = 2 also gets all mass below
+        and r = 2f all mass above; for f = 2 the middle is then the least likely.
         """
         ratios = np.arange(2, 2 * factor + 1)
         if self.legacy and factor > 1:

@@ -13,10 +13,10 @@ from lengthwise.positions.sampling.sampler import check_lengths
 
 @dataclass(frozen=True, kw_only=True)
 class Pose:
-    """Two chunks: the first at 0 .. r-1, the second behind a gap of u.
+    """Two chunks: the first at 0 .. r-1, the second after a gap of u.
 
-    r ~ U{1 .. floor((L+1)/2)}, u ~ U{0 .. T-L}, as in the released code after it pinned the first chunk to 0. The
-    released code may also take the two chunks from different places of the text; here the text is contiguous.
+    r ~ U{1 .. floor((L+1)/2)}, u ~ U{0 .. T-L}, as in the later released code, where the first chunk begins at 0. The
+    released code can also take the two chunks from different places in the text; here the text is contiguous.
     """
 
     def draw(self, generator: np.random.Generator, length: int, target_length: int) -> Tensor:

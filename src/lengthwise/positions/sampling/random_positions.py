@@ -15,8 +15,8 @@ from lengthwise.positions.sampling.sampler import check_lengths
 class RandomPositions:
     """A sorted subset of 0 .. T-1 of L elements, every subset equally likely.
 
-    The original draws at test time too. Language models are evaluated at consecutive positions, and as an
-    extension of their context it is then a weak baseline.
+    The original method also draws at test time. Language models are evaluated at consecutive positions, where
+    it is a weak baseline for context extension.
     """
 
     def draw(self, generator: np.random.Generator, length: int, target_length: int) -> Tensor:

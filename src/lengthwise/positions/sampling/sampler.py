@@ -1,4 +1,4 @@
-"""What a position sampler answers, and what all of them check."""
+"""The interface of a position sampler, and the checks that all of them share."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from lengthwise.errors import UsageError
 class PositionSampler(Protocol):
     """A sampler of position ids: a frozen dataclass whose fields are its options.
 
-    Notation: L = length of the window that is trained on, T = target_length, the positions that it has to learn.
-    Positions ascend strictly, so a window keeps its order. An all-ones attention mask has to go with them:
-    without one, transformers takes every step other than +1 for the border of packed documents.
+    Notation: L = length of the training window, T = target_length, the number of positions to be learned.
+    Positions ascend strictly, so a window keeps its order. Pass an all-ones attention mask with them: without
+    one, transformers takes every step other than +1 for a boundary between packed documents.
     """
 
     def draw(self, generator: np.random.Generator, length: int, target_length: int) -> Tensor:
@@ -40,7 +40,7 @@ def check_lengths(length: int, target_length: int) -> None:
     if target_length < length:
         raise UsageError(
             f"target_length = {target_length} is shorter than the window of {length} tokens",
-            expected=f"{length} or more tokens: the positions that the window is spread over",
+            expected=f"{length} or more tokens",
         )
 
 

@@ -1,4 +1,4 @@
-"""CLEX in a transformers model: its rotary embedding, and t kept while text is generated."""
+"""CLEX in a transformers model: its rotary embedding, and the t that stays fixed during generation."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from lengthwise.errors import UsageError
-from lengthwise.models.extension.record import Extension
+from lengthwise.models.extension.extension_record import Extension
 from lengthwise.models.extension.rotary import find_rotary
 from lengthwise.models.hidden import decoder_of
-from lengthwise.positions.rope.clex import clex_time
-from lengthwise.positions.rope.clex_module import ClexFrequencies, ClexRotaryEmbedding
+from lengthwise.positions.rope.clex import ClexFrequencies, ClexRotaryEmbedding, clex_time
 
 _TIME = "lengthwise_clex_time"
 
@@ -29,18 +28,16 @@ def clex_modules(model: nn.Module) -> list[tuple[str, ClexRotaryEmbedding]]:
 
 @contextlib.contextmanager
 def fixed_time(model: nn.Module, *, length: int) -> Iterator[None]:
-    """Inside, a model with CLEX uses the frequencies for inputs of `length` tokens, whatever it is given.
+    """Make a model with CLEX use the frequencies for `length` tokens, whatever its input.
 
-    For generation: `length` is the prompt with all that will be generated. Without it the prompt decides.
+    For generation: `length` is the prompt plus everything that will be generated. By default the prompt decides.
 
     Raises:
         UsageError: the model has no CLEX.
     """
     modules = [module for _, module in clex_modules(model)]
     if not modules:
-        raise UsageError(
-            "the model has no CLEX whose time could be fixed", expected="a model extended by clex"
-        )
+        raise UsageError("the model has no CLEX frequencies", expected="a model extended by clex")
     for module in modules:
         module.fixed_time = clex_time(length, module.original_length, module.factor)
     try:
@@ -51,10 +48,10 @@ def fixed_time(model: nn.Module, *, length: int) -> Iterator[None]:
 
 
 def attach_clex(base: PreTrainedModel, extension: Extension) -> None:
-    """Put CLEX in the place of the rotary embeddings.
+    """Replace the rotary embeddings by CLEX.
 
     Raises:
-        UsageError: the model lays out its cosines in a way that is not known.
+        UsageError: the layout of the model's cosines is unknown.
     """
     for parent, name, old in find_rotary(base):
         frequencies = ClexFrequencies(extension.theta, extension.head_dim, **extension.options)
@@ -68,7 +65,7 @@ def attach_clex(base: PreTrainedModel, extension: Extension) -> None:
 
 
 def _interleaved(old: Any) -> bool:
-    """Whether cos and sin belong to neighbouring dimensions, found out by asking for one position."""
+    """Whether cos and sin belong to neighbouring dimensions, as the module's output at one position shows."""
     device = old.inv_freq.device
     x = torch.zeros(1, 1, 1, device=device, dtype=torch.bfloat16)
     given = old(x, torch.ones(1, 1, dtype=torch.long, device=device))
@@ -80,13 +77,13 @@ def _interleaved(old: Any) -> bool:
             if given[1].shape[-1:] == expected.shape and torch.allclose(given[1][0, 0], expected, rtol=1e-2):
                 return interleaved
     raise UsageError(
-        f"{type(old).__name__} lays out its cosines and sines in a way that CLEX does not know",
+        f"CLEX does not know the layout of the cosines and sines of {type(old).__name__}",
         expected="a model whose heads are rotated as in Llama or Cohere",
     )
 
 
 def _keep_time_of_cache(decoder: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-    """Tokens that follow cached ones are rotated at the time that the cached keys were."""
+    """Tokens after cached ones are rotated with the t of the cached keys."""
     cache = kwargs.get("past_key_values")
     follows = cache is not None and cache.get_seq_length() > 0
     for _, module in clex_modules(decoder):
@@ -97,7 +94,7 @@ def _keep_time_of_cache(decoder: nn.Module, args: Any, kwargs: dict[str, Any]) -
 def _note_time_in_cache(decoder: nn.Module, args: Any, output: Any) -> None:
     cache = getattr(output, "past_key_values", None)
     if cache is not None:
-        # Under an adapter there are two, the base model's and the trained one, of which one has run.
+        # With an adapter there are two modules, the base model's and the trained one; one of them has run.
         for _, module in clex_modules(decoder):
             if module.time is not None:
                 setattr(cache, _TIME, module.time)

@@ -1,4 +1,4 @@
-"""`extend`: a loaded model with other positions; `restore_extension`: the same for one that was saved so."""
+"""`extend` a loaded model to longer contexts; `restore_extension` of a model that was saved extended."""
 
 from __future__ import annotations
 
@@ -10,21 +10,34 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from lengthwise.errors import MissingError, UsageError
-from lengthwise.models.extension.clex import attach_clex, clex_modules
-from lengthwise.models.extension.configure import plan_extension, write_extension
-from lengthwise.models.extension.query_scale import attach_query_scale
-from lengthwise.models.extension.record import Extension, read_extension
-from lengthwise.models.extension.rope_types import register_rope_types
-from lengthwise.models.extension.rotary import check_frequencies, find_rotary, rebuild_rotary
+from lengthwise.models.attention import scale_queries
+from lengthwise.models.extension.clex_model import attach_clex, clex_modules
+from lengthwise.models.extension.extended_config import plan_extension, write_extension
+from lengthwise.models.extension.extension_record import Extension, read_extension
+from lengthwise.models.extension.rotary import (
+    check_frequencies,
+    find_rotary,
+    rebuild_rotary,
+    register_rope_types,
+)
 from lengthwise.models.hidden import unwrap
 from lengthwise.models.quiet import quiet_transformers
+from lengthwise.positions.attention.query_scale import QueryScale
 
 register_rope_types()
 
-# What frequencies alone do not do, added to a model that was built from an extended configuration.
+
+def _scale_queries(base: PreTrainedModel, extension: Extension) -> None:
+    options = extension.options
+    scale_queries(
+        base, QueryScale(original_length=extension.original_length, skip_layers=options["skip_layers"])
+    )
+
+
+# What a method does beside its frequencies, added to a model built from an extended configuration.
 ATTACHMENTS: dict[str, Callable[[PreTrainedModel, Extension], None]] = {
     "clex": attach_clex,
-    "eabf": attach_query_scale,
+    "eabf": _scale_queries,
 }
 
 
@@ -39,9 +52,9 @@ def extend(
 ) -> Extension:
     """Extend the context of a loaded transformers model, in place: its configuration and its positions.
 
-    No weight changes; `clex` adds a small layer that is to be trained. What the model's `save_pretrained`
-    writes is loaded by `lengthwise.load`, and by plain transformers unless its rope type begins with
-    `lengthwise_`. Extend before an adapter is added, so that `clex` can be trained with it.
+    No weight changes; `clex` adds a small layer that needs training. After `save_pretrained`, `lengthwise.load`
+    loads the model, and so does plain transformers unless the rope type begins with `lengthwise_`. Extend the
+    model before you add an adapter, so that `clex` is trained with it.
 
     Args:
         model: a causal LM with rotary positions, bare or wrapped.
@@ -74,10 +87,10 @@ def restore_extension(
 
     Args:
         model: the model.
-        tensors: gives the checkpoint's tensors of these names.
+        tensors: returns the tensors of these names from the checkpoint.
 
     Raises:
-        MissingError: the checkpoint lacks weights of the extension.
+        MissingError: the checkpoint has no weights for the extension.
     """
     base = unwrap(model)
     extension = read_extension(base.config)
@@ -93,7 +106,7 @@ def restore_extension(
         saved = tensors(list(added))
         if missing := sorted(added.keys() - saved.keys()):
             raise MissingError(
-                f"the checkpoint lacks weights of its {extension.method} extension: {', '.join(missing)}",
+                f"the checkpoint has no weights for its {extension.method} extension: {', '.join(missing)}",
                 fix="save the model again with save_pretrained",
             )
         with torch.no_grad():
@@ -103,10 +116,10 @@ def restore_extension(
 
 
 def extend_as_recorded(model: nn.Module, extension: Extension, *, source: str) -> None:
-    """Give a base model the extension that an adapter was trained with, unless it has it already.
+    """Extend a base model as its adapter was trained, unless it is extended so already.
 
     Raises:
-        UsageError: the model has another extension, or is not the model that was extended.
+        UsageError: the model has another extension, or differs from the model that was extended.
     """
     before = read_extension(unwrap(model).config)
     if before is None:

@@ -1,4 +1,4 @@
-"""From a plain configuration to an extended one, or the reason why not."""
+"""A configuration and the extension of its model: planned, checked, written."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from lengthwise.errors import UsageError
-from lengthwise.models.extension.record import RECORD, Extension, read_extension
-from lengthwise.models.positions import rope_parameters
+from lengthwise.models.extension.extension_record import RECORD, Extension, read_extension
+from lengthwise.models.position_limits import rope_parameters
 from lengthwise.positions import rope_method
 
 
@@ -25,7 +25,7 @@ def plan_extension(
     """The extension of a model with this transformers configuration, checked; nothing is changed.
 
     Args:
-        config: the configuration of a model with rotary positions that was not extended before.
+        config: of a model with rotary positions that is not extended yet.
         method: a name of `lengthwise.positions.ROPE_METHODS`.
         factor: how many times longer the context becomes; 1 changes nothing but is recorded.
         original_length: L0 in tokens; None is what the configuration says.
@@ -58,7 +58,7 @@ def plan_extension(
             f"skip_layers = {skipped} leaves none of the {text.num_hidden_layers} layers of {name}",
             expected=f"0 to {text.num_hidden_layers - 1}",
         )
-    # Options that do not fit the model (a list of the wrong length) show here.
+    # These refuse options that do not fit the model (a list of the wrong length).
     extension.to_hf_config()
     extension.inverse_frequencies()
     return extension
@@ -67,9 +67,9 @@ def plan_extension(
 def write_extension(config: Any, extension: Extension) -> None:
     """Change a transformers configuration in place so that a model built from it is extended.
 
-    `rope_parameters` and `max_position_embeddings` say it where transformers can express the method;
-    where it cannot, the rope type is `lengthwise_METHOD`, which a program without lengthwise refuses. The
-    record of what was done is the configuration's `lengthwise_extension`.
+    If transformers can express the method, `rope_parameters` and `max_position_embeddings` say it. If not, the rope
+    type is `lengthwise_METHOD`, which a program without lengthwise refuses. The key `lengthwise_extension` records
+    what was done.
     """
     text = config.get_text_config()
     text.rope_parameters = _kept(text.rope_parameters) | (
@@ -81,24 +81,24 @@ def write_extension(config: Any, extension: Extension) -> None:
             "original_max_position_embeddings": extension.original_length,
         }
     )
-    # The dynamic type takes L0 from here.
+    # transformers' dynamic type reads L0 from max_position_embeddings.
     dynamic = text.rope_parameters["rope_type"] == "dynamic"
     text.max_position_embeddings = extension.original_length if dynamic else extension.extended_length
     if hasattr(text, "original_max_position_embeddings"):
-        # Where a configuration has this key (Phi-3), transformers prefers it to the one in rope_parameters.
+        # transformers prefers this key, where a configuration has it (Phi-3), to the one in rope_parameters.
         text.original_max_position_embeddings = extension.original_length
     setattr(text, RECORD, extension.to_dict())
 
 
 def _plain_rope(text: Any, name: str) -> dict[str, Any]:
-    """The rope parameters of a model that was not extended, or the reason why it cannot be."""
+    """The rope parameters of a model that is not extended yet; UsageError if it cannot be extended."""
     before = read_extension(text)
     if before is not None:
         raise UsageError(
             f"{name} is extended already: {before.method} by {before.factor:g} from "
             f"{before.original_length} tokens",
             expected="a model that was not extended",
-            fix="extend the model that it was made from, by the whole factor",
+            fix="extend the original model, by the whole factor",
         )
     rope = rope_parameters(text)
     if rope is None:
@@ -109,7 +109,7 @@ def _plain_rope(text: Any, name: str) -> dict[str, Any]:
     if any(isinstance(value, dict) for value in rope.values()):
         raise UsageError(
             f"{name} has rotary positions of several kinds: {', '.join(sorted(rope))}",
-            expected="a model whose layers all have the same (which of several to extend is a choice of research)",
+            expected="a model whose layers share one kind",
         )
     kind = rope.get("rope_type", "default")
     if kind != "default":
@@ -117,7 +117,7 @@ def _plain_rope(text: Any, name: str) -> dict[str, Any]:
         raise UsageError(
             f"{name} is extended already: its rope_type is {kind}{factor}",
             expected="a model with plain rotary positions (rope_type default)",
-            fix="extend the model that it was made from, by the whole factor",
+            fix="extend the original model, by the whole factor",
         )
     return rope
 
@@ -127,11 +127,11 @@ def _original_length(text: Any, given: int | None, name: str) -> int:
     length = recorded if given is None else given
     if length is None:
         raise UsageError(
-            f"the configuration of {name} does not say how long a context it was trained for",
+            f"the configuration of {name} has no max_position_embeddings",
             fix="give the original length",
         )
     if length < 2 or length > (recorded or length):
-        trained = f"2 to {recorded} tokens, for which its configuration says it was trained"
+        trained = f"2 to {recorded} tokens, the context in its configuration"
         raise UsageError(
             f"original_length = {length} for {name}", expected=trained if recorded else "2 tokens or more"
         )

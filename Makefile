@@ -4,7 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Fast tests that fail first when an edit breaks something.
-QUICK := $(wildcard tests/test_*.py) tests/alignment tests/positions tests/report tests/text tests/cli/test_start.py
+QUICK := $(filter-out tests/test_golden_runs.py tests/test_readme.py,$(wildcard tests/test_*.py)) tests/report tests/text \
+  tests/alignment/test_geometry.py tests/alignment/test_reference.py tests/alignment/test_errata.py \
+  tests/positions/test_rope_vectors.py tests/positions/test_samplers.py tests/cli/test_start.py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo seeds test quick lint types clean

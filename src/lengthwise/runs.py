@@ -1,9 +1,9 @@
 """Run folders: one folder, fixed file names, safe against interruption and against each other.
 
-config.yaml     resolved settings; running them again repeats the run
+config.yaml     resolved settings; a run with the same settings repeats it
 results.json    the results contract (`lengthwise.results`), written last
-samples.jsonl   finished samples, append-only: what `--resume` continues from
-metrics.jsonl   training log, one line a step
+samples.jsonl   finished samples, append-only; `--resume` continues from them
+metrics.jsonl   training log, one line per step
 env.json        versions, machine, command
 figures/        pictures
 report.html     one self-contained page
@@ -44,14 +44,14 @@ _OURS = (
 
 
 class RunFolder:
-    """An output folder held by one run at a time. Use as a context manager.
+    """An output folder that one run at a time may hold. Use it as a context manager.
 
     Args:
         path: exactly the folder that is used.
         kind: the verb or study that writes it.
         config: resolved settings, plain values only.
         resume: continue an unfinished run of the same settings (a finished one is only read).
-        overwrite: throw away what an earlier run left here.
+        overwrite: delete what an earlier run left here.
 
     Raises:
         UsageError: the folder holds a run and neither flag was given; both flags were; the settings of
@@ -70,7 +70,7 @@ class RunFolder:
     ) -> None:
         self.path = Path(path)
         self.kind = kind
-        # As it will be read back (tuples become lists), so that a resumed run compares equal.
+        # As YAML reads it back (tuples become lists), so that a resumed run compares equal.
         self.config = parse_yaml(to_yaml(config), source="settings")
         if resume and overwrite:
             raise UsageError("--resume and --overwrite exclude each other", fix="give one of them")
@@ -135,13 +135,13 @@ class RunFolder:
             names = self._names()
             if names and "config.yaml" not in names:
                 raise UsageError(
-                    f"{self.path} holds files that are no run of lengthwise: {', '.join(sorted(names)[:5])}",
+                    f"{self.path} holds files that belong to no lengthwise run: {', '.join(sorted(names)[:5])}",
                     expected="an empty or new folder, or an earlier run",
                     fix="choose another --out",
                 )
 
     def _names(self) -> set[str]:
-        """What is in the folder, but for the lock and the temporary files of a start that was killed."""
+        """What is in the folder, without the lock and the temporary files of a killed start."""
         return {
             entry.name for entry in self.path.iterdir() if entry.name != ".lock" and entry.suffix != ".part"
         }
@@ -177,12 +177,12 @@ class RunFolder:
             )
 
     def _forget_false_start(self) -> None:
-        """A run that failed before anything came of it (a mistyped model) leaves no run to be in the way."""
+        """Remove a run that failed before its first sample (a mistyped model), so that it does not block the next."""
         if not self._names() - {"config.yaml", "env.json"}:
             self._clear()
 
     def _clear(self) -> None:
-        # config.yaml goes last: stopped half-way, the folder is still known as a run.
+        # config.yaml goes last: if this is interrupted, the folder still counts as a run.
         for name in reversed(_OURS):
             entry = self.path / name
             try:

@@ -14,11 +14,10 @@ from lengthwise.files import cannot_write
 class SampleLog:
     """Finished samples by key, in memory or appended to a JSONL file as they finish.
 
-    A killed run leaves at most one torn last line; it is dropped on opening, so that sample is simply
-    done again.
+    A killed run leaves at most one torn last line. Opening the log drops it, so that sample is computed again.
 
     Args:
-        path: the `samples.jsonl` to read and append to; None keeps the samples in memory only.
+        path: the `samples.jsonl` to read and append to; None keeps the samples in memory.
 
     Raises:
         LengthwiseError: the file cannot be written, or a line before the last is damaged.
@@ -43,7 +42,7 @@ class SampleLog:
         return iter(self._records)
 
     def append(self, key: str, record: dict[str, Any]) -> None:
-        """Add one finished sample. `key` says which it is and must be new."""
+        """Add one finished sample under a new `key`."""
         assert key not in self._records, f"sample {key!r} is already in the log"
         self._records[key] = record
         if self._path is not None:
@@ -64,7 +63,7 @@ class SampleLog:
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise LengthwiseError(
                     f"{path}, line {number} is damaged: {line[:60]!r}",
-                    expected='finished samples, one {"key": ..., ...} a line',
+                    expected='one finished sample {"key": ..., ...} per line',
                     fix="delete that line and --resume, or --overwrite to start again",
                 ) from error
         if len(whole) < len(data):

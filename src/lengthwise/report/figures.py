@@ -32,7 +32,7 @@ from lengthwise.results import Row
 
 BANDS = "Bands or bars are 95 % intervals (bootstrap over documents)."
 _LIMIT_PANELS = (
-    ("excess", "sound_up_to", "Sound? Loss with all context\nabove recent context alone"),
+    ("excess", "sound_up_to", "Sound? Loss with all minus\nloss with recent context"),
     ("jeffreys", "sound_up_to", "Disagreement of the two\npredictions"),
     ("benefit", "used_up_to", "Used? Benefit of a\nrepeated passage"),
 )

@@ -3,9 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Fast tests that fail first when an edit breaks something.
+QUICK := $(filter-out tests/test_golden_runs.py tests/test_readme.py,$(wildcard tests/test_*.py)) tests/report tests/text \
+  tests/alignment/test_geometry.py tests/alignment/test_reference.py tests/alignment/test_errata.py \
+  tests/positions/test_rope_vectors.py tests/positions/test_samplers.py tests/cli/test_start.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo seeds test lint types clean
+.PHONY: help demo seeds test quick lint types clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -25,6 +29,9 @@ seeds: $(READY)  ## the small study with three seeds (the README's table)
 
 test: lint types $(READY)  ## lint, types, all tests with warnings as errors
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder --durations 25
+
+quick: lint $(READY)  ## lint and the tests of formulas, tables, files and settings, in under two minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not real" $(QUICK)
 
 lint: $(READY)  ## ruff
 	$(BIN)/ruff check .

@@ -13,13 +13,13 @@ import lengthwise
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 
 _README = Path(__file__).parent.parent / "README.md"
-_BLOCKS = re.findall(r"```python\n(.*?)```", _README.read_text(), flags=re.DOTALL)
+_TRAINER, _LOOP = re.findall(r"```python\n(.*?)```", _README.read_text(), flags=re.DOTALL)
 
 
 def test_the_plain_loop_gives_a_loss_with_its_parts_and_gradients():
     model = tiny_llama(vocab_size=64)
     names = {"model": model, "L": 16, "e": 3, "tokens": torch.randint(64, (2, 19))}
-    exec(_BLOCKS[0], names)
+    exec(_LOOP, names)
     output = names["output"]
     assert output.loss.item() == pytest.approx((output.cross_entropy + 10 * output.jeffreys).item(), rel=1e-5)
     assert all(parameter.grad is not None for parameter in model.parameters())
@@ -46,7 +46,7 @@ def test_the_trainer_trains(tmp_path):
             dataloader_pin_memory=False,
         ),
     }
-    exec(_BLOCKS[1], names)
+    exec(_TRAINER, names)
     assert all(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
 

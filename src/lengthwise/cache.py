@@ -1,4 +1,4 @@
-"""The cache folder, and things built in it once: whole or not at all, one process at a time."""
+"""The cache folder, and folders built in it once, atomically, by one process at a time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cache_dir() -> Path:
 def build_once(
     path: Path, build: Callable[[Path], None], *, what: str, wait_seconds: float = 4 * 3600
 ) -> Path:
-    """Return `path`; if it does not exist yet, have `build` make it.
+    """Return `path`, built by `build` if it does not exist yet.
 
     `build` gets a temporary folder beside `path`, which is renamed to `path` when it returns. So `path`
     never holds a half-made thing: after an error or a kill the next call removes what was left and builds
@@ -44,7 +44,7 @@ def build_once(
     a warning.
 
     Args:
-        path: the folder that is wanted.
+        path: the folder to return.
         build: fills the folder it is given.
         what: named in the error message, e.g. "the converted model smollm2-135m".
         wait_seconds: how long to wait for another process that builds the same thing.
@@ -80,7 +80,7 @@ def build_once(
 
 def _build_locked(path: Path, build: Callable[[Path], None]) -> None:
     prefix = f".{path.name}."
-    # We hold the lock, so whatever bears this name was left by a process that died.
+    # We hold the lock, so a folder of this name was left by a process that died.
     for stale in path.parent.glob(f"{prefix}*.part"):
         shutil.rmtree(stale, ignore_errors=True)
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=prefix, suffix=".part"))

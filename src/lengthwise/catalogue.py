@@ -1,4 +1,4 @@
-"""What is known by name: models, corpora, recipes, methods. Imports no torch."""
+"""The lists of `lengthwise ls`: models, corpora, recipes, methods, studies, tasks. Imports no torch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def catalogue(what: str | None = None) -> dict[str, list[Entry]]:
 
 
 def models() -> list[Entry]:
-    """Models that need no hub."""
+    """Models that need no download from the hub."""
     from lengthwise.models.embedded import EMBEDDED
 
     return [
@@ -105,7 +105,7 @@ def studies() -> list[Entry]:
 
 
 def methods() -> list[Entry]:
-    """What an objective, a measurement or an extension can be told to use."""
+    """Divergences, estimators, rope methods, position samplers and attentions."""
     from lengthwise.measure.estimators import ESTIMATORS
     from lengthwise.positions import ATTENTIONS, POSITION_SAMPLERS, ROPE_METHODS
 
@@ -121,7 +121,7 @@ def methods() -> list[Entry]:
 
 
 def tasks() -> list[Entry]:
-    """What `lengthwise eval` asks, groups first."""
+    """Tasks of `lengthwise eval`, groups first."""
     from lengthwise.evaluation.tasks import GROUPS, TASKS
 
     groups = [

@@ -76,7 +76,7 @@ def _unique_mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
             )
         if key in seen:
             raise UsageError(
-                f"key {key!r} stands twice (line {key_node.start_mark.line + 1})", fix="keep one of them"
+                f"duplicate key {key!r} (line {key_node.start_mark.line + 1})", fix="keep one of them"
             )
         seen.add(key)
     return loader.construct_mapping(node, deep=True)

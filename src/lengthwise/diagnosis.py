@@ -1,4 +1,4 @@
-"""What works on this machine, what is missing, and the command that brings it."""
+"""What works on this machine, what is missing, and the command that installs it."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ NEEDED = ("torch", "transformers", "tokenizers", "peft", "accelerate", "datasets
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that was looked at."""
+    """One checked item."""
 
     what: str
     state: Literal["ok", "note", "missing"]
     """note: works, but slower or without something."""
     detail: str
     fix: str = ""
-    """The command that brings it."""
+    """The command that installs or repairs it."""
     needed: bool = False
-    """Whether models cannot be measured without it."""
+    """Whether measuring needs it."""
 
 
 def diagnose() -> list[Finding]:
-    """Look at packages, torch, the cache folder, the embedded model and texts."""
+    """Check packages, torch, the cache folder, the embedded models and texts."""
     findings = [*_packages()]
     if not any(finding.state == "missing" for finding in findings):
         findings += _torch()

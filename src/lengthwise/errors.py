@@ -1,7 +1,7 @@
-"""Errors for people: what is wrong (with the value seen), what was expected, what fixes it.
+"""Errors for users: what is wrong (with the value seen), what was expected, what fixes it.
 
 Every error a user can cause is a `LengthwiseError`; the command line prints it without a traceback and
-exits with its `exit_code`. Anything else that escapes is a bug and keeps its traceback.
+exits with its `exit_code`. Any other exception is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class ThresholdCrossed(LengthwiseError):
 
 
 class Interrupted(LengthwiseError):
-    """Stopped with Ctrl-C (exit code 130). What was finished is kept.
+    """Stopped with Ctrl-C (exit code 130); finished samples are kept.
 
     Args:
-        problem: what was interrupted, and how far it had come.
-        partial: the results of what was finished, for the caller to write down.
+        problem: what was interrupted, and how far it got.
+        partial: the results of the finished samples, for the caller to write.
     """
 
     exit_code = 130
@@ -73,7 +73,7 @@ def require(holds: bool, problem: str, expected: str) -> None:
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """Say which valid name was probably meant, or list them all.
+    """The valid name that is closest to `name`, as a question, or a list of all.
 
     >>> nearest("alhpa", ["alpha", "length"])
     "did you mean 'alpha'?"

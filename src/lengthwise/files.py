@@ -1,4 +1,4 @@
-"""Files are written whole or not at all: a temporary sibling, flushed to disk, then renamed."""
+"""Atomic writes: a temporary file beside the target, flushed to disk, then renamed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def atomic_write_bytes(path: Path, data: bytes) -> None:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        # mkstemp makes files private; results are meant to be shared like any other file of the user's.
+        # mkstemp makes files private; results get the permissions of the user's other files.
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
     except OSError as error:
@@ -82,11 +82,11 @@ def share(folder: Path) -> None:
 
 
 def cannot_write(path: Path, error: OSError) -> LengthwiseError:
-    """The error for a path that could not be written, with the system's reason."""
+    """The error for a path that cannot be written, with the system's reason."""
     return LengthwiseError(
         f"cannot write {path}: {error.strerror or error}",
         expected="a folder that can be written, on a disk with room",
-        fix="choose another --out, or free space; what was written before is kept",
+        fix="choose another --out, or free space; earlier files are kept",
     )
 
 

@@ -1,4 +1,4 @@
-"""How fast this machine is: the basis of time estimates."""
+"""The speed of this machine, for time estimates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 
 def product_rate(device: str, dtype: str, *, size: int | None = None) -> float:
-    """Floating-point operations a second of one matrix product, measured now (the best of three).
+    """Floating-point operations per second of a matrix product, measured now (best of three).
 
     Args:
         device: a torch device.
@@ -20,7 +20,7 @@ def product_rate(device: str, dtype: str, *, size: int | None = None) -> float:
     best = float("inf")
     for _ in range(3):
         started = time.perf_counter()
-        # Reading one number back waits for an accelerator.
+        # Reading one number waits for an accelerator to finish.
         (a @ b)[0, 0].item()
         best = min(best, time.perf_counter() - started)
     return 2 * size**3 / best

@@ -1,4 +1,4 @@
-"""Progress on standard error: tqdm, with time left, quiet where nobody looks."""
+"""Progress bars on standard error, sparse where it is not a terminal."""
 
 from __future__ import annotations
 

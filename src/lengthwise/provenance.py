@@ -13,7 +13,7 @@ PACKAGES = ("lengthwise", "torch", "transformers", "tokenizers", "peft", "accele
 
 
 def package_versions() -> dict[str, str | None]:
-    """Installed versions of the packages that decide a result; None where one is not installed."""
+    """Installed versions of the packages that affect results; None for a missing one."""
     versions: dict[str, str | None] = {}
     for name in PACKAGES:
         try:

@@ -1,6 +1,6 @@
 """Run folders: one folder, fixed file names, safe against interruption and against each other.
 
-config.yaml     resolved settings; running them again repeats the run
+config.yaml     resolved settings; a run with the same settings repeats it
 results.json    the results contract (`lengthwise.results`), written last
 samples.jsonl   finished samples, append-only: what `--resume` continues from
 inputs.json     fingerprints of the model and the text that the samples are of
@@ -46,7 +46,7 @@ _STARTED = {"config.yaml", "env.json", "inputs.json"}
 
 
 class RunFolder:
-    """An output folder held by one run at a time. Use as a context manager.
+    """An output folder that one run at a time may hold. Use it as a context manager.
 
     Args:
         path: exactly the folder that is used.
@@ -176,13 +176,13 @@ class RunFolder:
             # A kill in the midst of --overwrite leaves the settings in `.earlier`.
             if names and "config.yaml" not in names and not (self.path / _EARLIER / "config.yaml").exists():
                 raise UsageError(
-                    f"{self.path} holds files that are no run of lengthwise: {', '.join(sorted(names)[:5])}",
+                    f"{self.path} holds files that belong to no lengthwise run: {', '.join(sorted(names)[:5])}",
                     expected="an empty or new folder, or an earlier run",
                     fix="choose another --out",
                 )
 
     def _names(self) -> set[str]:
-        """What is in the folder, but for the lock and the temporary files of a start that was killed."""
+        """What is in the folder, without the lock and the temporary files of a killed start."""
         return {
             entry.name
             for entry in self.path.iterdir()
@@ -313,3 +313,20 @@ def is_finished(path: Path) -> bool:
     """Whether the folder at `path` holds whole (not partial) results."""
     file = path / "results.json"
     return file.exists() and not read_results(file).partial
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a `metrics.jsonl`, by step; a torn last line of a killed run is left out.
+
+    A step that was logged twice (before and after a resume) counts with its last line.
+    """
+    by_step: dict[int, dict[str, Any]] = {}
+    if path.exists():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(record, dict) and isinstance(record.get("step"), int):
+                by_step[record["step"]] = record
+    return [by_step[step] for step in sorted(by_step)]

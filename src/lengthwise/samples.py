@@ -20,7 +20,7 @@ class SampleLog:
     Lines without one are of an earlier version and are taken as they are.
 
     Args:
-        path: the `samples.jsonl` to read and append to; None keeps the samples in memory only.
+        path: the `samples.jsonl` to read and append to; None keeps the samples in memory.
 
     Raises:
         LengthwiseError: the file cannot be written, or a line before the last is damaged.
@@ -45,7 +45,7 @@ class SampleLog:
         return iter(self._records)
 
     def append(self, key: str, record: dict[str, Any]) -> None:
-        """Add one finished sample. `key` says which it is and must be new."""
+        """Add one finished sample under a new `key`."""
         assert key not in self._records, f"sample {key!r} is already in the log"
         self._records[key] = record
         if self._path is not None:
@@ -66,7 +66,7 @@ class SampleLog:
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise LengthwiseError(
                     f"{path}, line {number} is damaged: {line[:60]!r}",
-                    expected='finished samples, one {"key": ..., ...} a line',
+                    expected='one finished sample {"key": ..., ...} per line',
                     fix="delete that line and --resume, or --overwrite to start again",
                 ) from error
         if len(whole) < len(data):

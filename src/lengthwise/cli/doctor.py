@@ -1,4 +1,4 @@
-"""`lengthwise doctor`: what is installed, what works, and what brings the rest."""
+"""`lengthwise doctor`: what is installed, what works, what is missing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")] = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Say what works here, what is missing, and what brings it.
+    """Show what works here, what is missing, and how to install it.
 
     Exits with 0 if models can be measured and trained here, else with 3.
     """
@@ -31,7 +31,7 @@ def doctor(
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
         rows = [(each.state, each.what, each.detail, each.fix) for each in findings]
-        print_table(Table(columns=("", "what", "found", "what brings it"), rows=rows))
+        print_table(Table(columns=("", "what", "found", "fix"), rows=rows))
     broken = [finding for finding in findings if finding.state == "missing" and finding.needed]
     if broken:
         raise MissingError(

@@ -1,4 +1,4 @@
-"""`lengthwise ls`: what there is to choose from."""
+"""`lengthwise ls`: everything that has a name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ls(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")] = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """List what is known by name."""
+    """List models, corpora, recipes, methods, studies and tasks."""
     from lengthwise.catalogue import catalogue
     from lengthwise.report.tables import Table
 

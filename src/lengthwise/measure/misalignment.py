@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lengthwise.display import Display
 from lengthwise.errors import UsageError, nearest
 from lengthwise.measure.estimators import ESTIMATORS
 from lengthwise.measure.lattice import Lattice, admissible_contexts, draw_starts, score_lattice
@@ -40,6 +41,20 @@ if TYPE_CHECKING:
     from lengthwise.models import LoadedModel
     from lengthwise.text import TokenDocuments, Window
 
+DISPLAY = Display(
+    title="Misalignment",
+    question="Do the predictions depend on how much context is cut off?",
+    metrics={
+        "sce": "the paper's number, the symmetric cross entropy of the two predictions: entropy + jeffreys",
+        "entropy": "H(p) + H(q): how uncertain the two predictions are; says nothing about agreement",
+        "jeffreys": "KL(p||q) + KL(q||p): how much the two predictions disagree; 0 when they are equal",
+        "js": "Jensen-Shannon divergence: disagreement, at most log 2 = 0.693",
+        "top1_agreement": "share of positions at which both rank the same token first",
+    },
+    better={"jeffreys": "lower"},
+    figures=("misalignment_parts", "jeffreys_by_position", "lengthwise.report.heatmaps:misalignment_matrix"),
+    answer="misalignment_answer",
+)
 DEFAULT_VIEWS = 3
 SHORTEST = 4
 

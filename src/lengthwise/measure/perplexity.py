@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lengthwise.display import Display
 from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import Measurement, check_logged, interruptible, window_record
 from lengthwise.measure.rows import NonFiniteRow, chunks, tempered_losses
@@ -46,6 +47,19 @@ if TYPE_CHECKING:
     from lengthwise.models import LoadedModel
     from lengthwise.text import TokenDocuments, Window
 
+DISPLAY = Display(
+    title="Loss by length",
+    question="How well does the model predict the same tokens at each length?",
+    metrics={
+        "loss": "cross entropy of the next token",
+        "perplexity": "exp(loss)",
+        "loss_best_temperature": "loss with one fitted temperature: what over- or underconfidence does not explain",
+        "inverse_temperature": "the inverse of that temperature: below 1 the model is overconfident",
+    },
+    better={"loss": "lower"},
+    figures=("loss_by_length", "loss_by_position"),
+    answer="perplexity_answer",
+)
 POSITION_BINS = 8
 _PLAIN = KNOTS.index(1.0)
 

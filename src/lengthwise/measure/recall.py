@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from lengthwise.display import Display
 from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import Measurement, check_logged, interruptible, window_record
 from lengthwise.measure.rows import NonFiniteRow, chunks, target_losses
@@ -48,6 +49,19 @@ if TYPE_CHECKING:
 
     from lengthwise.models import LoadedModel
     from lengthwise.text import TokenDocuments, Window
+
+DISPLAY = Display(
+    title="Recall by distance",
+    question="Does the model still use text that is far back?",
+    metrics={
+        "benefit": "loss_different - loss_same: what a repeated passage is worth; 0 if the model does not use it",
+        "loss_same": "loss on a passage that came before, at this distance",
+        "loss_different": "loss on the same passage after a different one",
+    },
+    better={"benefit": "higher"},
+    figures=("recall_by_distance",),
+    answer="recall_answer",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lengthwise.training.recipe import Recipe
     from lengthwise.training.recipe_checks import check_recipe
     from lengthwise.training.recipe_reading import make_recipe, read_recipe, shipped_recipes
-    from lengthwise.training.run import open_run, train
+    from lengthwise.training.run import open_run, train, train_or_resume
     from lengthwise.training.trainer import AlignmentMixin, AlignmentTrainer
 
 _HOMES = {
@@ -29,6 +29,7 @@ _HOMES = {
     "read_recipe": "recipe_reading",
     "shipped_recipes": "recipe_reading",
     "train": "run",
+    "train_or_resume": "run",
 }
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "read_recipe",
     "shipped_recipes",
     "train",
+    "train_or_resume",
 ]
 
 

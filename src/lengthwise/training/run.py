@@ -46,27 +46,48 @@ def open_run(
         yield folder
 
 
-def train(recipe: Recipe, folder: RunFolder | Path, *, resume: bool = False) -> Results:
+def train(
+    recipe: Recipe, out: RunFolder | Path | str, *, resume: bool = False, overwrite: bool = False
+) -> Results:
     """Train as `recipe` says.
 
-    `folder` then holds `checkpoints/` (the Trainer's), `metrics.jsonl` (one line a step), `model/` (the whole
-    model, or the adapter, with the tokenizer; `lengthwise.load` reads it) and `results.json`, whose rows
-    are each logged number's mean over the first and the last tenth of the steps.
+    The run folder `out` then holds `checkpoints/` (the Trainer's), `metrics.jsonl` (one line per step), `model/`
+    (the whole model or the adapter, with the tokenizer; `lengthwise.load` reads it) and `results.json`, whose
+    rows are the means of each logged number over the first and the last tenth of the steps.
 
-    Sets the seeds of Python, numpy and torch. The result does not depend on how the step is cut into
+    Sets the seeds of Python, numpy and torch. The result does not depend on how a step is cut into
     micro-batches and processes, nor (to the bit, at equal numbers of threads) on interruptions.
 
     Args:
         recipe: a checked recipe.
-        folder: the run folder (`open_run`); its bare path in processes other than the main one.
-        resume: go on from the last whole checkpoint, if there is one; return the results of a finished run.
+        out: the run folder. Under torchrun the main process alone writes it.
+        resume: continue from the last whole checkpoint, if there is one; read the results of a finished run.
+        overwrite: delete what an earlier run left in `out`.
 
     Raises:
-        UsageError: something in the recipe cannot work with this model, text or number of processes.
+        UsageError: something in the recipe cannot work with this model, text or number of processes; `out`
+            holds a run and neither `resume` nor `overwrite` is set, or a run with other settings.
         LengthwiseError: a loss or gradient is NaN or infinite, the disk is full, memory runs out. The
             checkpoints stay.
         Interrupted: Ctrl-C; the checkpoints stay, and `partial` has the results so far.
     """
+    if isinstance(out, RunFolder):
+        return _train(recipe, out, resume=resume)
+    with open_run(out, recipe, resume=resume, overwrite=overwrite) as folder:
+        return _train(recipe, folder, resume=resume)
+
+
+def train_or_resume(recipe: Recipe, folder: Path | str) -> Path:
+    """Train in `folder`, or continue or read the run of the same recipe there; its model's folder.
+
+    Raises:
+        UsageError, LengthwiseError, Interrupted: as `train`.
+    """
+    train(recipe, folder, resume=(Path(folder) / "config.yaml").exists())
+    return Path(folder) / "model"
+
+
+def _train(recipe: Recipe, folder: RunFolder | Path, *, resume: bool) -> Results:
     check_recipe(recipe)
     path = folder.path if isinstance(folder, RunFolder) else folder
     if resume and is_finished(path):

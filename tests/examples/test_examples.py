@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import Trainer, set_seed
 
-from lengthwise.alignment import PairGeometry, alignment_loss_from_logits
+from lengthwise.alignment import alignment_loss_from_logits
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.training import PairCollator
 
@@ -89,7 +89,7 @@ def by_hand(module: ModuleType, model: nn.Module, items: list[dict[str, Any]]) -
         loss = alignment_loss_from_logits(
             *model(input_ids=batch["input_ids"]).logits.chunk(2),
             *batch["labels"].chunk(2),
-            geometry=PairGeometry(module.LENGTH, batch["offset"]),
+            geometry=batch["geometry"],
             alpha=10.0,
             divergence="jeffreys",
         ).loss

@@ -16,9 +16,9 @@ from lengthwise.models.quiet import quiet_transformers
 from lengthwise.testing import save_tiny_model
 from lengthwise.training import open_run, train
 from lengthwise.training.merging import merge_run
-from lengthwise.training.model import add_adapter, load_for_training
-from lengthwise.training.planning import plan
 from lengthwise.training.recipe import Recipe
+from lengthwise.training.trained_model import add_adapter, load_for_training
+from lengthwise.training.training_plan import plan
 
 Make = Callable[..., Recipe]
 

@@ -18,7 +18,7 @@ from lengthwise.models import Head, find_head
 from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
 from lengthwise.training import AlignmentTrainer, PairCollator, WindowDataset
-from lengthwise.training.objective import model_alignment_loss
+from lengthwise.training.model_loss import model_alignment_loss
 
 GEOMETRY = PairGeometry(16, 5)
 

@@ -11,8 +11,8 @@ from lengthwise.errors import UsageError
 from lengthwise.models import load
 from lengthwise.models.extension import clex_modules
 from lengthwise.training import open_run, train
-from lengthwise.training.planning import plan
 from lengthwise.training.recipe import Recipe
+from lengthwise.training.training_plan import plan
 
 Make = Callable[..., Recipe]
 LORA = {"r": 2}
@@ -59,7 +59,7 @@ def test_an_adapter_loads_on_its_base_model(make: Make, tmp_path: Path, method: 
 
 
 def test_training_starts_from_the_extended_model(make: Make) -> None:
-    from lengthwise.training.model import load_for_training
+    from lengthwise.training.trained_model import load_for_training
 
     recipe = make(extend={"method": "ntk", "factor": 2.0, "options": {"alpha": 3.0}})
     loaded = load_for_training(recipe)

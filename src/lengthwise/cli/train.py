@@ -52,11 +52,11 @@ def train(
     """
     from lengthwise.training import plan, read_recipe
     from lengthwise.training import train as run_recipe
-    from lengthwise.training.processes import is_main_process
+    from lengthwise.training.recipe_trainer import is_main_process
 
     resolved = read_recipe(recipe, assignments or ())
     if dry_run:
-        print_plan(plan(resolved), as_json=as_json)
+        print_plan(plan(resolved).to_dict(), as_json=as_json)
         return
     if out is None:
         raise UsageError("training needs a folder to write to", fix="--out runs/NAME")

@@ -12,8 +12,8 @@ from lengthwise.models.loading import DTYPES
 from lengthwise.models.quantization import expand_into
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.saving import save_whole
-from lengthwise.training.model import load_for_training
 from lengthwise.training.recipe_reading import read_recipe
+from lengthwise.training.trained_model import load_for_training
 
 
 def merge_run(run: Path, out: Path, *, dtype: str = "float32") -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from lengthwise.alignment.divergences import Objective
 from lengthwise.errors import UsageError
 
 
@@ -98,21 +99,20 @@ class Data:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Objective:
-    """Eq. 4: CE + alpha * divergence of the two views of the same tokens."""
+class RecipeObjective(Objective):
+    """Eq. 4: CE + alpha * divergence of the two views of the same tokens, and the offsets of the views."""
 
     alpha: float = 0.0
     """Weight of the divergence. 0 is plain CE on the same windows; the paper uses 0.1 to 0.3 with sce."""
-    divergence: str = "sce"
-    """sce (the paper's), jeffreys, js, kl, entropy: see `lengthwise.alignment.alignment_loss`."""
-    detach: str = "none"
-    """The side or sides that get no gradient from the divergence."""
     min_context: int | None = None
     """Least context of a paired token in the short view; null is length // 2 (Appendix D), 0 is Sec. 4.2. With gap
     views null is 0: all tokens after the first gap are paired."""
     offsets: tuple[int, int] | None = None
-    """First and last offset e in tokens, drawn evenly each step; null is 1 to the last that leaves a pair. Gap
+    """First and last offset e in tokens, drawn uniformly at each step; null is 1 to the last that leaves a pair. Gap
     views are the same tokens, so they have none."""
+
+    def __post_init__(self) -> None:
+        """`check_recipe` checks it together with the rest, so that all mistakes are reported at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +199,7 @@ class Recipe:
     """null keeps the frozen weights in the dtype of `precision`."""
     attention: Attention | None = None
     """null is the model's own attention, in training too."""
-    objective: Objective = field(default_factory=Objective)
+    objective: RecipeObjective = field(default_factory=RecipeObjective)
     batch: Batch = field(default_factory=Batch)
     seed: int = 0
     """Of the windows, the offsets, the positions and the adapter's initial weights."""

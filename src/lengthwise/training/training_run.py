@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 from transformers import set_seed
@@ -16,16 +17,26 @@ from lengthwise.files import cannot_write
 from lengthwise.models import FullLogits
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.saving import save_whole
-from lengthwise.results import Results, read_results
+from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import RunFolder, is_finished
-from lengthwise.training.build import build_trainer, training_documents
-from lengthwise.training.callbacks import MetricsLog, TrainingProgress, forget_metrics_after
-from lengthwise.training.checkpoints import CheckpointMark, checkpoint_step, last_complete_checkpoint
-from lengthwise.training.model import add_adapter, load_for_training
-from lengthwise.training.processes import is_main_process, process_count
+from lengthwise.training.callbacks import (
+    CheckpointMark,
+    MetricsLog,
+    TrainingProgress,
+    checkpoint_step,
+    forget_metrics_after,
+    last_complete_checkpoint,
+)
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.recipe_checks import check_recipe
-from lengthwise.training.summary import training_results
+from lengthwise.training.recipe_reading import check_recipe
+from lengthwise.training.recipe_trainer import (
+    build_trainer,
+    is_main_process,
+    process_count,
+    training_documents,
+)
+from lengthwise.training.trained_model import add_adapter, load_for_training
+from lengthwise.training.trainer import PARTS
 
 
 @contextlib.contextmanager
@@ -173,3 +184,50 @@ def _clear_errors(path: Path) -> Iterator[None]:
                 fix="lower batch.micro (the result stays the same), or set gradient_checkpointing: true",
             ) from error
         raise
+
+
+def training_results(
+    recipe: Recipe, history: list[dict[str, Any]], facts: dict[str, Any], *, partial: bool
+) -> Results:
+    """The results of a run: each logged number's mean over the first and the last tenth of the steps.
+
+    Args:
+        recipe: what was run.
+        history: the Trainer's log.
+        facts: the run's provenance.
+        partial: whether the run was interrupted.
+    """
+    steps = [entry for entry in history if "offset" in entry]
+    tenth = max(1, len(steps) // 10)
+    rows: list[Row] = []
+    for when, part in (("first", steps[:tenth]), ("last", steps[-tenth:])):
+        for name in ("loss", *PARTS):
+            value = sum(step[name] for step in part) / len(part) if part else None
+            rows.append(
+                Row(
+                    model=recipe.model,
+                    task="training",
+                    metric=f"{name}_{when}",
+                    value=value,
+                    length=recipe.length,
+                    seed=recipe.seed,
+                    n=len(part),
+                )
+            )
+    notes = [
+        f"Training values are means over the first and the last {tenth} of {len(steps)} steps (n counts "
+        "steps), on the training text, without intervals."
+    ]
+    if partial:
+        notes.append(f"Interrupted after {len(steps)} of {recipe.steps} steps.")
+    if facts["full_logits"]:
+        notes.append(f"Full logits were used: {facts['full_logits']}")
+    return Results(
+        kind="train",
+        model_name=recipe.model,
+        config=recipe.to_dict(),
+        rows=rows,
+        notes=notes,
+        partial=partial,
+        provenance=facts,
+    )

@@ -1,8 +1,8 @@
-"""The objective in a plain PyTorch loop. Four lines are new, each marked `# lengthwise`.
+"""The objective in a plain PyTorch loop. Three lines are new, each marked `# lengthwise`.
 
     python examples/plain_loop.py [MODEL]
 
-MODEL is a hub id or folder; without one, a tiny model with made-up text stands in. In place of the marked
+MODEL is a hub id or folder; without one, a tiny model with made-up text is used. In place of the marked
 lines the loop would have `loss = model(**batch).loss`. The model may be wrapped in DDP, FSDP2 (`fully_shard`),
 PEFT or torch.compile, and the loop may be under `torch.autocast`.
 """

@@ -78,8 +78,8 @@ def check_positions(recipe: Recipe, model: nn.Module) -> None:
     rope: Any = getattr(base.config.get_text_config(), "rope_parameters", None) or {}
     if rope.get("rope_type") == "dynamic":
         raise UsageError(
-            f"positions.sampler = {sampler} with dynamic rope: its frequencies stay at the longest position so far, so "
-            "a step would depend on the draws of the steps before it",
+            f"positions.sampler = {sampler} with dynamic rope: its frequencies stay at the longest position so far. "
+            "So a step would depend on the draws of the steps before it",
             expected="ntk, yarn or another extension whose frequencies do not change",
         )
 

@@ -206,7 +206,7 @@ def test_modules_and_methods_that_do_not_fit_the_model_are_refused(make: Make):
     with pytest.raises(UsageError, match=r"(?s)'embedings'.*did you mean 'embeddings'"):
         add_adapter(load_for_training(recipe).model, recipe.adapter)
     clex = make(extend={"method": "clex", "factor": 4.0, "original_length": 8}, peft=PEFT["adaption-prompt"])
-    with pytest.raises(UsageError, match="IA3"):
+    with pytest.raises(UsageError, match="AdaptionPrompt"):
         add_adapter(load_for_training(clex).model, clex.peft)
 
 
@@ -218,7 +218,7 @@ def test_without_bitsandbytes_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
 
 def test_a_plan_counts_four_bits_for_the_frozen_layers(make: Make, base: str):
     settings = LONGQLORA | {"model": base}
-    small, plain = (plan(make(**settings | {"quantize": quantize})) for quantize in ({"method": "nf4"}, None))
+    small, plain = (plan(make(**settings | {"quantize": quantize})).to_dict() for quantize in ({"method": "nf4"}, None))
     assert small["parameters"] == plain["parameters"]
     assert small["trainable_parameters"] == plain["trainable_parameters"]
     # Two layers of 4 projections (two of them with half the heads) and an MLP of width 64.

@@ -163,7 +163,7 @@ class PairCollator:
         self.bos_id = bos_id
         self.offsets = (0, 0) if views == "gap" else offsets
         self.seed = seed
-        self.views = views
+        self.views: Views = views
         self.positions = positions
         self.min_context = min_context
 

@@ -1,4 +1,4 @@
-"""The examples run as they stand, and train on exactly what they say."""
+"""The examples run as they are, and train on exactly what they say."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def losses(trainer: Trainer) -> list[float]:
 
 
 @pytest.mark.parametrize("name", ["plain_loop", "transformers_trainer", "trl_sft"])
-def test_it_runs_as_it_stands_with_at_most_five_lines_of_ours(name: str):
+def test_it_runs_as_it_is_with_at_most_five_lines_of_ours(name: str):
     result = example(name).main()
     found = result if isinstance(result, list) else losses(result)
     assert len(found) >= 8

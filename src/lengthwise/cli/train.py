@@ -47,8 +47,8 @@ def train(
 ) -> None:
     """Train a model with the alignment objective.
 
-    Minimises cross entropy on two views of a text plus alpha times their divergence. The model or adapter
-    goes to OUT/model, one line a step to OUT/metrics.jsonl.
+    Minimises cross entropy on two views of a text plus alpha times their divergence. The model or adapter is
+    written to OUT/model, one line of metrics per step to OUT/metrics.jsonl.
     """
     from lengthwise.training import plan, read_recipe
     from lengthwise.training import train as run_recipe

@@ -21,7 +21,7 @@ METRICS = ("loss", *PARTS, "alpha", "learning_rate", "grad_norm", "offset", "pai
 
 
 class MetricsLog(TrainerCallback):
-    """Hands the metrics of each step to `append`, in the process that writes the run folder."""
+    """Passes the metrics of each step to `append`, in the process that writes the run folder."""
 
     def __init__(self, append: Callable[[Mapping[str, Any]], None]) -> None:
         self._append = append
@@ -62,7 +62,7 @@ class TrainingProgress(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Open the bar, at the step from which the run goes on."""
+        """Open the bar, at the step from which the run continues."""
         if state.is_world_process_zero:
             self._bar = progress(
                 range(state.max_steps), what="training", total=state.max_steps, initial=state.global_step
@@ -121,9 +121,8 @@ def checkpoint_step(checkpoint: Path) -> int:
 
 
 class CheckpointMark(TrainerCallback):
-    """Puts the tokenizer into each checkpoint, and the record of an extension; then a list of its files, as a
-    sign that it is whole.
-    """
+    """Adds the tokenizer and the record of an extension to each checkpoint; last, the list of its files, which marks
+    it as whole."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer

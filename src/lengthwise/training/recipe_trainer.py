@@ -179,7 +179,7 @@ def learning_rate_share(
 ) -> float:
     """The share of the peak learning rate with which update `step` (0-based) of `steps` is made.
 
-    Warm-up rises evenly, (step + 1) / warmup_steps, so the first update is not wasted on a rate of zero.
+    Warm-up rises linearly, (step + 1) / warmup_steps, so the first update is not wasted on a rate of zero.
     After it, with u = (step + 1 - warmup_steps) / (steps - warmup_steps) in (0, 1]:
 
         cosine    last_share + (1 - last_share) * (1 + cos(pi * u)) / 2

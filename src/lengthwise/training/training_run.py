@@ -151,13 +151,13 @@ def _train(recipe: Recipe, folder: RunFolder | Path, *, resume: bool) -> Results
             f"training was interrupted after step {trainer.state.global_step} of {recipe.steps}; "
             + ("no checkpoint was saved yet" if kept is None else f"the last checkpoint is {kept}"),
             partial=results,
-            fix="--resume goes on from the last checkpoint",
+            fix="--resume continues from the last checkpoint",
         )
     return results
 
 
 def _forget_what_will_be_redone(path: Path, checkpoint: Path | None) -> None:
-    """Half-written checkpoints, and metrics of steps after the checkpoint that training goes on from."""
+    """Half-written checkpoints, and metrics of steps after the checkpoint from which training continues."""
     step = 0 if checkpoint is None else checkpoint_step(checkpoint)
     forget_metrics_after(path / "metrics.jsonl", step)
     for other in (path / "checkpoints").glob("checkpoint-*"):
@@ -167,7 +167,7 @@ def _forget_what_will_be_redone(path: Path, checkpoint: Path | None) -> None:
 
 @contextlib.contextmanager
 def _clear_errors(path: Path) -> Iterator[None]:
-    """Say plainly that a checkpoint or the model could not be written, or that memory ran out."""
+    """Turn failed writes and exhausted memory into errors that say so."""
     try:
         yield
     except OSError as error:

@@ -218,7 +218,9 @@ def test_without_bitsandbytes_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
 
 def test_a_plan_counts_four_bits_for_the_frozen_layers(make: Make, base: str):
     settings = LONGQLORA | {"model": base}
-    small, plain = (plan(make(**settings | {"quantize": quantize})).to_dict() for quantize in ({"method": "nf4"}, None))
+    small, plain = (
+        plan(make(**settings | {"quantize": quantize})).to_dict() for quantize in ({"method": "nf4"}, None)
+    )
     assert small["parameters"] == plain["parameters"]
     assert small["trainable_parameters"] == plain["trainable_parameters"]
     # Two layers of 4 projections (two of them with half the heads) and an MLP of width 64.

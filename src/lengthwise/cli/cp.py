@@ -19,7 +19,9 @@ def cp(
     ],
     to: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="Target; default is RECIPE.yaml in this folder.", show_default=False),
+        typer.Argument(
+            metavar="[FILE]", help="Target; default is RECIPE.yaml in this folder.", show_default=False
+        ),
     ] = None,
     verbose: options.Verbose = False,
 ) -> None:

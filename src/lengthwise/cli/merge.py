@@ -24,7 +24,7 @@ def merge(
         ),
     ],
     out: Annotated[Path, typer.Option(help="Model folder to write: exactly this one.", show_default=False)],
-    dtype: Annotated[str, typer.Option(help="Of the saved weights: float32 is exact, bfloat16 and float16 halve the size.")] = (
+    dtype: Annotated[str, typer.Option(help="float32 is exact; bfloat16 or float16 halve the size.")] = (
         "float32"
     ),
     as_json: options.Json = False,

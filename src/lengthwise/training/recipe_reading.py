@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,17 +86,21 @@ def mistakes_in(recipe: Recipe) -> Iterator[str]:
         yield from _attention_mistakes(recipe.attention)
     if recipe.quantize is not None and recipe.adapter is None and recipe.peft is None:
         yield "quantize without adapter: weights of 4 bits are frozen, so nothing would be trained; add adapter"
-    try:
-        recipe.objective.check()
-    except UsageError as error:
-        yield f"objective: {error.problem}: expected {error.expected}"
+    yield from _mistake("objective: ", recipe.objective.check)
     yield from _position_mistakes(recipe)
     yield from _gap_mistakes(recipe) if recipe.views == "gap" else _offset_mistakes(recipe)
     yield from _optimizer_mistakes(recipe.optimizer)
+    yield from _mistake("", lambda: recipe.batch.accumulation(1))
+
+
+def _mistake(section: str, check: Callable[[], object]) -> Iterator[str]:
+    """The error of `check` as one line, if it raises one."""
     try:
-        recipe.batch.accumulation(1)
+        check()
     except UsageError as error:
-        yield f"{error.problem}: expected {error.expected}"
+        expected = error.expected or ""
+        expects = expected if expected.startswith("did you mean") else f"expected {expected}"
+        yield f"{section}{error.problem}" + (f": {expects}" if expected else "")
 
 
 def _extend_mistakes(extend: Extend) -> Iterator[str]:
@@ -105,10 +109,7 @@ def _extend_mistakes(extend: Extend) -> Iterator[str]:
 
     if not (math.isfinite(extend.factor) and extend.factor >= 1):
         yield f"extend.factor = {extend.factor}: expected 1 or more"
-    try:
-        rope_method(extend.method, extend.options)
-    except UsageError as error:
-        yield f"extend: {error.problem}" + (f": {error.expected}" if error.expected else "")
+    yield from _mistake("extend: ", lambda: rope_method(extend.method, extend.options))
 
 
 def _position_mistakes(recipe: Recipe) -> Iterator[str]:
@@ -125,11 +126,13 @@ def _position_mistakes(recipe: Recipe) -> Iterator[str]:
             "there is nothing to sample within it"
         )
         return
-    try:
-        sampler = position_sampler(recipe.positions.sampler, recipe.positions.options)
+    section = recipe.positions
+
+    def draw() -> None:
+        sampler = position_sampler(section.sampler, section.options)
         sampler.draw(np.random.default_rng(0), recipe.length, target)
-    except UsageError as error:
-        yield f"positions: {error.problem}" + (f": expected {error.expected}" if error.expected else "")
+
+    yield from _mistake("positions: ", draw)
 
 
 def _gap_mistakes(recipe: Recipe) -> Iterator[str]:
@@ -160,22 +163,17 @@ def _attention_mistakes(attention: Attention) -> Iterator[str]:
     if attention.method not in ATTENTIONS:
         yield f"attention.method = {attention.method}: expected {nearest(attention.method, ATTENTIONS)}"
         return
-    try:
-        attention_method(attention.method, {"group": attention.group})
-    except UsageError as error:
-        yield f"attention: {error.problem}" + (f": {error.expected}" if error.expected else "")
+    yield from _mistake("attention: ", lambda: attention_method(attention.method, {"group": attention.group}))
 
 
 def _peft_mistakes(recipe: Recipe) -> Iterator[str]:
     from lengthwise.training.trained_model import peft_config
 
-    assert recipe.peft is not None
+    peft = recipe.peft
+    assert peft is not None
     if recipe.adapter is not None:
         yield "adapter and peft are both given: expected one of them"
-    try:
-        peft_config(recipe.peft)
-    except UsageError as error:
-        yield f"peft: {error.problem}" + (f": {error.expected}" if error.expected else "")
+    yield from _mistake("peft: ", lambda: peft_config(peft))
 
 
 def _adapter_mistakes(adapter: Adapter) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -32,7 +32,7 @@ PARTS = (
 )
 
 
-_TERMS = ("alpha", "divergence", "detach", "min_context")
+_TERMS = tuple(each.name for each in fields(Objective))
 
 
 @dataclass
@@ -59,9 +59,7 @@ class AlignmentArguments:
         Raises:
             UsageError: as `Objective`.
         """
-        return Objective(
-            alpha=self.alpha, divergence=self.divergence, detach=self.detach, min_context=self.min_context
-        )
+        return Objective(**{name: getattr(self, name) for name in _TERMS})
 
 
 @dataclass

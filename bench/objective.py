@@ -9,7 +9,6 @@ gradients themselves (Linux only). Every repeat runs all rows one after another;
 repeat. The rows:
 
     fused            alignment_loss, gradient through both sides
-    fused_compiled   the same with its elementwise part through torch.compile (compiled beforehand)
     fused_jeffreys   as fused, with divergence "jeffreys"
     chunked_ce       alignment_loss without pairs: cross entropy of both views, nothing else
     naive            appendix D: full logits, log_softmax in their dtype, cross entropy in fp32
@@ -33,7 +32,6 @@ from measuring import in_fresh_process, machine, ratios, reset_peak, resident, s
 
 ROWS = (
     "fused",
-    "fused_compiled",
     "fused_jeffreys",
     "chunked_ce",
     "naive",
@@ -82,7 +80,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--dtype", nargs="+", choices=("float32", "bfloat16"), default=["float32"])
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
     parser.add_argument(
-        "--min-context", type=int, default=0, help="0 pairs the whole overlap, the dearest case"
+        "--min-context", type=int, default=0, help="0 pairs the whole overlap, the most expensive case"
     )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
@@ -131,9 +129,7 @@ def measure(row: str, options: argparse.Namespace) -> dict | None:
         return None
     torch.set_num_threads(options.threads)
     # A first pass of a small shape loads the kernels; what they occupy is no cost of the objective.
-    # The compiled tile is compiled here too, for which the vocabulary has to be the same.
-    vocabulary = SHAPES[options.shape].vocabulary if row == "fused_compiled" else 1024
-    build(row, Shape(width=64, vocabulary=vocabulary, length=64, offset=16), options, warm_up=True)()
+    build(row, Shape(width=64, vocabulary=1024, length=64, offset=16), options, warm_up=True)()
     step = build(row, SHAPES[options.shape], options)
     reset_peak()
     before, start = resident("VmRSS"), time.process_time()
@@ -172,10 +168,10 @@ def build(row: str, shape: Shape, options: argparse.Namespace, *, warm_up: bool 
     alpha = 0.1
     del long, short, weight
 
-    def fused(geometry: PairGeometry, divergence: str, *, compiled: bool = False) -> torch.Tensor:
+    def fused(geometry: PairGeometry, divergence: str) -> torch.Tensor:
         return alignment_loss(
             *leaves, labels[0], labels[1], geometry=geometry, alpha=alpha, divergence=divergence,
-            chunk_size=chunk_size, accumulate_dtype=accumulate, compiled=compiled,
+            chunk_size=chunk_size, accumulate_dtype=accumulate,
         ).loss  # fmt: skip
 
     def cross_entropy(logits: list[torch.Tensor]) -> torch.Tensor:
@@ -215,7 +211,6 @@ def build(row: str, shape: Shape, options: argparse.Namespace, *, warm_up: bool 
 
     losses: dict[str, Callable[[], torch.Tensor]] = {
         "fused": lambda: fused(geometry, "sce"),
-        "fused_compiled": lambda: fused(geometry, "sce", compiled=True),
         "fused_jeffreys": lambda: fused(geometry, "jeffreys"),
         "chunked_ce": lambda: fused(PairGeometry(shape.length, shape.length), "sce"),
         "naive": naive,

@@ -1,8 +1,8 @@
-"""The objective in a plain PyTorch loop. Four lines are new, each marked `# lengthwise`.
+"""The objective in a plain PyTorch loop. Three lines are new, each marked `# lengthwise`.
 
     python examples/plain_loop.py [MODEL]
 
-MODEL is a hub id or folder; without one, a tiny model with made-up text stands in. In place of the marked
+MODEL is a hub id or folder; without one, a tiny model with made-up text is used. In place of the marked
 lines the loop would have `loss = model(**batch).loss`. The model may be wrapped in DDP, FSDP2 (`fully_shard`),
 PEFT or torch.compile, and the loop may be under `torch.autocast`.
 """
@@ -20,7 +20,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from lengthwise import PairCollator, PairGeometry, find_head, model_alignment_loss
+from lengthwise import PairCollator, find_head, model_alignment_loss
 from lengthwise.testing import save_tiny_model, tiny_text
 
 LENGTH = 32  # tokens in each window; thousands for a real model
@@ -40,8 +40,7 @@ def train(model: nn.Module, stretches: Sequence[dict[str, Any]], **objective: An
     head = find_head(model)  # lengthwise
     model.train()
     for batch in loader:
-        geometry = PairGeometry(LENGTH, batch.pop("offset"))  # lengthwise
-        loss = model_alignment_loss(model, head, **batch, geometry=geometry, **objective).loss  # lengthwise
+        loss = model_alignment_loss(model, head, **batch, **objective).loss  # lengthwise
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

@@ -2,7 +2,7 @@
 
     python examples/transformers_trainer.py [MODEL]
 
-MODEL is a hub id or folder; without one, a tiny model with made-up text stands in. Take the marked lines out, and
+MODEL is a hub id or folder; without one, a tiny model with made-up text is used. Take the marked lines out, and
 `Trainer` for `AlignmentTrainer`, and it is an ordinary fine-tuning script. All of the Trainer's arguments keep their
 meaning: gradient accumulation, checkpoints, mixed precision, `fsdp`, `torch_compile`, `report_to`.
 """

@@ -2,7 +2,7 @@
 
     python examples/trl_sft.py [MODEL]
 
-MODEL is a hub id or folder; without one, a tiny model with made-up text stands in. SFTTrainer tokenizes the texts and
+MODEL is a hub id or folder; without one, a tiny model with made-up text is used. SFTTrainer tokenizes the texts and
 packs them into stretches of STRETCH tokens, of which the collator cuts both windows; masked tokens (completions,
 assistant turns) stay masked. Needs `pip install lengthwise[trl]`.
 """

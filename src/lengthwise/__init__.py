@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lengthwise.alignment import AlignmentLoss, PairGeometry, alignment_loss, next_token_labels
+    from lengthwise.alignment import AlignmentLoss, Objective, PairGeometry, alignment_loss, next_token_labels
     from lengthwise.measure import (
         measure_limit,
         measure_longppl,
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from lengthwise.models import extend, find_head, load
     from lengthwise.text import load_corpus, tokenize
     from lengthwise.training import (
+        AlignmentConfig,
         AlignmentMixin,
         AlignmentTrainer,
+        MeasureCallback,
         PairCollator,
         WindowDataset,
         model_alignment_loss,
@@ -34,6 +36,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "AlignmentLoss": "alignment",
+    "Objective": "alignment",
     "PairGeometry": "alignment",
     "alignment_loss": "alignment",
     "next_token_labels": "alignment",
@@ -48,8 +51,10 @@ _HOME = {
     "load": "models",
     "load_corpus": "text",
     "tokenize": "text",
+    "AlignmentConfig": "training",
     "AlignmentMixin": "training",
     "AlignmentTrainer": "training",
+    "MeasureCallback": "training",
     "PairCollator": "training",
     "WindowDataset": "training",
     "model_alignment_loss": "training",
@@ -58,9 +63,12 @@ _HOME = {
 }
 
 __all__ = [
+    "AlignmentConfig",
     "AlignmentLoss",
     "AlignmentMixin",
     "AlignmentTrainer",
+    "MeasureCallback",
+    "Objective",
     "PairCollator",
     "PairGeometry",
     "WindowDataset",

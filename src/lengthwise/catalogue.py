@@ -9,15 +9,6 @@ from lengthwise.errors import UsageError, nearest
 
 Entry = dict[str, str]
 
-# A test holds these against the objective's own table, which torch comes with.
-DIVERGENCES = {
-    "sce": "H(p,q) + H(q,p), the paper's Eq. 1; mostly entropy, so training on it sharpens",
-    "jeffreys": "KL(p||q) + KL(q||p), the disagreement alone; aligns without sharpening",
-    "js": "Jensen-Shannon divergence: like jeffreys / 8 when small, bounded by log 2",
-    "kl": "KL from a detached view, the teacher, to the other",
-    "entropy": "H(p) + H(q): the control that only sharpens",
-}
-
 
 def catalogue(what: str | None = None) -> dict[str, list[Entry]]:
     """The list named `what`, or all of them; entries are what a table or JSON shows.
@@ -106,11 +97,13 @@ def studies() -> list[Entry]:
 
 def methods() -> list[Entry]:
     """Divergences, estimators, rope methods, position samplers and attentions."""
+    from lengthwise.alignment.divergences import DIVERGENCES
     from lengthwise.measure.estimators import ESTIMATORS
     from lengthwise.positions import ATTENTIONS, POSITION_SAMPLERS, ROPE_METHODS
 
     positions = {"rope": ROPE_METHODS, "positions": POSITION_SAMPLERS, "attention": ATTENTIONS}
-    kinds = {"divergence": DIVERGENCES, "estimator": ESTIMATORS} | {
+    divergences = {name: entry.what for name, entry in DIVERGENCES.items()}
+    kinds = {"divergence": divergences, "estimator": ESTIMATORS} | {
         kind: {name: entry.what for name, entry in table.items()} for kind, table in positions.items()
     }
     return [

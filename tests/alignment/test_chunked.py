@@ -15,10 +15,10 @@ from lengthwise.alignment import (
     chunked,
     entropy,
 )
-from lengthwise.alignment.checks import DIVERGENCES
+from lengthwise.alignment.divergences import DIVERGENCES
 from lengthwise.errors import UsageError
 
-TERMS = [(divergence, detach) for divergence, allowed in DIVERGENCES.items() for detach in allowed]
+TERMS = [(name, detach) for name, divergence in DIVERGENCES.items() for detach in divergence.detach]
 
 HEADS = {
     "plain": {},

@@ -8,8 +8,7 @@ import warnings
 import pytest
 import torch
 
-from lengthwise.alignment import PairGeometry, alignment_loss_from_logits
-from lengthwise.alignment.reference import divergence_from_logits, entropy
+from lengthwise.alignment import PairGeometry, alignment_loss_from_logits, divergence_from_logits, entropy
 from lengthwise.errors import UsageError
 
 P = torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64).log()

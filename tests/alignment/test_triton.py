@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ import torch
 
 from lengthwise import diagnosis
 from lengthwise.alignment import backend, chunked
-from lengthwise.alignment.tile import Tiles, gradient_rule
+from lengthwise.alignment.divergences import DIVERGENCES, gradient_rule
+from lengthwise.alignment.tile import Tiles
 
 CASES = Path(__file__).with_name("triton_cases.py")
 
@@ -44,11 +46,13 @@ def test_the_tile_is_chosen_by_device_and_package(monkeypatch, tile):
 def test_the_objective_takes_the_tile_of_the_device(monkeypatch):
     from lengthwise.alignment.triton import TritonTiles
 
+    gpu, rule = torch.device("cuda"), DIVERGENCES["sce"].rule
     monkeypatch.setattr(chunked, "kernels_pass", lambda device: False)
-    assert chunked._tiles_on(torch.device("cuda"), 100, compiled=False).func is Tiles
+    assert chunked._tiles_on(gpu, 100, rule).func is Tiles
     monkeypatch.setattr(chunked, "kernels_pass", lambda device: True)
-    assert chunked._tiles_on(torch.device("cuda"), 100, compiled=False) is TritonTiles
-    assert chunked._tiles_on(torch.device("cpu"), 100, compiled=False).func is Tiles
+    assert chunked._tiles_on(gpu, 100, rule) is TritonTiles
+    assert chunked._tiles_on(gpu, 100, replace(rule, source="unknown to the kernels")).func is Tiles
+    assert chunked._tiles_on(torch.device("cpu"), 100, rule).func is Tiles
 
 
 def test_doctor_names_the_tile(monkeypatch):
@@ -109,7 +113,6 @@ def test_it_compiles_for_a_gpu(monkeypatch, tmp_path, divergence, detach, soft_c
         activation=Activation(0.5, soft_cap),
         rule=gradient_rule(divergence, detach),
         weight=0.1,
-        mixture=divergence == "js",
         gradient=True,
     )
     target = GPUTarget("cuda", 90, 32)

@@ -8,16 +8,16 @@ import torch
 
 from lengthwise.alignment import backend, chunked
 from lengthwise.alignment import triton as triton_tile
-from lengthwise.alignment.checks import DIVERGENCES
-from lengthwise.alignment.reference import cross_entropy, divergence_from_logits, kl_divergence
-from lengthwise.alignment.tile import Activation, Tiles, gradient_rule, wide_dtype
-from lengthwise.alignment.trial import UntrustedKernelWarning, kernels_pass
+from lengthwise.alignment.backend import UntrustedKernelWarning, kernels_pass
+from lengthwise.alignment.divergences import DIVERGENCES, gradient_rule
+from lengthwise.alignment.formulas import cross_entropy, divergence_from_logits, kl_divergence
+from lengthwise.alignment.tile import Activation, Tiles, wide_dtype
 from lengthwise.alignment.triton import TritonTiles
 
 # The interpreter computes with numpy, which warns of infinities; a GPU does not.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
-TERMS = [(divergence, detach) for divergence, allowed in DIVERGENCES.items() for detach in allowed]
+TERMS = [(name, detach) for name, divergence in DIVERGENCES.items() for detach in divergence.detach]
 
 HEADS = {
     "plain": Activation(),
@@ -53,7 +53,6 @@ class Rows:
             activation=activation,
             rule=gradient_rule(divergence, detach),
             weight=weight,
-            mixture=divergence == "js",
             gradient=gradient,
         )
 
@@ -88,11 +87,11 @@ class Rows:
             "total": shifted.exp().sum(-1, keepdim=True),
             "own": (p * shifted).sum(-1, keepdim=True),
             "cross": (p * (shifted[:, :1] - shifted[:, 1:])).sum(-1, keepdim=True),
-            "mixture": None,
+            "score": None,
         }
         if divergence == "js":
             mixture = p.mean(1, keepdim=True).log().expand_as(p)
-            statistics["mixture"] = kl_divergence(z, mixture).unsqueeze(-1) / 2
+            statistics["score"] = kl_divergence(z, mixture).unsqueeze(-1) / 2
         return statistics, scaled.grad
 
 

@@ -227,7 +227,7 @@ class TestRecipes:
         [
             ("objective.alhpa=1", ("unknown key 'objective.alhpa'", "did you mean 'alpha'?")),
             ("lenght=8", ("unknown key 'lenght'", "did you mean 'length'?")),
-            ("objective.divergence=jefreys", ("unknown divergence 'jefreys'", "did you mean 'jeffreys'?")),
+            ("objective.divergence=jefreys", ("objective.divergence = 'jefreys'", "'jeffreys'")),
             ("objective.alpha=-0.1", ("alpha is -0.1", "0 or more")),
             ("objective.alpha=.nan", ("alpha is nan", "finite")),
             ("steps=few", ("steps = 'few'",)),

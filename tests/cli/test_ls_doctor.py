@@ -30,7 +30,7 @@ def test_ls_of_one_list(lengthwise: Callable[..., Any]) -> None:
 
 
 def test_the_methods_listed_are_the_methods_there_are() -> None:
-    from lengthwise.alignment.checks import DIVERGENCES
+    from lengthwise.alignment import DIVERGENCES
     from lengthwise.measure.misalignment import ESTIMATORS
 
     listed = {

@@ -1,4 +1,4 @@
-"""The examples run as they stand, and train on exactly what they say."""
+"""The examples run as they are, and train on exactly what they say."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import Trainer, set_seed
 
-from lengthwise.alignment import PairGeometry, alignment_loss_from_logits
+from lengthwise.alignment import alignment_loss_from_logits
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.training import PairCollator
 
@@ -55,7 +55,7 @@ def losses(trainer: Trainer) -> list[float]:
 
 
 @pytest.mark.parametrize("name", ["plain_loop", "transformers_trainer", "trl_sft"])
-def test_it_runs_as_it_stands_with_at_most_five_lines_of_ours(name: str):
+def test_it_runs_as_it_is_with_at_most_five_lines_of_ours(name: str):
     result = example(name).main()
     found = result if isinstance(result, list) else losses(result)
     assert len(found) >= 8
@@ -89,7 +89,7 @@ def by_hand(module: ModuleType, model: nn.Module, items: list[dict[str, Any]]) -
         loss = alignment_loss_from_logits(
             *model(input_ids=batch["input_ids"]).logits.chunk(2),
             *batch["labels"].chunk(2),
-            geometry=PairGeometry(module.LENGTH, batch["offset"]),
+            geometry=batch["geometry"],
             alpha=10.0,
             divergence="jeffreys",
         ).loss

@@ -19,7 +19,7 @@ from lengthwise.models import find_head
 from lengthwise.models.hidden import full_logits
 from lengthwise.positions import POSITION_SAMPLERS, position_sampler
 from lengthwise.testing import tiny_model
-from lengthwise.training.objective import model_alignment_loss
+from lengthwise.training.model_loss import model_alignment_loss
 
 LENGTH, TARGET = 20, 40
 

@@ -16,9 +16,9 @@ from lengthwise.models.quiet import quiet_transformers
 from lengthwise.testing import save_tiny_model
 from lengthwise.training import open_run, train
 from lengthwise.training.merging import merge_run
-from lengthwise.training.model import add_adapter, load_for_training
-from lengthwise.training.planning import plan
 from lengthwise.training.recipe import Recipe
+from lengthwise.training.trained_model import add_adapter, load_for_training
+from lengthwise.training.training_plan import plan
 
 Make = Callable[..., Recipe]
 
@@ -156,7 +156,7 @@ def test_any_method_of_peft_trains_with_the_objective(make: Make, shared: Path, 
         merged = load(str(tmp_path / "merged")).model
         torch.testing.assert_close(logits(merged), found, rtol=1e-4, atol=1e-4)
     else:
-        with pytest.raises(UsageError, match="AdaptionPrompt, which adds to the model and cannot be merged"):
+        with pytest.raises(UsageError, match="AdaptionPrompt"):
             merge_run(tmp_path / "run", tmp_path / "merged")
         assert not (tmp_path / "merged").exists()
 
@@ -175,14 +175,14 @@ def test_a_learned_extension_is_merged_too(make: Make, tmp_path: Path):
 
 
 def test_what_cannot_be_merged_is_said(make: Make, tmp_path: Path):
-    with pytest.raises(MissingError, match="not the folder of a finished training run"):
+    with pytest.raises(MissingError, match=str(tmp_path)):
         merge_run(tmp_path / "none", tmp_path / "out")
     run(make(steps=1), tmp_path / "whole")
-    with pytest.raises(UsageError, match="trained the whole model: there is nothing to merge"):
+    with pytest.raises(UsageError, match="whole"):
         merge_run(tmp_path / "whole", tmp_path / "out")
-    with pytest.raises(UsageError, match="there is something at"):
+    with pytest.raises(UsageError, match=str(tmp_path)):
         merge_run(tmp_path / "whole", tmp_path / "whole")
-    with pytest.raises(UsageError, match="unknown dtype 'float31'"):
+    with pytest.raises(UsageError, match="float31"):
         merge_run(tmp_path / "whole", tmp_path / "out", dtype="float31")
 
 
@@ -206,7 +206,7 @@ def test_modules_and_methods_that_do_not_fit_the_model_are_refused(make: Make):
     with pytest.raises(UsageError, match=r"(?s)'embedings'.*did you mean 'embeddings'"):
         add_adapter(load_for_training(recipe).model, recipe.adapter)
     clex = make(extend={"method": "clex", "factor": 4.0, "original_length": 8}, peft=PEFT["adaption-prompt"])
-    with pytest.raises(UsageError, match="learned part of the extension"):
+    with pytest.raises(UsageError, match="AdaptionPrompt"):
         add_adapter(load_for_training(clex).model, clex.peft)
 
 
@@ -218,7 +218,9 @@ def test_without_bitsandbytes_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
 
 def test_a_plan_counts_four_bits_for_the_frozen_layers(make: Make, base: str):
     settings = LONGQLORA | {"model": base}
-    small, plain = (plan(make(**settings | {"quantize": quantize})) for quantize in ({"method": "nf4"}, None))
+    small, plain = (
+        plan(make(**settings | {"quantize": quantize})).to_dict() for quantize in ({"method": "nf4"}, None)
+    )
     assert small["parameters"] == plain["parameters"]
     assert small["trainable_parameters"] == plain["trainable_parameters"]
     # Two layers of 4 projections (two of them with half the heads) and an MLP of width 64.

@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from lengthwise.training.callbacks import forget_metrics_after
-from lengthwise.training.checkpoints import checkpoint_step, is_complete, last_complete_checkpoint
+from lengthwise.training.callbacks import (
+    checkpoint_step,
+    forget_metrics_after,
+    is_complete,
+    last_complete_checkpoint,
+)
 
 
 def checkpoint(folder: Path, step: int, *, marked: bool = True) -> Path:

@@ -11,8 +11,8 @@ from lengthwise.errors import UsageError
 from lengthwise.models import load
 from lengthwise.models.extension import clex_modules
 from lengthwise.training import open_run, train
-from lengthwise.training.planning import plan
 from lengthwise.training.recipe import Recipe
+from lengthwise.training.training_plan import plan
 
 Make = Callable[..., Recipe]
 LORA = {"r": 2}
@@ -59,7 +59,7 @@ def test_an_adapter_loads_on_its_base_model(make: Make, tmp_path: Path, method: 
 
 
 def test_training_starts_from_the_extended_model(make: Make) -> None:
-    from lengthwise.training.model import load_for_training
+    from lengthwise.training.trained_model import load_for_training
 
     recipe = make(extend={"method": "ntk", "factor": 2.0, "options": {"alpha": 3.0}})
     loaded = load_for_training(recipe)
@@ -74,13 +74,13 @@ def test_what_is_wrong_with_it_is_said_with_the_rest(make: Make) -> None:
     message = str(caught.value)
     for part in ("3 mistakes", "steps = 0", "extend.factor = 0.5", "did you mean 'yarn'"):
         assert part in message
-    with pytest.raises(UsageError, match="unknown key 'beta_fats'; did you mean 'beta_fast'"):
+    with pytest.raises(UsageError, match=r"beta_fats.*beta_fast"):
         make(extend={"method": "yarn", "factor": 2, "options": {"beta_fats": 3}})
-    with pytest.raises(UsageError, match=r"unknown key 'extend\.faktor'; did you mean 'factor'"):
+    with pytest.raises(UsageError, match=r"extend\.faktor.*factor"):
         make(extend={"method": "yarn", "faktor": 2})
 
 
 def test_a_plan_refuses_what_does_not_fit_the_model(make: Make) -> None:
-    assert plan(make(extend={"method": "yarn", "factor": 2.0}))["parameters"] == 28832
+    assert plan(make(extend={"method": "yarn", "factor": 2.0})).cost.parameters == 28832
     with pytest.raises(UsageError, match="original_length = 4096"):
         plan(make(extend={"method": "yarn", "factor": 2.0, "original_length": 4096}))

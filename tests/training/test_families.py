@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lengthwise.alignment import AlignmentOutput, PairGeometry, next_token_labels
 from lengthwise.models import FullLogits, Head, find_head
 from lengthwise.testing import TINY_ARCHITECTURES, tiny_model
-from lengthwise.training.objective import model_alignment_loss
+from lengthwise.training.model_loss import model_alignment_loss
 
 # PEFT and transformers ask for things under their old names.
 pytestmark = [

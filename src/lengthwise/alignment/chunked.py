@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lengthwise.alignment.backend import tile_on
-from lengthwise.alignment.checks import Divisors
-from lengthwise.alignment.compiled import CompiledTiles
+from lengthwise.alignment.backend import kernels_pass, tile_on
+from lengthwise.alignment.chunks import Chunk, ChunkSchedule, Index
+from lengthwise.alignment.divergences import Objective, Rule
+from lengthwise.alignment.formulas import FORMULAS, PairStatistics, PairSums
+from lengthwise.alignment.fused_head import FusedHead
 from lengthwise.alignment.geometry import PairGeometry
-from lengthwise.alignment.head import Head
-from lengthwise.alignment.schedule import Chunk, Index, Schedule
-from lengthwise.alignment.tile import Activation, PairStatistics, Tiles, gradient_rule, wide_dtype
-from lengthwise.alignment.trial import kernels_pass
+from lengthwise.alignment.loss_output import Divisors
+from lengthwise.alignment.tile import Activation, Tiles, wide_dtype
 from lengthwise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,16 +46,13 @@ class Settings:
     """What the pass needs beside tensors; the meaning of each as in `alignment_loss`."""
 
     geometry: PairGeometry
-    alpha: float
-    divergence: str
-    detach: str
+    objective: Objective
     activation: Activation
     divisors: Divisors
     ignore_index: int
     chunk_size: int | None
     accumulate_dtype: torch.dtype | None
     compute_dtype: torch.dtype
-    compiled: bool
 
 
 class Parts(NamedTuple):
@@ -101,15 +98,12 @@ def _tile_logits(device: torch.device) -> int:
     return _TILE_LOGITS_A_THREAD * torch.get_num_threads() if device.type == "cpu" else _TILE_LOGITS_ELSEWHERE
 
 
-def _tiles_on(
-    device: torch.device, vocabulary: int, *, compiled: bool
-) -> Callable[..., Tiles | TritonTiles | CompiledTiles]:
+def _tiles_on(device: torch.device, vocabulary: int, rule: Rule) -> Callable[..., Tiles | TritonTiles]:
     if tile_on(device.type) == "triton" and kernels_pass(device):
-        from lengthwise.alignment.triton import TritonTiles
+        from lengthwise.alignment.triton import SOURCES, TritonTiles
 
-        return TritonTiles
-    if compiled:
-        return CompiledTiles
+        if rule.source in SOURCES:
+            return TritonTiles
     return partial(Tiles, max(1, _tile_logits(device) // vocabulary))
 
 
@@ -122,7 +116,7 @@ class _Fused(torch.autograd.Function):
             work = _Pass(*tensors, settings=settings, needed=needed)
             parts = work.run()
         ctx.gradients, ctx.unit = work.gradients(), work.unit
-        loss = (parts[0] + parts[1]) / 2 + settings.alpha * parts[4]
+        loss = (parts[0] + parts[1]) / 2 + settings.objective.alpha * parts[4]
         parts = parts.to(wide_dtype(settings.compute_dtype))
         ctx.mark_non_differentiable(parts)
         return loss.to(parts.dtype), parts
@@ -180,14 +174,14 @@ class _Pass:
         self._short = _View(
             hidden_short, labels_short, factor / (2 * divisors.labels_short), needed[1], settings
         )
-        self._schedule = Schedule(
+        self._schedule = ChunkSchedule(
             labels_long,
             labels_short,
             geometry=settings.geometry,
             ignore_index=settings.ignore_index,
             pairs=settings.chunk_size or default_chunk_size(vocabulary, dtype, device),
         )
-        self._head = Head(
+        self._head = FusedHead(
             head_weight,
             head_bias,
             dtype=dtype,
@@ -195,14 +189,14 @@ class _Pass:
             needed=needed[2:],
             chunks=len(self._schedule),
         )
-        self._tiles = _tiles_on(device, vocabulary, compiled=settings.compiled)(
+        rule = settings.objective.rule
+        self._tiles = _tiles_on(device, vocabulary, rule)(
             vocabulary,
             dtype=dtype,
             device=device,
             activation=settings.activation,
-            rule=gradient_rule(settings.divergence, settings.detach),
-            weight=factor * settings.alpha / divisors.paired_positions,
-            mixture=settings.divergence == "js",
+            rule=rule,
+            weight=factor * settings.objective.alpha / divisors.paired_positions,
             gradient=any(needed),
         )
         # A sum over many chunks must not lose digits; MPS has no fp64.
@@ -249,26 +243,10 @@ class _Pass:
 
     def _divergences(self, pairs: PairStatistics) -> list[Tensor]:
         """Sums of entropy, jeffreys and the chosen divergence over pairs of rows."""
-        log_total = pairs.total.to(self._sum_dtype).log()
-        entropy = (log_total - pairs.own).sum()
-        cross_long, cross_short = pairs.cross.to(self._sum_dtype).unbind(1)
-        jeffreys = (cross_long - cross_short).sum()
-        log_ratio = log_total[:, 0] - log_total[:, 1]
-        match self._settings.divergence, self._settings.detach:
-            case "sce", _:
-                chosen = entropy + jeffreys
-            case "jeffreys", _:
-                chosen = jeffreys
-            case "entropy", _:
-                chosen = entropy
-            case "kl", "long":
-                chosen = (cross_long - log_ratio).sum()
-            case "kl", _:
-                chosen = (log_ratio - cross_short).sum()
-            case _:
-                assert pairs.mixture is not None
-                chosen = pairs.mixture.to(self._sum_dtype).sum()
-        return [entropy, jeffreys, chosen]
+        sums = PairSums(pairs, self._sum_dtype)
+        objective = self._settings.objective
+        chosen = FORMULAS[objective.divergence].from_sums(sums, int(objective.detach == "short"))
+        return [sums.entropy, sums.jeffreys, chosen]
 
     def _add_hidden_gradients(self, chunk: Chunk, logit_gradient: Tensor) -> None:
         long, short = self._long.gradient, self._short.gradient

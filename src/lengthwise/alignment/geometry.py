@@ -1,4 +1,4 @@
-"""Which rows of the two views face each other: the only index arithmetic of the project.
+"""Which rows of the two views form pairs: the only index arithmetic of the project.
 
 A sample is a stretch of L + e tokens. The *long* view is its first L tokens, the *short* view its last L
 tokens, so that both views hold the tokens e .. L-1 of the stretch, and at each of these *long* has e tokens
@@ -24,7 +24,7 @@ from lengthwise.errors import UsageError
 
 @dataclass(frozen=True)
 class PairGeometry:
-    """The rows of a long and a short view that stand at the same token.
+    """The rows of a long and a short view that are at the same token.
 
     Paired rows are `short[min_context : length - offset]` and `long[min_context + offset : length]`, in this
     order one to one. Their number, `paired_positions`, is max(0, length - offset - min_context).

@@ -1,24 +1,27 @@
-"""The public door to the objective: it checks the input and hands it to the fused implementation."""
+"""The objective: from hidden states and the output head without full logits, or plainly from full logits."""
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from lengthwise.alignment.checks import (
-    Divisors,
+from lengthwise.alignment.chunked import Settings, fused_objective
+from lengthwise.alignment.divergences import Detach, DivergenceName, Objective, ObjectiveTerms, as_objective
+from lengthwise.alignment.formulas import divergence_from_logits, entropy_sum, jeffreys, log_probabilities
+from lengthwise.alignment.fused_head import whole
+from lengthwise.alignment.geometry import PairGeometry
+from lengthwise.alignment.input_checks import (
     check_calculable,
     check_inputs,
     check_labels,
+    check_logits,
     check_same_shape,
     check_settings,
-    check_term,
-    warn_of_sharpening,
 )
-from lengthwise.alignment.chunked import Settings, fused_objective
-from lengthwise.alignment.geometry import PairGeometry
-from lengthwise.alignment.output import AlignmentOutput, Normalizers
-from lengthwise.alignment.sharding import whole
+from lengthwise.alignment.loss_output import AlignmentOutput, Divisors, Normalizers
 from lengthwise.alignment.tile import Activation
 
 
@@ -30,9 +33,7 @@ def alignment_loss(
     labels_short: Tensor,
     *,
     geometry: PairGeometry,
-    alpha: float,
-    divergence: str = "sce",
-    detach: str = "none",
+    objective: Objective | None = None,
     head_bias: Tensor | None = None,
     soft_cap: float | None = None,
     logit_scale: float = 1.0,
@@ -40,7 +41,7 @@ def alignment_loss(
     ignore_index: int = -100,
     chunk_size: int | None = None,
     accumulate_dtype: torch.dtype | None = None,
-    compiled: bool = False,
+    **terms: Unpack[ObjectiveTerms],
 ) -> AlignmentOutput:
     """The long-short alignment objective (Eq. 4) from final hidden states and the output head.
 
@@ -63,18 +64,8 @@ def alignment_loss(
         labels_long, labels_short: next tokens [B, L], aligned with the rows (already shifted, see
             `next_token_labels`), `ignore_index` where a row has none. Pairs do not depend on labels.
         geometry: which rows face each other.
-        alpha: weight of the divergence, at least 0. The paper uses 0.1 to 0.3 with "sce".
-        divergence: per paired position, in nats:
-            "sce" is H(p, q) + H(q, p) = H(p) + H(q) + KL(p||q) + KL(q||p), the paper's (Eq. 1);
-            "jeffreys" is KL(p||q) + KL(q||p), its disagreement alone;
-            "entropy" is H(p) + H(q), its other part alone, as a control;
-            "js" is the Jensen-Shannon divergence, at most log 2, about jeffreys / 8 for close p and q;
-            "kl" is KL(teacher||student), the teacher being the detached side.
-        detach: what the divergence sends no gradient to; values and the cross entropies' gradients stay.
-            "long" or "short" is one side as a whole: its hidden states and its way into the head.
-            "both-targets" holds the first argument of each of the two terms of "sce" or "jeffreys" fixed,
-            which leaves the gradient p - q for the logits of long and q - p for those of short.
-            "kl" needs "long" or "short"; "js" and "entropy" have no meaning with "both-targets".
+        objective: alpha, divergence and detach. Or give these as keywords: `alpha=0.1, divergence="jeffreys"`, with
+            the defaults of `Objective`.
         head_bias: [V], added before the scale.
         soft_cap: bound of the logits by tanh, applied last (Gemma 2).
         logit_scale: factor of the linear output (Cohere; Granite divides, so 1 / logits_scaling).
@@ -83,8 +74,6 @@ def alignment_loss(
         chunk_size: pairs of rows whose logits are in memory together. Default: by the size of the vocabulary.
         accumulate_dtype: dtype in which a 16-bit head's gradient is summed over chunks: its own, or
             torch.float32. Default: fp32, which takes 4 V d bytes more, unless the chunks are few.
-        compiled: run the elementwise part through torch.compile. On a CPU it is faster then; it needs a C++ compiler,
-            and some seconds at the first call. It changes nothing where the Triton kernels work.
 
     Returns:
         `AlignmentOutput`; `.loss` can be differentiated once. Without paired positions its misalignment and
@@ -100,14 +89,14 @@ def alignment_loss(
     Warns:
         SharpeningWarning: "sce" or "entropy" with alpha of 0.5 or more.
     """
-    check_term(divergence, detach, alpha=alpha)
-    warn_of_sharpening(divergence, detach, alpha)
+    objective = as_objective(objective, terms)
+    objective.warn_of_sharpening()
     check_calculable(hidden_long, hidden_short, head_weight, head_bias)
     head_weight = whole(head_weight)
     head_bias = None if head_bias is None else whole(head_bias)
     autocast = torch.is_autocast_enabled(hidden_long.device.type)
     check_inputs(hidden_long, hidden_short, head_weight, head_bias, autocast=autocast)
-    check_same_shape(hidden_long, labels_long, labels_short, geometry)
+    check_same_shape(hidden_long, labels_long, labels_short, geometry, objective)
     check_settings(soft_cap, logit_scale, chunk_size, accumulate_dtype, weight_dtype=head_weight.dtype)
     vocabulary = head_weight.shape[0]
     count_long = check_labels("labels_long", labels_long, vocabulary=vocabulary, ignore_index=ignore_index)
@@ -126,16 +115,13 @@ def alignment_loss(
         labels_short,
         Settings(
             geometry=geometry,
-            alpha=float(alpha),
-            divergence=divergence,
-            detach=detach,
+            objective=objective,
             activation=Activation(scale=float(logit_scale), soft_cap=soft_cap),
             divisors=Divisors.of(normalizers, count_long, count_short, paired),
             ignore_index=ignore_index,
             chunk_size=chunk_size,
             accumulate_dtype=accumulate_dtype,
             compute_dtype=compute_dtype,
-            compiled=compiled,
         ),
     )
     return AlignmentOutput(
@@ -157,36 +143,34 @@ class AlignmentLoss(nn.Module):
     """`alignment_loss` with its settings bound. It has no parameters: the head comes with each call.
 
     Args:
-        alpha, divergence, detach, soft_cap, logit_scale, ignore_index, chunk_size, accumulate_dtype,
-            compiled: as in `alignment_loss`; refused here already when they cannot be honoured.
+        alpha, divergence, detach: as in `Objective`; or give an `objective`.
+        soft_cap, logit_scale, ignore_index, chunk_size, accumulate_dtype: as in `alignment_loss`. All are checked
+            here.
     """
 
     def __init__(
         self,
-        alpha: float,
+        alpha: float | None = None,
         *,
-        divergence: str = "sce",
-        detach: str = "none",
+        divergence: DivergenceName = "sce",
+        detach: Detach = "none",
+        objective: Objective | None = None,
         soft_cap: float | None = None,
         logit_scale: float = 1.0,
         ignore_index: int = -100,
         chunk_size: int | None = None,
         accumulate_dtype: torch.dtype | None = None,
-        compiled: bool = False,
     ) -> None:
         super().__init__()
-        check_term(divergence, detach, alpha=alpha)
+        terms = {} if alpha is None else {"alpha": alpha, "divergence": divergence, "detach": detach}
+        self.objective = as_objective(objective, terms)
         check_settings(soft_cap, logit_scale, chunk_size, accumulate_dtype)
-        warn_of_sharpening(divergence, detach, alpha)
-        self.alpha = alpha
-        self.divergence = divergence
-        self.detach = detach
+        self.objective.warn_of_sharpening()
         self.soft_cap = soft_cap
         self.logit_scale = logit_scale
         self.ignore_index = ignore_index
         self.chunk_size = chunk_size
         self.accumulate_dtype = accumulate_dtype
-        self.compiled = compiled
 
     def forward(
         self,
@@ -208,9 +192,7 @@ class AlignmentLoss(nn.Module):
             labels_long,
             labels_short,
             geometry=geometry,
-            alpha=self.alpha,
-            divergence=self.divergence,
-            detach=self.detach,
+            objective=self.objective,
             head_bias=head_bias,
             soft_cap=self.soft_cap,
             logit_scale=self.logit_scale,
@@ -218,9 +200,80 @@ class AlignmentLoss(nn.Module):
             ignore_index=self.ignore_index,
             chunk_size=self.chunk_size,
             accumulate_dtype=self.accumulate_dtype,
-            compiled=self.compiled,
         )
 
     def extra_repr(self) -> str:
         """The settings that decide what is trained."""
-        return f"alpha={self.alpha}, divergence={self.divergence!r}, detach={self.detach!r}"
+        chosen = self.objective
+        return f"alpha={chosen.alpha}, divergence={chosen.divergence!r}, detach={chosen.detach!r}"
+
+
+def alignment_loss_from_logits(
+    logits_long: Tensor,
+    logits_short: Tensor,
+    labels_long: Tensor,
+    labels_short: Tensor,
+    *,
+    geometry: PairGeometry,
+    objective: Objective | None = None,
+    normalizers: Normalizers | None = None,
+    ignore_index: int = -100,
+    **terms: Unpack[ObjectiveTerms],
+) -> AlignmentOutput:
+    """The objective (Eq. 4) from full logits; equals `alignment_loss` on the hidden states that gave them.
+
+    Holds several tensors of the logits' size. Use it where the output head cannot be reproduced, and as the
+    truth that the fused path is held against.
+
+    Args:
+        logits_long, logits_short: [B, L, V] of both views, any floating dtype, finite.
+        labels_long, labels_short, geometry, objective, normalizers, ignore_index, terms: as in `alignment_loss`.
+
+    Raises:
+        UsageError: as in `alignment_loss`.
+    """
+    objective = as_objective(objective, terms)
+    objective.warn_of_sharpening()
+    check_logits(logits_long, logits_short)
+    check_same_shape(logits_long, labels_long, labels_short, geometry, objective)
+    vocabulary = logits_long.shape[-1]
+    count_long = check_labels("labels_long", labels_long, vocabulary=vocabulary, ignore_index=ignore_index)
+    count_short = check_labels("labels_short", labels_short, vocabulary=vocabulary, ignore_index=ignore_index)
+    paired = logits_long.shape[0] * geometry.paired_positions
+    divisors = Divisors.of(normalizers, count_long, count_short, paired)
+
+    def side(logits: Tensor, labels: Tensor, divisor: float) -> Tensor:
+        log_p = log_probabilities(logits).flatten(0, 1)
+        return F.nll_loss(log_p, labels.flatten(), ignore_index=ignore_index, reduction="sum") / divisor
+
+    cross_entropy_long = side(logits_long, labels_long, divisors.labels_long)
+    cross_entropy_short = side(logits_short, labels_short, divisors.labels_short)
+
+    paired_long = logits_long[:, geometry.long_rows]
+    paired_short = logits_short[:, geometry.short_rows]
+
+    def mean(per_position: Tensor) -> Tensor:
+        return per_position.sum() / divisors.paired_positions
+
+    term = mean(
+        divergence_from_logits(
+            paired_long, paired_short, divergence=objective.divergence, detach=objective.detach
+        )
+    )
+    with torch.no_grad():
+        entropy_part = mean(entropy_sum(paired_long, paired_short))
+        jeffreys_part = mean(jeffreys(paired_long, paired_short))
+    loss = (cross_entropy_long + cross_entropy_short) / 2 + objective.alpha * term
+    return AlignmentOutput(
+        loss=loss,
+        cross_entropy=((cross_entropy_long + cross_entropy_short) / 2).detach(),
+        cross_entropy_long=cross_entropy_long.detach(),
+        cross_entropy_short=cross_entropy_short.detach(),
+        misalignment=entropy_part + jeffreys_part,
+        entropy=entropy_part,
+        jeffreys=jeffreys_part,
+        divergence=term.detach(),
+        paired_positions=paired,
+        label_positions_long=count_long,
+        label_positions_short=count_short,
+    )

@@ -5,13 +5,7 @@ objective has a gradient of one form (and the mirrored one for z2):
 
     d/dz1 = p * (k + s - <p, s>) - k * q
 
-where k is 1 or 0 and s, the *score*, is a vector over the vocabulary:
-
-    sce           k = 1   s = -z2
-    jeffreys      k = 1   s = z1 - z2
-    entropy       k = 0   s = -z1
-    js            k = 0   s = (log p - log m) / 2, with m = (p + q) / 2
-    kl            k = 1   s = 0                      (p - q: the other side is a fixed target)
+where k is 1 or 0 and s, the *score*, is a vector over the vocabulary: `divergences.Rule`.
 
 The cross entropy adds w * (p - onehot(label)). Nothing changes when a constant is added to s or to the
 logits of a row, so all is computed on logits minus the row's maximum: exp(z - logsumexp) would carry the
@@ -21,46 +15,14 @@ mostly rounding.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-
-@dataclass(frozen=True)
-class Rule:
-    """k and s = sign * source of both sides (long, short). A side with k = 0 and sign = 0 gets no
-    gradient."""
-
-    source: str
-    k: tuple[int, int]
-    sign: tuple[int, int]
-
-
-# "own" and "other" are a side's shifted logits and its partner's, "difference" is z1 - z2 for both sides.
-_RULES = {
-    "sce": Rule("other", k=(1, 1), sign=(-1, -1)),
-    "jeffreys": Rule("difference", k=(1, 1), sign=(1, -1)),
-    "entropy": Rule("own", k=(0, 0), sign=(-1, -1)),
-    "js": Rule("mixture", k=(0, 0), sign=(1, 1)),
-    "kl": Rule("own", k=(1, 1), sign=(0, 0)),
-}
-
-
-def gradient_rule(divergence: str, detach: str) -> Rule:
-    """What of the divergence reaches the logits."""
-    if detach == "both-targets":
-        return _RULES["kl"]
-    rule = _RULES[divergence]
-    keep = (detach != "long", detach != "short")
-    return replace(
-        rule,
-        k=(rule.k[0] * keep[0], rule.k[1] * keep[1]),
-        sign=(rule.sign[0] * keep[0], rule.sign[1] * keep[1]),
-    )
+from lengthwise.alignment.divergences import Rule
+from lengthwise.alignment.formulas import SCORES, PairStatistics
 
 
 @dataclass(frozen=True)
@@ -85,22 +47,6 @@ def wide_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-@dataclass(frozen=True)
-class PairStatistics:
-    """What n pairs of rows came to; z' is z minus the row's maximum. Second axis: long, short."""
-
-    top: Tensor
-    """max z [n, 2, 1]"""
-    total: Tensor
-    """sum exp(z') [n, 2, 1]"""
-    own: Tensor
-    """<p, z1'>, <q, z2'> [n, 2, 1]"""
-    cross: Tensor
-    """<p, z1' - z2'>, <q, z1' - z2'> [n, 2, 1]"""
-    mixture: Tensor | None
-    """KL(p||m) / 2, KL(q||m) / 2 [n, 2, 1] where Jensen-Shannon is asked for."""
-
-
 class Tiles:
     """Works through rows of logits in tiles, with one set of scratch rows that stays in the cache.
 
@@ -112,7 +58,6 @@ class Tiles:
         activation: from the head's linear output to logits.
         rule: of the divergence's gradient.
         weight: factor of the divergence's gradient; 0 leaves it out.
-        mixture: whether the Jensen-Shannon divergence is asked for.
         gradient: whether to write gradients over the logits.
     """
 
@@ -126,15 +71,14 @@ class Tiles:
         activation: Activation,
         rule: Rule,
         weight: float,
-        mixture: bool,
         gradient: bool,
     ) -> None:
         self.dtype = wide_dtype(dtype)
         self._pairs_in_a_tile = pairs
         self._activation = activation
-        self._rule = rule if weight else replace(rule, k=(0, 0), sign=(0, 0))
+        self._rule = rule.keep(bool(weight), bool(weight))
         self._weight = weight
-        self._mixture = mixture
+        self._score = SCORES.get(rule.source)
         self._gradient = gradient
 
         def scratch(views: int = 2) -> Tensor:
@@ -162,9 +106,9 @@ class Tiles:
         # Small tensors are made here for all tiles: in a tile each costs as much as a pass over a row.
         tensors = (logits, labels, weights + self._weighted_k, -weights)
         parts = zip(*(tensor.split(self._pairs_in_a_tile) for tensor in tensors), strict=True)
-        top, total, own, cross, mixture = zip(*(self._pair(*part) for part in parts), strict=True)
-        mixtures = torch.cat(mixture) if self._mixture else None
-        return PairStatistics(torch.cat(top), torch.cat(total), torch.cat(own), torch.cat(cross), mixtures)
+        top, total, own, cross, score = zip(*(self._pair(*part) for part in parts), strict=True)
+        scores = torch.cat(score) if self._score else None
+        return PairStatistics(torch.cat(top), torch.cat(total), torch.cat(own), torch.cat(cross), scores)
 
     def rows(self, logits: Tensor, labels: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         """Rows [n, V] that have a cross entropy only, labels and weights [n, 1]; else as `pairs`.
@@ -202,15 +146,15 @@ class Tiles:
         probability.mul_(total.reciprocal())
         torch.sub(z[:, :1], z[:, 1:], out=difference)
         own, cross = _dot(probability, z, spare), _dot(probability, difference, spare)
-        scores, mixture = None, None
-        if self._mixture:
-            scores = _mixture_scores(difference, total)
-            mixture = _dot(probability, scores, spare)
+        scores, score = None, None
+        if self._score:
+            scores = self._score(difference, total)
+            score = _dot(probability, scores, spare)
         if self._gradient:
-            sources, means = self._sources(z, difference, scores, own, cross, mixture)
+            sources, means = self._sources(z, difference, scores, own, cross, score)
             self._write_gradient(z, probability, constants, sources, means, spare)
             _finish(z, labels, label_gradients, slope, out=logits)
-        return top, total, own, cross, mixture
+        return top, total, own, cross, score
 
     def _sources(
         self,
@@ -219,7 +163,7 @@ class Tiles:
         scores: Tensor | None,
         own: Tensor,
         cross: Tensor,
-        mixture: Tensor | None,
+        score: Tensor | None,
     ) -> tuple[Sequence[Tensor], Tensor]:
         """The rule's source of both sides, [n, V] each, and <p, source> [n, 2, 1]."""
         match self._rule.source:
@@ -231,8 +175,8 @@ class Tiles:
                 return (difference[:, 0], difference[:, 0]), cross
             case _:
                 assert scores is not None
-                assert mixture is not None
-                return scores.unbind(1), mixture
+                assert score is not None
+                return scores.unbind(1), score
 
     def _write_gradient(
         self,
@@ -267,14 +211,6 @@ def _subtract_maximum_(z: Tensor) -> Tensor:
 def _dot(a: Tensor, b: Tensor, spare: Tensor) -> Tensor:
     """<a, b> over the last axis. Not by a matrix product: users allow those to run in TF32."""
     return torch.mul(a, b, out=spare).sum(dim=-1, keepdim=True)
-
-
-def _mixture_scores(difference: Tensor, total: Tensor) -> Tensor:
-    """(log p - log m) / 2 and (log q - log m) / 2 [n, 2, V], finite where p and q underflow."""
-    log_total = total.log()
-    log_ratio = difference - (log_total[:, :1] - log_total[:, 1:])
-    # log p - log m = log 2 - log(1 + q/p). The threshold past which softplus(x) is taken as x suits fp64.
-    return (math.log(2) - F.softplus(torch.cat((-log_ratio, log_ratio), dim=1), threshold=40)) / 2
 
 
 def _finish(z: Tensor, labels: Tensor, label_gradients: Tensor, slope: Tensor | None, *, out: Tensor) -> None:

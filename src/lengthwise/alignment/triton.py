@@ -12,7 +12,6 @@ touches these rows, and a gradient depends on all that was read before, so worki
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,7 +19,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lengthwise.alignment.tile import Activation, PairStatistics, Rule, wide_dtype
+from lengthwise.alignment.divergences import Rule
+from lengthwise.alignment.formulas import PairStatistics
+from lengthwise.alignment.tile import Activation, wide_dtype
+
+# The sources of a rule that the kernels know. Rules of other sources run on the torch tile.
+SOURCES = ("own", "other", "difference", "mixture")
 
 # Columns in a block, between these powers of two. The smaller is at least the number of threads: a column
 # held by two threads could be read by one after the other has written it.
@@ -43,7 +47,6 @@ class TritonTiles:
         activation: from the head's linear output to logits.
         rule: of the divergence's gradient.
         weight: factor of the divergence's gradient; 0 leaves it out.
-        mixture: whether the Jensen-Shannon divergence is asked for.
         gradient: whether to write gradients over the logits.
     """
 
@@ -56,15 +59,14 @@ class TritonTiles:
         activation: Activation,
         rule: Rule,
         weight: float,
-        mixture: bool,
         gradient: bool,
     ) -> None:
         self._vocabulary = vocabulary
         self._dtype = wide_dtype(dtype)
-        self._mixture = mixture
+        self._mixture = rule.source == "mixture"
         # A tensor: as a number it would be rounded to fp32, as a constant each new value would be compiled.
         self._weight = torch.full((1,), weight, dtype=self._dtype, device=device)
-        rule = rule if weight else replace(rule, k=(0, 0), sign=(0, 0))
+        rule = rule.keep(bool(weight), bool(weight))
         block = min(max(triton.next_power_of_2(vocabulary), _SMALLEST_BLOCK), _LARGEST_BLOCK)
         self._constants: dict[str, Any] = {
             "SCALE": activation.scale,
@@ -82,7 +84,7 @@ class TritonTiles:
             "K_SHORT": rule.k[1],
             "SIGN_LONG": rule.sign[0],
             "SIGN_SHORT": rule.sign[1],
-            "MIXTURE": mixture,
+            "MIXTURE": self._mixture,
         }
 
     def pairs(self, logits: Tensor, labels: Tensor, weights: Tensor) -> PairStatistics:

@@ -1,4 +1,4 @@
-"""`lengthwise cp`: a recipe that comes with the package as a file of one's own."""
+"""`lengthwise cp`: copy a recipe of the package to a file."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ def cp(
     ],
     to: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="Where to; default is RECIPE.yaml here.", show_default=False),
+        typer.Argument(
+            metavar="[FILE]", help="Target; default is RECIPE.yaml in this folder.", show_default=False
+        ),
     ] = None,
     verbose: options.Verbose = False,
 ) -> None:
-    """Copy a recipe that comes with lengthwise, to change it."""
+    """Copy a recipe of lengthwise to a file that you can change."""
     from lengthwise.files import atomic_write_text, cannot_write
     from lengthwise.training.recipe_reading import shipped_recipes
 
@@ -37,7 +39,7 @@ def cp(
         target /= f"{recipe}.yaml"
     if target.exists():
         raise UsageError(
-            f"there is something at {target} already",
+            f"{target} exists already",
             expected="a file that does not exist",
             fix=f"lengthwise cp {recipe} ANOTHER.yaml",
         )

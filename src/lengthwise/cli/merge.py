@@ -24,7 +24,7 @@ def merge(
         ),
     ],
     out: Annotated[Path, typer.Option(help="Model folder to write: exactly this one.", show_default=False)],
-    dtype: Annotated[str, typer.Option(help="float32 loses nothing; bfloat16 or float16 halve the size.")] = (
+    dtype: Annotated[str, typer.Option(help="float32 is exact; bfloat16 or float16 halve the size.")] = (
         "float32"
     ),
     as_json: options.Json = False,
@@ -32,7 +32,7 @@ def merge(
 ) -> None:
     """Merge a run's adapter into its base model and save that.
 
-    Of a model in 4 bits, the merged one computes with what the 4 bits stand for, which the adapter was trained on.
+    A base model in 4 bits is dequantised: the adapter was trained on those weights.
     """
     from lengthwise.training.merging import merge_run
 

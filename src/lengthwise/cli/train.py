@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lengthwise.cli import options
 from lengthwise.cli.output import print_plan, show
 from lengthwise.errors import UsageError
+
+if TYPE_CHECKING:
+    from lengthwise.results import Results
 
 EXAMPLES = options.examples(
     "lengthwise train smollm2-lora --out runs/lora",
@@ -44,22 +47,24 @@ def train(
 ) -> None:
     """Train a model with the alignment objective.
 
-    Minimises cross entropy on two views of a text plus alpha times their divergence. The model or adapter
-    goes to OUT/model, one line a step to OUT/metrics.jsonl.
+    Minimises cross entropy on two views of a text plus alpha times their divergence. The model or adapter is
+    written to OUT/model, one line of metrics per step to OUT/metrics.jsonl.
     """
-    from lengthwise.training import open_run, plan, read_recipe
+    from lengthwise.training import plan, read_recipe
     from lengthwise.training import train as run_recipe
-    from lengthwise.training.processes import is_main_process
+    from lengthwise.training.recipe_trainer import is_main_process
 
     resolved = read_recipe(recipe, assignments or ())
     if dry_run:
-        print_plan(plan(resolved), as_json=as_json)
+        print_plan(plan(resolved).to_dict(), as_json=as_json)
         return
     if out is None:
         raise UsageError("training needs a folder to write to", fix="--out runs/NAME")
 
-    with open_run(out, resolved, resume=resume, overwrite=overwrite) as folder:
-        if is_main_process():
-            show(lambda: run_recipe(resolved, folder, resume=resume), out=out, as_json=as_json)
-        else:
-            run_recipe(resolved, folder, resume=resume)
+    def run() -> Results:
+        return run_recipe(resolved, out, resume=resume, overwrite=overwrite)
+
+    if is_main_process():
+        show(run, out=out, as_json=as_json)
+    else:
+        run()

@@ -14,7 +14,7 @@ from peft.utils.other import ModulesToSaveWrapper
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from lengthwise.alignment.sharding import whole
+from lengthwise.alignment.fused_head import whole
 from lengthwise.errors import UsageError
 from lengthwise.models.hidden import (
     capture_hidden_states,

@@ -1,4 +1,4 @@
-"""Training with the alignment objective: recipes, windows, the Trainer, runs. Torch comes when it is used."""
+"""Training with the alignment objective: recipes, windows, the Trainer, runs. Torch loads on first use."""
 
 from __future__ import annotations
 
@@ -7,33 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lengthwise.training.collator import PairCollator, WindowDataset
-    from lengthwise.training.objective import model_alignment_loss
-    from lengthwise.training.planning import plan
+    from lengthwise.training.measure_callback import MeasureCallback
+    from lengthwise.training.model_loss import model_alignment_loss
     from lengthwise.training.recipe import Recipe
-    from lengthwise.training.recipe_checks import check_recipe
-    from lengthwise.training.recipe_reading import make_recipe, read_recipe, shipped_recipes
-    from lengthwise.training.run import open_run, train
-    from lengthwise.training.trainer import AlignmentMixin, AlignmentTrainer
-
-_HOMES = {
-    "AlignmentMixin": "trainer",
-    "AlignmentTrainer": "trainer",
-    "PairCollator": "collator",
-    "Recipe": "recipe",
-    "WindowDataset": "collator",
-    "check_recipe": "recipe_checks",
-    "make_recipe": "recipe_reading",
-    "model_alignment_loss": "objective",
-    "open_run": "run",
-    "plan": "planning",
-    "read_recipe": "recipe_reading",
-    "shipped_recipes": "recipe_reading",
-    "train": "run",
-}
+    from lengthwise.training.recipe_reading import check_recipe, make_recipe, read_recipe, shipped_recipes
+    from lengthwise.training.trainer import (
+        AlignmentArguments,
+        AlignmentConfig,
+        AlignmentMixin,
+        AlignmentTrainer,
+    )
+    from lengthwise.training.training_plan import plan
+    from lengthwise.training.training_run import open_run, train, train_or_resume
 
 __all__ = [
+    "AlignmentArguments",
+    "AlignmentConfig",
     "AlignmentMixin",
     "AlignmentTrainer",
+    "MeasureCallback",
     "PairCollator",
     "Recipe",
     "WindowDataset",
@@ -45,7 +37,20 @@ __all__ = [
     "read_recipe",
     "shipped_recipes",
     "train",
+    "train_or_resume",
 ]
+
+_NAMES = {
+    "collator": ("PairCollator", "WindowDataset"),
+    "measure_callback": ("MeasureCallback",),
+    "model_loss": ("model_alignment_loss",),
+    "recipe": ("Recipe",),
+    "recipe_reading": ("check_recipe", "make_recipe", "read_recipe", "shipped_recipes"),
+    "trainer": ("AlignmentArguments", "AlignmentConfig", "AlignmentMixin", "AlignmentTrainer"),
+    "training_plan": ("plan",),
+    "training_run": ("open_run", "train", "train_or_resume"),
+}
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

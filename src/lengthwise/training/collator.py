@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -12,26 +13,42 @@ from torch.utils.data import Dataset
 
 from lengthwise.alignment import PairGeometry, next_token_labels
 from lengthwise.errors import UsageError
+from lengthwise.positions.sampling.sampler import PositionSampler, first_gap
 from lengthwise.text import TokenDocument, WindowSampler, view
-from lengthwise.training.views import SampledPositions, place_views
+
+Views = Literal["truncation", "gap"]
+"""How the two views of a sample differ: context cut off (the paper's), or positions left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledPositions:
+    """Position ids for windows: a sampler, and the length that its positions are to cover."""
+
+    sampler: PositionSampler
+    target_length: int
+    """T, tokens."""
+
+    def draw(self, seed: list[int], length: int) -> Tensor:
+        """Position ids [L], a function of `seed` alone."""
+        return self.sampler.draw(np.random.default_rng(seed), length, self.target_length)
 
 
 class WindowDataset(Dataset[dict[str, Any]]):
     """`steps * batch_size` stretches of length + e tokens; item i is a function of (seed, i) alone.
 
-    The offset e is drawn once for each step of `batch_size` items, so all of a step share it (Appendix D), and so
-    are the positions, where they are sampled: one draw for both views of all samples.
-    Read it in order (`SequentialSampler`): then a step is the same however micro-batches and processes cut
-    it up, and a resumed run goes on with the same windows.
+    The offset e is drawn once for each step of `batch_size` items, so that all items of a step share it
+    (Appendix D). So are the positions, where they are sampled: one draw for both views of all samples.
+    Read it in order (`SequentialSampler`): then a step is the same however micro-batches and processes cut it up,
+    and a resumed run continues with the same windows.
 
     Args:
         documents: token documents; a stretch never crosses from one into the next.
         length: L, tokens in each view.
-        offsets: first and last offset e; each step draws one evenly.
+        offsets: first and last offset e; each step draws one uniformly.
         batch_size: samples of one optimizer step, over all processes.
         steps: optimizer steps.
         seed: of offsets, windows and positions.
-        positions: where the windows stand; None is 0 .. L-1.
+        positions: of the windows; None is 0 .. L-1.
 
     Raises:
         UsageError: no document has the length + e tokens that the largest offset needs; the sampler has no
@@ -64,11 +81,15 @@ class WindowDataset(Dataset[dict[str, Any]]):
         return self._count
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """The stretch `index`: `input_ids` [length + e], `position_ids` [L] where they are sampled."""
+        """The stretch `index`: `input_ids` [length + e], `offset` e, `position_ids` [L] where they are sampled."""
         if not 0 <= index < self._count:
             raise IndexError(index)
         step = index // self.batch_size
-        item: dict[str, Any] = {"input_ids": self._sampler.window(index, self.length + self.offset(step))}
+        offset = self.offset(step)
+        item: dict[str, Any] = {
+            "input_ids": self._sampler.window(index, self.length + offset),
+            "offset": offset,
+        }
         if self.positions is not None:
             item["position_ids"] = self.draw_positions(step)
         return item
@@ -91,28 +112,31 @@ _MASKS = ("completion_mask", "assistant_masks")
 class PairCollator:
     """Stretches of length + e tokens to one batch of both views, long rows first.
 
-    Gives `input_ids` and `labels` [2B, L] (rows 0 .. B-1 are long views, B .. 2B-1 the short views of the
-    same samples) and `offset`. Labels are aligned with rows: row r has the token after it, the last row of a
-    view -100, because the token after it lies outside (Appendix D: each window predicts L - 1 tokens).
+    A batch has `input_ids` and `labels` [2B, L] (rows 0 .. B-1 are long views, B .. 2B-1 the short views of the
+    same samples) and `geometry`, the PairGeometry of its rows: all that the loss needs. Labels are aligned with
+    rows: row r has the token after it, the last row of a view -100, because the token after it lies outside
+    (Appendix D: each window predicts L - 1 tokens).
 
-    Without `positions` there are no `position_ids`: both views stand at positions 0 .. L-1, a model's default. With
-    them, `position_ids` and an `attention_mask` of ones [2B, L] come with every batch (`place_views`). With the views
-    "gap" the two views are the same L tokens, at 0 .. L-1 and at the drawn positions; `offset` is 0 and
-    `min_context` the first row after a gap.
+    Without `positions` a batch has no `position_ids`: both views are at positions 0 .. L-1, a model's default. With
+    them it has `position_ids` and an `attention_mask` of ones [2B, L]. With the views "gap" the two views are the
+    same L tokens, at 0 .. L-1 and at the drawn positions. The offset is then 0, and only rows after the first gap
+    are paired: before it both views see the same.
 
     An item has `input_ids`, and may have `labels` (token ids or -100, not shifted: transformers' convention),
-    `completion_mask` or `assistant_masks` (0 where a token is no target; TRL's) of the same length.
+    `completion_mask` or `assistant_masks` (0 where a token is no target; TRL's) of the same length, and `offset`.
 
     Args:
         length: L, tokens in each view.
         bos_id: replaces the first token of each view as input, if given; no label changes.
-        offsets: first and last offset e, for stretches of one size: each batch draws one evenly, from `seed`
-            and its first tokens, and takes the first length + e tokens of each. Without it, the stretches'
-            size says e.
+        offsets: first and last offset e, for items without `offset`: each batch draws one uniformly, from `seed`
+            and its first tokens, and takes the first length + e tokens of each stretch. Without offsets, a
+            stretch has length + e tokens.
         seed: of the offsets and positions.
         views: "truncation" (the paper's: context cut off) or "gap" (positions left out).
-        positions: where the views stand. A WindowDataset with positions draws them for the whole step; for
-            other data sets each batch draws them from `seed` and its first tokens.
+        positions: of the views. A WindowDataset with positions draws them for the whole step; for other data sets
+            each batch draws them from `seed` and its first tokens.
+        min_context: as in `PairGeometry`; None is L // 2, and for gap views 0. An AlignmentTrainer with a
+            `min_context` sets it.
 
     Raises:
         UsageError: gap views without positions or with offsets; on call, stretches that are shorter than `length`
@@ -126,8 +150,9 @@ class PairCollator:
         bos_id: int | None = None,
         offsets: tuple[int, int] | None = None,
         seed: int = 0,
-        views: Literal["truncation", "gap"] = "truncation",
+        views: Views = "truncation",
         positions: SampledPositions | None = None,
+        min_context: int | None = None,
     ) -> None:
         if views == "gap" and (positions is None or offsets is not None):
             raise UsageError(
@@ -138,13 +163,15 @@ class PairCollator:
         self.bos_id = bos_id
         self.offsets = (0, 0) if views == "gap" else offsets
         self.seed = seed
-        self.views = views
+        self.views: Views = views
         self.positions = positions
+        self.min_context = min_context
 
     def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """One batch from items that hold `input_ids` [length + e], the same e in all."""
         stretches = [np.asarray(item["input_ids"]) for item in items]
-        geometry = PairGeometry(self.length, self._offset(stretches))
+        drawn = None if self.positions is None else self._drawn(items, stretches, self.positions)
+        geometry = self._geometry(items, stretches, drawn)
         spans = (geometry.long_tokens, geometry.short_tokens)
         targets = [_targets(item) for item in items]
         tokens = torch.from_numpy(np.stack([t[span] for span in spans for t in targets]).astype(np.int64))
@@ -152,17 +179,23 @@ class PairCollator:
         batch = {
             "input_ids": torch.from_numpy(np.stack(inputs)),
             "labels": next_token_labels(tokens),
-            "offset": geometry.offset,
+            "geometry": geometry,
         }
-        if self.positions is not None:
-            batch |= place_views(self._drawn(items, stretches, self.positions), len(items), views=self.views)
-        return batch
+        return batch if drawn is None else batch | _place_views(drawn, len(items), views=self.views)
+
+    def _geometry(
+        self, items: Sequence[Mapping[str, Any]], stretches: Sequence[np.ndarray], drawn: Tensor | None
+    ) -> PairGeometry:
+        least = self.min_context
+        if self.views == "gap":
+            assert drawn is not None
+            least = max(first_gap(drawn), least or 0)
+        return PairGeometry(self.length, self._offset(items, stretches), least)
 
     def _drawn(
         self, items: Sequence[Mapping[str, Any]], stretches: Sequence[np.ndarray], positions: SampledPositions
     ) -> Tensor:
         """The positions that the items' step has drawn; without one, this batch's own."""
-        # Under a name that the Trainer leaves in: it drops what the model's forward does not take.
         given = [item["position_ids"] for item in items if "position_ids" in item]
         if not given:
             return positions.draw([self.seed, 5, *self._first_tokens(stretches)], self.length)
@@ -180,8 +213,12 @@ class PairCollator:
     def _first_tokens(self, stretches: Sequence[np.ndarray]) -> list[int]:
         return stretches[0][: self.length].astype(np.int64).tolist()
 
-    def _offset(self, stretches: Sequence[np.ndarray]) -> int:
+    def _offset(self, items: Sequence[Mapping[str, Any]], stretches: Sequence[np.ndarray]) -> int:
         sizes = {len(stretch) for stretch in stretches}
+        if self.offsets is None and {len(stretch) - self.length for stretch in stretches} == {
+            item.get("offset") for item in items
+        }:
+            return items[0]["offset"]
         if self.offsets is None and len(sizes) == 1 and min(sizes) >= self.length:
             return sizes.pop() - self.length
         if self.offsets is not None and min(sizes) >= self.length + self.offsets[1]:
@@ -212,3 +249,21 @@ def _targets(item: Mapping[str, Any]) -> np.ndarray:
         if name in item:
             targets = np.where(np.asarray(item[name]) == 0, -100, targets)
     return targets
+
+
+def _place_views(positions: Tensor, samples: int, *, views: Views) -> dict[str, Tensor]:
+    """Position ids and attention mask [2B, L] of `samples` samples whose step has drawn `positions` [L].
+
+    truncation: both views are at the drawn positions. gap: the long view (the first B rows) is at 0 .. L-1, the
+    short view, which has the same tokens, at the drawn positions. The mask is all ones: without it transformers
+    splits each row where its positions jump.
+    """
+    rows = positions.expand(samples, -1)
+    first = rows
+    if views == "gap":
+        first = torch.arange(len(positions), dtype=positions.dtype).expand(samples, -1)
+    position_ids = torch.cat([first, rows])
+    return {
+        "position_ids": position_ids,
+        "attention_mask": torch.ones_like(position_ids, dtype=torch.int64),
+    }

@@ -12,28 +12,28 @@ from lengthwise.models.loading import DTYPES
 from lengthwise.models.quantization import expand_into
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.saving import save_whole
-from lengthwise.training.model import load_for_training
 from lengthwise.training.recipe_reading import read_recipe
+from lengthwise.training.trained_model import load_for_training
 
 
 def merge_run(run: Path, out: Path, *, dtype: str = "float32") -> dict[str, Any]:
     """Merge a run's adapter into its base model, and save that with the tokenizer and a model card.
 
-    The base weights are the numbers that the adapter was trained on: of 4-bit weights what they stand for, not the
-    weights before quantisation. They are merged in float32 and rounded once, to `dtype`.
+    The base weights are those that the adapter was trained on: 4-bit weights are dequantised, the weights before
+    quantisation are not used. The merge is in float32 and rounded once, to `dtype`.
 
     Args:
         run: the folder of a finished `lengthwise train` with `adapter` or `peft`.
-        out: the folder to write, whole or not at all; it must not exist or be empty.
+        out: the folder to write, whole or not at all. It must be missing or empty.
         dtype: what is saved: float32, or bfloat16 or float16 for half the size and fewer digits.
 
     Returns:
         What was done; plain values.
 
     Raises:
-        UsageError: the run trained the whole model, or by a method whose adapters are no change of weights; there
-            is something at `out`.
-        MissingError: there is no finished run, or no such base model.
+        UsageError: the run trained the whole model, or with a method whose adapters cannot be merged into weights;
+            `out` is not empty.
+        MissingError: there is no finished run, or the base model is missing.
     """
     from peft import PeftModel
 
@@ -42,7 +42,7 @@ def merge_run(run: Path, out: Path, *, dtype: str = "float32") -> dict[str, Any]
         raise UsageError(f"unknown dtype {dtype!r}", expected=nearest(dtype, DTYPES))
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(
-            f"there is something at {out} already",
+            f"{out} exists already",
             expected="a folder that does not exist",
             fix="choose another --out",
         )
@@ -56,7 +56,7 @@ def merge_run(run: Path, out: Path, *, dtype: str = "float32") -> dict[str, Any]
     chosen = recipe.adapter or recipe.peft
     if chosen is None:
         raise UsageError(f"{run} trained the whole model: there is nothing to merge", fix=f"use {adapter}")
-    # Positions and attention of the training leave no trace in the weights.
+    # Neither the sampled positions nor the attention of training change the saved weights.
     recipe = replace(recipe, attention=None, device="cpu")
     whole = replace(recipe, quantize=None, precision="float32")
     loaded = load_for_training(whole)

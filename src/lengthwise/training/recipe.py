@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from lengthwise.alignment.divergences import Objective
 from lengthwise.errors import UsageError
 
 
@@ -18,7 +19,7 @@ class Adapter:
     alpha: float = 16.0
     """The update is scaled by alpha / r."""
     dropout: float = 0.0
-    """Dropout before the adapter. It is drawn for each view by itself, and so adds to their disagreement."""
+    """Dropout before the adapter. It is drawn for each view separately, which adds to their disagreement."""
     target_modules: str | tuple[str, ...] = "all-linear"
     """Names of the layers that get an adapter; "all-linear" is every linear layer but the head."""
     modules_to_save: tuple[str, ...] = ()
@@ -28,7 +29,7 @@ class Adapter:
 
 @dataclass(frozen=True, kw_only=True)
 class Peft:
-    """Any other method of peft, by the class of its configuration."""
+    """Any other method of PEFT, by its configuration class."""
 
     config: str
     """The class: LoraConfig (with use_dora), AdaLoraConfig, IA3Config, AdaptionPromptConfig, ..."""
@@ -48,7 +49,7 @@ class Quantize:
 
 @dataclass(frozen=True, kw_only=True)
 class Attention:
-    """Another attention while training; in evaluation and in what is saved the model's own is in force."""
+    """Another attention during training. Evaluation and the saved model use the model's own."""
 
     method: str
     """An attention of `lengthwise ls methods`."""
@@ -72,7 +73,7 @@ class Extend:
 
 @dataclass(frozen=True, kw_only=True)
 class Positions:
-    """Train at position ids of a longer context. One draw a step, shared by all its samples."""
+    """Train at position ids of a longer context. One draw per step, shared by all its samples."""
 
     sampler: str
     """A position sampler of `lengthwise ls methods`."""
@@ -98,21 +99,20 @@ class Data:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Objective:
-    """Eq. 4: CE + alpha * divergence of the two views of the same tokens."""
+class RecipeObjective(Objective):
+    """Eq. 4: CE + alpha * divergence of the two views of the same tokens, and the offsets of the views."""
 
     alpha: float = 0.0
     """Weight of the divergence. 0 is plain CE on the same windows; the paper uses 0.1 to 0.3 with sce."""
-    divergence: str = "sce"
-    """sce (the paper's), jeffreys, js, kl, entropy: see `lengthwise.alignment.alignment_loss`."""
-    detach: str = "none"
-    """The side or sides that get no gradient from the divergence."""
     min_context: int | None = None
     """Least context of a paired token in the short view; null is length // 2 (Appendix D), 0 is Sec. 4.2. With gap
     views null is 0: all tokens after the first gap are paired."""
     offsets: tuple[int, int] | None = None
-    """First and last offset e in tokens, drawn evenly each step; null is 1 to the last that leaves a pair. Gap
+    """First and last offset e in tokens, drawn uniformly at each step; null is 1 to the last that leaves a pair. Gap
     views are the same tokens, so they have none."""
+
+    def __post_init__(self) -> None:
+        """`check_recipe` checks it together with the rest, so that all mistakes are reported at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,9 +120,9 @@ class Batch:
     """How many samples (pairs of windows) make one optimizer step, and how they are cut up."""
 
     size: int = 8
-    """Samples an optimizer step, over all devices."""
+    """Samples per optimizer step, over all devices."""
     micro: int | None = None
-    """Samples at a time on one device; null is as many as the step gives it. Does not change the result."""
+    """Samples at a time on one device; null is all of its share of the step. Does not change the result."""
 
     def accumulation(self, processes: int) -> int:
         """Micro-batches that each of `processes` devices runs for one optimizer step.
@@ -157,7 +157,7 @@ class Optimizer:
     """On weight matrices; biases and norms are not decayed."""
     betas: tuple[float, float] = (0.9, 0.999)
     warmup_steps: int = 0
-    """Steps in which the learning rate rises evenly to its peak; the first is not zero."""
+    """Steps in which the learning rate rises linearly to its peak; the first is not zero."""
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
     final_share: float | None = None
     """Share of the peak that the last step has; null is 0.1 for cosine, 0 for linear."""
@@ -190,7 +190,7 @@ class Recipe:
     """truncation: the paper's two windows, one with more context. gap: the same tokens at consecutive positions
     (long) and at those of `positions` (short); with divergence kl and detach long the first teaches the second."""
     positions: Positions | None = None
-    """null is 0 .. length - 1. With truncation both windows stand at the same sampled positions."""
+    """null is 0 .. length - 1. With truncation both windows have the same sampled positions."""
     adapter: Adapter | None = None
     """LoRA. null trains all weights, or those that `peft` says."""
     peft: Peft | None = None
@@ -198,8 +198,8 @@ class Recipe:
     quantize: Quantize | None = None
     """null keeps the frozen weights in the dtype of `precision`."""
     attention: Attention | None = None
-    """null is the model's own attention, in training too."""
-    objective: Objective = field(default_factory=Objective)
+    """null trains with the model's own attention."""
+    objective: RecipeObjective = field(default_factory=RecipeObjective)
     batch: Batch = field(default_factory=Batch)
     seed: int = 0
     """Of the windows, the offsets, the positions and the adapter's initial weights."""
@@ -211,7 +211,7 @@ class Recipe:
     save_every: int = 50
     """Steps between checkpoints; the last step always makes one. The last two are kept."""
     report_to: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
-    """Trackers that get every log too, through transformers. Without one nothing leaves the machine."""
+    """Trackers that also get every log, through transformers. Without one nothing leaves the machine."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as they go into YAML and come back equal."""

@@ -1,15 +1,15 @@
-"""Reading a recipe: one flat YAML, checked whole before anything is loaded. Needs no torch."""
+"""Reading a recipe: one flat YAML, checked whole before anything is loaded. Torch loads only for the checks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from lengthwise.config import override, read_yaml, validate
 from lengthwise.errors import UsageError, nearest
-from lengthwise.training.recipe import Recipe
-from lengthwise.training.recipe_checks import check_recipe
+from lengthwise.training.recipe import Adapter, Attention, Extend, Optimizer, Recipe
 
 
 def read_recipe(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
@@ -51,3 +51,176 @@ def shipped_recipes() -> dict[str, Path]:
     """Recipes that come with the package, by name."""
     folder = Path(__file__).parent.parent / "recipes"
     return {file.stem: file for file in sorted(folder.glob("*.yaml"))}
+
+
+def check_recipe(recipe: Recipe, *, source: str = "recipe") -> None:
+    """Refuse values that are each of the right type and cannot work.
+
+    Raises:
+        UsageError: every such value, at once.
+    """
+    mistakes = list(mistakes_in(recipe))
+    if mistakes:
+        count = "one mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
+        raise UsageError(f"{source} has {count}:\n  " + "\n  ".join(mistakes))
+
+
+def mistakes_in(recipe: Recipe) -> Iterator[str]:
+    """Every value of `recipe` that cannot work, alone or with the others, with the reason."""
+    for name, value, least in (
+        ("length", recipe.length, 2),
+        ("steps", recipe.steps, 1),
+        ("seed", recipe.seed, 0),
+        ("save_every", recipe.save_every, 1),
+        ("optimizer.warmup_steps", recipe.optimizer.warmup_steps, 0),
+    ):
+        if value < least:
+            yield f"{name} = {value}: expected {least} or more"
+    if recipe.extend is not None:
+        yield from _extend_mistakes(recipe.extend)
+    if recipe.adapter is not None:
+        yield from _adapter_mistakes(recipe.adapter)
+    if recipe.peft is not None:
+        yield from _peft_mistakes(recipe)
+    if recipe.attention is not None:
+        yield from _attention_mistakes(recipe.attention)
+    if recipe.quantize is not None and recipe.adapter is None and recipe.peft is None:
+        yield "quantize without adapter: weights of 4 bits are frozen, so nothing would be trained; add adapter"
+    yield from _mistake("objective: ", recipe.objective.check)
+    yield from _position_mistakes(recipe)
+    yield from _gap_mistakes(recipe) if recipe.views == "gap" else _offset_mistakes(recipe)
+    yield from _optimizer_mistakes(recipe.optimizer)
+    yield from _mistake("", lambda: recipe.batch.accumulation(1))
+
+
+def _mistake(section: str, check: Callable[[], object]) -> Iterator[str]:
+    """The error of `check` as one line, if it raises one."""
+    try:
+        check()
+    except UsageError as error:
+        expected = error.expected or ""
+        expects = expected if expected.startswith("did you mean") else f"expected {expected}"
+        yield f"{section}{error.problem}" + (f": {expects}" if expected else "")
+
+
+def _extend_mistakes(extend: Extend) -> Iterator[str]:
+    # Imported here because it loads torch, as below.
+    from lengthwise.positions import rope_method
+
+    if not (math.isfinite(extend.factor) and extend.factor >= 1):
+        yield f"extend.factor = {extend.factor}: expected 1 or more"
+    yield from _mistake("extend: ", lambda: rope_method(extend.method, extend.options))
+
+
+def _position_mistakes(recipe: Recipe) -> Iterator[str]:
+    import numpy as np
+
+    from lengthwise.positions import position_sampler
+
+    if recipe.positions is None or recipe.length < 2:
+        return
+    target = recipe.positions.target_length
+    if target <= recipe.length:
+        yield (
+            f"positions.target_length = {target}: expected more than length = {recipe.length}; "
+            "there is nothing to sample within it"
+        )
+        return
+    section = recipe.positions
+
+    def draw() -> None:
+        sampler = position_sampler(section.sampler, section.options)
+        sampler.draw(np.random.default_rng(0), recipe.length, target)
+
+    yield from _mistake("positions: ", draw)
+
+
+def _gap_mistakes(recipe: Recipe) -> Iterator[str]:
+    if recipe.positions is None:
+        yield (
+            "views = gap without positions: both views would be the same; expected a sampler, as in "
+            f"positions: {{sampler: pose, target_length: {4 * recipe.length}}}"
+        )
+    if recipe.objective.offsets is not None:
+        yield (
+            f"objective.offsets = {list(recipe.objective.offsets)} with views = gap: the views are the same "
+            "tokens, so there is no offset; leave it out"
+        )
+    least = recipe.objective.min_context or 0
+    if not 0 <= least < recipe.length:
+        yield f"objective.min_context = {least}: expected 0 to {recipe.length - 1} with length {recipe.length}"
+
+
+def _attention_mistakes(attention: Attention) -> Iterator[str]:
+    from lengthwise.positions import ATTENTIONS, attention_method
+
+    if attention.method == "query_scale":
+        yield (
+            "attention.method = query_scale: scaled queries have to be saved with the model; expected "
+            "extend: {method: eabf}"
+        )
+        return
+    if attention.method not in ATTENTIONS:
+        yield f"attention.method = {attention.method}: expected {nearest(attention.method, ATTENTIONS)}"
+        return
+    yield from _mistake("attention: ", lambda: attention_method(attention.method, {"group": attention.group}))
+
+
+def _peft_mistakes(recipe: Recipe) -> Iterator[str]:
+    from lengthwise.training.trained_model import peft_config
+
+    peft = recipe.peft
+    assert peft is not None
+    if recipe.adapter is not None:
+        yield "adapter and peft are both given: expected one of them"
+    yield from _mistake("peft: ", lambda: peft_config(peft))
+
+
+def _adapter_mistakes(adapter: Adapter) -> Iterator[str]:
+    if adapter.r < 1:
+        yield f"adapter.r = {adapter.r}: expected 1 or more"
+    if not (math.isfinite(adapter.alpha) and adapter.alpha > 0):
+        yield f"adapter.alpha = {adapter.alpha}: expected a positive number"
+    if not 0 <= adapter.dropout < 1:
+        yield f"adapter.dropout = {adapter.dropout}: expected 0 or more, below 1"
+
+
+def _offset_mistakes(recipe: Recipe) -> Iterator[str]:
+    if recipe.length < 2:
+        return
+    if not 0 <= recipe.min_context < recipe.length:
+        yield (
+            f"objective.min_context = {recipe.min_context}: expected 0 to {recipe.length - 1} "
+            f"with length {recipe.length}"
+        )
+        return
+    # At least one row has to be paired: 0 < length - offset - min_context.
+    last = recipe.length - recipe.min_context - 1
+    low, high = recipe.offsets
+    if last < 1:
+        yield (
+            f"objective.min_context = {recipe.min_context}: with length {recipe.length} no offset leaves "
+            f"a paired position; expected at most {recipe.length - 2}"
+        )
+    elif not 1 <= low <= high <= last:
+        yield (
+            f"objective.offsets = [{low}, {high}]: expected first <= last within 1 to {last}, which leave a "
+            f"paired position with length {recipe.length} and min_context {recipe.min_context}"
+        )
+
+
+def _optimizer_mistakes(optimizer: Optimizer) -> Iterator[str]:
+    for name, value in (
+        ("learning_rate", optimizer.learning_rate),
+        ("max_grad_norm", optimizer.max_grad_norm),
+    ):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            yield f"optimizer.{name} = {value}: expected a positive number"
+    if not (math.isfinite(optimizer.weight_decay) and optimizer.weight_decay >= 0):
+        yield f"optimizer.weight_decay = {optimizer.weight_decay}: expected 0 or more"
+    if not all(0 <= beta < 1 for beta in optimizer.betas):
+        yield f"optimizer.betas = {list(optimizer.betas)}: expected each 0 or more, below 1"
+    if optimizer.schedule == "constant" and optimizer.final_share is not None:
+        yield f"optimizer.final_share = {optimizer.final_share}: a constant schedule has none; leave it out"
+    elif not 0 <= optimizer.last_share <= 1:
+        yield f"optimizer.final_share = {optimizer.final_share}: expected 0 to 1"

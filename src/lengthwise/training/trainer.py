@@ -1,10 +1,11 @@
-"""`AlignmentTrainer`, and the mixin that gives the alignment objective (Eq. 4) to any other Trainer."""
+"""`AlignmentTrainer` and its config, and the mixin that gives the objective (Eq. 4) to any other Trainer."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -13,11 +14,11 @@ from torch.utils.data import Sampler, SequentialSampler
 from transformers import Trainer, TrainingArguments
 
 from lengthwise.alignment import AlignmentOutput, Normalizers, PairGeometry
-from lengthwise.alignment.checks import check_term
+from lengthwise.alignment.divergences import Detach, DivergenceName, Objective, as_objective
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.models import find_head
-from lengthwise.training.collator import WindowDataset
-from lengthwise.training.objective import model_alignment_loss
+from lengthwise.training.collator import PairCollator, WindowDataset
+from lengthwise.training.model_loss import model_alignment_loss
 
 # The parts of the objective that are logged: attributes of AlignmentOutput.
 PARTS = (
@@ -30,8 +31,48 @@ PARTS = (
     "divergence",
 )
 
-_REQUIRED = ("input_ids", "labels", "offset")
-_NOT_INPUTS = ("labels", "offset", "min_context")
+
+_TERMS = tuple(each.name for each in fields(Objective))
+
+
+@dataclass
+class AlignmentArguments:
+    """The objective's fields of a config class: `class MyConfig(AlignmentArguments, SFTConfig)`, for any Trainer."""
+
+    alpha: float = field(
+        default=0.1, metadata={"help": "Weight of the divergence. The paper uses 0.1 to 0.3 with sce."}
+    )
+    divergence: DivergenceName = field(
+        default="sce", metadata={"help": "What alpha weighs: see `lengthwise ls methods`."}
+    )
+    detach: Detach = field(
+        default="none", metadata={"help": "The side or sides that get no gradient from the divergence."}
+    )
+    min_context: int | None = field(
+        default=None,
+        metadata={"help": "Least context of a paired token in the short view, in tokens. Default: L // 2."},
+    )
+
+    def objective(self) -> Objective:
+        """These fields as an Objective.
+
+        Raises:
+            UsageError: as `Objective`.
+        """
+        return Objective(**{name: getattr(self, name) for name in _TERMS})
+
+
+@dataclass
+class AlignmentConfig(AlignmentArguments, TrainingArguments):
+    """transformers' TrainingArguments with the objective's fields: saved with them, and parsed by HfArgumentParser.
+
+    Raises:
+        UsageError: as `Objective`.
+    """
+
+    def __post_init__(self) -> None:
+        self.objective()
+        super().__post_init__()
 
 
 if TYPE_CHECKING:
@@ -46,27 +87,27 @@ class AlignmentMixin(_AnyTrainer):
         class AlignmentSFTTrainer(AlignmentMixin, SFTTrainer): ...
 
     Batches come from `PairCollator` (or look like its batches): `input_ids` and `labels` [2B, L], long rows
-    first, labels aligned with rows, and `offset`; where positions are sampled, `position_ids`, `attention_mask` and
-    for gap views `min_context`. A `WindowDataset` is read in its order. Everything else is
-    the Trainer's: checkpoints, resuming, gradient accumulation and checkpointing, mixed precision,
-    `report_to`, processes started by torchrun, FSDP2. What the other class computes in its own
-    `compute_loss` (TRL's token accuracy) is not computed.
+    first, labels aligned with rows, and `geometry`; where positions are sampled, `position_ids` and
+    `attention_mask`. A `WindowDataset` is read in its order. Everything else is the Trainer's: checkpoints,
+    resuming, gradient accumulation and checkpointing, mixed precision, `report_to`, `push_to_hub`, processes
+    started by torchrun, FSDP2. What the other class computes in its own `compute_loss` (TRL's token accuracy) is
+    not computed.
 
     The loss of an optimizer step is that of the whole step, however it is cut up: CE is divided by the label
     tokens of the step and the divergence by its paired positions, summed over micro-batches and processes.
 
     Every log has, beside the Trainer's own numbers, `alpha`, the parts of the objective (PARTS: nats per
     token of the whole step; averaged over the steps since the last log, so that cross_entropy + alpha *
-    divergence = loss there too) and the last step's `offset` and `paired_positions`. They fall out of the
-    loss; no forward pass is added. A loss that is NaN or infinite stops the run before the weights change.
+    divergence = loss there too) and the last step's `offset` and `paired_positions`. They are by-products of the
+    loss: no forward pass is added. A loss that is NaN or infinite stops the run before the weights change.
 
     Args:
-        model: a transformers causal LM, or one wrapped by peft, or what else the other class makes one from. If
+        model: a transformers causal LM, one wrapped by peft, or whatever else the other class makes one from. If
             its output head can be proven (`lengthwise.models.find_head`), no full logits are formed.
-        args: the Trainer's arguments.
-        alpha: weight of the divergence.
-        divergence, detach: as in `alignment_loss`.
-        min_context: as in `PairGeometry`; None is L // 2, and for gap views all rows after the first gap.
+        args: the Trainer's arguments. With an `AlignmentConfig`, or another class with `AlignmentArguments`, the
+            objective is theirs; with any other, give it below.
+        objective: what is minimised.
+        alpha, divergence, detach, min_context: the fields of `Objective`, in place of `objective`.
         **trainer_arguments: the Trainer's other arguments (train_dataset, data_collator, callbacks, ...).
 
     Raises:
@@ -82,21 +123,24 @@ class AlignmentMixin(_AnyTrainer):
         model: Any,
         args: TrainingArguments,
         *,
-        alpha: float,
-        divergence: str = "sce",
-        detach: str = "none",
-        min_context: int | None = None,
+        objective: Objective | None = None,
         **trainer_arguments: Any,
     ) -> None:
-        check_term(divergence, detach, alpha=alpha)
+        names = [name for name in _TERMS if name in trainer_arguments]
+        terms = {name: trainer_arguments.pop(name) for name in names}
+        if isinstance(args, AlignmentArguments):
+            if objective is not None or terms:
+                raise UsageError(
+                    f"{type(args).__name__} and {', '.join(names) or 'objective'} both set the objective",
+                    expected="one of them",
+                )
+            objective = args.objective()
+        self.objective = as_objective(objective, terms)
         super().__init__(model=model, args=args, **trainer_arguments)
         self._refuse_what_is_not_supported()
+        self._tell_collator()
         # The Trainer's own count of labels is for losses that divide by it.
         self.model_accepts_loss_kwargs = False
-        self.alpha = alpha
-        self.divergence = divergence
-        self.detach = detach
-        self.min_context = min_context
         assert isinstance(self.model, nn.Module)
         dtypes = {p.dtype for p in self.model.parameters() if p.is_floating_point()}
         # Parts that are trained in float32 beside a bfloat16 base fit together under autocast alone.
@@ -121,7 +165,7 @@ class AlignmentMixin(_AnyTrainer):
         if training:
             parts = torch.stack([loss.detach(), *(getattr(output, name) for name in PARTS)])
             self._micro_batches.append(parts.double())
-            self._last_offset = int(inputs["offset"])
+            self._last_offset = _geometry(inputs).offset
             # Gradients are averaged over processes, and the shares have to be added.
             loss = loss * self.accelerator.num_processes
         return (loss, {"loss": loss}) if return_outputs else loss
@@ -143,7 +187,7 @@ class AlignmentMixin(_AnyTrainer):
         self._micro_batches = []
         counts = torch.zeros(3, dtype=torch.float64, device=device)
         for batch in batches:
-            geometry = self._geometry(batch)
+            geometry = _geometry(batch)
             rows = (batch["labels"] != -100).chunk(2)
             paired = len(rows[0]) * geometry.paired_positions
             counts += torch.stack([rows[0].sum(), rows[1].sum(), torch.tensor(paired, device=device)])
@@ -165,40 +209,36 @@ class AlignmentMixin(_AnyTrainer):
             steps, self._steps = self._steps, []
             mean = {name: sum(step[name] for step in steps) / len(steps) for name in ("loss", *PARTS)}
             last = {name: steps[-1][name] for name in ("offset", "paired_positions")}
-            logs |= {**mean, "alpha": self.alpha, **last}
+            logs |= {**mean, "alpha": self.objective.alpha, **last}
         super().log(logs, start_time)
 
     def _objective(
         self, model: nn.Module, inputs: dict[str, Any], normalizers: Normalizers | None
     ) -> AlignmentOutput:
-        others = {name: value for name, value in inputs.items() if name not in _NOT_INPUTS}
+        _geometry(inputs)
         # The model's own forward applies the head within autocast; so does this.
         with self.accelerator.autocast():
             return model_alignment_loss(
-                model,
-                self.head,
-                labels=inputs["labels"],
-                geometry=self._geometry(inputs),
-                alpha=self.alpha,
-                divergence=self.divergence,
-                detach=self.detach,
-                normalizers=normalizers,
-                compiled=self.args.torch_compile,
-                **others,
+                model, self.head, **inputs, objective=self.objective, normalizers=normalizers
             )
 
-    def _geometry(self, batch: dict[str, Any]) -> PairGeometry:
-        if not set(_REQUIRED) <= batch.keys():
-            raise UsageError(
-                f"a batch holds {', '.join(batch)}",
-                expected="input_ids and labels of both views, and their offset",
-                fix="give the trainer a data_collator that makes them: PairCollator(length)",
-            )
-        least = self.min_context
-        # Views of the same tokens at other positions bring the row from which these differ.
-        if "min_context" in batch:
-            least = max(int(batch["min_context"]), least or 0)
-        return PairGeometry(batch["labels"].shape[1], int(batch["offset"]), least)
+    def _tell_collator(self) -> None:
+        """Have PairCollator pair the rows that the objective's `min_context` leaves."""
+        least, collator = self.objective.min_context, self.data_collator
+        if least is not None and isinstance(collator, PairCollator):
+            if collator.min_context not in (None, least):
+                raise UsageError(
+                    f"min_context is {least} in the objective and {collator.min_context} in the data_collator",
+                    expected="one value",
+                )
+            collator.min_context = least
+
+    def _set_signature_columns_if_needed(self) -> None:
+        """Keep the drawn `offset` among an item's columns: the Trainer drops what the model does not take."""
+        super()._set_signature_columns_if_needed()
+        assert self._signature_columns is not None
+        if "offset" not in self._signature_columns:
+            self._signature_columns.append("offset")
 
     def _finish_step(self) -> None:
         assert self._normalizers is not None
@@ -239,7 +279,7 @@ class AlignmentMixin(_AnyTrainer):
         for name, enabled in refused.items():
             if enabled:
                 raise UsageError(
-                    f"{name} hands out no output head whose gradient finds its way back",
+                    f"{name} gives no output head through which gradients can flow",
                     expected="FSDP2, or whole copies of the model (torchrun alone)",
                     fix='fsdp=True with fsdp_config={"version": 2}',
                 )
@@ -250,6 +290,16 @@ class AlignmentMixin(_AnyTrainer):
                 f"{sharing} processes share each batch (tensor, context or sequence parallel)",
                 expected="processes with different batches: DDP, FSDP2",
             )
+
+
+def _geometry(batch: dict[str, Any]) -> PairGeometry:
+    if not {"input_ids", "labels", "geometry"} <= batch.keys():
+        raise UsageError(
+            f"a batch holds {', '.join(batch)}",
+            expected="input_ids and labels of both views, and their geometry",
+            fix="give the trainer a data_collator that makes them: PairCollator(length)",
+        )
+    return batch["geometry"]
 
 
 class AlignmentTrainer(AlignmentMixin, Trainer):

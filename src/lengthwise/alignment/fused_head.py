@@ -1,8 +1,10 @@
-"""The output head inside the fused objective: its products, and the sum that is its gradient."""
+"""The output head inside the fused objective: made whole where ranks hold parts of it, its products, its gradient."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +18,7 @@ _VOCABULARY_BLOCK = 8192
 _CHUNKS_IN_16_BITS = 3
 
 
-class Head:
+class FusedHead:
     """Weight [V, d] and bias [V] in the dtype of the products, and their gradients where needed.
 
     Args:
@@ -82,3 +84,29 @@ class Head:
         weight = None if self._weight_sum is None else self._weight_sum.to(self._weight_dtype)
         bias = None if self._bias_sum is None else self._bias_sum.to(self._bias_dtype)
         return weight, bias
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether `tensor` is a DTensor, so that this rank may hold only a part of it."""
+    distributed = sys.modules.get("torch.distributed.tensor")
+    return distributed is not None and isinstance(tensor, distributed.DTensor)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of `tensor` on every rank; one that is whole already comes back as it is.
+
+    A DTensor is gathered: a collective, which all ranks have to call. Its gradient is the mean over the ranks of
+    its mesh, as FSDP2 and DDP reduce gradients, and arrives on the shards. (`DTensor.full_tensor()` by itself
+    takes the gradients of all ranks for equal, which is wrong as soon as ranks see different data.)
+    """
+    if not is_sharded(tensor):
+        return tensor
+    from torch.distributed.tensor import DTensor, Partial
+
+    assert isinstance(tensor, DTensor)
+    mesh = tensor.device_mesh
+    view: Any = tensor.view_as(tensor)
+    if view.requires_grad:
+        # Not Partial("avg"), which gloo does not have; and here the gradient is cut up already.
+        view.register_hook(lambda gradient: gradient / mesh.size())
+    return view.full_tensor(grad_placements=[Partial()] * mesh.ndim)

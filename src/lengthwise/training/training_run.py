@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 from transformers import set_seed
@@ -16,16 +17,26 @@ from lengthwise.files import cannot_write
 from lengthwise.models import FullLogits
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.saving import save_whole
-from lengthwise.results import Results, read_results
+from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import RunFolder, is_finished
-from lengthwise.training.build import build_trainer, training_documents
-from lengthwise.training.callbacks import MetricsLog, TrainingProgress, forget_metrics_after
-from lengthwise.training.checkpoints import CheckpointMark, checkpoint_step, last_complete_checkpoint
-from lengthwise.training.model import add_adapter, load_for_training
-from lengthwise.training.processes import is_main_process, process_count
+from lengthwise.training.callbacks import (
+    CheckpointMark,
+    MetricsLog,
+    TrainingProgress,
+    checkpoint_step,
+    forget_metrics_after,
+    last_complete_checkpoint,
+)
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.recipe_checks import check_recipe
-from lengthwise.training.summary import training_results
+from lengthwise.training.recipe_reading import check_recipe
+from lengthwise.training.recipe_trainer import (
+    build_trainer,
+    is_main_process,
+    process_count,
+    training_documents,
+)
+from lengthwise.training.trained_model import add_adapter, load_for_training
+from lengthwise.training.trainer import PARTS
 
 
 @contextlib.contextmanager
@@ -53,27 +64,48 @@ def open_run(
         yield folder
 
 
-def train(recipe: Recipe, folder: RunFolder | Path, *, resume: bool = False) -> Results:
+def train(
+    recipe: Recipe, out: RunFolder | Path | str, *, resume: bool = False, overwrite: bool = False
+) -> Results:
     """Train as `recipe` says.
 
-    `folder` then holds `checkpoints/` (the Trainer's), `metrics.jsonl` (one line a step), `model/` (the whole
-    model, or the adapter, with the tokenizer; `lengthwise.load` reads it) and `results.json`, whose rows
-    are each logged number's mean over the first and the last tenth of the steps.
+    The run folder `out` then holds `checkpoints/` (the Trainer's), `metrics.jsonl` (one line per step), `model/`
+    (the whole model or the adapter, with the tokenizer; `lengthwise.load` reads it) and `results.json`, whose
+    rows are the means of each logged number over the first and the last tenth of the steps.
 
-    Sets the seeds of Python, numpy and torch. The result does not depend on how the step is cut into
+    Sets the seeds of Python, numpy and torch. The result does not depend on how a step is cut into
     micro-batches and processes, nor (to the bit, at equal numbers of threads) on interruptions.
 
     Args:
         recipe: a checked recipe.
-        folder: the run folder (`open_run`); its bare path in processes other than the main one.
-        resume: go on from the last whole checkpoint, if there is one; return the results of a finished run.
+        out: the run folder. Under torchrun the main process alone writes it.
+        resume: continue from the last whole checkpoint, if there is one; read the results of a finished run.
+        overwrite: delete what an earlier run left in `out`.
 
     Raises:
-        UsageError: something in the recipe cannot work with this model, text or number of processes.
+        UsageError: something in the recipe cannot work with this model, text or number of processes; `out`
+            holds a run and neither `resume` nor `overwrite` is set, or a run with other settings.
         LengthwiseError: a loss or gradient is NaN or infinite, the disk is full, memory runs out. The
             checkpoints stay.
         Interrupted: Ctrl-C; the checkpoints stay, and `partial` has the results so far.
     """
+    if isinstance(out, RunFolder):
+        return _train(recipe, out, resume=resume)
+    with open_run(out, recipe, resume=resume, overwrite=overwrite) as folder:
+        return _train(recipe, folder, resume=resume)
+
+
+def train_or_resume(recipe: Recipe, folder: Path | str) -> Path:
+    """Train in `folder`, or continue or read the run of the same recipe there; its model's folder.
+
+    Raises:
+        UsageError, LengthwiseError, Interrupted: as `train`.
+    """
+    train(recipe, folder, resume=(Path(folder) / "config.yaml").exists())
+    return Path(folder) / "model"
+
+
+def _train(recipe: Recipe, folder: RunFolder | Path, *, resume: bool) -> Results:
     check_recipe(recipe)
     path = folder.path if isinstance(folder, RunFolder) else folder
     if resume and is_finished(path):
@@ -126,13 +158,13 @@ def train(recipe: Recipe, folder: RunFolder | Path, *, resume: bool = False) -> 
             f"training was interrupted after step {trainer.state.global_step} of {recipe.steps}; "
             + ("no checkpoint was saved yet" if kept is None else f"the last checkpoint is {kept}"),
             partial=results,
-            fix="--resume goes on from the last checkpoint",
+            fix="--resume continues from the last checkpoint",
         )
     return results
 
 
 def _forget_what_will_be_redone(path: Path, checkpoint: Path | None) -> None:
-    """Half-written checkpoints, and metrics of steps after the checkpoint that training goes on from."""
+    """Half-written checkpoints, and metrics of steps after the checkpoint from which training continues."""
     step = 0 if checkpoint is None else checkpoint_step(checkpoint)
     forget_metrics_after(path / "metrics.jsonl", step)
     for other in (path / "checkpoints").glob("checkpoint-*"):
@@ -142,7 +174,7 @@ def _forget_what_will_be_redone(path: Path, checkpoint: Path | None) -> None:
 
 @contextlib.contextmanager
 def _clear_errors(path: Path) -> Iterator[None]:
-    """Say plainly that a checkpoint or the model could not be written, or that memory ran out."""
+    """Turn failed writes and exhausted memory into errors that say so."""
     try:
         yield
     except OSError as error:
@@ -159,3 +191,50 @@ def _clear_errors(path: Path) -> Iterator[None]:
                 fix="lower batch.micro (the result stays the same), or set gradient_checkpointing: true",
             ) from error
         raise
+
+
+def training_results(
+    recipe: Recipe, history: list[dict[str, Any]], facts: dict[str, Any], *, partial: bool
+) -> Results:
+    """The results of a run: each logged number's mean over the first and the last tenth of the steps.
+
+    Args:
+        recipe: what was run.
+        history: the Trainer's log.
+        facts: the run's provenance.
+        partial: whether the run was interrupted.
+    """
+    steps = [entry for entry in history if "offset" in entry]
+    tenth = max(1, len(steps) // 10)
+    rows: list[Row] = []
+    for when, part in (("first", steps[:tenth]), ("last", steps[-tenth:])):
+        for name in ("loss", *PARTS):
+            value = sum(step[name] for step in part) / len(part) if part else None
+            rows.append(
+                Row(
+                    model=recipe.model,
+                    task="training",
+                    metric=f"{name}_{when}",
+                    value=value,
+                    length=recipe.length,
+                    seed=recipe.seed,
+                    n=len(part),
+                )
+            )
+    notes = [
+        f"Training values are means over the first and the last {tenth} of {len(steps)} steps (n counts "
+        "steps), on the training text, without intervals."
+    ]
+    if partial:
+        notes.append(f"Interrupted after {len(steps)} of {recipe.steps} steps.")
+    if facts["full_logits"]:
+        notes.append(f"Full logits were used: {facts['full_logits']}")
+    return Results(
+        kind="train",
+        model_name=recipe.model,
+        config=recipe.to_dict(),
+        rows=rows,
+        notes=notes,
+        partial=partial,
+        provenance=facts,
+    )

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import replace
 
 import pytest
@@ -10,48 +9,25 @@ import torch
 from lengthwise.alignment import (
     AlignmentLoss,
     Normalizers,
+    Objective,
     PairGeometry,
-    SharpeningWarning,
     alignment_loss_from_logits,
-    checks,
 )
 from lengthwise.errors import UsageError
 
 NAN = float("nan")
 
 
-@pytest.fixture(autouse=True)
-def forget_warnings():
-    checks._warn_of_sharpening.cache_clear()
-
-
 @pytest.fixture(params=["fused", "plain"])
 def objective(request):
     """Both implementations refuse the same things."""
-    return lambda data, **options: getattr(data, request.param)(**{"alpha": 0.3, **options})
 
+    def call(data, **options):
+        terms = {"alpha": 0.3, **options}
+        # An alpha of None leaves it out.
+        return getattr(data, request.param)(**{k: v for k, v in terms.items() if v is not None})
 
-@pytest.mark.parametrize("alpha", [-0.1, NAN, math.inf, -math.inf, "0.1", None, True])
-def test_alpha_is_a_finite_weight(problem, objective, alpha):
-    with pytest.raises(UsageError, match="alpha is"):
-        objective(problem(), alpha=alpha)
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"divergence": "jefreys"}, "did you mean 'jeffreys'"),
-        ({"divergence": "wasserstein"}, "one of: entropy, jeffreys, js, kl, sce"),
-        ({"detach": "shrot"}, "did you mean 'short'"),
-        ({"divergence": "kl"}, "one side has to be detached"),
-        ({"divergence": "kl", "detach": "both-targets"}, "detach as one of: long, short"),
-        ({"divergence": "js", "detach": "both-targets"}, "no gradient"),
-        ({"divergence": "entropy", "detach": "both-targets"}, "no target to detach"),
-    ],
-)
-def test_unknown_and_meaningless_terms_are_refused(problem, objective, options, named):
-    with pytest.raises(UsageError, match=named):
-        objective(problem(), **options)
+    return call
 
 
 @pytest.mark.parametrize("label", [-1, 53, 1000])
@@ -60,7 +36,7 @@ def test_a_label_outside_the_vocabulary_is_named(problem, objective, view, label
     data = problem()
     labels = getattr(data, view).clone()
     labels[1, 4] = label
-    with pytest.raises(UsageError, match=f"{view} contains {label}, outside the head's vocabulary of 53"):
+    with pytest.raises(UsageError, match=f"{view} .*{label}.* 53"):
         objective(replace(data, **{view: labels}))
 
 
@@ -79,10 +55,10 @@ def test_another_ignore_index(problem, objective):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"geometry": PairGeometry(11, 2)}, "geometry.length is 11 and the views have 12 rows"),
-        ({"labels_long": torch.zeros(2, 11, dtype=torch.long)}, r"labels_long is \[2, 11\]"),
-        ({"labels_short": torch.zeros(2, 12, dtype=torch.int32)}, "labels_short is of dtype torch.int32"),
-        ({"labels_short": torch.zeros(2, 12, dtype=torch.long, device="meta")}, "labels_short is on meta"),
+        ({"geometry": PairGeometry(11, 2)}, "geometry.length.* 11 .* 12 "),
+        ({"labels_long": torch.zeros(2, 11, dtype=torch.long)}, r"labels_long .*\[2, 11\]"),
+        ({"labels_short": torch.zeros(2, 12, dtype=torch.int32)}, "labels_short .*torch.int32"),
+        ({"labels_short": torch.zeros(2, 12, dtype=torch.long, device="meta")}, "labels_short .*meta"),
     ],
 )
 def test_labels_and_geometry_have_to_fit(problem, objective, change, named):
@@ -98,20 +74,20 @@ def test_labels_and_geometry_have_to_fit(problem, objective, change, named):
             {"hidden_long": torch.zeros(24, 8).double(), "hidden_short": torch.zeros(24, 8).double()},
             r"\[24, 8\]",
         ),
-        ({"hidden_short": torch.zeros(2, 12, 8)}, "dtypes differ: .*hidden_short torch.float32"),
-        ({"head_weight": torch.zeros(53, 9).double()}, r"head_weight is \[53, 9\] and .* width 8"),
-        ({"head_weight": torch.zeros(53 * 8).double()}, r"flattened shard .*\n.*\n.*FSDP2"),
-        ({"head_weight": torch.zeros(0).double()}, r"partitioned parameter .*\n.*\n.*FSDP2"),
-        ({"head_weight": torch.zeros(53, 8, dtype=torch.long)}, "head_weight is of dtype torch.int64"),
+        ({"hidden_short": torch.zeros(2, 12, 8)}, "hidden_short torch.float32"),
+        ({"head_weight": torch.zeros(53, 9).double()}, r"head_weight .*\[53, 9\].* 8"),
+        ({"head_weight": torch.zeros(53 * 8).double()}, r"head_weight .*\[424\]"),
+        ({"head_weight": torch.zeros(0).double()}, r"head_weight .*\[0\]"),
+        ({"head_weight": torch.zeros(53, 8, dtype=torch.long)}, "head_weight .*torch.int64"),
         (
             {"head_weight": torch.zeros(53, 8, device="meta").double()},
-            "devices differ: .*head_weight on meta",
+            "head_weight on meta",
         ),
-        ({"head_bias": torch.zeros(52).double()}, r"head_bias is \[52\] for a vocabulary of 53"),
-        ({"soft_cap": 0.0}, "soft_cap is 0.0"),
-        ({"soft_cap": NAN}, "soft_cap is nan"),
-        ({"logit_scale": 0}, "logit_scale is 0"),
-        ({"logit_scale": math.inf}, "logit_scale is inf"),
+        ({"head_bias": torch.zeros(52).double()}, r"head_bias .*\[52\].* 53"),
+        ({"soft_cap": 0.0}, "soft_cap .*0.0"),
+        ({"soft_cap": NAN}, "soft_cap .*nan"),
+        ({"logit_scale": 0}, "logit_scale .*0"),
+        ({"logit_scale": math.inf}, "logit_scale .*inf"),
     ],
 )
 def test_hidden_states_and_head_have_to_fit(problem, change, named):
@@ -123,7 +99,7 @@ def test_tensors_without_numbers_are_refused(problem):
     data = problem().to(torch.float32)
     tensors = {name: leaf.to("meta") for name, leaf in data.leaves(()).items()}
     labels = {name: getattr(data, name).to("meta") for name in ("labels_long", "labels_short")}
-    with pytest.raises(UsageError, match="meta device, where it holds no numbers"):
+    with pytest.raises(UsageError, match=r"hidden_long .*meta"):
         replace(data, **labels).fused(tensors, alpha=0.3)
 
 
@@ -134,7 +110,7 @@ def test_counts_of_one_process_are_those_of_all():
 def test_a_zero_3_parameter_is_refused_while_it_is_gathered(problem):
     leaves = problem().leaves()
     leaves["head_weight"].ds_id = 7
-    with pytest.raises(UsageError, match="partitioned parameter"):
+    with pytest.raises(UsageError, match="head_weight"):
         problem().fused(leaves, alpha=0.3)
 
 
@@ -169,7 +145,7 @@ def test_sharded_hidden_states_are_refused(problem, mesh):
     tensors = pytest.importorskip("torch.distributed.tensor")
     data = problem()
     shard = tensors.distribute_tensor(data.hidden_long, mesh, [tensors.Shard(1)])
-    with pytest.raises(UsageError, match="hidden_long is a DTensor"):
+    with pytest.raises(UsageError, match=r"hidden_long .*DTensor"):
         data.fused({**data.leaves(()), "hidden_long": shard}, alpha=0.3)
 
 
@@ -196,7 +172,7 @@ def test_functional_transforms_are_refused(problem, transform):
     def loss(weight):
         return data.fused({**tensors, "head_weight": weight}, alpha=0.3).loss
 
-    with pytest.raises(UsageError, match=r"torch.func transform .*\n.*\n.*alignment_loss_from_logits"):
+    with pytest.raises(UsageError, match=r"torch.func"):
         transform(loss, data.head_weight)
 
 
@@ -207,7 +183,7 @@ def test_forward_mode_is_refused(problem, name):
     with torch.autograd.forward_ad.dual_level():
         tensors = data.leaves(())
         tensors[name] = torch.autograd.forward_ad.make_dual(tensors[name], torch.ones_like(tensors[name]))
-        with pytest.raises(UsageError, match=r"forward-mode derivative\n.*\n.*alignment_loss_from_logits"):
+        with pytest.raises(UsageError, match="forward-mode"):
             data.fused(tensors, alpha=0.3)
         # A level without a dual tensor changes nothing.
         assert data.fused(alpha=0.3).loss > 0
@@ -250,7 +226,7 @@ def test_logits_have_to_fit(problem, change, named):
 @pytest.mark.parametrize("name", ["labels_long", "labels_short", "paired_positions"])
 def test_a_normalizer_is_a_positive_number(problem, objective, name, value):
     counts = {"labels_long": 4, "labels_short": 4, "paired_positions": 4, name: value}
-    with pytest.raises(UsageError, match=f"normalizers.{name} is"):
+    with pytest.raises(UsageError, match=f"normalizers.{name}"):
         objective(problem(), normalizers=Normalizers(**counts))
 
 
@@ -261,51 +237,10 @@ def test_a_normalizer_of_zero_is_right_for_nothing(problem, objective):
 
 def test_chunk_size_and_accumulation_are_checked(problem):
     for value in (0, -3, 2.5, True):
-        with pytest.raises(UsageError, match="chunk_size is"):
+        with pytest.raises(UsageError, match=f"chunk_size .*{value}"):
             problem().fused(alpha=0.3, chunk_size=value)
-    with pytest.raises(UsageError, match=r"accumulate_dtype is torch.float16 .*\n.*torch.float64"):
+    with pytest.raises(UsageError, match=r"accumulate_dtype .*torch.float16"):
         problem().fused(alpha=0.3, accumulate_dtype=torch.float16)
-
-
-@pytest.mark.parametrize(("divergence", "detach"), [("sce", "none"), ("sce", "short"), ("entropy", "none")])
-def test_a_weight_without_finite_optimum_warns_once(problem, objective, divergence, detach):
-    term = {"alpha": 0.5, "divergence": divergence, "detach": detach}
-    with pytest.warns(SharpeningWarning, match=r"1/\(1 - 2 alpha\)") as caught:
-        objective(problem(), **term)
-    assert caught[0].filename == __file__.replace("test_objective.py", "conftest.py")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        objective(problem(), **term)
-
-
-@pytest.mark.parametrize(
-    ("divergence", "detach", "alpha"),
-    [("sce", "none", 0.49), ("sce", "both-targets", 1.0), ("jeffreys", "none", 10.0), ("kl", "long", 1.0)],
-)
-def test_other_weights_do_not_warn(problem, objective, divergence, detach, alpha):
-    assert objective(problem(), divergence=divergence, detach=detach, alpha=alpha).loss > 0
-
-
-def test_stationary_inverse_temperature():
-    """The claim of the warning: CE + alpha * (entropies) of a calibrated model balances near 1/(1 - 2
-    alpha)."""
-    torch.manual_seed(0)
-    alpha, logits = 0.1, 0.3 * torch.randn(400, 64, dtype=torch.float64)
-    truth = logits.softmax(-1)
-    inverse_temperature = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([inverse_temperature], max_iter=50, line_search_fn="strong_wolfe")
-
-    def closure():
-        optimizer.zero_grad()
-        log_p = (inverse_temperature * logits).log_softmax(-1)
-        cross_entropy = -(truth * log_p).sum(-1).mean()
-        entropy = -(log_p.exp() * log_p).sum(-1).mean()
-        loss = cross_entropy + alpha * 2 * entropy
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)
-    assert inverse_temperature.item() == pytest.approx(1 / (1 - 2 * alpha), rel=0.01)
 
 
 def test_the_module_is_the_function_with_its_settings_bound(problem, assert_same_values):
@@ -330,10 +265,10 @@ def test_the_module_is_the_function_with_its_settings_bound(problem, assert_same
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"alpha": -1}, "alpha is -1"),
-        ({"alpha": 0.1, "divergence": "kl"}, "one side has to be detached"),
-        ({"alpha": 0.1, "soft_cap": -1.0}, "soft_cap is -1.0"),
-        ({"alpha": 0.1, "chunk_size": 0}, "chunk_size is 0"),
+        ({"alpha": -1}, "alpha .*-1"),
+        ({"alpha": 0.1, "soft_cap": -1.0}, "soft_cap .*-1.0"),
+        ({"alpha": 0.1, "chunk_size": 0}, "chunk_size .*0"),
+        ({}, "alpha"),
     ],
 )
 def test_the_module_refuses_its_settings_when_made(settings, named):
@@ -341,7 +276,17 @@ def test_the_module_refuses_its_settings_when_made(settings, named):
         AlignmentLoss(**settings)
 
 
-def test_the_module_warns_when_made():
-    with pytest.warns(SharpeningWarning) as caught:
-        AlignmentLoss(0.7)
-    assert caught[0].filename == __file__
+def test_an_objective_or_its_terms(problem, assert_same_values, objective):
+    data, chosen = problem(), Objective(alpha=0.3, divergence="js", min_context=6)
+    assert_same_values(
+        objective(data, alpha=None, objective=chosen), objective(data, divergence="js"), rtol=0
+    )
+    assert AlignmentLoss(objective=chosen).objective == chosen
+    for wrong in ({"objective": chosen, "alpha": 0.3}, {"objective": chosen, "divergence": "js"}, {}):
+        with pytest.raises(UsageError):
+            objective(data, **{"alpha": None, **wrong})
+
+
+def test_a_geometry_with_less_context_than_the_objective_allows(problem, objective):
+    with pytest.raises(UsageError, match=r"min_context.* 7 .* 6"):
+        objective(problem(), alpha=None, objective=Objective(alpha=0.3, min_context=7))

@@ -2,83 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-import math
-import warnings
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from lengthwise.alignment.divergences import Objective, is_number
+from lengthwise.alignment.fused_head import is_sharded
 from lengthwise.alignment.geometry import PairGeometry
-from lengthwise.alignment.output import Normalizers
-from lengthwise.alignment.sharding import is_sharded
-from lengthwise.errors import UsageError, nearest
-
-# Each divergence with the `detach` values under which it has a meaning of its own.
-DIVERGENCES: dict[str, tuple[str, ...]] = {
-    "sce": ("none", "long", "short", "both-targets"),
-    "jeffreys": ("none", "long", "short", "both-targets"),
-    "js": ("none", "long", "short"),
-    "kl": ("long", "short"),
-    "entropy": ("none", "long", "short"),
-}
-
-DETACH = ("none", "long", "short", "both-targets")
-
-_WHY_NOT = {
-    ("kl", "none"): "kl is the divergence from a detached teacher, so one side has to be detached",
-    ("kl", "both-targets"): "kl has one teacher, so one side has to be detached",
-    ("js", "both-targets"): "with both targets held fixed Jensen-Shannon has no gradient",
-    ("entropy", "both-targets"): "an entropy has no target to detach",
-}
-
-
-class SharpeningWarning(UserWarning):
-    """The weight is so large that the entropy in the term has no finite optimum to stop at."""
-
-
-def check_term(divergence: str, detach: str, *, alpha: float = 0.0) -> None:
-    """Refuse an unknown divergence or detach, a meaningless pair of them, an alpha that is no weight."""
-    if divergence not in DIVERGENCES:
-        raise UsageError(f"unknown divergence {divergence!r}", expected=nearest(str(divergence), DIVERGENCES))
-    if detach not in DETACH:
-        raise UsageError(f"unknown detach {detach!r}", expected=nearest(str(detach), DETACH))
-    if detach not in DIVERGENCES[divergence]:
-        raise UsageError(
-            f"divergence {divergence!r} with detach {detach!r}: {_WHY_NOT[divergence, detach]}",
-            expected="detach as one of: " + ", ".join(DIVERGENCES[divergence]),
-        )
-    if not _is_number(alpha) or alpha < 0:
-        raise UsageError(
-            f"alpha is {alpha!r}", expected="a finite number, 0 or more (the paper uses 0.1 to 0.3)"
-        )
-
-
-def warn_of_sharpening(divergence: str, detach: str, alpha: float) -> None:
-    """Warn, once a process for each setting, of an alpha at which the entropy in the term wins over CE.
-
-    Take a calibrated model and let only its inverse temperature b move. Its cross entropy is quadratic in b
-    - 1 and its entropy falls linearly, both with the variance of the logits as the factor. With half a
-    cross entropy and alpha entropies on each side the two balance at b = 1/(1 - 2 alpha): 1.25 at alpha =
-    0.1, 2.5 at 0.3, and nowhere from 0.5 on. With "both-targets" no entropy gradient is left, so there is
-    nothing to warn of.
-    """
-    if divergence in ("sce", "entropy") and detach != "both-targets" and alpha >= 0.5:
-        _warn_of_sharpening(divergence, alpha)
-
-
-@functools.cache
-def _warn_of_sharpening(divergence: str, alpha: float) -> None:
-    warnings.warn(
-        f"alpha = {alpha:g} with divergence {divergence!r}: the term contains the entropy of both "
-        "predictions. A calibrated model that follows it settles at the inverse temperature 1/(1 - 2 alpha), "
-        "which is finite only below alpha = 0.5. Expect ever sharper, overconfident predictions. "
-        "Use alpha of 0.1 to 0.3, or divergence 'jeffreys', which aligns without sharpening.",
-        SharpeningWarning,
-        stacklevel=4,
-    )
+from lengthwise.errors import UsageError
 
 
 def check_calculable(hidden: Tensor, *others: Tensor | None) -> None:
@@ -158,9 +89,9 @@ def check_settings(
     weight_dtype: torch.dtype | None = None,
 ) -> None:
     """Refuse settings of the head and of the implementation that cannot be honoured."""
-    if soft_cap is not None and not (_is_number(soft_cap) and soft_cap > 0):
+    if soft_cap is not None and not (is_number(soft_cap) and soft_cap > 0):
         raise UsageError(f"soft_cap is {soft_cap!r}", expected="a finite number above 0, or None for no cap")
-    if not _is_number(logit_scale) or logit_scale == 0:
+    if not is_number(logit_scale) or logit_scale == 0:
         raise UsageError(f"logit_scale is {logit_scale!r}", expected="a finite number other than 0")
     integer = isinstance(chunk_size, int) and not isinstance(chunk_size, bool)
     if chunk_size is not None and (not integer or chunk_size < 1):
@@ -211,13 +142,20 @@ def check_logits(logits_long: Tensor, logits_short: Tensor) -> None:
         )
 
 
-def check_same_shape(rows: Tensor, labels_long: Tensor, labels_short: Tensor, geometry: PairGeometry) -> None:
-    """Refuse labels or a geometry that do not describe the rows [B, L, ...]."""
+def check_same_shape(
+    rows: Tensor, labels_long: Tensor, labels_short: Tensor, geometry: PairGeometry, objective: Objective
+) -> None:
+    """Refuse labels or a geometry that do not describe the rows [B, L, ...], or pair more than the objective does."""
     batch, length = rows.shape[:2]
     if geometry.length != length:
         raise UsageError(
             f"geometry.length is {geometry.length} and the views have {length} rows",
             expected="the rows of one view",
+        )
+    if objective.min_context is not None and (geometry.min_context or 0) < objective.min_context:
+        raise UsageError(
+            f"objective.min_context is {objective.min_context} and geometry.min_context {geometry.min_context}",
+            expected=f"a geometry with min_context of at least {objective.min_context}",
         )
     for name, labels in (("labels_long", labels_long), ("labels_short", labels_short)):
         if labels.shape != (batch, length):
@@ -247,42 +185,6 @@ def check_labels(name: str, labels: Tensor, *, vocabulary: int, ignore_index: in
             expected=f"0 .. {vocabulary - 1}, or {ignore_index} where a row has no label",
         )
     return count
-
-
-@dataclass(frozen=True)
-class Divisors:
-    """`Normalizers` as plain numbers, each safe to divide by: 1 where there is nothing to divide."""
-
-    labels_long: float
-    labels_short: float
-    paired_positions: float
-
-    @classmethod
-    def of(
-        cls, normalizers: Normalizers | None, labels_long: int, labels_short: int, paired_positions: int
-    ) -> Divisors:
-        """The given normalizers, checked against this call's counts; without any, the counts."""
-        if normalizers is None:
-            return cls(max(labels_long, 1), max(labels_short, 1), max(paired_positions, 1))
-        return cls(
-            _divisor("labels_long", normalizers.labels_long, labels_long),
-            _divisor("labels_short", normalizers.labels_short, labels_short),
-            _divisor("paired_positions", normalizers.paired_positions, paired_positions),
-        )
-
-
-def _divisor(name: str, value: float | Tensor, count: int) -> float:
-    number = float(value)
-    if not math.isfinite(number) or number < 0 or (number == 0 and count > 0):
-        raise UsageError(
-            f"normalizers.{name} is {number:g} and this call has {count} to divide",
-            expected="the count over the whole step, so a positive number",
-        )
-    return number if number > 0 else 1.0
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _shape(tensor: Tensor) -> str:

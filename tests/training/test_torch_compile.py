@@ -18,7 +18,7 @@ from lengthwise.models import Head, find_head
 from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
 from lengthwise.training import AlignmentTrainer, PairCollator, WindowDataset
-from lengthwise.training.objective import model_alignment_loss
+from lengthwise.training.model_loss import model_alignment_loss
 
 GEOMETRY = PairGeometry(16, 5)
 
@@ -104,7 +104,7 @@ def test_a_model_that_was_compiled_without_us_says_so():
     head = find_head(model)
     ids = views()[0]
     compiled(input_ids=ids, use_cache=False, logits_to_keep=1)
-    with pytest.raises(UsageError, match=r"gave no hidden states(.|\n)*torch.compiler.reset"):
+    with pytest.raises(UsageError, match="compile"):
         loss(compiled, head)
     torch.compiler.reset()
     assert loss(compiled, head).item() == pytest.approx(loss(model, head).item(), rel=1e-6)
@@ -112,7 +112,7 @@ def test_a_model_that_was_compiled_without_us_says_so():
 
 # torch's own compiler uses what torch has deprecated.
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method:DeprecationWarning")
-def test_the_trainer_compiles_model_and_tile(documents: Sequence[TokenDocument], tmp_path: Path):
+def test_the_trainer_compiles_the_model(documents: Sequence[TokenDocument], tmp_path: Path):
     def run(model: nn.Module, **settings: Any) -> list[float]:
         arguments = TrainingArguments(
             output_dir=str(tmp_path),

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lengthwise.alignment import PairGeometry
-from lengthwise.alignment.schedule import Schedule
+from lengthwise.alignment.chunks import ChunkSchedule
 
 BATCH, LENGTH = 3, 10
 
@@ -17,7 +17,7 @@ def labels(seed):
 
 
 def schedule(geometry, pairs):
-    return Schedule(labels(0), labels(1), geometry=geometry, ignore_index=-100, pairs=pairs)
+    return ChunkSchedule(labels(0), labels(1), geometry=geometry, ignore_index=-100, pairs=pairs)
 
 
 def rows(index):

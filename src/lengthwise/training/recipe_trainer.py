@@ -1,8 +1,10 @@
-"""From a recipe and a loaded model to the Trainer that runs it."""
+"""From a recipe and a loaded model to the Trainer that runs it, in this process among those of torchrun."""
 
 from __future__ import annotations
 
 import importlib.util
+import math
+import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -17,12 +19,19 @@ from lengthwise.errors import MissingError
 from lengthwise.models import LoadedModel
 from lengthwise.positions import position_sampler
 from lengthwise.text import TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize
-from lengthwise.training.collator import PairCollator, WindowDataset
-from lengthwise.training.processes import process_count
+from lengthwise.training.collator import PairCollator, SampledPositions, WindowDataset
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.schedule import learning_rate_share
 from lengthwise.training.trainer import AlignmentTrainer
-from lengthwise.training.views import SampledPositions
+
+
+def process_count() -> int:
+    """How many processes train together: torchrun's number, 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_main_process() -> bool:
+    """Whether this process writes the run folder and reports: torchrun's rank 0, or the only one."""
+    return int(os.environ.get("RANK", "0")) == 0
 
 
 def training_documents(recipe: Recipe, loaded: LoadedModel) -> tuple[Sequence[TokenDocument], dict[str, Any]]:
@@ -112,15 +121,11 @@ def build_trainer(
         seed=recipe.seed,
         positions=positions,
     )
-    objective = recipe.objective
     trainer = _RecipeTrainer(
         recipe,
         model,
         arguments,
-        alpha=objective.alpha,
-        divergence=objective.divergence,
-        detach=objective.detach,
-        min_context=objective.min_context,
+        objective=recipe.objective,
         train_dataset=dataset,
         data_collator=PairCollator(
             recipe.length,
@@ -129,13 +134,13 @@ def build_trainer(
             positions=positions,
         ),
     )
-    # It prints to standard output, which belongs to results.
+    # It prints to standard output, which is for results.
     trainer.remove_callback(PrinterCallback)
     return trainer
 
 
 def sampled_positions(recipe: Recipe) -> SampledPositions | None:
-    """The recipe's sampler; None where windows stand at 0 .. L-1."""
+    """The recipe's sampler; None for positions 0 .. L-1."""
     section = recipe.positions
     if section is None:
         return None
@@ -167,3 +172,31 @@ class _RecipeTrainer(AlignmentTrainer):
             self.lr_scheduler = LambdaLR(target, share)
             self._created_lr_scheduler = True
         return self.lr_scheduler
+
+
+def learning_rate_share(
+    step: int, *, steps: int, warmup_steps: int, schedule: str, last_share: float
+) -> float:
+    """The share of the peak learning rate with which update `step` (0-based) of `steps` is made.
+
+    Warm-up rises linearly, (step + 1) / warmup_steps, so the first update is not wasted on a rate of zero.
+    After it, with u = (step + 1 - warmup_steps) / (steps - warmup_steps) in (0, 1]:
+
+        cosine    last_share + (1 - last_share) * (1 + cos(pi * u)) / 2
+        linear    last_share + (1 - last_share) * (1 - u)
+        constant  1
+
+    so the last update has exactly `last_share`. cosine equals transformers' `cosine_warmup_with_min_lr`
+    with `min_lr_rate = last_share`.
+    """
+    done = step + 1
+    if done <= warmup_steps:
+        return done / warmup_steps
+    # The scheduler also asks for the step after the last one; it keeps the last one's rate.
+    progress = min(1.0, (done - warmup_steps) / max(1, steps - warmup_steps))
+    falling = {
+        "cosine": (1 + math.cos(math.pi * progress)) / 2,
+        "linear": 1 - progress,
+        "constant": 1.0,
+    }[schedule]
+    return last_share + (1 - last_share) * falling

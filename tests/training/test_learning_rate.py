@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import get_scheduler
 
-from lengthwise.training.schedule import learning_rate_share
+from lengthwise.training.recipe_trainer import learning_rate_share
 
 
 def shares(steps: int = 10, **settings) -> list[float]:
@@ -28,13 +28,13 @@ def test_cosine_is_transformers_own():
     assert shares(warmup_steps=3, schedule="cosine", last_share=0.1) == pytest.approx(rates, abs=1e-12)
 
 
-def test_warmup_rises_evenly_from_more_than_zero():
+def test_warmup_rises_linearly_from_more_than_zero():
     assert shares(warmup_steps=4, schedule="constant", last_share=1.0) == pytest.approx(
         [0.25, 0.5, 0.75, 1, 1, 1, 1, 1, 1, 1]
     )
 
 
-def test_linear_falls_evenly_to_its_last_share():
+def test_linear_falls_linearly_to_its_last_share():
     assert shares(5, warmup_steps=1, schedule="linear", last_share=0.2) == pytest.approx(
         [1, 0.8, 0.6, 0.4, 0.2]
     )

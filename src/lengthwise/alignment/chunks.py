@@ -37,7 +37,7 @@ class Chunk:
         return values[: len(self.long[0])], values[len(self.long[0]) :]
 
 
-class Schedule:
+class ChunkSchedule:
     """The chunks of a batch. Rows with neither label nor partner have no part in the loss: they are left out.
 
     Args:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from torch import Tensor, nn
 
-from lengthwise.alignment import (
-    AlignmentOutput,
-    Normalizers,
-    PairGeometry,
-    alignment_loss,
-    alignment_loss_from_logits,
-)
+from lengthwise.alignment.divergences import Objective, ObjectiveTerms, as_objective
+from lengthwise.alignment.geometry import PairGeometry
+from lengthwise.alignment.loss_output import AlignmentOutput, Normalizers
+from lengthwise.alignment.objective import alignment_loss, alignment_loss_from_logits
 from lengthwise.models import FullLogits, Head, hidden_states_for
 
 
@@ -21,13 +20,11 @@ def model_alignment_loss(
     labels: Tensor,
     *,
     geometry: PairGeometry,
-    alpha: float,
-    divergence: str = "sce",
-    detach: str = "none",
+    objective: Objective | None = None,
     normalizers: Normalizers | None = None,
-    compiled: bool = False,
     position_ids: Tensor | None = None,
     attention_mask: Tensor | None = None,
+    **terms: Unpack[ObjectiveTerms],
 ) -> AlignmentOutput:
     """The objective (Eq. 4) of a transformers model on both views in one forward pass.
 
@@ -40,7 +37,7 @@ def model_alignment_loss(
         head: what `find_head(model)` found.
         input_ids, labels: [2B, L], the B long views first; labels aligned with rows, as `PairCollator` makes
             them.
-        geometry, alpha, divergence, detach, normalizers, compiled: as in `alignment_loss`.
+        geometry, objective, normalizers, terms: as in `alignment_loss`.
         position_ids, attention_mask: [2B, L], passed to the model. Padding needs labels of -100 too, and belongs
             after the text and outside of the paired rows.
 
@@ -50,33 +47,19 @@ def model_alignment_loss(
     hidden = hidden_states_for(
         model, head, input_ids, position_ids=position_ids, attention_mask=attention_mask
     )
-    hidden_long, hidden_short = hidden.chunk(2)
-    labels_long, labels_short = labels.chunk(2)
+    views = (*hidden.chunk(2), *labels.chunk(2))
+    settings = {"geometry": geometry, "objective": as_objective(objective, terms), "normalizers": normalizers}
     if isinstance(head, FullLogits):
-        return alignment_loss_from_logits(
-            hidden_long,
-            hidden_short,
-            labels_long,
-            labels_short,
-            geometry=geometry,
-            alpha=alpha,
-            divergence=divergence,
-            detach=detach,
-            normalizers=normalizers,
-        )
+        return alignment_loss_from_logits(*views, **settings)
+    hidden_long, hidden_short, labels_long, labels_short = views
     return alignment_loss(
         hidden_long,
         hidden_short,
         head.weight,
         labels_long,
         labels_short,
-        geometry=geometry,
-        alpha=alpha,
-        divergence=divergence,
-        detach=detach,
         head_bias=head.bias,
         soft_cap=head.soft_cap,
         logit_scale=head.logit_scale,
-        normalizers=normalizers,
-        compiled=compiled,
+        **settings,
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from lengthwise.alignment.geometry import PairGeometry
+from lengthwise.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,38 @@ class Normalizers:
         total = torch.tensor([int(count) for count in counts], device=device)
         torch.distributed.all_reduce(total)
         return Normalizers(*map(float, total.tolist()))
+
+
+@dataclass(frozen=True)
+class Divisors:
+    """`Normalizers` as plain numbers, each safe to divide by: 1 where there is nothing to divide."""
+
+    labels_long: float
+    labels_short: float
+    paired_positions: float
+
+    @classmethod
+    def of(
+        cls, normalizers: Normalizers | None, labels_long: int, labels_short: int, paired_positions: int
+    ) -> Divisors:
+        """The given normalizers, checked against this call's counts; without any, the counts."""
+        if normalizers is None:
+            return cls(max(labels_long, 1), max(labels_short, 1), max(paired_positions, 1))
+        return cls(
+            _divisor("labels_long", normalizers.labels_long, labels_long),
+            _divisor("labels_short", normalizers.labels_short, labels_short),
+            _divisor("paired_positions", normalizers.paired_positions, paired_positions),
+        )
+
+
+def _divisor(name: str, value: float | Tensor, count: int) -> float:
+    number = float(value)
+    if not math.isfinite(number) or number < 0 or (number == 0 and count > 0):
+        raise UsageError(
+            f"normalizers.{name} is {number:g} and this call has {count} to divide",
+            expected="the count over the whole step, so a positive number",
+        )
+    return number if number > 0 else 1.0
 
 
 @dataclass(frozen=True)

@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 
 from lengthwise.alignment.chunked import default_chunk_size
-from lengthwise.machine import product_rate
-from lengthwise.models import EMBEDDED
-from lengthwise.models.embedded import made_folder
 from lengthwise.models.extension import plan_extension, write_extension
-from lengthwise.models.resolve import resolve
-from lengthwise.training.model import add_adapter, check_positions
-from lengthwise.training.processes import process_count
+from lengthwise.models.plan import Cost, model_skeleton, seconds_at_least, unknown_cost
+from lengthwise.models.resolve import read_config
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.recipe_checks import check_recipe
+from lengthwise.training.recipe_reading import check_recipe
+from lengthwise.training.recipe_trainer import process_count
+from lengthwise.training.trained_model import add_adapter, check_positions
 
 
-def plan(recipe: Recipe) -> dict[str, Any]:
-    """The recipe with its defaults filled in, its tokens, parameters, memory and time. Plain values.
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan:
+    """A recipe with its defaults filled in, and what it takes. The cost is unknown until the model has been made."""
 
-    Numbers that need the model's configuration are None while an embedded model has not been made yet.
+    recipe: dict[str, Any]
+    min_context: int
+    offsets: list[int]
+    steps: int
+    processes: int
+    samples_per_step: int
+    micro_batch: int
+    """Samples at a time on one device."""
+    accumulation: int
+    """Micro-batches of one optimizer step on one device."""
+    tokens_per_step: int
+    tokens: int
+    cost: Cost = field(default_factory=Cost)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; the cost's are at the same level."""
+        plain = asdict(self)
+        cost = plain.pop("cost")
+        return plain | {name: value for name, value in cost.items() if name not in ("device", "dtype")}
+
+
+def plan(recipe: Recipe) -> TrainingPlan:
+    """The plan of `recipe`.
 
     Raises:
         UsageError, MissingError: the recipe cannot work, or there is no such model.
@@ -29,52 +51,44 @@ def plan(recipe: Recipe) -> dict[str, Any]:
     check_recipe(recipe)
     count = process_count()
     accumulation = recipe.batch.accumulation(count)
-    micro = recipe.batch.size // count // accumulation
     tokens = recipe.batch.size * 2 * recipe.length
-    result: dict[str, Any] = {
-        "recipe": recipe.to_dict(),
-        "min_context": recipe.min_context,
-        "offsets": list(recipe.offsets),
-        "steps": recipe.steps,
-        "processes": count,
-        "samples_per_step": recipe.batch.size,
-        "micro_batch": micro,
-        "accumulation": accumulation,
-        "tokens_per_step": tokens,
-        "tokens": recipe.steps * tokens,
-        "parameters": None,
-        "trainable_parameters": None,
-        "memory_bytes": None,
-        "memory_basis": "not known before the model has been made",
-        "seconds_at_least": None,
-        "seconds_basis": "not known before the model has been made",
-    }
-    if recipe.model in EMBEDDED and made_folder(recipe.model) is None:
-        result["parameters"] = EMBEDDED[recipe.model].parameters
-        return result
+    found = TrainingPlan(
+        recipe=recipe.to_dict(),
+        min_context=recipe.min_context,
+        offsets=list(recipe.offsets),
+        steps=recipe.steps,
+        processes=count,
+        samples_per_step=recipe.batch.size,
+        micro_batch=recipe.batch.size // count // accumulation,
+        accumulation=accumulation,
+        tokens_per_step=tokens,
+        tokens=recipe.steps * tokens,
+    )
+    return replace(found, cost=unknown_cost(recipe.model) or _cost(recipe, found))
+
+
+def _cost(recipe: Recipe, plan: TrainingPlan) -> Cost:
     model = _skeleton(recipe)
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     total = sum(p.numel() for p in model.parameters())
-    memory, memory_basis = _memory(recipe, model, total, trainable, micro)
-    seconds, seconds_basis = _seconds(recipe, total, trainable, tokens // count)
-    return result | {
-        "parameters": total,
-        "trainable_parameters": trainable,
-        "memory_bytes": memory,
-        "memory_basis": memory_basis,
-        "seconds_at_least": seconds,
-        "seconds_basis": seconds_basis,
-    }
+    memory, memory_basis = _memory(recipe, model, total, trainable, plan.micro_batch)
+    # Forward 2, gradient of activations 2, gradient of weights 2 for each trained weight and token.
+    recomputed = 2 if recipe.gradient_checkpointing else 0
+    work = plan.tokens // plan.processes * ((4 + recomputed) * total + 2 * trainable)
+    seconds, basis = seconds_at_least(work, device=str(_device(recipe)), dtype=recipe.precision)
+    return Cost(
+        parameters=total,
+        trainable_parameters=trainable,
+        memory_bytes=memory,
+        memory_basis=memory_basis,
+        seconds_at_least=seconds,
+        seconds_basis=basis,
+    )
 
 
 def _skeleton(recipe: Recipe) -> Any:
     """The model with its adapter, without weights."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    resolved = resolve(recipe.model)
-    config = AutoConfig.from_pretrained(
-        resolved.location, revision=resolved.revision or "main", local_files_only=resolved.local_files_only
-    )
+    config = read_config(recipe.model)
     if (section := recipe.extend) is not None:
         extension = plan_extension(
             config,
@@ -85,8 +99,7 @@ def _skeleton(recipe: Recipe) -> Any:
             name=recipe.model,
         )
         write_extension(config, extension)
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+    model = model_skeleton(config)
     check_positions(recipe, model)
     with torch.device("meta"):
         return add_adapter(model, recipe.adapter or recipe.peft)
@@ -129,18 +142,6 @@ def _quantized_weights(recipe: Recipe, model: Any) -> int:
         for m in model.modules()
         if isinstance(m, torch.nn.Linear) and m not in head and not m.weight.requires_grad
     )
-
-
-def _seconds(recipe: Recipe, total: int, trainable: int, tokens: int) -> tuple[int, str]:
-    # Forward 2, gradient of activations 2, gradient of weights 2 for each trained weight and token.
-    recomputed = 2 if recipe.gradient_checkpointing else 0
-    work = recipe.steps * tokens * ((4 + recomputed) * total + 2 * trainable)
-    rate = product_rate(str(_device(recipe)), recipe.precision)
-    basis = (
-        f"{work:.2g} floating-point operations of matrix products, at {rate:.2g} a second, measured just now "
-        "on this machine with one product; attention and all else come on top, so expect up to three times it"
-    )
-    return round(work / rate), basis
 
 
 def _device(recipe: Recipe) -> torch.device:

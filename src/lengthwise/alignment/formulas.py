@@ -1,0 +1,170 @@
+"""Eq. 1-4 as plain formulas on logits, and what each divergence is to the fused objective: all of it in one place.
+
+p = softmax(logits_p) and q = softmax(logits_q) over the last axis, natural logarithms. 16-bit logits are taken to
+fp32 first: in bf16 the result has three digits. Logits must be finite: 0 * log 0 of a vocabulary entry that is
+masked with -inf is NaN, so cut such entries off instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from lengthwise.alignment.divergences import Detach, DivergenceName, Objective
+
+
+def log_probabilities(logits: Tensor) -> Tensor:
+    """log softmax over the last axis, in fp32 or fp64: [..., V] -> [..., V], nats."""
+    if logits.dtype in (torch.float16, torch.bfloat16):
+        logits = logits.float()
+    return logits.log_softmax(dim=-1)
+
+
+def cross_entropy(logits_p: Tensor, logits_q: Tensor) -> Tensor:
+    """H(p, q) = -sum_v p_v log q_v: [..., V] twice -> [...], nats. The first argument is the target."""
+    return -(log_probabilities(logits_p).exp() * log_probabilities(logits_q)).sum(dim=-1)
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """H(p) = -sum_v p_v log p_v: [..., V] -> [...], nats."""
+    return cross_entropy(logits, logits)
+
+
+def kl_divergence(logits_p: Tensor, logits_q: Tensor) -> Tensor:
+    """KL(p||q) = sum_v p_v (log p_v - log q_v): [..., V] twice -> [...], nats."""
+    log_p, log_q = log_probabilities(logits_p), log_probabilities(logits_q)
+    return (log_p.exp() * (log_p - log_q)).sum(dim=-1)
+
+
+def symmetric_cross_entropy(logits_p: Tensor, logits_q: Tensor) -> Tensor:
+    """SCE(p, q) = H(q, p) + H(p, q), the two directions summed (Eq. 1): [..., V] twice -> [...], nats.
+
+    Equals H(p) + H(q) + KL(p||q) + KL(q||p), so it is entropy plus disagreement: at p = q it is 2 H(p), not
+    0.
+    """
+    return cross_entropy(logits_q, logits_p) + cross_entropy(logits_p, logits_q)
+
+
+def jeffreys(logits_p: Tensor, logits_q: Tensor) -> Tensor:
+    """KL(p||q) + KL(q||p), the disagreement in SCE: [..., V] twice -> [...], nats. 0 at p = q."""
+    return kl_divergence(logits_p, logits_q) + kl_divergence(logits_q, logits_p)
+
+
+def jensen_shannon(logits_p: Tensor, logits_q: Tensor) -> Tensor:
+    """KL(p||m)/2 + KL(q||m)/2 with m = (p + q)/2: [..., V] twice -> [...], nats. At most log 2.
+
+    For p close to q it is an eighth of `jeffreys`.
+    """
+    log_p, log_q = log_probabilities(logits_p), log_probabilities(logits_q)
+    log_m = torch.logaddexp(log_p, log_q) - math.log(2)
+    return ((log_p.exp() * (log_p - log_m)).sum(dim=-1) + (log_q.exp() * (log_q - log_m)).sum(dim=-1)) / 2
+
+
+def entropy_sum(logits_p: Tensor, logits_q: Tensor) -> Tensor:
+    """H(p) + H(q), the other part of SCE: [..., V] twice -> [...], nats."""
+    return entropy(logits_p) + entropy(logits_q)
+
+
+@dataclass(frozen=True)
+class PairStatistics:
+    """What a tile finds of n pairs of rows; z' is z minus the row's maximum. Second axis: long, short."""
+
+    top: Tensor
+    """max z [n, 2, 1]"""
+    total: Tensor
+    """sum exp(z') [n, 2, 1]"""
+    own: Tensor
+    """<p, z1'>, <q, z2'> [n, 2, 1]"""
+    cross: Tensor
+    """<p, z1' - z2'>, <q, z1' - z2'> [n, 2, 1]"""
+    score: Tensor | None
+    """<p, s1>, <q, s2> [n, 2, 1] where the rule's source is one of `SCORES`."""
+
+
+class PairSums:
+    """Sums over n pairs, made from their statistics in `dtype`."""
+
+    def __init__(self, pairs: PairStatistics, dtype: torch.dtype) -> None:
+        log_total = pairs.total.to(dtype).log()
+        self._cross = pairs.cross.to(dtype).unbind(1)
+        self._log_ratio = log_total[:, 0] - log_total[:, 1]
+        self._score = None if pairs.score is None else pairs.score.to(dtype)
+        self.entropy = (log_total - pairs.own).sum()
+        self.jeffreys = (self._cross[0] - self._cross[1]).sum()
+
+    def kl(self, first: int) -> Tensor:
+        """KL(p||q) with the long view's p as the first argument for 0, KL(q||p) for 1."""
+        if first == 0:
+            return (self._cross[0] - self._log_ratio).sum()
+        return (self._log_ratio - self._cross[1]).sum()
+
+    def score(self) -> Tensor:
+        """<p, s1> + <q, s2>."""
+        assert self._score is not None
+        return self._score.sum()
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A divergence: its value from logits, and from what a tile has summed. Its gradient is its `Rule`."""
+
+    from_logits: Callable[[Tensor, Tensor], Tensor]
+    """[..., V] twice -> [...]. With one side detached as a teacher in `directed`, the teacher comes first."""
+    from_sums: Callable[[PairSums, int], Tensor]
+    """The sum over pairs; the second argument is the detached side, 0 for long."""
+    one_direction: Callable[[Tensor, Tensor], Tensor] | None = None
+    """f with divergence = f(q, p) + f(p, q), of which "both-targets" detaches the first argument."""
+    directed: bool = False
+    """Whether it is not symmetric."""
+
+
+FORMULAS: dict[str, Formula] = {
+    "sce": Formula(
+        symmetric_cross_entropy, lambda sums, _: sums.entropy + sums.jeffreys, one_direction=cross_entropy
+    ),
+    "jeffreys": Formula(jeffreys, lambda sums, _: sums.jeffreys, one_direction=kl_divergence),
+    "js": Formula(jensen_shannon, lambda sums, _: sums.score()),
+    "kl": Formula(kl_divergence, lambda sums, teacher: sums.kl(teacher), directed=True),
+    "entropy": Formula(entropy_sum, lambda sums, _: sums.entropy),
+}
+
+
+def _mixture_scores(difference: Tensor, total: Tensor) -> Tensor:
+    """(log p - log m) / 2 and (log q - log m) / 2 with m = (p + q) / 2, finite where p and q underflow."""
+    log_total = total.log()
+    log_ratio = difference - (log_total[:, :1] - log_total[:, 1:])
+    # log p - log m = log 2 - log(1 + q/p). The threshold past which softplus(x) is taken as x suits fp64.
+    return (math.log(2) - F.softplus(torch.cat((-log_ratio, log_ratio), dim=1), threshold=40)) / 2
+
+
+# Sources of a `Rule` that need a pass of their own: from z1 - z2 [n, 1, V] and the sums of exp(z') [n, 2, 1] to the
+# scores of both sides [n, 2, V].
+SCORES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"mixture": _mixture_scores}
+
+
+def divergence_from_logits(
+    logits_long: Tensor, logits_short: Tensor, *, divergence: DivergenceName = "sce", detach: Detach = "none"
+) -> Tensor:
+    """The term that alpha multiplies, per position: [..., V] twice -> [...], nats.
+
+    `divergence` and `detach` as in `Objective`; p belongs to the long view, q to the short one.
+    """
+    Objective(alpha=0.0, divergence=divergence, detach=detach)
+    formula = FORMULAS[divergence]
+    if detach == "both-targets":
+        assert formula.one_direction is not None
+        return formula.one_direction(logits_short.detach(), logits_long) + formula.one_direction(
+            logits_long.detach(), logits_short
+        )
+    if detach == "long":
+        return formula.from_logits(logits_long.detach(), logits_short)
+    if detach == "none":
+        return formula.from_logits(logits_long, logits_short)
+    if formula.directed:
+        return formula.from_logits(logits_short.detach(), logits_long)
+    return formula.from_logits(logits_long, logits_short.detach())

@@ -1,0 +1,95 @@
+"""Measuring while a model trains: a callback for any transformers Trainer, with or without our objective."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from lengthwise.errors import UsageError
+from lengthwise.models.loading import as_model
+from lengthwise.text.load import as_documents
+
+
+class MeasureCallback(TrainerCallback):
+    """Measures the model at each evaluation, or every so many steps, and logs the numbers with the Trainer's own.
+
+        trainer.add_callback(MeasureCallback(trainer, measure_misalignment, "books", {"lengths": [1024]}, every=100))
+
+    Each log has one number per headline row, named TASK/METRIC@LENGTH, as in `misalignment/jeffreys@1024`: it
+    goes to the state's log_history and to every tracker of `report_to`. The model is measured in eval mode, in the
+    Trainer's precision, by every process; training continues with the same numbers as without the callback.
+
+    Args:
+        trainer: whose model is measured.
+        measure: a `lengthwise.measure` function: measure_misalignment, perplexity_by_length, measure_recall, ...
+        text: what is read: a name or path, documents, or a list of strings.
+        spec: the measurement's settings.
+        every: steps between measurements; None measures at each evaluation.
+        tokenizer: the model's; default is the Trainer's processing_class.
+
+    Raises:
+        UsageError: there is no tokenizer; the text cannot be read.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        measure: Callable[..., Any],
+        text: Any,
+        spec: Any,
+        *,
+        every: int | None = None,
+        tokenizer: Any = None,
+    ) -> None:
+        self._trainer = trainer
+        self._measure = measure
+        self._spec = spec
+        self._every = every
+        self._tokenizer = tokenizer or trainer.processing_class
+        if self._tokenizer is None:
+            raise UsageError(
+                "the Trainer has no processing_class",
+                expected="a tokenizer",
+                fix="MeasureCallback(tokenizer=...)",
+            )
+        if every is not None and every < 1:
+            raise UsageError(f"every is {every}", expected="1 or more steps, or None")
+        self._documents = as_documents(text, self._tokenizer)
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Every `every` steps."""
+        if self._every is not None and state.global_step % self._every == 0:
+            self._log(control)
+
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """At each evaluation, without `every`."""
+        if self._every is None:
+            self._log(control)
+
+    def _log(self, control: TrainerControl) -> None:
+        model: Any = self._trainer.model
+        training = model.training
+        model.eval()
+        try:
+            with self._trainer.accelerator.autocast():
+                rows = _rows(self._measure, as_model((model, self._tokenizer)), self._documents, self._spec)
+        finally:
+            model.train(training)
+        # Logging clears the request for the step's own log.
+        wanted = control.should_log
+        self._trainer.log({f"{row.task}/{row.metric}@{row.length}": row.value for row in rows})
+        control.should_log = wanted
+
+
+def _rows(measure: Callable[..., Any], model: Any, documents: Any, spec: Any) -> list[Any]:
+    """The headline rows of a measurement that have a value."""
+    from lengthwise.report.summary import headline_rows
+
+    done = measure(model, documents, **spec) if isinstance(spec, Mapping) else measure(model, documents, spec)
+    return [row for row in headline_rows(done.rows) if row.value is not None]

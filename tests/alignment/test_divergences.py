@@ -1,0 +1,164 @@
+"""The table of divergences, the objective's settings, and what one more divergence takes."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import warnings
+from typing import get_args
+
+import pytest
+import torch
+
+from lengthwise.alignment import (
+    DIVERGENCES,
+    AlignmentLoss,
+    Objective,
+    SharpeningWarning,
+    divergence_from_logits,
+    divergences,
+    kl_divergence,
+)
+from lengthwise.alignment.divergences import Detach, Divergence, DivergenceName, Rule
+from lengthwise.alignment.formulas import FORMULAS, Formula
+from lengthwise.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def forget_warnings():
+    divergences._warn_of_sharpening.cache_clear()
+
+
+def test_every_divergence_has_an_entry_a_formula_and_a_reason_for_each_refusal():
+    assert list(DIVERGENCES) == list(FORMULAS) == list(get_args(DivergenceName))
+    for entry in DIVERGENCES.values():
+        assert {*entry.detach, *entry.refused} == set(get_args(Detach))
+
+
+def test_the_table_needs_no_torch():
+    code = "import sys; from lengthwise.alignment.divergences import DIVERGENCES; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_one_more_divergence_is_one_entry_and_one_formula(
+    monkeypatch, problem, gradients, relative_error, assert_same_values
+):
+    """KL(student||teacher): no other line of the fused objective knows of it."""
+    entry = Divergence(
+        "KL to a detached view, the teacher, from the other",
+        Rule("difference", k=(0, 0), sign=(1, -1)),
+        detach=("long", "short"),
+    )
+    formula = Formula(
+        lambda teacher, student: kl_divergence(student, teacher),
+        lambda sums, teacher: sums.kl(1 - teacher),
+        directed=True,
+    )
+    monkeypatch.setitem(DIVERGENCES, "reverse_kl", entry)
+    monkeypatch.setitem(FORMULAS, "reverse_kl", formula)
+    for detach in entry.detach:
+        data = problem(bias=True, soft_cap=5.0)
+        leaves, plain_leaves = data.leaves(), data.leaves()
+        term = {"alpha": 3.0, "divergence": "reverse_kl", "detach": detach}
+        output, truth = data.fused(leaves, chunk_size=5, **term), data.plain(plain_leaves, **term)
+        assert_same_values(output, truth, rtol=1e-12)
+        found, expected = gradients(output.loss, leaves), gradients(truth.loss, plain_leaves)
+        for name in expected:
+            assert relative_error(found[name], expected[name]) < 1e-12, name
+
+
+def test_one_more_score_is_one_more_line(monkeypatch, problem, gradients, relative_error):
+    """Half of Jensen-Shannon's score, as a source of its own: its gradient and value are halved."""
+    from lengthwise.alignment.formulas import SCORES, jensen_shannon
+
+    monkeypatch.setitem(SCORES, "half", lambda difference, total: SCORES["mixture"](difference, total) / 2)
+    monkeypatch.setitem(DIVERGENCES, "half_js", Divergence("", Rule("half", k=(0, 0), sign=(1, 1))))
+    monkeypatch.setitem(
+        FORMULAS, "half_js", Formula(lambda p, q: jensen_shannon(p, q) / 2, lambda sums, _: sums.score())
+    )
+    data = problem()
+    leaves, plain_leaves = data.leaves(), data.leaves()
+    output = data.fused(leaves, alpha=3.0, divergence="half_js")
+    truth = data.plain(plain_leaves, alpha=3.0, divergence="half_js")
+    assert output.loss.item() == pytest.approx(truth.loss.item(), rel=1e-12)
+    found, expected = gradients(output.loss, leaves), gradients(truth.loss, plain_leaves)
+    for name in expected:
+        assert relative_error(found[name], expected[name]) < 1e-12, name
+
+
+@pytest.mark.parametrize("alpha", [-0.1, math.nan, math.inf, -math.inf, "0.1", None, True])
+def test_alpha_is_a_finite_weight(alpha):
+    with pytest.raises(UsageError, match="alpha") as caught:
+        Objective(alpha=alpha)
+    assert repr(alpha) in caught.value.problem
+
+
+@pytest.mark.parametrize(
+    ("divergence", "detach", "meant"),
+    [
+        ("jefreys", "none", "jeffreys"),
+        ("wasserstein", "none", "sce"),
+        ("sce", "shrot", "short"),
+        ("kl", "none", "long, short"),
+        ("kl", "both-targets", "long, short"),
+        ("js", "both-targets", "none, long, short"),
+        ("entropy", "both-targets", "none, long, short"),
+    ],
+)
+def test_unknown_and_meaningless_terms_are_refused(divergence, detach, meant):
+    for call in (
+        lambda: Objective(alpha=0.3, divergence=divergence, detach=detach),
+        lambda: divergence_from_logits(torch.zeros(2), torch.zeros(2), divergence=divergence, detach=detach),
+    ):
+        with pytest.raises(UsageError) as caught:
+            call()
+        assert meant in caught.value.expected
+
+
+@pytest.mark.parametrize("name", ["fused", "plain"])
+@pytest.mark.parametrize(("divergence", "detach"), [("sce", "none"), ("sce", "short"), ("entropy", "none")])
+def test_a_weight_without_finite_optimum_warns_once(problem, name, divergence, detach):
+    term = {"alpha": 0.5, "divergence": divergence, "detach": detach}
+    with pytest.warns(SharpeningWarning) as caught:
+        getattr(problem(), name)(**term)
+    assert caught[0].filename == __file__.replace("test_divergences.py", "conftest.py")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        getattr(problem(), name)(**term)
+
+
+@pytest.mark.parametrize(
+    ("divergence", "detach", "alpha"),
+    [("sce", "none", 0.49), ("sce", "both-targets", 1.0), ("jeffreys", "none", 10.0), ("kl", "long", 1.0)],
+)
+def test_other_weights_do_not_warn(divergence, detach, alpha):
+    Objective(alpha=alpha, divergence=divergence, detach=detach).warn_of_sharpening()
+
+
+def test_the_module_warns_when_made():
+    with pytest.warns(SharpeningWarning) as caught:
+        AlignmentLoss(0.7)
+    assert caught[0].filename == __file__
+
+
+def test_stationary_inverse_temperature():
+    """The claim of the warning: CE + alpha * (entropies) of a calibrated model balances near 1/(1 - 2
+    alpha)."""
+    torch.manual_seed(0)
+    alpha, logits = 0.1, 0.3 * torch.randn(400, 64, dtype=torch.float64)
+    truth = logits.softmax(-1)
+    inverse_temperature = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([inverse_temperature], max_iter=50, line_search_fn="strong_wolfe")
+
+    def closure():
+        optimizer.zero_grad()
+        log_p = (inverse_temperature * logits).log_softmax(-1)
+        cross_entropy = -(truth * log_p).sum(-1).mean()
+        entropy = -(log_p.exp() * log_p).sum(-1).mean()
+        loss = cross_entropy + alpha * 2 * entropy
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert inverse_temperature.item() == pytest.approx(1 / (1 - 2 * alpha), rel=0.01)

@@ -1,0 +1,167 @@
+"""What users of TRL and PEFT expect: a config that is saved and parsed, a callback that measures, the hub."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from transformers import HfArgumentParser, TrainingArguments
+
+from lengthwise.alignment import Objective
+from lengthwise.errors import UsageError
+from lengthwise.measure import measure_misalignment
+from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
+from lengthwise.text import TokenDocument
+from lengthwise.training import (
+    AlignmentArguments,
+    AlignmentConfig,
+    AlignmentTrainer,
+    MeasureCallback,
+    PairCollator,
+    WindowDataset,
+)
+
+TERMS = {"alpha": 0.3, "divergence": "jeffreys", "detach": "short", "min_context": 4}
+SETTINGS: dict[str, Any] = {
+    "max_steps": 4,
+    "per_device_train_batch_size": 4,
+    "learning_rate": 1e-2,
+    "logging_steps": 1,
+    "use_cpu": True,
+    "disable_tqdm": True,
+    "report_to": "none",
+    "dataloader_pin_memory": False,
+}
+
+
+def trainer(documents: Sequence[TokenDocument], args: TrainingArguments, **others: Any) -> AlignmentTrainer:
+    return AlignmentTrainer(
+        tiny_llama(num_hidden_layers=1).double(),
+        args,
+        train_dataset=WindowDataset(documents, length=16, offsets=(1, 7), batch_size=4, steps=4),
+        data_collator=PairCollator(16),
+        processing_class=tiny_tokenizer(),
+        **others,
+    )
+
+
+def losses(trained: AlignmentTrainer) -> list[float]:
+    return [entry["loss"] for entry in trained.state.log_history if "grad_norm" in entry]
+
+
+def test_a_config_is_parsed_saved_and_trained_with(documents: Sequence[TokenDocument], tmp_path: Path):
+    words = [f"--{name}={value}" for name, value in TERMS.items()]
+    (parsed,) = HfArgumentParser(AlignmentConfig).parse_args_into_dataclasses(  # type: ignore[arg-type]
+        ["--output_dir", str(tmp_path), "--use_cpu", *words]
+    )
+    assert parsed.objective() == Objective(**TERMS)
+    assert {name: parsed.to_dict()[name] for name in TERMS} == TERMS
+
+    config = AlignmentConfig(str(tmp_path / "a"), **SETTINGS, **TERMS, save_steps=4)
+    ours = trainer(documents, config)
+    ours.train()
+    saved = torch.load(tmp_path / "a" / "checkpoint-4" / "training_args.bin", weights_only=False)
+    assert saved.objective() == ours.objective == Objective(**TERMS)
+    assert ours.state.log_history[0]["paired_positions"] == 4 * (16 - ours.state.log_history[0]["offset"] - 4)
+
+    plain = TrainingArguments(str(tmp_path / "b"), **SETTINGS, save_strategy="no")
+    by_keyword = trainer(documents, plain, **TERMS)
+    by_keyword.train()
+    assert losses(by_keyword) == losses(ours)
+
+
+def test_the_objective_is_given_once_and_checked(documents: Sequence[TokenDocument], tmp_path: Path):
+    config = AlignmentConfig(str(tmp_path), **SETTINGS)
+    for others in ({"alpha": 0.3}, {"objective": Objective(alpha=0.3)}):
+        with pytest.raises(UsageError, match="AlignmentConfig"):
+            trainer(documents, config, **others)
+    with pytest.raises(UsageError, match="alpha"):
+        trainer(documents, TrainingArguments(str(tmp_path), **SETTINGS))
+    with pytest.raises(UsageError, match="-1"):
+        AlignmentConfig(str(tmp_path), alpha=-1, **SETTINGS)
+
+
+def test_the_fields_fit_other_configs(tmp_path: Path):
+    @dataclass
+    class Own(AlignmentArguments, TrainingArguments): ...
+
+    assert Own(str(tmp_path), use_cpu=True, alpha=0.2).objective() == Objective(alpha=0.2)
+
+
+def test_a_callback_measures_and_leaves_training_alone(documents: Sequence[TokenDocument], tmp_path: Path):
+    text = [tiny_text(300, seed=seed) for seed in range(2)]
+
+    def run(every: int | None) -> AlignmentTrainer:
+        config = AlignmentConfig(str(tmp_path), **SETTINGS, save_strategy="no", alpha=0.3)
+        ours = trainer(documents, config)
+        if every is not None:
+            spec = {"lengths": [32], "windows": 2}
+            ours.add_callback(MeasureCallback(ours, measure_misalignment, text, spec, every=every))
+        ours.train()
+        return ours
+
+    plain, measured = run(None), run(2)
+    assert losses(measured) == losses(plain)
+    assert measured.model.training
+    rows = [entry for entry in measured.state.log_history if "misalignment/jeffreys@32" in entry]
+    assert [entry["step"] for entry in rows] == [2, 4]
+    first, last = (entry["misalignment/jeffreys@32"] for entry in rows)
+    assert 0 < first != last > 0
+    assert rows[0]["misalignment/sce@32"] == pytest.approx(
+        rows[0]["misalignment/entropy@32"] + rows[0]["misalignment/jeffreys@32"]
+    )
+    with pytest.raises(UsageError, match="0"):
+        MeasureCallback(measured, measure_misalignment, text, {}, every=0)
+
+
+def test_a_callback_measures_at_each_evaluation(documents: Sequence[TokenDocument], tmp_path: Path):
+    config = AlignmentConfig(
+        str(tmp_path), **SETTINGS, save_strategy="no", alpha=0.3, eval_strategy="steps", eval_steps=2
+    )
+    ours = trainer(
+        documents,
+        config,
+        eval_dataset=WindowDataset(documents, length=16, offsets=(3, 3), batch_size=4, steps=1),
+    )
+    spec = {"lengths": [32], "windows": 2}
+    ours.add_callback(MeasureCallback(ours, measure_misalignment, [tiny_text(300)], spec))
+    ours.train()
+    steps = [entry["step"] for entry in ours.state.log_history if "misalignment/sce@32" in entry]
+    assert steps == [entry["step"] for entry in ours.state.log_history if "eval_loss" in entry] == [2, 4]
+
+
+def test_push_to_hub_uploads_model_and_config(
+    documents: Sequence[TokenDocument], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from transformers import trainer as transformers_trainer
+
+    sent: list[set[str]] = []
+
+    class Hub:
+        def create_repo(self, name: str, **_: Any) -> Any:
+            return SimpleNamespace(repo_id=name)
+
+        def upload_folder(self, *, repo_id: str, folder_path: str, **_: Any) -> None:
+            assert repo_id == "someone/model"
+            sent.append({path.name for path in Path(folder_path).iterdir()})
+
+    monkeypatch.setattr(transformers_trainer, "hf_api", Hub)
+    config = AlignmentConfig(
+        str(tmp_path),
+        **SETTINGS,
+        save_strategy="no",
+        alpha=0.3,
+        push_to_hub=True,
+        hub_model_id="someone/model",
+    )
+    ours = trainer(documents, config)
+    ours.train()
+    ours.push_to_hub()
+    assert {"model.safetensors", "config.json", "training_args.bin", "tokenizer.json", "README.md"} <= sent[
+        -1
+    ]

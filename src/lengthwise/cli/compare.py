@@ -52,7 +52,7 @@ def compare(
     and p-values corrected for all of the table (Holm). Runs of other tokens are refused.
     """
     if correlate is not None:
-        from lengthwise.measure.folders import correlate_runs
+        from lengthwise.measure.run_folder import correlate_runs
 
         print_correlation(*correlate_runs(runs, *correlate), names=correlate, as_json=as_json)
         return

@@ -48,7 +48,7 @@ def command(entry: Entry) -> Callable[..., None]:
             for kind in (RunSpec, spec_class)
         )
         if given["dry_run"]:
-            print_plan(entry.load(entry.plan)(run, spec), as_json=given["as_json"])
+            print_plan(entry.load(entry.plan)(run, spec).to_dict(), as_json=given["as_json"])
             return
         how = {name: given[name] for name in ("out", "resume", "overwrite")}
         results = show(lambda: entry.load(entry.run)(run, spec, **how), out=out, as_json=given["as_json"])

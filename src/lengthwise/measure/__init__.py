@@ -6,31 +6,61 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lengthwise.measure.limit import measure_limit
-    from lengthwise.measure.longppl import measure_longppl
+    from lengthwise.measure.comparison import compare_runs
+    from lengthwise.measure.correlation import Correlation, correlate, rank_correlation
+    from lengthwise.measure.limit import LimitSpec, measure_limit
+    from lengthwise.measure.longppl import LongPplSpec, measure_longppl
     from lengthwise.measure.measurement import Measurement, paired_difference
-    from lengthwise.measure.misalignment import measure_misalignment
-    from lengthwise.measure.perplexity import perplexity_by_length
-    from lengthwise.measure.recall import measure_recall
+    from lengthwise.measure.misalignment import MisalignmentSpec, measure_misalignment
+    from lengthwise.measure.perplexity import PerplexitySpec, measure_perplexity, perplexity_by_length
+    from lengthwise.measure.recall import RecallSpec, measure_recall
+    from lengthwise.measure.run_folder import read_measurement, run_measurement
+    from lengthwise.measure.table import MEASUREMENTS
 
 _HOMES = {
+    "MEASUREMENTS": "table",
+    "Correlation": "correlation",
+    "LimitSpec": "limit",
+    "LongPplSpec": "longppl",
     "Measurement": "measurement",
+    "MisalignmentSpec": "misalignment",
+    "PerplexitySpec": "perplexity",
+    "RecallSpec": "recall",
+    "compare_runs": "comparison",
+    "correlate": "correlation",
     "measure_limit": "limit",
     "measure_longppl": "longppl",
     "measure_misalignment": "misalignment",
+    "measure_perplexity": "perplexity",
     "measure_recall": "recall",
     "paired_difference": "measurement",
     "perplexity_by_length": "perplexity",
+    "rank_correlation": "correlation",
+    "read_measurement": "run_folder",
+    "run_measurement": "run_folder",
 }
 
 __all__ = [
+    "MEASUREMENTS",
+    "Correlation",
+    "LimitSpec",
+    "LongPplSpec",
     "Measurement",
+    "MisalignmentSpec",
+    "PerplexitySpec",
+    "RecallSpec",
+    "compare_runs",
+    "correlate",
     "measure_limit",
     "measure_longppl",
     "measure_misalignment",
+    "measure_perplexity",
     "measure_recall",
     "paired_difference",
     "perplexity_by_length",
+    "rank_correlation",
+    "read_measurement",
+    "run_measurement",
 ]
 
 

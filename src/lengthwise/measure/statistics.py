@@ -184,3 +184,9 @@ def few_documents(count: int, unit: str) -> list[str]:
     most = 100 * (1 - 2 ** (1 - count))
     covers = f": they hold the true value in at most {most:.0f} % of cases, not 95" if most < 95 else ""
     return [f"The intervals are over {count} {unit} only, so they are rough themselves{covers}."]
+
+
+def equal_bins(low: int, high: int, count: int) -> list[int]:
+    """Edges of `count` bins of nearly equal size over the integers low .. high - 1 (fewer if these are)."""
+    count = min(count, high - low)
+    return [low + (high - low) * index // count for index in range(count + 1)]

@@ -46,12 +46,46 @@ MEASUREMENTS = {
     entry.name: entry
     for entry in (
         Entry(
+            name="measure",
+            module="lengthwise.measure.misalignment",
+            spec="MisalignmentSpec",
+            function="measure_misalignment",
+            settings="MisalignmentSettings",
+            summary="Does cutting off early context change the predictions?",
+            fail_above="jeffreys",
+        ),
+        Entry(
+            name="ppl",
+            module="lengthwise.measure.perplexity",
+            spec="PerplexitySpec",
+            function="measure_perplexity",
+            settings="PerplexitySettings",
+            summary="How well are the same tokens predicted at each length?",
+            fail_above="perplexity",
+        ),
+        Entry(
             name="recall",
             module="lengthwise.measure.recall",
             spec="RecallSpec",
             function="measure_recall",
             settings="RecallSettings",
             summary="Is text far back still used?",
+        ),
+        Entry(
+            name="limit",
+            module="lengthwise.measure.limit",
+            spec="LimitSpec",
+            function="measure_limit",
+            settings="LimitSettings",
+            summary="Where does the useful context end, on this text?",
+        ),
+        Entry(
+            name="longppl",
+            module="lengthwise.measure.longppl",
+            spec="LongPplSpec",
+            function="measure_longppl",
+            settings="LongPplSettings",
+            summary="How well are the tokens predicted that need far context?",
         ),
     )
 }

@@ -1,58 +1,84 @@
-"""The rows and sentences of `measure_limit`, made from its samples' sums."""
+"""The two limits from the sums of the samples: where a curve crosses a level for good, rows and notes.
+
+A limit is the length that minimises the cumulative sum of (excess - tolerance), or of (level - benefit). It is
+where the isotonic (rising or falling) fit of the curve crosses the level, so a single bad bin before it does not
+count and no smoothing width needs choosing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lengthwise.measure.crossing import benefits, sound_up_to, used_up_to
-from lengthwise.measure.running import equal_bins
-from lengthwise.measure.statistics import Statistic
+from lengthwise.measure.measurement import few_samples_note
+from lengthwise.measure.statistics import Statistic, equal_bins
 from lengthwise.results import Row
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from lengthwise.measure.limit import LimitSettings
+
 _SHOWN_BINS = 32
 
 
-@dataclass(frozen=True, kw_only=True)
-class LimitSettings:
-    """Everything besides model and text that decides the numbers."""
+def rises_above(curves: NDArray[np.float64], level: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The number of steps of each curve before it rises above its level for good.
 
-    length: int
-    """The longest context measured."""
-    reference: int
-    bin: int
-    """Rows in one bin of the excess; the limit is found to about one bin."""
-    distances: tuple[int, ...]
-    passage: int
-    scored: int
-    tolerance: float
-    share: float
-    windows: int
-    """Windows that were asked for."""
-    available: int
-    """Windows that the text has, at most `windows`."""
-    table: int | None
-    """Positions in the model's table, if it has one."""
-    bos_id: int | None
-    seed: int
+    argmin over k of sum over i < k of (curve_i - level); the largest such k. Curves [R, B], level [R] -> [R],
+    0 .. B.
+    """
+    paid = np.cumsum(curves - level[:, None], axis=1)
+    paid = np.concatenate([np.zeros((len(curves), 1)), paid], axis=1)
+    return paid.shape[1] - 1 - paid[:, ::-1].argmin(axis=1)
 
-    @property
-    def near(self) -> int:
-        """How many distances are nearby: within the reference, and at least one."""
-        return max(1, sum(distance <= self.reference for distance in self.distances))
 
-    @property
-    def ends_with_table(self) -> bool:
-        """Whether no longer context exists for this model (to half the reference)."""
-        return self.table is not None and self.length > self.table - self.reference // 2
+def sound_up_to(
+    totals: NDArray[np.float64], *, start: int, width: int, tolerance: float
+) -> NDArray[np.float64]:
+    """Tokens of context up to which the mean excess loss stays within `tolerance`: [R].
+
+    Args:
+        totals: [R, B + 1]: the summed excess of each bin of `width` rows, then how many windows these are.
+        start: tokens of context before the first bin.
+        width: rows in a bin.
+        tolerance: nats a token.
+    """
+    excess = totals[:, :-1] / (totals[:, -1:] * width)
+    return start + width * rises_above(excess, np.full(len(totals), tolerance)).astype(np.float64)
+
+
+def used_up_to(
+    totals: NDArray[np.float64], *, distances: Sequence[int], near: int, share: float
+) -> NDArray[np.float64]:
+    """Tokens of distance up to which the benefit stays above `share` of what it is nearby: [R].
+
+    The middle (geometric) of the last distance within and the first beyond; the greatest distance if all
+    are within, 0 if none is. NaN where nearby there is no benefit.
+
+    Args:
+        totals: [R, 2 K + 1]: losses after the same passage at each distance, after a different one, targets.
+        distances: the K distances, ascending.
+        near: how many of them count as nearby.
+        share: of the mean benefit nearby.
+    """
+    benefit = benefits(totals)
+    nearby = benefit[:, :near].mean(axis=1)
+    steps = rises_above(-benefit, -share * nearby)
+    grid = np.asarray(distances, dtype=np.float64)
+    places = np.concatenate([[0.0], np.sqrt(grid[:-1] * grid[1:]), grid[-1:]])
+    return np.where(nearby > 0, places[steps], np.nan)
+
+
+def benefits(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Benefit a token at each distance, from the totals of `used_up_to`: [R, K]."""
+    count = (totals.shape[1] - 1) // 2
+    return (totals[:, count : 2 * count] - totals[:, :count]) / totals[:, -1:]
 
 
 def limit_statistics(
@@ -103,8 +129,8 @@ def limit_statistics(
     return found
 
 
-def marked(rows: Sequence[Row], settings: LimitSettings) -> list[Row]:
-    """The rows with what a grid and an end add: the ends of the intervals on the grid, and `at_least`.
+def on_the_grid(rows: Sequence[Row], settings: LimitSettings) -> list[Row]:
+    """The rows with intervals that end on the grid, and `at_least` where measuring ended.
 
     `used_up_to` has no value where the benefit nearby is not clearly above 0.
     """
@@ -143,7 +169,7 @@ def _used(row: Row, settings: LimitSettings) -> Row:
 
 
 def limit_notes(rows: Sequence[Row], settings: LimitSettings) -> list[str]:
-    """What the two numbers say, and where they say nothing."""
+    """What the two numbers mean, and where they are open or undefined."""
     by_metric = {row.metric: row for row in rows if row.position is None and row.distance is None}
     notes: list[str] = []
     if not by_metric:
@@ -154,7 +180,7 @@ def limit_notes(rows: Sequence[Row], settings: LimitSettings) -> list[str]:
         f"the last {settings.reference // 2 + 1} to {settings.reference} tokens of it."
     )
     notes.append(
-        f"Used: up to there a repeated passage is worth at least {settings.share:.0%} of what it is worth at "
+        f"Used: up to there the benefit of a repeated passage is at least {settings.share:.0%} of that at "
         f"distances up to {max(settings.reference, settings.distances[0])} tokens."
     )
     if sound.value == settings.reference:
@@ -175,14 +201,11 @@ def limit_notes(rows: Sequence[Row], settings: LimitSettings) -> list[str]:
             )
     if used.value is None:
         notes.append(
-            "used_up_to is not defined: even nearby a repeated passage is worth nothing clear to this model on "
-            "this text."
+            "used_up_to is not defined: even nearby the benefit of a repeated passage is not clearly above 0."
         )
     if settings.available < settings.windows:
-        notes.append(
-            f"The text holds {settings.available} windows of {settings.length + 1 + 2 * settings.passage} tokens "
-            f"without overlap, not the {settings.windows} that were asked for."
-        )
+        tokens = settings.length + 1 + 2 * settings.passage
+        notes.append(few_samples_note(settings.available, settings.windows, "windows", tokens))
     return notes
 
 

@@ -36,7 +36,7 @@ from lengthwise.measure.temperature import KNOTS, best_inverse_temperature, loss
 from lengthwise.progress import progress
 from lengthwise.results import Row
 from lengthwise.samples import SampleLog
-from lengthwise.spec import Count, Option, Samples, Spec, Whole, ascending
+from lengthwise.spec import PYTHON_ONLY, Count, Option, Samples, Spec, Whole, ascending
 from lengthwise.text import as_documents, resolve_bos, sample_windows, view
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from lengthwise.models import LoadedModel, ModelLike
     from lengthwise.text import TextLike, TokenDocuments, Window
 
-POSITION_BINS = 8
 _PLAIN = KNOTS.index(1.0)
 
 
@@ -70,6 +69,8 @@ class PerplexitySpec(Spec):
     """Context length in tokens; repeat it for several. Each divides the greatest."""
     segments: Annotated[Count, Option("--limit")] = 32
     """Segments of text, each as long as the greatest length."""
+    position_bins: Annotated[Count, PYTHON_ONLY] = 8
+    """Bins of the loss by position in the window, at the greatest length."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -216,10 +217,10 @@ def _score(model: LoadedModel, hidden: Tensor, ids: NDArray[np.integer]) -> Tens
     )
 
 
-def _sums(scores: Tensor, length: int, longest: int) -> dict[str, Any]:
+def _sums(scores: Tensor, settings: PerplexitySettings, length: int) -> dict[str, Any]:
     record: dict[str, Any] = {"targets": len(scores), "tempered": scores.sum(dim=0).flatten().tolist()}
-    if length == longest:
-        edges = equal_bins(0, length, POSITION_BINS)
+    if length == settings.lengths[-1]:
+        edges = equal_bins(0, length, settings.position_bins)
         record["position"] = np.add.reduceat(scores[:, _PLAIN, 0].numpy(), edges[:-1]).tolist()
     return record
 
@@ -240,7 +241,7 @@ def _statistics(records: Sequence[dict[str, Any]], length: int, model_name: str)
         for metric, unit, estimator in of_all
     ]
     if "position" in records[0]:
-        for index, (begin, end) in enumerate(pairwise(equal_bins(0, length, POSITION_BINS))):
+        for index, (begin, end) in enumerate(pairwise(equal_bins(0, length, len(records[0]["position"])))):
             sums = [(record["document"], [record["position"][index], end - begin]) for record in records]
             n = len(records) * (end - begin)
             row = replace(blank, metric="loss", position=begin, position_end=end, n=n)

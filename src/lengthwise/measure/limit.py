@@ -22,6 +22,7 @@ import numpy as np
 from annotated_types import Ge
 from pydantic import AfterValidator, model_validator
 
+from lengthwise.display import Display
 from lengthwise.errors import UsageError
 from lengthwise.measure.limit_curves import limit_notes, limit_statistics, on_the_grid
 from lengthwise.measure.measurement import (
@@ -47,6 +48,23 @@ if TYPE_CHECKING:
     from lengthwise.models import CachedReader, LoadedModel, ModelLike, PlainReader
     from lengthwise.text import TextLike, TokenDocuments, Window
 
+DISPLAY = Display(
+    title="Effective context length",
+    question="Up to where are predictions sound, and up to where is context used?",
+    metrics={
+        "sound_up_to": "longest context whose loss is within the tolerance of the loss with recent tokens only",
+        "used_up_to": "longest distance at which a repeated passage still helps",
+        "excess": "loss with all context - loss of the same tokens with the most recent context only",
+        "jeffreys": "how much the predictions with all context and with recent context disagree",
+        "loss": "cross entropy of the next token with all context",
+        "tolerance": "the excess up to which predictions count as sound",
+        "used_level": "the benefit from which context counts as used",
+        "benefit": "what a repeated passage is worth; 0 if the model does not use it",
+    },
+    better={"loss": "lower", "jeffreys": "lower", "benefit": "higher"},
+    figures=("limit_curves",),
+    answer="limit_answer",
+)
 LONGEST = 16384
 """The default longest context, in tokens, or this many times the trained length if that is less:"""
 TIMES_TRAINED = 8

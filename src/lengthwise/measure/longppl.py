@@ -21,6 +21,7 @@ import numpy as np
 from annotated_types import Ge
 from pydantic import model_validator
 
+from lengthwise.display import Display
 from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import (
     Measurement,
@@ -42,6 +43,21 @@ if TYPE_CHECKING:
 
     from lengthwise.models import LoadedModel, ModelLike
     from lengthwise.text import Corpus, TextLike
+
+DISPLAY = Display(
+    title="Perplexity on tokens that need far context",
+    question="How well does the model predict the tokens that far context helps with?",
+    metrics={
+        "longppl": "exp(loss_key)",
+        "loss_key": "cross entropy of the key tokens: those that far context makes likely for the evaluator",
+        "perplexity": "exp(loss) of all tokens of the same texts",
+        "loss": "cross entropy of all tokens",
+        "key_share": "share of the model's tokens that are key",
+        "jeffreys": "how much the predictions with all context and with the short one disagree",
+    },
+    better={"loss": "lower", "jeffreys": "lower"},
+    answer="longppl_answer",
+)
 
 
 class LongPplSpec(Spec):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from annotated_types import Ge, MinLen
 
+from lengthwise.display import Display
 from lengthwise.measure.measurement import (
     Measurement,
     bos_note,
@@ -40,6 +41,21 @@ ESTIMATORS = {
     "lattice": "Eq. 2 from several views of each window, every shared position compared (default)",
     "paper": "Eq. 2 as it is written: sample x, l1 and l2, compare the last tokens; wider intervals",
 }
+
+DISPLAY = Display(
+    title="Misalignment",
+    question="Do the predictions depend on how much context is cut off?",
+    metrics={
+        "sce": "the paper's number, the symmetric cross entropy of the two predictions: entropy + jeffreys",
+        "entropy": "H(p) + H(q): how uncertain the two predictions are; says nothing about agreement",
+        "jeffreys": "KL(p||q) + KL(q||p): how much the two predictions disagree; 0 when they are equal",
+        "js": "Jensen-Shannon divergence: disagreement, at most log 2 = 0.693",
+        "top1_agreement": "share of positions at which both rank the same token first",
+    },
+    better={"jeffreys": "lower"},
+    figures=("misalignment_parts", "jeffreys_by_position", "lengthwise.report.heatmaps:misalignment_matrix"),
+    answer="misalignment_answer",
+)
 
 
 class MisalignmentSpec(Spec):

@@ -19,6 +19,7 @@ import numpy as np
 from annotated_types import Ge, MinLen
 from pydantic import model_validator
 
+from lengthwise.display import Display
 from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import (
     Measurement,
@@ -46,6 +47,20 @@ if TYPE_CHECKING:
     from lengthwise.models import LoadedModel, ModelLike
     from lengthwise.text import TextLike, TokenDocuments, Window
 
+
+DISPLAY = Display(
+    title="Loss by length",
+    question="How well does the model predict the same tokens at each length?",
+    metrics={
+        "loss": "cross entropy of the next token",
+        "perplexity": "exp(loss)",
+        "loss_best_temperature": "loss with one fitted temperature: what over- or underconfidence does not explain",
+        "inverse_temperature": "the inverse of that temperature: below 1 the model is overconfident",
+    },
+    better={"loss": "lower"},
+    figures=("loss_by_length", "loss_by_position"),
+    answer="perplexity_answer",
+)
 _PLAIN = KNOTS.index(1.0)
 
 
@@ -195,7 +210,7 @@ def _fill(
                     scores = _score(model, part, window.ids)
                 log.append(
                     _key(length, index),
-                    {**window_record(window), **_sums(scores, length, settings.lengths[-1])},
+                    {**window_record(window), **_sums(scores, settings, length)},
                 )
 
 

@@ -24,6 +24,7 @@ import numpy as np
 from annotated_types import Ge, MinLen
 from pydantic import model_validator
 
+from lengthwise.display import Display
 from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import (
     Measurement,
@@ -50,6 +51,19 @@ if TYPE_CHECKING:
 
     from lengthwise.models import LoadedModel, ModelLike
     from lengthwise.text import TextLike, TokenDocuments, Window
+
+DISPLAY = Display(
+    title="Recall by distance",
+    question="Does the model still use text that is far back?",
+    metrics={
+        "benefit": "loss_different - loss_same: what a repeated passage is worth; 0 if the model does not use it",
+        "loss_same": "loss on a passage that came before, at this distance",
+        "loss_different": "loss on the same passage after a different one",
+    },
+    better={"benefit": "higher"},
+    figures=("recall_by_distance",),
+    answer="recall_answer",
+)
 
 
 class RecallSpec(Spec):

@@ -17,8 +17,7 @@ from lengthwise.models import LoadedModel, load
 from lengthwise.models.extension import extend
 from lengthwise.report.figures import loss_by_position
 from lengthwise.report.html import Section, render_page
-from lengthwise.report.numbers import Estimate
-from lengthwise.report.tables import Cell, Table
+from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lengthwise.report.series import curves_of, labelled, series_names
+from lengthwise.report.drawing import curves_of, series_names
 from lengthwise.results import Row
 
 
@@ -22,7 +22,6 @@ def test_names_tell_models_and_arms_apart() -> None:
         "n, a",
         "m",
     ]
-    assert {found.model for found in labelled([row(1, 1.0), row(2, 1.0)], "after")} == {"after"}
 
 
 def test_points_are_sorted_with_their_intervals_and_undefined_ones_left_out() -> None:

@@ -4,52 +4,33 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from lengthwise.config import read_yaml
+from lengthwise.display import ORDER, display_of, in_order, named_function
 from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_text
-from lengthwise.report.depth import score_by_depth
 from lengthwise.report.differences import paired_differences
 from lengthwise.report.drawing import Picture
-from lengthwise.report.figures import (
-    jeffreys_by_position,
-    loss_by_length,
-    loss_by_position,
-    misalignment_parts,
-    recall_by_distance,
-)
+from lengthwise.report.figures import training_curves
 from lengthwise.report.html import GENERATOR, Section, render_page
-from lengthwise.report.limits import limit_curves
-from lengthwise.report.matrix import misalignment_matrix
-from lengthwise.report.series import labelled
-from lengthwise.report.summary import (
-    TASKS,
+from lengthwise.report.row_tables import (
     difference_rows,
     has_intervals,
     headline_rows,
-    in_order,
     rows_table,
-    sce_sentence,
     side_by_side,
-    task_of,
 )
-from lengthwise.report.training import read_metrics, training_curves
+from lengthwise.report.tables import Table
+from lengthwise.report.terminal import sce_sentence
 from lengthwise.results import Results, Row, read_results
+from lengthwise.runs import read_metrics
 
 # Settings in which two runs may differ and still be read side by side.
 _MAY_DIFFER = {"model", "adapter", "revision", "device", "dtype", "batch_size"}
-_FIGURES: dict[str, tuple[Callable[[Sequence[Row]], Picture | None], ...]] = {
-    "misalignment": (misalignment_parts, jeffreys_by_position, misalignment_matrix),
-    "perplexity": (loss_by_length, loss_by_position),
-    "recall": (recall_by_distance,),
-    "limit": (limit_curves,),
-}
-# Metrics whose paired differences are drawn.
-_BETTER = {"loss": "lower", "jeffreys": "lower", "benefit": "higher"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +48,7 @@ class Run:
     @property
     def rows(self) -> list[Row]:
         """Its rows under its label."""
-        return labelled(self.results.rows, self.label) if self.results else []
+        return [replace(row, model=self.label) for row in self.results.rows] if self.results else []
 
     @property
     def partial(self) -> bool:
@@ -78,25 +59,40 @@ class Run:
 def build_report(paths: Sequence[Path | str], out: Path | str | None = None) -> Path:
     """Write the page of the runs at `paths` and return where it is.
 
-    Several runs are tabled side by side and drawn over each other. `out` is a file, or a folder that gets
-    a `report.html`; one run's page goes into its own folder by default, its figures beside it in
-    `figures/`.
+    Several runs share tables and figures. `out` is a file, or a folder that gets a `report.html`; by default
+    the page of one run goes into its own folder, its figures beside it in `figures/`.
+
+    A path may be `NAME=FOLDER`; the name then stands for the model in tables and figures.
 
     Raises:
         UsageError: no runs; a folder that is no run or has no results yet; several runs without `out`;
             `out` is a file that is not one of our pages.
     """
-    if not paths:
-        raise UsageError("no run to report on", expected="one or more run folders")
-    runs = _labelled([read_run(Path(path)) for path in paths])
+    runs = _read(paths)
     target = _target(runs, Path(out) if out is not None else None)
     sections = [_section(task, runs) for task in _tasks(runs)]
     atomic_write_text(target, _page(runs, sections))
     if out is None:
-        for section in sections:
-            for picture in section.figures:
-                atomic_write_text(runs[0].path / "figures" / f"{picture.name}.svg", picture.svg + "\n")
+        _write_figures(sections, runs[0].path / "figures")
     return target
+
+
+def write_figures(paths: Sequence[Path | str], folder: Path) -> list[Path]:
+    """Write the figures of the page as SVG files into `folder`; returns where they are.
+
+    Raises:
+        UsageError: no runs, or a folder that is no run or has no results yet.
+    """
+    runs = _read(paths)
+    return _write_figures([_section(task, runs) for task in _tasks(runs)], folder)
+
+
+def _write_figures(sections: Sequence[Section], folder: Path) -> list[Path]:
+    written = []
+    for picture in (picture for section in sections for picture in section.figures):
+        written.append(folder / f"{picture.name}.svg")
+        atomic_write_text(written[-1], picture.svg + "\n")
+    return written
 
 
 def read_run(path: Path) -> Run:
@@ -127,6 +123,19 @@ def read_run(path: Path) -> Run:
     )
 
 
+def _read(paths: Sequence[Path | str]) -> list[Run]:
+    if not paths:
+        raise UsageError("no run to report on", expected="one or more run folders")
+    return _labelled([_read_named(str(path)) for path in paths])
+
+
+def _read_named(path: str) -> Run:
+    label, sign, folder = path.partition("=")
+    if not sign or Path(path).exists():
+        return read_run(Path(path))
+    return replace(read_run(Path(folder)), label=label)
+
+
 def _labelled(runs: Sequence[Run]) -> list[Run]:
     """Runs whose labels are all different: the model, then its folder too, then the whole path."""
     labels = [run.label for run in runs]
@@ -141,7 +150,7 @@ def _labelled(runs: Sequence[Run]) -> list[Run]:
 def _target(runs: Sequence[Run], out: Path | None) -> Path:
     if out is None:
         if len(runs) > 1:
-            raise UsageError("several runs make one page that belongs to none of them", fix="--out page.html")
+            raise UsageError("several runs need a place for their page", fix="--out page.html")
         return runs[0].path / "report.html"
     if out.is_dir():
         out = out / "report.html"
@@ -153,7 +162,7 @@ def _target(runs: Sequence[Run], out: Path | None) -> Path:
 def _page(runs: Sequence[Run], sections: Sequence[Section]) -> str:
     if len(runs) == 1:
         title = f"{runs[0].kind}: {runs[0].label}"
-        lead = [task_of(task).question for task in _tasks(runs)][:1]
+        lead = [display_of(task).question for task in _tasks(runs)][:1]
     else:
         title = f"{len(runs)} runs side by side"
         lead = [f"Compared: {'; '.join(run.label for run in runs)}."]
@@ -183,7 +192,7 @@ def _tasks(runs: Sequence[Run]) -> list[str]:
     present = dict.fromkeys(row.task for run in runs for row in run.rows)
     if any(run.metrics for run in runs):
         present["training"] = None
-    return [task for task in TASKS if task in present] + [task for task in present if task not in TASKS]
+    return [task for task in ORDER if task in present] + [task for task in present if task not in ORDER]
 
 
 def _unequal_settings(runs: Sequence[Run]) -> list[str]:
@@ -206,28 +215,47 @@ def _unequal_settings(runs: Sequence[Run]) -> list[str]:
 def _section(task: str, runs: Sequence[Run]) -> Section:
     runs = [run for run in runs if _has(run, task)]
     rows = in_order([row for run in runs for row in run.rows if row.task == task])
-    about = task_of(task)
-    plain, differences = headline_rows(rows), difference_rows(rows)
-    tables = []
-    if plain:
-        several = len({(row.model, row.arm, row.seed) for row in plain}) > 1
-        partial = " (partial)" if any(run.partial for run in runs) else ""
-        draw = side_by_side if several else rows_table
-        intervals = ", with 95 % intervals" if has_intervals(plain) else ""
-        tables.append(draw(plain, caption=f"{about.title}{partial}{intervals}"))
-    if differences:
-        tables.append(rows_table(differences, caption="Paired differences on the same tokens"))
+    about = display_of(task)
+    differences = difference_rows(rows)
     shown = {row.metric for row in rows}
     meanings = [f"`{metric}`: {meaning}" for metric, meaning in about.metrics.items() if metric in shown]
     notes = dict.fromkeys(note for run in runs if run.results for note in run.results.notes)
     return Section(
         title=about.title,
         paragraphs=[text for text in (about.question, *_sce_sentences(task, runs)) if text],
-        tables=tables,
+        tables=_tables(rows, about.title, partial=any(run.partial for run in runs)),
         figures=_pictures(task, rows, differences, runs),
         notes=[*meanings, *notes],
         details=[rows_table(rows, caption=f"Every number of this part ({len(rows)})")] if rows else [],
     )
+
+
+def run_tables(paths: Sequence[Path | str]) -> list[Table]:
+    """The tables of the page, one or two for each task, without figures.
+
+    Raises:
+        UsageError: no runs, or a folder that is no run or has no results yet.
+    """
+    runs = _read(paths)
+    tables = []
+    for task in _tasks(runs):
+        ours = [run for run in runs if _has(run, task)]
+        rows = in_order([row for run in ours for row in run.rows if row.task == task])
+        tables += _tables(rows, display_of(task).title, partial=any(run.partial for run in ours))
+    return tables
+
+
+def _tables(rows: Sequence[Row], title: str, *, partial: bool) -> list[Table]:
+    """The headline numbers, side by side where there are several models, and the paired differences."""
+    plain, differences = headline_rows(rows), difference_rows(rows)
+    tables = []
+    if plain:
+        draw = side_by_side if len({(row.model, row.arm, row.seed) for row in plain}) > 1 else rows_table
+        intervals = ", with 95 % intervals" if has_intervals(plain) else ""
+        tables.append(draw(plain, caption=f"{title}{' (partial)' if partial else ''}{intervals}"))
+    if differences:
+        tables.append(rows_table(differences, caption="Paired differences on the same tokens"))
+    return tables
 
 
 def _has(run: Run, task: str) -> bool:
@@ -244,13 +272,12 @@ def _sce_sentences(task: str, runs: Sequence[Run]) -> list[str]:
 def _pictures(
     task: str, rows: Sequence[Row], differences: Sequence[Row], runs: Sequence[Run]
 ) -> list[Picture]:
-    pictures = [draw(rows) for draw in _FIGURES.get(task, (score_by_depth,))]
+    about = display_of(task)
+    draws = [named_function(name, "lengthwise.report.figures") for name in about.figures]
+    pictures = [draw(rows) for draw in draws]
     if task == "training":
         pictures.append(training_curves({run.label: run.metrics for run in runs if run.metrics}))
-    pictures += [
-        paired_differences(
-            [row for row in differences if row.metric == metric], better=better, name=f"differences-{metric}"
-        )
-        for metric, better in _BETTER.items()
-    ]
+    for metric, better in about.better.items():
+        chosen = [row for row in differences if row.metric == metric]
+        pictures.append(paired_differences(chosen, better=better, name=f"differences-{metric}"))
     return [picture for picture in pictures if picture is not None]

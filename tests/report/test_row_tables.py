@@ -1,16 +1,14 @@
 from __future__ import annotations
 
-from lengthwise.report.numbers import Estimate
-from lengthwise.report.summary import (
-    TASKS,
+from lengthwise.display import DISPLAYS, display_of, in_order
+from lengthwise.report.row_tables import (
+    comparison_table,
     difference_rows,
     headline_rows,
-    in_order,
     rows_table,
-    sce_sentence,
     side_by_side,
-    task_of,
 )
+from lengthwise.report.tables import Estimate
 from lengthwise.results import Row
 
 
@@ -28,24 +26,6 @@ def test_headline_rows_leave_out_bins_pairs_and_differences() -> None:
     ]
     assert headline_rows(rows) == [plain]
     assert difference_rows(rows) == [rows[3]]
-
-
-def test_the_sentence_on_sce_is_of_the_greatest_length() -> None:
-    rows = [
-        row("sce", 5.0, length=64),
-        row("entropy", 2.5, length=64),
-        row("jeffreys", 2.5, length=64),
-        row("jeffreys", 0.0274, length=128, ci_low=0.0254, ci_high=0.0294),
-        row("sce", 6.9, length=128),
-        row("entropy", 6.8726, length=128),
-        row("jeffreys", 9.0, length=256, position=0, position_end=8),
-    ]
-    assert sce_sentence(rows) == (
-        "At 128 tokens 99.6 % of SCE is entropy (how sharp the predictions are, not how far they agree); "
-        "0.0274 of 6.900 nats are disagreement."
-    )
-    assert sce_sentence(rows[:2]) is None
-    assert sce_sentence([]) is None
 
 
 def test_rows_in_the_order_of_the_tasks() -> None:
@@ -66,8 +46,8 @@ def test_rows_in_the_order_of_the_tasks() -> None:
 
 
 def test_every_metric_is_explained_and_an_unknown_task_has_a_title() -> None:
-    assert all(meaning for task in TASKS.values() for meaning in task.metrics.values())
-    assert task_of("useful_context").title == "Useful context"
+    assert all(meaning for task in DISPLAYS for meaning in display_of(task).metrics.values())
+    assert display_of("useful_context").title == "Useful context"
 
 
 def test_rows_table_has_a_line_for_each_row_and_no_empty_columns() -> None:
@@ -113,3 +93,27 @@ def test_side_by_side_has_a_column_for_each_model_arm_and_seed() -> None:
         ["sce", 64, Estimate(1.0), Estimate(3.0), Estimate(4.0)],
         ["sce", 128, Estimate(2.0), None, None],
     ]
+
+
+def test_a_comparison_shows_the_two_numbers_of_each_difference() -> None:
+    rows = [
+        row("sce", 3.0, length=64),
+        row("sce", 2.0, length=64, model="n"),
+        row("sce", 9.0, length=64, model="n", depth=50.0),
+        row("sce", -1.0, length=64, model="n", reference="m", ci_low=-2.0, ci_high=-0.5, p_holm=0.01),
+        row("sce", 0.1, length=128, model="n", reference="m"),
+    ]
+    table = comparison_table(rows)
+    assert list(table.columns)[2:5] == ["run", "value", "reference's"]
+    assert list(table.rows[0]) == [
+        "sce",
+        64,
+        "n",
+        Estimate(2.0),
+        Estimate(3.0),
+        Estimate(-1.0, -2.0, -0.5, signed=True),
+        "0.0100",
+        "yes",
+    ]
+    assert list(table.rows[1][3:5]) == [None, None]
+    assert list(table.rows[1][6:]) == ["", ""]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from lengthwise.measure.table import MEASUREMENTS
+
 if TYPE_CHECKING:
     from lengthwise.measure.comparison import compare_runs
     from lengthwise.measure.correlation import Correlation, correlate, rank_correlation
@@ -15,30 +17,18 @@ if TYPE_CHECKING:
     from lengthwise.measure.perplexity import PerplexitySpec, measure_perplexity, perplexity_by_length
     from lengthwise.measure.recall import RecallSpec, measure_recall
     from lengthwise.measure.run_folder import read_measurement, run_measurement
-    from lengthwise.measure.table import MEASUREMENTS
 
 _HOMES = {
-    "MEASUREMENTS": "table",
-    "Correlation": "correlation",
-    "LimitSpec": "limit",
-    "LongPplSpec": "longppl",
-    "Measurement": "measurement",
-    "MisalignmentSpec": "misalignment",
-    "PerplexitySpec": "perplexity",
-    "RecallSpec": "recall",
-    "compare_runs": "comparison",
-    "correlate": "correlation",
-    "measure_limit": "limit",
-    "measure_longppl": "longppl",
-    "measure_misalignment": "misalignment",
-    "measure_perplexity": "perplexity",
-    "measure_recall": "recall",
-    "paired_difference": "measurement",
-    "perplexity_by_length": "perplexity",
-    "rank_correlation": "correlation",
-    "read_measurement": "run_folder",
-    "run_measurement": "run_folder",
-}
+    "Correlation": "lengthwise.measure.correlation",
+    "Measurement": "lengthwise.measure.measurement",
+    "compare_runs": "lengthwise.measure.comparison",
+    "correlate": "lengthwise.measure.correlation",
+    "paired_difference": "lengthwise.measure.measurement",
+    "perplexity_by_length": "lengthwise.measure.perplexity",
+    "rank_correlation": "lengthwise.measure.correlation",
+    "read_measurement": "lengthwise.measure.run_folder",
+    "run_measurement": "lengthwise.measure.run_folder",
+} | {name: entry.module for entry in MEASUREMENTS.values() for name in (entry.function, entry.spec)}
 
 __all__ = [
     "MEASUREMENTS",
@@ -67,4 +57,4 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(_HOMES[name]), name)

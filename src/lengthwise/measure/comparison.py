@@ -15,7 +15,7 @@ from pathlib import Path
 from lengthwise.errors import UsageError, nearest
 from lengthwise.measure.measurement import Measurement, paired_difference
 from lengthwise.measure.run_folder import read_measurement
-from lengthwise.measure.student import SIGNIFICANCE, two_sided_p
+from lengthwise.measure.statistics import SIGNIFICANCE, two_sided_p
 from lengthwise.results import Results, Row
 
 # Levels that are set, or that another number is made of: no outcome of their own.

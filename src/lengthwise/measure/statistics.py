@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 RESAMPLES = 2000
 SEED = 20250713
+SIGNIFICANCE = 0.05
+"""The accepted chance, for a whole table, of taking noise for a difference."""
 _MOST_UNDEFINED = 0.05
 _ROUNDING = 1e-12
 """Of two numbers: a difference below this is that of sums in another order."""
@@ -170,6 +172,20 @@ def _student(degrees: int) -> float:
         (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
     )
     return sum(term / degrees**power for power, term in enumerate(terms))
+
+
+def students_t(probability: float, degrees: int) -> float:
+    """The quantile of Student's t at this probability and so many degrees of freedom."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees, probability))
+
+
+def two_sided_p(t: float, degrees: int) -> float:
+    """P(|T| >= |t|) with T of Student's t at `degrees` degrees of freedom."""
+    from scipy.special import stdtr
+
+    return float(2 * stdtr(degrees, -abs(t)))
 
 
 def few_documents(count: int, unit: str) -> list[str]:

@@ -20,6 +20,8 @@ class Entry:
     """`measure_x(model, text, spec, *, log=None) -> Measurement`."""
     settings: str
     """The spec with what model and text decided; `module.summarise(log, settings, name)` makes the rows."""
+    task: str
+    """The task of its rows, which the `DISPLAY` of `module` presents."""
     summary: str
     """One line for the list of verbs."""
     fail_above: str | None = None
@@ -51,6 +53,7 @@ MEASUREMENTS = {
             spec="MisalignmentSpec",
             function="measure_misalignment",
             settings="MisalignmentSettings",
+            task="misalignment",
             summary="Does cutting off early context change the predictions?",
             fail_above="jeffreys",
         ),
@@ -60,6 +63,7 @@ MEASUREMENTS = {
             spec="PerplexitySpec",
             function="measure_perplexity",
             settings="PerplexitySettings",
+            task="perplexity",
             summary="How well are the same tokens predicted at each length?",
             fail_above="perplexity",
         ),
@@ -69,6 +73,7 @@ MEASUREMENTS = {
             spec="RecallSpec",
             function="measure_recall",
             settings="RecallSettings",
+            task="recall",
             summary="Is text far back still used?",
         ),
         Entry(
@@ -77,6 +82,7 @@ MEASUREMENTS = {
             spec="LimitSpec",
             function="measure_limit",
             settings="LimitSettings",
+            task="limit",
             summary="Where does the useful context end, on this text?",
         ),
         Entry(
@@ -85,6 +91,7 @@ MEASUREMENTS = {
             spec="LongPplSpec",
             function="measure_longppl",
             settings="LongPplSettings",
+            task="longppl",
             summary="How well are the tokens predicted that need far context?",
         ),
     )

@@ -10,21 +10,34 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from lengthwise.errors import MissingError, UsageError
-from lengthwise.models.extension.clex import attach_clex, clex_modules
-from lengthwise.models.extension.configure import plan_extension, write_extension
-from lengthwise.models.extension.query_scale import attach_query_scale
-from lengthwise.models.extension.record import Extension, read_extension
-from lengthwise.models.extension.rope_types import register_rope_types
-from lengthwise.models.extension.rotary import check_frequencies, find_rotary, rebuild_rotary
+from lengthwise.models.attention import scale_queries
+from lengthwise.models.extension.clex_model import attach_clex, clex_modules
+from lengthwise.models.extension.extended_config import plan_extension, write_extension
+from lengthwise.models.extension.extension_record import Extension, read_extension
+from lengthwise.models.extension.rotary import (
+    check_frequencies,
+    find_rotary,
+    rebuild_rotary,
+    register_rope_types,
+)
 from lengthwise.models.hidden import unwrap
 from lengthwise.models.quiet import quiet_transformers
+from lengthwise.positions.attention.query_scale import QueryScale
 
 register_rope_types()
+
+
+def _scale_queries(base: PreTrainedModel, extension: Extension) -> None:
+    options = extension.options
+    scale_queries(
+        base, QueryScale(original_length=extension.original_length, skip_layers=options["skip_layers"])
+    )
+
 
 # What frequencies alone do not do, added to a model that was built from an extended configuration.
 ATTACHMENTS: dict[str, Callable[[PreTrainedModel, Extension], None]] = {
     "clex": attach_clex,
-    "eabf": attach_query_scale,
+    "eabf": _scale_queries,
 }
 
 

@@ -11,11 +11,10 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from lengthwise.errors import UsageError
-from lengthwise.models.extension.record import Extension
+from lengthwise.models.extension.extension_record import Extension
 from lengthwise.models.extension.rotary import find_rotary
 from lengthwise.models.hidden import decoder_of
-from lengthwise.positions.rope.clex import clex_time
-from lengthwise.positions.rope.clex_module import ClexFrequencies, ClexRotaryEmbedding
+from lengthwise.positions.rope.clex import ClexFrequencies, ClexRotaryEmbedding, clex_time
 
 _TIME = "lengthwise_clex_time"
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from lengthwise.errors import UsageError
-from lengthwise.models.extension.record import RECORD, Extension, read_extension
+from lengthwise.models.extension.extension_record import RECORD, Extension, read_extension
 from lengthwise.models.position_limits import rope_parameters
 from lengthwise.positions import rope_method
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from lengthwise.errors import MissingError, UsageError
-from lengthwise.text import load_corpus
+from lengthwise.testing import tiny_tokenizer
+from lengthwise.text import as_corpus, as_documents, load_corpus, tokenize
 
 
 def write_parquet(path: Path, columns: dict[str, list]) -> Path:
@@ -185,3 +186,31 @@ class TestHub:
     def test_spec_without_a_name(self):
         with pytest.raises(UsageError, match="names no data set"):
             load_corpus("hf://:config@train")
+
+
+class TestAsCorpusAndAsDocuments:
+    def test_texts_are_used_as_given(self):
+        corpus = as_corpus(["one two", "three"])
+        assert [(each.id, each.text) for each in corpus.documents] == [
+            ("text:1", "one two"),
+            ("text:2", "three"),
+        ]
+        assert corpus.split == "all"
+
+    def test_a_path_a_corpus_and_documents(self, tmp_path: Path, cache: Path):
+        (tmp_path / "a.txt").write_text("the king")
+        tokenizer = tiny_tokenizer()
+        corpus = as_corpus(tmp_path / "a.txt", split="all")
+        assert corpus == as_corpus(corpus) == load_corpus(str(tmp_path / "a.txt"), split="all")
+        documents = as_documents(corpus, tokenizer)
+        assert documents.documents[0].ids.tolist() == tokenize(corpus, tokenizer).documents[0].ids.tolist()
+        assert as_documents(documents, tokenizer) is documents
+
+    def test_texts_leave_nothing_in_the_cache(self, cache: Path):
+        as_documents(["the king"], tiny_tokenizer())
+        assert not cache.exists()
+
+    @pytest.mark.parametrize("thing", [3, [3], {"a": "b"}, [], [" "]])
+    def test_what_is_no_text(self, thing: object):
+        with pytest.raises(UsageError):
+            as_corpus(thing)  # type: ignore[arg-type]

@@ -4,16 +4,8 @@ import pytest
 import torch
 
 from lengthwise.alignment import entropy, jeffreys, jensen_shannon
-from lengthwise.measure.rows import (
-    CHUNK_BYTES,
-    Distributions,
-    NonFiniteRow,
-    chunk_rows,
-    chunks,
-    compare,
-    target_losses,
-    tempered_losses,
-)
+from lengthwise.measure.distributions import Distributions, compare, tempered_losses
+from lengthwise.models import NonFiniteLogits
 
 
 def random_logits(rows: int, vocabulary: int, *, seed: int = 0, dtype: torch.dtype = torch.float64):
@@ -72,7 +64,8 @@ def test_tempered_losses_and_their_derivatives():
             expected.append(torch.autograd.grad(expected[-1], b, create_graph=True)[0])
         for order, value in enumerate(expected):
             assert scores[:, index, order].sum().item() == pytest.approx(value.item(), rel=1e-8), order
-    torch.testing.assert_close(scores[:, 1, 0], target_losses(logits, labels))
+    plain = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+    torch.testing.assert_close(scores[:, 1, 0], plain)
 
 
 def test_tempered_losses_in_fp32_with_a_vocabulary_larger_than_a_block():
@@ -90,22 +83,6 @@ def test_bad_logits_are_found_and_their_row_is_named(bad: float):
         lambda: Distributions.of(logits),
         lambda: tempered_losses(logits, torch.zeros(6, dtype=torch.long), (0.5, 1.0)),
     ):
-        with pytest.raises(NonFiniteRow) as caught:
+        with pytest.raises(NonFiniteLogits) as caught:
             score()
-        assert caught.value.row == 4
-
-
-def test_bad_logits_of_targets_are_found():
-    logits = random_logits(6, 20)
-    logits[2, 3] = float("nan")
-    with pytest.raises(NonFiniteRow) as caught:
-        target_losses(logits, torch.zeros(6, dtype=torch.long))
-    assert caught.value.row == 2
-
-
-@pytest.mark.parametrize(("rows", "vocabulary"), [(0, 10), (1, 10), (1000, 49152), (7, 10**9)])
-def test_chunks_cover_all_rows_within_the_memory(rows: int, vocabulary: int):
-    found = list(chunks(rows, vocabulary))
-    assert [row for chunk in found for row in range(chunk.start, chunk.stop)] == list(range(rows))
-    size = chunk_rows(vocabulary)
-    assert size == 1 or 4 * size * vocabulary <= CHUNK_BYTES
+        assert caught.value.position == 4

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lengthwise.measure.crossing import rises_above, sound_up_to, used_up_to
+from lengthwise.measure.limit_curves import rises_above, sound_up_to, used_up_to
 from lengthwise.measure.statistics import Statistic, estimate
 from lengthwise.results import Row
 

@@ -11,11 +11,12 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from lengthwise.errors import Interrupted, UsageError
-from lengthwise.measure import measure_longppl, measure_misalignment
+from lengthwise.measure import LongPplSpec, MisalignmentSpec, measure_longppl, measure_misalignment
 from lengthwise.measure.key_tokens import find_key_tokens, joined, tokens_within
-from lengthwise.measure.longppl import LongPplSettings, measure_on_key_tokens, summarise
+from lengthwise.measure.longppl import LongPplSettings, summarise
 from lengthwise.models import LoadedModel
 from lengthwise.results import Results, Row
+from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import Corpus, Document
@@ -23,6 +24,10 @@ from lengthwise.text import Corpus, Document
 # Random weights are never sure of anything: levels that some of their tokens pass.
 LEVELS: dict[str, float] = {"alpha": 0.5, "beta": -6.0}
 SETTINGS: dict[str, Any] = {"length": 120, "short": 40, "stride": 16, "texts": 4, **LEVELS}
+
+
+def measured(model: Any, text: Any, *, evaluator: Any = None, log: Any = None, **settings: Any) -> Any:
+    return measure_longppl(model, text, LongPplSpec(**settings), evaluator=evaluator, log=log)
 
 
 def loaded(seed: int, tokenizer: Any, **sizes: Any) -> LoadedModel:
@@ -133,7 +138,9 @@ def test_the_passes_give_the_disagreement_too(
     from lengthwise.text import tokenize
 
     lattice = measure_misalignment(
-        evaluator, tokenize(corpus, evaluator.tokenizer, cache=False), lengths=[80], windows=4
+        evaluator,
+        tokenize(corpus, evaluator.tokenizer, cache=False),
+        MisalignmentSpec(lengths=(80,), windows=4),
     )
     assert 0.3 < row.value / one([r for r in lattice.rows if r.position is None and not r.context_other],
                                  "jeffreys").value < 3  # fmt: skip
@@ -184,11 +191,14 @@ def test_the_key_tokens_of_an_earlier_run(
 ):
     """Read back from its log, they give the numbers that the evaluator gives."""
     model = of_letters if which == "another tokenizer" else loaded(3, tiny_tokenizer())
-    log = SampleLog(tmp_path / "samples.jsonl")
-    first = measured(evaluator, corpus, log=log, **SETTINGS)
-    settings = LongPplSettings(**first.settings)
-    again = SampleLog(tmp_path / "samples.jsonl")
-    found = measure_on_key_tokens(model, corpus, again, settings)
+    with RunFolder(tmp_path / "first", kind="longppl", config={}) as folder:
+        first = measured(evaluator, corpus, log=folder.samples, **SETTINGS)
+        provenance = {"measurement": dict(first.settings)}
+        folder.write_results(
+            Results(kind="longppl", model_name="tiny1", config={}, rows=first.rows, provenance=provenance)
+        )
+    earlier = {"key_tokens": str(tmp_path / "first"), **SETTINGS}
+    found = measured(model, corpus, **earlier)
     direct = measured(model, corpus, evaluator=evaluator, **SETTINGS)
     assert found.rows == direct.rows
     assert found.settings == direct.settings
@@ -196,8 +206,10 @@ def test_the_key_tokens_of_an_earlier_run(
     other = Corpus.of(
         "other", [Document("d0", tiny_text(200, seed=50))], split="all", split_rule="all documents"
     )
-    with pytest.raises(UsageError, match="are another text than key tokens"):
-        measure_on_key_tokens(model, other, again, settings)
+    with pytest.raises(UsageError):
+        measured(model, other, **earlier)
+    with pytest.raises(UsageError, match="--limit"):
+        measured(model, corpus, **{**earlier, "texts": 3})
 
 
 def test_an_evaluator_beyond_its_trained_length_is_named(evaluator: LoadedModel, corpus: Corpus):

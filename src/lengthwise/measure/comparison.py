@@ -180,7 +180,7 @@ def _notes(rows: Sequence[Row], units: str) -> list[str]:
         notes.append("All numbers are equal.")
     documents = min((row.documents for row in rows if row.documents), default=0)
     if documents == 1:
-        notes.append(f"All samples come from one of the {units}, so the noise is unknown.")
+        notes.append(f"With one of the {units} alone the noise is unknown.")
     elif 1 < documents < 8:
         notes.append(f"With only {documents} {units} real differences may not show.")
     if any(row.stderr == 0 and row.value != 0 for row in tested):

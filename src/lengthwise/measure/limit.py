@@ -142,6 +142,10 @@ class LimitSettings(LimitSpec):
     """Positions in the model's table, if it has one."""
     bos_id: int | None
 
+    def identity(self) -> dict[str, Any]:
+        """With the grids that follow from the settings."""
+        return super().identity() | {"bin": self.bin, "distances": self.distances}
+
     @property
     def bin(self) -> int:
         """Rows in one bin of the excess; the limit is found to about one bin."""

@@ -109,7 +109,7 @@ class LongPplSpec(Spec):
                 expected=f"more than {longest} tokens",
                 fix="give a greater --max-length, or a smaller --short and --stride",
             )
-        if self.key_tokens is not None and self.evaluator is not None and type(self) is LongPplSpec:
+        if self.key_tokens is not None and self.evaluator is not None:
             raise UsageError(
                 "both an evaluator and the key tokens of an earlier run are given",
                 fix="leave out --evaluator; or --key-tokens, to find them anew",

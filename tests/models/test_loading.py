@@ -132,7 +132,7 @@ class TestPositions:
         if learned:
             with pytest.raises((IndexError, RuntimeError)):
                 loaded.model(input_ids=random_ids(1, 65))
-            with pytest.raises(UsageError, match=r"65 positions are needed, but .* has a table of 64"):
+            with pytest.raises(UsageError, match="65.*64"):
                 loaded.hidden_states(random_ids(1, 65))
         else:
             assert loaded.hidden_states(random_ids(1, 65)).isfinite().all()

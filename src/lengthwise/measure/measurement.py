@@ -107,11 +107,38 @@ def interruptible(what: str, summarise: Callable[[], Measurement]) -> Iterator[N
     except KeyboardInterrupt as error:
         partial = summarise()
         partial.partial = True
+        raise Interrupted("", partial=partial) from error
+
+
+def collect(
+    log: SampleLog | None,
+    fill: Callable[[SampleLog], None],
+    summarise: Callable[[SampleLog], Measurement],
+) -> Measurement:
+    """Let `fill` add the samples that the log lacks, and summarise them all.
+
+    Raises:
+        Interrupted: Ctrl-C inside `fill`; `partial` is the measurement of the samples finished so far.
+    """
+    samples = SampleLog() if log is None else log
+    try:
+        fill(samples)
+    except KeyboardInterrupt as error:
+        partial = summarise(samples)
+        partial.partial = True
         raise Interrupted(
-            f"{what} was interrupted after {len(partial.keys)} samples",
+            f"the measurement was interrupted after {len(partial.keys)} samples",
             partial=partial,
             fix="run it again with --resume to continue",
         ) from error
+    return summarise(samples)
+
+
+def bos_note(bos_id: int | None) -> str:
+    """How views begin, in words."""
+    if bos_id is None:
+        return "No BOS: every view begins with a token of the text."
+    return f"BOS: the first token of every view is replaced by token {bos_id}."
 
 
 def _check_same_windows(a: Measurement, b: Measurement) -> None:

@@ -18,65 +18,87 @@ what stands right before the second passage is the same at every distance.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
-import torch
+from annotated_types import Ge, MinLen
+from pydantic import model_validator
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.measurement import Measurement, check_logged, interruptible, window_record
-from lengthwise.measure.rows import NonFiniteRow, chunks, target_losses
-from lengthwise.measure.running import (
-    bos_note,
-    check_count,
-    check_model,
-    check_sizes,
-    hidden_states,
-    in_groups,
-    named,
-    naming_bad_logits,
-)
+from lengthwise.measure.inputs import as_documents, as_model
+from lengthwise.measure.measurement import Measurement, bos_note, check_logged, collect, window_record
 from lengthwise.measure.statistics import Statistic
 from lengthwise.progress import progress
 from lengthwise.results import Row
 from lengthwise.samples import SampleLog
+from lengthwise.spec import NO_OPTION, Count, Option, Samples, Spec, Tokens, Whole, ascending
 from lengthwise.text import resolve_bos, sample_windows, view
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from torch import Tensor
 
     from lengthwise.models import LoadedModel
-    from lengthwise.text import TokenDocuments, Window
+    from lengthwise.text import Window
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecallSettings:
-    """Everything besides model and text that decides the numbers."""
+class RecallSpec(Spec):
+    """Is what stands far back still used?
 
-    distances: tuple[int, ...]
-    passage: int
-    scored: int
-    pairs: int
-    """Pairs that were asked for."""
+    Measures what a repeated passage is worth by its distance: the benefit is the loss after a different
+    passage minus the loss after the same one; 0 means that text so far back is not used.
+    """
+
+    kind = "recall"
+    examples = (
+        "lengthwise recall smollm2-135m",
+        "lengthwise recall tiny-books --distance 64 --distance 128 --distance 256",
+        "lengthwise recall ./my-model --adapter runs/lora/model --out runs/recall",
+    )
+
+    distances: Annotated[tuple[Tokens, ...], MinLen(1), Option("--distance", metavar="TOKENS")] = (
+        64, 128, 256, 512,
+    )  # fmt: skip
+    """Tokens from a passage to its repetition; repeat it for several."""
+    passage: Annotated[Whole, Ge(2), NO_OPTION] = 64
+    """Tokens in the passage."""
+    scored: Annotated[Count, NO_OPTION] = 48
+    """Tokens at its end whose loss counts; those before are the cue for the copy."""
+    pairs: Annotated[Count, Option("--limit")] = 32
+    """Pairs of passages at each distance."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.scored >= self.passage:
+            raise UsageError(
+                f"scored is {self.scored} of a passage of {self.passage} tokens",
+                expected=f"at most {self.passage - 1}: the tokens before are the cue for the copy",
+            )
+        if min(self.distances) < self.passage:
+            raise UsageError(
+                f"distance {min(self.distances)} is shorter than the passage of {self.passage} tokens",
+                expected=f"distances of at least {self.passage} (from start to start)",
+                fix="leave it out, or use a shorter passage",
+            )
+        return self
+
+    def samples(self) -> list[Samples]:
+        """The pairs of passages, each read at all distances."""
+        inputs = [distance + self.passage - 1 for distance in self.distances]
+        stretch = max(self.distances) + 3 * self.passage
+        return [Samples("pairs of passages", self.pairs, stretch, 2 * sum(inputs), max(inputs))]
+
+
+class RecallSettings(RecallSpec):
+    """The spec, and what model and text decided."""
+
     available: int
     """Pairs that the text has, at most `pairs`."""
     bos_id: int | None
-    seed: int
 
 
 def measure_recall(
-    model: LoadedModel,
-    documents: TokenDocuments,
-    *,
-    distances: Sequence[int],
-    passage: int = 64,
-    scored: int = 48,
-    pairs: int = 32,
-    bos: str = "auto",
-    seed: int = 0,
-    batch_size: int = 1,
-    log: SampleLog | None = None,
+    model: Any, text: Any, spec: RecallSpec = RecallSpec(), *, log: SampleLog | None = None  # noqa: B008
 ) -> Measurement:
     """What a repeated passage is worth, by the distance between the starts of its two occurrences.
 
@@ -84,55 +106,31 @@ def measure_recall(
     passages are used at every distance, so the curve is paired.
 
     Args:
-        model: loaded, in eval mode.
-        documents: the text in this model's tokens.
-        distances: tokens from start to start, at least `passage`.
-        passage: tokens in the passage.
-        scored: tokens at its end whose loss counts, fewer than `passage`; those before are the cue.
-        pairs: pairs of passages; fewer where the text has fewer.
-        bos: whether a sequence begins with BOS (in place of the first token of its first passage): "auto",
-            "always", "never".
-        seed: of the passages.
-        batch_size: sequences in one forward pass; the two of a pair always go together.
+        model: loaded and in eval mode, a name, or a pair of model and tokenizer.
+        text: the text in this model's tokens, a corpus, a name, or a list of strings.
+        spec: the settings. Two sequences of a pair go together at any `batch_size`.
         log: finished samples, read and appended to. None keeps them in memory.
 
     Raises:
-        UsageError: a setting out of range, too short a text, more tokens than a learned table of positions
-            has, a log of other samples.
+        UsageError: too short a text, more tokens than a learned table of positions has, a log of other samples.
         LengthwiseError: logits that are not finite.
         Interrupted: Ctrl-C; `partial` is the measurement of what was finished.
     """
-    check_count("passage", passage, least=2)
-    check_count("scored", scored)
-    check_count("pairs", pairs)
-    check_count("batch_size", batch_size)
-    if scored >= passage:
-        raise UsageError(
-            f"scored is {scored} of a passage of {passage} tokens",
-            expected=f"at most {passage - 1}: the tokens before are the cue for the copy",
-        )
-    distances = check_sizes("distance", distances, least=1)
-    if distances[0] < passage:
-        raise UsageError(
-            f"distance {distances[0]} is shorter than the passage of {passage} tokens",
-            expected=f"distances of at least {passage} (from start to start)",
-            fix="leave it out, or use a shorter passage",
-        )
-    check_model(model, longest=distances[-1] + passage - 1)
-    windows = sample_windows(documents, distances[-1] + 3 * passage, count=pairs, seed=seed, allow_fewer=True)
-    settings = RecallSettings(
-        distances=distances,
-        passage=passage,
-        scored=scored,
-        pairs=pairs,
-        available=len(windows),
-        bos_id=resolve_bos(model.tokenizer, bos),
-        seed=seed,
+    from lengthwise.measure.running import check_model
+
+    model = as_model(model)
+    documents = as_documents(text, model.tokenizer)
+    distances = ascending(spec.distances)
+    check_model(model, longest=distances[-1] + spec.passage - 1)
+    [sample] = spec.samples()
+    windows = sample_windows(documents, sample.stretch, count=spec.pairs, seed=spec.seed, allow_fewer=True)
+    bos_id = resolve_bos(model.tokenizer, spec.bos)
+    settings = RecallSettings.of(spec, distances=distances, available=len(windows), bos_id=bos_id)
+    return collect(
+        log,
+        lambda samples: _fill(samples, model, settings, windows),
+        lambda samples: summarise(samples, settings, model.name),
     )
-    samples = SampleLog() if log is None else log
-    with interruptible("the measurement", lambda: summarise(samples, settings, model.name)):
-        _fill(samples, model, settings, windows, batch_size)
-    return summarise(samples, settings, model.name)
 
 
 def summarise(log: SampleLog, settings: RecallSettings, model_name: str) -> Measurement:
@@ -166,7 +164,7 @@ def summarise(log: SampleLog, settings: RecallSettings, model_name: str) -> Meas
     return Measurement.of(
         statistics,
         model_name=model_name,
-        settings=asdict(settings),
+        settings=settings.identity(),
         samples=log,
         keys=keys,
         notes=notes,
@@ -199,9 +197,10 @@ def _fill(
     model: LoadedModel,
     settings: RecallSettings,
     windows: Sequence[Window],
-    batch_size: int,
 ) -> None:
     """Score the pairs that the log does not hold yet, each at all distances before the next."""
+    from lengthwise.measure.running import hidden_states, in_groups, named, naming_bad_logits
+
     missing: list[tuple[int, Window]] = []
     for index, window in enumerate(windows):
         keys = [_key(distance, index) for distance in settings.distances]
@@ -210,7 +209,7 @@ def _fill(
                 check_logged(log, key, window)
         if any(key not in log for key in keys):
             missing.append((index, window))
-    for group in in_groups(progress(missing, what="recall"), max(1, batch_size // 2)):
+    for group in in_groups(progress(missing, what="recall"), max(1, settings.batch_size // 2)):
         for distance in settings.distances:
             todo = [(index, window) for index, window in group if _key(distance, index) not in log]
             if not todo:
@@ -226,23 +225,15 @@ def _fill(
                 log.append(_key(distance, index), {**window_record(window), **record})
 
 
-@torch.no_grad()
-def _losses(
-    model: LoadedModel, rows: torch.Tensor, labels: NDArray[np.integer], first: int
-) -> tuple[float, float]:
+def _losses(model: LoadedModel, rows: Tensor, labels: NDArray[np.integer], first: int) -> tuple[float, float]:
     """Sums of the targets' losses after the same and after a different passage.
 
     `rows` [2, scored, ...] begin at position `first` of the sequence, which only errors name.
     """
-    flat = rows.flatten(0, 1)
-    targets = torch.from_numpy(np.tile(np.asarray(labels, dtype=np.int64), 2)).to(flat.device)
-    parts = []
-    for some in chunks(len(flat), model.vocab_size):
-        try:
-            parts.append(target_losses(model.head.logits(flat[some]), targets[some]).double().cpu())
-        except NonFiniteRow as error:
-            raise NonFiniteRow(first + (some.start + error.row) % rows.shape[1]) from error
-    same, different = torch.cat(parts).unflatten(0, (2, -1)).sum(dim=1).tolist()
+    from lengthwise.measure.contexts import losses_of
+
+    found = losses_of(model, rows.flatten(0, 1), np.tile(labels, 2), first=first)
+    same, different = found.unflatten(0, (2, -1)).sum(dim=1).tolist()
     return same, different
 
 

@@ -12,7 +12,10 @@ import torch
 from torch import Tensor
 
 from lengthwise.errors import LengthwiseError, UsageError
+from lengthwise.measure.measurement import bos_note
 from lengthwise.measure.rows import NonFiniteRow
+
+__all__ = ["bos_note"]
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -91,13 +94,6 @@ def equal_bins(low: int, high: int, count: int) -> list[int]:
     """Edges of `count` bins of nearly equal size over the integers low .. high - 1 (fewer if these are)."""
     count = min(count, high - low)
     return [low + (high - low) * index // count for index in range(count + 1)]
-
-
-def bos_note(bos_id: int | None) -> str:
-    """How views begin, in words."""
-    if bos_id is None:
-        return "No BOS: every view begins with a token of the text."
-    return f"BOS: the first token of every view is replaced by token {bos_id}."
 
 
 def rope_by_input_length(model: LoadedModel) -> str | None:

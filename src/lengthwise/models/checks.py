@@ -1,35 +1,11 @@
-"""Checks that a loaded model is whole, causal, and spoken to in its own tokens."""
+"""Checks that a loaded model is whole and spoken to in its own tokens."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from lengthwise.errors import MissingError, UsageError
-
-
-def check_architecture(config: Any, name: str) -> None:
-    """Raise UsageError unless `config` describes a decoder that predicts next tokens."""
-    from transformers.models.auto.modeling_auto import (
-        MODEL_FOR_CAUSAL_LM_MAPPING,
-        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-    )
-
-    architectures: list[str] = list(config.architectures or [])
-    kind = architectures[0] if architectures else config.model_type
-    if config.is_encoder_decoder:
-        raise _not_causal(name, f"{kind} is an encoder-decoder")
-    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise _not_causal(name, f"transformers has no causal language model for {config.model_type!r}")
-    known = set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())
-    if architectures and not any(each in known or each.endswith("ForCausalLM") for each in architectures):
-        raise _not_causal(name, f"it was saved as {kind}")
-
-
-def _not_causal(name: str, why: str) -> UsageError:
-    return UsageError(
-        f"{name} is not a causal language model: {why}",
-        expected="a decoder saved as ...ForCausalLM or ...LMHeadModel",
-    )
+from lengthwise.models.resolve import check_architecture  # noqa: F401  (its old place)
 
 
 def check_loaded(info: dict[str, Any], name: str) -> None:

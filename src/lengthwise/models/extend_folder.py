@@ -13,9 +13,9 @@ from lengthwise.models.extension.apply import extend
 from lengthwise.models.extension.configure import plan_extension, write_extension
 from lengthwise.models.extension.record import Extension
 from lengthwise.models.extension.saving import loads_with
-from lengthwise.models.loading import load, read_config
+from lengthwise.models.loading import load
 from lengthwise.models.quiet import quiet_transformers
-from lengthwise.models.resolve import resolve
+from lengthwise.models.resolve import read_config
 from lengthwise.models.saving import save_whole
 from lengthwise.positions import rope_method
 
@@ -41,9 +41,8 @@ def plan_extended(
             "factor": factor,
             "basis": "the model has not been made yet, so its configuration is not known",
         }
-    resolved = resolve(model)
+    config = read_config(model)
     with quiet_transformers():
-        config = read_config(resolved)
         extension = plan_extension(
             config, method, factor=factor, original_length=original_length, options=options, name=model
         )

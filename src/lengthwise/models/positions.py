@@ -1,50 +1,5 @@
-"""What a model's configuration says about positions: trained length, rope, hard limits."""
+"""Old name of `position_limits`."""
 
-from __future__ import annotations
+from lengthwise.models.position_limits import max_positions, rope_parameters, trained_length
 
-from typing import Any
-
-from torch import nn
-
-from lengthwise.models.hidden import unwrap
-
-# What transformers' models call a table with one row for each position.
-_TABLES = frozenset({"wpe", "embed_positions", "position_embedding", "position_embeddings"})
-
-
-def max_positions(model: nn.Module) -> int | None:
-    """Number of positions in the model's table of positions; None if it computes them.
-
-    A table is learned (GPT-2, OPT) or fixed at construction (GPT-J); neither has rows beyond its end.
-    """
-    base = unwrap(model)
-    config: Any = base.config
-    limit = getattr(config.get_text_config(), "max_position_embeddings", None)
-    learned = any(
-        isinstance(module, nn.Embedding) and name.rpartition(".")[2] in _TABLES
-        for name, module in base.named_modules()
-    )
-    fixed = any(
-        name.rpartition(".")[2] in _TABLES and buffer.shape[0] == limit
-        for name, buffer in base.named_buffers()
-    )
-    return limit if learned or fixed else None
-
-
-def rope_parameters(config: Any) -> dict[str, Any] | None:
-    """The rope settings of a text configuration as written by transformers 5; None without rope."""
-    return getattr(config, "rope_parameters", None) or None
-
-
-def trained_length(config: Any) -> int | None:
-    """Context in tokens before any extension: the original length of a rope extension if there is one."""
-    # The record of `lengthwise.models.extension`, which stands above this file.
-    if record := getattr(config, "lengthwise_extension", None):
-        return int(record["original_length"])
-    rope = rope_parameters(config) or {}
-    per_layer = [value for value in rope.values() if isinstance(value, dict)]
-    for parameters in (rope, *per_layer):
-        if original := parameters.get("original_max_position_embeddings"):
-            return int(original)
-    limit = getattr(config, "max_position_embeddings", None)
-    return int(limit) if limit else None
+__all__ = ["max_positions", "rope_parameters", "trained_length"]

@@ -2,7 +2,14 @@
 
 from lengthwise.text.bos import Bos, resolve_bos, view
 from lengthwise.text.corpus import Corpus, Document, Split
-from lengthwise.text.load import EMBEDDED_CORPORA, EmbeddedCorpus, load_corpus
+from lengthwise.text.load import (
+    EMBEDDED_CORPORA,
+    EmbeddedCorpus,
+    TextLike,
+    as_corpus,
+    as_documents,
+    load_corpus,
+)
 from lengthwise.text.tokens import TokenDocument, TokenDocuments, tokenize, tokenizer_fingerprint
 from lengthwise.text.windows import Window, WindowSampler, pack_documents, sample_windows
 
@@ -13,10 +20,13 @@ __all__ = [
     "Document",
     "EmbeddedCorpus",
     "Split",
+    "TextLike",
     "TokenDocument",
     "TokenDocuments",
     "Window",
     "WindowSampler",
+    "as_corpus",
+    "as_documents",
     "load_corpus",
     "pack_documents",
     "resolve_bos",

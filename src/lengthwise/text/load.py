@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lengthwise.errors import MissingError, UsageError, nearest
 from lengthwise.text import books
-from lengthwise.text.corpus import Corpus, Split, check_split, split_by_hash
+from lengthwise.text.corpus import Corpus, Document, Split, check_split, split_by_hash
 from lengthwise.text.files import TABLE_SUFFIXES, TEXT_SUFFIXES, read_path
 from lengthwise.text.hub import HUB_PREFIX, load_hub, parse_hub
+from lengthwise.text.tokens import TokenDocuments, tokenize
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,44 @@ def load_corpus(spec: str, *, split: Split = "test", text_field: str = "text") -
         expected=nearest(spec, EMBEDDED_CORPORA),
         fix="give a file, a folder or hf://owner/name",
     )
+
+
+TextLike = str | Path | Corpus | Sequence[str]
+"""A name or path that `load_corpus` takes, a corpus, or texts."""
+
+
+def as_corpus(text: TextLike, *, split: Split = "test") -> Corpus:
+    """The corpus that is given by itself, by its name or path, or as a list of texts.
+
+    Args:
+        text: texts are used as given, one document each.
+        split: of a corpus that is given by its name or path.
+
+    Raises:
+        UsageError, MissingError: as `load_corpus`; or it is something else.
+    """
+    if isinstance(text, Corpus):
+        return text
+    if isinstance(text, str | Path):
+        return load_corpus(str(text), split=split)
+    if not isinstance(text, Sequence) or not all(isinstance(each, str) for each in text):
+        raise UsageError(
+            f"a {type(text).__name__} is not a text",
+            expected="a name or path, a Corpus, TokenDocuments, or a list of strings",
+        )
+    documents = [Document(f"text:{number}", each) for number, each in enumerate(text, start=1)]
+    return Corpus.of("texts", documents, split="all", split_rule="used as given")
+
+
+def as_documents(text: TextLike | TokenDocuments, tokenizer: Any, *, split: Split = "test") -> TokenDocuments:
+    """The token documents that are given by themselves, or as anything that `as_corpus` takes.
+
+    Raises:
+        UsageError, MissingError: as `as_corpus`.
+    """
+    if isinstance(text, TokenDocuments):
+        return text
+    return tokenize(as_corpus(text, split=split), tokenizer, cache=isinstance(text, str | Path))
 
 
 def _looks_like_path(spec: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from lengthwise.errors import UsageError
 from lengthwise.models.extension.record import RECORD, Extension, read_extension
-from lengthwise.models.positions import rope_parameters
+from lengthwise.models.position_limits import rope_parameters
 from lengthwise.positions import rope_method
 
 

@@ -18,8 +18,7 @@ def read_tensors(resolved: ResolvedModel, names: list[str]) -> Mapping[str, Tens
     """The tensors of these names in a checkpoint of safetensors; those that it has."""
     from safetensors import safe_open
 
-    where = {"revision": resolved.revision or "main", "local_files_only": resolved.local_files_only}
-    index = _file(resolved.location, "model.safetensors.index.json", **where)
+    index = _file(resolved.location, "model.safetensors.index.json", **resolved.where)
     if index is None:
         homes = dict.fromkeys(names, "model.safetensors")
     else:
@@ -27,7 +26,7 @@ def read_tensors(resolved: ResolvedModel, names: list[str]) -> Mapping[str, Tens
         homes = {name: weight_map[name] for name in names if name in weight_map}
     found: dict[str, Tensor] = {}
     for home in sorted(set(homes.values())):
-        file = _file(resolved.location, home, **where)
+        file = _file(resolved.location, home, **resolved.where)
         if file is None:
             continue
         with safe_open(file, framework="pt") as tensors:

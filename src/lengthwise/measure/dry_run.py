@@ -1,0 +1,1 @@
+"""What a measurement would do, before any weight is loaded: `--dry-run`."""

@@ -41,7 +41,7 @@ class Story:
 
 
 def make_story(task: int, rng: random.Random, *, statements: int, place: float) -> Story:
-    """A story of about `statements` statements for task 1 .. 5, with the needed ones together at `place` in 0 .. 1."""
+    """A story of about `statements` statements for task 1 .. 5, its needed ones together at `place` in 0 .. 1."""
     return _MAKERS[task](rng, statements, place)
 
 
@@ -205,7 +205,8 @@ def read_stories(folder: str, task: int) -> tuple[Story, ...]:
         story = _question(text, statements, numbers, where)
         if story.answer not in LABELS[task]:
             raise UsageError(
-                f"{where}: the answer {story.answer!r} is not a label of qa{task}", expected=", ".join(LABELS[task])
+                f"{where}: the answer {story.answer!r} is not a label of qa{task}",
+                expected=", ".join(LABELS[task]),
             )
         stories.append(story)
     return tuple(stories)

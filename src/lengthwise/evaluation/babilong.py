@@ -70,7 +70,12 @@ class BabilongTask(MadeUpTask):
                 story = _story(self.number, random.Random(seeded), depth / 100, length, stories)
                 facts, marked = _placed(story, depth / 100, random.Random(f"{seeded}/places"))
                 stack = build_haystack(
-                    tokenizer, head=head, tails=[_tail(story)], background=background, facts=facts, length=length
+                    tokenizer,
+                    head=head,
+                    tails=[_tail(story)],
+                    background=background,
+                    facts=facts,
+                    length=length,
                 )
                 key = f"{self.name}/L{length}/d{depth:g}/s{sample:03d}"
                 about = story.question.lower()

@@ -97,7 +97,7 @@ class Task(abc.ABC):
     stop_text: str = ""
     """A reply also ends at the last token of this text, and has at least one token."""
 
-    def check(self, spec: EvalSpec) -> None:
+    def check(self, spec: EvalSpec) -> None:  # noqa: B027
         """Raise UsageError if the task cannot run with `spec`."""
 
     @abc.abstractmethod
@@ -146,7 +146,13 @@ class Family:
                 ]
                 found.append(
                     averages.row(
-                        self.name, self.mean, placed, tree, length=length, depth=depth, version=tasks[0].version
+                        self.name,
+                        self.mean,
+                        placed,
+                        tree,
+                        length=length,
+                        depth=depth,
+                        version=tasks[0].version,
                     )
                 )
         return found

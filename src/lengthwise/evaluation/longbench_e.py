@@ -41,7 +41,11 @@ HUB = "THUDM/LongBench"
 BUCKETS = ("0-4k", "4-8k", "8k+")
 
 
-_TEMPLATE_FILES = ("dataset2prompt.json", "config/dataset2prompt.json", "LongBench/config/dataset2prompt.json")
+_TEMPLATE_FILES = (
+    "dataset2prompt.json",
+    "config/dataset2prompt.json",
+    "LongBench/config/dataset2prompt.json",
+)
 
 
 # What a gold answer must contain for its metric to find it.
@@ -230,7 +234,8 @@ def read_template(folder: str | None, name: str) -> tuple[Template, str]:
     path = next((Path(folder) / file for file in _TEMPLATE_FILES if (Path(folder) / file).is_file()), None)
     if path is None:
         raise MissingError(
-            f"there is no dataset2prompt.json in {folder}", expected="a copy of the repository THUDM/LongBench"
+            f"there is no dataset2prompt.json in {folder}",
+            expected="a copy of the repository THUDM/LongBench",
         )
     try:
         text = json.loads(path.read_text(encoding="utf-8"))[name]
@@ -302,10 +307,18 @@ class _LongBenchE(Family):
         _data_set("triviaqa", "trivia from examples", "few-shot", "f1", 32, **_FEW_SHOT),
         # As upstream: its replies end at a newline, and have one token at least.
         _data_set(
-            "samsum", "summaries of dialogues from examples", "few-shot", "rouge_l", 128, stop_text="\n", **_FEW_SHOT
+            "samsum",
+            "summaries of dialogues from examples",
+            "few-shot",
+            "rouge_l",
+            128,
+            stop_text="\n",
+            **_FEW_SHOT,
         ),
         _data_set("passage_count", "how many passages differ", "synthetic", "number_share", 32),
-        _data_set("passage_retrieval_en", "which passage a summary is of", "synthetic", "paragraph_share", 32),
+        _data_set(
+            "passage_retrieval_en", "which passage a summary is of", "synthetic", "paragraph_share", 32
+        ),
         _data_set("lcc", "the next line of a file", "code", "code_similarity", 64, chat=False),
         _data_set("repobench-p", "the next line in a repository", "code", "code_similarity", 64, chat=False),
     )
@@ -340,10 +353,12 @@ class _LongBenchE(Family):
 
     def notes(self, tasks: Sequence[Task]) -> list[str]:
         """What the averages are."""
-        whole = "" if len(tasks) == len(self.tasks) else f" Here: {len(tasks)} of {len(self.tasks)} data sets."
+        whole = (
+            "" if len(tasks) == len(self.tasks) else f" Here: {len(tasks)} of {len(self.tasks)} data sets."
+        )
         return [
-            "average_rows is the mean over data sets of all their rows, average_categories the mean over categories of "
-            f"their data sets, average_buckets the mean over the three buckets of the mean over data sets.{whole}"
+            "average_rows is the mean over data sets of all their rows, average_categories the mean over categories "
+            f"of their data sets, average_buckets the mean over the three buckets of the mean over data sets.{whole}"
         ]
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError
 from lengthwise.measure.correlation import Correlation, correlate_rows
-from lengthwise.measure.evaluations import evaluation
 from lengthwise.measure.measurement import Measurement
 from lengthwise.results import Results, Row, read_results
 from lengthwise.samples import SampleLog
@@ -49,7 +48,9 @@ def read_measurement(path: Path) -> tuple[str, Measurement]:
             expected="the whole run folder; results.json alone does not suffice",
         )
     if results.kind == "eval":
-        return results.kind, evaluation(results, log)
+        from lengthwise.measure.table import MEASUREMENTS
+
+        return results.kind, MEASUREMENTS["eval"].load(MEASUREMENTS["eval"].read)(results, log)
     module_name, settings_name = MEASURED[results.kind]
     module = importlib.import_module(f"lengthwise.measure.{module_name}")
     stored: Mapping[str, Any] = results.provenance["measurement"]

@@ -53,5 +53,16 @@ MEASUREMENTS = {
             settings="RecallSettings",
             summary="Is text far back still used?",
         ),
+        Entry(
+            name="eval",
+            module="lengthwise.evaluation.evaluate",
+            spec="EvalSpec",
+            function="run_eval",
+            settings="EvalSpec",
+            summary="Does a model answer questions over long input?",
+            run="run_eval",
+            plan="plan_eval",
+            read="lengthwise.evaluation.compared_scores:evaluation_of",
+        ),
     )
 }

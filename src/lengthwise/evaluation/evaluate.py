@@ -62,7 +62,7 @@ class EvalSpec(Settings):
     """Tokens of the whole prompt, for tasks that are made up; repeat it for several."""
     depths: Annotated[
         tuple[Annotated[Finite, Ge(0), Le(100)], ...], MinLen(1), Option("--depth", metavar="PERCENT")
-    ] = (0, 25, 50, 75, 100)
+    ] = (0.0, 25.0, 50.0, 75.0, 100.0)
     """Position of the answer in per cent of the context; repeat it for several."""
     samples: Annotated[Count | None, Option("--limit")] = None
     """Samples at each length and depth (default 10), or rows of a data set (default all)."""
@@ -107,14 +107,14 @@ class EvalSpec(Settings):
         return self
 
     def refuse_untaken(self, given: Iterable[str]) -> None:
-        """Raise UsageError if a setting is given that no task of the run takes."""
+        """Raise UsageError if `given` names a setting that no task of the run takes; None is not a setting."""
         if self.backend == "lm-eval":
             takes, who = _LM_EVAL_TAKES, "lm-eval"
         else:
             takes = ANY_TASK.union(*(task.takes for task in resolve_tasks(self.tasks)))
             who = "no task of this run"
-        for name in given:
-            if name in _ANY_RUN or name in takes:
+        for name in sorted(given):
+            if name in _ANY_RUN or name in takes or getattr(self, name, "") is None:
                 continue
             takers = [family.name for family in FAMILIES if any(name in task.takes for task in family.tasks)]
             raise UsageError(

@@ -71,7 +71,9 @@ _EXPECTED = {
 }
 
 
-class _Settings(BaseModel):
+class Settings(BaseModel):
+    """Frozen settings, checked together, whose mistakes are UsageErrors."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     if not TYPE_CHECKING:  # Type checkers keep the signature with the fields.
@@ -96,7 +98,7 @@ class _Settings(BaseModel):
         }
 
 
-class RunSpec(_Settings):
+class RunSpec(Settings):
     """Which model is loaded, which text, and how."""
 
     model: Annotated[str, Option(on="argument", metavar="MODEL")]
@@ -127,7 +129,7 @@ class Samples:
     """Tokens in its longest input."""
 
 
-class Spec(_Settings):
+class Spec(Settings):
     """Settings of one measurement. The docstring is the help of its verb."""
 
     kind: ClassVar[str]

@@ -36,15 +36,17 @@ def command(entry: Entry) -> Callable[..., None]:
     """A function that Typer makes the verb of."""
     spec_class: type[Spec] = entry.spec_class
 
-    def verb(**given: Any) -> None:
+    def verb(context: typer.Context, **given: Any) -> None:
         rare = override({}, given.pop("assignments", None) or ())
         known = [name for name in spec_class.model_fields if option_of(spec_class, name).on == "set"]
         for key in rare:
             if key not in known:
                 raise UsageError(f"--set knows no {key!r}", expected=nearest(key, known))
         out: Path | None = given["out"]
+        # Defaults are left out, so that a spec knows what the user gave (`model_fields_set`).
+        wanted = {n: v for n, v in (given | rare).items() if not _is_default(context, n)}
         run, spec = (
-            kind(**{name: value for name, value in (given | rare).items() if name in kind.model_fields})
+            kind(**{name: value for name, value in wanted.items() if name in kind.model_fields})
             for kind in (RunSpec, spec_class)
         )
         if given["dry_run"]:
@@ -66,9 +68,12 @@ def command(entry: Entry) -> Callable[..., None]:
     parameters |= _OUTPUT
     verb.__name__ = entry.name
     verb.__doc__ = spec_class.__doc__
-    verb.__annotations__ = {name: annotation for name, (annotation, _) in parameters.items()}
+    verb.__annotations__ = {"context": typer.Context} | {
+        name: annotation for name, (annotation, _) in parameters.items()
+    }
     verb.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
+        [inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
+        + [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
             for name, (annotation, default) in parameters.items()
         ]
@@ -81,10 +86,15 @@ def epilog(entry: Entry) -> str:
     return options.examples(*entry.spec_class.examples)
 
 
+def _is_default(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "DEFAULT"
+
+
 def _parameters(spec_class: type[Spec]) -> Iterator[tuple[str, tuple[Any, Any]]]:
     """Arguments, the text, the measurement's own fields, and what all have in common."""
     own = [name for name in spec_class.model_fields if name not in Spec.model_fields]
-    last = [(RunSpec if name in RunSpec.model_fields else spec_class, name) for name in _LAST]
+    last = [(kind, name) for name in _LAST for kind in (RunSpec, spec_class) if name in kind.model_fields]
     fields: list[tuple[type[BaseModel], str]] = [(RunSpec, "model")]
     fields += [(spec_class, name) for name in own if option_of(spec_class, name).on == "argument"]
     fields += [(RunSpec, "text"), (RunSpec, "split")]

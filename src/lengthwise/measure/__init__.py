@@ -28,7 +28,12 @@ _HOMES = {
     "rank_correlation": "lengthwise.measure.correlation",
     "read_measurement": "lengthwise.measure.run_folder",
     "run_measurement": "lengthwise.measure.run_folder",
-} | {name: entry.module for entry in MEASUREMENTS.values() for name in (entry.function, entry.spec)}
+} | {
+    name: entry.module
+    for entry in MEASUREMENTS.values()
+    if entry.task
+    for name in (entry.function, entry.spec)
+}
 
 __all__ = [
     "MEASUREMENTS",

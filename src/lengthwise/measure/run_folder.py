@@ -54,7 +54,7 @@ def read_measurement(path: Path) -> tuple[str, Measurement]:
         UsageError: no finished run, one without its samples, or of a kind that has no items to pair.
     """
     results = _results(path)
-    if results.kind not in (*MEASUREMENTS, "eval"):
+    if results.kind not in MEASUREMENTS:
         raise UsageError(
             f"{path} is a run of {results.kind!r}, which has no items to pair",
             expected=f"runs of {', '.join(MEASUREMENTS)}",
@@ -67,10 +67,6 @@ def read_measurement(path: Path) -> tuple[str, Measurement]:
             f"{path} has no samples.jsonl, or an empty one: there are no items to pair",
             expected="the whole run folder; results.json alone does not suffice",
         )
-    if results.kind == "eval" and "eval" not in MEASUREMENTS:  # until evaluation has its entry
-        from lengthwise.measure.evaluations import evaluation
-
-        return results.kind, evaluation(results, log)
     entry = MEASUREMENTS[results.kind]
     return results.kind, entry.load(entry.read)(results, log)
 

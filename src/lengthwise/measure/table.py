@@ -9,21 +9,24 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Entry:
-    """One measurement and its verb. `spec`, `function` and `settings` are names in `module`."""
+    """One measurement and its verb; names without a module are in `module`.
+
+    An entry whose `run`, `plan` and `read` are its own needs no function, settings and task.
+    """
 
     name: str
     """The verb."""
     module: str
     spec: str
     """The `lengthwise.spec.Spec`."""
-    function: str
-    """`measure_x(model, text, spec, *, log=None) -> Measurement`."""
-    settings: str
-    """The spec with what model and text decided; `module.summarise(log, settings, name)` makes the rows."""
-    task: str
-    """The task of its rows, which the `DISPLAY` of `module` presents."""
     summary: str
     """One line for the list of verbs."""
+    function: str = ""
+    """`measure_x(model, text, spec, *, log=None) -> Measurement`."""
+    settings: str = ""
+    """The spec with what model and text decided; `module.summarise(log, settings, name)` makes the rows."""
+    task: str = ""
+    """The task of its rows, which the `DISPLAY` of `module` presents."""
     fail_above: str | None = None
     """The metric that --fail-above looks at."""
     run: str = "lengthwise.measure.run_folder:run_measurement"
@@ -93,6 +96,15 @@ MEASUREMENTS = {
             settings="LongPplSettings",
             task="longppl",
             summary="How well are the tokens predicted that need far context?",
+        ),
+        Entry(
+            name="eval",
+            module="lengthwise.evaluation.evaluate",
+            spec="EvalSpec",
+            summary="Does a model answer questions over long input?",
+            run="run_eval",
+            plan="plan_eval",
+            read="lengthwise.evaluation.compared_scores:evaluation_of",
         ),
     )
 }

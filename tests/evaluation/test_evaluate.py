@@ -15,12 +15,11 @@ from typing import Any
 import pytest
 
 from lengthwise.errors import Interrupted, UsageError
-from lengthwise.evaluation.job import EvalJob
-from lengthwise.evaluation.planning import plan_eval
-from lengthwise.evaluation.preparing import corpus_of, prepare
-from lengthwise.evaluation.running import run_eval
+from lengthwise.evaluation.evaluate import EvalSpec, plan_eval, run_eval
+from lengthwise.evaluation.own_tasks import background, prepare
 from lengthwise.models import LoadedModel
 from lengthwise.results import Results
+from lengthwise.spec import RunSpec
 from lengthwise.testing import save_tiny_model, tiny_text
 
 
@@ -39,31 +38,40 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+Run = tuple[RunSpec, EvalSpec]
+
+
 @pytest.fixture
-def job(shared: Path) -> Callable[..., EvalJob]:
-    def make(*tasks: str, **settings: Any) -> EvalJob:
-        defaults = {"lengths": (1000,), "depths": (0, 100), "samples": 2, "split": "all"}
-        return EvalJob(
-            model=str(shared / "model"), text=str(shared / "text"), tasks=tasks, **(defaults | settings)
-        )
+def job(shared: Path) -> Callable[..., Run]:
+    """A run of made-up tasks on the tiny model and text."""
+
+    def make(*tasks: str, **settings: Any) -> Run:
+        run = RunSpec(model=str(shared / "model"), text=str(shared / "text"), split="all")
+        defaults = {"lengths": (1000,), "depths": (0, 100), "samples": 2}
+        return run, EvalSpec(tasks=tasks, **(defaults | settings))
 
     return make
 
 
 @pytest.fixture
-def longbench(official: Callable[..., Path], tmp_path: Path) -> dict[str, Any]:
-    """Settings for LongBench-E on rows made here, with templates of our own."""
-    folder = tmp_path / "official"
-    names = ("qasper", "trec", "lcc")
-    official(folder, *names, count=4)
-    (folder / "dataset2prompt.json").write_text(
-        json.dumps(dict.fromkeys(names, "Read: {context}\nAsked: {input}\n"))
-    )
-    return {"data": str(folder), "templates": str(folder), "max_length": 4000, "samples": None}
+def longbench(shared: Path, official: Callable[..., Path], tmp_path: Path) -> Callable[..., Run]:
+    """A run of LongBench-E data sets on rows made here, with templates of our own."""
+
+    def make(*names: str, **settings: Any) -> Run:
+        folder = tmp_path / "official"
+        official(folder, *names, count=4)
+        (folder / "dataset2prompt.json").write_text(
+            json.dumps(dict.fromkeys(names, "Read: {context}\nAsked: {input}\n"))
+        )
+        own = {"data": str(folder), "templates": str(folder), "max_length": 4000}
+        tasks = tuple(f"longbench_{name}_e" for name in names)
+        return RunSpec(model=str(shared / "model")), EvalSpec(tasks=tasks, **(own | settings))
+
+    return make
 
 
-def test_greedy_scores_of_made_up_tasks(job: Callable[..., EvalJob]) -> None:
-    results = run_eval(job("needle", "babilong", lengths=(1000, 1100)))
+def test_greedy_scores_of_made_up_tasks(job: Callable[..., Run]) -> None:
+    results = run_eval(*job("needle", "babilong", lengths=(1000, 1100)))
     assert not results.partial
     for task in ("needle_single", "needle_multi_key", "babilong_qa3"):
         for length in (1000, 1100):
@@ -85,8 +93,8 @@ def test_greedy_scores_of_made_up_tasks(job: Callable[..., EvalJob]) -> None:
     assert len(results.provenance["tasks"]["needle_single"]["questions_sha256"]) == 64
 
 
-def test_likelihood_mode_ranks_the_answers(job: Callable[..., EvalJob], tmp_path: Path) -> None:
-    results = run_eval(job("babilong_qa1", mode="likelihood", samples=3, batch_size=4), out=tmp_path / "run")
+def test_likelihood_mode_ranks_the_answers(job: Callable[..., Run], tmp_path: Path) -> None:
+    results = run_eval(*job("babilong_qa1", mode="likelihood", samples=3, batch_size=4), out=tmp_path / "run")
     lines = [json.loads(line) for line in (tmp_path / "run" / "samples.jsonl").read_text().splitlines()]
     assert len(lines) == 6
     for line in lines:
@@ -104,11 +112,11 @@ def test_likelihood_mode_ranks_the_answers(job: Callable[..., EvalJob], tmp_path
 
 @pytest.mark.parametrize("mode", ["greedy", "likelihood"])
 def test_batches_and_shared_prefixes_change_no_score(
-    job: Callable[..., EvalJob], mode: str, tmp_path: Path
+    job: Callable[..., Run], mode: str, tmp_path: Path
 ) -> None:
     def lines(batch_size: int) -> dict[str, Any]:
         out = tmp_path / f"b{batch_size}"
-        run_eval(job("needle_multi_key", "babilong_qa2", mode=mode, batch_size=batch_size), out=out)
+        run_eval(*job("needle_multi_key", "babilong_qa2", mode=mode, batch_size=batch_size), out=out)
         found = [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
         return {line["key"]: line for line in found}
 
@@ -121,29 +129,27 @@ def test_batches_and_shared_prefixes_change_no_score(
 
 
 def test_questions_are_kept_and_made_again_when_damaged(
-    job: Callable[..., EvalJob], model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: Callable[..., Run], model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LENGTHWISE_CACHE", str(tmp_path / "cache"))
-    settings = job("babilong_qa1")
-    corpus = corpus_of(settings)
-    first = prepare(settings, model.tokenizer, corpus)
+    run, spec = job("babilong_qa1")
+    corpus = background(run, spec)
+    first = prepare(spec, model.tokenizer, corpus)
     [kept] = (tmp_path / "cache" / "questions").iterdir()
     header = json.loads(kept.read_text().split("\n")[0])
     assert header["task"] == "babilong_qa1"
     assert header["seed"] == 0
-    assert prepare(settings, model.tokenizer, corpus) == first
+    assert prepare(spec, model.tokenizer, corpus) == first
     kept.write_text(kept.read_text().replace("Mary", "Marx"))
-    assert prepare(settings, model.tokenizer, corpus) == first
+    assert prepare(spec, model.tokenizer, corpus) == first
     assert "Marx" not in kept.read_text()
     kept.write_bytes(kept.read_bytes()[:200] + b"\xff\n")
-    assert prepare(settings, model.tokenizer, corpus) == first
-    assert prepare(job("babilong_qa1", seed=1), model.tokenizer, corpus).hashes != first.hashes
+    assert prepare(spec, model.tokenizer, corpus) == first
+    assert prepare(job("babilong_qa1", seed=1)[1], model.tokenizer, corpus).facts != first.facts
 
 
-def test_longbench_averages(job: Callable[..., EvalJob], longbench: dict[str, Any], tmp_path: Path) -> None:
-    results = run_eval(
-        job("longbench_qasper_e", "longbench_trec_e", "longbench_lcc_e", **longbench), out=tmp_path / "r"
-    )
+def test_longbench_averages(longbench: Callable[..., Run], tmp_path: Path) -> None:
+    results = run_eval(*longbench("qasper", "trec", "lcc"), out=tmp_path / "r")
     lines = [json.loads(line) for line in (tmp_path / "r" / "samples.jsonl").read_text().splitlines()]
     bucket = {"r0000": 0, "r0001": 1, "r0002": 2, "r0003": 0}
     scores: dict[str, dict[int, list[float]]] = {}
@@ -164,21 +170,14 @@ def test_longbench_averages(job: Callable[..., EvalJob], longbench: dict[str, An
     by_bucket = [fmean(fmean(by[place]) for by in scores.values()) for place in range(3)]
     assert value("average_buckets") == pytest.approx(fmean(by_bucket))
     assert value("average_rows", bucket="4-8k") == pytest.approx(by_bucket[1])
-    assert any("3 of 13 data sets" in note for note in results.notes)
+    assert any("3 of 13" in note for note in results.notes)
     assert results.provenance["tasks"]["longbench_trec_e"]["templates"].startswith("the official")
     assert results.select(task="longbench_trec_e", bucket="0-4k")[0].n == 2
 
 
-def test_categories_are_averaged_before_they_are_averaged(
-    job: Callable[..., EvalJob], official: Callable[..., Path], tmp_path: Path
-) -> None:
-    names = ("qasper", "multifieldqa_en", "lcc")
-    official(tmp_path, *names, count=3)
-    (tmp_path / "dataset2prompt.json").write_text(json.dumps(dict.fromkeys(names, "{context} {input}")))
-    tasks = [f"longbench_{name}_e" for name in names]
-    results = run_eval(
-        job(*tasks, data=str(tmp_path), templates=str(tmp_path), max_length=4000, samples=None)
-    )
+def test_categories_are_averaged_before_they_are_averaged(longbench: Callable[..., Run]) -> None:
+    run, spec = longbench("qasper", "multifieldqa_en", "lcc")
+    results, tasks = run_eval(run, spec), spec.tasks
     one, two, code = (results.select(task=task, bucket=None)[0].value or 0.0 for task in tasks)
     assert code > 0
     [row] = results.select(metric="average_categories")
@@ -187,74 +186,109 @@ def test_categories_are_averaged_before_they_are_averaged(
     assert row.value == pytest.approx((one + two + code) / 3)
 
 
-def test_prompts_over_the_limit_are_refused_or_counted(
-    job: Callable[..., EvalJob], longbench: dict[str, Any]
-) -> None:
-    settings = longbench | {"max_length": 60}
-    with pytest.raises(UsageError, match="4 of 4 prompts are longer than 60 tokens in longbench_qasper_e"):
-        run_eval(job("longbench_qasper_e", **settings))
-    results = run_eval(job("longbench_qasper_e", **settings, truncation="middle"))
+def test_prompts_over_the_limit_are_refused_or_counted(longbench: Callable[..., Run]) -> None:
+    with pytest.raises(UsageError, match=r"4 of 4 .* 60 .*longbench_qasper_e"):
+        run_eval(*longbench("qasper", max_length=60))
+    results = run_eval(*longbench("qasper", max_length=60, truncation="middle"))
     assert results.select(task="longbench_qasper_e", bucket=None)[0].truncated == 4
-    assert any(
-        "4 of 4 prompts of longbench_qasper_e were cut in the middle to 60" in n for n in results.notes
-    )
+    assert any("4 of 4" in note and "60" in note for note in results.notes)
 
 
 @pytest.mark.parametrize(
-    ("tasks", "settings", "problem"),
+    ("tasks", "settings", "named"),
     [
-        (("needle_single",), {"depths": (120,)}, "depths are"),
-        (("needle_single",), {"depths": (5, 5)}, "given twice"),
-        (("needle_single",), {"mode": "rank"}, "unknown mode 'rank'"),
-        (("needle_multi_value",), {"mode": "likelihood"}, "needle_multi_value have no answers to rank"),
-        (("longbench_e",), {}, "LongBench needs the greatest number of tokens"),
-        (("niddle",), {}, "unknown task 'niddle'"),
-        (("x",), {"backend": "lm-eval", "mode": "likelihood"}, "say themselves how they are scored"),
-        (("needle",), {"truncation": "right"}, "unknown truncation 'right'"),
-        (("needle",), {"truncation": "left"}, "truncation is 'left', and no task of this run takes it"),
-        (("longbench_e",), {"stories": "x", "max_length": 99}, "stories is 'x', and no task"),
-        (("babilong",), {"max_length": 999}, "babilong_qa1 is made for 1000 tokens, and max_length is 999"),
-        (("x",), {"backend": "lm-eval", "stories": "x"}, "lm-eval's tasks take no stories"),
+        (("needle_single",), {"depths": (120,)}, "120"),
+        (("needle_single",), {"depths": (float("nan"),)}, "nan"),
+        (("needle_single",), {"depths": (5, 5)}, "5.0, 5.0"),
+        (("needle_single",), {"lengths": (63,)}, "63"),
+        (("needle_single",), {"mode": "rank"}, "'rank'"),
+        (("needle_multi_value",), {"mode": "likelihood"}, "needle_multi_value"),
+        (("longbench_e",), {}, "LongBench"),
+        (("niddle",), {}, "'niddle'"),
+        (("needle",), {"truncation": "right"}, "'right'"),
+        (("babilong",), {"max_length": 999, "lengths": (1000,)}, "1000 .* 999"),
+        (("x",), {"backend": "lm-eval"}, "lm-eval"),
     ],
 )
-def test_settings_that_cannot_work(
-    job: Callable[..., EvalJob], tasks: tuple[str, ...], settings: dict[str, Any], problem: str
-) -> None:
-    with pytest.raises(UsageError, match=problem):
-        job(*tasks, **settings)
+def test_settings_that_cannot_work(tasks: tuple[str, ...], settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(UsageError, match=named):
+        EvalSpec(tasks=tasks, **settings)
 
 
-def test_a_log_of_other_prompts_is_refused(
-    job: Callable[..., EvalJob], longbench: dict[str, Any], tmp_path: Path
+@pytest.mark.parametrize(
+    ("task", "settings"),
+    [
+        ("longbench_e", {"lengths": (2048,)}),
+        ("longbench_e", {"depths": (50,)}),
+        ("longbench_e", {"seed": 0}),
+        ("longbench_e", {"stories": "x"}),
+        ("longbench_e", {"text": "books"}),
+        ("longbench_e", {"split": "test"}),
+        ("needle_multi_value", {"depths": (50,)}),
+        ("needle", {"chat": "auto"}),
+        ("needle", {"truncation": "left"}),
+        ("needle", {"data": "x"}),
+        ("needle", {"stories": "x"}),
+        ("babilong", {"templates": "x"}),
+        ("lm-eval", {"text": "books"}),
+        ("lm-eval", {"split": "test"}),
+        ("lm-eval", {"depths": (50,)}),
+        ("lm-eval", {"chat": "never"}),
+        ("lm-eval", {"mode": "greedy"}),
+        ("lm-eval", {"stories": "x"}),
+    ],
+)
+def test_a_setting_that_no_task_takes_is_refused_even_at_its_default(
+    task: str, settings: dict[str, Any]
 ) -> None:
+    [name] = settings
+    common: dict[str, Any] = {"tasks": (task,), "max_length": 9999}
+    if task == "lm-eval":
+        common["backend"] = "lm-eval"
+    elif task != "longbench_e":
+        del common["max_length"]
+    EvalSpec(**common)
+    with pytest.raises(UsageError, match=f"^{name} is given"):
+        if name in RunSpec.model_fields:
+            run_eval(RunSpec(model="m", **settings), EvalSpec(**common))
+        else:
+            EvalSpec(**common, **settings)
+
+
+def test_one_task_that_takes_a_setting_is_enough() -> None:
+    spec = EvalSpec(tasks=("needle", "longbench_trec_e"), depths=(50,), max_length=3000, truncation="left")
+    assert spec.settings()["depths"] == [50.0]
+
+
+def test_a_log_of_other_prompts_is_refused(longbench: Callable[..., Run], tmp_path: Path) -> None:
     out = tmp_path / "run"
-    settings = job("longbench_trec_e", **longbench)
-    run_eval(settings, out=out)
+    run, spec = longbench("trec")
+    run_eval(run, spec, out=out)
     (out / "results.json").unlink()
-    path = Path(longbench["data"]) / "trec_e.jsonl"
+    path = Path(spec.data or "") / "trec_e.jsonl"
     path.write_text(path.read_text().replace("case 1", "case 9"))
-    with pytest.raises(UsageError, match="of another prompt"):
-        run_eval(settings, out=out, resume=True)
+    with pytest.raises(UsageError, match="longbench_trec_e/r000"):
+        run_eval(run, spec, out=out, resume=True)
 
 
 def test_ctrl_c_keeps_what_was_finished(
-    job: Callable[..., EvalJob], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = job("needle_single", mode="likelihood")
-    whole = run_eval(settings)
+    whole = run_eval(*settings)
     monkeypatch.setattr("lengthwise.evaluation.asking.likelihoods", interrupted_after(2))
     with pytest.raises(Interrupted) as stopped:
-        run_eval(settings, out=tmp_path / "run")
+        run_eval(*settings, out=tmp_path / "run")
     partial = stopped.value.partial
     assert isinstance(partial, Results)
     assert partial.partial
     assert partial.select(metric="accuracy", depth=None)[0].n == 2
     monkeypatch.undo()
-    assert run_eval(settings, out=tmp_path / "run", resume=True).rows == whole.rows
+    assert run_eval(*settings, out=tmp_path / "run", resume=True).rows == whole.rows
 
 
 def interrupted_after(count: int) -> Callable[..., Any]:
-    from lengthwise.evaluation.generate import likelihoods
+    from lengthwise.evaluation.decoding import likelihoods
 
     calls: Iterator[int] = iter(range(count))
 
@@ -268,31 +302,32 @@ def interrupted_after(count: int) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("mode", ["greedy", "likelihood"])
 def test_stopped_after_any_sample_and_resumed_the_log_is_the_same_to_the_last_bit(
-    job: Callable[..., EvalJob], mode: str, tmp_path: Path
+    job: Callable[..., Run], mode: str, tmp_path: Path
 ) -> None:
     settings = job(
         "needle_multi_key", "babilong_qa2", mode=mode, batch_size=3, depths=(0, 50, 100), lengths=(1200,)
     )
     out = tmp_path / "run"
-    whole = run_eval(settings, out=out)
+    whole = run_eval(*settings, out=out)
     kept = (out / "samples.jsonl").read_bytes().splitlines(keepends=True)
     assert len(kept) == 12
     for count in (1, 4, 5, 8, 10):
         (out / "results.json").unlink()
         (out / "samples.jsonl").write_bytes(b"".join(kept[:count]) + kept[count][:30])
-        assert run_eval(settings, out=out, resume=True).rows == whole.rows
+        assert run_eval(*settings, out=out, resume=True).rows == whole.rows
         after = (out / "samples.jsonl").read_bytes().splitlines(keepends=True)
         assert after[:count] == kept[:count]
         assert sorted(after) == sorted(kept)
 
 
 def test_killed_at_a_sample_and_resumed_nothing_is_lost_or_twice(
-    job: Callable[..., EvalJob], shared: Path, tmp_path: Path
+    job: Callable[..., Run], shared: Path, tmp_path: Path
 ) -> None:
-    settings = job("babilong_qa1", "needle_multi_key", mode="likelihood", samples=12)
+    run, spec = settings = job("babilong_qa1", "needle_multi_key", mode="likelihood", samples=12)
     out = tmp_path / "run"
     program = (
-        f"from lengthwise.evaluation import EvalJob, run_eval\nrun_eval({settings!r}, out={str(out)!r})\n"
+        "from lengthwise.evaluation import EvalSpec, run_eval\nfrom lengthwise.spec import RunSpec\n"
+        f"run_eval({run!r}, EvalSpec(**{spec.model_dump(exclude_unset=True)!r}), out={str(out)!r})\n"
     )
     log = out / "samples.jsonl"
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as process:
@@ -304,25 +339,25 @@ def test_killed_at_a_sample_and_resumed_nothing_is_lost_or_twice(
     before = log.read_bytes()
     whole_lines = before[: before.rfind(b"\n") + 1]
     assert 5 <= whole_lines.count(b"\n") < 48
-    resumed = run_eval(settings, out=out, resume=True)
+    resumed = run_eval(*settings, out=out, resume=True)
     after = log.read_bytes()
     assert after.startswith(whole_lines), "nothing is done twice"
     keys = [json.loads(line)["key"] for line in after.splitlines()]
     assert len(keys) == len(set(keys)) == 48, "none lost"
-    assert resumed.rows == run_eval(settings).rows
+    assert resumed.rows == run_eval(*settings).rows
 
 
 def test_the_plan_counts_without_weights(
-    job: Callable[..., EvalJob], longbench: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    job: Callable[..., Run], longbench: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("weights were loaded")
 
-    monkeypatch.setattr("lengthwise.evaluation.running.load", refuse)
-    plan = plan_eval(job("needle_multi_key", samples=3))
-    assert plan["questions"] == {"needle_multi_key": 6}
+    monkeypatch.setattr("lengthwise.evaluation.own_tasks.load_model", refuse)
+    plan = plan_eval(*job("needle_multi_key", samples=3))
+    assert plan.questions == {"needle_multi_key": 6}
     # Three contexts, read once for both depths, and replies of 16 tokens.
-    assert 3 * 980 + 6 * 16 <= plan["tokens_to_run"] <= 3 * 1000 + 6 * 16
-    cut = plan_eval(job("longbench_trec_e", **longbench | {"max_length": 60}, truncation="middle"))
+    assert 3 * 980 + 6 * 16 <= (plan.tokens_to_run or 0) <= 3 * 1000 + 6 * 16
+    cut = plan_eval(*longbench("trec", max_length=60, truncation="middle")).to_dict()
     assert cut["cut"] == {"longbench_trec_e": 4}
     assert cut["memory_bytes"] > 0

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from lengthwise.errors import LengthwiseError, UsageError
-from lengthwise.evaluation.generate import Tokens, likelihoods, replies
+from lengthwise.errors import UsageError
+from lengthwise.evaluation.decoding import Tokens, likelihoods, replies
 from lengthwise.models import LoadedModel
+from lengthwise.models.losses import NonFiniteLogits
 from lengthwise.testing import tiny_model, tiny_tokenizer
 
 FAMILIES = ("llama-gqa", "gemma3-text-soft-cap", "mistral", "gpt2", "bloom-alibi", "phi-bias")
@@ -153,9 +154,9 @@ def test_a_head_that_is_not_proven_goes_through_full_logits() -> None:
 
 def test_a_table_of_positions_is_not_exceeded() -> None:
     model = loaded("gpt2", max_position_embeddings=40)
-    with pytest.raises(UsageError, match="need 43 tokens, but gpt2 has a table of 40 positions"):
+    with pytest.raises(UsageError, match=r"43 .* gpt2 .* 40 "):
         likelihoods(model, prompts(), ANSWERS)
-    with pytest.raises(UsageError, match="need 44 tokens"):
+    with pytest.raises(UsageError, match="44"):
         replies(model, prompts(), new_tokens=4)
 
 
@@ -163,7 +164,8 @@ def test_logits_that_are_not_finite_are_refused() -> None:
     model = loaded("llama-gqa")
     bad = dataclasses.replace(model)
     bad.__dict__["head"] = SimpleNamespace(logits=lambda hidden: hidden * float("nan"))
-    with pytest.raises(LengthwiseError, match="NaN or infinite"):
+    with pytest.raises(NonFiniteLogits) as caught:
         replies(bad, prompts(), new_tokens=2)
-    with pytest.raises(LengthwiseError, match="NaN or infinite"):
+    assert caught.value.model == "llama-gqa"
+    with pytest.raises(NonFiniteLogits):
         likelihoods(bad, prompts(), ANSWERS)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lengthwise.evaluation.score_rows import RANKED
+from lengthwise.evaluation.tasks import FAMILIES
 from lengthwise.measure.measurement import Measurement
 from lengthwise.measure.statistics import Statistic, mean_of_ratios, ratio
 from lengthwise.results import Row
@@ -16,15 +18,11 @@ from lengthwise.samples import SampleLog
 if TYPE_CHECKING:
     from lengthwise.results import Results
 
-# Settings that decide which questions are asked, or how their answers are scored. Where the questions come from
+# Settings that decide which questions are asked, or how their answers are scored. The source of the questions
 # (text, data, stories, templates) shows in their hash.
 _SETTINGS = (
     "backend", "mode", "tasks", "lengths", "depths", "samples", "seed", "max_length", "truncation", "chat",
 )  # fmt: skip
-# In the mode that ranks answers: a field of the log, and its metric.
-_RANKED = {"score": "accuracy", "probability": "gold_probability"}
-# Beginning of the tasks' names: the task and metric of the plain mean over them.
-_MEANS = {"babilong_": ("babilong", "accuracy"), "longbench_": ("longbench_e", "average_rows")}
 
 
 @dataclass(frozen=True)
@@ -42,11 +40,11 @@ class _Score:
         return next((int(part) for part in parts if part.isdigit()), None)
 
 
-def evaluation(results: Results, log: SampleLog) -> Measurement:
-    """Mean scores by task and length, and the plain mean over tasks of BABILong and of LongBench-E.
+def evaluation_of(results: Results, log: SampleLog) -> Measurement:
+    """Mean scores by task and length, and the plain mean over the tasks of a family that has one.
 
-    Tasks and metrics have the names that the run's own rows have. The items are questions, not tokens: models
-    with other tokenizers can be paired where they are asked the same.
+    Tasks and metrics have the names of the run's own rows. The items are questions, not tokens: models with
+    different tokenizers can be paired on the same questions.
     """
     tasks: Mapping[str, Mapping[str, Any]] = results.provenance["tasks"]
     harness = results.config.get("backend") == "lm-eval"
@@ -62,12 +60,12 @@ def evaluation(results: Results, log: SampleLog) -> Measurement:
             replace(blank, task=task, metric=metric),
         )
     ]
-    for beginning, (task, metric) in ({} if harness else _MEANS).items():
-        members = [name for name in tasks if name.startswith(beginning)]
-        if len(members) > 1:
+    for family in () if harness else FAMILIES:
+        members = [task.name for task in family.tasks if task.name in tasks]
+        if family.mean is not None and len(members) > 1:
             statistics += _by_length(
                 [score for score in scores if score.task in members and score.metric != "gold_probability"],
-                replace(blank, task=task, metric=metric),
+                replace(blank, task=family.name, metric=family.mean),
                 members=members,
             )
     items = SampleLog()
@@ -80,7 +78,7 @@ def evaluation(results: Results, log: SampleLog) -> Measurement:
         samples=items,
         keys=list(items),
     )
-    # Where all samples score alike there is nothing to make an interval from.
+    # If all samples score alike there is no spread to estimate an interval from.
     blank_interval = {"stderr": None, "ci_low": None, "ci_high": None}
     measurement.rows = [
         replace(row, **blank_interval) if row.stderr == 0 else row for row in measurement.rows
@@ -93,15 +91,15 @@ def _of_ours(log: SampleLog, tasks: Mapping[str, Mapping[str, Any]]) -> list[_Sc
     for key in sorted(log):
         record = log[key]
         task = record["task"]
-        metrics = _RANKED if "probability" in record else {"score": tasks[task]["metric"]}
+        metrics = RANKED if "probability" in record else {tasks[task]["metric"]: "score"}
         found += [
-            _Score(key, task, metric, record["document"], record[entry]) for entry, metric in metrics.items()
+            _Score(key, task, metric, record["document"], record[field]) for metric, field in metrics.items()
         ]
     return found
 
 
 def _of_lm_eval(log: SampleLog) -> list[_Score]:
-    """Scores that are means over samples; the log has the requests that they were made from besides."""
+    """Scores that are means over samples. The log also has the requests behind them."""
     found = []
     for key in sorted(log):
         record = log[key]
@@ -114,7 +112,7 @@ def _of_lm_eval(log: SampleLog) -> list[_Score]:
 def _identity(
     results: Results, log: SampleLog, tasks: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, int | str | None]:
-    """What tells other questions, and other ways to score them, apart."""
+    """What differs between runs with other questions or other scorers."""
     if results.config.get("backend") == "lm-eval":
         # The key of a request is a hash of it.
         requests = sorted(key for key in log if "score" not in log[key])

@@ -4,19 +4,17 @@ from collections.abc import Sequence
 
 import pytest
 
-from lengthwise.evaluation.job import EvalJob
-from lengthwise.evaluation.preparing import Asked, Prepared
-from lengthwise.evaluation.prompts import Prompt
-from lengthwise.evaluation.questions import Question
-from lengthwise.evaluation.rows import summarise
+from lengthwise.evaluation.evaluate import EvalSpec
+from lengthwise.evaluation.family import Question, Scored
+from lengthwise.evaluation.score_rows import summarise
 from lengthwise.evaluation.tasks import TASKS
 from lengthwise.results import Row
-from lengthwise.samples import SampleLog
 
 
 def of(scores: Sequence[Sequence[float]]) -> Row:
     """The row over all depths for scores by sample and depth."""
-    asked, log = [], SampleLog()
+    task = TASKS["needle_single"]
+    scored = []
     for sample, by_depth in enumerate(scores):
         for depth, score in enumerate(by_depth):
             key = f"s{sample}/d{depth}"
@@ -29,10 +27,9 @@ def of(scores: Sequence[Sequence[float]]) -> Row:
                 length=512,
                 depth=float(depth),
             )
-            asked.append(Asked(TASKS["needle_single"], question, Prompt((1,))))
-            log.append(key, {"document": f"s{sample}", "score": score, "cut": 0})
-    job = EvalJob(model="m", tasks=("needle_single",), lengths=(512,))
-    found = summarise(job, Prepared(asked, {"needle_single": ""}), log)
+            scored.append(Scored(task, question, {"document": f"s{sample}", "score": score, "cut": 0}))
+    spec = EvalSpec(tasks=(task.name,), lengths=(512,))
+    found = summarise(spec, [task], scored, model="m", partial=False)
     [row] = [row for row in found.rows if row.depth is None]
     return row
 

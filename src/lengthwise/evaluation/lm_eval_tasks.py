@@ -1,7 +1,7 @@
-"""lm-eval's tasks: found by name, given the lengths that they are made for, loaded with errors that say what lacks.
+"""lm-eval's tasks: found by name, made for the wanted lengths, loaded with errors that name what is missing.
 
-RULER makes its data when a task is loaded, and BABILong chooses its data then, both by what the index of tasks
-holds as metadata. So these are loaded once for each length; --limit then counts samples of each length.
+RULER makes its data when a task is loaded, and BABILong chooses its data then, both from the metadata of the
+task index. So these are loaded once for each length, and --limit counts samples of each length.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ import torch
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
 
 if TYPE_CHECKING:
-    from lengthwise.evaluation.job import EvalJob
+    from lengthwise.evaluation.evaluate import EvalSpec
 
 INSTALL = "pip install 'lengthwise[lm-eval]'"
 
-# How the names of tasks, groups and tags begin whose data have a length of our choice.
+# Prefixes of tasks, groups and tags whose data are made for a wanted length.
 _RULER = ("ruler", "niah_", "longcxt")
 _BABILONG = ("babilong",)
 
 
 @dataclass(frozen=True)
-class Part:
-    """Tasks that are loaded and run at once."""
+class TaskLoad:
+    """Tasks that are loaded and run together."""
 
     loaded: dict[str, Any]
     """What `TaskManager.load` gives: tasks and groups by name."""
     length: int | None = None
-    """Tokens that the data are made for; None where the data have their own length."""
+    """Tokens that the data are made for; None if the data have their own length."""
     ruler: bool = False
 
     @property
@@ -45,35 +45,42 @@ class Part:
         return self.loaded["tasks"]
 
 
-def load_parts(job: EvalJob, tokenizer_folder: str) -> list[Part]:
-    """The tasks of `job`, those of RULER and BABILong once for each length.
+def load_tasks(spec: EvalSpec, tokenizer_folder: str) -> list[TaskLoad]:
+    """The tasks of `spec`, those of RULER and BABILong once for each length.
 
     Args:
-        job: its `data` is where the process works now.
-        tokenizer_folder: what RULER counts its tokens with.
+        spec: its `data` is the working folder of the process.
+        tokenizer_folder: tokenizer that RULER counts its tokens with.
 
     Raises:
-        MissingError: lm-eval or another package is not installed; data cannot be had.
-        UsageError: an unknown task, a length that BABILong has not or RULER's prompt does not fit into.
+        MissingError: lm-eval or another package is not installed, or data cannot be loaded.
+        UsageError: an unknown task, lengths that no task takes, a length without BABILong data or too short for
+            RULER's prompt.
     """
     if importlib.util.find_spec("lm_eval") is None:
         raise MissingError("the package lm-eval is not installed", fix=INSTALL)
-    manager, metadata = _index(None if job.data is None else os.getcwd())
-    names = _matched(manager, job.tasks)
+    manager, metadata = _index(None if spec.data is None else os.getcwd())
+    names = _matched(manager, spec.tasks)
     ruler = [name for name in names if name.startswith(_RULER)]
     babilong = [name for name in names if name.startswith(_BABILONG)]
     others = [name for name in names if name not in ruler and name not in babilong]
+    if "lengths" in spec.model_fields_set and not ruler and not babilong:
+        raise UsageError(
+            f"lengths are given, and none of {', '.join(names)} takes them",
+            expected="a task of RULER or BABILong",
+            fix="leave --length out",
+        )
     metadata.clear()
     metadata["tokenizer"] = tokenizer_folder
-    parts: list[Part] = []
+    loads: list[TaskLoad] = []
     if others:
-        parts.append(Part(_loaded(manager, others, job.seed)))
-    for length in sorted(job.lengths):
+        loads.append(TaskLoad(_loaded(manager, others, spec.seed)))
+    for length in sorted(spec.lengths):
         for some, wanted in ((ruler, [length]), (babilong, None)):
             if some:
                 metadata["max_seq_lengths"] = wanted or _babilong_length(length)
-                parts.append(Part(_loaded(manager, some, job.seed), length, ruler=some is ruler))
-    return parts
+                loads.append(TaskLoad(_loaded(manager, some, spec.seed), length, ruler=some is ruler))
+    return loads
 
 
 def seed_everything(seed: int) -> None:
@@ -87,7 +94,7 @@ def seed_everything(seed: int) -> None:
 def _index(folder: str | None) -> tuple[Any, dict[str, Any]]:
     """lm-eval's index of its tasks and of those in `folder`, and the metadata that it gives to tasks.
 
-    Reading its 14 thousand names takes seconds, so the index is kept and its metadata are changed.
+    Reading its 14 thousand names takes seconds, so the index is kept and its metadata change.
     """
     from lm_eval.tasks import TaskManager
 
@@ -125,7 +132,7 @@ def _loaded(manager: Any, names: list[str], seed: int) -> dict[str, Any]:
     for name, task in loaded["tasks"].items():
         if getattr(task, "UNSAFE_CODE", False) or getattr(task, "MULTIMODAL", False):
             raise UsageError(
-                f"{name} of lm-eval runs code that the model writes, or shows it pictures",
+                f"{name} of lm-eval runs code that the model writes, or shows it images",
                 expected="a task of text in and text out",
                 fix="run it with lm_eval itself",
             )

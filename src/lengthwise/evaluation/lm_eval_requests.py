@@ -1,16 +1,24 @@
-"""What lm-eval asks a model: how many tokens each request takes, which are over the limit, in which batches."""
+"""lm-eval's own HF model around ours: logged requests, explicit limits, truncation in the middle."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError
-from lengthwise.evaluation.prompts import refuse_over_limit
+from lengthwise.evaluation.lm_eval_tasks import seed_everything
+from lengthwise.evaluation.prompts import fit, refuse_over_limit
+from lengthwise.progress import progress
+
+if TYPE_CHECKING:
+    from lengthwise.evaluation.evaluate import EvalSpec
+    from lengthwise.models import LoadedModel
+    from lengthwise.samples import SampleLog
 
 Place = tuple[str, int]
 """Task and document."""
@@ -21,7 +29,7 @@ _REPLY = 256
 
 @dataclass(frozen=True)
 class Size:
-    """Tokens that the model would read before a reply, those it may write, and how many of all are over the limit."""
+    """Tokens of a request's prompt and of its reply at most, and how many of all are over the limit."""
 
     prompt: int
     reply: int
@@ -40,7 +48,7 @@ class Limits:
         """Tokens cut out of the prompts of each document."""
 
     def size(self, request: Any) -> Size:
-        """The size of one request. Windows of `loglikelihood_rolling` slide, so its texts are never too long."""
+        """The size of one request. `loglikelihood_rolling` slides a window, so its texts are never too long."""
         key = request_key(request)
         if key not in self._sizes:
             self._sizes[key] = self._measured(request)
@@ -50,7 +58,7 @@ class Limits:
         """Count the cuts of these requests.
 
         Raises:
-            UsageError: some are over the limit and no truncation is chosen, or none that works.
+            UsageError: some are over the limit, and no truncation that works is chosen.
         """
         over = [request for request in requests if self.size(request).over]
         if over:
@@ -67,8 +75,8 @@ class Limits:
         ranked = sum(request.request_type == "loglikelihood" for request in over)
         if self._truncation == "middle" and ranked:
             raise UsageError(
-                f"{ranked} of {len(requests)} prompts of {names} are too long, and lm-eval cuts prompts whose "
-                "answers are ranked at their beginning only",
+                f"{ranked} of {len(requests)} prompts of {names} are too long, and lm-eval cuts prompts with ranked "
+                "answers only at the beginning",
                 fix="--truncation left, or a greater --max-length",
             )
 
@@ -101,18 +109,18 @@ class Limits:
 
 
 def sampled(request: Any) -> bool:
-    """Whether its reply is drawn at random, so that equal requests have replies of their own."""
+    """Whether its reply is sampled, so that equal requests have different replies."""
     return request.request_type == "generate_until" and bool(_settings(request.args[1])["do_sample"])
 
 
 def request_key(request: Any) -> str:
-    """What the log knows a request by: its kind, and a hash of all that it says."""
+    """The request's key in the log: its kind, and a hash of its content."""
     plain = json.dumps([request.request_type, request.args], sort_keys=True, default=str)
     return f"{request.request_type}/{hashlib.sha256(plain.encode()).hexdigest()[:24]}"
 
 
 def keyed(requests: Sequence[Any]) -> list[str]:
-    """The key of each; equal requests share one, unless their replies are drawn at random."""
+    """The key of each. Equal requests share one, unless their replies are sampled."""
     counts: dict[str, int] = {}
     keys: list[str] = []
     for request in requests:
@@ -127,8 +135,8 @@ def keyed(requests: Sequence[Any]) -> list[str]:
 def batches(requests: dict[str, Any], size: int) -> Iterator[list[tuple[str, Any]]]:
     """Requests by key, up to `size` contexts at a time, the longest first.
 
-    Those of one context stay together, which lm-eval makes use of. A reply that is drawn at random is alone, so
-    that it does not depend on its neighbours.
+    Requests of one context stay together, which lm-eval uses. A sampled reply is alone in its batch, so it does
+    not depend on others.
     """
     drawn = [item for item in requests.items() if sampled(item[1])]
     others = [item for item in requests.items() if not sampled(item[1])]
@@ -148,3 +156,78 @@ def _settings(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _reply_tokens(settings: dict[str, Any]) -> int:
     return int(_settings(settings)["max_gen_toks"])
+
+
+def logged_model(spec: EvalSpec, model: LoadedModel, log: SampleLog, limits: Limits) -> Any:
+    """An `lm_eval.models.huggingface.HFLM` that reads finished requests from `log` and logs the others."""
+    from lm_eval.models import huggingface
+
+    # Its decorator hides its type.
+    base: Any = huggingface.HFLM
+
+    class LoggedHFLM(base):
+        def __init__(self) -> None:
+            super().__init__(
+                pretrained=model.model,
+                tokenizer=model.tokenizer,
+                max_length=spec.max_length,
+                batch_size=spec.batch_size,
+                device=str(model.device),
+            )
+
+        def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
+            answer = super().generate_until
+            return self._answered(requests, lambda some: answer(some, disable_tqdm=True))
+
+        def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+            answer = super().loglikelihood
+            found = self._answered(requests, lambda some: answer(some, disable_tqdm=True))
+            return [(value, greedy) for value, greedy in found]
+
+        def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
+            answer = super().loglikelihood_rolling
+            return self._answered(requests, lambda some: answer(some, disable_tqdm=True))
+
+        def tok_batch_encode(
+            self,
+            strings: Any,
+            padding_side: Any = "left",
+            left_truncate_len: int | None = None,
+            **options: Any,
+        ) -> Any:
+            if spec.truncation == "middle" and left_truncate_len:
+                strings = [_without_middle(self.tokenizer, text, left_truncate_len) for text in strings]
+            return super().tok_batch_encode(
+                strings, padding_side=padding_side, left_truncate_len=left_truncate_len, **options
+            )
+
+        def _answered(self, requests: list[Any], answer: Callable[[list[Any]], list[Any]]) -> list[Any]:
+            limits.note(requests)
+            keys = keyed(requests)
+            open_requests = {key: one for key, one in zip(keys, requests, strict=True) if key not in log}
+            total = len(set(keys))
+            with progress((), what="requests", total=total, initial=total - len(open_requests)) as bar:
+                for some in batches(open_requests, spec.batch_size):
+                    if sampled(some[0][1]):
+                        seed_everything(zlib.crc32(f"{spec.seed}/{some[0][0]}".encode()))
+                    replies = answer([request for _, request in some])
+                    for (key, request), reply in zip(some, replies, strict=True):
+                        log.append(key, {"task": request.task_name, "reply": reply})
+                    bar.update(len(some))
+            return [log[key]["reply"] for key in keys]
+
+    return LoggedHFLM()
+
+
+def _without_middle(tokenizer: Any, text: str, limit: int) -> str:
+    """The text without its middle: at most `limit` tokens when it is tokenised again."""
+    kept = limit
+    while True:
+        prompt = fit(tokenizer, text, kept, "middle")
+        if not prompt.cut:
+            return text
+        shorter = tokenizer.decode(prompt.ids, skip_special_tokens=True)
+        over = len(tokenizer(shorter, verbose=False).input_ids) - limit
+        if over <= 0:
+            return shorter
+        kept -= over

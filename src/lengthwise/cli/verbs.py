@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -49,6 +50,9 @@ def command(entry: Entry) -> Callable[..., None]:
             kind(**{name: value for name, value in wanted.items() if name in kind.model_fields})
             for kind in (RunSpec, spec_class)
         )
+        threshold = given.get("fail_above")
+        if threshold is not None and not math.isfinite(threshold):
+            raise UsageError(f"--fail-above is {threshold}", expected="a finite number")
         if given["dry_run"]:
             print_plan(entry.load(entry.plan)(run, spec).to_dict(), as_json=given["as_json"])
             return
@@ -60,7 +64,7 @@ def command(entry: Entry) -> Callable[..., None]:
             verbose=given["verbose"],
         )
         if entry.fail_above is not None:
-            fail_above(results, entry.fail_above, given["fail_above"])
+            fail_above(results, entry.fail_above, threshold)
 
     parameters = dict(_parameters(spec_class))
     if entry.fail_above is not None:

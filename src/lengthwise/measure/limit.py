@@ -134,8 +134,8 @@ class LimitSpec(Spec):
 class LimitSettings(LimitSpec):
     """The spec with its defaults filled in, and what model and text decided."""
 
-    length: int
-    reference: int
+    length: int  # type: ignore[assignment]
+    reference: int  # type: ignore[assignment]
     available: int
     """Windows that the text has, at most `windows`."""
     table: int | None

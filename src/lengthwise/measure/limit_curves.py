@@ -93,12 +93,12 @@ def limit_statistics(
     sound = partial(sound_up_to, start=settings.reference, width=settings.bin, tolerance=settings.tolerance)
     used = partial(used_up_to, distances=settings.distances, near=settings.near, share=settings.share)
     in_tokens = replace(blank, unit="tokens")
-    asked = len(records) * targets * len(settings.distances)
+    repeated = len(records) * targets * len(settings.distances)
     found = [
         Statistic.of(
             replace(in_tokens, metric="sound_up_to", n=len(records) * compared), by_bin, estimator=sound
         ),
-        Statistic.of(replace(in_tokens, metric="used_up_to", n=asked), by_distance, estimator=used),
+        Statistic.of(replace(in_tokens, metric="used_up_to", n=repeated), by_distance, estimator=used),
         Statistic.of(
             replace(blank, metric="tolerance"),
             [(r["document"], [settings.tolerance, 1]) for r in records],

@@ -136,8 +136,8 @@ class LongPplSpec(Spec):
 class LongPplSettings(LongPplSpec):
     """The spec with its defaults filled in, and what models and text decided."""
 
-    evaluator: str
-    stride: int
+    evaluator: str  # type: ignore[assignment]
+    stride: int  # type: ignore[assignment]
     available: int
     """Texts that the corpus has, at most `texts`."""
     bos_id: int | None

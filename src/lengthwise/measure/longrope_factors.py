@@ -144,7 +144,7 @@ def run_longrope_search(
 ) -> dict[str, Any]:
     """`search_longrope` by names; `out` gets `losses.jsonl` (the log) and `extend.yaml` (the result).
 
-    A search whose folder has a log goes on with it.
+    A search whose folder has a log continues it.
 
     Raises:
         UsageError, MissingError: as `load`, `load_corpus` and `search_longrope`.

@@ -284,23 +284,24 @@ def _add(
         return
     with naming_bad_logits(model, words):
         ids, offsets = encode(model.tokenizer, text, model.name)
-        if judge is not None:
-            keys = find_key_tokens(
-                judge,
-                text,
-                short=settings.short,
-                stride=settings.stride,
-                alpha=settings.alpha,
-                beta=settings.beta,
-                bos_id=settings.evaluator_bos_id,
-                batch_size=settings.batch_size,
-            )
+        keys = judge and find_key_tokens(
+            judge,
+            text,
+            short=settings.short,
+            stride=settings.stride,
+            alpha=settings.alpha,
+            beta=settings.beta,
+            bos_id=settings.evaluator_bos_id,
+            batch_size=settings.batch_size,
+        )
+        if keys is not None:
             found = {"spans": keys.spans, "compared": keys.compared}
-            jeffreys, losses = keys.jeffreys, keys.losses
-        if judge is not model:
+        if keys is not None and judge is model:
+            losses, jeffreys = keys.losses, keys.jeffreys
+        else:
             check_ready(model, longest=len(ids))
             hidden = read_whole(model, ids, settings.bos_id)
-            jeffreys, losses = None, target_losses(model, hidden[:-1], ids[1:]).numpy()
+            losses, jeffreys = target_losses(model, hidden[:-1], ids[1:]).numpy(), None
     assert found is not None
     samples.append(
         key,

@@ -98,7 +98,7 @@ def studies() -> list[Entry]:
 def methods() -> list[Entry]:
     """Divergences, estimators, rope methods, position samplers and attentions."""
     from lengthwise.alignment.divergences import DIVERGENCES
-    from lengthwise.measure.estimators import ESTIMATORS
+    from lengthwise.measure.misalignment import ESTIMATORS
     from lengthwise.positions import ATTENTIONS, POSITION_SAMPLERS, ROPE_METHODS
 
     positions = {"rope": ROPE_METHODS, "positions": POSITION_SAMPLERS, "attention": ATTENTIONS}

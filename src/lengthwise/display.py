@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lengthwise.measure.table import MEASUREMENTS
 from lengthwise.results import Row
 
 
@@ -30,13 +31,7 @@ class Display:
     """The function that takes rows and settings and returns the lines of the answer in the terminal."""
 
 
-DISPLAYS: Mapping[str, str] = {
-    "misalignment": "lengthwise.measure.misalignment",
-    "perplexity": "lengthwise.measure.perplexity",
-    "recall": "lengthwise.measure.recall",
-    "limit": "lengthwise.measure.limit",
-    "longppl": "lengthwise.measure.longppl",
-}
+DISPLAYS: Mapping[str, str] = {entry.task: entry.module for entry in MEASUREMENTS.values() if entry.task}
 """Task -> the module whose DISPLAY presents it, in the order of a page."""
 
 TRAINING = Display(title="Training", question="What did training do?", answer="training_answer")

@@ -55,7 +55,7 @@ def compare(
     and p-values corrected for the whole table (Holm). Runs on different tokens are refused.
     """
     if correlate is not None:
-        from lengthwise.measure.folders import correlate_runs
+        from lengthwise.measure.run_folder import correlate_runs
 
         print_correlation(*correlate_runs(runs, *correlate), names=correlate, as_json=as_json)
         return

@@ -24,7 +24,7 @@ def longrope_search(
     out: Annotated[
         Path,
         typer.Option(
-            help="Folder for extend.yaml and the losses so far; a search that is there goes on.",
+            help="Folder for extend.yaml and the losses so far; an unfinished search there is continued.",
             show_default=False,
         ),
     ],

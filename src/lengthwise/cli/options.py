@@ -13,7 +13,7 @@ def _note_verbose(context: typer.Context, value: bool) -> None:
 
 
 def whole_number(text: str) -> int:
-    """The number in an option that can be repeated (whose own error would not show the value)."""
+    """The number in an option that can be repeated; Typer's own error does not show the value."""
     try:
         return int(text)
     except ValueError as error:
@@ -35,42 +35,29 @@ Text = Annotated[
     ),
 ]
 Split = Annotated[Literal["test", "train", "all"], typer.Option(help="Documents of the text to use.")]
-Length = Annotated[
-    list[int],
-    typer.Option(
-        "--length",
-        metavar="TOKENS",
-        parser=whole_number,
-        help="Context length in tokens; repeat it for several.",
-    ),
-]
 Bos = Annotated[
     Literal["auto", "always", "never"],
     typer.Option(help="Begin each view with BOS; auto does as the tokenizer does."),
 ]
-Adapter = Annotated[
-    str | None,
-    typer.Option(help="PEFT adapter on top of the model: a folder or a hub id.", show_default=False),
-]
 Seed = Annotated[int, typer.Option(help="Seed of the choice of windows.")]
 Device = Annotated[str, typer.Option(help="auto (CUDA if there is one), cpu, cuda, cuda:1, ...")]
 Dtype = Annotated[str, typer.Option(help="auto (as saved), float32, bfloat16, float16 or float64.")]
-BatchSize = Annotated[
-    int, typer.Option(help="Windows at a time. More needs more memory; the numbers stay the same.")
-]
 Out = Annotated[
     Path | None,
-    typer.Option(
-        help="Run folder to write: exactly this one. Without it nothing is written.", show_default=False
-    ),
+    typer.Option(help="Run folder to write. Without it nothing is written.", show_default=False),
 ]
 Resume = Annotated[
-    bool, typer.Option("--resume", help="Continue an unfinished run in --out; a finished one is only read.")
+    bool,
+    typer.Option(
+        "--resume", help="Continue an unfinished run in --out; a finished one is read, not repeated."
+    ),
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Throw away the earlier run in --out.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Delete the earlier run in --out and start again.")
+]
 DryRun = Annotated[
     bool,
-    typer.Option("--dry-run", help="Say what would be done, with an estimate of time and memory, and stop."),
+    typer.Option("--dry-run", help="Print the plan, with an estimate of time and memory, and stop."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the results object alone on standard output.")]
 FailAbove = Annotated[
@@ -83,7 +70,9 @@ FailAbove = Annotated[
 ]
 Verbose = Annotated[
     bool,
-    typer.Option("--verbose", "-v", help="Show the traceback of an error.", callback=_note_verbose),
+    typer.Option(
+        "--verbose", "-v", help="Print the full table, and the traceback of an error.", callback=_note_verbose
+    ),
 ]
 
 

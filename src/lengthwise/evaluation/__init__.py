@@ -6,20 +6,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lengthwise.evaluation.generate import likelihoods, replies
-    from lengthwise.evaluation.job import EvalJob
-    from lengthwise.evaluation.running import run_eval
-    from lengthwise.evaluation.tasks import TASKS
+    from lengthwise.evaluation.decoding import likelihoods, replies
+    from lengthwise.evaluation.evaluate import EvalSpec, plan_eval, run_eval
+    from lengthwise.evaluation.tasks import FAMILIES, TASKS
 
 _HOMES = {
-    "EvalJob": "job",
+    "FAMILIES": "tasks",
     "TASKS": "tasks",
-    "likelihoods": "generate",
-    "replies": "generate",
-    "run_eval": "running",
+    "EvalSpec": "evaluate",
+    "likelihoods": "decoding",
+    "plan_eval": "evaluate",
+    "replies": "decoding",
+    "run_eval": "evaluate",
 }
 
-__all__ = ["TASKS", "EvalJob", "likelihoods", "replies", "run_eval"]
+__all__ = ["FAMILIES", "TASKS", "EvalSpec", "likelihoods", "plan_eval", "replies", "run_eval"]
 
 
 def __getattr__(name: str) -> Any:

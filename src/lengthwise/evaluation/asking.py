@@ -1,57 +1,51 @@
-"""Ask the model what is not answered yet, score, and log each question as it is finished."""
+"""Ask the model every question that is not answered yet, score the answers, and log each as it is finished."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.evaluation.generate import Reply, likelihoods, replies
-from lengthwise.evaluation.longbench_e import DATA_SETS, score_reply
-from lengthwise.evaluation.preparing import Asked, Prepared, check_logged
-from lengthwise.evaluation.questions import Mode
-from lengthwise.evaluation.scoring import babilong_match, contained_share
-from lengthwise.measure.running import check_model
+from lengthwise.evaluation.decoding import likelihoods, replies
+from lengthwise.models.position_limits import check_positions_fit
 from lengthwise.progress import progress
 
 if TYPE_CHECKING:
+    from lengthwise.evaluation.own_tasks import Asked
     from lengthwise.models import LoadedModel
     from lengthwise.samples import SampleLog
 
 
-def ask(model: LoadedModel, prepared: Prepared, log: SampleLog, *, mode: Mode, batch_size: int) -> None:
-    """Fill `log` with every question of `prepared`: its score, and the reply or the likelihoods.
+def ask(
+    model: LoadedModel, asked: Sequence[Asked], log: SampleLog, *, likelihood: bool, batch_size: int
+) -> None:
+    """Fill `log` with every question of `asked`: its score, and the reply or (`likelihood`) the ranked answers.
 
-    Questions on one context are asked together, the others in batches of nearly equal length; the longest come
-    first, so that memory that does not suffice shows at once. What is asked together does not depend on what is
-    logged, so a resumed run rounds as one at a go: of a group that was logged in part, all are asked again, and
-    those that lack are logged.
+    Questions on one context are read together, the others in batches of nearly equal length. The longest come
+    first, so that too little memory shows at once. The batches do not depend on what is logged, so a resumed run
+    rounds like an uninterrupted one: if a batch was logged in part, all of it is read again, and the rest logged.
 
     Raises:
-        UsageError: the log holds other questions; more tokens than a learned table of positions has.
-        LengthwiseError: logits that are not finite.
+        UsageError: the log holds other questions, or more tokens than the model's table of positions has.
+        NonFiniteLogits: logits that are NaN or infinite.
     """
-    for one in prepared.asked:
+    for one in asked:
         if one.question.key in log:
-            check_logged(log[one.question.key], one)
-    check_model(model, longest=max((_room(one) for one in prepared.asked), default=0))
+            one.check_logged(log[one.question.key])
+    check_positions_fit(model.max_positions, max(map(_room, asked), default=0), name=model.name)
     groups = [
         group
-        for group in _groups(prepared.asked, batch_size if mode == "greedy" else 1)
+        for group in _groups(asked, 1 if likelihood else batch_size)
         if any(one.question.key not in log for one in group)
     ]
-    done = len(prepared.asked) - sum(map(len, groups))
-    with progress(groups, what="questions", total=len(prepared.asked), initial=done) as bar:
+    done = len(asked) - sum(map(len, groups))
+    with progress(groups, what="questions", total=len(asked), initial=done) as bar:
         for group in groups:
-            records = (
-                _ranked(model, group, batch_size)
-                if mode == "likelihood"
-                else _replied(model, group, batch_size)
-            )
+            records = (_ranked if likelihood else _replied)(model, group, batch_size)
             for one, record in zip(group, records, strict=True):
                 if one.question.key not in log:
-                    log.append(one.question.key, {**_about(one), **record})
+                    log.append(one.question.key, {**one.logged, **record})
             bar.update(len(group))
 
 
@@ -61,7 +55,7 @@ def _room(one: Asked) -> int:
 
 
 def _groups(asked: Sequence[Asked], batch_size: int) -> Iterator[list[Asked]]:
-    """Questions of one context; or up to `batch_size` of one task that have each their own."""
+    """All questions of one context; or up to `batch_size` questions of one task, each with its own context."""
     by_context: dict[str, list[Asked]] = {}
     for one in asked:
         by_context.setdefault(one.question.context, []).append(one)
@@ -82,17 +76,6 @@ def _groups(asked: Sequence[Asked], batch_size: int) -> Iterator[list[Asked]]:
         singles = [one for group in some for one in group]
         for start in range(0, len(singles), batch_size):
             yield singles[start : start + batch_size]
-
-
-def _about(one: Asked) -> dict[str, Any]:
-    question = one.question
-    return {
-        "document": question.unit,
-        "task": one.task.name,
-        "crc": one.crc,
-        "tokens": len(one.prompt.ids),
-        "cut": one.prompt.cut,
-    }
 
 
 def _ranked(model: LoadedModel, group: Sequence[Asked], batch_size: int) -> list[dict[str, Any]]:
@@ -117,37 +100,17 @@ def _ranking(one: Asked, scores: Sequence[float]) -> dict[str, Any]:
 
 def _replied(model: LoadedModel, group: Sequence[Asked], batch_size: int) -> list[dict[str, Any]]:
     task = group[0].task
-    stop_ids, at_least = frozenset[int](), 0
-    if task.part == "samsum":
-        # As upstream: it also ends at a newline, and has one token at least.
-        stop_ids, at_least = frozenset(model.tokenizer("\n", add_special_tokens=False).input_ids[-1:]), 1
+    stop = model.tokenizer(task.stop_text, add_special_tokens=False).input_ids[-1:] if task.stop_text else []
     found = replies(
         model,
         [one.prompt.ids for one in group],
         new_tokens=max(one.question.new_tokens for one in group),
         batch_size=batch_size,
-        stop_ids=stop_ids,
-        at_least=at_least,
-        until=_until(group[0]),
+        stop_ids=frozenset(stop),
+        at_least=len(stop),
+        until=task.is_over,
     )
     return [
-        {"score": _score(one, reply), "reply": reply.text} for one, reply in zip(group, found, strict=True)
+        {"score": task.score(one.question, reply.text), "reply": reply.text}
+        for one, reply in zip(group, found, strict=True)
     ]
-
-
-def _until(one: Asked) -> Callable[[str], bool] | None:
-    """When the rest of a reply cannot change its score any more."""
-    if one.task.kind == "longbench_e" and DATA_SETS[one.task.part].first_line:
-        return lambda text: "\n" in text.lstrip("\n")
-    if one.task.stops_at:
-        return lambda text: any(mark in text for mark in one.task.stops_at)
-    return None
-
-
-def _score(one: Asked, reply: Reply) -> float:
-    question, task = one.question, one.task
-    if task.kind == "babilong":
-        return float(babilong_match(reply.text, question.golds[0], question.about, question.candidates))
-    if task.kind == "needle":
-        return contained_share(reply.text, question.golds)
-    return score_reply(DATA_SETS[task.part], reply.text, question.golds, question.classes)

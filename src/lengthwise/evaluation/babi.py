@@ -1,9 +1,8 @@
-"""Stories like those of bAbI's tasks 1 to 5: our own small world, or the real files from a folder.
+"""Stories like those of bAbI's tasks 1 to 5: generated, or the real files from a folder.
 
-A story is statements in order, a question that they answer, and which statements the answer needs. In our
-world the needed statements stand where they are wanted: `place` 0 makes them the first, 1 the last, and
-statements about others fill the rest. People, rooms and things are those of bAbI, so that its labels are ours;
-sentences and stories are made here.
+A story is statements in order, a question, and which statements its answer needs. In a generated story the
+needed statements are at `place` (0 makes them the first, 1 the last); statements about others fill the rest.
+People, rooms and things are those of bAbI, so its labels apply; sentences and stories are our own.
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ from itertools import pairwise
 from pathlib import Path
 
 from lengthwise.errors import MissingError, UsageError
-
-TASKS = (1, 2, 3, 4, 5)
 
 _PEOPLE = ("Mary", "John", "Daniel", "Sandra")
 _ROOMS = ("bathroom", "bedroom", "garden", "hallway", "kitchen", "office")
@@ -44,12 +41,12 @@ class Story:
 
 
 def make_story(task: int, rng: random.Random, *, statements: int, place: float) -> Story:
-    """A story of about `statements` statements for task 1 to 5, its needed ones together at `place` (0 .. 1)."""
+    """A story of about `statements` statements for task 1 .. 5, its needed ones together at `place` in 0 .. 1."""
     return _MAKERS[task](rng, statements, place)
 
 
 def _moved(rng: random.Random, story: list[str], where: dict[str, str], person: str) -> None:
-    """The person goes to a room other than where he or she is."""
+    """The person goes to another room."""
     where[person] = rng.choice([room for room in _ROOMS if room != where.get(person)])
     story.append(rng.choice(_MOVES).format(person, where[person]))
 
@@ -69,7 +66,7 @@ def _one_fact(rng: random.Random, statements: int, place: float) -> Story:
 
 
 def _carried(rng: random.Random, statements: int, place: float, *, rooms: int) -> Story:
-    """Someone takes a thing and carries it through `rooms` rooms; nobody else touches it."""
+    """Someone takes a thing and carries it through `rooms` rooms. Nobody else touches it."""
     person, thing = rng.choice(_PEOPLE), rng.choice(_THINGS)
     others = [other for other in _PEOPLE if other != person]
     story: list[str] = []
@@ -110,7 +107,7 @@ def _relation(rng: random.Random, statements: int, place: float) -> Story:
     rooms = rng.sample(_ROOMS, count + 1)
     at, taken = (0, 0), {(0, 0)}
     story: list[str] = []
-    asked = round(place * (count - 1))
+    wanted = round(place * (count - 1))
     question = answer = ""
     for index, (room, following) in enumerate(pairwise(rooms)):
         ways = {
@@ -123,16 +120,16 @@ def _relation(rng: random.Random, statements: int, place: float) -> Story:
         at = (at[0] + ways[name][0], at[1] + ways[name][1])
         taken.add(at)
         story.append(f"The {following} is {name} of the {room}.")
-        if index == asked:
+        if index == wanted:
             if rng.random() < 0.5:
                 question, answer = f"What is {name} of the {room}?", following
             else:
                 question, answer = f"What is the {following} {name} of?", room
-    return Story(tuple(story), (asked,), question, answer)
+    return Story(tuple(story), (wanted,), question, answer)
 
 
 def _given(rng: random.Random, statements: int, place: float) -> Story:
-    """Things that people have are handed on; the question is about one gift that no other is like."""
+    """People hand on their things. The question is about one gift that differs from all others."""
     holders = {thing: rng.choice(_GIVERS) for thing in _THINGS}
     gifts: list[tuple[str, str, str]] = []
     wanted = round(place * (statements - 1))
@@ -145,7 +142,7 @@ def _given(rng: random.Random, statements: int, place: float) -> Story:
     for _ in range(wanted + 1):
         gifts.append(hand_on())
         holders[gifts[-1][1]] = gifts[-1][2]
-    # Asked is for one of the three; the gift must be the only one with the other two.
+    # The question leaves out one of the three; the gift must be the only one with the other two.
     kind = rng.randrange(3)
 
     def rest(gift: tuple[str, str, str]) -> tuple[str, ...]:
@@ -175,11 +172,11 @@ _MAKERS = {1: _one_fact, 2: _two_facts, 3: _three_facts, 4: _relation, 5: _given
 def read_stories(folder: str, task: int) -> tuple[Story, ...]:
     """The stories of the file `qa<task>_*_test.txt` (or `_train`, if there is no test file) in a folder.
 
-    One story for each question: the statements before it; earlier questions are left out.
+    A story for each question: the statements before it, without earlier questions.
 
     Raises:
         MissingError: no such file.
-        UsageError: a line that is not bAbI's format; file and line are named.
+        UsageError: a line that is not in bAbI's format; the error names file and line.
     """
     found = [
         path for kind in ("test", "train") for path in sorted(Path(folder).glob(f"qa{task}_*_{kind}.txt"))
@@ -205,10 +202,11 @@ def read_stories(folder: str, task: int) -> tuple[Story, ...]:
             numbers[index] = len(statements)
             statements.append(text.strip())
             continue
-        story = _asked(text, statements, numbers, where)
+        story = _question(text, statements, numbers, where)
         if story.answer not in LABELS[task]:
             raise UsageError(
-                f"{where}: the answer {story.answer!r} is none of qa{task}", expected=", ".join(LABELS[task])
+                f"{where}: the answer {story.answer!r} is not a label of qa{task}",
+                expected=", ".join(LABELS[task]),
             )
         stories.append(story)
     return tuple(stories)
@@ -218,17 +216,17 @@ def _numbered(line: str, where: str) -> tuple[int, str]:
     number, _, text = line.partition(" ")
     if not number.isdecimal() or not text.strip():
         raise UsageError(
-            f"{where} has no number and text: {line[:60]!r}", expected="like '1 Mary went home.'"
+            f"{where} has no number or no text: {line[:60]!r}", expected="like '1 Mary went home.'"
         )
     return int(number), text
 
 
-def _asked(text: str, statements: Sequence[str], numbers: dict[int, int], where: str) -> Story:
+def _question(text: str, statements: Sequence[str], numbers: dict[int, int], where: str) -> Story:
     parts = text.split("\t")
     needed = parts[2].split() if len(parts) == 3 else []
     if not needed or not parts[1].strip() or any(not n.isdecimal() or int(n) not in numbers for n in needed):
         raise UsageError(
-            f"{where} is no question with its answer and the lines that it needs: {text[:60]!r}",
+            f"{where} is not a question with its answer and the lines that it needs: {text[:60]!r}",
             expected="question, answer and numbers of statements before it, separated by tabs",
         )
     return Story(

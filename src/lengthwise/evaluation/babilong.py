@@ -1,32 +1,37 @@
 """BABILong: bAbI's stories hidden in long text, with the needed facts at a chosen depth.
 
-The context is any text; its length is counted in the model's own tokens and is that of the whole prompt. The
-stretch of the story from its first to its last needed statement stands together at the wanted depth (0 is the
-first sentence of the context, 100 the last). Statements before it in the story stand before it, those after it
-after it, at random places: the story's order is kept, so a later move of the same person stays later.
+The context is any text. Its length is that of the whole prompt, in the model's own tokens. The statements from
+the first to the last needed one are kept together at the wanted depth (0 is the first sentence of the context,
+100 the last). The story's earlier statements come before them and its later ones after them, at random places.
+The order of the story is kept, so a later move of the same person stays later.
 
 Upstream bounds a region for all facts together, counts background and facts only, and words the prompt
-otherwise; the scorer is upstream's. So numbers are comparable between models here, and only roughly with the
-public leader board.
+differently. The scorer is upstream's. So compare models here with each other, and with the public leader board
+only roughly.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError
 from lengthwise.evaluation.babi import LABELS, Story, make_story, read_stories
+from lengthwise.evaluation.family import Family, Question
 from lengthwise.evaluation.haystack import Fact, background_text, build_haystack
-from lengthwise.evaluation.questions import Question
-from lengthwise.text import Corpus
+from lengthwise.evaluation.made_up import MADE_UP, MadeUpTask
+from lengthwise.evaluation.scoring import babilong_match
+
+if TYPE_CHECKING:
+    from lengthwise.text import Corpus
 
 NEW_TOKENS = 20
 _MOST_STATEMENTS = 10
-"""In a story of our own world."""
+"""In a generated story."""
 _TOKENS_PER_STATEMENT = 64
-"""At most one statement for so many tokens of the prompt."""
+"""Tokens of the prompt for each statement, at least."""
 
 _INSTRUCTION = {
     1: "where people are. The last place that a person went to is where the person is",
@@ -37,52 +42,64 @@ _INSTRUCTION = {
 }
 
 
-def babilong(
-    task: int,
-    tokenizer: Any,
-    corpus: Corpus,
-    *,
-    length: int,
-    depths: Sequence[float],
-    samples: int,
-    seed: int,
-    stories: str | None = None,
-) -> list[Question]:
-    """Questions of task qa1 .. qa5, one for each depth and sample.
+@dataclass(frozen=True, kw_only=True)
+class BabilongTask(MadeUpTask):
+    """One of bAbI's tasks qa1 .. qa5, scored as upstream: the gold answer must be the only label in the reply."""
 
-    A sample has the same background at every length and depth. `stories` is a folder
-    of bAbI's own files; without it the stories are of our own world.
-    """
-    head = _head(task)
-    found: list[Question] = []
-    for sample in range(samples):
-        seeded = f"{seed}/qa{task}/{sample}"
-        background = background_text(corpus, random.Random(f"{seeded}/background"), tokens=length)
-        for depth in depths:
-            story = _story(task, random.Random(seeded), depth / 100, length, stories)
-            facts, marked = _placed(story, depth / 100, random.Random(f"{seeded}/places"))
-            stack = build_haystack(
-                tokenizer, head=head, tails=[_tail(story)], background=background, facts=facts, length=length
-            )
-            key = f"babilong_qa{task}/L{length}/d{depth:g}/s{sample:03d}"
-            asked = story.question.lower()
-            found.append(
-                Question(
-                    key=key,
-                    unit=f"s{sample:03d}",
-                    context=key,
-                    prompt=stack.prompts[0],
-                    golds=[story.answer],
-                    # Upstream never counts a label of the question as an answer.
-                    candidates=[label for label in LABELS[task] if label.lower() not in asked],
-                    about=story.question,
-                    new_tokens=NEW_TOKENS,
+    number: int
+    version: int = 2
+    metric: str = "accuracy"
+    takes: frozenset[str] = MADE_UP | {"depths", "stories"}
+    ranks: bool = True
+
+    def make(
+        self, tokenizer: Any, corpus: Corpus, *, length: int, depths: Sequence[float], samples: int, seed: int,
+        stories: str | None = None,
+    ) -> list[Question]:  # fmt: skip
+        """One question for each depth and sample.
+
+        A sample has the same background at every length and depth. `stories` is a folder of bAbI's own files;
+        without it the stories are generated.
+        """
+        head = _head(self.number)
+        found: list[Question] = []
+        for sample in range(samples):
+            seeded = f"{seed}/qa{self.number}/{sample}"
+            background = background_text(corpus, random.Random(f"{seeded}/background"), tokens=length)
+            for depth in depths:
+                story = _story(self.number, random.Random(seeded), depth / 100, length, stories)
+                facts, marked = _placed(story, depth / 100, random.Random(f"{seeded}/places"))
+                stack = build_haystack(
+                    tokenizer,
+                    head=head,
+                    tails=[_tail(story)],
+                    background=background,
+                    facts=facts,
                     length=length,
-                    depth=depth,
-                    reached=stack.reached[marked],
                 )
-            )
-    return found
+                key = f"{self.name}/L{length}/d{depth:g}/s{sample:03d}"
+                about = story.question.lower()
+                found.append(
+                    Question(
+                        key=key,
+                        unit=f"s{sample:03d}",
+                        context=key,
+                        prompt=stack.prompts[0],
+                        golds=[story.answer],
+                        # Upstream never counts a label of the question as an answer.
+                        candidates=[label for label in LABELS[self.number] if label.lower() not in about],
+                        about=story.question,
+                        new_tokens=NEW_TOKENS,
+                        length=length,
+                        depth=depth,
+                        reached=stack.reached[marked],
+                    )
+                )
+        return found
+
+    def score(self, question: Question, reply: str) -> float:
+        """1 if the gold answer is the only label in the reply, else 0."""
+        return float(babilong_match(reply, question.golds[0], question.about, question.candidates))
 
 
 def _story(task: int, rng: random.Random, place: float, length: int, folder: str | None) -> Story:
@@ -98,7 +115,7 @@ def _story(task: int, rng: random.Random, place: float, length: int, folder: str
 
 
 def _placed(story: Story, depth: float, rng: random.Random) -> tuple[list[Fact], int]:
-    """The statements with their depths, in order, and which one is the last of those needed."""
+    """The statements with their depths, in order, and the index of the last needed one."""
     first, last = story.needed[0], story.needed[-1]
     before = sorted(rng.uniform(0, depth) for _ in range(first))
     after = sorted(rng.uniform(depth, 1) for _ in range(len(story.statements) - last - 1))
@@ -123,3 +140,31 @@ def _head(task: int) -> str:
 
 def _tail(story: Story) -> str:
     return f"\n</context>\n\nQuestion: {story.question}\nAnswer:"
+
+
+def _has_full_stop(reply: str) -> bool:
+    return "." in reply
+
+
+def _task(number: int, what: str) -> BabilongTask:
+    return BabilongTask(
+        name=f"babilong_qa{number}",
+        what=f"bAbI {number} in long text: {what}",
+        number=number,
+        is_over=_has_full_stop,
+    )
+
+
+class _Babilong(Family):
+    name = "babilong"
+    mean = "accuracy"
+    tasks = (
+        _task(1, "where someone is"),
+        _task(2, "where a thing is that someone carried"),
+        _task(3, "where a thing was before"),
+        _task(4, "which room lies beside which"),
+        _task(5, "who gave what to whom"),
+    )
+
+
+BABILONG = _Babilong()

@@ -1,8 +1,9 @@
-"""A context of a wanted number of the model's own tokens: facts among sentences of any text.
+"""A prompt of a wanted number of the model's own tokens: facts among sentences of any text.
 
-Facts stand between sentences of the background, in the order given, each as near to its depth as the sentences
-allow: the share of the context's other tokens that stand before it. The background is text in its own order
-from a random place; its last sentence is cut, so that the whole prompt hits the wanted length.
+Facts are placed between sentences of the background, in the order given. The depth of a fact is the share of
+the context's other tokens that come before it; each fact gets as near to its depth as whole sentences allow.
+The background is text in its own order from a random place. Its last sentence is cut, so that the whole prompt
+has the wanted length.
 """
 
 from __future__ import annotations
@@ -13,21 +14,23 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError
-from lengthwise.text import Corpus
+
+if TYPE_CHECKING:
+    from lengthwise.text import Corpus
 
 # The stops of Chinese and Japanese have no space after them.
 _END = re.compile(r"""(?<=[.!?])["')\]]*\s+|(?<=[\u3002\uff01\uff1f])(?=\S)""")
 _LONGEST_SENTENCE = 60
-"""Words; longer ones (verse, lists) are cut, so that facts can stand anywhere."""
+"""Words. Longer sentences (verse, lists) are cut, so that a fact can be placed anywhere."""
 _LONGEST_WORD = 200
-"""Characters; longer ones (text without spaces) are taken apart into pieces of `_PIECE`, so that they can be cut."""
+"""Characters. Longer words (text without spaces) are split into pieces of `_PIECE`, so that they can be cut."""
 _PIECE = 20
 _CHARACTERS_PER_TOKEN = 8
 _LEAST_BACKGROUND = 16
-"""Tokens; with less there is nothing to search in."""
+"""Tokens. With fewer there is nothing to search in."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Haystack:
-    """The prompts, one for each tail, and the depth in 0 .. 1 that each fact came to stand at."""
+    """The prompts, one for each tail, and the depth in 0 .. 1 that each fact got."""
 
     prompts: list[str]
     reached: list[float]
@@ -49,12 +52,12 @@ class Haystack:
 def background_text(corpus: Corpus, rng: random.Random, *, tokens: int) -> list[str]:
     """Sentences for at least `tokens` tokens, in order from a random sentence of a random document.
 
-    At its end the next document goes on; a short corpus begins again.
+    The next document follows; a short corpus repeats.
     """
     wanted = tokens * _CHARACTERS_PER_TOKEN
     index = rng.randrange(len(corpus.documents))
     text = corpus.documents[index].text
-    # Late enough to be anywhere, early enough to hold the whole stretch where the document does.
+    # Anywhere in the document, if it is long enough to hold all that is wanted from there.
     start = rng.randrange(max(1, len(text) - wanted)) if len(text) > wanted else 0
     first = _END.search(text, start) if start else None
     found = _sentences(text[first.end() if first else start :][: 2 * wanted])
@@ -76,7 +79,7 @@ def build_haystack(
     facts: Sequence[Fact],
     length: int,
 ) -> Haystack:
-    """`head`, the context, a tail: prompts of at most `length` tokens, the longest of them nearly as many.
+    """Prompts of head, context and tail, with at most `length` tokens. The longest has nearly as many.
 
     The context is the same for all tails. `facts` are in order of their depth.
 
@@ -153,7 +156,7 @@ def _shortened(sentences: Sequence[str], *, words: int) -> list[str]:
 
 
 def _ended(words: Sequence[str]) -> str:
-    """A cut sentence with a full stop, so that it does not run on into a fact."""
+    """A cut sentence with a full stop, so that it does not run into a fact."""
     text = " ".join(words).rstrip(",;:-")
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
@@ -178,7 +181,7 @@ def _pieces(word: str) -> list[str]:
 
 
 def _sizes(tokenizer: Any, sentences: Sequence[str]) -> list[int]:
-    """Tokens of each sentence as it stands after another one."""
+    """Tokens of each sentence after another one."""
     if not sentences:
         return []
     encoded = tokenizer([f" {sentence}" for sentence in sentences], add_special_tokens=False, verbose=False)

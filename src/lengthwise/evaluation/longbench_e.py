@@ -1,9 +1,9 @@
 """LongBench-E: 13 data sets of English and code in three buckets of length, as THUDM/LongBench scores them.
 
-Rows are read from the official jsonl files (`qasper_e.jsonl`, ...) in a folder, or from the hub. Prompts are
-cut in the middle as upstream does, and wrapped in the chat template (where the tokenizer has one) but for the
-few-shot and code sets. Three data sets are scored by the first line of the reply. Scores are shares; papers
-print them times 100.
+Rows are read from the official jsonl files (`qasper_e.jsonl`, ...) in a folder, or from the hub. Prompt templates
+are read from where they are published. Prompts are cut in the middle as upstream does, and wrapped in the chat
+template (if the tokenizer has one) except for the few-shot and code sets. Three data sets are scored by the first
+line of the reply. Scores are shares; papers print them times 100.
 
 Upstream prints 13 data sets in three buckets and no single number, so there are three averages, each by name:
 
@@ -14,55 +14,41 @@ Upstream prints 13 data sets in three buckets and no single number, so there are
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from lengthwise.errors import MissingError, UsageError
-from lengthwise.evaluation.longbench_templates import Template
-from lengthwise.evaluation.questions import Question
+from lengthwise.evaluation.family import ANY_TASK, Family, Question, QuestionSet, Scored, Task
+from lengthwise.evaluation.prompts import takes_chat
 from lengthwise.evaluation.scoring import LONGBENCH_SCORERS, best_over_golds, class_match, first_line
+
+if TYPE_CHECKING:
+    from lengthwise.evaluation.evaluate import EvalSpec
+    from lengthwise.evaluation.score_rows import Averages
+    from lengthwise.results import Row
+    from lengthwise.text import Corpus
+
+Template = Callable[[Mapping[str, Any]], str]
 
 HUB = "THUDM/LongBench"
 BUCKETS = ("0-4k", "4-8k", "8k+")
 
 
-@dataclass(frozen=True)
-class DataSet:
-    """How one of the data sets is prompted and scored."""
-
-    name: str
-    category: str
-    metric: str
-    new_tokens: int
-    chat: bool = True
-    """Whether upstream wraps its prompt in the chat template."""
-    first_line: bool = False
+_TEMPLATE_FILES = (
+    "dataset2prompt.json",
+    "config/dataset2prompt.json",
+    "LongBench/config/dataset2prompt.json",
+)
 
 
-DATA_SETS: dict[str, DataSet] = {
-    one.name: one
-    for one in (
-        DataSet("qasper", "single-document QA", "f1", 128),
-        DataSet("multifieldqa_en", "single-document QA", "f1", 64),
-        DataSet("hotpotqa", "multi-document QA", "f1", 32),
-        DataSet("2wikimqa", "multi-document QA", "f1", 32),
-        DataSet("gov_report", "summarisation", "rouge_l", 512),
-        DataSet("multi_news", "summarisation", "rouge_l", 512),
-        DataSet("trec", "few-shot", "class_match", 64, chat=False, first_line=True),
-        DataSet("triviaqa", "few-shot", "f1", 32, chat=False, first_line=True),
-        DataSet("samsum", "few-shot", "rouge_l", 128, chat=False, first_line=True),
-        DataSet("passage_count", "synthetic", "number_share", 32),
-        DataSet("passage_retrieval_en", "synthetic", "paragraph_share", 32),
-        DataSet("lcc", "code", "code_similarity", 64, chat=False),
-        DataSet("repobench-p", "code", "code_similarity", 64, chat=False),
-    )
-}
-
-# What a gold answer must look like for its metric to be able to find it.
+# What a gold answer must contain for its metric to find it.
 _ANSWERS = {"number_share": r"^\d+$", "paragraph_share": r"Paragraph (\d+)"}
 # Field, and what its value must be.
 _FIELDS: tuple[tuple[str, type], ...] = (("input", str), ("context", str), ("answers", list), ("length", int))
@@ -73,32 +59,59 @@ def bucket_of(length: int) -> str:
     return BUCKETS[0] if length < 4000 else BUCKETS[1] if length < 8000 else BUCKETS[2]
 
 
-def score_reply(data_set: DataSet, reply: str, golds: Sequence[str], classes: Sequence[str]) -> float:
-    """The score of one reply, the greatest over the gold answers."""
-    read = first_line(reply) if data_set.first_line else reply
-    if data_set.metric == "class_match":
-        return best_over_golds(lambda text, gold: class_match(text, gold, classes), read, golds)
-    return best_over_golds(LONGBENCH_SCORERS[data_set.metric], read, golds)
+@dataclass(frozen=True, kw_only=True)
+class DataSet(Task):
+    """How one of the data sets is prompted and scored."""
 
+    data_set: str
+    category: str
+    new_tokens: int
+    chat: bool = True
+    """Whether upstream wraps its prompt in the chat template."""
+    first_line: bool = False
+    """Whether only the first line of a reply is scored."""
+    version: int = 1
+    takes: frozenset[str] = ANY_TASK | {"data", "templates", "truncation", "chat"}
+    cut_to_limit: bool = True
 
-def longbench_e(
-    name: str, *, rows: Sequence[Mapping[str, Any]], template: Template, samples: int | None
-) -> list[Question]:
-    """A question for each of the first `samples` rows (all: None) of the data set `name`."""
-    data_set = DATA_SETS[name]
-    return [
-        Question(
-            key=f"longbench_{name}_e/r{index:04d}",
-            unit=f"{name}/r{index:04d}",
-            context=f"{name}/r{index:04d}",
+    def check(self, spec: EvalSpec) -> None:
+        """Refuse a run without `max_length`."""
+        if spec.max_length is None:
+            raise UsageError(
+                "LongBench needs the greatest number of tokens of a prompt",
+                expected="--max-length TOKENS; upstream takes 3500 for a model of 4k, and leaves room for the reply",
+            )
+
+    def question_set(self, spec: EvalSpec, tokenizer: Any, corpus: Corpus | None) -> QuestionSet:
+        """A question for each of the first `samples` rows of the data (all if None)."""
+        template, source = read_template(spec.templates, self.data_set)
+        chat = spec.chat == "auto" and self.chat and takes_chat(tokenizer)
+        rows = read_rows(self.data_set, spec.data)[: spec.samples]
+        questions = [self.question(index, row, template) for index, row in enumerate(rows)]
+        return QuestionSet(questions, chat, {"templates": source, "chat": chat})
+
+    def question(self, index: int, row: Mapping[str, Any], template: Template) -> Question:
+        """The question of one row."""
+        place = f"{self.data_set}/r{index:04d}"
+        return Question(
+            key=f"{self.name}/r{index:04d}",
+            unit=place,
+            context=place,
             prompt=template(row),
             golds=list(row["answers"]),
             classes=list(row.get("all_classes") or []),
-            new_tokens=data_set.new_tokens,
+            new_tokens=self.new_tokens,
             bucket=bucket_of(row["length"]),
         )
-        for index, row in enumerate(rows[:samples])
-    ]
+
+    def score(self, question: Question, reply: str) -> float:
+        """The score of one reply, the greatest over the gold answers."""
+        read = first_line(reply) if self.first_line else reply
+        if self.metric == "class_match":
+            return best_over_golds(
+                lambda text, gold: class_match(text, gold, question.classes), read, question.golds
+            )
+        return best_over_golds(LONGBENCH_SCORERS[self.metric], read, question.golds)
 
 
 def read_rows(name: str, source: str | None) -> list[dict[str, Any]]:
@@ -181,7 +194,7 @@ def _from_hub(name: str) -> list[dict[str, Any]]:
     except Exception as error:
         # The hub library has changed its HTTP library more than once, so no error class of theirs is named.
         raise MissingError(
-            f"LongBench cannot be had from the hub: {(str(error) or type(error).__name__).splitlines()[0]}",
+            f"LongBench cannot be downloaded from the hub: {(str(error) or type(error).__name__).splitlines()[0]}",
             fix=f"on a machine with the hub: hf download --repo-type dataset {HUB}; then --data FOLDER",
         ) from error
     return rows_of_archive(Path(archive), name)
@@ -201,3 +214,153 @@ def rows_of_archive(archive: Path, name: str) -> list[dict[str, Any]]:
             raise UsageError(f"{archive} holds no {member}", expected="LongBench's data.zip")
         content = files.read(member)
     return _rows_of(content, name, where=f"{archive}, {member}")
+
+
+def read_template(folder: str | None, name: str) -> tuple[Template, str]:
+    """The prompt template of a data set, and where it is from. Templates are never typed again here.
+
+    The two sources differ in some spaces and newlines, so results name the source.
+
+    Args:
+        folder: a copy of the official repository, or its config folder. None takes lm-eval's templates.
+        name: the data set.
+
+    Raises:
+        MissingError: no such file, or lm-eval is not installed.
+        UsageError: no template for the data set, or a file that cannot be read.
+    """
+    if folder is None:
+        return _template_of_lm_eval(name), "lm-eval's task files"
+    path = next((Path(folder) / file for file in _TEMPLATE_FILES if (Path(folder) / file).is_file()), None)
+    if path is None:
+        raise MissingError(
+            f"there is no dataset2prompt.json in {folder}",
+            expected="a copy of the repository THUDM/LongBench",
+        )
+    try:
+        text = json.loads(path.read_text(encoding="utf-8"))[name]
+    except (ValueError, KeyError) as error:
+        raise UsageError(
+            f"{path} has no template for {name!r}", expected="the official dataset2prompt.json"
+        ) from error
+    return lambda row: text.format(**row), f"the official repository ({path.name})"
+
+
+def _template_of_lm_eval(name: str) -> Template:
+    import jinja2
+
+    spec = importlib.util.find_spec("lm_eval")
+    if spec is None or spec.origin is None:
+        raise MissingError(
+            "LongBench's prompt templates are not here",
+            expected="the package lm-eval, or a copy of the repository THUDM/LongBench",
+            fix="pip install 'lengthwise[lm-eval]', or --set templates=FOLDER",
+        )
+    path = Path(spec.origin).parent / "tasks" / "longbench" / f"{name}_e.yaml"
+    if not path.is_file():
+        raise MissingError(f"lm-eval has no {path.name}", fix="pip install 'lm-eval==0.4.13'")
+    text = yaml.load(path.read_text(encoding="utf-8"), Loader=_TaskLoader)["doc_to_text"]
+    template = jinja2.Environment(
+        keep_trailing_newline=True, undefined=jinja2.StrictUndefined, autoescape=False
+    ).from_string(text)
+    # The mirror that lm-eval reads calls `input` the question.
+    return lambda row: template.render({**row, "question": row["input"]})
+
+
+class _TaskLoader(yaml.SafeLoader):
+    """Reads lm-eval's task files without the functions that they name."""
+
+
+_TaskLoader.add_constructor("!function", lambda loader, node: loader.construct_scalar(node))  # type: ignore[arg-type]
+
+
+def _has_first_line(reply: str) -> bool:
+    return "\n" in reply.lstrip("\n")
+
+
+def _data_set(name: str, what: str, category: str, metric: str, new_tokens: int, **options: Any) -> DataSet:
+    return DataSet(
+        name=f"longbench_{name}_e",
+        what=f"LongBench-E: {what}",
+        data_set=name,
+        category=category,
+        metric=metric,
+        new_tokens=new_tokens,
+        **options,
+    )
+
+
+_FEW_SHOT: dict[str, Any] = {"chat": False, "first_line": True, "is_over": _has_first_line}
+
+
+class _LongBenchE(Family):
+    name = "longbench_e"
+    mean = "average_rows"
+    tasks = (
+        _data_set("qasper", "questions on one paper", "single-document QA", "f1", 128),
+        _data_set("multifieldqa_en", "questions on one document", "single-document QA", "f1", 64),
+        _data_set("hotpotqa", "questions on several documents", "multi-document QA", "f1", 32),
+        _data_set("2wikimqa", "questions on several documents", "multi-document QA", "f1", 32),
+        _data_set("gov_report", "summaries of reports", "summarisation", "rouge_l", 512),
+        _data_set("multi_news", "summaries of news", "summarisation", "rouge_l", 512),
+        _data_set("trec", "kinds of questions from examples", "few-shot", "class_match", 64, **_FEW_SHOT),
+        _data_set("triviaqa", "trivia from examples", "few-shot", "f1", 32, **_FEW_SHOT),
+        # As upstream: its replies end at a newline, and have one token at least.
+        _data_set(
+            "samsum",
+            "summaries of dialogues from examples",
+            "few-shot",
+            "rouge_l",
+            128,
+            stop_text="\n",
+            **_FEW_SHOT,
+        ),
+        _data_set("passage_count", "how many passages differ", "synthetic", "number_share", 32),
+        _data_set(
+            "passage_retrieval_en", "which passage a summary is of", "synthetic", "paragraph_share", 32
+        ),
+        _data_set("lcc", "the next line of a file", "code", "code_similarity", 64, chat=False),
+        _data_set("repobench-p", "the next line in a repository", "code", "code_similarity", 64, chat=False),
+    )
+
+    def rows(self, tasks: Sequence[Task], scored: Sequence[Scored], averages: Averages) -> list[Row]:
+        """The three averages, over cells that are data set x bucket, and `average_rows` of each bucket."""
+        if not scored:
+            return []
+        names = [task.name for task in tasks]
+        cells = {
+            (name, bucket): index * len(BUCKETS) + place
+            for index, name in enumerate(names)
+            for place, bucket in enumerate(BUCKETS)
+        }
+        placed = [(cells[one.task.name, one.question.bucket or ""], one.record) for one in scored]
+        sets = {name: [cells[name, bucket] for bucket in BUCKETS] for name in names}
+        categories: dict[str, list[list[int]]] = {}
+        for one in DATA_SETS.values():
+            if one.name in sets:
+                categories.setdefault(one.category, []).append(sets[one.name])
+        buckets = [[[cells[name, bucket]] for name in names] for bucket in BUCKETS]
+
+        def average(metric: str, tree: Sequence[Any], bucket: str | None = None) -> Row:
+            return averages.row(self.name, metric, placed, tree, bucket=bucket, version=tasks[0].version)
+
+        return [
+            average("average_rows", list(sets.values())),
+            average("average_categories", list(categories.values())),
+            average("average_buckets", buckets),
+            *(average("average_rows", tree, bucket) for bucket, tree in zip(BUCKETS, buckets, strict=True)),
+        ]
+
+    def notes(self, tasks: Sequence[Task]) -> list[str]:
+        """What the averages are."""
+        whole = (
+            "" if len(tasks) == len(self.tasks) else f" Here: {len(tasks)} of {len(self.tasks)} data sets."
+        )
+        return [
+            "average_rows is the mean over data sets of all their rows, average_categories the mean over categories "
+            f"of their data sets, average_buckets the mean over the three buckets of the mean over data sets.{whole}"
+        ]
+
+
+LONGBENCH_E = _LongBenchE()
+DATA_SETS: dict[str, DataSet] = {one.data_set: one for one in LONGBENCH_E.tasks}

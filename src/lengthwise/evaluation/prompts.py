@@ -1,24 +1,22 @@
-"""From a prompt's text to its tokens: the limit, the cut, and chat templates.
+"""From a prompt's text to its tokens: the limit, truncation, and chat templates.
 
 LongBench's middle truncation: a prompt of more than L tokens keeps its first floor(L/2) and its last
-floor(L/2); both halves are decoded, joined and tokenised again. So a cut prompt can be a few tokens longer or
-shorter than L, and the limit leaves no room for the reply: choose it below the model's context.
+floor(L/2) tokens; both halves are decoded, joined and tokenised again. So a cut prompt can be a few tokens
+longer or shorter than L. The limit leaves no room for the reply: choose it below the model's context.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from lengthwise.errors import UsageError
 
-TRUNCATIONS = {
-    "middle": "keep both ends (LongBench): instruction and question stay",
-    "left": "keep the end (lm-eval): an instruction at the beginning is lost",
-}
+Truncation = Literal["middle", "left"]
+"""middle keeps both ends (LongBench); left keeps the end (lm-eval), so an instruction at the beginning is lost."""
 
-# So much of a prompt's end decides how the answer after it becomes tokens.
+# Characters at a prompt's end that decide how the answer after it becomes tokens.
 _TAIL_CHARACTERS = 200
 
 
@@ -31,12 +29,12 @@ class Prompt:
 
 
 def fit(
-    tokenizer: Any, text: str, limit: int | None, truncation: str | None, *, chat: bool = False
+    tokenizer: Any, text: str, limit: int | None, truncation: Truncation | None, *, chat: bool = False
 ) -> Prompt:
     """The prompt's tokens, cut to `limit` as `truncation` says.
 
-    Special tokens are added as the tokenizer does by itself. With `chat` the text, cut first as upstream does,
-    becomes a user's turn in the tokenizer's chat template.
+    The tokenizer adds its special tokens. With `chat` the text, cut first as upstream does, becomes a user's turn
+    in the tokenizer's chat template.
 
     Raises:
         OverLimit: more than `limit` tokens and no truncation.
@@ -64,7 +62,7 @@ def fit(
 
 
 class OverLimit(Exception):
-    """A prompt has `tokens`, more than the limit, and nothing says how to cut it."""
+    """A prompt has `tokens`, more than the limit, and no truncation is chosen."""
 
     def __init__(self, tokens: int) -> None:
         self.tokens = tokens
@@ -76,19 +74,19 @@ def refuse_over_limit(what: str, sizes: Sequence[int], rows: int, limit: int) ->
     prompts = "prompt is" if len(sizes) == 1 else "prompts are"
     return UsageError(
         f"{len(sizes)} of {rows} {prompts} longer than {limit} tokens in {what}; the longest has {max(sizes)}",
-        expected="prompts that fit, or a truncation to be chosen: " + ", ".join(TRUNCATIONS),
-        fix=f"--truncation middle as LongBench does, or --max-length {max(sizes)} if the model is to take them whole",
+        expected="prompts that fit, or a truncation: middle, left",
+        fix=f"--truncation middle as LongBench does, or --max-length {max(sizes)}",
     )
 
 
 def answer_tokens(tokenizer: Any, prompt: str, answer: str) -> tuple[int, ...]:
-    """The tokens that `answer` becomes when it is written right after `prompt`."""
+    """The tokens of `answer` right after `prompt`."""
     tail = prompt[-_TAIL_CHARACTERS:]
     before: list[int] = tokenizer(tail, add_special_tokens=False).input_ids
     both: list[int] = tokenizer(tail + answer, add_special_tokens=False).input_ids
     if both[: len(before)] == before and len(both) > len(before):
         return tuple(both[len(before) :])
-    # The border is inside a token: the answer is scored as it is written alone.
+    # The border is inside a token, so the answer is tokenised alone.
     return tuple(tokenizer(answer, add_special_tokens=False).input_ids)
 
 

@@ -1,8 +1,8 @@
 """Scorers of replies, each in 0 .. 1, equal to those of LongBench and of BABILong.
 
-LongBench's are equal to the functions of THUDM/LongBench as lm-eval publishes them (tests hold the two against
-each other); the score of a reply is the greatest over all gold answers. BABILong's equals the present
-`compare_answers` of booydar/babilong. Peculiarities that change scores are kept and said so.
+LongBench's are equal to the functions of THUDM/LongBench as lm-eval publishes them (tests compare the two); the
+score of a reply is the greatest over all gold answers. BABILong's equals the present `compare_answers` of
+booydar/babilong. Peculiarities that change scores are kept and named.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Sequence
 from difflib import SequenceMatcher
 
 from lengthwise.errors import UsageError
-from lengthwise.evaluation.rouge import rouge_l
 
 _PUNCTUATION = frozenset(string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -41,8 +40,8 @@ def token_f1(reply: str, gold: str) -> float:
 def class_match(reply: str, gold: str, classes: Sequence[str]) -> float:
     """1/k if the gold class is among the k class names that the reply contains, else 0.
 
-    Class names inside the gold's name are dropped first. Upstream drops them from the list that it walks
-    through, so the one after a dropped one is never looked at and stays; that is kept, because it lowers scores.
+    Class names inside the gold's name are dropped first. Upstream drops them from the list while iterating
+    over it, so it skips the name after a dropped one, which stays. That is kept because it lowers scores.
     """
     found = [name for name in classes if name in reply]
     at = 0
@@ -88,6 +87,31 @@ def code_similarity(reply: str, gold: str) -> float:
     return round(100 * SequenceMatcher(None, line, gold).ratio()) / 100
 
 
+def rouge_l(reply: str, gold: str) -> float:
+    """ROUGE-L F, equal to the `rouge` package 1.0.1, which LongBench scores summaries with; 0 without a sentence.
+
+    A text is split at its full stops into sentences, a sentence at its spaces into words. For each sentence of
+    the reference the longest common subsequences with all sentences of the reply are united. All sizes are sizes
+    of sets of words: a word counts once. With U the union over the reference's sentences,
+
+        R = |U| / |words of the reference|,  P = |U| / |words of the reply|,  F = 2 R P / (R + P + 1e-8).
+
+    Two empty sentences (as after ". ") share the empty word, as in the package. Among several longest
+    subsequences it takes the one that the package finds. The package recurses one level for each word and gives
+    0 where Python's stack ends, at about a thousand words in a pair of sentences; here the number is computed.
+    """
+    reply_sentences, gold_sentences = _sentences(reply), _sentences(gold)
+    if not reply_sentences or not gold_sentences:
+        return 0.0
+    shared: set[str] = set()
+    for gold_words in gold_sentences:
+        for reply_words in reply_sentences:
+            shared |= _common(gold_words, reply_words)
+    recall = len(shared) / len({word for words in gold_sentences for word in words})
+    precision = len(shared) / len({word for words in reply_sentences for word in words})
+    return 2.0 * ((precision * recall) / (precision + recall + 1e-8))
+
+
 def first_line(reply: str) -> str:
     """The reply's first line after newlines at its start: what trec, triviaqa and samsum are scored by."""
     return reply.lstrip("\n").split("\n")[0]
@@ -107,8 +131,8 @@ def contained_share(reply: str, golds: Sequence[str]) -> float:
 def babilong_cut(reply: str) -> str:
     """The part of a reply that BABILong reads: lower case, up to the first full stop or tag.
 
-    Upstream also cuts at the word "Question". That never happens, because the text is in lower case by then; so
-    a reply that goes on with a made-up question and names other places there is counted as wrong. Kept.
+    Upstream also cuts at the word "Question". That never happens, because the text is in lower case by then. So
+    a reply that continues with a made-up question and names other places there counts as wrong. This is kept.
     """
     lowered = reply.lower()
     for end in (".", "<context>", "<example>", "Question"):
@@ -125,6 +149,31 @@ def babilong_match(reply: str, gold: str, question: str, labels: Collection[str]
     asked = question.lower()
     named = {label for label in map(str.lower, labels) if label in read and label not in asked}
     return named == {gold.lower()}
+
+
+def _sentences(text: str) -> list[list[str]]:
+    return [" ".join(part.split()).split(" ") for part in text.split(".") if part]
+
+
+def _common(x: Sequence[str], y: Sequence[str]) -> set[str]:
+    """The words of one longest common subsequence."""
+    table = [[0] * (len(y) + 1)]
+    for word in x:
+        above, row = table[-1], [0]
+        for j, other in enumerate(y):
+            row.append(above[j] + 1 if word == other else max(above[j + 1], row[j]))
+        table.append(row)
+    words: set[str] = set()
+    i, j = len(x), len(y)
+    while i and j:
+        if x[i - 1] == y[j - 1]:
+            words.add(x[i - 1])
+            i, j = i - 1, j - 1
+        elif table[i - 1][j] > table[i][j - 1]:
+            i -= 1
+        else:
+            j -= 1
+    return words
 
 
 LONGBENCH_SCORERS: dict[str, Callable[[str, str], float]] = {

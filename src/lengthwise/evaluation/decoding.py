@@ -1,0 +1,218 @@
+"""Greedy replies and likelihoods of given answers, after prompts with a common beginning.
+
+One forward pass over the tokens that all prompts begin with keeps keys and values; only what differs (a question,
+the answers to rank) is read for each prompt. That equals reading each prompt whole, up to rounding. What differs
+is read in batches of nearly equal length, padded between the shared part and the rest; masks and positions keep
+the padding out. (A sliding window would count padding as tokens, so there only endings of one length are batched.)
+
+Logits are formed only for the rows that predict an answer's tokens, or for the last row. Nothing here takes
+gradients.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from lengthwise.models import unwrap
+from lengthwise.models.losses import NonFiniteLogits, naming_bad_logits, target_losses
+from lengthwise.models.position_limits import check_positions_fit
+from lengthwise.models.reading import CachedReader
+
+if TYPE_CHECKING:
+    from lengthwise.models import LoadedModel
+
+Tokens = tuple[int, ...]
+
+_WORTH_SHARING = 32
+"""Tokens. A shorter common beginning is read again for each prompt."""
+
+_WHERE = "what follows a prompt"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """Tokens of one greedy reply, without the one that ended it."""
+
+    ids: Tokens
+    text: str
+
+
+@torch.no_grad()
+def likelihoods(
+    model: LoadedModel,
+    prompts: Sequence[Tokens],
+    answers: Sequence[Sequence[Tokens]],
+    *,
+    batch_size: int = 1,
+) -> list[list[float]]:
+    """log p(answer | prompt) in nats, summed over the answer's tokens, for every answer of every prompt.
+
+    Args:
+        model: loaded, in eval mode.
+        prompts: token ids. Their common beginning is read once.
+        answers: for each prompt the token ids of its answers, none empty.
+        batch_size: how many different endings are read at a time.
+
+    Raises:
+        UsageError: more tokens than the model's table of positions has, or a model without a key-value cache.
+        NonFiniteLogits: logits that are NaN or infinite.
+    """
+    # The last token of an answer is never read; so answers of one token share one row.
+    rows = sorted(
+        {(*prompt, *answer[:-1]) for prompt, own in zip(prompts, answers, strict=True) for answer in own},
+        key=lambda row: (len(row), row),
+    )
+    check_positions_fit(model.max_positions, len(rows[-1]), name=model.name)
+    shared = _shared(rows, at_most=min(map(len, prompts)) - 1)
+    hidden: dict[Tokens, Tensor] = {}
+    with naming_bad_logits(model, _WHERE):
+        for batch, states, _ in _endings(model, rows, shared, batch_size):
+            hidden.update(zip(batch, states, strict=True))
+        return [
+            [_log_likelihood(model, hidden[*prompt, *answer[:-1]], answer) for answer in own]
+            for prompt, own in zip(prompts, answers, strict=True)
+        ]
+
+
+@torch.no_grad()
+def replies(
+    model: LoadedModel,
+    prompts: Sequence[Tokens],
+    *,
+    new_tokens: int,
+    batch_size: int = 1,
+    stop_ids: frozenset[int] = frozenset(),
+    at_least: int = 0,
+    until: Callable[[str], bool] | None = None,
+) -> list[Reply]:
+    """Greedy decoding after every prompt.
+
+    A reply ends before EOS or another id of `stop_ids` (neither can be among the first `at_least` tokens), as
+    soon as `until` is true of its text, or at `new_tokens`. Prompts are batched by length. Their common beginning
+    is read once.
+
+    Raises:
+        UsageError: more tokens than the model's table of positions has, or a model without a key-value cache.
+        NonFiniteLogits: logits that are NaN or infinite.
+    """
+    check_positions_fit(model.max_positions, max(map(len, prompts)) + new_tokens - 1, name=model.name)
+    rows = sorted(set(prompts), key=lambda row: (len(row), row))
+    shared = _shared(rows, at_most=len(rows[0]) - 1)
+    stops = stop_ids | _eos_ids(model)
+    found: dict[Tokens, Reply] = {}
+    with naming_bad_logits(model, _WHERE):
+        for batch, states, reader in _endings(model, rows, shared, batch_size):
+            decoder = _Decoder(model, reader, stops=stops, at_least=at_least, until=until)
+            found.update(zip(batch, decoder.run(states, new_tokens), strict=True))
+    return [found[prompt] for prompt in prompts]
+
+
+class _Decoder:
+    """Greedy decoding of one batch."""
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        reader: CachedReader,
+        *,
+        stops: frozenset[int],
+        at_least: int,
+        until: Callable[[str], bool] | None,
+    ) -> None:
+        self._model = model
+        self._reader = reader
+        self._stops = stops
+        self._at_least = at_least
+        self._until = until
+
+    def run(self, states: Sequence[Tensor], new_tokens: int) -> list[Reply]:
+        """The replies; `states` are what the head takes for each row's last token."""
+        written: list[list[int]] = [[] for _ in states]
+        open_rows = [True] * len(states)
+        last = torch.stack([state[-1] for state in states])
+        for step in range(new_tokens):
+            chosen = self._choose(last, step)
+            for row, token in enumerate(chosen.tolist()):
+                if not open_rows[row]:
+                    continue
+                if token in self._stops:
+                    open_rows[row] = False
+                    continue
+                written[row].append(token)
+                if self._until is not None and self._until(self._text(written[row])):
+                    open_rows[row] = False
+            if not any(open_rows) or step == new_tokens - 1:
+                break
+            last = self._reader.read(chosen[:, None])[:, -1]
+        return [Reply(tuple(ids), self._text(ids)) for ids in written]
+
+    def _choose(self, last: Tensor, step: int) -> Tensor:
+        logits = self._model.head.logits(last)
+        finite = logits.isfinite().all(dim=-1)
+        if not bool(finite.all()):
+            raise NonFiniteLogits(int((~finite).nonzero()[0, 0]))
+        if step < self._at_least and self._stops:
+            logits[:, sorted(self._stops)] = -torch.inf
+        return logits.argmax(dim=-1)
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return self._model.tokenizer.decode(ids, skip_special_tokens=True)
+
+
+def _endings(
+    model: LoadedModel, rows: Sequence[Tokens], shared: int, batch_size: int
+) -> Iterator[tuple[Sequence[Tokens], list[Tensor], CachedReader]]:
+    """Batches of rows with what the head takes for each row's tokens after the first `shared`."""
+    beginning = CachedReader(model)
+    if shared:
+        beginning.read(torch.tensor([rows[0][:shared]]))
+    batches = list(_batches(rows, batch_size, padded=beginning.takes_padding))
+    for batch in batches:
+        # The last batch takes the memory of the beginning.
+        reader = beginning.fork(len(batch), keep=batch is not batches[-1])
+        width = max(map(len, batch)) - shared
+        ids = torch.zeros((len(batch), width), dtype=torch.long)
+        real = torch.zeros_like(ids)
+        for row, tokens in enumerate(batch):
+            size = len(tokens) - shared
+            ids[row, width - size :] = torch.tensor(tokens[shared:])
+            real[row, width - size :] = 1
+        states = reader.read(ids, real)
+        yield batch, [states[row, width - len(tokens) + shared :] for row, tokens in enumerate(batch)], reader
+
+
+def _batches(rows: Sequence[Tokens], size: int, *, padded: bool) -> Iterator[Sequence[Tokens]]:
+    """Consecutive rows, at most `size` at a time; of one length only unless they may be padded."""
+    for _, alike in itertools.groupby(rows, key=lambda row: None if padded else len(row)):
+        group = list(alike)
+        for start in range(0, len(group), size):
+            yield group[start : start + size]
+
+
+def _shared(rows: Sequence[Tokens], *, at_most: int) -> int:
+    """Length of the common beginning of all rows; 0 if it is not worth keeping."""
+    if len(rows) < 2:
+        return 0
+    first, last = min(rows), max(rows)
+    # What the smallest and the greatest in dictionary order begin with, all others begin with too.
+    same = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    same = min(same, at_most)
+    return same if same >= _WORTH_SHARING else 0
+
+
+def _log_likelihood(model: LoadedModel, hidden: Tensor, answer: Tokens) -> float:
+    return -float(target_losses(model, hidden[len(hidden) - len(answer) :], torch.tensor(answer)).sum())
+
+
+def _eos_ids(model: LoadedModel) -> frozenset[int]:
+    settings: Any = unwrap(model.model).generation_config
+    ids = [getattr(settings, "eos_token_id", None), model.config.eos_token_id, model.tokenizer.eos_token_id]
+    return frozenset(
+        one for some in ids if some is not None for one in (some if isinstance(some, list) else [some])
+    )

@@ -1,0 +1,363 @@
+"""Whole evaluations on a tiny model: scores, resuming, cuts, averages, and what a killed run leaves."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from lengthwise.errors import Interrupted, UsageError
+from lengthwise.evaluation.evaluate import EvalSpec, plan_eval, run_eval
+from lengthwise.evaluation.own_tasks import background, prepare
+from lengthwise.models import LoadedModel
+from lengthwise.results import Results
+from lengthwise.spec import RunSpec
+from lengthwise.testing import save_tiny_model, tiny_text
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LENGTHWISE_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("eval")
+    save_tiny_model(folder / "model", max_position_embeddings=4096)
+    (folder / "text").mkdir()
+    for index in range(3):
+        (folder / "text" / f"{index}.txt").write_text(tiny_text(400, seed=index))
+    return folder
+
+
+Run = tuple[RunSpec, EvalSpec]
+
+
+@pytest.fixture
+def job(shared: Path) -> Callable[..., Run]:
+    """A run of made-up tasks on the tiny model and text."""
+
+    def make(*tasks: str, **settings: Any) -> Run:
+        run = RunSpec(model=str(shared / "model"), text=str(shared / "text"), split="all")
+        defaults = {"lengths": (1000,), "depths": (0, 100), "samples": 2}
+        return run, EvalSpec(tasks=tasks, **(defaults | settings))
+
+    return make
+
+
+@pytest.fixture
+def longbench(shared: Path, official: Callable[..., Path], tmp_path: Path) -> Callable[..., Run]:
+    """A run of LongBench-E data sets on rows made here, with templates of our own."""
+
+    def make(*names: str, **settings: Any) -> Run:
+        folder = tmp_path / "official"
+        official(folder, *names, count=4)
+        (folder / "dataset2prompt.json").write_text(
+            json.dumps(dict.fromkeys(names, "Read: {context}\nAsked: {input}\n"))
+        )
+        own = {"data": str(folder), "templates": str(folder), "max_length": 4000}
+        tasks = tuple(f"longbench_{name}_e" for name in names)
+        return RunSpec(model=str(shared / "model")), EvalSpec(tasks=tasks, **(own | settings))
+
+    return make
+
+
+def test_greedy_scores_of_made_up_tasks(job: Callable[..., Run]) -> None:
+    results = run_eval(*job("needle", "babilong", lengths=(1000, 1100)))
+    assert not results.partial
+    for task in ("needle_single", "needle_multi_key", "babilong_qa3"):
+        for length in (1000, 1100):
+            assert [row.n for row in results.select(task=task, length=length, depth=None)] == [4]
+            assert [
+                row.depth for row in results.select(task=task, length=length) if row.depth is not None
+            ] == [
+                0,
+                100,
+            ]
+    assert all(row.version == 2 and row.unit == "share" for row in results.rows)
+    assert set(results.results) >= {"babilong@1000", "needle_single@1100"}
+    for depth in (None, 0, 100):
+        [mean] = results.select(task="babilong", length=1000, depth=depth)
+        tasks = [results.select(task=f"babilong_qa{n}", length=1000, depth=depth)[0] for n in range(1, 6)]
+        assert mean.value == pytest.approx(fmean(row.value for row in tasks))
+        assert mean.n == sum(row.n for row in tasks)
+    assert results.provenance["tasks"]["needle_single"]["questions"] == 8
+    assert len(results.provenance["tasks"]["needle_single"]["questions_sha256"]) == 64
+
+
+def test_likelihood_mode_ranks_the_answers(job: Callable[..., Run], tmp_path: Path) -> None:
+    results = run_eval(*job("babilong_qa1", mode="likelihood", samples=3, batch_size=4), out=tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "samples.jsonl").read_text().splitlines()]
+    assert len(lines) == 6
+    for line in lines:
+        assert len(line["likelihoods"]) == 6
+        assert 0 < line["probability"] < 1
+        assert all(value < 0 for value in line["likelihoods"].values())
+    [row] = results.select(metric="gold_probability", depth=None)
+    assert row.value == pytest.approx(fmean(line["probability"] for line in lines))
+    [row] = results.select(metric="accuracy", depth=None)
+    assert row.value == pytest.approx(fmean(line["score"] for line in lines))
+    assert [row.value for row in results.select(metric="chance")] == [pytest.approx(1 / 6)]
+    winners = [max(line["likelihoods"], key=line["likelihoods"].get) for line in lines]
+    assert len(winners) == 6
+
+
+@pytest.mark.parametrize("mode", ["greedy", "likelihood"])
+def test_batches_and_shared_prefixes_change_no_score(
+    job: Callable[..., Run], mode: str, tmp_path: Path
+) -> None:
+    def lines(batch_size: int) -> dict[str, Any]:
+        out = tmp_path / f"b{batch_size}"
+        run_eval(*job("needle_multi_key", "babilong_qa2", mode=mode, batch_size=batch_size), out=out)
+        found = [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
+        return {line["key"]: line for line in found}
+
+    one, many = lines(1), lines(5)
+    assert one.keys() == many.keys()
+    for key in one:
+        assert one[key].get("reply") == many[key].get("reply")
+        for answer, value in one[key].get("likelihoods", {}).items():
+            assert many[key]["likelihoods"][answer] == pytest.approx(value, abs=1e-3)
+
+
+def test_questions_are_kept_and_made_again_when_damaged(
+    job: Callable[..., Run], model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LENGTHWISE_CACHE", str(tmp_path / "cache"))
+    run, spec = job("babilong_qa1")
+    corpus = background(run, spec)
+    first = prepare(spec, model.tokenizer, corpus)
+    [kept] = (tmp_path / "cache" / "questions").iterdir()
+    header = json.loads(kept.read_text().split("\n")[0])
+    assert header["task"] == "babilong_qa1"
+    assert header["seed"] == 0
+    assert prepare(spec, model.tokenizer, corpus) == first
+    kept.write_text(kept.read_text().replace("Mary", "Marx"))
+    assert prepare(spec, model.tokenizer, corpus) == first
+    assert "Marx" not in kept.read_text()
+    kept.write_bytes(kept.read_bytes()[:200] + b"\xff\n")
+    assert prepare(spec, model.tokenizer, corpus) == first
+    assert prepare(job("babilong_qa1", seed=1)[1], model.tokenizer, corpus).facts != first.facts
+
+
+def test_longbench_averages(longbench: Callable[..., Run], tmp_path: Path) -> None:
+    results = run_eval(*longbench("qasper", "trec", "lcc"), out=tmp_path / "r")
+    lines = [json.loads(line) for line in (tmp_path / "r" / "samples.jsonl").read_text().splitlines()]
+    bucket = {"r0000": 0, "r0001": 1, "r0002": 2, "r0003": 0}
+    scores: dict[str, dict[int, list[float]]] = {}
+    for line in lines:
+        place = bucket[line["key"].rpartition("/")[2]]
+        scores.setdefault(line["task"], {}).setdefault(place, []).append(line["score"])
+    pooled = {task: fmean([s for some in by.values() for s in some]) for task, by in scores.items()}
+    assert len(set(pooled.values())) > 1
+
+    def value(metric: str, **where: Any) -> float:
+        [row] = results.select(task="longbench_e", metric=metric, **({"bucket": None} | where))
+        assert row.value is not None
+        return row.value
+
+    # Three data sets of three categories: rows and categories agree here; buckets do not.
+    assert value("average_rows") == pytest.approx(fmean(pooled.values()))
+    assert value("average_categories") == pytest.approx(fmean(pooled.values()))
+    by_bucket = [fmean(fmean(by[place]) for by in scores.values()) for place in range(3)]
+    assert value("average_buckets") == pytest.approx(fmean(by_bucket))
+    assert value("average_rows", bucket="4-8k") == pytest.approx(by_bucket[1])
+    assert any("3 of 13" in note for note in results.notes)
+    assert results.provenance["tasks"]["longbench_trec_e"]["templates"].startswith("the official")
+    assert results.select(task="longbench_trec_e", bucket="0-4k")[0].n == 2
+
+
+def test_categories_are_averaged_before_they_are_averaged(longbench: Callable[..., Run]) -> None:
+    run, spec = longbench("qasper", "multifieldqa_en", "lcc")
+    results, tasks = run_eval(run, spec), spec.tasks
+    one, two, code = (results.select(task=task, bucket=None)[0].value or 0.0 for task in tasks)
+    assert code > 0
+    [row] = results.select(metric="average_categories")
+    assert row.value == pytest.approx((0.5 * (one + two) + code) / 2)
+    [row] = results.select(metric="average_rows", bucket=None)
+    assert row.value == pytest.approx((one + two + code) / 3)
+
+
+def test_prompts_over_the_limit_are_refused_or_counted(longbench: Callable[..., Run]) -> None:
+    with pytest.raises(UsageError, match=r"4 of 4 .* 60 .*longbench_qasper_e"):
+        run_eval(*longbench("qasper", max_length=60))
+    results = run_eval(*longbench("qasper", max_length=60, truncation="middle"))
+    assert results.select(task="longbench_qasper_e", bucket=None)[0].truncated == 4
+    assert any("4 of 4" in note and "60" in note for note in results.notes)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "settings", "named"),
+    [
+        (("needle_single",), {"depths": (120,)}, "120"),
+        (("needle_single",), {"depths": (float("nan"),)}, "nan"),
+        (("needle_single",), {"depths": (5, 5)}, "5.0, 5.0"),
+        (("needle_single",), {"lengths": (63,)}, "63"),
+        (("needle_single",), {"mode": "rank"}, "'rank'"),
+        (("needle_multi_value",), {"mode": "likelihood"}, "needle_multi_value"),
+        (("longbench_e",), {}, "LongBench"),
+        (("niddle",), {}, "'niddle'"),
+        (("needle",), {"truncation": "right"}, "'right'"),
+        (("babilong",), {"max_length": 999, "lengths": (1000,)}, "1000 .* 999"),
+        (("x",), {"backend": "lm-eval"}, "lm-eval"),
+    ],
+)
+def test_settings_that_cannot_work(tasks: tuple[str, ...], settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(UsageError, match=named):
+        EvalSpec(tasks=tasks, **settings)
+
+
+@pytest.mark.parametrize(
+    ("task", "settings"),
+    [
+        ("longbench_e", {"lengths": (2048,)}),
+        ("longbench_e", {"depths": (50,)}),
+        ("longbench_e", {"seed": 0}),
+        ("longbench_e", {"stories": "x"}),
+        ("longbench_e", {"text": "books"}),
+        ("longbench_e", {"split": "test"}),
+        ("needle_multi_value", {"depths": (50,)}),
+        ("needle", {"chat": "auto"}),
+        ("needle", {"truncation": "left"}),
+        ("needle", {"data": "x"}),
+        ("needle", {"stories": "x"}),
+        ("babilong", {"templates": "x"}),
+        ("lm-eval", {"text": "books"}),
+        ("lm-eval", {"split": "test"}),
+        ("lm-eval", {"depths": (50,)}),
+        ("lm-eval", {"chat": "never"}),
+        ("lm-eval", {"mode": "greedy"}),
+        ("lm-eval", {"stories": "x"}),
+    ],
+)
+def test_a_setting_that_no_task_takes_is_refused_even_at_its_default(
+    task: str, settings: dict[str, Any]
+) -> None:
+    [name] = settings
+    common: dict[str, Any] = {"tasks": (task,), "max_length": 9999}
+    if task == "lm-eval":
+        common["backend"] = "lm-eval"
+    elif task != "longbench_e":
+        del common["max_length"]
+    EvalSpec(**common)
+    with pytest.raises(UsageError, match=f"^{name} is given"):
+        if name in RunSpec.model_fields:
+            run_eval(RunSpec(model="m", **settings), EvalSpec(**common))
+        else:
+            EvalSpec(**common, **settings)
+
+
+def test_one_task_that_takes_a_setting_is_enough() -> None:
+    spec = EvalSpec(tasks=("needle", "longbench_trec_e"), depths=(50,), max_length=3000, truncation="left")
+    assert spec.settings()["depths"] == [50.0]
+
+
+def test_a_log_of_other_prompts_is_refused(longbench: Callable[..., Run], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    run, spec = longbench("trec")
+    run_eval(run, spec, out=out)
+    (out / "results.json").unlink()
+    path = Path(spec.data or "") / "trec_e.jsonl"
+    path.write_text(path.read_text().replace("case 1", "case 9"))
+    with pytest.raises(UsageError, match="longbench_trec_e/r000"):
+        run_eval(run, spec, out=out, resume=True)
+
+
+def test_ctrl_c_keeps_what_was_finished(
+    job: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = job("needle_single", mode="likelihood")
+    whole = run_eval(*settings)
+    monkeypatch.setattr("lengthwise.evaluation.asking.likelihoods", interrupted_after(2))
+    with pytest.raises(Interrupted) as stopped:
+        run_eval(*settings, out=tmp_path / "run")
+    partial = stopped.value.partial
+    assert isinstance(partial, Results)
+    assert partial.partial
+    assert partial.select(metric="accuracy", depth=None)[0].n == 2
+    monkeypatch.undo()
+    assert run_eval(*settings, out=tmp_path / "run", resume=True).rows == whole.rows
+
+
+def interrupted_after(count: int) -> Callable[..., Any]:
+    from lengthwise.evaluation.decoding import likelihoods
+
+    calls: Iterator[int] = iter(range(count))
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return likelihoods(*args, **kwargs)
+
+    return call
+
+
+@pytest.mark.parametrize("mode", ["greedy", "likelihood"])
+def test_stopped_after_any_sample_and_resumed_the_log_is_the_same_to_the_last_bit(
+    job: Callable[..., Run], mode: str, tmp_path: Path
+) -> None:
+    settings = job(
+        "needle_multi_key", "babilong_qa2", mode=mode, batch_size=3, depths=(0, 50, 100), lengths=(1200,)
+    )
+    out = tmp_path / "run"
+    whole = run_eval(*settings, out=out)
+    kept = (out / "samples.jsonl").read_bytes().splitlines(keepends=True)
+    assert len(kept) == 12
+    for count in (1, 4, 5, 8, 10):
+        (out / "results.json").unlink()
+        (out / "samples.jsonl").write_bytes(b"".join(kept[:count]) + kept[count][:30])
+        assert run_eval(*settings, out=out, resume=True).rows == whole.rows
+        after = (out / "samples.jsonl").read_bytes().splitlines(keepends=True)
+        assert after[:count] == kept[:count]
+        assert sorted(after) == sorted(kept)
+
+
+def test_killed_at_a_sample_and_resumed_nothing_is_lost_or_twice(
+    job: Callable[..., Run], shared: Path, tmp_path: Path
+) -> None:
+    run, spec = settings = job("babilong_qa1", "needle_multi_key", mode="likelihood", samples=12)
+    out = tmp_path / "run"
+    program = (
+        "from lengthwise.evaluation import EvalSpec, run_eval\nfrom lengthwise.spec import RunSpec\n"
+        f"run_eval({run!r}, EvalSpec(**{spec.model_dump(exclude_unset=True)!r}), out={str(out)!r})\n"
+    )
+    log = out / "samples.jsonl"
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not (log.exists() and log.read_bytes().count(b"\n") >= 5):
+            time.sleep(0.005)
+        assert process.poll() is None, process.communicate()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    before = log.read_bytes()
+    whole_lines = before[: before.rfind(b"\n") + 1]
+    assert 5 <= whole_lines.count(b"\n") < 48
+    resumed = run_eval(*settings, out=out, resume=True)
+    after = log.read_bytes()
+    assert after.startswith(whole_lines), "nothing is done twice"
+    keys = [json.loads(line)["key"] for line in after.splitlines()]
+    assert len(keys) == len(set(keys)) == 48, "none lost"
+    assert resumed.rows == run_eval(*settings).rows
+
+
+def test_the_plan_counts_without_weights(
+    job: Callable[..., Run], longbench: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("weights were loaded")
+
+    monkeypatch.setattr("lengthwise.evaluation.own_tasks.load_model", refuse)
+    plan = plan_eval(*job("needle_multi_key", samples=3))
+    assert plan.questions == {"needle_multi_key": 6}
+    # Three contexts, read once for both depths, and replies of 16 tokens.
+    assert 3 * 980 + 6 * 16 <= (plan.tokens_to_run or 0) <= 3 * 1000 + 6 * 16
+    cut = plan_eval(*longbench("trec", max_length=60, truncation="middle")).to_dict()
+    assert cut["cut"] == {"longbench_trec_e": 4}
+    assert cut["memory_bytes"] > 0

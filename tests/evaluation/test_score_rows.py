@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from lengthwise.evaluation.evaluate import EvalSpec
+from lengthwise.evaluation.family import Question, Scored
+from lengthwise.evaluation.score_rows import summarise
+from lengthwise.evaluation.tasks import TASKS
+from lengthwise.results import Row
+
+
+def of(scores: Sequence[Sequence[float]]) -> Row:
+    """The row over all depths for scores by sample and depth."""
+    task = TASKS["needle_single"]
+    scored = []
+    for sample, by_depth in enumerate(scores):
+        for depth, score in enumerate(by_depth):
+            key = f"s{sample}/d{depth}"
+            question = Question(
+                key=key,
+                unit=f"s{sample}",
+                context=key,
+                prompt="",
+                golds=["1"],
+                length=512,
+                depth=float(depth),
+            )
+            scored.append(Scored(task, question, {"document": f"s{sample}", "score": score, "cut": 0}))
+    spec = EvalSpec(tasks=(task.name,), lengths=(512,))
+    found = summarise(spec, [task], scored, model="m", partial=False)
+    [row] = [row for row in found.rows if row.depth is None]
+    return row
+
+
+def test_a_sample_with_all_its_depths_is_one_unit() -> None:
+    row = of([[1, 1], [0, 0], [1, 1], [0, 1]])
+    assert row.value == pytest.approx(5 / 8)
+    assert (row.n, row.documents) == (8, 4)
+    # The standard error of the mean of 1, 0, 1 and 1/2, up to the bootstrap's own noise.
+    assert row.stderr == pytest.approx(0.479 / 2, rel=0.05)
+
+
+def test_all_right_or_all_wrong_has_the_exact_binomial_interval() -> None:
+    wrong, right = of([[0], [0], [0], [0], [0]]), of([[1], [1], [1], [1], [1]])
+    # Clopper and Pearson, 0 of 5: 1 - 0.025^(1/5).
+    assert (wrong.ci_low, wrong.ci_high) == (0, pytest.approx(0.5218, abs=1e-4))
+    assert (right.ci_low, right.ci_high) == (pytest.approx(0.4782, abs=1e-4), 1)
+
+
+def test_samples_that_agree_between_leave_nothing_to_make_an_interval_from() -> None:
+    row = of([[1, 0], [0, 1], [1, 0]])
+    assert (row.value, row.ci_low, row.ci_high, row.stderr) == (0.5, None, None, None)
+
+
+def test_rounding_is_no_interval() -> None:
+    # Each sample's mean is 0.3, and sums of ten of them differ in their last bits with the order.
+    row = of([[0.1, 0.5], [0.2, 0.4], [0.3, 0.3], [0.25, 0.35]] * 3)
+    assert row.value == pytest.approx(0.3)
+    assert (row.ci_low, row.ci_high, row.stderr) == (None, None, None)

@@ -89,20 +89,19 @@ def difference(ours: list[Any], theirs: list[Any]) -> float:
 
 
 def one_side(arguments: argparse.Namespace) -> dict[str, Any]:
-    from lengthwise.evaluation.job import EvalJob
-    from lengthwise.evaluation.preparing import corpus_of, prepare
+    from lengthwise.evaluation.evaluate import EvalSpec
+    from lengthwise.evaluation.own_tasks import prepare
     from lengthwise.models import load
+    from lengthwise.text import load_corpus
 
     task, mode, depths = ROWS[arguments.rows[0]]
-    job = EvalJob(
-        model=arguments.model, tasks=(task,), mode=mode, lengths=(arguments.length,), depths=depths, samples=1
-    )  # type: ignore[arg-type]
+    spec = EvalSpec(tasks=(task,), mode=mode, lengths=(arguments.length,), depths=depths, samples=1)  # type: ignore[arg-type]
     model = load(arguments.model, dtype=arguments.dtype)
     if arguments.layers:
         inner = model.model.model
         inner.layers = inner.layers[: arguments.layers]
         model.model.config.num_hidden_layers = arguments.layers
-    asked = prepare(job, model.tokenizer, corpus_of(job)).asked
+    asked = prepare(spec, model.tokenizer, load_corpus("books")).asked
     assert model.head
     run = (ours if arguments.side == "ours" else lm_eval)(model, asked, mode, arguments.batch_size)
     reset_peak()
@@ -114,7 +113,7 @@ def one_side(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def ours(model: Any, asked: list[Any], mode: str, batch_size: int) -> Any:
-    from lengthwise.evaluation.generate import likelihoods, replies
+    from lengthwise.evaluation.decoding import likelihoods, replies
 
     prompts = [one.prompt.ids for one in asked]
 

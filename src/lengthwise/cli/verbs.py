@@ -53,7 +53,12 @@ def command(entry: Entry) -> Callable[..., None]:
             print_plan(entry.load(entry.plan)(run, spec).to_dict(), as_json=given["as_json"])
             return
         how = {name: given[name] for name in ("out", "resume", "overwrite")}
-        results = show(lambda: entry.load(entry.run)(run, spec, **how), out=out, as_json=given["as_json"])
+        results = show(
+            lambda: entry.load(entry.run)(run, spec, **how),
+            out=out,
+            as_json=given["as_json"],
+            verbose=given["verbose"],
+        )
         if entry.fail_above is not None:
             fail_above(results, entry.fail_above, given["fail_above"])
 

@@ -1,4 +1,4 @@
-"""Recall by distance: what a passage that stood before is worth when it comes again.
+"""Recall by distance: how much an earlier occurrence of a passage lowers the loss on its repetition.
 
 A sequence is [first passage][filler][second passage], the passages P tokens each, their starts `distance`
 tokens apart. Once the first passage is the same as the second, once it is a different one; all else is equal.
@@ -6,47 +6,71 @@ tokens apart. Once the first passage is the same as the second, once it is a dif
     benefit = loss(last tokens of the second passage | a different first passage)
             - loss(the same tokens               | the same first passage)
 
-In nats a token. It needs no labels: a model that still uses what stands `distance` tokens back copies; at 0
-that text might as well not be there. Everything of a pair comes from one stretch of one document,
+In nats a token, without labels. A model that uses text `distance` tokens back copies from it; at 0 it does not
+use that text. Everything of a pair comes from one stretch of one document,
 
     same passage (P) | unused (P) | filler (Dmax - P) | unused (P) | different passage (P),
 
-so that neither first passage runs on into the filler. A shorter distance uses the end of the filler, so
-what stands right before the second passage is the same at every distance.
+so that neither first passage continues into the filler. A shorter distance uses the end of the filler, so the
+tokens right before the second passage are the same at every distance.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 import numpy as np
 from annotated_types import Ge, MinLen
 from pydantic import model_validator
 
+from lengthwise.display import Display
 from lengthwise.errors import UsageError
-from lengthwise.measure.inputs import as_documents, as_model
-from lengthwise.measure.measurement import Measurement, bos_note, check_logged, collect, window_record
+from lengthwise.measure.measurement import (
+    Measurement,
+    bos_note,
+    check_passage,
+    check_ready,
+    collect,
+    few_samples_note,
+    in_groups,
+    unfinished,
+    window_record,
+    window_words,
+)
 from lengthwise.measure.statistics import Statistic
 from lengthwise.progress import progress
 from lengthwise.results import Row
 from lengthwise.samples import SampleLog
 from lengthwise.spec import NO_OPTION, Count, Option, Samples, Spec, Tokens, Whole, ascending
-from lengthwise.text import resolve_bos, sample_windows, view
+from lengthwise.text import as_documents, resolve_bos, sample_windows, view
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from lengthwise.models import LoadedModel
-    from lengthwise.text import Window
+    from lengthwise.models import LoadedModel, ModelLike
+    from lengthwise.text import TextLike, TokenDocuments, Window
+
+DISPLAY = Display(
+    title="Recall by distance",
+    question="Does the model still use text that is far back?",
+    metrics={
+        "benefit": "loss_different - loss_same: what a repeated passage is worth; 0 if the model does not use it",
+        "loss_same": "loss on a passage that came before, at this distance",
+        "loss_different": "loss on the same passage after a different one",
+    },
+    better={"benefit": "higher"},
+    figures=("recall_by_distance",),
+    answer="recall_answer",
+)
 
 
 class RecallSpec(Spec):
-    """Is what stands far back still used?
+    """Is text far back still used?
 
-    Measures what a repeated passage is worth by its distance: the benefit is the loss after a different
-    passage minus the loss after the same one; 0 means that text so far back is not used.
+    Measures the benefit of a repeated passage by its distance: the loss after a different passage minus the
+    loss after the same one. 0 means that the model does not use text so far back.
     """
 
     kind = "recall"
@@ -69,11 +93,7 @@ class RecallSpec(Spec):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.scored >= self.passage:
-            raise UsageError(
-                f"scored is {self.scored} of a passage of {self.passage} tokens",
-                expected=f"at most {self.passage - 1}: the tokens before are the cue for the copy",
-            )
+        check_passage(passage=self.passage, scored=self.scored)
         if min(self.distances) < self.passage:
             raise UsageError(
                 f"distance {min(self.distances)} is shorter than the passage of {self.passage} tokens",
@@ -98,7 +118,11 @@ class RecallSettings(RecallSpec):
 
 
 def measure_recall(
-    model: Any, text: Any, spec: RecallSpec = RecallSpec(), *, log: SampleLog | None = None  # noqa: B008
+    model: ModelLike,
+    text: TextLike | TokenDocuments,
+    spec: RecallSpec = RecallSpec(),  # noqa: B008
+    *,
+    log: SampleLog | None = None,
 ) -> Measurement:
     """What a repeated passage is worth, by the distance between the starts of its two occurrences.
 
@@ -116,12 +140,12 @@ def measure_recall(
         LengthwiseError: logits that are not finite.
         Interrupted: Ctrl-C; `partial` is the measurement of what was finished.
     """
-    from lengthwise.measure.running import check_model
+    from lengthwise.models import as_model
 
     model = as_model(model)
     documents = as_documents(text, model.tokenizer)
     distances = ascending(spec.distances)
-    check_model(model, longest=distances[-1] + spec.passage - 1)
+    check_ready(model, longest=distances[-1] + spec.passage - 1)
     [sample] = spec.samples()
     windows = sample_windows(documents, sample.stretch, count=spec.pairs, seed=spec.seed, allow_fewer=True)
     bos_id = resolve_bos(model.tokenizer, spec.bos)
@@ -157,10 +181,8 @@ def summarise(log: SampleLog, settings: RecallSettings, model_name: str) -> Meas
             statistics.append(Statistic.of(row, totals))
         keys += found
     if settings.available < settings.pairs:
-        notes.append(
-            f"The text holds {settings.available} pairs of passages without overlap, "
-            f"not the {settings.pairs} that were asked for."
-        )
+        tokens = max(settings.distances) + 3 * settings.passage
+        notes.append(few_samples_note(settings.available, settings.pairs, "pairs of passages", tokens))
     return Measurement.of(
         statistics,
         model_name=model_name,
@@ -192,34 +214,26 @@ def sequences(ids: NDArray[np.integer], distance: int, passage: int, bos_id: int
     )
 
 
-def _fill(
-    log: SampleLog,
-    model: LoadedModel,
-    settings: RecallSettings,
-    windows: Sequence[Window],
-) -> None:
+def _fill(log: SampleLog, model: LoadedModel, settings: RecallSettings, windows: Sequence[Window]) -> None:
     """Score the pairs that the log does not hold yet, each at all distances before the next."""
-    from lengthwise.measure.running import hidden_states, in_groups, named, naming_bad_logits
+    import torch
 
-    missing: list[tuple[int, Window]] = []
-    for index, window in enumerate(windows):
-        keys = [_key(distance, index) for distance in settings.distances]
-        for key in keys:
-            if key in log:
-                check_logged(log, key, window)
-        if any(key not in log for key in keys):
-            missing.append((index, window))
+    from lengthwise.models import naming_bad_logits
+
+    missing = unfinished(log, windows, lambda index: [_key(d, index) for d in settings.distances])
     for group in in_groups(progress(missing, what="recall"), max(1, settings.batch_size // 2)):
         for distance in settings.distances:
             todo = [(index, window) for index, window in group if _key(distance, index) not in log]
             if not todo:
                 continue
             views = [sequences(window.ids, distance, settings.passage, settings.bos_id) for _, window in todo]
-            hidden = hidden_states(model, np.concatenate(views), batch_size=2 * len(todo))
+            hidden = model.hidden_states(torch.from_numpy(np.concatenate(views)))
             last = hidden[:, -settings.scored :].unflatten(0, (len(todo), 2))
             for (index, window), rows in zip(todo, last, strict=True):
                 labels = window.ids[settings.passage - settings.scored : settings.passage]
-                with naming_bad_logits(model, f"the repetition at distance {distance}, {named(window)}"):
+                with naming_bad_logits(
+                    model, f"the repetition at distance {distance}, {window_words(window)}"
+                ):
                     same, different = _losses(model, rows, labels, hidden.shape[1] - settings.scored)
                 record = {"targets": settings.scored, "same": same, "different": different}
                 log.append(_key(distance, index), {**window_record(window), **record})
@@ -230,9 +244,12 @@ def _losses(model: LoadedModel, rows: Tensor, labels: NDArray[np.integer], first
 
     `rows` [2, scored, ...] begin at position `first` of the sequence, which only errors name.
     """
-    from lengthwise.measure.contexts import losses_of
+    from lengthwise.models import NonFiniteLogits, target_losses
 
-    found = losses_of(model, rows.flatten(0, 1), np.tile(labels, 2), first=first)
+    try:
+        found = target_losses(model, rows.flatten(0, 1), np.tile(labels, 2))
+    except NonFiniteLogits as error:
+        raise NonFiniteLogits(first + error.position % rows.shape[1]) from error
     same, different = found.unflatten(0, (2, -1)).sum(dim=1).tolist()
     return same, different
 

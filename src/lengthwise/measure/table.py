@@ -20,6 +20,8 @@ class Entry:
     """`measure_x(model, text, spec, *, log=None) -> Measurement`."""
     settings: str
     """The spec with what model and text decided; `module.summarise(log, settings, name)` makes the rows."""
+    task: str
+    """The task of its rows, which the `DISPLAY` of `module` presents."""
     summary: str
     """One line for the list of verbs."""
     fail_above: str | None = None
@@ -46,12 +48,51 @@ MEASUREMENTS = {
     entry.name: entry
     for entry in (
         Entry(
+            name="measure",
+            module="lengthwise.measure.misalignment",
+            spec="MisalignmentSpec",
+            function="measure_misalignment",
+            settings="MisalignmentSettings",
+            task="misalignment",
+            summary="Does cutting off early context change the predictions?",
+            fail_above="jeffreys",
+        ),
+        Entry(
+            name="ppl",
+            module="lengthwise.measure.perplexity",
+            spec="PerplexitySpec",
+            function="measure_perplexity",
+            settings="PerplexitySettings",
+            task="perplexity",
+            summary="How well are the same tokens predicted at each length?",
+            fail_above="perplexity",
+        ),
+        Entry(
             name="recall",
             module="lengthwise.measure.recall",
             spec="RecallSpec",
             function="measure_recall",
             settings="RecallSettings",
+            task="recall",
             summary="Is text far back still used?",
+        ),
+        Entry(
+            name="limit",
+            module="lengthwise.measure.limit",
+            spec="LimitSpec",
+            function="measure_limit",
+            settings="LimitSettings",
+            task="limit",
+            summary="Where does the useful context end, on this text?",
+        ),
+        Entry(
+            name="longppl",
+            module="lengthwise.measure.longppl",
+            spec="LongPplSpec",
+            function="measure_longppl",
+            settings="LongPplSettings",
+            task="longppl",
+            summary="How well are the tokens predicted that need far context?",
         ),
         Entry(
             name="eval",
@@ -59,6 +100,7 @@ MEASUREMENTS = {
             spec="EvalSpec",
             function="run_eval",
             settings="EvalSpec",
+            task="",
             summary="Does a model answer questions over long input?",
             run="run_eval",
             plan="plan_eval",

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from lengthwise.errors import MissingError, UsageError, nearest
-from lengthwise.models.checks import check_loaded, check_vocabulary
 from lengthwise.models.extension import Extension, read_extension, restore_extension
-from lengthwise.models.extension.apply import extend_as_recorded
-from lengthwise.models.extension.files import adapter_extension, read_tensors
+from lengthwise.models.extension.extending import extend_as_recorded
+from lengthwise.models.extension.extension_record import adapter_extension, read_tensors
 from lengthwise.models.head import FullLogits, Head, find_head, hidden_states_for
 from lengthwise.models.hidden import unwrap
 from lengthwise.models.position_limits import (
@@ -116,6 +115,27 @@ class LoadedModel:
             attention_mask=None if attention_mask is None else attention_mask.to(device),
         )
 
+    def push_to_hub(self, repo_id: str, *, private: bool | None = None, revision: str | None = None) -> str:
+        """Upload model (or adapter), tokenizer and model card to the hub, as `load` and transformers read them.
+
+        An extension is kept: in the configuration, in the card, and beside an adapter in a file that the model's
+        own `push_to_hub` does not write.
+
+        Args:
+            repo_id: "owner/name"; made if it is not there.
+            private: of a new repository; None is the hub's default.
+            revision: branch; made if it is not there. None is the main branch.
+
+        Returns:
+            The address of the commit.
+
+        Raises:
+            LengthwiseError: the hub cannot be reached or refuses.
+        """
+        from lengthwise.models.saving import push_to_hub
+
+        return push_to_hub(self.model, self.tokenizer, repo_id, private=private, revision=revision)
+
     def describe(self) -> dict[str, Any]:
         """What a result must record about its model; JSON values only. Proves the head."""
         head = self.head
@@ -204,7 +224,7 @@ def load(
         keep_layout(model)
         restore_extension(model, lambda names: read_tensors(resolved, names))
         tokenizer = read_tokenizer(resolved)
-        check_vocabulary(tokenizer, model.config.get_text_config().vocab_size, name_or_path)
+        _check_vocabulary(tokenizer, model.config.get_text_config().vocab_size, name_or_path)
         if adapter is not None:
             extension = adapter_extension(adapter)
             if extension is not None:
@@ -255,8 +275,45 @@ def _load_weights(resolved: ResolvedModel, dtype: torch.dtype | str, others: dic
     except (ValueError, KeyError, RuntimeError) as error:
         raise UsageError(f"{resolved.name} cannot be loaded as a causal language model: {error}") from error
     model, info = loaded
-    check_loaded(info, resolved.name)
+    _check_loaded(info, resolved.name)
     return model
+
+
+def _check_loaded(info: dict[str, Any], name: str) -> None:
+    """Raise MissingError if weights were not in the checkpoint and would be random."""
+    missing = sorted(info["missing_keys"]) + sorted(str(key) for key in info["mismatched_keys"])
+    if missing:
+        shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+        raise MissingError(
+            f"the checkpoint of {name} lacks weights of the model: {shown}",
+            expected="every weight in the checkpoint (they would be random numbers)",
+            fix="download the model again, or save it with its output head",
+        )
+
+
+def _check_vocabulary(tokenizer: Any, vocab_size: int, name: str) -> None:
+    """Raise UsageError if plain text can become ids that the model does not have.
+
+    A vocabulary padded beyond the tokenizer is usual and fine. So are special tokens beyond the
+    vocabulary: some text models ship the tokenizer of their multimodal relatives.
+    """
+    special = set(tokenizer.all_special_ids)
+    beyond = [
+        index
+        for token, index in tokenizer.get_vocab().items()
+        if index >= vocab_size and index not in special and not _is_special(tokenizer, index)
+    ]
+    if beyond:
+        raise UsageError(
+            f"the tokenizer of {name} has ids up to {max(beyond)}, the model a vocabulary of {vocab_size}",
+            expected="the tokenizer that the model was trained with",
+            fix="put the right tokenizer files beside the weights",
+        )
+
+
+def _is_special(tokenizer: Any, index: int) -> bool:
+    added = tokenizer.added_tokens_decoder.get(index)
+    return added is not None and added.special
 
 
 def _add_adapter(model: Any, adapter: str) -> nn.Module:

@@ -1,5 +1,4 @@
 """Old name of `position_limits`."""
 
-from lengthwise.models.position_limits import max_positions, rope_parameters, trained_length
-
-__all__ = ["max_positions", "rope_parameters", "trained_length"]
+from lengthwise.models.position_limits import max_positions as max_positions
+from lengthwise.models.position_limits import trained_length as trained_length

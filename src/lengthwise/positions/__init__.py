@@ -13,7 +13,7 @@ from lengthwise.errors import UsageError, nearest
 if TYPE_CHECKING:
     from lengthwise.positions.attention.query_scale import QueryScale
     from lengthwise.positions.attention.shifted_sparse import ShiftedSparse
-    from lengthwise.positions.rope.method import RopeMethod
+    from lengthwise.positions.rope.plain_rope import RopeMethod
     from lengthwise.positions.sampling.sampler import PositionSampler
 
 
@@ -33,6 +33,8 @@ class RopeEntry(Entry):
     """Whether its frequencies depend on how many tokens are read in one pass."""
     rope_type: str | None = None
     """transformers' name for it, where that is another one and its frequencies depend on the input."""
+    learned: bool = False
+    """Whether it has weights of its own, which are trained and saved with the model's."""
 
 
 ROPE_METHODS: dict[str, RopeEntry] = {
@@ -67,6 +69,7 @@ ROPE_METHODS: dict[str, RopeEntry] = {
         "rope.clex.Clex",
         "frequencies that follow a learned equation as the input grows",
         by_input_length=True,
+        learned=True,
     ),
 }
 

@@ -9,10 +9,13 @@ from typing import Any
 
 from lengthwise.measure import (
     Measurement,
+    MisalignmentSpec,
+    PerplexitySpec,
+    RecallSpec,
     measure_misalignment,
+    measure_perplexity,
     measure_recall,
     paired_difference,
-    perplexity_by_length,
 )
 from lengthwise.models import LoadedModel
 from lengthwise.results import Row
@@ -81,27 +84,21 @@ def evaluate(model: LoadedModel, documents: TokenDocuments, plan: Plan, *, folde
         misalignment=measure_misalignment(
             model,
             documents,
-            lengths=[plan.misalignment_length],
-            windows=plan.windows,
+            MisalignmentSpec(lengths=(plan.misalignment_length,), windows=plan.windows, **common),
             log=SampleLog(folder / "misalignment.jsonl"),
-            **common,
         ),
-        perplexity=perplexity_by_length(
+        perplexity=measure_perplexity(
             model,
             documents,
-            lengths=list(plan.loss_lengths),
-            segments=plan.segments,
+            PerplexitySpec(lengths=plan.loss_lengths, segments=plan.segments, **common),
             log=SampleLog(folder / "perplexity.jsonl"),
-            **common,
         ),
         recall=measure_recall(
             model,
             documents,
-            distances=list(plan.distances),
-            passage=plan.passage,
-            scored=plan.scored,
-            pairs=plan.pairs,
+            RecallSpec(
+                distances=plan.distances, passage=plan.passage, scored=plan.scored, pairs=plan.pairs, **common
+            ),
             log=SampleLog(folder / "recall.jsonl"),
-            **common,
         ),
     )

@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise.files import atomic_write_text
-from lengthwise.measure import Measurement, paired_difference, perplexity_by_length
+from lengthwise.measure import Measurement, PerplexitySpec, measure_perplexity, paired_difference
 from lengthwise.models import LoadedModel, load
 from lengthwise.models.extension import extend
 from lengthwise.report.figures import loss_by_position
 from lengthwise.report.html import Section, render_page
-from lengthwise.report.numbers import Estimate
-from lengthwise.report.tables import Cell, Table
+from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog
@@ -150,12 +149,10 @@ def _trained(arm: Arm, model: str, precision: str, plan: Plan, folder: Path) -> 
 
 
 def _measure(loaded: LoadedModel, documents: TokenDocuments, plan: Plan, place: Path) -> Measurement:
-    return perplexity_by_length(
+    return measure_perplexity(
         loaded,
         documents,
-        lengths=[plan.length],
-        segments=plan.segments,
-        position_bins=plan.bins,
+        PerplexitySpec(lengths=(plan.length,), segments=plan.segments, position_bins=plan.bins),
         log=SampleLog(place / "perplexity.jsonl"),
     )
 

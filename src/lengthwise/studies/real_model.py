@@ -15,13 +15,14 @@ from lengthwise.report.figures import (
     loss_by_length,
     misalignment_parts,
     recall_by_distance,
+    training_curves,
 )
 from lengthwise.report.html import Section
-from lengthwise.report.summary import difference_rows, headline_rows, sce_sentence, side_by_side
+from lengthwise.report.row_tables import difference_rows, headline_rows, side_by_side
 from lengthwise.report.tables import Table
-from lengthwise.report.training import read_metrics, training_curves
+from lengthwise.report.terminal import sce_sentence
 from lengthwise.results import Results, Row
-from lengthwise.runs import RunFolder
+from lengthwise.runs import RunFolder, read_metrics
 from lengthwise.studies.evaluation import Plan, evaluate
 from lengthwise.text import load_corpus, tokenize
 from lengthwise.training import open_run, read_recipe, train

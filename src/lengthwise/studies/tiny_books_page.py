@@ -12,8 +12,7 @@ from lengthwise.files import atomic_write_text
 from lengthwise.report.differences import paired_differences
 from lengthwise.report.figures import loss_by_length, recall_by_distance
 from lengthwise.report.html import Section, render_page
-from lengthwise.report.numbers import Estimate
-from lengthwise.report.tables import Cell, Table
+from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results, Row
 from lengthwise.studies.produced import Produced
 from lengthwise.studies.tiny_books import ARMS, LENGTH, PLAIN, START, YARN, run_tiny_books

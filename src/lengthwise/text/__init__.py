@@ -1,8 +1,7 @@
 """Texts: corpora, their fixed split, token documents, windows."""
 
-from lengthwise.text.bos import Bos, resolve_bos, view
 from lengthwise.text.corpus import Corpus, Document, Split
-from lengthwise.text.load import (
+from lengthwise.text.corpus_sources import (
     EMBEDDED_CORPORA,
     EmbeddedCorpus,
     TextLike,
@@ -11,7 +10,15 @@ from lengthwise.text.load import (
     load_corpus,
 )
 from lengthwise.text.tokens import TokenDocument, TokenDocuments, tokenize, tokenizer_fingerprint
-from lengthwise.text.windows import Window, WindowSampler, pack_documents, sample_windows
+from lengthwise.text.windows import (
+    Bos,
+    Window,
+    WindowSampler,
+    pack_documents,
+    resolve_bos,
+    sample_windows,
+    view,
+)
 
 __all__ = [
     "EMBEDDED_CORPORA",

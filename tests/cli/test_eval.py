@@ -23,7 +23,8 @@ def command(long_model: str, text: list[str]) -> list[Any]:
 def test_a_table_and_a_run_folder(lengthwise: Callable[..., Any], command: list[Any], tmp_path: Path) -> None:
     done = lengthwise(*command, "--out", "run")
     assert done.code == 0
-    assert "gold_probability" in done.out
+    assert "needle_multi_key" in done.out
+    assert "500 tokens" in done.out
     read = lengthwise(*command, "--out", "run", "--resume", "--json")
     assert read.json["rows"] == lengthwise(*command, "--json", "--batch-size", 4).json["rows"]
     assert {row.get("depth") for row in read.json["rows"]} == {None, 0, 100}

@@ -32,7 +32,7 @@ import torch
 
 from lengthwise.synthetic.encodings import ENCODINGS
 from lengthwise.synthetic.optimizers import OPTIMIZERS, Adam
-from lengthwise.synthetic.plain import PlainTransformer
+from lengthwise.synthetic.transformer import PlainTransformer
 from lengthwise.synthetic.reparameterization import FUNCTIONS, Reparameterization
 from lengthwise.synthetic.tasks import LENGTH
 from lengthwise.synthetic.training import Batch, batches, train

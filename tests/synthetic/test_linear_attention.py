@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lengthwise.synthetic import theory
-from lengthwise.synthetic.linear_attention import as_table, measured_errors, train_tables
+from lengthwise.synthetic.theorem2 import as_table, measured_errors, train_tables
 
 
 def test_sampled_errors_are_the_exact_ones():

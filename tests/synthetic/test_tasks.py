@@ -16,7 +16,7 @@ from lengthwise.synthetic.tasks.bits import fair_bits, uniform_count_bits
 from lengthwise.synthetic.tasks.symbols import IGNORED, symbol_batch
 
 FILES = [module.name for module in pkgutil.iter_modules(tasks.__path__)]
-SHARED = {"bits", "binary", "symbols"}
+SHARED = {"symbols"}
 
 DELETANG = {
     "regular": {"even-pairs", "modular-arithmetic", "parity", "cycle-navigation"},

@@ -24,7 +24,6 @@ from lengthwise.cli import (
     recall,
     report,
     reproduce,
-    synth,
     train,
 )
 from lengthwise.cli import eval as eval_verb
@@ -45,7 +44,6 @@ VERBS = {
     "compare": compare,
     "report": report,
     "reproduce": reproduce,
-    "synth": synth,
     "ls": ls,
     "cp": cp,
     "doctor": doctor,
@@ -80,6 +78,8 @@ app = typer.Typer(
 )
 for _name, _module in VERBS.items():
     app.command(_name, epilog=_module.EXAMPLES)(getattr(_module, _name.replace("-", "_")))
+# The name of earlier versions for the synthetic studies.
+app.command("synth", hidden=True, epilog=reproduce.EXAMPLES)(reproduce.reproduce)
 
 
 def _version(wanted: bool) -> None:

@@ -53,7 +53,9 @@ def values_table(results: Results, arms: Sequence[str], lines: Sequence[Line], *
     )
 
 
-def differences_table(results: Results, arms: Sequence[str], lines: Sequence[Line], *, reference: str) -> Table:
+def differences_table(
+    results: Results, arms: Sequence[str], lines: Sequence[Line], *, reference: str
+) -> Table:
     """Every number minus the reference's; an interval for one seed, mean and standard deviation for several."""
     seeds = len({row.seed for row in results.rows if row.reference is not None})
     spread = "mean and standard deviation over seeds" if seeds > 1 else "95 % interval over documents"

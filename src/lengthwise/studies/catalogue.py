@@ -31,24 +31,81 @@ class Entry:
 STUDIES: dict[str, Entry] = {
     entry.name: entry
     for entry in (
-        Entry("demo", "demo:DEMO", "where a context ends, a real model before and after training, the small study"),
-        Entry("limit", "limits:LIMIT", "how long a context predictions stay sound and use, with and without YaRN"),
-        Entry("tiny-books", "tiny_books:TINY_BOOKS", "what each term of the objective does to a model of 1M parameters"),
-        Entry("real-model", "real_model:REAL_MODEL", "SmolLM2-135M before and after a few LoRA steps with Jeffreys"),
-        Entry("gap-views", "gap_views:GAP_VIEWS", "recall after training on truncated windows and on gapped positions"),
-        Entry("extension", "extension:EXTENSION", "SmolLM2-135M at twice its context: rope methods and LoRA (an hour)"),
-        Entry("figure1", "section3.panels:FIGURE1", "mean, length and reparameterized length by encoding and f (Fig. 1)"),
-        Entry("figure3", "section3.panels:FIGURE3", "sum and length by training length (Fig. 3)"),
-        Entry("figure4", "section3.panels:FIGURE4", "sum by encoding and f (Fig. 4)"),
-        Entry("figure5", "section3.panels:FIGURE5", "mean of bits with a uniform number of ones (Fig. 5)"),
-        Entry("section3", "section3.panels:SECTION3", "figures 1, 3, 4, 5 and theorem 2 on one page", alias="all"),
-        Entry("alignment", "section3.alignment_panels:ALIGNMENT", "long-short alignment of mean, length and sum"),
-        Entry("plane", "section3.plane:PLANE", "output support or Chomsky class: which goes with generalization?"),
-        Entry("theorem1", "theorem1_check:THEOREM1", "the bound of theorem 1: a model that breaks it, and what holds"),
+        Entry(
+            "demo",
+            "demo:DEMO",
+            "where a context ends, a real model before and after training, and the small study; one page",
+        ),
+        Entry(
+            "limit",
+            "limits:LIMIT",
+            "up to which length two models predict soundly and use their context, with and without YaRN",
+        ),
+        Entry(
+            "tiny-books",
+            "tiny_books:TINY_BOOKS",
+            "what each term of the objective does to a model of 1M parameters",
+        ),
+        Entry(
+            "real-model",
+            "real_model:REAL_MODEL",
+            "SmolLM2-135M before and after a few LoRA steps",
+        ),
+        Entry(
+            "gap-views",
+            "gap_views:GAP_VIEWS",
+            "recall after training on truncated windows and on gapped positions",
+        ),
+        Entry(
+            "extension",
+            "extension:EXTENSION",
+            "SmolLM2-135M at twice its context: rope methods and LoRA (an hour)",
+        ),
+        Entry(
+            "figure1",
+            "section3.panel_page:FIGURE1",
+            "mean, length and reparameterized length by encoding and f (Fig. 1)",
+        ),
+        Entry(
+            "figure3",
+            "section3.panel_page:FIGURE3",
+            "sum and length by training length (Fig. 3)",
+        ),
+        Entry(
+            "figure4",
+            "section3.panel_page:FIGURE4",
+            "sum by encoding and f (Fig. 4)",
+        ),
+        Entry(
+            "figure5",
+            "section3.panel_page:FIGURE5",
+            "mean of bits with a uniform number of ones (Fig. 5)",
+        ),
+        Entry(
+            "section3",
+            "section3.panel_page:SECTION3",
+            "figures 1, 3, 4, 5 and theorem 2 on one page",
+            alias="all",
+        ),
+        Entry(
+            "alignment",
+            "section3.panel_page:ALIGNMENT",
+            "long-short alignment of mean, length and sum: does it help here?",
+        ),
+        Entry(
+            "plane",
+            "section3.plane_page:PLANE",
+            "tasks by output support and Chomsky class: which goes with generalization?",
+        ),
+        Entry(
+            "theorem1",
+            "theorem1_check:THEOREM1",
+            "the bound of theorem 1: a model that breaks it, and bounds that hold",
+        ),
         Entry(
             "theorem2",
             "theorem2_check:THEOREM2",
-            "theorem 2: exact errors, bounds, and linear attention trained on samples",
+            "exact errors, bounds, and linear attention trained on samples",
             alias="theory",
         ),
     )
@@ -87,6 +144,4 @@ def produce(
     study = study_named(name).load()
     from lengthwise.studies.skeleton import produce_page
 
-    return produce_page(
-        study, out, scale=scale, seeds=seeds, steps=steps, resume=resume, overwrite=overwrite
-    )
+    return produce_page(study, out, scale=scale, seeds=seeds, steps=steps, resume=resume, overwrite=overwrite)

@@ -120,9 +120,7 @@ class Experiment:
         """The experiment as a part of a study."""
         return Part(run=self.run, sections=sections, scales=scales, folder=folder, heading=heading)
 
-    def run(
-        self, out: Path | str, scale: Scale, *, resume: bool = False, overwrite: bool = False
-    ) -> Results:
+    def run(self, out: Path | str, scale: Scale, *, resume: bool = False, overwrite: bool = False) -> Results:
         """Train and measure every arm; finished arms and samples stay in `out`.
 
         Returns:

@@ -41,7 +41,11 @@ EXPERIMENT = Experiment(
             question="the paper's views",
         ),
         Arm(name="gap, CE", changes=("objective.alpha=0",), question="PoSE: both views, no term"),
-        Arm(name="gap, teacher 1", changes=(), question="the contiguous view teaches the gapped one, as in LongReD"),
+        Arm(
+            name="gap, teacher 1",
+            changes=(),
+            question="the contiguous view teaches the gapped one, as in LongReD",
+        ),
     ),
     notes=(
         "Held-out text: {documents} whole books. Every arm is trained on equally many tokens and measured on the "
@@ -56,7 +60,13 @@ def measures(*, windows: int, segments: int, pairs: int) -> dict[str, dict]:
     return {
         "misalignment": {"lengths": [LENGTH], "windows": windows, "batch_size": 8},
         "perplexity": {"lengths": [n * LENGTH for n in (1, 2, 4)], "segments": segments, "batch_size": 8},
-        "recall": {"distances": list(DISTANCES), "pairs": pairs, "passage": 64, "scored": 48, "batch_size": 8},
+        "recall": {
+            "distances": list(DISTANCES),
+            "pairs": pairs,
+            "passage": 64,
+            "scored": 48,
+            "batch_size": 8,
+        },
     }
 
 
@@ -84,7 +94,10 @@ def sections(results: Results, folder: Path) -> list[Section]:
             ],
             tables=[
                 values_table(
-                    results, arms, lines, caption="Nats per token: lower is better for loss, higher for recall"
+                    results,
+                    arms,
+                    lines,
+                    caption="Nats per token: lower is better for loss, higher for recall",
                 ),
                 differences_table(results, arms[2:], lines, reference=BASELINE),
             ],

@@ -30,9 +30,9 @@ EXPERIMENT = Experiment(
     fast_training=True,
     arms=(BEFORE, AFTER),
     notes=(
-        "{recipe.steps} steps of {recipe.batch.size} pairs of {recipe.length} tokens are {tokens:,} tokens: enough to "
-        "see that the objective trains and what its parts do. They cannot show how the model behaves far beyond its "
-        "training length, nor whether a benchmark score moves.",
+        "{recipe.steps} steps of {recipe.batch.size} pairs of {recipe.length} tokens are {tokens:,} tokens: enough "
+        "to see that the objective trains and what its parts do. They cannot show how the model behaves far beyond "
+        "its training length, nor whether a benchmark score moves.",
         "There is no control arm here: a change can come from training on these books as well as from the term. The "
         "small study separates the two.",
         "Held-out text: {documents} whole books. Before and after are measured on the same tokens.",
@@ -44,7 +44,13 @@ SCALES = {
         measures={
             "misalignment": {"lengths": [512], "windows": 12, "batch_size": 4},
             "perplexity": {"lengths": [256, 512, 1024], "segments": 6, "batch_size": 4},
-            "recall": {"distances": [64, 256, 1024], "pairs": 7, "passage": 64, "scored": 48, "batch_size": 4},
+            "recall": {
+                "distances": [64, 256, 1024],
+                "pairs": 7,
+                "passage": 64,
+                "scored": 48,
+                "batch_size": 4,
+            },
         },
     ),
     "smoke": Scale(

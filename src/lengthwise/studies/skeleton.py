@@ -80,26 +80,34 @@ class Claim:
         place: the panel, table or equation that makes it.
         claim: in short.
         paper: the number that the paper gives.
-        judge: our numbers and the verdict; None where what it needs was not run.
+        judge: our numbers and the verdict.
         rule: when the claim holds.
     """
 
     place: str
     claim: str
     paper: str
-    judge: Callable[[Any], Verdict | None]
+    judge: Callable[[Any], Verdict]
     rule: str
 
+    def verdict(self, numbers: Any) -> Verdict | None:
+        """Our numbers and whether the claim holds; None where `numbers` cannot decide it."""
+        return self.judge(numbers)
 
-def claims_table(claims: Iterable[Claim], numbers: Any, *, ours: str, notes: Sequence[str] = ()) -> Table | None:
+
+def claims_table(
+    claims: Iterable[Claim], numbers: Any, *, ours: str, notes: Sequence[str] = ()
+) -> Table | None:
     """The verdict on every claim that `numbers` can decide; None if there is none. `ours` heads our numbers."""
     rows = [
         [one.place, one.claim, one.paper, *verdict, one.rule]
         for one in claims
-        if (verdict := one.judge(numbers)) is not None
+        if (verdict := one.verdict(numbers)) is not None
     ]
     columns = ["place", "claim", "paper", ours, "verdict", "rule"]
-    return Table(columns=columns, rows=rows, caption="The paper's claims", notes=list(notes)) if rows else None
+    return (
+        Table(columns=columns, rows=rows, caption="The paper's claims", notes=list(notes)) if rows else None
+    )
 
 
 def chosen_scale(

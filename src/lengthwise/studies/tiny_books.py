@@ -13,7 +13,14 @@ from lengthwise.report.differences import paired_differences
 from lengthwise.report.figures import loss_by_length, recall_by_distance
 from lengthwise.report.html import Section
 from lengthwise.results import Results
-from lengthwise.studies.arm_tables import Line, differences_table, loss_lines, mean_of, recall_lines, values_table
+from lengthwise.studies.arm_tables import (
+    Line,
+    differences_table,
+    loss_lines,
+    mean_of,
+    recall_lines,
+    values_table,
+)
 from lengthwise.studies.experiments import Arm, Experiment, Scale
 from lengthwise.studies.skeleton import Study
 
@@ -25,7 +32,9 @@ DISTANCES = (64, 128, 256)
 
 def _term(name: str, divergence: str, alpha: float, question: str) -> Arm:
     return Arm(
-        name=name, changes=(f"objective.divergence={divergence}", f"objective.alpha={alpha}"), question=question
+        name=name,
+        changes=(f"objective.divergence={divergence}", f"objective.alpha={alpha}"),
+        question=question,
     )
 
 
@@ -58,7 +67,13 @@ def measures(*, windows: int, segments: int, pairs: int) -> dict[str, dict]:
     return {
         "misalignment": {"lengths": [LENGTH], "windows": windows, "batch_size": 8},
         "perplexity": {"lengths": [n * LENGTH for n in (1, 2, 4)], "segments": segments, "batch_size": 8},
-        "recall": {"distances": list(DISTANCES), "pairs": pairs, "passage": 64, "scored": 48, "batch_size": 8},
+        "recall": {
+            "distances": list(DISTANCES),
+            "pairs": pairs,
+            "passage": 64,
+            "scored": 48,
+            "batch_size": 8,
+        },
     }
 
 

@@ -1,8 +1,8 @@
 """What places a task on the plane: the support of its outputs, and the share of answers that models get right.
 
 **Support.** The paper has numbers in mind: a mean stays in [0, 1], a length does not stay in {1 .. 10}. For numbers
-the support is the **range** of the outcomes (the fractions k / l of a mean differ between lengths, which is no shift);
-for strings it is the **set of whole answers**. Both give one figure, the probability that an answer at a test length,
+the support is the **range** of the outcomes (the fractions k / l of a mean differ between lengths: no shift); for
+strings it is the **set of whole answers**. Both give one figure, the probability that an answer at a test length,
 lengths weighted evenly, lies outside of what training lengths can give:
 
     mean over test lengths l of P(answer at l is no possible answer at any length 1 .. L).

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ class Arm:
     question: str = ""
     changes: tuple[str, ...] | None = None
     method: str | None = None
-    factor: float | None = None
+    factor: float = 1.0
     compared: bool = True
 
     @property
@@ -293,5 +293,5 @@ def _rows(measured: Measured, *, arm: str, seed: int | None = None) -> list[Row]
 
 def _set_fields(arm: Arm) -> dict[str, Any]:
     """What makes the arm another model than the others."""
-    fields = {name: value for name, value in asdict(arm).items() if name in ("changes", "method", "factor")}
-    return {name: value for name, value in fields.items() if value is not None}
+    extended = {} if arm.method is None else {"method": arm.method, "factor": arm.factor}
+    return extended if arm.changes is None else {**extended, "changes": list(arm.changes)}

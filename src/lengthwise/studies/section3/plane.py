@@ -225,7 +225,7 @@ def rank_correlation(x: Sequence[float], y: Sequence[float]) -> Correlation:
 def _rho(ranks: NDArray[np.float64]) -> float | None:
     if (ranks == ranks[:, :1]).all(axis=1).any():
         return None
-    return float(np.corrcoef(ranks)[0, 1])
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 def _outside(placed: Sequence[Placed]) -> list[float]:

@@ -1,6 +1,6 @@
 """Output reparameterizations f (OutRep, Sec. 3): train on f(y), map predictions back with the inverse of f.
 
-f can be any of six functions on any task whose outcomes it is defined for. `shift=1` stands for f(y + 1), for
+f can be any of six functions on any task whose outcomes it is defined for. `shift=1` means f(y + 1), for
 tasks whose outcome can be 0; the paper does not say what it does there.
 
 `constant_error` and `length_alone_error` are exact errors of predictors that need no model.

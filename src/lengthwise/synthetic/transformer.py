@@ -132,7 +132,7 @@ class StackedTransformer(nn.Module):
     def value(self, tokens: Tensor, last: Tensor, positions: Tensor | None = None) -> Tensor:
         """One number for each sample [S, B], read off the token at index `last` [S, B].
 
-        What stands after `last` has no influence, so samples may be padded with anything.
+        Tokens after `last` have no influence, so samples may be padded with anything.
         """
         weights = self.weights()
         hidden = self._body(weights, tokens, positions, last).squeeze(2)

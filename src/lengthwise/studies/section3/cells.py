@@ -73,7 +73,7 @@ class Scale:
     """How large a sweep is.
 
     Args:
-        name: as it is chosen.
+        name: the key in its table.
         seeds: models of each cell.
         steps: training steps; an optimizer may take a multiple of them.
         batch: samples a step and model.

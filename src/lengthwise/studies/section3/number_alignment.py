@@ -1,7 +1,7 @@
 """Long-short alignment of models that predict one number: two readings of the paper's objective (Eq. 4).
 
 The objective adds alpha times the symmetric cross entropy (SCE) of the predictions from a string and from the
-same string without its first e symbols. A prediction here is one number g, so something has to be a distribution.
+same string without its first e symbols. A prediction here is one number g, so it must become a distribution.
 
 **By string.** Take g as the mean of a Gaussian of fixed variance s^2. For p = N(g, s^2), q = N(g', s^2), d = g - g':
 
@@ -18,10 +18,10 @@ The entropy is constant: there is nothing to sharpen, and SCE and the Jeffreys d
 agree. Their distance is the squared 2-Wasserstein distance, in one dimension the mean squared difference of the
 sorted values: it is differentiable, keeps its gradient where supports do not meet (a divergence is infinite for
 {l} and {l'}), has the units of the error, and on the same strings is at most the mean of d^2, as sorting is the
-cheapest pairing.
+pairing of least cost.
 
-**What both assume** is that the right answer stays as it is when a string is cut. Of length and sum it does not,
-and the mean of a string and of its end differ by chance: E d^2 = 1/(4(l - e)) - 1/(4l). `right_disagreements` is
+**Both assume** that a cut leaves the right answer unchanged. It changes length and sum, and the means of a string
+and of its end differ by chance: E d^2 = 1/(4(l - e)) - 1/(4l). `right_disagreements` is
 what the right answers themselves would pay.
 
 Shapes: S models, B samples, N strings, T tokens.
@@ -52,7 +52,7 @@ class Alignment:
     """One reading.
 
     Args:
-        name: as it is chosen.
+        name: the key in its table.
         description: in one line.
         distance: of predictions [S, B] from whole and from cut strings, where a pair counts [S, B]: [S].
         one_length: the pairs of a step are fresh strings, all of one length and cut by the same e; else they

@@ -1,7 +1,7 @@
-"""The reviewer's doubt as an experiment: is it the support of the output, or the class of the task, that decides?
+"""Which goes with generalization: the support of the output, or the class of the task? A reviewer's doubt, measured.
 
-Every task gets a place on a plane (how far its answers leave the support they had in training; its class in
-the Chomsky hierarchy) and what small Transformers trained on it get exactly right beyond the training length.
+Every task gets a place on a plane (the share of its answers outside of the support of training; its class in the
+Chomsky hierarchy) and the exact accuracy of small Transformers trained on it, beyond the training length.
 """
 
 from __future__ import annotations

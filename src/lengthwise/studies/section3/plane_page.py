@@ -36,8 +36,8 @@ from lengthwise.studies.skeleton import Part, Study
 
 LEAD = (
     "A reviewer of the paper doubted that the support of the output decides: Transformers struggle with many tasks "
-    "whose support stays as it is. The authors answered that it is one factor. Here every task stands on a plane of "
-    "both explanations, coloured by how much of it holds beyond the training length.",
+    "whose support stays as it is. The authors answered that it is one factor. Here every task has a place on a plane "
+    "of both explanations, coloured by its accuracy beyond the training length.",
 )
 _ROWS = (None, *reversed(CLASSES))
 """From the foot of the picture up."""
@@ -93,7 +93,7 @@ def verdict(placed: Sequence[Placed], found: Sequence[Association]) -> list[str]
     said.append(
         "The data cannot separate support from the length of an answer: in all tasks of strings with a grown support "
         "the answer itself gets longer. Nor can they separate it from class within Deletang's tasks: all "
-        "regular ones answer with one symbol. And one small architecture and short training stand behind every point."
+        "regular ones answer with one symbol. Every point comes from one small architecture with short training."
     )
     return said
 

@@ -1,7 +1,7 @@
-"""Binary numbers as the tasks of them write them: lowest bit first, of a width that the question's length gives.
+"""Binary numbers, lowest bit first: addition, multiplication, square root.
 
-Deletang et al. count the symbols of both numbers together and pad. Here each number has as many bits as the length
-says and an answer as many as it can need, so that its width tells nothing of it.
+Deletang et al. count the symbols of both numbers together and pad. Here each number has as many bits as the
+question's length says, and an answer as many as it can need, so its width reveals nothing.
 
 Binary addition of two numbers of equally many bits, lowest bit first. The length counts the bits of one.
 

@@ -1,4 +1,4 @@
-"""Tasks of strings of bits with one number as outcome: how they are drawn, written as tokens and answered.
+"""Tasks of strings of bits with one number as outcome: mean, length and sum.
 
 The mean of a string of bits: its outcomes lie in [0, 1] at every length (Fig. 1a).
 
@@ -54,7 +54,7 @@ class BitTask:
     """A number to predict from a string of bits.
 
     Args:
-        name: as it is chosen.
+        name: the key in its table.
         description: in one line.
         draw: strings of the given lengths, bits [N, longest] with zeros behind each string's end.
         outcome: what is to be predicted, [N].

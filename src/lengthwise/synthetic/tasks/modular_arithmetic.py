@@ -11,7 +11,7 @@ The length counts operators; Deletang et al. count symbols.
 
 Modular arithmetic with brackets: the value of a fully bracketed expression of + - * modulo 5.
 
-A sign may stand before a term: (-2). The length counts digits.
+A term may have a sign: (-2). The length counts digits.
 
 >>> BRACKETED_ARITHMETIC.answer("((1+2)*(-3))")
 '1'

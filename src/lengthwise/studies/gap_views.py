@@ -17,8 +17,8 @@ from lengthwise.results import Results
 from lengthwise.studies.arm_tables import differences_table, loss_lines, mean_of, recall_lines, values_table
 from lengthwise.studies.experiments import Arm, Experiment, Scale
 from lengthwise.studies.skeleton import Study
+from lengthwise.studies.tiny_books import LENGTH, measures
 
-LENGTH = 128
 START, BASELINE = "before fine-tuning", "truncation, CE"
 DISTANCES = (64, 128, 256, 384)
 _TRUNCATION = ("views=truncation", "positions=null", "objective.detach=none")
@@ -55,24 +55,13 @@ EXPERIMENT = Experiment(
 )
 
 
-def measures(*, windows: int, segments: int, pairs: int) -> dict[str, dict]:
-    """The three measures of the study, of this many samples."""
-    return {
-        "misalignment": {"lengths": [LENGTH], "windows": windows, "batch_size": 8},
-        "perplexity": {"lengths": [n * LENGTH for n in (1, 2, 4)], "segments": segments, "batch_size": 8},
-        "recall": {
-            "distances": list(DISTANCES),
-            "pairs": pairs,
-            "passage": 64,
-            "scored": 48,
-            "batch_size": 8,
-        },
-    }
-
-
 SCALES = {
-    "default": Scale(model="tiny-books", measures=measures(windows=48, segments=64, pairs=192)),
-    "smoke": Scale(model="tiny-books", measures=measures(windows=2, segments=2, pairs=2), steps=2),
+    "default": Scale(
+        model="tiny-books", measures=measures(windows=48, segments=64, pairs=192, distances=DISTANCES)
+    ),
+    "smoke": Scale(
+        model="tiny-books", measures=measures(windows=2, segments=2, pairs=2, distances=DISTANCES), steps=2
+    ),
 }
 LOSSES, RECALLS = loss_lines(LENGTH), recall_lines(DISTANCES)
 

@@ -8,6 +8,7 @@ at 4L.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from lengthwise.report.differences import paired_differences
 from lengthwise.report.figures import loss_by_length, recall_by_distance
@@ -62,13 +63,15 @@ EXPERIMENT = Experiment(
 )
 
 
-def measures(*, windows: int, segments: int, pairs: int) -> dict[str, dict]:
-    """The three measures of the study, of this many samples."""
+def measures(
+    *, windows: int, segments: int, pairs: int, distances: tuple[int, ...] = DISTANCES
+) -> dict[str, dict[str, Any]]:
+    """Three measures at the lengths of tiny-books, of this many samples."""
     return {
         "misalignment": {"lengths": [LENGTH], "windows": windows, "batch_size": 8},
         "perplexity": {"lengths": [n * LENGTH for n in (1, 2, 4)], "segments": segments, "batch_size": 8},
         "recall": {
-            "distances": list(DISTANCES),
+            "distances": list(distances),
             "pairs": pairs,
             "passage": 64,
             "scored": 48,

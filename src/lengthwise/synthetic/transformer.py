@@ -2,7 +2,7 @@
 
 A stack of S models (seeds, learning rates) trains as one program: every weight has a leading dimension S
 and every matrix product is one batched product. Model s sees its own samples and gives what it would
-give alone (`lengthwise.synthetic.plain` is that model as ordinary code).
+give alone (`PlainTransformer` is that model as ordinary code).
 
 Shapes: S models, B samples, T tokens, D width, H heads, V tokens in the vocabulary.
 """

@@ -141,13 +141,16 @@ class Outcome:
         return asdict(self)
 
 
-def architecture(cell: Cell, scale: Scale) -> Architecture:
-    """The model of a cell."""
+def architecture(
+    encoding: str, scale: Scale, *, vocabulary: int = VOCABULARY, tokens: int = 0, value: bool = True
+) -> Architecture:
+    """The model of a scale: it reads bits and predicts one number, or as the other arguments say."""
     return Architecture(
-        vocabulary=VOCABULARY,
-        encoding=cell.encoding,
+        vocabulary=vocabulary,
+        encoding=encoding,
         table=scale.table,
-        value=True,
+        tokens=tokens,
+        value=value,
         width=scale.width,
         layers=scale.layers,
         heads=scale.heads,
@@ -173,7 +176,7 @@ def check(cells: Sequence[Cell], scale: Scale) -> None:
         reparameterization(cell.function, bit_task(cell.task), shift=cell.shift)
         optimizer_named(cell.optimizer)
         _check_alignment(cell)
-        longest = architecture(cell, scale).build_encoding().longest
+        longest = architecture(cell.encoding, scale).build_encoding().longest
         check_length(cell.encoding, longest, max(scale.test_length, cell.train_length) + 2)
 
 
@@ -191,7 +194,7 @@ def run_cell(cell: Cell, scale: Scale) -> Outcome:
     optimizer = optimizer_named(cell.optimizer)
     steps = scale.steps * optimizer.budget
     seeds = list(range(scale.seeds))
-    model = StackedTransformer(architecture(cell, scale), seeds * len(optimizer.rates))
+    model = StackedTransformer(architecture(cell.encoding, scale), seeds * len(optimizer.rates))
     rates = [rate for rate in optimizer.rates for _ in seeds]
     drawn = batches(
         task,

@@ -25,12 +25,12 @@ from typing import Any
 import torch
 
 from lengthwise.errors import UsageError, nearest
-from lengthwise.studies.section3.cells import Scale
+from lengthwise.studies.section3.cells import Scale, architecture
 from lengthwise.synthetic.encodings import check_length
 from lengthwise.synthetic.optimizers import OPTIMIZERS
 from lengthwise.synthetic.reparameterization import IDENTITY, best_constant
 from lengthwise.synthetic.tasks import BIT_TASKS, SYMBOL_TASKS
-from lengthwise.synthetic.tasks.bits import VOCABULARY, BitTask
+from lengthwise.synthetic.tasks.bits import BitTask
 from lengthwise.synthetic.tasks.symbols import END, SymbolTask, symbol_batch
 from lengthwise.synthetic.training import (
     batches,
@@ -41,7 +41,7 @@ from lengthwise.synthetic.training import (
     symbol_losses,
     train,
 )
-from lengthwise.synthetic.transformer import Architecture, StackedTransformer
+from lengthwise.synthetic.transformer import StackedTransformer
 
 _DRAWN = 400
 """Questions drawn for each length."""
@@ -156,7 +156,7 @@ def spacing(task: BitTask, length: int) -> float:
 def constant_answer_shares(task: SymbolTask, *, train_length: int, lengths: Sequence[int]) -> list[float]:
     """How often the answer that is most frequent at lengths 1 .. train_length is right at each length.
 
-    Over the 400 questions of each length that `support` measures on.
+    Over the 400 questions of each length that the support is measured on.
     """
     training = Counter(
         answer for length in range(1, train_length + 1) for answer in sample_answers(task, length)
@@ -168,7 +168,9 @@ def constant_answer_shares(task: SymbolTask, *, train_length: int, lengths: Sequ
 def _of_strings(task: SymbolTask, encoding: str, scale: Scale, train_length: int) -> Exactness:
     started, seeds, optimizer = time.perf_counter(), list(range(scale.seeds)), OPTIMIZERS["adam"]
     size = len(task.vocabulary)
-    model = StackedTransformer(_architecture(scale, encoding, vocabulary=size, tokens=size), seeds)
+    model = StackedTransformer(
+        architecture(encoding, scale, vocabulary=size, tokens=size, value=False), seeds
+    )
     _check_positions(model, task, encoding, max(scale.test_length, train_length))
     drawn = symbol_batches(task, longest=train_length, size=scale.batch, steps=scale.steps, seeds=seeds)
     rates = list(optimizer.rates) * len(seeds)
@@ -200,7 +202,7 @@ def _check_positions(model: StackedTransformer, task: SymbolTask, encoding: str,
 
 def _of_numbers(task: BitTask, encoding: str, scale: Scale, train_length: int) -> Exactness:
     started, seeds, optimizer = time.perf_counter(), list(range(scale.seeds)), OPTIMIZERS["adam"]
-    model = StackedTransformer(_architecture(scale, encoding, vocabulary=VOCABULARY, value=True), seeds)
+    model = StackedTransformer(architecture(encoding, scale), seeds)
     drawn = batches(
         task,
         IDENTITY,
@@ -231,22 +233,6 @@ def _of_numbers(task: BitTask, encoding: str, scale: Scale, train_length: int) -
         symbols=None,
         chance=chance,
         seconds=time.perf_counter() - started,
-    )
-
-
-def _architecture(
-    scale: Scale, encoding: str, *, vocabulary: int, tokens: int = 0, value: bool = False
-) -> Architecture:
-    return Architecture(
-        vocabulary=vocabulary,
-        encoding=encoding,
-        table=scale.table,
-        tokens=tokens,
-        value=value,
-        width=scale.width,
-        layers=scale.layers,
-        heads=scale.heads,
-        hidden=4 * scale.width,
     )
 
 

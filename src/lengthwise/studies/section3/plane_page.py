@@ -36,8 +36,8 @@ from lengthwise.studies.skeleton import Part, Study
 
 LEAD = (
     "A reviewer of the paper doubted that the support of the output decides: Transformers struggle with many tasks "
-    "whose support stays as it is. The authors answered that it is one factor. Here every task has a place on a plane "
-    "of both explanations, coloured by its accuracy beyond the training length.",
+    "whose support does not change. The authors answered that it is one factor. Here every task has a place on a "
+    "plane of both explanations, coloured by its accuracy beyond the training length.",
 )
 _ROWS = (None, *reversed(CLASSES))
 """From the foot of the picture up."""

@@ -17,7 +17,7 @@ def test_every_arm_predicts_the_same_tokens_and_an_interrupted_study_continues(
 ) -> None:
     out, scale = tmp_path / "run", SCALES["smoke"]
     with monkeypatch.context() as patched:
-        patched.setattr(experiments, "train", _stopped)
+        patched.setattr(experiments, "train_or_resume", _stopped)
         with pytest.raises(KeyboardInterrupt):
             EXPERIMENT.run(out, scale)
     untrained = (out / "parts" / "yarn-x2" / "perplexity.jsonl").read_bytes()

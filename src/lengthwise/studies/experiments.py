@@ -216,8 +216,7 @@ class Experiment:
         else:
             recipe = self._recipe(scale, arm, seed)
             assert recipe is not None
-            train_or_resume(recipe, folder)
-            trained = str(folder / "model")
+            trained = str(train_or_resume(recipe, folder))
             if recipe.adapter or recipe.peft:
                 model = load(scale.model, dtype=dtype, adapter=trained)
             else:
@@ -263,15 +262,16 @@ def measure(model: LoadedModel, documents: TokenDocuments, measures: Measures, f
     }
 
 
-def train_or_resume(recipe: Recipe, folder: Path) -> Results:
-    """Train in `folder`, or continue from its last checkpoint; the results of a finished training are read.
+def train_or_resume(recipe: Recipe, folder: Path) -> Path:
+    """Train in `folder`, or continue or read the run of the same recipe there; its model's folder.
 
     Raises:
         Interrupted: Ctrl-C. Checkpoints stay.
     """
     begun = (folder / "config.yaml").exists()
     with open_run(folder, recipe, resume=begun) as run:
-        return train(recipe, run, resume=begun)
+        train(recipe, run, resume=begun)
+    return folder / "model"
 
 
 def training_precision() -> str:

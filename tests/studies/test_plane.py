@@ -130,7 +130,7 @@ def test_the_verdict_follows_the_counts():
     )
     against = [*both, _placed("parity", "regular", 0, 0.0), _placed("sort", None, 1, 0.95)]
     said = " ".join(verdict(against, associations(against)))
-    assert "an unchanged support is not enough, and a grown one no bar" in said
+    assert "an unchanged support is not enough, and a grown one does not prevent" in said
     unfit = [replace(one, fit=[0.1] * 3) for one in against]
     assert verdict(unfit, associations(unfit))[0].startswith("0 of 4 tasks fit")
 

@@ -243,7 +243,7 @@ def _results(name: str, settings: dict, scale: Scale, outcomes: Outcomes, *, par
 
 
 def notes(scale: Scale) -> list[str]:
-    """What a reader must know of every number."""
+    """How to read the numbers."""
     return [
         f"Models: {scale.layers} layers, width {scale.width}, {scale.heads} heads; {scale.steps} steps "
         f"(SGD: twice as many) of {scale.batch} fresh samples; {scale.seeds} seeds, which differ in initial "
@@ -258,5 +258,5 @@ def notes(scale: Scale) -> list[str]:
         "Error in original units: predictions are mapped back through the inverse of f. Outputs outside of the "
         f"image of [smallest outcome, {CEILING} times the longest test length] are clamped first, and counted.",
         "The best constant is the mean of f over the training distribution, mapped back: what a model "
-        "that sees nothing would learn.",
+        "without any input would learn.",
     ]

@@ -39,7 +39,7 @@ ENCODINGS = ("none", "alibi")
 CELLS = {f"{task}, {encoding}": (task, encoding) for task in TASKS for encoding in ENCODINGS}
 CLASSES = ("regular", "context-free", "context-sensitive")
 FITTED = 0.9
-"""A task whose models get less than this right in training range says nothing of generalization."""
+"""A task whose models are less accurate than this in training range shows nothing about generalization."""
 SOLVED = 0.9
 """Deletang et al. call a task solved from 0.9 on, by symbols; here it is answers."""
 FIXED, GROWING = "unchanged", "grown"
@@ -175,13 +175,13 @@ def place(found: Found) -> list[Placed]:
         candidates = [
             _placed(task, encoding, outcome) for (of, encoding), outcome in found.items() if of == task
         ]
-        # One that fits comes first: what an encoding that did not learn the task gets right is luck.
+        # One that fits comes first: an encoding that did not learn the task is right by luck.
         placed.append(max(candidates, key=lambda one: (one.fitted, one.generalization)))
     return placed
 
 
 def associations(placed: Sequence[Placed]) -> list[Association]:
-    """What goes with generalization, over the tasks that were learned and over all; and how the axes go together."""
+    """Rank correlations of generalization with both axes and between the axes, over tasks that fit and over all."""
     found = []
     for tasks, chosen in (
         ("that fit", [one for one in placed if one.fitted]),
@@ -315,19 +315,19 @@ def _rows(found: Found, placed: Sequence[Placed]) -> list[Row]:
 
 
 def notes(scale: Scale) -> list[str]:
-    """What a reader must know of every number."""
+    """How to read the numbers."""
     return [
         f"Models: {scale.layers} layers, width {scale.width}, {scale.heads} heads; {scale.steps} steps of "
         f"{scale.batch} fresh samples of lengths 1..{TRAIN_LENGTH} with Adam; {scale.seeds} seeds; encodings "
         f"{', '.join(ENCODINGS)}. Tested on {scale.samples} questions at each length up to {scale.test_length}.",
-        "Right means all of an answer, decoded greedily; of a number, that the right outcome is the nearest one: "
-        "within half a unit for sum and length, within half of 1 / length for a mean, of which more is asked. 0 is "
-        "what one and the same answer gets (the most frequent in training; the best constant), 1 is everything.",
-        "Of the two encodings each task is shown with the one that fits (first) and generalizes better. That "
-        "is a choice by the test, so it flatters, as in Deletang et al.",
+        "A string is right if greedy decoding gives the whole answer, a number if the right outcome is the nearest: "
+        "within half a unit for sum and length, within half of 1 / length for a mean, the strictest demand. 0 is the "
+        "accuracy of one constant answer (the most frequent in training; the best constant), 1 is all right.",
+        "Each task is shown with the encoding that fits, and among these generalizes better. That is a choice by "
+        "test accuracy, so it is biased upwards, as in Deletang et al.",
         f"A task fits if the median over seeds in training range is at least {FITTED}; fixed beforehand.",
         "Classes are those of Deletang et al. (2022); copy, sort of distinct symbols, decimal addition and the tasks "
         "of bits have none there.",
         "Intervals of correlations: bootstrap over tasks. Tasks are chosen by people, not drawn, so they "
-        "say how much hangs on single tasks, and nothing of tasks that are not here.",
+        "show how much depends on single tasks, and nothing about other tasks.",
     ]

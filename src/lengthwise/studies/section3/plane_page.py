@@ -61,7 +61,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
 def verdict(placed: Sequence[Placed], found: Sequence[Association]) -> list[str]:
     """What the numbers say, and what they cannot: counts first, then correlations, then the limits."""
     fitted = [one for one in placed if one.fitted]
-    said = [f"{len(fitted)} of {len(placed)} tasks fit their training range; only these say anything."]
+    said = [f"{len(fitted)} of {len(placed)} tasks fit their training range; only these count."]
     for support in (FIXED, GROWING):
         group = [one for one in fitted if one.support == support]
         solved, failed = [one.task for one in group if one.solved], [o.task for o in group if not o.solved]
@@ -72,17 +72,17 @@ def verdict(placed: Sequence[Placed], found: Sequence[Association]) -> list[str]
     failures = [one for one in fitted if one.support == FIXED and not one.solved]
     successes = [one for one in fitted if one.support == GROWING and one.solved]
     unchanged = "not enough" if failures else "enough in every task that fits"
-    grown = "no bar" if successes else "went with failure in every task that fits"
+    grown = "does not prevent generalization" if successes else "went with failure in every task that fits"
     said.append(f"So an unchanged support is {unchanged}, and a grown one {grown}.")
     numbers = [one for one in fitted if one.number]
     if numbers:
         off = max(abs(one.generalization - (1 - one.outside)) for one in numbers)
         said.append(
-            f"Of numbers, as many are right as lie inside of the support, to {off:.2f}: "
+            f"The accuracy on numbers equals the share inside of the support, to {off:.2f}: "
             + "; ".join(
                 f"{one.task} {one.generalization:.2f}, {1 - one.outside:.2f} inside" for one in numbers
             )
-            + ". (Seen in the numbers, not asked beforehand.)"
+            + ". (Noticed in the numbers, not a hypothesis beforehand.)"
         )
     by_support, _, by_class, axes = found[:4]
     said.append(

@@ -27,7 +27,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import torch
 
-from lengthwise.measure import Measurement, measure_misalignment
+from lengthwise.measure import Measurement, MisalignmentSpec, measure_misalignment
 from lengthwise.models import LoadedModel, load
 from lengthwise.text import TokenDocuments, load_corpus, tokenize
 
@@ -67,9 +67,8 @@ def measure(
 
     def run(windows: int) -> tuple[float, Measurement]:
         started = time.process_time()
-        found = measure_misalignment(
-            model, documents, lengths=[options.length], windows=windows, seed=options.seed, **row
-        )
+        spec = MisalignmentSpec(lengths=(options.length,), windows=windows, seed=options.seed, **row)
+        found = measure_misalignment(model, documents, spec)
         return time.process_time() - started, found
 
     run(1)

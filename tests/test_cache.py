@@ -91,7 +91,7 @@ def test_processes_at_the_same_time_build_once(tmp_path: Path):
 
 def test_a_lock_that_is_held_too_long_is_an_error(tmp_path: Path):
     def build(_: Path) -> None:
-        with pytest.raises(LengthwiseError, match="another process has been making a thing"):
+        with pytest.raises(LengthwiseError, match="a thing"):
             build_once(tmp_path / "thing", write_whole, what="a thing", wait_seconds=0.05)
         raise KeyboardInterrupt
 
@@ -101,5 +101,5 @@ def test_a_lock_that_is_held_too_long_is_an_error(tmp_path: Path):
 
 def test_a_cache_that_cannot_be_written(tmp_path: Path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(LengthwiseError, match=r"cannot make a thing in .*\n.*\n.*LENGTHWISE_CACHE"):
+    with pytest.raises(LengthwiseError, match="LENGTHWISE_CACHE"):
         build_once(tmp_path / "file" / "thing", write_whole, what="a thing")

@@ -39,14 +39,14 @@ def test_files_are_as_readable_as_any_other(tmp_path: Path) -> None:
 def test_nan_is_refused_and_the_old_file_stays(tmp_path: Path) -> None:
     path = tmp_path / "f.json"
     atomic_write_json(path, 1)
-    with pytest.raises(ValueError, match="not JSON compliant"):
+    with pytest.raises(ValueError, match="nan"):
         atomic_write_json(path, {"x": float("nan")})
     assert path.read_text() == "1\n"
 
 
 def test_path_under_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(LengthwiseError, match=r"cannot write .*file/inner/x") as caught:
+    with pytest.raises(LengthwiseError, match="file/inner/x") as caught:
         atomic_write_text(tmp_path / "file" / "inner" / "x", "text")
     assert caught.value.exit_code == 1
     assert caught.value.fix is not None

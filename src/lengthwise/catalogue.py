@@ -102,7 +102,7 @@ def studies() -> list[Entry]:
 
 def methods() -> list[Entry]:
     """What an objective, a measurement or an extension can be told to use."""
-    from lengthwise.measure.estimators import ESTIMATORS
+    from lengthwise.measure.misalignment import ESTIMATORS
     from lengthwise.positions import ATTENTIONS, POSITION_SAMPLERS, ROPE_METHODS
 
     positions = {"rope": ROPE_METHODS, "positions": POSITION_SAMPLERS, "attention": ATTENTIONS}

@@ -66,6 +66,12 @@ class Interrupted(LengthwiseError):
         self.partial = partial
 
 
+def require(holds: bool, problem: str, expected: str) -> None:
+    """Raise UsageError unless `holds`."""
+    if not holds:
+        raise UsageError(problem, expected=expected)
+
+
 def nearest(name: str, valid: Iterable[str]) -> str:
     """Say which valid name was probably meant, or list them all.
 

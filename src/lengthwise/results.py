@@ -1,8 +1,8 @@
 """The results contract: tidy rows with intervals, and where they came from.
 
-`results.json` of every run folder is one `Results`. Its `results` key has lm-eval's shape (task ->
-`"metric,none"` -> value, `"metric_stderr,none"` -> standard error) so that existing readers work; `rows`
-is what tables and pictures are made from. The JSON schema is `results_schema()`, kept in
+`results.json` of every run folder is one `Results`. Tables and pictures are made from its `rows`. Its `results`
+key repeats the headline rows in lm-eval's shape (task -> `"metric,none"` -> value, `"metric_stderr,none"` ->
+standard error) for programs that read lm-eval's files. `results_schema()` is the JSON schema, kept in
 `docs/results.schema.json`.
 """
 
@@ -19,11 +19,28 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from lengthwise.errors import UsageError
 
 SCHEMA_VERSION = 2
+SIGNIFICANCE = 0.05
+"""The chance of one false "more than noise" in a table that is accepted."""
+PLACE = (
+    "task",
+    "metric",
+    "unit",
+    "length",
+    "context",
+    "context_other",
+    "position",
+    "position_end",
+    "distance",
+    "depth",
+    "bucket",
+    "version",
+)
+"""The fields of a row that say which number it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One number with its interval. Fields that do not apply to a measurement stay None."""
+    """One number with its interval. Fields that do not apply to a measurement are None."""
 
     model: str
     """Model as the user named it."""
@@ -48,7 +65,7 @@ class Row:
     distance: int | None = None
     """Distance in tokens, for recall."""
     depth: float | None = None
-    """Where the answer stands in the context, in per cent of it; None averages over all depths."""
+    """Where in the context the answer is, in per cent of it: 0 is its beginning; None averages over all depths."""
     bucket: str | None = None
     """Bucket of lengths (LongBench-E: 0-4k, 4-8k, 8k+, in words); None averages over all rows."""
     version: int | None = None
@@ -60,7 +77,7 @@ class Row:
     reference: str | None = None
     """For a paired difference: the arm or model that was subtracted."""
     p_holm: float | None = None
-    """For a paired difference: the chance of one so large by noise alone, corrected for all of the table (Holm)."""
+    """For a paired difference: its p-value, corrected for the number of differences in the table (Holm)."""
     stderr: float | None = None
     """Bootstrap standard error."""
     ci_low: float | None = None
@@ -76,21 +93,46 @@ class Row:
     at_least: bool | None = None
     """True where the value is a lower bound: measuring ended there (for a limit)."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether this is not a detail of another row: a bin, a pair of contexts, one depth or one bucket."""
+        return (
+            self.position is None
+            and self.context_other is None
+            and self.depth is None
+            and self.bucket is None
+        )
+
+    @property
+    def is_headline(self) -> bool:
+        """Whether a table shows this row first: a whole number of one model, no difference of two."""
+        return self.is_whole and self.reference is None
+
+    @property
+    def place(self) -> tuple[Any, ...]:
+        """Which number this is, whatever the model, arm or seed: equal on both sides of a paired difference."""
+        return tuple(getattr(self, name) for name in PLACE)
+
+    @property
+    def beyond_noise(self) -> bool | None:
+        """Whether a paired difference is more than noise: `p_holm` below SIGNIFICANCE; None if not tested."""
+        return None if self.p_holm is None else self.p_holm < SIGNIFICANCE
+
 
 @dataclass(kw_only=True)
 class Results:
-    """Everything a finished (or interrupted: `partial`) run says."""
+    """Everything that a run found; `partial` if it was interrupted."""
 
     kind: str
     """Which verb or study made it."""
     model_name: str
     """Model, recipe or study, as the user named it."""
     config: dict[str, Any]
-    """Resolved settings; running them again gives the same rows."""
+    """Resolved settings; a run with the same settings gives the same rows."""
     rows: list[Row]
     """Tidy records, one number each."""
     notes: list[str] = field(default_factory=list)
-    """Plain sentences a reader must know: limits, cut rows, missing intervals."""
+    """What a reader of the numbers must know: limits, cut rows, missing intervals."""
     partial: bool = False
     """True when the run was interrupted or limited."""
     provenance: dict[str, Any] = field(default_factory=dict)
@@ -105,7 +147,7 @@ class Results:
             for name in ("value", "stderr", "ci_low", "ci_high"):
                 number = getattr(row, name)
                 assert number is None or math.isfinite(number), f"{row.task}/{row.metric}: {name} is {number}"
-        self.results = _headline(self.rows)
+        self.results = _as_lm_eval(self.rows)
 
     def to_json(self) -> str:
         """The object as indented JSON; row fields that do not apply are left out."""
@@ -152,17 +194,14 @@ def results_schema() -> dict[str, Any]:
     return _ADAPTER.json_schema()
 
 
-def _headline(rows: list[Row]) -> dict[str, dict[str, float | None]]:
-    """Rows that are one number per task, metric and length (no bin, distance, depth, bucket, arm or seed)."""
+def _as_lm_eval(rows: list[Row]) -> dict[str, dict[str, float | None]]:
+    """The headline rows without distance, arm or seed, in the shape of lm-eval's `results`."""
     table: dict[str, dict[str, float | None]] = {}
     for row in rows:
-        detail = (row.position, row.distance, row.depth, row.bucket, row.arm, row.seed, row.reference)
-        if any(part is not None for part in (*detail, row.context_other)):
-            continue
-        task = row.task if row.length is None else f"{row.task}@{row.length}"
-        entry = table.setdefault(task, {})
-        entry[f"{row.metric},none"] = row.value
-        entry[f"{row.metric}_stderr,none"] = row.stderr
+        if row.is_headline and row.distance is None and row.arm is None and row.seed is None:
+            entry = table.setdefault(row.task if row.length is None else f"{row.task}@{row.length}", {})
+            entry[f"{row.metric},none"] = row.value
+            entry[f"{row.metric}_stderr,none"] = row.stderr
     return table
 
 

@@ -207,3 +207,20 @@ def is_finished(path: Path) -> bool:
     """Whether the folder at `path` holds whole (not partial) results."""
     file = path / "results.json"
     return file.exists() and not read_results(file).partial
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a `metrics.jsonl`, by step; a torn last line of a killed run is left out.
+
+    A step that was logged twice (before and after a resume) counts with its last line.
+    """
+    by_step: dict[int, dict[str, Any]] = {}
+    if path.exists():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(record, dict) and isinstance(record.get("step"), int):
+                by_step[record["step"]] = record
+    return [by_step[step] for step in sorted(by_step)]

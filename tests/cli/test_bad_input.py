@@ -316,7 +316,7 @@ class TestFolders:
         """A limit on the size of a file makes write() fail as a full disk does."""
         program = (
             "import resource, signal\n"
-            "import lengthwise.measure.job\n"
+            "import lengthwise.measure.run_folder\n"
             "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
             "resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))\n"
             "from lengthwise.cli.main import run\n"
@@ -355,23 +355,23 @@ def test_out_of_memory_names_the_knob(
     monkeypatch: pytest.MonkeyPatch,
     error: Exception,
 ) -> None:
-    import lengthwise.measure.job as job
+    from lengthwise.measure import misalignment
 
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(job, "measure_misalignment", fail)
+    monkeypatch.setattr(misalignment, "measure_misalignment", fail)
     refused(lengthwise("measure", model, *text, *SIZES), 1, "out of memory", "--batch-size")
 
 
 def test_a_bug_keeps_its_traceback(
     lengthwise: Callable[..., Any], model: str, text: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import lengthwise.measure.job as job
+    from lengthwise.measure import misalignment
 
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(job, "measure_misalignment", fail)
+    monkeypatch.setattr(misalignment, "measure_misalignment", fail)
     with pytest.raises(ZeroDivisionError):
         lengthwise("measure", model, *text, *SIZES)

@@ -27,6 +27,8 @@ def test_a_table_of_paired_differences(lengthwise: Callable[..., Any], runs: lis
     assert "difference [95 % interval]" in done.out
     assert re.search(r"^ +loss +16 +other .* [+-]\d\.\d+ \[[+-]", done.out, flags=re.MULTILINE)
     assert re.search(r"\d+ of 8 differences are more than noise", done.out)
+    assert lengthwise("compare", *runs, "--format", "csv").out.startswith("metric,length,run,")
+    assert lengthwise("compare", *runs, "--format", "latex").out.startswith(r"\begin{table}")
     found = lengthwise("compare", *runs, "--reference", "after", "--metric", "loss", "--json").json
     differences = [row for row in found["rows"] if "reference" in row]
     assert [(row["metric"], row["length"], row["reference"]) for row in differences] == [
@@ -42,10 +44,7 @@ def test_other_tokens_are_refused(
     lengthwise("ppl", model, *text, *SIZES, "--seed", 3, "--out", "seed3")
     done = lengthwise("compare", runs[0], "seed3")
     assert done.code == 2
-    assert (
-        "seed3 cannot be compared with before: the two measurements have other settings (seed: 3 and 0)"
-        in done.err
-    )
+    assert "seed: 3 and 0" in done.err
     assert lengthwise("compare", runs[0]).code == 2
     assert lengthwise("compare", runs[0], "gone").code == 2
 
@@ -59,9 +58,7 @@ def test_correlation_over_models(
     done = lengthwise("compare", *runs, "m1", "m2", *names)
     assert done.code == 0
     assert "Spearman" in done.out
-    assert "2 models say nothing" in done.out
     found = lengthwise("compare", *runs, "m1", "m2", *names, "--json").json
     assert found["n"] == len(found["pairs"]) == 2
     done = lengthwise("compare", *runs, "--correlate", "jeffrey@16", "loss@32")
     assert done.code == 2
-    assert "no model has both" in done.err

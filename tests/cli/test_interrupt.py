@@ -74,12 +74,12 @@ def test_training(lengthwise: Callable[..., Any], recipe: Path, tmp_path: Path) 
 def test_before_the_first_sample(
     lengthwise: Callable[..., Any], model: str, text: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import lengthwise.measure.job as job
+    from lengthwise.models import loading
 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(job, "load", interrupted)
+    monkeypatch.setattr(loading, "load", interrupted)
     stopped = lengthwise("measure", model, *text, "--length", 16, "--out", "run")
     assert stopped.code == 130
     assert stopped.out == ""

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from lengthwise.config import read_yaml
-from lengthwise.measure.misalignment import DEFAULT_VIEWS
 from lengthwise.results import read_results
 
 SIZES = ("--length", 16, "--length", 32, "--limit", 4)
@@ -36,16 +35,14 @@ def measure(model: str, text: list[str]) -> list[Any]:
     return ["measure", model, *text, *SIZES]
 
 
-def test_a_table_on_stdout_and_progress_on_stderr(
+def test_the_answer_on_stdout_and_progress_on_stderr(
     lengthwise: Callable[..., Any], measure: list[Any], tmp_path: Path
 ) -> None:
     done = lengthwise(*measure)
     assert done.code == 0
-    assert "value [95 % interval]" in done.out
-    table = re.findall(r"^ +\S+/model +(\w+) +(\d+) +\d+\.\d+ ", done.out, flags=re.MULTILINE)
-    metrics = ("sce", "entropy", "jeffreys", "js", "top1_agreement")
-    assert table == [(metric, length) for metric in metrics for length in ("16", "32")]
-    assert "% of SCE is entropy (how sharp the predictions are" in done.out
+    assert re.findall(r"^ +(\d+)  \d.*●", done.out, flags=re.MULTILINE) == ["16", "32"], (
+        "a line for each length"
+    )
     assert "%|" in done.err, "progress"
     assert "%|" not in done.out
     assert list(tmp_path.iterdir()) == [], "without --out nothing is written"
@@ -155,12 +152,12 @@ def test_fail_above(
 def test_dry_run_writes_and_measures_nothing(
     lengthwise: Callable[..., Any], command: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import lengthwise.measure.job as job
+    from lengthwise.models import loading
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("weights were loaded")
 
-    monkeypatch.setattr(job, "load", refuse)
+    monkeypatch.setattr(loading, "load", refuse)
     done = lengthwise(*command, "--dry-run", "--json", "--out", "run")
     assert done.code == 0
     plan = done.json
@@ -180,7 +177,7 @@ def test_dry_run_writes_and_measures_nothing(
     ("verb", "tokens"),
     [
         # Four windows: their views; the greatest length at both lengths; two sequences of 64 + 63.
-        ("measure", 4 * DEFAULT_VIEWS * (16 + 32)),
+        ("measure", 4 * 3 * (16 + 32)),
         ("ppl", 4 * 2 * 32),
         ("recall", 4 * 2 * (64 + 63)),
         # The whole text, and a window of 32 + 32.

@@ -11,7 +11,7 @@ import pytest
 import lengthwise as package
 from lengthwise.cli.main import VERBS
 
-HEAVY = ("torch", "transformers", "numpy", "matplotlib", "rich")
+HEAVY = ("torch", "transformers", "matplotlib", "rich")
 
 # The command line is a promise: a changed line here is a changed promise.
 OPTIONS = {
@@ -23,7 +23,7 @@ OPTIONS = {
     "--out --resume --overwrite --dry-run --json --verbose --help",
     "limit": "--text --split --max-length --reference --limit --tolerance --share --bos --adapter --seed --device "
     "--dtype --batch-size --out --resume --overwrite --dry-run --json --verbose --help",
-    "longppl": "--evaluator --key-tokens --text --split --max-length --short --stride --limit --bos --adapter --seed "
+    "longppl": "--text --split --evaluator --key-tokens --max-length --short --stride --limit --bos --adapter --seed "
     "--device --dtype --batch-size --out --resume --overwrite --dry-run --json --verbose --help",
     "eval": "--mode --length --depth --limit --text --split --data --max-length --truncation --backend --set "
     "--adapter --seed --device --dtype --batch-size --out --resume --overwrite --dry-run --json --verbose --help",
@@ -34,8 +34,8 @@ OPTIONS = {
     "merge": "--out --dtype --json --verbose --help",
     "reproduce": "--out --seeds --resume --overwrite --verbose --help",
     "synth": "--out --seeds --steps --scale --resume --overwrite --verbose --help",
-    "compare": "--reference --metric --correlate --json --verbose --help",
-    "report": "--out --verbose --help",
+    "compare": "--reference --metric --correlate --format --json --verbose --help",
+    "report": "--out --format --verbose --help",
     "ls": "--json --verbose --help",
     "cp": "--verbose --help",
     "doctor": "--json --verbose --help",
@@ -57,10 +57,17 @@ def loaded(names: tuple[str, ...], arguments: list[str]) -> str:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["measure", "--help"], ["train", "-h"], ["--version"], ["mesure"]]
+    "arguments",
+    [["--help"], ["measure", "--help"], ["limit", "--help"], ["train", "-h"], ["--version"], ["mesure"]],
 )
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     assert loaded(HEAVY, arguments) == "[]"
+
+
+def test_a_measuring_verb_imports_only_its_own_measurement() -> None:
+    others = tuple(f"lengthwise.measure.{name}" for name in ("limit", "recall", "perplexity", "longppl"))
+    assert loaded(others, ["measure", "--help"]) == "[]"
+    assert loaded(others, ["limit", "--help"]) == "['lengthwise.measure.limit']"
 
 
 @pytest.mark.parametrize("arguments", [["ls"], ["report", "gone"]])

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,22 +15,27 @@ from lengthwise.text import TokenDocument, TokenDocuments
 VOCABULARY = 320
 
 
-@dataclass
-class FakeModel:
-    """Stands in for `LoadedModel`: logits are a function of the tokens, [B, T] -> [B, T, V]."""
+class FakeModel(LoadedModel):
+    """A model whose logits are a function of the tokens, [B, T] -> [B, T, V]."""
 
-    logits: Callable[[Tensor], Tensor]
-    vocab_size: int
-    name: str = "fake"
-    max_positions: int | None = None
-    calls: list[tuple[int, ...]] = field(default_factory=list)
-    tokenizer: Any = None
+    head: Any = SimpleNamespace(logits=lambda hidden: hidden)
+    vocab_size = 0
+    max_positions = None
+    config: Any = None
 
-    def __post_init__(self) -> None:
-        self.head = SimpleNamespace(logits=lambda hidden: hidden)
+    def __init__(
+        self,
+        logits: Callable[[Tensor], Tensor],
+        vocab_size: int,
+        *,
+        max_positions: int | None = None,
+        tokenizer: Any = None,
+    ) -> None:
+        self.logits, self.vocab_size, self.max_positions = logits, vocab_size, max_positions
+        self.name, self.tokenizer = "fake", tokenizer or tiny_tokenizer()
         self.model = SimpleNamespace(training=False)
         self.config = SimpleNamespace(rope_parameters=None)
-        self.tokenizer = self.tokenizer or tiny_tokenizer()
+        self.calls: list[tuple[int, ...]] = []
 
     def hidden_states(self, input_ids: Tensor) -> Tensor:
         self.calls.append(tuple(input_ids.shape))

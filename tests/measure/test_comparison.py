@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.measure import measure_limit, measure_longppl, measure_recall, perplexity_by_length
+from lengthwise.measure import (
+    LimitSpec,
+    LongPplSpec,
+    PerplexitySpec,
+    RecallSpec,
+    measure_limit,
+    measure_longppl,
+    measure_perplexity,
+    measure_recall,
+)  # fmt: skip
 from lengthwise.measure.comparison import compare_runs, holm
 from lengthwise.measure.measurement import Measurement
 from lengthwise.measure.statistics import Statistic, estimate_difference
@@ -18,11 +27,11 @@ from lengthwise.samples import SampleLog
 from lengthwise.testing import tiny_text
 from lengthwise.text import Corpus, Document
 
-SIZES: dict[str, Any] = {"lengths": [16, 32], "segments": 8}
+SIZES = PerplexitySpec(lengths=(16, 32), segments=8)
 
 
 def write(path: Path, kind: str, measurement: Measurement, **config: Any) -> Path:
-    """A run folder as `run_job` leaves it."""
+    """A run folder as `run_measurement` leaves it."""
     with RunFolder(path, kind=kind, config={"model": measurement.model_name, **config}) as folder:
         for key in measurement.keys:
             folder.samples.append(key, measurement.samples[key])
@@ -42,8 +51,7 @@ def write(path: Path, kind: str, measurement: Measurement, **config: Any) -> Pat
 @pytest.fixture
 def runs(model, other_model, documents, tmp_path) -> list[Path]:
     return [
-        write(tmp_path / m.name, "ppl", perplexity_by_length(m, documents, **SIZES))
-        for m in (model, other_model)
+        write(tmp_path / m.name, "ppl", measure_perplexity(m, documents, SIZES)) for m in (model, other_model)
     ]
 
 
@@ -94,7 +102,7 @@ def test_a_table_of_noise_rarely_has_a_finding():
 
 def test_differences_and_verdicts(runs, model, other_model, documents):
     found = compare_runs(runs)
-    a, b = (perplexity_by_length(m, documents, **SIZES) for m in (model, other_model))
+    a, b = (measure_perplexity(m, documents, SIZES) for m in (model, other_model))
     plain = [row for row in found.rows if row.reference is None]
     differences = [row for row in found.rows if row.reference is not None]
     assert len(plain) == 2 * len(differences)
@@ -128,7 +136,7 @@ def test_the_reference_and_fewer_metrics(runs):
 
 
 def test_two_runs_of_one_model_go_by_their_folders(model, documents, tmp_path):
-    measurement = perplexity_by_length(model, documents, **SIZES)
+    measurement = measure_perplexity(model, documents, SIZES)
     runs = [write(tmp_path / name, "ppl", measurement) for name in ("before", "after")]
     found = compare_runs(runs)
     assert {row.model for row in found.rows} == {"before", "after"}
@@ -136,17 +144,19 @@ def test_two_runs_of_one_model_go_by_their_folders(model, documents, tmp_path):
 
 
 def test_runs_on_other_tokens_are_refused_with_the_reason(model, documents, make_documents, tmp_path):
-    here = write(tmp_path / "here", "ppl", perplexity_by_length(model, documents, **SIZES))
+    here = write(tmp_path / "here", "ppl", measure_perplexity(model, documents, SIZES))
     other = make_documents([900, 700, 800, 600], seed=5)
-    there = write(tmp_path / "there", "ppl", perplexity_by_length(model, other, **SIZES))
+    there = write(tmp_path / "there", "ppl", measure_perplexity(model, other, SIZES))
     with pytest.raises(UsageError, match=r"there cannot be compared with .*here: .* holds other tokens"):
         compare_runs([here, there])
     fewer = write(
-        tmp_path / "fewer", "ppl", perplexity_by_length(model, documents, **{**SIZES, "segments": 4})
+        tmp_path / "fewer",
+        "ppl",
+        measure_perplexity(model, documents, PerplexitySpec(lengths=(16, 32), segments=4)),
     )
     with pytest.raises(UsageError, match="other settings"):
         compare_runs([here, fewer])
-    recall = measure_recall(model, documents, distances=[24], passage=16, scored=12, pairs=4)
+    recall = measure_recall(model, documents, RecallSpec(distances=(24,), passage=16, scored=12, pairs=4))
     with pytest.raises(UsageError, match=r"several kinds \(.*here: ppl; .*recall: recall\)"):
         compare_runs([here, write(tmp_path / "recall", "recall", recall)])
 
@@ -158,7 +168,7 @@ def test_what_is_no_finished_run_is_refused(runs, model, documents, tmp_path):
         compare_runs([runs[0], runs[0]])
     with pytest.raises(UsageError, match="there is no folder"):
         compare_runs([runs[0], tmp_path / "gone"])
-    unfinished = replace(perplexity_by_length(model, documents, **SIZES), partial=True)
+    unfinished = replace(measure_perplexity(model, documents, SIZES), partial=True)
     with pytest.raises(UsageError, match="is not finished"):
         compare_runs([runs[0], write(tmp_path / "unfinished", "ppl", unfinished)])
     with pytest.raises(UsageError, match="'train', which has no items to pair"):
@@ -168,7 +178,7 @@ def test_what_is_no_finished_run_is_refused(runs, model, documents, tmp_path):
 def test_lower_bounds_have_no_difference(model, other_model, documents, tmp_path):
     settings: dict[str, Any] = {"length": 256, "reference": 64, "passage": 16, "scored": 12, "windows": 4}
     # So tolerant that both models are sound to the end.
-    found = [measure_limit(m, documents, tolerance=50.0, **settings) for m in (model, other_model)]
+    found = [measure_limit(m, documents, LimitSpec(tolerance=50.0, **settings)) for m in (model, other_model)]
     runs = [write(tmp_path / one.model_name, "limit", one) for one in found]
     result = compare_runs(runs)
     (sound,) = [row for row in result.rows if row.metric == "sound_up_to" and row.reference]
@@ -185,10 +195,12 @@ def test_longppl_needs_one_evaluator(model, other_model, tmp_path):
     settings: dict[str, Any] = {
         "length": 120, "short": 40, "stride": 16, "texts": 4, "alpha": 0.5, "beta": -6.0
     }  # fmt: skip
-    same = [measure_longppl(m, corpus, evaluator=model, **settings) for m in (model, other_model)]
+    same = [
+        measure_longppl(m, corpus, LongPplSpec(**settings), evaluator=model) for m in (model, other_model)
+    ]
     result = compare_runs([write(tmp_path / f"same{i}", "longppl", one) for i, one in enumerate(same)])
     assert any(row.metric == "longppl" and row.reference and row.value is not None for row in result.rows)
-    own = measure_longppl(other_model, corpus, **settings)
+    own = measure_longppl(other_model, corpus, LongPplSpec(**settings))
     with pytest.raises(UsageError, match="evaluator: 'other' and 'tiny'"):
         compare_runs([tmp_path / "same0", write(tmp_path / "own", "longppl", own)])
     # The same name, but other weights.
@@ -322,7 +334,7 @@ def test_one_sample_says_nothing_about_noise(tmp_path):
     assert (row.value, row.ci_low, row.p_holm) == (1, None, None)
     assert found.notes == [
         "No difference can be told from noise here.",
-        "All comes from one of the samples: without a second one nothing is known about noise.",
+        "With one of the samples alone the noise is unknown.",
     ]
 
 

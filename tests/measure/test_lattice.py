@@ -10,10 +10,17 @@ import pytest
 import torch
 
 from lengthwise.alignment import PairGeometry, entropy, jeffreys, symmetric_cross_entropy
-from lengthwise.measure import rows as rows_module
-from lengthwise.measure.lattice import Lattice, admissible_contexts, draw_starts, score_lattice
-from lengthwise.measure.paper import Suffixes, draw_suffixes, score_suffixes
-from lengthwise.measure.parts import window_sums
+from lengthwise.measure.lattice import (
+    Lattice,
+    Suffixes,
+    admissible_contexts,
+    draw_starts,
+    draw_suffixes,
+    score_lattice,
+    score_suffixes,
+    window_sums,
+)  # fmt: skip
+from lengthwise.models import losses
 from lengthwise.text import view
 
 VOCABULARY = 4
@@ -162,7 +169,7 @@ def test_equal_starts_are_run_once_and_agree_exactly():
 def test_the_size_of_a_chunk_changes_nothing(chunk: int, monkeypatch: pytest.MonkeyPatch):
     model = TableModel(length=11)
     expected = window_sums(model.lattice(1, (0, 2, 2, 5)), 11)
-    monkeypatch.setattr(rows_module, "CHUNK_BYTES", chunk * 4 * VOCABULARY)
+    monkeypatch.setattr(losses, "CHUNK_BYTES", chunk * 4 * VOCABULARY)
     found = window_sums(model.lattice(1, (0, 2, 2, 5)), 11)
     assert found["jeffreys"] == pytest.approx(expected["jeffreys"], rel=1e-12)
     assert found["entropy"] == pytest.approx(expected["entropy"], rel=1e-12)

@@ -12,7 +12,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
 from lengthwise.errors import Interrupted, LengthwiseError, UsageError
-from lengthwise.measure import measure_limit, paired_difference
+from lengthwise.measure import LimitSpec, measure_limit, paired_difference
 from lengthwise.measure.limit import LimitSettings, summarise
 from lengthwise.models import LoadedModel
 from lengthwise.results import Results, Row
@@ -25,6 +25,16 @@ SETTINGS: dict[str, Any] = {"reference": 64, "passage": 16, "scored": 12, "windo
 CODE = 80
 """Dimensions of a token's code; four pairs of codes of 1024 are never alike."""
 HEAD = 128
+
+
+def settings_of(found):
+    """As a run folder's settings are read: what is derived is derived again."""
+    known = {name: value for name, value in found.settings.items() if name in LimitSettings.model_fields}
+    return LimitSettings(**known)
+
+
+def measured(model, text, *, log=None, **settings):
+    return measure_limit(model, text, LimitSpec(**settings), log=log)
 
 
 def codes() -> torch.Tensor:
@@ -147,13 +157,13 @@ def assert_found(row: Row, limit: int) -> None:
 @pytest.mark.parametrize("window", [60, 150, 301])
 def test_an_attention_window(window: int):
     model = in_memory(transformer(window=window, copies=True), "window")
-    found = measure_limit(model, without_repetition(), length=512, **SETTINGS)
+    found = measured(model, without_repetition(), length=512, **SETTINGS)
     assert_found(one(found.rows, "used_up_to"), window)
 
 
 def test_without_a_window_there_is_no_end():
     model = in_memory(transformer(window=None, copies=True), "copies")
-    found = measure_limit(model, without_repetition(), length=512, **SETTINGS)
+    found = measured(model, without_repetition(), length=512, **SETTINGS)
     row = one(found.rows, "used_up_to")
     assert row.at_least
     assert row.value == 512 - 16
@@ -164,14 +174,14 @@ def test_without_a_window_there_is_no_end():
 def test_learned_positions_of_which_only_the_first_are_good(good: int):
     documents = texts(lambda tokens, _: int(successor()[tokens[-1]]))
     model = in_memory(table_of_positions(good=good, size=512), "table")
-    found = measure_limit(model, documents, length=512, **SETTINGS)
+    found = measured(model, documents, length=512, **SETTINGS)
     assert_found(one(found.rows, "sound_up_to"), good)
 
 
 def test_a_table_of_positions_ends():
     documents = texts(lambda tokens, _: int(successor()[tokens[-1]]))
     model = in_memory(table_of_positions(good=400, size=400), "table")
-    found = measure_limit(model, documents, length=4096, **SETTINGS)
+    found = measured(model, documents, length=4096, **SETTINGS)
     row = one(found.rows, "sound_up_to")
     assert row.value == pytest.approx(400, rel=0.1)
     assert not row.at_least
@@ -190,7 +200,7 @@ def test_rope_that_is_stretched_beyond_a_length(good: int):
 
     rotary.forward = stretched
     documents = texts(lambda tokens, _: int(successor()[tokens[-2]]))
-    found = measure_limit(in_memory(inner, "stretched"), documents, length=512, **SETTINGS)
+    found = measured(in_memory(inner, "stretched"), documents, length=512, **SETTINGS)
     assert_found(one(found.rows, "sound_up_to"), good)
 
 
@@ -221,7 +231,7 @@ class Reading:
 @pytest.mark.parametrize("reach", [70, 222])
 def test_a_model_that_copies_only_within_a_distance(fake, reach: int):
     model = Reading(fake, copying(reach)).model
-    found = measure_limit(model, without_repetition(), length=384, **SETTINGS)
+    found = measured(model, without_repetition(), length=384, **SETTINGS)
     assert_found(one(found.rows, "used_up_to"), reach)
     sound = one(found.rows, "sound_up_to")
     assert sound.at_least
@@ -231,7 +241,7 @@ def test_a_model_that_copies_only_within_a_distance(fake, reach: int):
 
 def test_a_model_that_never_copies_has_no_such_number(fake):
     model = Reading(fake, lambda ids: torch.zeros(*ids.shape, VOCABULARY)).model
-    found = measure_limit(model, without_repetition(), length=256, **SETTINGS)
+    found = measured(model, without_repetition(), length=256, **SETTINGS)
     assert one(found.rows, "used_up_to").value is None
     assert any("used_up_to is not defined" in note for note in found.notes)
 
@@ -239,7 +249,7 @@ def test_a_model_that_never_copies_has_no_such_number(fake):
 def test_the_numbers_are_those_of_whole_forward_passes(model, documents):
     """Cached pieces against one pass each, for a rope model with random weights."""
     settings = {**SETTINGS, "length": 256, "windows": 2}
-    found = measure_limit(model, documents, **settings)
+    found = measured(model, documents, **settings)
     record = {**found.samples[found.keys[2]], **found.samples[found.keys[3]]}
     document = next(d for d in documents if d.id == record["document"])
     ids = torch.from_numpy(document.ids[record["start"] : record["start"] + 256 + 1 + 32].astype(np.int64))
@@ -271,7 +281,7 @@ def test_the_numbers_are_those_of_whole_forward_passes(model, documents):
 def test_batch_size_changes_no_number(model, documents, batch_size: int):
     settings = {**SETTINGS, "length": 256, "windows": 2}
     one_by_one, together = (
-        measure_limit(model, documents, batch_size=size, **settings) for size in (1, batch_size)
+        measured(model, documents, batch_size=size, **settings) for size in (1, batch_size)
     )
     for a, b in zip(one_by_one.rows, together.rows, strict=True):
         assert a.value == pytest.approx(b.value, abs=1e-4)
@@ -279,19 +289,19 @@ def test_batch_size_changes_no_number(model, documents, batch_size: int):
 
 def test_resuming_and_summarising_from_the_log(model, documents, tmp_path):
     settings = {**SETTINGS, "length": 256, "windows": 4}
-    whole = measure_limit(model, documents, **settings)
+    whole = measured(model, documents, **settings)
     log = SampleLog(tmp_path / "samples.jsonl")
     for key in list(whole.samples)[:3]:
         log.append(key, whole.samples[key])
-    assert measure_limit(model, documents, log=log, **settings).rows == whole.rows
-    again = summarise(SampleLog(tmp_path / "samples.jsonl"), LimitSettings(**whole.settings), "tiny")
+    assert measured(model, documents, log=log, **settings).rows == whole.rows
+    again = summarise(SampleLog(tmp_path / "samples.jsonl"), settings_of(whole), "tiny")
     assert again.rows == whole.rows
     assert again.notes == whole.notes
 
 
 def test_differences_of_two_models(model, other_model, documents):
     settings = {**SETTINGS, "length": 256, "windows": 4}
-    a, b = (measure_limit(m, documents, **settings) for m in (model, other_model))
+    a, b = (measured(m, documents, **settings) for m in (model, other_model))
     values = {(r.metric, r.position, r.distance): r.value for r in b.rows}
     for mine, row in zip(a.rows, paired_difference(a, b), strict=True):
         theirs = values[row.metric, row.position, row.distance]
@@ -307,7 +317,7 @@ def test_interruption_keeps_whole_windows(fake):
 
     reading = Reading(fake, logits)
     with pytest.raises(Interrupted, match=r"after (2|4|6|8|10) samples") as caught:
-        measure_limit(reading.model, without_repetition(), length=256, **SETTINGS)
+        measured(reading.model, without_repetition(), length=256, **SETTINGS)
     assert caught.value.partial.partial
     assert one(caught.value.partial.rows, "sound_up_to").value == 256
 
@@ -319,7 +329,7 @@ def test_bad_logits_name_the_position(fake):
         return found
 
     with pytest.raises(LengthwiseError, match=r"at position 1[0-9][0-9] of tokens"):
-        measure_limit(Reading(fake, logits).model, without_repetition(), length=256, **SETTINGS)
+        measured(Reading(fake, logits).model, without_repetition(), length=256, **SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -337,15 +347,15 @@ def test_bad_logits_name_the_position(fake):
 )
 def test_wrong_settings(model, documents, change, message):
     with pytest.raises(UsageError, match=message):
-        measure_limit(model, documents, **{**SETTINGS, "length": 256, **change})
+        measured(model, documents, **{**SETTINGS, "length": 256, **change})
 
 
 def test_the_longest_context_is_found_from_the_trained_length(model, documents):
     """128 tokens: 8 x 128 are more than the documents have."""
     with pytest.raises(UsageError, match="needs 1057 tokens"):
-        measure_limit(model, documents, windows=1, passage=16, scored=12)
+        measured(model, documents, windows=1, passage=16, scored=12)
 
 
 def test_the_reference_is_found_from_the_trained_length(model, documents):
-    found = measure_limit(model, documents, length=256, windows=1, passage=16, scored=12)
+    found = measured(model, documents, length=256, windows=1, passage=16, scored=12)
     assert found.settings["reference"] == 32

@@ -11,11 +11,12 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from lengthwise.errors import Interrupted, UsageError
-from lengthwise.measure import measure_longppl, measure_misalignment
+from lengthwise.measure import LongPplSpec, MisalignmentSpec, measure_longppl, measure_misalignment
 from lengthwise.measure.key_tokens import find_key_tokens, joined, tokens_within
-from lengthwise.measure.longppl import LongPplSettings, measure_on_key_tokens, summarise
+from lengthwise.measure.longppl import LongPplSettings, summarise
 from lengthwise.models import LoadedModel
 from lengthwise.results import Results, Row
+from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import Corpus, Document
@@ -23,6 +24,10 @@ from lengthwise.text import Corpus, Document
 # Random weights are never sure of anything: levels that some of their tokens pass.
 LEVELS: dict[str, float] = {"alpha": 0.5, "beta": -6.0}
 SETTINGS: dict[str, Any] = {"length": 120, "short": 40, "stride": 16, "texts": 4, **LEVELS}
+
+
+def measured(model: Any, text: Any, *, evaluator: Any = None, log: Any = None, **settings: Any) -> Any:
+    return measure_longppl(model, text, LongPplSpec(**settings), evaluator=evaluator, log=log)
 
 
 def loaded(seed: int, tokenizer: Any, **sizes: Any) -> LoadedModel:
@@ -89,7 +94,7 @@ def test_it_is_what_the_published_package_gives(
         "another model": loaded(3, tiny_tokenizer()),
         "another tokenizer": of_letters,
     }[which]
-    found = measure_longppl(model, corpus, evaluator=evaluator, batch_size=batch_size, **SETTINGS)
+    found = measured(model, corpus, evaluator=evaluator, batch_size=batch_size, **SETTINGS)
     losses, keys = 0.0, 0
     for key, text in zip(found.keys, texts_of(found, corpus, evaluator), strict=True):
         record = found.samples[key]
@@ -123,8 +128,8 @@ def test_a_text_of_any_length(evaluator: LoadedModel):
 def test_the_passes_give_the_disagreement_too(
     evaluator: LoadedModel, corpus: Corpus, of_letters: LoadedModel
 ):
-    own = measure_longppl(evaluator, corpus, **SETTINGS)
-    other = measure_longppl(of_letters, corpus, evaluator=evaluator, **SETTINGS)
+    own = measured(evaluator, corpus, **SETTINGS)
+    other = measured(of_letters, corpus, evaluator=evaluator, **SETTINGS)
     assert [row.metric for row in other.rows] == ["longppl", "loss_key", "perplexity", "loss", "key_share"]
     row = one(own.rows, "jeffreys")
     # The first short window is the text's beginning, whose context is not cut.
@@ -133,14 +138,16 @@ def test_the_passes_give_the_disagreement_too(
     from lengthwise.text import tokenize
 
     lattice = measure_misalignment(
-        evaluator, tokenize(corpus, evaluator.tokenizer, cache=False), lengths=[80], windows=4
+        evaluator,
+        tokenize(corpus, evaluator.tokenizer, cache=False),
+        MisalignmentSpec(lengths=(80,), windows=4),
     )
     assert 0.3 < row.value / one([r for r in lattice.rows if r.position is None and not r.context_other],
                                  "jeffreys").value < 3  # fmt: skip
 
 
 def test_no_key_tokens_is_no_number(evaluator: LoadedModel, corpus: Corpus):
-    found = measure_longppl(evaluator, corpus, **{**SETTINGS, "alpha": 100.0})
+    found = measured(evaluator, corpus, **{**SETTINGS, "alpha": 100.0})
     assert one(found.rows, "longppl").value is None
     assert one(found.rows, "key_share").value == 0
     assert any("not defined" in note for note in found.notes)
@@ -159,23 +166,23 @@ def test_spans_of_neighbours_are_joined_and_hold_whole_tokens():
 def test_bos_takes_the_place_of_the_first_token(corpus: Corpus):
     tokenizer = tiny_tokenizer(bos_token="<s>")
     model = loaded(1, tokenizer)
-    found = measure_longppl(model, corpus, bos="always", **SETTINGS)
+    found = measured(model, corpus, bos="always", **SETTINGS)
     assert found.settings["bos_id"] == found.settings["evaluator_bos_id"] == tokenizer.bos_token_id
-    plain = measure_longppl(model, corpus, bos="never", **SETTINGS)
+    plain = measured(model, corpus, bos="never", **SETTINGS)
     assert one(found.rows, "loss").value != one(plain.rows, "loss").value
     assert one(found.rows, "loss").n == one(plain.rows, "loss").n
 
 
 def test_resuming_and_summarising_from_the_log(evaluator: LoadedModel, corpus: Corpus, tmp_path):
-    whole = measure_longppl(evaluator, corpus, **SETTINGS)
+    whole = measured(evaluator, corpus, **SETTINGS)
     log = SampleLog(tmp_path / "samples.jsonl")
     for key in list(whole.samples)[:2]:
         log.append(key, whole.samples[key])
-    assert measure_longppl(evaluator, corpus, log=log, **SETTINGS).rows == whole.rows
+    assert measured(evaluator, corpus, log=log, **SETTINGS).rows == whole.rows
     again = summarise(SampleLog(tmp_path / "samples.jsonl"), LongPplSettings(**whole.settings), "tiny1")
     assert again.rows == whole.rows
     with pytest.raises(UsageError, match="of another text"):
-        measure_longppl(evaluator, corpus, log=log, **{**SETTINGS, "seed": 1})
+        measured(evaluator, corpus, log=log, **{**SETTINGS, "seed": 1})
 
 
 @pytest.mark.parametrize("which", ["another model", "another tokenizer"])
@@ -184,29 +191,34 @@ def test_the_key_tokens_of_an_earlier_run(
 ):
     """Read back from its log, they give the numbers that the evaluator gives."""
     model = of_letters if which == "another tokenizer" else loaded(3, tiny_tokenizer())
-    log = SampleLog(tmp_path / "samples.jsonl")
-    first = measure_longppl(evaluator, corpus, log=log, **SETTINGS)
-    settings = LongPplSettings(**first.settings)
-    again = SampleLog(tmp_path / "samples.jsonl")
-    found = measure_on_key_tokens(model, corpus, again, settings)
-    direct = measure_longppl(model, corpus, evaluator=evaluator, **SETTINGS)
+    with RunFolder(tmp_path / "first", kind="longppl", config={}) as folder:
+        first = measured(evaluator, corpus, log=folder.samples, **SETTINGS)
+        provenance = {"measurement": dict(first.settings)}
+        folder.write_results(
+            Results(kind="longppl", model_name="tiny1", config={}, rows=first.rows, provenance=provenance)
+        )
+    earlier = {"key_tokens": str(tmp_path / "first"), **SETTINGS}
+    found = measured(model, corpus, **earlier)
+    direct = measured(model, corpus, evaluator=evaluator, **SETTINGS)
     assert found.rows == direct.rows
     assert found.settings == direct.settings
     assert [found.samples[key] for key in found.keys] == [direct.samples[key] for key in direct.keys]
     other = Corpus.of(
         "other", [Document("d0", tiny_text(200, seed=50))], split="all", split_rule="all documents"
     )
-    with pytest.raises(UsageError, match="are another text than key tokens"):
-        measure_on_key_tokens(model, other, again, settings)
+    with pytest.raises(UsageError):
+        measured(model, other, **earlier)
+    with pytest.raises(UsageError, match="--limit"):
+        measured(model, corpus, **{**earlier, "texts": 3})
 
 
 def test_an_evaluator_beyond_its_trained_length_is_named(evaluator: LoadedModel, corpus: Corpus):
     trained = evaluator.trained_length
     assert trained is not None
-    notes = measure_longppl(evaluator, corpus, **SETTINGS).notes
+    notes = measured(evaluator, corpus, **SETTINGS).notes
     assert any(f"trained for {trained} tokens" in note for note in notes) == (trained < SETTINGS["length"])
     short = loaded(1, tiny_tokenizer(), max_position_embeddings=64)
-    notes = measure_longppl(short, corpus, **SETTINGS).notes
+    notes = measured(short, corpus, **SETTINGS).notes
     assert any("The evaluator was trained for 64 tokens" in note for note in notes)
 
 
@@ -223,7 +235,7 @@ def test_interruption_keeps_whole_texts(evaluator: LoadedModel, corpus: Corpus, 
 
     monkeypatch.setattr(evaluator, "hidden_states", interrupted)
     with pytest.raises(Interrupted, match="after 1 samples") as caught:
-        measure_longppl(evaluator, corpus, **SETTINGS)
+        measured(evaluator, corpus, **SETTINGS)
     assert one(caught.value.partial.rows, "loss").n == 119
 
 
@@ -240,4 +252,4 @@ def test_interruption_keeps_whole_texts(evaluator: LoadedModel, corpus: Corpus, 
 )
 def test_wrong_settings(evaluator: LoadedModel, corpus: Corpus, change, message):
     with pytest.raises(UsageError, match=message):
-        measure_longppl(evaluator, corpus, **{**SETTINGS, **change})
+        measured(evaluator, corpus, **{**SETTINGS, **change})

@@ -3,13 +3,23 @@ from __future__ import annotations
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.measure import measure_misalignment, paired_difference, perplexity_by_length
+from lengthwise.measure import (
+    MisalignmentSpec,
+    PerplexitySpec,
+    measure_misalignment,
+    measure_perplexity,
+    paired_difference,
+)  # fmt: skip
 
 SETTINGS = {"lengths": [16], "windows": 8}
 
 
+def measured(model, text, **settings):
+    return measure_misalignment(model, text, MisalignmentSpec(**settings))
+
+
 def test_a_model_does_not_differ_from_itself(model, documents):
-    a = measure_misalignment(model, documents, **SETTINGS)
+    a = measured(model, documents, **SETTINGS)
     rows = paired_difference(a, a)
     assert len(rows) == len(a.rows)
     for row in rows:
@@ -18,7 +28,7 @@ def test_a_model_does_not_differ_from_itself(model, documents):
 
 
 def test_difference_of_two_models(model, other_model, documents):
-    a, b = (measure_misalignment(m, documents, **SETTINGS) for m in (model, other_model))
+    a, b = (measured(m, documents, **SETTINGS) for m in (model, other_model))
     values = {(r.metric, r.length, r.context, r.context_other, r.position): r.value for r in b.rows}
     for mine, row in zip(a.rows, paired_difference(a, b), strict=True):
         assert (row.model, row.reference, row.n) == ("tiny", "other", mine.n)
@@ -36,40 +46,40 @@ def test_difference_of_two_models(model, other_model, documents):
     ],
 )
 def test_other_settings_are_refused(model, documents, change, message):
-    a = measure_misalignment(model, documents, **SETTINGS)
-    b = measure_misalignment(model, documents, **{**SETTINGS, **change})
+    a = measured(model, documents, **SETTINGS)
+    b = measured(model, documents, **{**SETTINGS, **change})
     with pytest.raises(UsageError, match=message):
         paired_difference(a, b)
 
 
 def test_other_tokens_are_refused(model, documents, make_documents):
-    a = measure_misalignment(model, documents, **SETTINGS)
-    b = measure_misalignment(model, make_documents([900, 700, 800, 600], seed=5), **SETTINGS)
+    a = measured(model, documents, **SETTINGS)
+    b = measured(model, make_documents([900, 700, 800, 600], seed=5), **SETTINGS)
     with pytest.raises(UsageError, match="not of the same windows"):
         paired_difference(a, b)
 
 
 def test_an_unfinished_measurement_is_refused(model, documents):
-    a = measure_misalignment(model, documents, **SETTINGS)
-    b = measure_misalignment(model, documents, **SETTINGS)
+    a = measured(model, documents, **SETTINGS)
+    b = measured(model, documents, **SETTINGS)
     b.keys = b.keys[:-2]
     with pytest.raises(UsageError, match="only one has misalignment/lattice3/L16/w0006 and 1 more"):
         paired_difference(a, b)
 
 
 def test_two_kinds_of_measurement_are_refused(model, documents):
-    a = measure_misalignment(model, documents, **SETTINGS)
-    b = perplexity_by_length(model, documents, lengths=[16], segments=8)
+    a = measured(model, documents, **SETTINGS)
+    b = measure_perplexity(model, documents, PerplexitySpec(lengths=[16], segments=8))
     with pytest.raises(UsageError, match="other settings"):
         paired_difference(a, b)
 
 
 def test_a_single_document_gives_no_interval_and_says_why(model, make_documents):
-    found = measure_misalignment(model, make_documents([500]), **SETTINGS)
+    found = measured(model, make_documents([500]), **SETTINGS)
     assert all(row.ci_low is None and row.stderr is None for row in found.rows)
     assert any("one of them" in note for note in found.notes)
 
 
 def test_few_documents_are_told(model, documents):
-    found = measure_misalignment(model, documents, **SETTINGS)
+    found = measured(model, documents, **SETTINGS)
     assert any("over 4 documents only" in note for note in found.notes)

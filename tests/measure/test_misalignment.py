@@ -9,14 +9,17 @@ import torch
 
 from lengthwise.alignment import PairGeometry
 from lengthwise.errors import Interrupted, LengthwiseError, UsageError
-from lengthwise.measure import measure_misalignment
-from lengthwise.measure.lattice import score_lattice
+from lengthwise.measure import MisalignmentSpec, measure_misalignment
+from lengthwise.measure.lattice import Suffixes, score_lattice, score_suffixes
 from lengthwise.measure.misalignment import MisalignmentSettings, summarise
-from lengthwise.measure.paper import Suffixes, score_suffixes
 from lengthwise.results import Results, Row
 from lengthwise.samples import SampleLog
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import view
+
+
+def measured(model, text, *, log=None, **settings):
+    return measure_misalignment(model, text, MisalignmentSpec(**settings), log=log)
 
 
 def headline(rows: list[Row], length: int) -> dict[str, Row]:
@@ -28,7 +31,7 @@ def headline(rows: list[Row], length: int) -> dict[str, Row]:
 
 
 def test_rows(model, documents):
-    found = measure_misalignment(model, documents, lengths=[32, 16], windows=6, views=3)
+    found = measured(model, documents, lengths=[32, 16], windows=6, views=3)
     for length in (16, 32):
         rows = headline(found.rows, length)
         assert set(rows) == {"sce", "entropy", "jeffreys", "js", "top1_agreement"}
@@ -64,8 +67,8 @@ def test_the_two_estimators_agree_within_their_intervals(fake, make_documents):
     documents = make_documents([3000] * 12, seed=3)
     model = fake(running_mean_logits, 320)
     common = {"lengths": [16], "seed": 5}
-    lattice = headline(measure_misalignment(model, documents, windows=60, views=4, **common).rows, 16)
-    paper = measure_misalignment(model, documents, windows=600, estimator="paper", **common)
+    lattice = headline(measured(model, documents, windows=60, views=4, **common).rows, 16)
+    paper = measured(model, documents, windows=600, estimator="paper", **common)
     paper = headline(paper.rows, 16)
     for metric in ("sce", "entropy", "jeffreys", "js", "top1_agreement"):
         one, other = lattice[metric], paper[metric]
@@ -96,8 +99,8 @@ def test_a_cell_of_the_lattice_is_what_the_two_suffixes_give(model, documents, b
 
 @pytest.mark.parametrize("batch_size", [2, 3, 8, 100])
 def test_batch_size_changes_no_number(model, documents, batch_size):
-    one = measure_misalignment(model, documents, lengths=[16], windows=5)
-    many = measure_misalignment(model, documents, lengths=[16], windows=5, batch_size=batch_size)
+    one = measured(model, documents, lengths=[16], windows=5)
+    many = measured(model, documents, lengths=[16], windows=5, batch_size=batch_size)
     for a, b in zip(one.rows, many.rows, strict=True):
         assert (a.metric, a.length, a.n) == (b.metric, b.length, b.n)
         assert a.value == pytest.approx(b.value, abs=1e-5, rel=1e-5)
@@ -105,7 +108,7 @@ def test_batch_size_changes_no_number(model, documents, batch_size):
 
 def test_a_model_that_looks_at_the_last_token_alone_has_no_misalignment(fake, documents):
     table = torch.randn(320, 320, generator=torch.Generator().manual_seed(0))
-    found = measure_misalignment(fake(lambda ids: table[ids], 320), documents, lengths=[16], windows=4)
+    found = measured(fake(lambda ids: table[ids], 320), documents, lengths=[16], windows=4)
     rows = headline(found.rows, 16)
     assert rows["jeffreys"].value == 0
     assert rows["top1_agreement"].value == 1
@@ -122,7 +125,7 @@ def test_bos_is_put_first_in_every_view_and_never_compared(fake, documents):
     tokenizer = tiny_tokenizer(bos_token="<s>")
     bos = tokenizer.bos_token_id
     model = fake(logits, 320, tokenizer=tokenizer)
-    found = measure_misalignment(model, documents, lengths=[8], windows=3, bos="always")
+    found = measured(model, documents, lengths=[8], windows=3, bos="always")
     assert all((ids[:, 0] == bos).all() for ids in seen)
     assert headline(found.rows, 8)["jeffreys"].value == 0
     assert any(f"token {bos}" in note for note in found.notes)
@@ -131,7 +134,7 @@ def test_bos_is_put_first_in_every_view_and_never_compared(fake, documents):
 
 def test_resuming_gives_the_same_numbers_and_runs_only_what_is_missing(model, fake, documents, tmp_path):
     settings = {"lengths": [16, 24], "windows": 5, "seed": 2}
-    whole = measure_misalignment(model, documents, **settings)
+    whole = measured(model, documents, **settings)
     path = tmp_path / "samples.jsonl"
     log = SampleLog(path)
     for key in list(whole.samples)[:7]:
@@ -145,7 +148,7 @@ def test_resuming_gives_the_same_numbers_and_runs_only_what_is_missing(model, fa
             return run(self, input_ids, **kwargs)
 
     counted = Counting(model.model, model.tokenizer, model.name, model.source)
-    resumed = measure_misalignment(counted, documents, batch_size=4, log=SampleLog(path), **settings)
+    resumed = measured(counted, documents, batch_size=4, log=SampleLog(path), **settings)
     assert counting.calls == 3
     for a, b in zip(whole.rows, resumed.rows, strict=True):
         assert a.value == pytest.approx(b.value, abs=1e-6)
@@ -155,10 +158,10 @@ def test_resuming_gives_the_same_numbers_and_runs_only_what_is_missing(model, fa
 
 def test_a_log_of_other_text_is_refused(model, documents, make_documents):
     log = SampleLog()
-    measure_misalignment(model, documents, lengths=[16], windows=2, log=log)
+    measured(model, documents, lengths=[16], windows=2, log=log)
     other = make_documents([900, 700, 800, 600], seed=9)
     with pytest.raises(UsageError, match="another text, tokenizer or seed"):
-        measure_misalignment(model, other, lengths=[16], windows=2, log=log)
+        measured(model, other, lengths=[16], windows=2, log=log)
 
 
 def test_interruption_keeps_what_was_finished(fake, documents):
@@ -171,7 +174,7 @@ def test_interruption_keeps_what_was_finished(fake, documents):
 
     model = fake(logits, 320)
     with pytest.raises(Interrupted, match="interrupted after 3 samples") as caught:
-        measure_misalignment(model, documents, lengths=[16], windows=5, views=4)
+        measured(model, documents, lengths=[16], windows=5, views=4)
     partial = caught.value.partial
     assert partial.partial
     assert len(partial.keys) == 3
@@ -183,7 +186,7 @@ def test_interruption_before_the_first_sample(fake, documents):
         raise KeyboardInterrupt
 
     with pytest.raises(Interrupted) as caught:
-        measure_misalignment(fake(logits, 320), documents, lengths=[16], windows=5)
+        measured(fake(logits, 320), documents, lengths=[16], windows=5)
     assert caught.value.partial.rows == []
     assert caught.value.partial.partial
 
@@ -197,7 +200,7 @@ def test_bad_logits_name_model_window_and_position(fake, documents):
     with pytest.raises(
         LengthwiseError, match=r"fake gives logits .* at position \d+ of tokens \d+ to \d+ of 'doc"
     ):
-        measure_misalignment(fake(logits, 320), documents, lengths=[16], windows=2)
+        measured(fake(logits, 320), documents, lengths=[16], windows=2)
 
 
 def test_the_position_of_bad_logits_is_that_in_the_window(fake, make_documents):
@@ -210,7 +213,7 @@ def test_the_position_of_bad_logits_is_that_in_the_window(fake, make_documents):
     documents[0].ids[:] = 1
     documents[0].ids[13] = 5
     with pytest.raises(LengthwiseError, match="at position 13 of"):
-        measure_misalignment(fake(logits, 320), documents, lengths=[16], windows=1, views=8)
+        measured(fake(logits, 320), documents, lengths=[16], windows=1, views=8)
 
 
 @pytest.mark.parametrize(
@@ -228,24 +231,24 @@ def test_the_position_of_bad_logits_is_that_in_the_window(fake, make_documents):
 )
 def test_wrong_settings(model, documents, change, message):
     with pytest.raises(UsageError, match=message):
-        measure_misalignment(model, documents, **{"lengths": [16], "windows": 2, **change})
+        measured(model, documents, **{"lengths": [16], "windows": 2, **change})
 
 
 def test_more_tokens_than_learned_positions(fake, documents):
     model = fake(lambda ids: torch.zeros(*ids.shape, 320), 320, max_positions=20)
     with pytest.raises(UsageError, match="table of 20 positions"):
-        measure_misalignment(model, documents, lengths=[24], windows=1)
+        measured(model, documents, lengths=[24], windows=1)
 
 
 def test_a_model_in_training_mode_is_refused(fake, documents):
     model = fake(lambda ids: torch.zeros(*ids.shape, 320), 320)
     model.model.training = True
     with pytest.raises(UsageError, match="training mode"):
-        measure_misalignment(model, documents, lengths=[16], windows=1)
+        measured(model, documents, lengths=[16], windows=1)
 
 
 def test_fewer_windows_than_asked_for_are_used_and_told(model, make_documents):
-    found = measure_misalignment(model, make_documents([60, 50]), lengths=[16], windows=50)
+    found = measured(model, make_documents([60, 50]), lengths=[16], windows=50)
     assert len(found.keys) == 4
     assert any("holds 4 windows of 23 tokens" in note for note in found.notes)
     assert not found.partial
@@ -254,7 +257,7 @@ def test_fewer_windows_than_asked_for_are_used_and_told(model, make_documents):
 def test_rope_that_looks_at_the_input_length_is_told(fake, documents):
     model = fake(lambda ids: torch.zeros(*ids.shape, 320), 320)
     model.config = SimpleNamespace(rope_parameters={"rope_type": "dynamic", "factor": 2.0})
-    found = measure_misalignment(model, documents, lengths=[16], windows=1)
+    found = measured(model, documents, lengths=[16], windows=1)
     assert any("dynamic" in note for note in found.notes)
-    found = measure_misalignment(model, documents, lengths=[16], windows=1, estimator="paper")
+    found = measured(model, documents, lengths=[16], windows=1, estimator="paper")
     assert not any("dynamic" in note for note in found.notes)

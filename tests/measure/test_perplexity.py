@@ -7,12 +7,16 @@ import pytest
 import torch
 
 from lengthwise.errors import Interrupted, LengthwiseError, UsageError
-from lengthwise.measure import paired_difference, perplexity_by_length
+from lengthwise.measure import PerplexitySpec, measure_perplexity, paired_difference
 from lengthwise.measure.perplexity import PerplexitySettings, summarise
 from lengthwise.results import Results, Row
 from lengthwise.samples import SampleLog
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import TokenDocument, TokenDocuments, sample_windows
+
+
+def measured(model, text, *, log=None, **settings):
+    return measure_perplexity(model, text, PerplexitySpec(**settings), log=log)
 
 
 def at(rows: list[Row], metric: str, length: int) -> Row:
@@ -35,7 +39,7 @@ def markov_documents(*, vocabulary: int = 20, sizes: tuple[int, ...] = (600, 500
 
 
 def test_loss_is_the_cross_entropy_of_disjoint_windows(model, documents):
-    found = perplexity_by_length(model, documents, lengths=[8, 32, 16], segments=5, seed=3)
+    found = measured(model, documents, lengths=[8, 32, 16], segments=5, seed=3)
     windows = sample_windows(documents, 33, count=5, seed=3)
     for length in (8, 16, 32):
         losses = []
@@ -61,7 +65,7 @@ def test_loss_is_the_cross_entropy_of_disjoint_windows(model, documents):
 def test_every_length_has_the_same_targets(fake):
     """A model that looks at the last token alone has the same loss at every length, target by target."""
     documents, table = markov_documents()
-    found = perplexity_by_length(fake(lambda ids: table[ids], 20), documents, lengths=[4, 16, 64], segments=6)
+    found = measured(fake(lambda ids: table[ids], 20), documents, lengths=[4, 16, 64], segments=6)
     losses = [at(found.rows, "loss", length).value for length in (4, 16, 64)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-12)
     assert losses[0] == pytest.approx(losses[2], abs=1e-12)
@@ -73,8 +77,8 @@ def test_the_best_temperature_undoes_a_scale(fake, scale):
     model = fake(lambda ids: scale * table[ids], 20)
     plain = fake(lambda ids: table[ids], 20)
     settings = {"lengths": [32], "segments": 20}
-    found = perplexity_by_length(model, documents, **settings).rows
-    reference = perplexity_by_length(plain, documents, **settings).rows
+    found = measured(model, documents, **settings).rows
+    reference = measured(plain, documents, **settings).rows
     best = at(reference, "loss_best_temperature", 32)
     assert at(found, "loss_best_temperature", 32).value == pytest.approx(best.value, abs=1e-4)
     b = at(reference, "inverse_temperature", 32).value
@@ -88,7 +92,7 @@ def test_the_best_temperature_undoes_a_scale(fake, scale):
 
 def test_the_fit_is_that_of_a_direct_minimisation(fake):
     documents, table = markov_documents()
-    found = perplexity_by_length(fake(lambda ids: 1.3 * table[ids], 20), documents, lengths=[32], segments=9)
+    found = measured(fake(lambda ids: 1.3 * table[ids], 20), documents, lengths=[32], segments=9)
     windows = sample_windows(documents, 33, count=9, seed=0)
     ids = torch.from_numpy(np.stack([window.ids for window in windows]).astype(np.int64))
     logits, targets = 1.3 * table[ids[:, :-1]].flatten(0, 1).double(), ids[:, 1:].flatten()
@@ -101,7 +105,7 @@ def test_the_fit_is_that_of_a_direct_minimisation(fake):
 
 def test_a_temperature_beyond_the_range_is_told(fake):
     documents, table = markov_documents()
-    found = perplexity_by_length(fake(lambda ids: 6 * table[ids], 20), documents, lengths=[16], segments=8)
+    found = measured(fake(lambda ids: 6 * table[ids], 20), documents, lengths=[16], segments=8)
     assert at(found.rows, "inverse_temperature", 16).value == pytest.approx(0.5)
     assert any("outside 0.5 .. 2.0" in note for note in found.notes)
 
@@ -114,7 +118,7 @@ def test_bos_replaces_the_first_token_and_keeps_the_targets(fake, documents):
         seen.append(ids.clone())
         return torch.zeros(*ids.shape, 320)
 
-    found = perplexity_by_length(
+    found = measured(
         fake(logits, 320, tokenizer=tokenizer), documents, lengths=[8, 32], segments=2, bos="always"
     )
     ids = torch.from_numpy(sample_windows(documents, 33, count=2)[0].ids.astype(np.int64))
@@ -127,16 +131,16 @@ def test_bos_replaces_the_first_token_and_keeps_the_targets(fake, documents):
 
 @pytest.mark.parametrize("batch_size", [2, 7])
 def test_batch_size_changes_no_number(model, documents, batch_size):
-    one = perplexity_by_length(model, documents, lengths=[8, 32], segments=5)
-    many = perplexity_by_length(model, documents, lengths=[8, 32], segments=5, batch_size=batch_size)
+    one = measured(model, documents, lengths=[8, 32], segments=5)
+    many = measured(model, documents, lengths=[8, 32], segments=5, batch_size=batch_size)
     for a, b in zip(one.rows, many.rows, strict=True):
         assert a.value == pytest.approx(b.value, rel=1e-5)
 
 
 def test_differences_at_every_length_are_paired(model, other_model, documents):
     settings = {"lengths": [8, 32], "segments": 10}
-    a = perplexity_by_length(model, documents, **settings)
-    b = perplexity_by_length(other_model, documents, **settings)
+    a = measured(model, documents, **settings)
+    b = measured(other_model, documents, **settings)
     rows = paired_difference(a, b)
     for length in (8, 32):
         for metric in ("loss", "loss_best_temperature"):
@@ -149,11 +153,11 @@ def test_differences_at_every_length_are_paired(model, other_model, documents):
 
 def test_resuming_and_summarising_from_the_log(model, documents, tmp_path):
     settings = {"lengths": [8, 16], "segments": 4}
-    whole = perplexity_by_length(model, documents, **settings)
+    whole = measured(model, documents, **settings)
     log = SampleLog(tmp_path / "samples.jsonl")
     for key in list(whole.samples)[:3]:
         log.append(key, whole.samples[key])
-    resumed = perplexity_by_length(model, documents, log=log, **settings)
+    resumed = measured(model, documents, log=log, **settings)
     assert resumed.rows == whole.rows
     again = summarise(SampleLog(tmp_path / "samples.jsonl"), PerplexitySettings(**whole.settings), "tiny")
     assert again.rows == whole.rows
@@ -168,7 +172,7 @@ def test_interruption_keeps_whole_segments_at_all_lengths(fake, documents):
 
     model = fake(logits, 320)
     with pytest.raises(Interrupted) as caught:
-        perplexity_by_length(model, documents, lengths=[8, 32], segments=6)
+        measured(model, documents, lengths=[8, 32], segments=6)
     partial = caught.value.partial
     assert partial.partial
     assert at(partial.rows, "loss", 8).value == pytest.approx(math.log(320))
@@ -184,7 +188,7 @@ def test_bad_logits_name_the_position(fake, documents):
         return found
 
     with pytest.raises(LengthwiseError, match=r"fake .* at position 19 of tokens \d+ to \d+ of 'doc"):
-        perplexity_by_length(fake(logits, 320), documents, lengths=[8, 32], segments=2)
+        measured(fake(logits, 320), documents, lengths=[8, 32], segments=2)
 
 
 @pytest.mark.parametrize(
@@ -200,4 +204,4 @@ def test_bad_logits_name_the_position(fake, documents):
 )
 def test_wrong_settings(model, documents, change, message):
     with pytest.raises(UsageError, match=message):
-        perplexity_by_length(model, documents, **{"lengths": [8], "segments": 2, **change})
+        measured(model, documents, **{"lengths": [8], "segments": 2, **change})

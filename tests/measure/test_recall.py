@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lengthwise.errors import Interrupted, LengthwiseError, UsageError
-from lengthwise.measure import measure_recall, paired_difference
+from lengthwise.measure import RecallSpec, measure_recall, paired_difference
 from lengthwise.measure.recall import RecallSettings, sequences, summarise
 from lengthwise.results import Results, Row
 from lengthwise.samples import SampleLog
@@ -15,6 +15,10 @@ from lengthwise.testing import tiny_tokenizer
 
 VOCABULARY = 320
 SETTINGS = {"distances": [24, 48, 96], "passage": 16, "scored": 12, "pairs": 8}
+
+
+def measured(model, text, *, log=None, **settings):
+    return measure_recall(model, text, RecallSpec(**settings), log=log)
 
 
 def at(rows: list[Row], metric: str, distance: int) -> Row:
@@ -56,7 +60,7 @@ def test_the_two_sequences_of_a_pair():
 
 
 def test_a_copying_model_benefits_within_its_reach_and_not_beyond(fake, documents):
-    found = measure_recall(fake(copying(50), VOCABULARY), documents, **SETTINGS)
+    found = measured(fake(copying(50), VOCABULARY), documents, **SETTINGS)
     copied = math.log(VOCABULARY) - math.log1p((VOCABULARY - 1) * math.exp(-8.0))
     for distance in (24, 48):
         row = at(found.rows, "benefit", distance)
@@ -72,7 +76,7 @@ def test_a_copying_model_benefits_within_its_reach_and_not_beyond(fake, document
 
 
 def test_losses_are_those_of_the_last_tokens_of_the_passage(model, documents):
-    found = measure_recall(model, documents, **SETTINGS)
+    found = measured(model, documents, **SETTINGS)
     record = found.samples["recall/D48/p0002"]
     document = next(d for d in documents if d.id == record["document"])
     ids = document.ids[record["start"] : record["start"] + 96 + 3 * 16].astype(np.int64)
@@ -87,32 +91,32 @@ def test_losses_are_those_of_the_last_tokens_of_the_passage(model, documents):
 def test_the_first_token_may_be_bos(fake, documents):
     tokenizer = tiny_tokenizer(bos_token="<s>")
     model = fake(copying(50), VOCABULARY, tokenizer=tokenizer)
-    found = measure_recall(model, documents, bos="always", **SETTINGS)
+    found = measured(model, documents, bos="always", **SETTINGS)
     assert at(found.rows, "benefit", 48).value > 3
     assert found.settings["bos_id"] == tokenizer.bos_token_id
 
 
 @pytest.mark.parametrize("batch_size", [2, 3, 64])
 def test_batch_size_changes_no_number(model, documents, batch_size):
-    one = measure_recall(model, documents, **SETTINGS)
-    many = measure_recall(model, documents, batch_size=batch_size, **SETTINGS)
+    one = measured(model, documents, **SETTINGS)
+    many = measured(model, documents, batch_size=batch_size, **SETTINGS)
     for a, b in zip(one.rows, many.rows, strict=True):
         assert a.value == pytest.approx(b.value, abs=1e-5)
 
 
 def test_differences_of_two_models(model, other_model, documents):
-    a, b = (measure_recall(m, documents, **SETTINGS) for m in (model, other_model))
+    a, b = (measured(m, documents, **SETTINGS) for m in (model, other_model))
     for row in paired_difference(a, b):
         mine, theirs = (at(m.rows, row.metric, row.distance).value for m in (a, b))
         assert row.value == pytest.approx(mine - theirs, abs=1e-12)
 
 
 def test_resuming_and_summarising_from_the_log(model, documents, tmp_path):
-    whole = measure_recall(model, documents, **SETTINGS)
+    whole = measured(model, documents, **SETTINGS)
     log = SampleLog(tmp_path / "samples.jsonl")
     for key in list(whole.samples)[:10]:
         log.append(key, whole.samples[key])
-    assert measure_recall(model, documents, log=log, **SETTINGS).rows == whole.rows
+    assert measured(model, documents, log=log, **SETTINGS).rows == whole.rows
     again = summarise(SampleLog(tmp_path / "samples.jsonl"), RecallSettings(**whole.settings), "tiny")
     assert again.rows == whole.rows
 
@@ -125,7 +129,7 @@ def test_interruption_keeps_whole_pairs(fake, documents):
 
     model = fake(logits, VOCABULARY)
     with pytest.raises(Interrupted, match="after 7 samples") as caught:
-        measure_recall(model, documents, **SETTINGS)
+        measured(model, documents, **SETTINGS)
     assert at(caught.value.partial.rows, "benefit", 24).n == 3 * 12
     assert at(caught.value.partial.rows, "benefit", 96).n == 2 * 12
 
@@ -137,7 +141,7 @@ def test_bad_logits_name_the_position(fake, documents):
         return found
 
     with pytest.raises(LengthwiseError, match="at position 36 of the repetition at distance 24"):
-        measure_recall(fake(logits, VOCABULARY), documents, **SETTINGS)
+        measured(fake(logits, VOCABULARY), documents, **SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -154,10 +158,10 @@ def test_bad_logits_name_the_position(fake, documents):
 )
 def test_wrong_settings(model, documents, change, message):
     with pytest.raises(UsageError, match=message):
-        measure_recall(model, documents, **{**SETTINGS, **change})
+        measured(model, documents, **{**SETTINGS, **change})
 
 
 def test_more_tokens_than_learned_positions(fake, documents):
     model = fake(lambda ids: torch.zeros(*ids.shape, VOCABULARY), VOCABULARY, max_positions=100)
     with pytest.raises(UsageError, match="111 tokens are needed"):
-        measure_recall(model, documents, **SETTINGS)
+        measured(model, documents, **SETTINGS)

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from lengthwise.measure.measurement import Measurement
-from lengthwise.measure.statistics import Statistic, _student, estimate, estimate_difference
+from lengthwise.measure.statistics import (
+    Statistic,
+    _student,
+    estimate,
+    estimate_difference,
+)
 from lengthwise.results import Row
 from lengthwise.samples import SampleLog
 

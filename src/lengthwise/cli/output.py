@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,34 +14,39 @@ from lengthwise.errors import Interrupted, ThresholdCrossed
 
 if TYPE_CHECKING:
     from lengthwise.measure.correlation import Correlation
-    from lengthwise.report.tables import Table
+    from lengthwise.report.tables import Table, TableFormat
     from lengthwise.results import Results
 
 
-def show(run: Callable[[], Results], *, out: Path | None, as_json: bool) -> Results:
+def show(run: Callable[[], Results], *, out: Path | None, as_json: bool, verbose: bool = False) -> Results:
     """Call `run` and print what it returns, or the part that was finished when it was interrupted."""
     try:
         results = run()
     except Interrupted as stop:
         if stop.partial is not None:
-            print_results(stop.partial, out=out, as_json=as_json)  # type: ignore[arg-type]
+            print_results(stop.partial, out=out, as_json=as_json, verbose=verbose)  # type: ignore[arg-type]
         raise
-    print_results(results, out=out, as_json=as_json)
+    print_results(results, out=out, as_json=as_json, verbose=verbose)
     return results
 
 
-def print_results(results: Results, *, out: Path | None, as_json: bool) -> None:
-    """The headline numbers with intervals, what SCE is made of, and the notes."""
+def print_results(results: Results, *, out: Path | None, as_json: bool, verbose: bool = False) -> None:
+    """The answer in a few lines and the notes; with -v, and where nothing answers, the table of headline numbers."""
     if as_json:
         sys.stdout.write(results.to_json())
         return
-    from lengthwise.report.summary import headline_rows, in_order, rows_table, sce_sentence
+    from lengthwise.display import in_order
+    from lengthwise.report.row_tables import headline_rows, rows_table
+    from lengthwise.report.terminal import print_answer
 
-    rows = in_order(headline_rows(results.rows))
-    state = " (partial)" if results.partial else ""
-    print_table(rows_table(rows, caption=f"{results.kind}: {results.model_name}{state}"))
-    for sentence in filter(None, [sce_sentence(rows), *results.notes]):
-        print(sentence)
+    if print_answer(results, verbose=verbose):
+        rows = in_order(headline_rows(results.rows))
+        state = " (partial)" if results.partial else ""
+        print_table(rows_table(rows, caption=f"{results.kind}: {results.model_name}{state}"))
+    if results.notes:
+        print()
+    for note in results.notes:
+        print(textwrap.fill(note, 80, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False))
     if out is not None:
         print(f"written to {out}; `lengthwise report {out}` makes a page of it")
 
@@ -50,7 +56,7 @@ def print_plan(plan: Mapping[str, Any], *, as_json: bool, caption: str = "what w
     if as_json:
         print(json.dumps(plan, indent=2, allow_nan=False))
         return
-    from lengthwise.report.settings import settings_table
+    from lengthwise.report.tables import settings_table
 
     print_table(settings_table(_readable(plan), caption=caption))
 
@@ -68,14 +74,19 @@ def _readable(plan: Mapping[str, Any]) -> dict[str, Any]:
     return {key.replace("_bytes", "").replace("seconds", "time"): value for key, value in shown.items()}
 
 
-def print_comparison(results: Results, *, as_json: bool) -> None:
-    """The table of paired differences, and how many are more than noise."""
+def print_comparison(results: Results, *, as_json: bool, form: TableFormat | None = None) -> None:
+    """The table of paired differences, and how many are more than noise; the table alone in another `form`."""
     if as_json:
         sys.stdout.write(results.to_json())
         return
-    from lengthwise.report.comparison import comparison_table
+    from lengthwise.report.row_tables import comparison_table
+    from lengthwise.report.tables import written
 
-    print_table(comparison_table(results.rows, caption=f"compare: {results.model_name}"))
+    table = comparison_table(results.rows, caption=f"compare: {results.model_name}")
+    if form is not None:
+        sys.stdout.write(written(table, form))
+        return
+    print_table(table)
     for sentence in results.notes:
         print(sentence)
 
@@ -93,7 +104,7 @@ def print_correlation(
         }
         print(json.dumps(plain, indent=2, allow_nan=False))
         return
-    from lengthwise.report.comparison import correlation_tables
+    from lengthwise.report.row_tables import correlation_tables
 
     for table in correlation_tables(pairs, found, names=names):
         print_table(table)
@@ -114,7 +125,7 @@ def print_table(table: Table) -> None:
 
 def fail_above(results: Results, metric: str, threshold: float | None) -> None:
     """Raise ThresholdCrossed if the metric's value at any length is above the threshold."""
-    from lengthwise.report.summary import headline_rows, row_estimate
+    from lengthwise.report.row_tables import headline_rows, row_estimate
 
     if threshold is None:
         return

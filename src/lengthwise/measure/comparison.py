@@ -1,10 +1,9 @@
 """Runs compared: paired differences on the same items, and which of them are more than noise.
 
-A difference is tested by its bootstrap standard error against Student's t with one degree of freedom less than
-there are documents; where all documents differ by the same, by their signs alone. Holm's correction is over all
-tests of the table: with p_(1) <= ... <= p_(m) the corrected values are max over i <= k of
-min(1, (m - i + 1) p_(i)). So among the differences called more than noise there is, with 95 % probability, not
-one that is none.
+A difference is tested by its bootstrap standard error against Student's t with D - 1 degrees of freedom for
+D documents; where all documents differ by the same, by their signs alone. Holm's correction is over all tests of
+the table: with p_(1) <= ... <= p_(m) the corrected values are max over i <= k of min(1, (m - i + 1) p_(i)). So with
+95 % probability every difference that is called more than noise is a real one.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from lengthwise.errors import UsageError, nearest
-from lengthwise.measure.folders import read_measurement
 from lengthwise.measure.measurement import Measurement, paired_difference
-from lengthwise.measure.student import SIGNIFICANCE, two_sided_p
+from lengthwise.measure.run_folder import read_measurement
+from lengthwise.measure.statistics import SIGNIFICANCE, two_sided_p
 from lengthwise.results import Results, Row
 
 # Levels that are set, or that another number is made of: no outcome of their own.
@@ -28,12 +27,12 @@ def compare_runs(
 ) -> Results:
     """Every headline number of each run minus the same number of the reference, with intervals.
 
-    Rows: the numbers of all runs as they stand, then the differences, which have a `reference` and `p_holm`.
+    Rows: the numbers of all runs, then the differences, which have a `reference` and `p_holm`.
 
     Args:
         paths: run folders of one kind (measure, ppl, recall, limit, longppl, eval).
         reference: which of them the others are compared with; default the first.
-        metrics: the numbers that are asked for; default all. The fewer, the less Holm takes away.
+        metrics: only these numbers; default all. The fewer, the less power Holm's correction costs.
 
     Raises:
         UsageError: fewer than two runs, runs of several kinds, unfinished ones, runs that are not of the
@@ -181,12 +180,12 @@ def _notes(rows: Sequence[Row], units: str) -> list[str]:
         notes.append("All numbers are equal.")
     documents = min((row.documents for row in rows if row.documents), default=0)
     if documents == 1:
-        notes.append(f"All comes from one of the {units}: without a second one nothing is known about noise.")
+        notes.append(f"With one of the {units} alone the noise is unknown.")
     elif 1 < documents < 8:
-        notes.append(f"There are only {documents} {units}: differences that are there may well not show.")
+        notes.append(f"With only {documents} {units} real differences may not show.")
     if any(row.stderr == 0 and row.value != 0 for row in tested):
         notes.append(
-            f"Where all {units} differ by the same there is no interval, and p is that of their signs alone."
+            f"Where all {units} differ by the same amount there is no interval, and p is that of a sign test."
         )
     if any(row.value is None for row in rows):
         notes.append("Where a number is a lower bound, or not defined, there is no difference.")

@@ -1,4 +1,4 @@
-"""Does a metric go with a score over models? Pearson and Spearman with intervals, and what n allows to say."""
+"""Does a metric correlate with a score over models? Pearson and Spearman with intervals, and what n allows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lengthwise.errors import UsageError, nearest
-from lengthwise.measure.student import two_sided_t
+from lengthwise.measure.statistics import students_t
 from lengthwise.results import Row
 
 RESAMPLES = 2000
@@ -31,7 +31,7 @@ class Coefficient:
 
 @dataclass(frozen=True, kw_only=True)
 class Correlation:
-    """How a metric and a score go together over `n` models."""
+    """The correlation of a metric and a score over `n` models."""
 
     n: int
     pearson: Coefficient
@@ -54,9 +54,8 @@ def correlate(x: Sequence[float], y: Sequence[float]) -> Correlation:
     if not np.isfinite(pairs).all():
         raise UsageError("a value is NaN or infinite", expected="finite values")
     n = pairs.shape[1]
-    ranks = np.stack([_ranks(line) for line in pairs])
-    pearson = _coefficient(pairs, again=lambda drawn: drawn)
-    spearman = _coefficient(ranks, again=lambda drawn: np.stack([_ranks_of_rows(drawn[i]) for i in range(2)]))
+    pearson = _coefficient(pairs)
+    spearman = rank_correlation(x, y)
     constant = (
         [name for name, line in zip(("metric", "score"), pairs, strict=True) if np.ptp(line) == 0]
         if n
@@ -65,6 +64,16 @@ def correlate(x: Sequence[float], y: Sequence[float]) -> Correlation:
     return Correlation(
         n=n, pearson=pearson, spearman=spearman, sentence=_sentence(n, pearson, spearman, constant)
     )
+
+
+def rank_correlation(x: Sequence[float], y: Sequence[float], *, fewest: int = 2) -> Coefficient:
+    """Spearman's rho of pairs (ties share their mean rank), resampling pairs; no interval for fewer than `fewest`."""
+    from scipy.stats import rankdata
+
+    found = _coefficient(
+        np.array([x, y], dtype=np.float64).reshape(2, -1), of=lambda pairs: rankdata(pairs, axis=-1)
+    )
+    return found if len(x) >= fewest else Coefficient(value=found.value)
 
 
 def correlate_rows(
@@ -143,14 +152,17 @@ def _spec(row: Row) -> str:
 
 
 def _coefficient(
-    pairs: NDArray[np.float64], *, again: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+    pairs: NDArray[np.float64],
+    *,
+    of: Callable[[NDArray[np.float64]], NDArray[np.float64]] = lambda pairs: pairs,
 ) -> Coefficient:
+    """Pearson's correlation of `of(pairs)`, pairs [2, ..., n], with the percentile interval of 2000 resamples."""
     n = pairs.shape[1]
-    value = float(_pearson(pairs[:, None, :])[0]) if n > 1 else math.nan
+    value = float(_pearson(of(pairs[:, None, :]))[0]) if n > 1 else math.nan
     if not math.isfinite(value):
         return Coefficient(value=None)
     drawn = pairs[:, np.random.default_rng(_SEED).integers(n, size=(RESAMPLES, n))]
-    resampled = _pearson(again(drawn))
+    resampled = _pearson(of(drawn))
     defined = resampled[np.isfinite(resampled)]
     if len(defined) < (1 - _MOST_UNDEFINED) * RESAMPLES:
         return Coefficient(value=value)
@@ -166,24 +178,13 @@ def _pearson(pairs: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.divide((x * y).sum(axis=-1), spread, out=np.full(len(spread), np.nan), where=varies)
 
 
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ranks from 1, ties share their mean."""
-    return _ranks_of_rows(values[None])[0]
-
-
-def _ranks_of_rows(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    below = (values[:, None, :] < values[:, :, None]).sum(axis=-1)
-    equal = (values[:, None, :] == values[:, :, None]).sum(axis=-1)
-    return below + (equal + 1) / 2
-
-
 def _sentence(n: int, pearson: Coefficient, spearman: Coefficient, constant: Sequence[str]) -> str:
     if n < 3:
         return "2 models say nothing: any two points lie on a line." if n == 2 else "One model says nothing."
     if pearson.value is None or spearman.value is None:
         same = "Neither varies" if len(constant) == 2 else f"The {constant[0]} does not vary"
         return f"{same} over these models, so there is no correlation."
-    t = two_sided_t(0.05, n - 2)
+    t = students_t(0.975, n - 2)
     chance = t / math.sqrt(n - 2 + t * t)
     beginning = f"With {n} models, unrelated numbers correlate by {chance:.2f} or more in 5 % of cases"
     if abs(pearson.value) < chance:

@@ -1,4 +1,4 @@
-"""Key tokens: those of a text that far context makes likely, by an evaluator; and tokens by their characters.
+"""Key tokens of a text: those that far context makes likely, by an evaluator; and tokens by their characters.
 
 An evaluator reads a text once with all context and once in windows of `short` + `stride` tokens that advance by
 `stride`, of which the last `stride` count: each of them has `short` to `short` + `stride` - 1 tokens before it.
@@ -19,8 +19,9 @@ import numpy as np
 import torch
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.contexts import compare_contexts, losses_of
-from lengthwise.measure.running import in_groups
+from lengthwise.measure.distributions import compare_contexts
+from lengthwise.measure.measurement import in_groups
+from lengthwise.models.losses import target_losses
 from lengthwise.text import view
 
 if TYPE_CHECKING:
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
     from lengthwise.models import LoadedModel
 
-SHORT = 4096
-ALPHA = 2.0
-BETA = -2.0
 Span = tuple[int, int]
 
 
@@ -70,15 +68,17 @@ def find_key_tokens(
     evaluator: LoadedModel,
     text: str,
     *,
-    short: int = SHORT,
-    stride: int | None = None,
-    alpha: float = ALPHA,
-    beta: float = BETA,
+    short: int,
+    stride: int,
+    alpha: float,
+    beta: float,
     bos_id: int | None = None,
     batch_size: int = 1,
 ) -> KeyTokens:
-    """The key tokens of one text of any length. Arguments as `measure_longppl`."""
-    stride = stride_of(short, stride)
+    """The key tokens of one text of any length, which the evaluator reads in `batch_size` short windows at a time.
+
+    Arguments as the fields of `LongPplSpec`.
+    """
     ids, offsets = encode(evaluator.tokenizer, text, evaluator.name)
     hidden = read_whole(evaluator, ids, bos_id)
     starts = range(stride, max(stride, len(ids) - short), stride)
@@ -100,7 +100,7 @@ def find_key_tokens(
             )
     both = torch.cat(scores).numpy() if scores else np.empty((0, 3))
     labels = ids[1 : short + stride]
-    early = losses_of(evaluator, hidden[: len(labels)], labels, first=0).numpy()
+    early = target_losses(evaluator, hidden[: len(labels)], labels, first=0).numpy()
     loss, loss_short, jeffreys = both.T
     key = np.flatnonzero((loss_short - loss > alpha) & (loss < -beta)) + short + stride
     return KeyTokens(
@@ -110,11 +110,6 @@ def find_key_tokens(
         compared=len(both),
         jeffreys=float(jeffreys.sum()),
     )
-
-
-def stride_of(short: int, stride: int | None) -> int:
-    """A quarter of the short context unless told otherwise, as the paper's 1024 of 4096."""
-    return max(1, short // 4) if stride is None else stride
 
 
 def joined(offsets: NDArray[np.int64]) -> list[Span]:

@@ -1,34 +1,55 @@
-"""The lattice: every shared position of several views of one window, compared.
+"""Eq. 2 on one window of text: its estimators `lattice` and `paper`, and the sums that the log keeps.
 
 A *view* is L tokens of the window from a start in 0 .. n-1, where n = L - L//2 is the number of admissible
 context lengths L//2 + 1 .. L, the current token included. Two views with starts D apart face each other in
 n - D admissible rows (`PairGeometry`): each pair of admissible context lengths with this difference, once.
-docs/measuring.md says why the mean over pairs of the mean over their rows has the expectation of Eq. 2.
+
+`lattice` compares all of these rows for all pairs of several views. `paper` is the definition: of the rows of two
+views it draws one uniformly and runs just the two suffixes that end there. So both have the same law of
+(position, l1, l2), hence the same expectation; docs/measuring.md has the proof.
+
+Each pair of views weighs 1, each of its n - D cells 1 / (n - D). Under the law of the starts a cell (l1, l2) then
+has expected weight 1 / n^2, the same for all: a bin of the matrix is the ratio of weighted sums, so uniform over
+its cells.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import combinations_with_replacement
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement, pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from lengthwise.alignment import PairGeometry
-from lengthwise.measure.rows import Distributions, NonFiniteRow, chunk_rows, compare
+from lengthwise.measure.distributions import Distributions, compare
+from lengthwise.measure.statistics import Statistic, equal_bins
+from lengthwise.models.losses import NonFiniteLogits, chunk_rows
+from lengthwise.results import Row
+from lengthwise.text import view
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.models import FullLogits, Head
+    from lengthwise.models import FullLogits, Head, LoadedModel
+
+CONTEXT_BINS = 5
+POSITION_BINS = 8
+_CURVE = ("cells", "weight", "jeffreys")
+_MATRIX = (*_CURVE, "sce")
 
 
 def admissible_contexts(length: int) -> int:
     """n, the number of context lengths that Eq. 2 averages over for L = `length`."""
     return PairGeometry(length, 0).paired_positions
+
+
+def window_length(length: int) -> int:
+    """Tokens of text that hold the views of every start: L + n - 1."""
+    return length + admissible_contexts(length) - 1
 
 
 def draw_starts(rng: np.random.Generator, length: int, views: int) -> tuple[int, ...]:
@@ -74,7 +95,7 @@ def score_lattice(hidden: Tensor, head: Head | FullLogits, starts: Sequence[int]
         vocabulary: V.
 
     Raises:
-        NonFiniteRow: with the position in the window.
+        NonFiniteLogits: with the position in the window.
     """
     distinct, drawn = np.unique(np.asarray(starts), return_counts=True)
     views = [int(start) for start in distinct]
@@ -118,8 +139,8 @@ class _Scores:
         rows = torch.cat([hidden[index, span.start : span.stop] for index, span in spans.items()])
         try:
             scored = Distributions.of(head.logits(rows))
-        except NonFiniteRow as error:
-            raise NonFiniteRow(self._position(spans, error.row)) from error
+        except NonFiniteLogits as error:
+            raise NonFiniteLogits(self._position(spans, error.position)) from error
         blocks, offset = {}, 0
         for index, span in spans.items():
             blocks[index] = scored[offset : offset + len(span)]
@@ -164,3 +185,174 @@ class _Scores:
                 return self.views[index] + span[row]
             row -= len(span)
         raise AssertionError(row)
+
+
+@dataclass(frozen=True)
+class Suffixes:
+    """Two suffixes that end at the same token: where they start in the window and how long they are."""
+
+    geometry: PairGeometry
+    starts: tuple[int, int]
+    lengths: tuple[int, int]
+
+
+def draw_suffixes(rng: np.random.Generator, length: int) -> Suffixes:
+    """Two starts as for two views, then one of their facing rows, uniformly."""
+    first, second = draw_starts(rng, length, 2)
+    geometry = PairGeometry(length, second - first)
+    cell = int(rng.integers(geometry.paired_positions))
+    long_row, short_row = geometry.long_rows.start + cell, geometry.short_rows.start + cell
+    return Suffixes(geometry, (first, second), (long_row + 1, short_row + 1))
+
+
+@torch.no_grad()
+def score_suffixes(
+    model: LoadedModel, ids: NDArray[np.integer], suffixes: Suffixes, bos_id: int | None
+) -> Lattice:
+    """Run just the two suffixes of the window `ids` and compare their last rows.
+
+    Raises:
+        NonFiniteLogits: with the position in the window.
+    """
+    scored = []
+    for start, length in zip(suffixes.starts, suffixes.lengths, strict=True):
+        tokens = torch.from_numpy(view(ids, start, length, bos_id))[None]
+        try:
+            scored.append(Distributions.of(model.head.logits(model.hidden_states(tokens)[0, -1:])))
+        except NonFiniteLogits as error:
+            raise NonFiniteLogits(start + length - 1) from error
+        if suffixes.geometry.offset == 0:
+            scored.append(scored[0])
+            break
+    long, short = scored
+    found = compare(long, short)
+    entropy = (long.entropy + short.entropy).double().cpu().numpy()
+    cells = Cells(
+        geometry=suffixes.geometry,
+        times=1,
+        long_rows=np.array([suffixes.lengths[0] - 1]),
+        short_rows=np.array([suffixes.lengths[1] - 1]),
+        entropy=entropy,
+        jeffreys=found.jeffreys.double().cpu().numpy(),
+        js=found.js.double().cpu().numpy(),
+        agreement=found.agreement.double().cpu().numpy(),
+    )
+    return Lattice(float(entropy.sum()), 2, [cells])
+
+
+def window_sums(lattice: Lattice, length: int) -> dict[str, Any]:
+    """The sums that the log keeps of one window."""
+    contexts, positions = _context_edges(length), _position_edges(length)
+    matrix = np.zeros((len(_MATRIX), len(_bin_pairs(contexts))))
+    by_position = np.zeros((len(_CURVE), len(positions) - 1))
+    means = np.zeros(3)
+    for pair in lattice.pairs:
+        weight = pair.times / len(pair.jeffreys)
+        means += weight * np.array([pair.jeffreys.sum(), pair.js.sum(), pair.agreement.sum()])
+        each = np.full(len(pair.jeffreys), weight)
+        columns = (
+            pair.times * np.ones(len(each)),
+            each,
+            each * pair.jeffreys,
+            each * (pair.entropy + pair.jeffreys),
+        )
+        cell = _pair_index(_bin(pair.long_rows, contexts), _bin(pair.short_rows, contexts))
+        matrix += _binned(cell, columns[: len(_MATRIX)], matrix.shape[1])
+        place = _bin(pair.short_rows, positions)
+        by_position += _binned(place, columns[: len(_CURVE)], by_position.shape[1])
+    return {
+        "entropy": lattice.entropy_sum,
+        "rows": lattice.rows,
+        "pairs": sum(pair.times for pair in lattice.pairs),
+        "cells": sum(pair.times * len(pair.jeffreys) for pair in lattice.pairs),
+        "jeffreys": float(means[0]),
+        "js": float(means[1]),
+        "agreement": float(means[2]),
+        "matrix": dict(zip(_MATRIX, matrix.tolist(), strict=True)),
+        "position": dict(zip(_CURVE, by_position.tolist(), strict=True)),
+    }
+
+
+def window_statistics(records: Sequence[dict[str, Any]], length: int, model_name: str) -> list[Statistic]:
+    """The statistics of one L from the windows' records."""
+
+    blank = Row(model=model_name, task="misalignment", metric="", value=None, length=length)
+
+    def row(metric: str, **fields: Any) -> Row:
+        return replace(blank, metric=metric, **fields)
+
+    def ratio_of(name: str, by: str) -> list[tuple[str, list[float]]]:
+        return [(record["document"], [record[name], record[by]]) for record in records]
+
+    cells = sum(record["cells"] for record in records)
+    statistics = [
+        Statistic.of(
+            row("sce", n=cells),
+            [
+                (record["document"], [record[name] for name in ("entropy", "rows", "jeffreys", "pairs")])
+                for record in records
+            ],
+            estimator=_sce,
+        ),
+        Statistic.of(
+            row("entropy", n=sum(record["rows"] for record in records)),
+            [(document, [2 * total, count]) for document, (total, count) in ratio_of("entropy", "rows")],
+        ),
+        Statistic.of(row("jeffreys", n=cells), ratio_of("jeffreys", "pairs")),
+        Statistic.of(row("js", n=cells), ratio_of("js", "pairs")),
+        Statistic.of(row("top1_agreement", n=cells, unit="share"), ratio_of("agreement", "pairs")),
+    ]
+
+    def binned(which: str, metric: str, index: int, **where: int) -> Statistic:
+        sums = [(record["document"], record[which]) for record in records]
+        n = round(sum(of_window["cells"][index] for _, of_window in sums))
+        totals = [(document, [found[metric][index], found["weight"][index]]) for document, found in sums]
+        return Statistic.of(row(metric, n=n, **where), totals)
+
+    contexts, positions = _context_edges(length), _position_edges(length)
+    for metric in ("jeffreys", "sce"):
+        for index, (one, other) in enumerate(_bin_pairs(contexts)):
+            bins = {"context": contexts[one + 1], "context_other": contexts[other + 1]}
+            statistics.append(binned("matrix", metric, index, **bins))
+    for index, (begin, end) in enumerate(pairwise(positions)):
+        statistics.append(binned("position", "jeffreys", index, position=begin, position_end=end))
+    return statistics
+
+
+def _binned(
+    bins: NDArray[np.int64], columns: Sequence[NDArray[np.float64]], count: int
+) -> NDArray[np.float64]:
+    """The sum of each column in each bin: [columns, count]."""
+    return np.stack([np.bincount(bins, column, count).astype(np.float64) for column in columns])
+
+
+def _sce(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """2 * mean entropy of a row + mean over pairs of their mean Jeffreys divergence."""
+    entropy, rows, jeffreys, pairs = totals.T
+    return 2 * entropy / rows + jeffreys / pairs
+
+
+def _context_edges(length: int) -> list[int]:
+    """Edges over the admissible rows. Row r has context r + 1: a bin's edge is its longest context."""
+    return equal_bins(_first_row(length), length, CONTEXT_BINS)
+
+
+def _position_edges(length: int) -> list[int]:
+    return equal_bins(_first_row(length), length, POSITION_BINS)
+
+
+def _first_row(length: int) -> int:
+    return PairGeometry(length, 0).short_rows.start
+
+
+def _bin(rows: NDArray[np.int64], edges: Sequence[int]) -> NDArray[np.int64]:
+    return np.searchsorted(np.asarray(edges[1:]), rows, side="right")
+
+
+def _bin_pairs(edges: Sequence[int]) -> list[tuple[int, int]]:
+    """Pairs of bins (longer context, shorter context), in the order of `_pair_index`."""
+    return [(one, other) for one in range(len(edges) - 1) for other in range(one + 1)]
+
+
+def _pair_index(one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
+    return one * (one + 1) // 2 + other

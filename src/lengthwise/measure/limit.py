@@ -1,137 +1,222 @@
-"""The effective context length on a text, without labels: up to where predictions are sound, and context used.
+"""The effective context length of a model on a text, without labels: where it stops being sound, and used.
 
 Each window of text is read once from its beginning, up to `length` tokens, and compared with the same model
 that reads only the last R/2 + 1 .. R tokens before each target, R = `reference`, a length it was trained for:
 
     excess(n) = loss(token | all n tokens before it) - loss(the same token | the last R/2 + 1 .. R of them)
 
-On the way, after d tokens and for d on a grid, the window's first passage is asked for again; and the same
-after a window that differs in its first passage alone (`measure_recall`, with the filler's beginning):
+On the way, after d tokens and for d on a grid, the window's first passage is repeated; and the same after a window
+that differs in its first passage alone (`measure_recall`, with the filler's beginning):
 
     benefit(d) = loss(passage | a different passage d tokens back) - loss(passage | the same one)
 
-docs/evaluation.md defines the two limits that are made of these, with what they assume and cannot see.
+docs/evaluation.md defines the two limits that are computed from these, with what they assume and cannot see.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
-import torch
-from torch import Tensor
+from annotated_types import Ge
+from pydantic import AfterValidator, model_validator
 
+from lengthwise.display import Display
 from lengthwise.errors import UsageError
-from lengthwise.measure.contexts import compare_contexts, losses_of
-from lengthwise.measure.limit_rows import LimitSettings, limit_notes, limit_statistics, marked
-from lengthwise.measure.measurement import Measurement, check_logged, interruptible, window_record
-from lengthwise.measure.reader import CachedReader, PlainReader, reader_kind
-from lengthwise.measure.running import (
+from lengthwise.measure.limit_curves import limit_notes, limit_statistics, on_the_grid
+from lengthwise.measure.measurement import (
+    Measurement,
     bos_note,
-    check_count,
-    check_model,
-    hidden_states,
+    check_logged,
+    check_passage,
+    check_ready,
+    collect,
     in_groups,
-    named,
-    naming_bad_logits,
+    window_record,
+    window_words,
 )
 from lengthwise.progress import progress
 from lengthwise.samples import SampleLog
-from lengthwise.text import resolve_bos, sample_windows, view
+from lengthwise.spec import NO_OPTION, Count, Option, Positive, Samples, Share, Spec, Whole
+from lengthwise.text import as_documents, resolve_bos, sample_windows, view
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from torch import Tensor
 
-    from lengthwise.models import LoadedModel
-    from lengthwise.text import TokenDocuments, Window
+    from lengthwise.models import CachedReader, LoadedModel, ModelLike, PlainReader
+    from lengthwise.text import TextLike, TokenDocuments, Window
 
+DISPLAY = Display(
+    title="Effective context length",
+    question="Up to where are predictions sound, and up to where is context used?",
+    metrics={
+        "sound_up_to": "longest context whose loss is within the tolerance of the loss with recent tokens only",
+        "used_up_to": "longest distance at which a repeated passage still helps",
+        "excess": "loss with all context - loss of the same tokens with the most recent context only",
+        "jeffreys": "how much the predictions with all context and with recent context disagree",
+        "loss": "cross entropy of the next token with all context",
+        "tolerance": "the excess up to which predictions count as sound",
+        "used_level": "the benefit from which context counts as used",
+        "benefit": "what a repeated passage is worth; 0 if the model does not use it",
+    },
+    better={"loss": "lower", "jeffreys": "lower", "benefit": "higher"},
+    figures=("limit_curves",),
+    answer="limit_answer",
+)
 LONGEST = 16384
-"""Tokens looked at where nobody says how many, or so many times the trained length if that is less:"""
+"""The default longest context, in tokens, or this many times the trained length if that is less:"""
 TIMES_TRAINED = 8
 MOST_REFERENCE = 1024
-TOLERANCE = 0.1
-SHARE = 0.1
 _STEPS_PER_DOUBLING = 4
 _BINS_PER_REFERENCE = 8
 
 
+def _in_bins(reference: int) -> int:
+    if reference % _BINS_PER_REFERENCE:
+        raise ValueError(f"a multiple of {_BINS_PER_REFERENCE}")
+    return reference
+
+
+Reference = Annotated[Whole, Ge(2 * _BINS_PER_REFERENCE), AfterValidator(_in_bins)]
+
+
+class LimitSpec(Spec):
+    """Where does the useful context end, on this text?
+
+    Two numbers without labels: up to which length all context predicts no worse than its most recent tokens alone
+    (sound), and up to which distance a repeated passage is still recognised (used).
+    """
+
+    kind = "limit"
+    examples = (
+        "lengthwise limit smollm2-135m --out runs/limit",
+        "lengthwise limit ./my-model --text notes/ --split all --max-length 32768",
+        "lengthwise limit smollm2-135m --dry-run",
+    )
+
+    length: Annotated[Count | None, Option("--max-length", metavar="TOKENS")] = None
+    """The longest context measured. Default: 16384, or eight times the trained length if that is less."""
+    reference: Annotated[Reference | None, Option(metavar="TOKENS")] = None
+    """A length that the model was trained for, to compare with. Default: a quarter of the trained length, at most
+    1024."""
+    windows: Annotated[Count, Option("--limit")] = 8
+    """Windows of text, from as many documents."""
+    tolerance: Positive = 0.1
+    """The model counts as sound up to the longest context whose mean loss is at most this many nats per token worse
+    than with only the most recent tokens."""
+    share: Share = 0.1
+    """The model counts as using context up to the distance where the benefit of a repeated passage falls below this
+    share of the benefit nearby."""
+    passage: Annotated[Whole, Ge(2), NO_OPTION] = 64
+    """Tokens in the repeated passage."""
+    scored: Annotated[Count, NO_OPTION] = 48
+    """Tokens at its end whose loss counts."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        check_passage(passage=self.passage, scored=self.scored)
+        return self
+
+    def samples(self) -> list[Samples]:
+        """The windows."""
+        length, reference = self.length or default_length(None), self.reference or MOST_REFERENCE
+        # Read twice, and once more in short contexts that overlap by half; the repeated passages are few.
+        tokens = 2 * length + 2 * max(0, length - reference)
+        return [Samples("windows", self.windows, length + 1 + 2 * self.passage, tokens, reference)]
+
+    def for_model(self, trained_length: int | None) -> Self:
+        """With the longest context that `measure_limit` would measure."""
+        return self if self.length else self.of(self, length=default_length(trained_length))
+
+
+class LimitSettings(LimitSpec):
+    """The spec with its defaults filled in, and what model and text decided."""
+
+    length: int
+    reference: int
+    available: int
+    """Windows that the text has, at most `windows`."""
+    table: int | None
+    """Positions in the model's table, if it has one."""
+    bos_id: int | None
+
+    def identity(self) -> dict[str, Any]:
+        """With the grids that follow from the settings."""
+        return super().identity() | {"bin": self.bin, "distances": self.distances}
+
+    @property
+    def bin(self) -> int:
+        """Rows in one bin of the excess; the limit is found to about one bin."""
+        return self.reference // _BINS_PER_REFERENCE
+
+    @property
+    def distances(self) -> tuple[int, ...]:
+        """Distances of the repeated passage: four to a doubling from two passages on, and the longest."""
+        first, last = 2 * self.passage, self.length - self.passage
+        steps = int(_STEPS_PER_DOUBLING * np.log2(last / first))
+        grid = {round(first * 2 ** (step / _STEPS_PER_DOUBLING)) for step in range(steps + 1)}
+        return (*sorted(distance for distance in grid if distance < 0.95 * last), last)
+
+    @property
+    def near(self) -> int:
+        """How many distances count as nearby: within the reference, and at least one."""
+        return max(1, sum(distance <= self.reference for distance in self.distances))
+
+    @property
+    def ends_with_table(self) -> bool:
+        """Whether no longer context exists for this model (to half the reference)."""
+        return self.table is not None and self.length > self.table - self.reference // 2
+
+
 def measure_limit(
-    model: LoadedModel,
-    documents: TokenDocuments,
+    model: ModelLike,
+    text: TextLike | TokenDocuments,
+    spec: LimitSpec = LimitSpec(),  # noqa: B008
     *,
-    length: int | None = None,
-    reference: int | None = None,
-    windows: int = 8,
-    tolerance: float = TOLERANCE,
-    share: float = SHARE,
-    passage: int = 64,
-    scored: int = 48,
-    bos: str = "auto",
-    seed: int = 0,
-    batch_size: int = 1,
     log: SampleLog | None = None,
 ) -> Measurement:
-    """Up to where predictions stay sound, and up to where context is used, on this text.
+    """Up to which length predictions stay sound, and up to which distance context is used, on this text.
 
-    Rows of task "limit": `sound_up_to` and `used_up_to` (tokens; `at_least` where nothing was found up to the
+    Rows of task "limit": `sound_up_to` and `used_up_to` (tokens; `at_least` where no end was found up to the
     longest measured); by position `excess`, `jeffreys` (of the same two predictions) and `loss` (with all
     context), nats; by distance `benefit`; `tolerance` and `used_level`, the two levels (nats).
 
     Args:
-        model: loaded, in eval mode.
-        documents: the text in this model's tokens.
-        length: the longest context looked at; less where a table of positions ends before. Default: 16384, or
-            eight times the trained length if that is less.
-        reference: R, even; its contexts must be short enough for the model to be sound. Default: the greatest
-            power of two within 1024 and a quarter of the trained length.
-        windows: windows of text; fewer where the text has fewer.
-        tolerance: nats a token that the excess may reach.
-        share: of the benefit at distances up to R that counts as used.
-        passage: tokens in the passage that comes again.
-        scored: tokens at its end whose loss counts, fewer than `passage`.
-        bos: whether every view begins with BOS (in place of its first token): "auto", "always", "never".
-        seed: of the windows.
-        batch_size: short contexts in one forward pass. Changes nothing but speed and memory.
+        model: loaded and in eval mode, a name or path, or a pair (model, tokenizer).
+        text: the text in this model's tokens, a corpus, a name or path, or a list of strings.
+        spec: the settings. `length` is cut to the model's table of positions, if it has one.
         log: finished samples, read and appended to. None keeps them in memory.
 
     Raises:
-        UsageError: a setting out of range, too short a text, a log of other samples.
+        UsageError: no reference in the model's configuration, too short a text, a log of other samples.
         LengthwiseError: logits that are not finite.
         Interrupted: Ctrl-C; `partial` is the measurement of what was finished.
     """
-    for name, count in (("windows", windows), ("batch_size", batch_size), ("scored", scored)):
-        check_count(name, count)
-    check_limit_levels(tolerance=tolerance, share=share)
-    check_count("passage", passage, least=2)
-    if scored >= passage:
-        raise UsageError(
-            f"scored is {scored} of a passage of {passage} tokens", expected=f"at most {passage - 1}"
-        )
-    reference = _reference(model, reference)
-    longest = _longest(model, length, reference, passage)
-    check_model(model, longest=longest)
-    found = sample_windows(documents, longest + 1 + 2 * passage, count=windows, seed=seed, allow_fewer=True)
-    settings = LimitSettings(
+    from lengthwise.models import as_model
+
+    model = as_model(model)
+    documents = as_documents(text, model.tokenizer)
+    reference = _reference(model, spec.reference)
+    longest = _longest(model, spec.length, reference, spec.passage)
+    check_ready(model, longest=longest)
+    windows = sample_windows(
+        documents, longest + 1 + 2 * spec.passage, count=spec.windows, seed=spec.seed, allow_fewer=True
+    )
+    settings = LimitSettings.of(
+        spec,
         length=longest,
         reference=reference,
-        bin=reference // _BINS_PER_REFERENCE,
-        distances=_distances(2 * passage, longest - passage),
-        passage=passage,
-        scored=scored,
-        tolerance=tolerance,
-        share=share,
-        windows=windows,
-        available=len(found),
+        available=len(windows),
         table=model.max_positions,
-        bos_id=resolve_bos(model.tokenizer, bos),
-        seed=seed,
+        bos_id=resolve_bos(model.tokenizer, spec.bos),
     )
-    samples = SampleLog() if log is None else log
-    with interruptible("the measurement", lambda: summarise(samples, settings, model.name)):
-        _fill(samples, model, settings, found, batch_size)
-    return summarise(samples, settings, model.name)
+    return collect(
+        log,
+        lambda samples: _fill(samples, model, settings, windows),
+        lambda samples: summarise(samples, settings, model.name),
+    )
 
 
 def summarise(log: SampleLog, settings: LimitSettings, model_name: str) -> Measurement:
@@ -142,62 +227,46 @@ def summarise(log: SampleLog, settings: LimitSettings, model_name: str) -> Measu
     measurement = Measurement.of(
         limit_statistics(records, settings, model_name) if records else [],
         model_name=model_name,
-        settings=asdict(settings),
+        settings=settings.identity(),
         samples=log,
         keys=[key for pair in whole for key in pair],
         notes=[bos_note(settings.bos_id)],
         partial=len(whole) < settings.available,
     )
-    measurement.rows = marked(measurement.rows, settings)
+    measurement.rows = on_the_grid(measurement.rows, settings)
     measurement.notes = limit_notes(measurement.rows, settings) + measurement.notes
     return measurement
 
 
 def default_length(trained: int | None) -> int:
-    """The longest context looked at where nobody says how many."""
+    """The default longest context."""
     return LONGEST if trained is None else min(LONGEST, TIMES_TRAINED * trained)
 
 
-def check_limit_levels(*, tolerance: float, share: float) -> None:
-    """Raise UsageError unless both levels make sense."""
-    if not tolerance > 0:
-        raise UsageError(f"tolerance is {tolerance}", expected="nats a token, more than 0")
-    if not 0 < share < 1:
-        raise UsageError(f"share is {share}", expected="between 0 and 1")
-
-
-def check_reference(reference: int) -> None:
-    """Raise UsageError unless `reference` can be cut into bins."""
-    check_count("reference", reference, least=2 * _BINS_PER_REFERENCE)
-    if reference % _BINS_PER_REFERENCE:
-        raise UsageError(f"reference is {reference}", expected=f"a multiple of {_BINS_PER_REFERENCE}")
-
-
 def _reference(model: LoadedModel, reference: int | None) -> int:
-    if reference is None:
-        trained = model.trained_length
-        if trained is None:
-            raise UsageError(
-                f"{model.name} does not say how long a context it was trained for",
-                expected="a length within it to compare with",
-                fix="--reference 1024",
-            )
-        reference = 1 << (max(1, min(MOST_REFERENCE, trained // 4)).bit_length() - 1)
-        if reference < 2 * _BINS_PER_REFERENCE:
-            raise UsageError(
-                f"{model.name} was trained for {trained} tokens, too few to find a reference within",
-                fix=f"--reference {2 * _BINS_PER_REFERENCE}",
-            )
-    check_reference(reference)
+    if reference is not None:
+        return reference
+    trained = model.trained_length
+    if trained is None:
+        raise UsageError(
+            f"{model.name} does not say how long a context it was trained for",
+            expected="a length within it to compare with",
+            fix="--reference 1024",
+        )
+    reference = 1 << (max(1, min(MOST_REFERENCE, trained // 4)).bit_length() - 1)
+    if reference < 2 * _BINS_PER_REFERENCE:
+        raise UsageError(
+            f"{model.name} was trained for {trained} tokens, too few to find a reference within",
+            fix=f"--reference {2 * _BINS_PER_REFERENCE}",
+        )
     return reference
 
 
 def _longest(model: LoadedModel, length: int | None, reference: int, passage: int) -> int:
-    """The asked length or what a table allows, in whole blocks of R/2."""
+    """The length of the spec or what a table allows, in whole blocks of R/2."""
     least = max(2 * reference, 4 * passage)
     if length is None:
         length = max(least, default_length(model.trained_length))
-    check_count("length", length)
     block = reference // 2
     allowed = min(length, model.max_positions or length)
     longest = allowed // block * block
@@ -210,35 +279,23 @@ def _longest(model: LoadedModel, length: int | None, reference: int, passage: in
     return longest
 
 
-def _distances(first: int, last: int) -> tuple[int, ...]:
-    """Four to a doubling from `first`, and `last`."""
-    steps = int(_STEPS_PER_DOUBLING * np.log2(last / first))
-    grid = {round(first * 2 ** (step / _STEPS_PER_DOUBLING)) for step in range(steps + 1)}
-    return (*sorted(distance for distance in grid if distance < 0.95 * last), last)
-
-
-def _fill(
-    log: SampleLog,
-    model: LoadedModel,
-    settings: LimitSettings,
-    windows: Sequence[Window],
-    batch_size: int,
-) -> None:
+def _fill(log: SampleLog, model: LoadedModel, settings: LimitSettings, windows: Sequence[Window]) -> None:
     """Read what the log does not hold yet: each window, and each with another first passage."""
+    from lengthwise.models import naming_bad_logits, reader_kind
+
     missing: list[tuple[str, bool, Window]] = []
     for index, window in enumerate(windows):
         for key, same in zip(_keys(settings, index), (False, True), strict=True):
             if key in log:
-                check_logged(log, key, window)
+                check_logged(log, key, window_record(window))
             else:
                 missing.append((key, same, window))
     if not missing:
         return
     kind = reader_kind(model)
     for key, same, window in progress(missing, what="limit"):
-        with naming_bad_logits(model, named(window)):
-            score = _same if same else _different
-            scores = score(model, kind, window.ids, settings, batch_size)
+        with naming_bad_logits(model, window_words(window)):
+            scores = (_same if same else _different)(model, kind, window.ids, settings)
         log.append(key, {**window_record(window), **scores})
 
 
@@ -247,9 +304,8 @@ def _different(
     kind: type[CachedReader] | type[PlainReader],
     ids: NDArray[np.integer],
     settings: LimitSettings,
-    batch_size: int,
 ) -> dict[str, Any]:
-    """The passage's losses by distance where another one stands first."""
+    """The passage's losses by distance after another first passage."""
     context = np.concatenate([ids[-settings.passage :], ids[settings.passage :]])
     losses: list[float] = []
     for _ in _blocks(model, kind, context, ids, settings, losses):
@@ -262,17 +318,20 @@ def _same(
     kind: type[CachedReader] | type[PlainReader],
     ids: NDArray[np.integer],
     settings: LimitSettings,
-    batch_size: int,
 ) -> dict[str, Any]:
-    """The passage's losses by distance where it stands first itself, and sums by bin of what it is compared with."""
+    """The passage's losses by distance after itself, and by bin the sums of the comparison with short contexts."""
+    import torch
+
+    from lengthwise.measure.distributions import compare_contexts
+
     losses: list[float] = []
     half = settings.reference // 2
     sums: list[Tensor] = []
     blocks = enumerate(_blocks(model, kind, ids, ids, settings, losses))
     beyond = ((index * half, hidden) for index, hidden in blocks if index * half >= settings.reference)
-    for group in in_groups(beyond, batch_size):
+    for group in in_groups(beyond, settings.batch_size):
         views = [view(ids, start - half, settings.reference, settings.bos_id) for start, _ in group]
-        ends = hidden_states(model, np.stack(views), batch_size=len(views))[:, half:]
+        ends = model.hidden_states(torch.from_numpy(np.stack(views)))[:, half:]
         for (start, whole), cut in zip(group, ends, strict=True):
             labels = ids[start + 1 : start + 1 + half]
             loss, short, jeffreys = compare_contexts(model, whole, cut, labels, first=start).T
@@ -292,10 +351,14 @@ def _blocks(
     settings: LimitSettings,
     losses: list[float],
 ) -> Iterator[Tensor]:
-    """Read `context` in blocks of R/2 and hand out what the head takes; ask for the passage on the way.
+    """Read `context` in blocks of R/2 and yield their hidden states, [R/2, ...].
 
     Appends to `losses` the summed loss of the passage that `ids` begins with, after each distance.
     """
+    import torch
+
+    from lengthwise.models import target_losses
+
     reader = kind(model)
     tokens = view(context, 0, settings.length, settings.bos_id)
     question = ids[: settings.passage]
@@ -303,12 +366,12 @@ def _blocks(
     for end in range(settings.reference // 2, settings.length + 1, settings.reference // 2):
         pieces = []
         for cut in sorted({end, *(d for d in settings.distances if place < d <= end)}):
-            pieces.append(reader.read(tokens[place:cut]))
+            pieces.append(reader.read(tokens[None, place:cut])[0])
             place = cut
             if cut in settings.distances:
-                hidden = reader.look(np.asarray(question[:-1], dtype=np.int64))[-settings.scored :]
+                hidden = reader.fork().read(question[None, :-1])[0, -settings.scored :]
                 answer = question[-settings.scored :]
-                losses.append(losses_of(model, hidden, answer, first=place).sum().item())
+                losses.append(target_losses(model, hidden, answer, first=place).sum().item())
         yield torch.cat(pieces)
 
 

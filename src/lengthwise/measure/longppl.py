@@ -1,64 +1,143 @@
 """LongPPL: perplexity on the tokens that need far context (Fang et al., arXiv 2410.23771, ICLR 2025).
 
-LongPPL of a model is exp(its mean loss on the key tokens, each with all context), which an evaluator finds
+LongPPL of a model is exp(its mean loss on the key tokens, each with all context). An evaluator finds these
 (`lengthwise.measure.key_tokens`). Key tokens go from the evaluator's tokenizer to the model's by their characters:
-neighbouring ones are joined, and those tokens of the model are key that lie wholly inside. The number of a corpus
+neighbouring ones are joined, and a token of the model is key if it lies wholly inside. The number of a corpus
 divides once: sum of losses over all key tokens by their number.
 
-The samples of a run hold the texts' places and the key tokens' characters, so that another model can be measured
-on them without the evaluator.
+The samples of a run hold the texts' places and the key tokens' characters, so another model can be measured on them
+without the evaluator.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
+from annotated_types import Ge
+from pydantic import model_validator
 
+from lengthwise.display import Display
 from lengthwise.errors import UsageError
-from lengthwise.measure.contexts import losses_of
-from lengthwise.measure.key_tokens import (
-    ALPHA,
-    BETA,
-    SHORT,
-    encode,
-    find_key_tokens,
-    read_whole,
-    stride_of,
-    tokens_within,
+from lengthwise.measure.measurement import (
+    Measurement,
+    bos_note,
+    check_logged,
+    check_ready,
+    collect,
+    few_samples_note,
 )
-from lengthwise.measure.measurement import Measurement, interruptible
-from lengthwise.measure.running import bos_note, check_count, check_model, naming_bad_logits
 from lengthwise.measure.statistics import Estimator, Statistic, ratio
 from lengthwise.progress import progress
 from lengthwise.results import Row
 from lengthwise.samples import SampleLog
-from lengthwise.text import resolve_bos, sample_windows, tokenize
+from lengthwise.spec import PYTHON_ONLY, Count, Finite, Option, RunSpec, Samples, Spec
+from lengthwise.text import as_corpus, resolve_bos, sample_windows, tokenize
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.models import LoadedModel
-    from lengthwise.text import Corpus
+    from lengthwise.models import LoadedModel, ModelLike
+    from lengthwise.text import Corpus, TextLike
+
+DISPLAY = Display(
+    title="Perplexity on tokens that need far context",
+    question="How well does the model predict the tokens that far context helps with?",
+    metrics={
+        "longppl": "exp(loss_key)",
+        "loss_key": "cross entropy of the key tokens: those that far context makes likely for the evaluator",
+        "perplexity": "exp(loss) of all tokens of the same texts",
+        "loss": "cross entropy of all tokens",
+        "key_share": "share of the model's tokens that are key",
+        "jeffreys": "how much the predictions with all context and with the short one disagree",
+    },
+    better={"loss": "lower", "jeffreys": "lower"},
+    answer="longppl_answer",
+)
 
 
-@dataclass(frozen=True, kw_only=True)
-class LongPplSettings:
-    """Everything besides model and text that decides the numbers."""
+class LongPplSpec(Spec):
+    """How well are the tokens predicted that need far context?
+
+    LongPPL: an evaluator reads each text with all context and with a short one. The tokens that gain more than 2
+    nats and are then likely are the key tokens; LongPPL is the model's perplexity on them. Only numbers with one
+    evaluator on one text compare.
+    """
+
+    kind = "longppl"
+    examples = (
+        "lengthwise longppl smollm2-135m --max-length 4096 --short 1024",
+        "lengthwise longppl ./my-model --evaluator meta-llama/Llama-3.1-8B --out runs/longppl",
+        "lengthwise longppl ./other-model --key-tokens runs/longppl --out runs/other",
+    )
+    reads_characters = True
+    beside_the_numbers = (*Spec.beside_the_numbers, "key_tokens")
+
+    evaluator: Annotated[str | None, Option(metavar="MODEL")] = None
+    """The model that finds the key tokens; its tokenizer may differ. Default: the measured model."""
+    key_tokens: Annotated[str | None, Option(metavar="RUN")] = None
+    """Instead of an evaluator: the key tokens of an earlier run with the same text and settings."""
+    length: Annotated[Count, Option("--max-length", metavar="TOKENS")] = 8192
+    """Tokens of each text (the evaluator's)."""
+    short: Annotated[Count, Option(metavar="TOKENS")] = 4096
+    """The short context, K."""
+    stride: Annotated[Count | None, Option(metavar="TOKENS")] = None
+    """Tokens by which the short windows advance: a short context is K to K + stride - 1 tokens. Default: K / 4."""
+    texts: Annotated[Count, Option("--limit")] = 8
+    """Texts."""
+    alpha: Annotated[Finite, Ge(0), PYTHON_ONLY] = 2.0
+    """Nats by which all context must lower the loss of a key token."""
+    beta: Annotated[Finite, PYTHON_ONLY] = -2.0
+    """A key token's loss with all context is less than minus this."""
+
+    @property
+    def advance(self) -> int:
+        """The stride; by default a quarter of the short context, as the paper's 1024 of 4096."""
+        return max(1, self.short // 4) if self.stride is None else self.stride
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        longest = self.short + self.advance
+        if self.length <= longest:
+            raise UsageError(
+                f"texts of {self.length} tokens have none whose short context, up to {longest} tokens "
+                f"(short {self.short} + stride {self.advance}), leaves anything out",
+                expected=f"more than {longest} tokens",
+                fix="give a greater --max-length, or a smaller --short and --stride",
+            )
+        if self.key_tokens is not None and self.evaluator is not None:
+            raise UsageError(
+                "both an evaluator and the key tokens of an earlier run are given",
+                fix="leave out --evaluator; or --key-tokens, to find them anew",
+            )
+        return self
+
+    def samples(self) -> list[Samples]:
+        """The texts, read by the evaluator and by the model."""
+        # The first short window is the beginning that was read already.
+        windows = -(-(self.length - self.short) // self.advance) - 1
+        finding = self.length + windows * (self.short + self.advance)
+        tokens = self.length if self.key_tokens else finding + self.length * (self.evaluator is not None)
+        return [Samples("texts", self.texts, self.length, tokens, self.length)]
+
+    def others(self, run: RunSpec, model: LoadedModel) -> dict[str, Any]:
+        """The evaluator, loaded as the measured model is."""
+        from lengthwise.models import load
+
+        if self.evaluator is None or (self.evaluator == run.model and run.adapter is None):
+            return {"evaluator": model}
+        return {"evaluator": load(self.evaluator, dtype=run.dtype, device=run.device)}
+
+
+class LongPplSettings(LongPplSpec):
+    """The spec with its defaults filled in, and what models and text decided."""
 
     evaluator: str
-    length: int
-    """Evaluator's tokens in a text."""
-    short: int
-    """K."""
     stride: int
-    alpha: float
-    beta: float
-    texts: int
-    """Texts that were asked for."""
     available: int
     """Texts that the corpus has, at most `texts`."""
     bos_id: int | None
@@ -66,23 +145,14 @@ class LongPplSettings:
     evaluator_bos_id: int | None
     evaluator_trained: int | None = None
     """Tokens that the evaluator was trained for, if its configuration says."""
-    seed: int
 
 
 def measure_longppl(
-    model: LoadedModel,
-    corpus: Corpus,
+    model: ModelLike,
+    text: TextLike,
+    spec: LongPplSpec = LongPplSpec(),  # noqa: B008
     *,
-    evaluator: LoadedModel | None = None,
-    length: int = 8192,
-    texts: int = 8,
-    short: int = SHORT,
-    stride: int | None = None,
-    alpha: float = ALPHA,
-    beta: float = BETA,
-    bos: str = "auto",
-    seed: int = 0,
-    batch_size: int = 1,
+    evaluator: ModelLike | None = None,
     log: SampleLog | None = None,
 ) -> Measurement:
     """LongPPL of `model` on texts of a corpus.
@@ -92,113 +162,155 @@ def measure_longppl(
     its predictions with all context and with the short one disagree, from the same two passes.
 
     Args:
-        model: loaded, in eval mode.
-        corpus: texts, not tokens: the two models may have different tokenizers.
-        evaluator: finds the key tokens; None lets the model do it, which spares a pass. LongPPL of two models
-            are comparable only with the same evaluator.
-        length: evaluator's tokens in a text, more than `short` + `stride`.
-        texts: texts of that length; fewer where the corpus has fewer.
-        short: K, tokens.
-        stride: tokens by which the short windows advance. Default: a quarter of `short`.
-        alpha: nats that all context must gain, at least 0.
-        beta: minus the loss with all context below which a token may be key.
-        bos: whether every view begins with BOS (in place of its first token): "auto", "always", "never".
-        seed: of the texts.
-        batch_size: short windows in one forward pass. Changes nothing but speed and memory.
+        model: loaded and in eval mode, a name or path, or a pair (model, tokenizer).
+        text: a corpus, a name or path, or a list of strings; not tokens, since tokenizers may differ.
+        spec: the settings.
+        evaluator: in place of the spec's. Without either the model is its own evaluator, which saves a pass.
         log: finished samples, read and appended to. None keeps them in memory.
 
     Raises:
-        UsageError: a setting out of range, too short texts, a tokenizer that does not say which characters its
-            tokens are, a log of other samples.
+        UsageError: too short texts, a tokenizer without character offsets, a log of other samples.
         LengthwiseError: logits that are not finite.
         Interrupted: Ctrl-C; `partial` is the measurement of what was finished.
     """
-    stride = stride_of(short, stride)
-    check_longppl(length=length, texts=texts, short=short, stride=stride)
-    if not alpha >= 0:
-        raise UsageError(f"alpha is {alpha}", expected="nats that all context must gain, at least 0")
-    check_count("batch_size", batch_size)
-    judge = model if evaluator is None else evaluator
-    check_model(judge, longest=length)
+    from lengthwise.models import as_model
+
+    model, corpus = as_model(model), as_corpus(text)
+    if spec.key_tokens is not None:
+        return _on_earlier_key_tokens(model, corpus, spec, log)
+    wanted = evaluator or spec.evaluator
+    judge = model if wanted is None else as_model(wanted)
+    check_ready(judge, longest=spec.length)
     windows = sample_windows(
-        tokenize(corpus, judge.tokenizer), length, count=texts, seed=seed, allow_fewer=True
+        tokenize(corpus, judge.tokenizer), spec.length, count=spec.texts, seed=spec.seed, allow_fewer=True
     )
-    settings = LongPplSettings(
+    settings = LongPplSettings.of(
+        spec,
         evaluator=judge.name,
-        length=length,
-        short=short,
-        stride=stride,
-        alpha=alpha,
-        beta=beta,
-        texts=texts,
+        stride=spec.advance,
         available=len(windows),
-        bos_id=resolve_bos(model.tokenizer, bos),
-        evaluator_bos_id=resolve_bos(judge.tokenizer, bos),
+        bos_id=resolve_bos(model.tokenizer, spec.bos),
+        evaluator_bos_id=resolve_bos(judge.tokenizer, spec.bos),
         evaluator_trained=judge.trained_length,
-        seed=seed,
     )
-    samples = SampleLog() if log is None else log
     whole = {document.id: document.text for document in corpus.documents}
-    with interruptible("the measurement", lambda: summarise(samples, settings, model.name)):
+
+    def fill(samples: SampleLog) -> None:
+        from lengthwise.measure.key_tokens import encode
+
         for index, window in enumerate(progress(windows, what="longppl")):
-            _, offsets = encode(judge.tokenizer, whole[window.document_id], judge.name)
-            begin, end = offsets[window.start, 0], offsets[window.start + length - 1, 1]
-            text = whole[window.document_id][begin:end]
-            record = _text_record(window.document_id, int(begin), int(end), text)
-            if not _is_logged(samples, _key(settings, index), record):
-                with naming_bad_logits(model, f"characters {begin} to {end} of {window.document_id!r}"):
-                    scores = _score(text, model, judge, settings, batch_size)
-                samples.append(_key(settings, index), {**record, **scores})
-    return summarise(samples, settings, model.name)
+            name = window.document_id
+            _, offsets = encode(judge.tokenizer, whole[name], judge.name)
+            begin, end = int(offsets[window.start, 0]), int(offsets[window.start + spec.length - 1, 1])
+            _add(
+                samples, _key(settings, index), model, settings, (name, begin, end), whole[name], judge=judge
+            )
+
+    return collect(log, fill, lambda samples: summarise(samples, settings, model.name))
 
 
-def measure_on_key_tokens(
-    model: LoadedModel,
-    corpus: Corpus,
-    earlier: SampleLog,
-    settings: LongPplSettings,
-    *,
-    bos: str = "auto",
-    log: SampleLog | None = None,
+def _on_earlier_key_tokens(
+    model: LoadedModel, corpus: Corpus, spec: LongPplSpec, log: SampleLog | None
 ) -> Measurement:
-    """LongPPL of `model` on the key tokens that an earlier measurement's evaluator found, which is not needed again.
-
-    Args:
-        model: loaded, in eval mode; its tokenizer may differ.
-        corpus: the text of the earlier measurement.
-        earlier: its samples.
-        settings: its settings.
-        bos: as `measure_longppl`, for `model`.
-        log: as `measure_longppl`.
-
-    Raises:
-        UsageError: the corpus has other texts, or as `measure_longppl`.
-        LengthwiseError: logits that are not finite.
-        Interrupted: Ctrl-C; `partial` is the measurement of what was finished.
-    """
-    settings = replace(settings, bos_id=resolve_bos(model.tokenizer, bos))
-    samples = SampleLog() if log is None else log
+    """LongPPL on the key tokens that the evaluator of an earlier run found; no evaluator is needed again."""
+    earlier = _earlier(spec)
+    settings = LongPplSettings(**{**earlier.settings, "bos_id": resolve_bos(model.tokenizer, spec.bos)})
     whole = {document.id: document.text for document in corpus.documents}
-    keys = [_key(settings, index) for index in range(settings.available)]
-    with interruptible("the measurement", lambda: summarise(samples, settings, model.name)):
+
+    def fill(samples: SampleLog) -> None:
+        keys = [_key(settings, index) for index in range(settings.available)]
         for key in progress(keys, what="longppl"):
-            found = earlier[key]
-            begin, end = found["start"], found["end"]
-            text = whole.get(found["document"], "")[begin:end]
-            record = _text_record(found["document"], begin, end, text)
-            if record["crc"] != found["crc"]:
-                raise UsageError(
-                    f"characters {begin} to {end} of {found['document']!r} are another text than key tokens "
-                    "were found in",
-                    expected="the text of the earlier run",
-                )
-            if not _is_logged(samples, key, record):
-                with naming_bad_logits(model, f"characters {begin} to {end} of {found['document']!r}"):
-                    ids, offsets = encode(model.tokenizer, text, model.name)
-                    losses = _losses(model, ids, settings)
-                scores = _sums(losses, offsets, found["spans"])
-                samples.append(key, {**record, **scores, "compared": found["compared"], "jeffreys": None})
-    return summarise(samples, settings, model.name)
+            found = earlier.samples[key]
+            place = (found["document"], found["start"], found["end"])
+            _add(samples, key, model, settings, place, whole.get(found["document"], ""), found=found)
+
+    return collect(log, fill, lambda samples: summarise(samples, settings, model.name))
+
+
+def _earlier(spec: LongPplSpec) -> Measurement:
+    """The run that the key tokens come from, which must be of the texts and settings of `spec`."""
+    from lengthwise.measure.run_folder import read_measurement
+
+    kind, earlier = read_measurement(Path(str(spec.key_tokens)))
+    if kind != spec.kind:
+        raise UsageError(f"{spec.key_tokens} is a run of {kind!r}", expected=f"a run of {spec.kind!r}")
+    wanted = {
+        "--max-length": ("length", spec.length),
+        "--short": ("short", spec.short),
+        "--stride": ("stride", spec.advance),
+        "--limit": ("texts", spec.texts),
+        "--seed": ("seed", spec.seed),
+    }
+    found = {option: earlier.settings[name] for option, (name, _) in wanted.items()}
+    other = [option for option, (_, value) in wanted.items() if found[option] != value]
+    if other:
+        raise UsageError(
+            f"the key tokens in {spec.key_tokens} were found with other settings ({', '.join(other)})",
+            expected="the settings of that run",
+            fix=" ".join(f"{option} {value}" for option, value in found.items()),
+        )
+    return earlier
+
+
+def _add(
+    samples: SampleLog,
+    key: str,
+    model: LoadedModel,
+    settings: LongPplSettings,
+    place: tuple[str, int, int],
+    document: str,
+    *,
+    judge: LoadedModel | None = None,
+    found: dict[str, Any] | None = None,
+) -> None:
+    """Score the text at `place` (document, first and last character) unless the log has it.
+
+    Its key tokens are those that `judge` finds, or those of the sample `found`.
+    """
+    from lengthwise.measure.key_tokens import encode, find_key_tokens, read_whole
+    from lengthwise.models import naming_bad_logits, target_losses
+
+    name, begin, end = place
+    text = document[begin:end]
+    record = {"document": name, "start": begin, "end": end, "crc": zlib.crc32(text.encode())}
+    words = f"characters {begin} to {end} of {name!r}"
+    if found is not None and record["crc"] != found["crc"]:
+        raise UsageError(
+            f"{words} are not the text that the key tokens were found in",
+            expected="the text of the earlier run",
+        )
+    if key in samples:
+        check_logged(samples, key, record)
+        return
+    with naming_bad_logits(model, words):
+        ids, offsets = encode(model.tokenizer, text, model.name)
+        if judge is not None:
+            keys = find_key_tokens(
+                judge,
+                text,
+                short=settings.short,
+                stride=settings.stride,
+                alpha=settings.alpha,
+                beta=settings.beta,
+                bos_id=settings.evaluator_bos_id,
+                batch_size=settings.batch_size,
+            )
+            found = {"spans": keys.spans, "compared": keys.compared}
+            jeffreys, losses = keys.jeffreys, keys.losses
+        if judge is not model:
+            check_ready(model, longest=len(ids))
+            hidden = read_whole(model, ids, settings.bos_id)
+            jeffreys, losses = None, target_losses(model, hidden[:-1], ids[1:]).numpy()
+    assert found is not None
+    samples.append(
+        key,
+        {
+            **record,
+            **_sums(losses, offsets, found["spans"]),
+            "compared": found["compared"],
+            "jeffreys": jeffreys,
+        },
+    )
 
 
 def summarise(log: SampleLog, settings: LongPplSettings, model_name: str) -> Measurement:
@@ -207,14 +319,11 @@ def summarise(log: SampleLog, settings: LongPplSettings, model_name: str) -> Mea
     records = [log[key] for key in keys]
     notes = [bos_note(settings.bos_id)]
     if settings.available < settings.texts:
-        notes.append(
-            f"The text holds {settings.available} texts of {settings.length} tokens without overlap, "
-            f"not the {settings.texts} that were asked for."
-        )
+        notes.append(few_samples_note(settings.available, settings.texts, "texts", settings.length))
     if settings.evaluator_trained is not None and settings.evaluator_trained < settings.length:
         notes.append(
-            f"The evaluator was trained for {settings.evaluator_trained} tokens: what it says of texts of "
-            f"{settings.length} is no guide to what needs far context."
+            f"The evaluator was trained for {settings.evaluator_trained} tokens, so its key tokens in texts of "
+            f"{settings.length} are no guide to what needs far context."
         )
     if records and not any(record["key_tokens"] for record in records):
         notes.append("LongPPL is not defined: no token of these texts needs far context.")
@@ -225,7 +334,7 @@ def summarise(log: SampleLog, settings: LongPplSettings, model_name: str) -> Mea
     return Measurement.of(
         _statistics(records, settings, model_name) if records else [],
         model_name=model_name,
-        settings=asdict(settings),
+        settings=settings.identity(),
         samples=log,
         keys=keys,
         notes=notes,
@@ -233,69 +342,11 @@ def summarise(log: SampleLog, settings: LongPplSettings, model_name: str) -> Mea
     )
 
 
-def check_longppl(*, length: int, texts: int, short: int, stride: int | None) -> None:
-    """Raise UsageError unless a text has tokens that are read with two contexts."""
-    stride = stride_of(short, stride)
-    for name, count in (("length", length), ("texts", texts), ("short", short), ("stride", stride)):
-        check_count(name, count)
-    if length <= short + stride:
-        raise UsageError(
-            f"texts of {length} tokens have none whose short context, up to {short + stride} tokens "
-            f"(short {short} + stride {stride}), leaves anything out",
-            expected=f"more than {short + stride} tokens",
-            fix="give a greater --max-length, or a smaller --short and --stride",
-        )
-
-
-def _text_record(document: str, begin: int, end: int, text: str) -> dict[str, Any]:
-    return {"document": document, "start": begin, "end": end, "crc": zlib.crc32(text.encode())}
-
-
-def _is_logged(log: SampleLog, key: str, record: dict[str, Any]) -> bool:
-    """Whether the text is finished.
-
-    Raises:
-        UsageError: the log holds another text under its key.
-    """
-    if key in log and any(log[key].get(name) != value for name, value in record.items()):
-        raise UsageError(
-            f"the sample log holds {key} of another text, tokenizer or seed",
-            fix="continue with the settings that it was begun with, or start a new log",
-        )
-    return key in log
-
-
-def _score(
-    text: str, model: LoadedModel, judge: LoadedModel, settings: LongPplSettings, batch_size: int
-) -> dict[str, Any]:
-    found = find_key_tokens(
-        judge,
-        text,
-        short=settings.short,
-        stride=settings.stride,
-        alpha=settings.alpha,
-        beta=settings.beta,
-        bos_id=settings.evaluator_bos_id,
-        batch_size=batch_size,
-    )
-    ids, offsets = encode(model.tokenizer, text, model.name)
-    losses = found.losses if model is judge else _losses(model, ids, settings)
-    return {
-        **_sums(losses, offsets, found.spans),
-        "compared": found.compared,
-        "jeffreys": found.jeffreys if model is judge else None,
-    }
-
-
-def _losses(model: LoadedModel, ids: NDArray[np.int64], settings: LongPplSettings) -> NDArray[np.float64]:
-    check_model(model, longest=len(ids))
-    hidden = read_whole(model, ids, settings.bos_id)
-    return losses_of(model, hidden[:-1], ids[1:], first=0).numpy()
-
-
 def _sums(
     losses: NDArray[np.float64], offsets: NDArray[np.int64], spans: Sequence[Sequence[int]]
 ) -> dict[str, Any]:
+    from lengthwise.measure.key_tokens import tokens_within
+
     key = tokens_within(offsets, spans)
     return {
         "key_tokens": len(key),

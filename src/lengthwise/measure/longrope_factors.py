@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from lengthwise.config import to_yaml
 from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_text
-from lengthwise.measure.rows import chunks, target_losses
-from lengthwise.measure.running import check_count, naming_bad_logits
-from lengthwise.models import load
+from lengthwise.models import load, naming_bad_logits, target_losses
 from lengthwise.models.extension import Extension, plan_extension
 from lengthwise.models.extension.rotary import check_frequencies, find_rotary
 from lengthwise.models.hidden import unwrap
@@ -61,7 +58,7 @@ def search_longrope(
         settings: how long to search.
         bos: as in the measurements.
         seed: of the windows and the search.
-        log: losses of candidates, read and appended to, so that a search can go on; None keeps them in memory.
+        log: losses of candidates, read and appended to, so a search can be resumed; None keeps them in memory.
 
     Returns:
         `extend` (the section of a recipe), `loss` (nats a token) and `start_losses` (those of other methods'
@@ -72,7 +69,8 @@ def search_longrope(
             search.
         LengthwiseError: logits that are not finite.
     """
-    check_count("windows", windows)
+    if windows < 1:
+        raise UsageError(f"windows is {windows}", expected="at least 1")
     plan = plan_extension(model.config, "pi", factor=factor, original_length=original_length, name=model.name)
     if factor == 1:
         raise UsageError("factor = 1 leaves nothing to search", expected="above 1")
@@ -98,7 +96,10 @@ def search_longrope(
             for module in rotary:
                 frequencies, module.attention_scaling = candidate.inverse_frequencies()
                 module.inv_freq.copy_(frequencies)
-            total = sum(_summed_loss(model, *pair) for pair in zip(inputs, labels, strict=True))
+            total = sum(
+                target_losses(model, model.hidden_states(ids)[0], after).sum().item()
+                for ids, after in zip(inputs, labels, strict=True)
+            )
             samples.append(key, {"loss": total / (length * len(inputs))})
         bar.update()
         return samples[key]["loss"]
@@ -168,13 +169,3 @@ def _check_same_search(log: SampleLog, settings: dict[str, Any]) -> None:
         raise UsageError(
             f"the log is of another search: {log['settings']}, not {settings}", fix="give another folder"
         )
-
-
-@torch.no_grad()
-def _summed_loss(model: LoadedModel, ids: Tensor, labels: Tensor) -> float:
-    hidden = model.hidden_states(ids)[0]
-    targets = labels.to(hidden.device)
-    return sum(
-        target_losses(model.head.logits(hidden[rows]), targets[rows]).double().sum().item()
-        for rows in chunks(len(targets), model.vocab_size)
-    )

@@ -1,12 +1,12 @@
-"""What a measurement returns, how its samples are run, and the difference of two of them."""
+"""What a measurement returns, what all measurements share, and the paired difference of two of them."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lengthwise.errors import Interrupted, UsageError
 from lengthwise.measure.statistics import Statistic, estimate, estimate_difference, few_documents
@@ -14,7 +14,10 @@ from lengthwise.results import Row
 from lengthwise.samples import SampleLog
 
 if TYPE_CHECKING:
+    from lengthwise.models import LoadedModel
     from lengthwise.text import Window
+
+T = TypeVar("T")
 
 # What may differ between the two sides of a paired difference.
 _OWN_TO_A_SIDE = ("model", "value", "n", "documents", "arm")
@@ -85,33 +88,104 @@ def paired_difference(a: Measurement, b: Measurement) -> list[Row]:
     ]
 
 
+def check_ready(model: LoadedModel, *, longest: int) -> None:
+    """Raise UsageError if `model` cannot take `longest` tokens or would be measured with dropout."""
+    from lengthwise.models.position_limits import check_positions_fit
+
+    check_positions_fit(model.max_positions, longest, name=model.name)
+    if model.model.training:
+        raise UsageError(f"{model.name} is in training mode", fix="call model.eval() before measuring")
+
+
+def check_passage(*, passage: int, scored: int) -> None:
+    """Raise UsageError if the scored end of a repeated passage leaves no cue for the copy."""
+    if scored >= passage:
+        raise UsageError(
+            f"scored is {scored} of a passage of {passage} tokens",
+            expected=f"at most {passage - 1}: the tokens before are the cue for the copy",
+        )
+
+
 def window_record(window: Window) -> dict[str, Any]:
     """What the log keeps of a window, so that another measurement can tell whether it is the same one."""
     return {"document": window.document_id, "start": window.start, "crc": zlib.crc32(window.ids.tobytes())}
 
 
-def check_logged(log: SampleLog, key: str, window: Window) -> None:
-    """Raise UsageError unless the sample `key` of the log is of `window`."""
-    if not _same_window(log[key], window_record(window)):
+def check_logged(log: SampleLog, key: str, record: Mapping[str, Any]) -> None:
+    """Raise UsageError unless the sample `key` of the log is of the text of `record`."""
+    if not _same_text(log[key], record):
         raise UsageError(
             f"the sample log holds {key} of another text, tokenizer or seed",
             fix="continue with the settings that it was begun with, or start a new log",
         )
 
 
-@contextmanager
-def interruptible(what: str, summarise: Callable[[], Measurement]) -> Iterator[None]:
-    """Turn Ctrl-C inside the block into `Interrupted`, with the samples finished so far summarised."""
+def collect(
+    log: SampleLog | None,
+    fill: Callable[[SampleLog], None],
+    summarise: Callable[[SampleLog], Measurement],
+) -> Measurement:
+    """Let `fill` add the samples that the log lacks, and summarise them all.
+
+    Raises:
+        Interrupted: Ctrl-C inside `fill`; `partial` is the measurement of the samples finished so far.
+    """
+    samples = SampleLog() if log is None else log
     try:
-        yield
+        fill(samples)
     except KeyboardInterrupt as error:
-        partial = summarise()
+        partial = summarise(samples)
         partial.partial = True
         raise Interrupted(
-            f"{what} was interrupted after {len(partial.keys)} samples",
+            f"the measurement was interrupted after {len(partial.keys)} samples",
             partial=partial,
             fix="run it again with --resume to continue",
         ) from error
+    return summarise(samples)
+
+
+def unfinished(
+    log: SampleLog, windows: Sequence[Window], keys: Callable[[int], Sequence[str]]
+) -> list[tuple[int, Window]]:
+    """The windows, with their indices, that lack a sample in the log.
+
+    Args:
+        log: the samples so far.
+        windows: all windows.
+        keys: the keys of the samples of the window with this index.
+
+    Raises:
+        UsageError: a sample in the log is of another window.
+    """
+    for index, window in enumerate(windows):
+        for key in keys(index):
+            if key in log:
+                check_logged(log, key, window_record(window))
+    return [item for item in enumerate(windows) if any(key not in log for key in keys(item[0]))]
+
+
+def in_groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Consecutive groups of at most `size` items."""
+    iterator = iter(items)
+    while group := list(islice(iterator, size)):
+        yield group
+
+
+def window_words(window: Window) -> str:
+    """The window in words, for errors."""
+    return f"tokens {window.start} to {window.start + len(window.ids) - 1} of {window.document_id!r}"
+
+
+def few_samples_note(available: int, wanted: int, what: str, tokens: int) -> str:
+    """What to say where the text has fewer samples than wanted."""
+    return f"the text holds {available} {what} of {tokens} tokens without overlap, fewer than the {wanted} wanted."
+
+
+def bos_note(bos_id: int | None) -> str:
+    """How views begin, in words."""
+    if bos_id is None:
+        return "No BOS: every view begins with a token of the text."
+    return f"BOS: the first token of every view is replaced by token {bos_id}."
 
 
 def _check_same_windows(a: Measurement, b: Measurement) -> None:
@@ -131,7 +205,7 @@ def _check_same_windows(a: Measurement, b: Measurement) -> None:
             + (f" and {len(missing) - 1} more" if len(missing) > 1 else ""),
             fix="measure both models on the same text with the same settings, to the end",
         )
-    other = [key for key in a.keys if not _same_window(a.samples[key], b.samples[key])]
+    other = [key for key in a.keys if not _same_text(a.samples[key], b.samples[key])]
     if other:
         raise UsageError(
             f"the two measurements are not of the same windows: {other[0]} holds other tokens",
@@ -140,9 +214,9 @@ def _check_same_windows(a: Measurement, b: Measurement) -> None:
     _check_same_key_tokens(a, b)
 
 
-def _same_window(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _same_text(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     # A question of an evaluation has no start.
-    return all(one.get(name) == other.get(name) for name in ("document", "start", "crc"))
+    return all(one.get(name) == other.get(name) for name in ("document", "start", "end", "crc"))
 
 
 def _check_same_key_tokens(a: Measurement, b: Measurement) -> None:

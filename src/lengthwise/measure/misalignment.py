@@ -9,70 +9,111 @@ sharpness; `jeffreys` is what depends on the context.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
+from annotated_types import Ge, MinLen
 
-from lengthwise.errors import UsageError, nearest
-from lengthwise.measure.estimators import ESTIMATORS
-from lengthwise.measure.lattice import Lattice, admissible_contexts, draw_starts, score_lattice
-from lengthwise.measure.measurement import Measurement, check_logged, interruptible, window_record
-from lengthwise.measure.paper import draw_suffixes, score_suffixes
-from lengthwise.measure.parts import window_statistics, window_sums
-from lengthwise.measure.running import (
+from lengthwise.display import Display
+from lengthwise.measure.measurement import (
+    Measurement,
     bos_note,
-    check_count,
-    check_model,
-    check_sizes,
-    hidden_states,
+    check_ready,
+    collect,
+    few_samples_note,
     in_groups,
-    named,
-    naming_bad_logits,
-    rope_by_input_length,
+    unfinished,
+    window_record,
+    window_words,
 )
 from lengthwise.measure.statistics import Statistic
 from lengthwise.progress import progress
 from lengthwise.samples import SampleLog
-from lengthwise.text import resolve_bos, sample_windows, view
+from lengthwise.spec import PYTHON_ONLY, Count, Option, Samples, Spec, Whole, ascending
+from lengthwise.text import as_documents, resolve_bos, sample_windows, view
 
 if TYPE_CHECKING:
-    from lengthwise.models import LoadedModel
-    from lengthwise.text import TokenDocuments, Window
+    from lengthwise.measure.lattice import Lattice
+    from lengthwise.models import LoadedModel, ModelLike
+    from lengthwise.text import TextLike, TokenDocuments, Window
 
-DEFAULT_VIEWS = 3
-SHORTEST = 4
+ESTIMATORS = {
+    "lattice": "Eq. 2 from several views of each window, every shared position compared (default)",
+    "paper": "Eq. 2 as it is written: sample x, l1 and l2, compare the last tokens; wider intervals",
+}
+
+DISPLAY = Display(
+    title="Misalignment",
+    question="Do the predictions depend on how much context is cut off?",
+    metrics={
+        "sce": "the paper's number, the symmetric cross entropy of the two predictions: entropy + jeffreys",
+        "entropy": "H(p) + H(q): how uncertain the two predictions are; says nothing about agreement",
+        "jeffreys": "KL(p||q) + KL(q||p): how much the two predictions disagree; 0 when they are equal",
+        "js": "Jensen-Shannon divergence: disagreement, at most log 2 = 0.693",
+        "top1_agreement": "share of positions at which both rank the same token first",
+    },
+    better={"jeffreys": "lower"},
+    figures=("misalignment_parts", "jeffreys_by_position", "lengthwise.report.heatmaps:misalignment_matrix"),
+    answer="misalignment_answer",
+)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MisalignmentSettings:
-    """Everything besides model and text that decides the numbers."""
+class MisalignmentSpec(Spec):
+    """Does cutting off early context change the predictions?
 
-    lengths: tuple[int, ...]
-    windows: int
-    """Windows at each length, as asked for."""
+    Measures long-short misalignment. The paper's number is SCE = entropy (how sharp the predictions are) +
+    jeffreys (how far they disagree). --fail-above checks jeffreys.
+    """
+
+    kind = "measure"
+    examples = (
+        "lengthwise measure smollm2-135m",
+        "lengthwise measure ./my-model --length 512 --length 1024 --out runs/mine",
+        "lengthwise measure ./my-model --text notes/ --split all --json > results.json",
+        "lengthwise measure ./my-model --fail-above 0.05",
+    )
+
+    lengths: Annotated[
+        tuple[Annotated[Whole, Ge(4)], ...], MinLen(1), Option("--length", metavar="TOKENS")
+    ] = (256, 512, 1024)
+    """Context length in tokens, the L of Eq. 2; repeat it for several."""
+    windows: Annotated[Count, Option("--limit")] = 16
+    """Windows of text at each length."""
+    estimator: Literal["lattice", "paper"] = "lattice"
+    """paper samples Eq. 2 as it is written; lattice estimates the same with narrower intervals in equal time."""
+    views: Annotated[Whole, Ge(2), PYTHON_ONLY] = 3
+    """Views of each window that the lattice compares with each other."""
+
+    def samples(self) -> list[Samples]:
+        """The windows of each length."""
+        from lengthwise.measure.lattice import window_length
+
+        def cost(length: int) -> int:
+            # The paper's two suffixes are three quarters of L on average.
+            return self.views * length if self.estimator == "lattice" else 3 * length // 2
+
+        return [
+            Samples(f"windows, L = {length}", self.windows, window_length(length), cost(length), length)
+            for length in self.lengths
+        ]
+
+
+class MisalignmentSettings(MisalignmentSpec):
+    """The spec, and what model and text decided."""
+
     available: tuple[int, ...]
     """Windows at each length that the text has, at most `windows`."""
-    estimator: str
-    views: int
     bos_id: int | None
-    seed: int
 
 
 def measure_misalignment(
-    model: LoadedModel,
-    documents: TokenDocuments,
+    model: ModelLike,
+    text: TextLike | TokenDocuments,
+    spec: MisalignmentSpec = MisalignmentSpec(),  # noqa: B008
     *,
-    lengths: Sequence[int],
-    windows: int = 16,
-    estimator: str = "lattice",
-    views: int = DEFAULT_VIEWS,
-    bos: str = "auto",
-    seed: int = 0,
-    batch_size: int = 1,
     log: SampleLog | None = None,
 ) -> Measurement:
-    """Measure Eq. 2 at each L of `lengths`, with its parts.
+    """Measure Eq. 2 at each length, with its parts.
 
     Rows of task "misalignment", metrics `sce` = `entropy` + `jeffreys`, `js` (nats) and `top1_agreement`
     (share): one row for each L; `jeffreys` and `sce` by two bins of context lengths (`length` and
@@ -80,67 +121,57 @@ def measure_misalignment(
     shorter context (`position` .. `position_end` - 1).
 
     Args:
-        model: loaded, in eval mode.
-        documents: the text in this model's tokens.
-        lengths: the L of Eq. 2, tokens, at least 4.
-        windows: windows of text at each length; fewer where the text has fewer.
-        estimator: "lattice", or "paper" (one comparison a window: the definition, for checking).
-        views: views of each window that the lattice compares with each other, at least 2.
-        bos: whether every view begins with BOS (in place of its first token): "auto", "always", "never".
-        seed: of windows and views.
-        batch_size: views in one forward pass. Changes nothing but speed and memory.
+        model: loaded and in eval mode, a name or path, or a pair (model, tokenizer).
+        text: the text in this model's tokens, a corpus, a name or path, or a list of strings.
+        spec: the settings.
         log: finished samples, read and appended to. None keeps them in memory.
 
     Raises:
-        UsageError: a setting out of range, too short a text, more tokens than a learned table of positions
-            has, a log of other samples.
+        UsageError: too short a text, more tokens than a table of positions has, a log of other samples.
         LengthwiseError: logits that are not finite.
         Interrupted: Ctrl-C; `partial` is the measurement of what was finished.
     """
-    if estimator not in ESTIMATORS:
-        raise UsageError(f"unknown estimator {estimator!r}", expected=nearest(estimator, ESTIMATORS))
-    check_count("views", views, least=2)
-    check_count("windows", windows)
-    check_count("batch_size", batch_size)
-    lengths = check_sizes("length", lengths, least=SHORTEST)
-    check_model(model, longest=lengths[-1])
+    from lengthwise.measure.lattice import window_length
+    from lengthwise.models import as_model
+    from lengthwise.models.position_limits import rope_by_input_length
+
+    model = as_model(model)
+    documents = as_documents(text, model.tokenizer)
+    lengths = ascending(spec.lengths)
+    check_ready(model, longest=lengths[-1])
     texts = [
-        sample_windows(documents, window_length(length), count=windows, seed=seed, allow_fewer=True)
+        sample_windows(documents, window_length(length), count=spec.windows, seed=spec.seed, allow_fewer=True)
         for length in lengths
     ]
-    settings = MisalignmentSettings(
+    settings = MisalignmentSettings.of(
+        spec,
         lengths=lengths,
-        windows=windows,
         available=tuple(len(found) for found in texts),
-        estimator=estimator,
-        views=views if estimator == "lattice" else 2,
-        bos_id=resolve_bos(model.tokenizer, bos),
-        seed=seed,
+        views=spec.views if spec.estimator == "lattice" else 2,
+        bos_id=resolve_bos(model.tokenizer, spec.bos),
     )
-    samples = SampleLog() if log is None else log
 
-    def summary() -> Measurement:
+    def fill(samples: SampleLog) -> None:
+        for length, found in zip(lengths, texts, strict=True):
+            _fill(samples, model, settings, length, found)
+
+    def summary(samples: SampleLog) -> Measurement:
         measurement = summarise(samples, settings, model.name)
-        if estimator == "lattice" and (method := rope_by_input_length(model)) is not None:
+        if spec.estimator == "lattice" and (method := rope_by_input_length(model.config)) is not None:
             measurement.notes.append(
-                f"The model's rope method ({method}) looks at the length of the whole input, so a row inside "
-                "L tokens is not the prediction after fewer tokens alone; the estimator 'paper' is exact here."
+                f"The frequencies of the model's rope method ({method}) depend on the length of the whole input, "
+                "so a row inside L tokens is not the prediction after fewer tokens alone; the estimator 'paper' "
+                "is exact here."
             )
         return measurement
 
-    with interruptible("the measurement", summary):
-        for length, found in zip(lengths, texts, strict=True):
-            _fill(samples, model, settings, length, found, batch_size)
-    return summary()
-
-
-def window_length(length: int) -> int:
-    """Tokens of text that hold the views of every start: L + n - 1."""
-    return length + admissible_contexts(length) - 1
+    return collect(log, fill, summary)
 
 
 def summarise(log: SampleLog, settings: MisalignmentSettings, model_name: str) -> Measurement:
     """The numbers from the samples in `log` alone; partial if some are missing."""
+    from lengthwise.measure.lattice import window_length, window_statistics
+
     statistics: list[Statistic] = []
     keys: list[str] = []
     notes = [_estimator_note(settings), bos_note(settings.bos_id)]
@@ -151,13 +182,13 @@ def summarise(log: SampleLog, settings: MisalignmentSettings, model_name: str) -
         keys += found
         if available < settings.windows:
             notes.append(
-                f"L = {length}: the text holds {available} windows of {window_length(length)} tokens without "
-                f"overlap, not the {settings.windows} that were asked for."
+                f"L = {length}: "
+                + few_samples_note(available, settings.windows, "windows", window_length(length))
             )
     return Measurement.of(
         statistics,
         model_name=model_name,
-        settings=asdict(settings),
+        settings=settings.identity(),
         samples=log,
         keys=keys,
         notes=notes,
@@ -171,23 +202,18 @@ def _fill(
     settings: MisalignmentSettings,
     length: int,
     windows: Sequence[Window],
-    batch_size: int,
 ) -> None:
     """Score the windows that the log does not hold yet."""
-    missing = []
-    for index, window in enumerate(windows):
-        key = _key(settings, length, index)
-        if key in log:
-            check_logged(log, key, window)
-        else:
-            missing.append((index, key, window))
+    from lengthwise.measure.lattice import window_sums
+
+    missing = unfinished(log, windows, lambda index: [_key(settings, length, index)])
     score = _paper_scores if settings.estimator == "paper" else _lattice_scores
     with progress(missing, what=f"misalignment, L = {length}") as bar:
-        for (_, key, window), found in score(model, settings, length, bar, batch_size):
-            log.append(key, {**window_record(window), **window_sums(found, length)})
+        for (index, window), found in score(model, settings, length, bar):
+            log.append(_key(settings, length, index), {**window_record(window), **window_sums(found, length)})
 
 
-_Item = tuple[int, str, "Window"]
+_Item = tuple[int, "Window"]
 
 
 def _lattice_scores(
@@ -195,19 +221,24 @@ def _lattice_scores(
     settings: MisalignmentSettings,
     length: int,
     items: Iterable[_Item],
-    batch_size: int,
 ) -> Iterator[tuple[_Item, Lattice]]:
-    for group in in_groups(items, max(1, batch_size // settings.views)):
-        starts = [draw_starts(_rng(settings, length, index), length, settings.views) for index, _, _ in group]
+    import torch
+
+    from lengthwise.measure.lattice import draw_starts, score_lattice
+    from lengthwise.models import naming_bad_logits
+
+    for group in in_groups(items, max(1, settings.batch_size // settings.views)):
+        starts = [draw_starts(_rng(settings, length, index), length, settings.views) for index, _ in group]
         views = [
             view(window.ids, start, length, settings.bos_id)
-            for (_, _, window), drawn in zip(group, starts, strict=True)
+            for (_, window), drawn in zip(group, starts, strict=True)
             for start in sorted(set(drawn))
         ]
-        hidden = hidden_states(model, np.stack(views), batch_size=batch_size)
+        batches = torch.from_numpy(np.stack(views)).split(settings.batch_size)
+        hidden = torch.cat([model.hidden_states(batch) for batch in batches])
         parts = hidden.split([len(set(drawn)) for drawn in starts])
         for item, drawn, part in zip(group, starts, parts, strict=True):
-            with naming_bad_logits(model, named(item[2])):
+            with naming_bad_logits(model, window_words(item[1])):
                 found = score_lattice(part, model.head, drawn, model.vocab_size)
             yield item, found
 
@@ -217,13 +248,15 @@ def _paper_scores(
     settings: MisalignmentSettings,
     length: int,
     items: Iterable[_Item],
-    batch_size: int,
 ) -> Iterator[tuple[_Item, Lattice]]:
+    from lengthwise.measure.lattice import draw_suffixes, score_suffixes
+    from lengthwise.models import naming_bad_logits
+
     # Suffixes differ in length, so they are run one by one whatever the batch size.
     for item in items:
-        index, _, window = item
+        index, window = item
         suffixes = draw_suffixes(_rng(settings, length, index), length)
-        with naming_bad_logits(model, named(window)):
+        with naming_bad_logits(model, window_words(window)):
             found = score_suffixes(model, window.ids, suffixes, settings.bos_id)
         yield item, found
 

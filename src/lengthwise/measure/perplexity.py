@@ -11,72 +11,118 @@ its context, and the others have BOS and one token of text less; the targets sta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
-import torch
-from torch import Tensor
+from annotated_types import Ge, MinLen
+from pydantic import model_validator
 
+from lengthwise.display import Display
 from lengthwise.errors import UsageError
-from lengthwise.measure.measurement import Measurement, check_logged, interruptible, window_record
-from lengthwise.measure.rows import NonFiniteRow, chunks, tempered_losses
-from lengthwise.measure.running import (
+from lengthwise.measure.measurement import (
+    Measurement,
     bos_note,
-    check_count,
-    check_model,
-    check_sizes,
-    equal_bins,
-    hidden_states,
+    check_ready,
+    collect,
+    few_samples_note,
     in_groups,
-    named,
-    naming_bad_logits,
+    unfinished,
+    window_record,
+    window_words,
 )
-from lengthwise.measure.statistics import Estimator, Statistic, ratio
+from lengthwise.measure.statistics import Estimator, Statistic, equal_bins, ratio
 from lengthwise.measure.temperature import KNOTS, best_inverse_temperature, loss_at_best_temperature
 from lengthwise.progress import progress
 from lengthwise.results import Row
 from lengthwise.samples import SampleLog
-from lengthwise.text import resolve_bos, sample_windows, view
+from lengthwise.spec import PYTHON_ONLY, Count, Option, Samples, Spec, Whole, ascending
+from lengthwise.text import as_documents, resolve_bos, sample_windows, view
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from torch import Tensor
 
-    from lengthwise.models import LoadedModel
-    from lengthwise.text import TokenDocuments, Window
+    from lengthwise.models import LoadedModel, ModelLike
+    from lengthwise.text import TextLike, TokenDocuments, Window
 
-POSITION_BINS = 8
+
+DISPLAY = Display(
+    title="Loss by length",
+    question="How well does the model predict the same tokens at each length?",
+    metrics={
+        "loss": "cross entropy of the next token",
+        "perplexity": "exp(loss)",
+        "loss_best_temperature": "loss with one fitted temperature: what over- or underconfidence does not explain",
+        "inverse_temperature": "the inverse of that temperature: below 1 the model is overconfident",
+    },
+    better={"loss": "lower"},
+    figures=("loss_by_length", "loss_by_position"),
+    answer="perplexity_answer",
+)
 _PLAIN = KNOTS.index(1.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PerplexitySettings:
-    """Everything besides model and text that decides the numbers."""
+class PerplexitySpec(Spec):
+    """How well are the same tokens predicted at each length?
 
-    lengths: tuple[int, ...]
-    segments: int
-    """Segments that were asked for."""
+    Measures loss and perplexity, and the loss after fitting one temperature per length, which leaves out mere
+    over- or underconfidence. --fail-above checks perplexity.
+    """
+
+    kind = "ppl"
+    examples = (
+        "lengthwise ppl smollm2-135m",
+        "lengthwise ppl tiny-books --length 128 --length 256 --length 512 --limit 64",
+        "lengthwise ppl ./my-model --adapter runs/lora/model --out runs/ppl",
+    )
+
+    lengths: Annotated[
+        tuple[Annotated[Whole, Ge(2)], ...], MinLen(1), Option("--length", metavar="TOKENS")
+    ] = (256, 512, 1024)
+    """Context length in tokens; repeat it for several. Each divides the greatest."""
+    segments: Annotated[Count, Option("--limit")] = 32
+    """Segments of text, each as long as the greatest length."""
+    position_bins: Annotated[Count, PYTHON_ONLY] = 8
+    """Bins of the loss by position in the window, at the greatest length."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        longest = max(self.lengths)
+        for length in self.lengths:
+            if longest % length:
+                divisors = [d for d in range(2, longest + 1) if longest % d == 0]
+                near = [d for d in divisors if d < length][-1:] + [d for d in divisors if d > length][:1]
+                raise UsageError(
+                    f"length {length} does not divide the greatest length {longest}",
+                    expected="lengths that do, so that all predict the same tokens; the nearest are "
+                    + " and ".join(map(str, near)),
+                )
+        return self
+
+    def samples(self) -> list[Samples]:
+        """The segments, each read at all lengths."""
+        longest = max(self.lengths)
+        return [Samples("segments", self.segments, longest + 1, longest * len(self.lengths), longest)]
+
+
+class PerplexitySettings(PerplexitySpec):
+    """The spec, and what model and text decided."""
+
     available: int
     """Segments that the text has, at most `segments`."""
     bos_id: int | None
-    seed: int
-    position_bins: int = POSITION_BINS
 
 
-def perplexity_by_length(
-    model: LoadedModel,
-    documents: TokenDocuments,
+def measure_perplexity(
+    model: ModelLike,
+    text: TextLike | TokenDocuments,
+    spec: PerplexitySpec = PerplexitySpec(),  # noqa: B008
     *,
-    lengths: Sequence[int],
-    segments: int = 32,
-    bos: str = "auto",
-    seed: int = 0,
-    batch_size: int = 1,
-    position_bins: int = POSITION_BINS,
     log: SampleLog | None = None,
 ) -> Measurement:
-    """Loss and perplexity of the same targets at each of `lengths`.
+    """Loss and perplexity of the same targets at each length.
 
     Rows of task "perplexity" for each length: `loss` (nats a token), `perplexity` = exp(loss),
     `loss_best_temperature` (the loss after fitting one inverse temperature for this model and length on
@@ -85,43 +131,35 @@ def perplexity_by_length(
     the row in the window (`position` .. `position_end` - 1).
 
     Args:
-        model: loaded, in eval mode.
-        documents: the text in this model's tokens.
-        lengths: tokens of context; each must divide the greatest.
-        segments: segments of the greatest length; fewer where the text has fewer.
-        bos: whether every window begins with BOS (in place of its first token): "auto", "always", "never".
-        seed: of the segments.
-        batch_size: segments in one forward pass (at shorter lengths, as many windows as they hold).
-        position_bins: bins of the loss by position.
+        model: loaded and in eval mode, a name or path, or a pair (model, tokenizer).
+        text: the text in this model's tokens, a corpus, a name or path, or a list of strings.
+        spec: the settings. One forward pass reads `batch_size` segments (as many windows as they hold).
         log: finished samples, read and appended to. None keeps them in memory.
 
     Raises:
-        UsageError: a setting out of range, a length that does not divide the greatest, too short a text,
-            more tokens than a learned table of positions has, a log of other samples.
+        UsageError: too short a text, more tokens than a table of positions has, a log of other samples.
         LengthwiseError: logits that are not finite.
         Interrupted: Ctrl-C; `partial` is the measurement of what was finished.
     """
-    check_count("segments", segments)
-    check_count("batch_size", batch_size)
-    check_count("position_bins", position_bins)
-    lengths = check_sizes("length", lengths, least=2)
-    longest = lengths[-1]
-    for length in lengths:
-        _check_divides(length, longest)
-    check_model(model, longest=longest)
-    windows = sample_windows(documents, longest + 1, count=segments, seed=seed, allow_fewer=True)
-    settings = PerplexitySettings(
-        lengths=lengths,
-        segments=segments,
-        available=len(windows),
-        bos_id=resolve_bos(model.tokenizer, bos),
-        seed=seed,
-        position_bins=position_bins,
+    from lengthwise.models import as_model
+
+    model = as_model(model)
+    documents = as_documents(text, model.tokenizer)
+    lengths = ascending(spec.lengths)
+    check_ready(model, longest=lengths[-1])
+    windows = sample_windows(
+        documents, lengths[-1] + 1, count=spec.segments, seed=spec.seed, allow_fewer=True
     )
-    samples = SampleLog() if log is None else log
-    with interruptible("the measurement", lambda: summarise(samples, settings, model.name)):
-        _fill(samples, model, settings, windows, batch_size)
-    return summarise(samples, settings, model.name)
+    bos_id = resolve_bos(model.tokenizer, spec.bos)
+    settings = PerplexitySettings.of(spec, lengths=lengths, available=len(windows), bos_id=bos_id)
+    return collect(
+        log,
+        lambda samples: _fill(samples, model, settings, windows),
+        lambda samples: summarise(samples, settings, model.name),
+    )
+
+
+perplexity_by_length = measure_perplexity
 
 
 def summarise(log: SampleLog, settings: PerplexitySettings, model_name: str) -> Measurement:
@@ -135,14 +173,12 @@ def summarise(log: SampleLog, settings: PerplexitySettings, model_name: str) -> 
             statistics += _statistics([log[key] for key in found], length, model_name)
         keys += found
     if settings.available < settings.segments:
-        notes.append(
-            f"The text holds {settings.available} segments of {settings.lengths[-1] + 1} tokens without "
-            f"overlap, not the {settings.segments} that were asked for."
-        )
+        tokens = settings.lengths[-1] + 1
+        notes.append(few_samples_note(settings.available, settings.segments, "segments", tokens))
     measurement = Measurement.of(
         statistics,
         model_name=model_name,
-        settings=asdict(settings),
+        settings=settings.identity(),
         samples=log,
         keys=keys,
         notes=notes,
@@ -153,34 +189,29 @@ def summarise(log: SampleLog, settings: PerplexitySettings, model_name: str) -> 
 
 
 def _fill(
-    log: SampleLog,
-    model: LoadedModel,
-    settings: PerplexitySettings,
-    windows: Sequence[Window],
-    batch_size: int,
+    log: SampleLog, model: LoadedModel, settings: PerplexitySettings, windows: Sequence[Window]
 ) -> None:
     """Score the segments that the log does not hold yet, each at all lengths before the next."""
-    missing: list[tuple[int, Window]] = []
-    for index, window in enumerate(windows):
-        keys = [_key(length, index) for length in settings.lengths]
-        for key in keys:
-            if key in log:
-                check_logged(log, key, window)
-        if any(key not in log for key in keys):
-            missing.append((index, window))
-    for group in in_groups(progress(missing, what="perplexity"), batch_size):
+    import torch
+
+    from lengthwise.models import naming_bad_logits
+
+    missing = unfinished(log, windows, lambda index: [_key(length, index) for length in settings.lengths])
+    for group in in_groups(progress(missing, what="perplexity"), settings.batch_size):
         for length in settings.lengths:
             todo = [(index, window) for index, window in group if _key(length, index) not in log]
             if not todo:
                 continue
             views = [_windows(window.ids, length, settings.bos_id) for _, window in todo]
-            together = np.concatenate(views)
             # As many windows as batch_size segments hold, so that a short length fills the same batch.
-            hidden = hidden_states(model, together, batch_size=len(together))
+            hidden = model.hidden_states(torch.from_numpy(np.concatenate(views)))
             for (index, window), part in zip(todo, hidden.split(len(views[0])), strict=True):
-                with naming_bad_logits(model, named(window)):
+                with naming_bad_logits(model, window_words(window)):
                     scores = _score(model, part, window.ids)
-                log.append(_key(length, index), {**window_record(window), **_sums(scores, settings, length)})
+                log.append(
+                    _key(length, index),
+                    {**window_record(window), **_sums(scores, settings, length)},
+                )
 
 
 def _windows(ids: NDArray[np.integer], length: int, bos_id: int | None) -> NDArray[np.int64]:
@@ -188,27 +219,24 @@ def _windows(ids: NDArray[np.integer], length: int, bos_id: int | None) -> NDArr
     return np.stack([view(ids, start, length, bos_id) for start in range(0, len(ids) - 1, length)])
 
 
-@torch.no_grad()
 def _score(model: LoadedModel, hidden: Tensor, ids: NDArray[np.integer]) -> Tensor:
     """Losses of all targets of one segment at the knots, with derivatives: fp64 [Lmax, G, 4]."""
-    rows = hidden.flatten(0, 1)
-    labels = torch.from_numpy(np.asarray(ids[1:], dtype=np.int64)).to(rows.device)
-    parts = []
-    for some in chunks(len(rows), model.vocab_size):
-        try:
-            parts.append(tempered_losses(model.head.logits(rows[some]), labels[some], KNOTS).cpu())
-        except NonFiniteRow as error:
-            raise NonFiniteRow(some.start + error.row) from error
-    return torch.cat(parts)
+    import torch
+
+    from lengthwise.measure.distributions import tempered_losses
+    from lengthwise.models.losses import score_rows
+
+    labels = torch.from_numpy(np.asarray(ids[1:], dtype=np.int64)).to(hidden.device)
+    return score_rows(
+        model, hidden.flatten(0, 1), lambda logits, some: tempered_losses(logits, labels[some], KNOTS)
+    )
 
 
 def _sums(scores: Tensor, settings: PerplexitySettings, length: int) -> dict[str, Any]:
     record: dict[str, Any] = {"targets": len(scores), "tempered": scores.sum(dim=0).flatten().tolist()}
     if length == settings.lengths[-1]:
-        losses = scores[:, _PLAIN, 0].numpy()
-        record["position"] = np.add.reduceat(
-            losses, _position_edges(length, settings.position_bins)[:-1]
-        ).tolist()
+        edges = equal_bins(0, length, settings.position_bins)
+        record["position"] = np.add.reduceat(scores[:, _PLAIN, 0].numpy(), edges[:-1]).tolist()
     return record
 
 
@@ -228,7 +256,7 @@ def _statistics(records: Sequence[dict[str, Any]], length: int, model_name: str)
         for metric, unit, estimator in of_all
     ]
     if "position" in records[0]:
-        for index, (begin, end) in enumerate(pairwise(_position_edges(length, len(records[0]["position"])))):
+        for index, (begin, end) in enumerate(pairwise(equal_bins(0, length, len(records[0]["position"])))):
             sums = [(record["document"], [record["position"][index], end - begin]) for record in records]
             n = len(records) * (end - begin)
             row = replace(blank, metric="loss", position=begin, position_end=end, n=n)
@@ -244,10 +272,6 @@ def _perplexity(totals: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.exp(_loss(totals))
 
 
-def _position_edges(length: int, bins: int) -> list[int]:
-    return equal_bins(0, length, bins)
-
-
 def _temperature_notes(rows: Sequence[Row]) -> list[str]:
     low, high = KNOTS[0], KNOTS[-1]
     return [
@@ -258,19 +282,6 @@ def _temperature_notes(rows: Sequence[Row]) -> list[str]:
         and row.value is not None
         and not low * (1 + 1e-9) < row.value < high * (1 - 1e-9)
     ]
-
-
-def _check_divides(length: int, longest: int) -> None:
-    if longest % length == 0:
-        return
-    divisors = [d for d in range(2, longest + 1) if longest % d == 0]
-    below = [d for d in divisors if d < length][-1:]
-    above = [d for d in divisors if d > length][:1]
-    raise UsageError(
-        f"length {length} does not divide the greatest length {longest}",
-        expected="lengths that do, so that all predict the same tokens; the nearest are "
-        + " and ".join(map(str, below + above)),
-    )
 
 
 def _key(length: int, index: int) -> str:

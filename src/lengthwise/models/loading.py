@@ -11,15 +11,20 @@ import torch
 from torch import Tensor, nn
 
 from lengthwise.errors import MissingError, UsageError, nearest
-from lengthwise.models.checks import check_architecture, check_loaded, check_vocabulary
 from lengthwise.models.extension import Extension, read_extension, restore_extension
-from lengthwise.models.extension.apply import extend_as_recorded
-from lengthwise.models.extension.files import adapter_extension, read_tensors
+from lengthwise.models.extension.extending import extend_as_recorded
+from lengthwise.models.extension.extension_record import adapter_extension, read_tensors
 from lengthwise.models.head import FullLogits, Head, find_head, hidden_states_for
-from lengthwise.models.positions import max_positions, rope_parameters, trained_length
+from lengthwise.models.hidden import unwrap
+from lengthwise.models.position_limits import (
+    check_positions_fit,
+    max_positions,
+    rope_parameters,
+    trained_length,
+)
 from lengthwise.models.quantization import keep_layout
 from lengthwise.models.quiet import quiet_transformers
-from lengthwise.models.resolve import ResolvedModel, looks_like_path, resolve
+from lengthwise.models.resolve import ResolvedModel, looks_like_path, read_config, read_tokenizer, resolve
 
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
@@ -81,6 +86,12 @@ class LoadedModel:
         """What `lengthwise.extend` did to the model, now or before it was saved; None if nothing."""
         return read_extension(self.config)
 
+    def check_ready(self, tokens: int) -> None:
+        """Raise UsageError if the model has no positions for `tokens` tokens, or is in training mode."""
+        check_positions_fit(self.max_positions, tokens, name=self.name)
+        if self.model.training:
+            raise UsageError(f"{self.name} is in training mode", fix="call model.eval() before measuring")
+
     @torch.no_grad()
     def hidden_states(
         self, input_ids: Tensor, *, position_ids: Tensor | None = None, attention_mask: Tensor | None = None
@@ -92,15 +103,9 @@ class LoadedModel:
         Raises:
             UsageError: more positions than a learned table has.
         """
-        limit = self.max_positions
-        if limit is not None:
+        if self.max_positions is not None:
             needed = input_ids.shape[1] if position_ids is None else int(position_ids.max()) + 1
-            if needed > limit:
-                raise UsageError(
-                    f"{needed} positions are needed, but {self.name} has a table of {limit}",
-                    expected=f"at most {limit} tokens (learned absolute positions cannot be exceeded)",
-                    fix="use a shorter length, or a model with rotary positions",
-                )
+            check_positions_fit(self.max_positions, needed, name=self.name)
         device = self.device
         return hidden_states_for(
             self.model,
@@ -109,6 +114,27 @@ class LoadedModel:
             position_ids=None if position_ids is None else position_ids.to(device),
             attention_mask=None if attention_mask is None else attention_mask.to(device),
         )
+
+    def push_to_hub(self, repo_id: str, *, private: bool | None = None, revision: str | None = None) -> str:
+        """Upload model (or adapter), tokenizer and model card to the hub, as `load` and transformers read them.
+
+        An extension is kept: in the configuration, in the card, and beside an adapter in a file that the model's
+        own `push_to_hub` does not write.
+
+        Args:
+            repo_id: "owner/name"; made if it is not there.
+            private: of a new repository; None is the hub's default.
+            revision: branch; made if it is not there. None is the main branch.
+
+        Returns:
+            The address of the commit.
+
+        Raises:
+            LengthwiseError: the hub cannot be reached or refuses.
+        """
+        from lengthwise.models.saving import push_to_hub
+
+        return push_to_hub(self.model, self.tokenizer, repo_id, private=private, revision=revision)
 
     def describe(self) -> dict[str, Any]:
         """What a result must record about its model; JSON values only. Proves the head."""
@@ -131,6 +157,31 @@ class LoadedModel:
             "head": "proven" if isinstance(head, Head) else f"full logits: {head.reason}",
             "tokenizer": type(self.tokenizer).__name__,
         }
+
+
+ModelLike = LoadedModel | str | Path | tuple[Any, Any]
+"""A loaded model, a name or path that `load` takes, or a pair (model, tokenizer)."""
+
+
+def as_model(model: ModelLike) -> LoadedModel:
+    """The model that is given by itself, by its name or path, or as a pair (model, tokenizer).
+
+    Raises:
+        UsageError, MissingError: as `load`; or it is something else.
+    """
+    match model:
+        case LoadedModel():
+            return model
+        case str() | Path():
+            return load(str(model))
+        case (nn.Module() as module, tokenizer) if hasattr(tokenizer, "decode"):
+            name: str = unwrap(module).name_or_path or type(unwrap(module)).__name__
+            return LoadedModel(module, tokenizer, name, "memory")
+        case _:
+            raise UsageError(
+                f"a {type(model).__name__} is not a model",
+                expected="a LoadedModel, a name or path, or a pair (model, tokenizer)",
+            )
 
 
 def load(
@@ -172,8 +223,8 @@ def load(
         model = _load_weights(resolved, torch_dtype, others)
         keep_layout(model)
         restore_extension(model, lambda names: read_tensors(resolved, names))
-        tokenizer = _load_tokenizer(resolved)
-        check_vocabulary(tokenizer, model.config.get_text_config().vocab_size, name_or_path)
+        tokenizer = read_tokenizer(resolved)
+        _check_vocabulary(tokenizer, model.config.get_text_config().vocab_size, name_or_path)
         if adapter is not None:
             extension = adapter_extension(adapter)
             if extension is not None:
@@ -204,50 +255,19 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def read_config(resolved: ResolvedModel) -> Any:
-    """The configuration of a model, without its weights.
-
-    Raises:
-        UsageError: it is not that of a causal LM.
-        MissingError: it is not there.
-    """
-    from transformers import AutoConfig
-
-    try:
-        config = AutoConfig.from_pretrained(
-            resolved.location,
-            revision=resolved.revision or "main",
-            local_files_only=resolved.local_files_only,
-        )
-        check_architecture(config, resolved.name)
-    except UsageError:
-        raise
-    except OSError as error:
-        raise MissingError(f"{resolved.name} cannot be loaded: {error}") from error
-    except (ValueError, KeyError) as error:
-        raise UsageError(f"{resolved.name} cannot be loaded as a causal language model: {error}") from error
-    return config
-
-
 def _load_weights(resolved: ResolvedModel, dtype: torch.dtype | str, others: dict[str, Any]) -> Any:
     from transformers import AutoModelForCausalLM
 
-    where: dict[str, Any] = {
-        "revision": resolved.revision or "main",
-        "local_files_only": resolved.local_files_only,
-    }
+    config = read_config(resolved)
     try:
-        config = read_config(resolved)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             resolved.location,
             config=config,
             dtype=dtype,
             output_loading_info=True,
-            **where,
+            **resolved.where,
             **others,
         )
-    except (UsageError, MissingError):
-        raise
     except ImportError as error:
         raise MissingError(f"{resolved.name} needs a package that is missing: {error}") from error
     except OSError as error:
@@ -255,25 +275,45 @@ def _load_weights(resolved: ResolvedModel, dtype: torch.dtype | str, others: dic
     except (ValueError, KeyError, RuntimeError) as error:
         raise UsageError(f"{resolved.name} cannot be loaded as a causal language model: {error}") from error
     model, info = loaded
-    check_loaded(info, resolved.name)
+    _check_loaded(info, resolved.name)
     return model
 
 
-def _load_tokenizer(resolved: ResolvedModel) -> Any:
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(
-            resolved.location,
-            revision=resolved.revision or "main",
-            local_files_only=resolved.local_files_only,
-        )
-    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+def _check_loaded(info: dict[str, Any], name: str) -> None:
+    """Raise MissingError if weights were not in the checkpoint and would be random."""
+    missing = sorted(info["missing_keys"]) + sorted(str(key) for key in info["mismatched_keys"])
+    if missing:
+        shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
         raise MissingError(
-            f"{resolved.name} has no tokenizer that can be loaded: {str(error).splitlines()[0]}",
-            expected="tokenizer.json (or the files of a slow tokenizer) beside the weights",
-            fix="save the model's tokenizer into the same folder",
-        ) from error
+            f"the checkpoint of {name} lacks weights of the model: {shown}",
+            expected="every weight in the checkpoint (they would be random numbers)",
+            fix="download the model again, or save it with its output head",
+        )
+
+
+def _check_vocabulary(tokenizer: Any, vocab_size: int, name: str) -> None:
+    """Raise UsageError if plain text can become ids that the model does not have.
+
+    A vocabulary padded beyond the tokenizer is usual and fine. So are special tokens beyond the
+    vocabulary: some text models ship the tokenizer of their multimodal relatives.
+    """
+    special = set(tokenizer.all_special_ids)
+    beyond = [
+        index
+        for token, index in tokenizer.get_vocab().items()
+        if index >= vocab_size and index not in special and not _is_special(tokenizer, index)
+    ]
+    if beyond:
+        raise UsageError(
+            f"the tokenizer of {name} has ids up to {max(beyond)}, the model a vocabulary of {vocab_size}",
+            expected="the tokenizer that the model was trained with",
+            fix="put the right tokenizer files beside the weights",
+        )
+
+
+def _is_special(tokenizer: Any, index: int) -> bool:
+    added = tokenizer.added_tokens_decoder.get(index)
+    return added is not None and added.special
 
 
 def _add_adapter(model: Any, adapter: str) -> nn.Module:

@@ -1,4 +1,4 @@
-"""From what a user writes to a folder or hub id that transformers can load, checked before it is loaded."""
+"""From what a user writes to the place, configuration and tokenizer of a model, before any weight is loaded."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Literal
 from lengthwise.errors import MissingError, UsageError, nearest
 from lengthwise.models.embedded import EMBEDDED
 from lengthwise.models.gguf import convert_gguf_file
+from lengthwise.models.quiet import quiet_transformers
 
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -35,6 +36,11 @@ class ResolvedModel:
         """Where it comes from, with the commit of a hub model, for provenance."""
         return f"{self.location}@{self.revision}" if self.kind == "hub" else self.location
 
+    @property
+    def where(self) -> dict[str, Any]:
+        """Arguments of `from_pretrained` beside the location."""
+        return {"revision": self.revision or "main", "local_files_only": self.local_files_only}
+
 
 def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
     """Find what `name` means: an embedded model, a .gguf file, a folder, or a hub id.
@@ -58,6 +64,71 @@ def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
     if path.suffix.lower() == ".gguf":
         return ResolvedModel(name, "gguf", str(convert_gguf_file(path)))
     raise UsageError(f"{name} is a file, not a model", expected="a model folder or a .gguf file")
+
+
+def read_config(model: str | ResolvedModel) -> Any:
+    """The configuration of a causal LM, without its weights.
+
+    Raises:
+        UsageError: it is not that of a causal LM.
+        MissingError: it is not there.
+    """
+    from transformers import AutoConfig
+
+    resolved = resolve(model) if isinstance(model, str) else model
+    try:
+        with quiet_transformers():
+            config = AutoConfig.from_pretrained(resolved.location, **resolved.where)
+    except OSError as error:
+        raise MissingError(f"{resolved.name} cannot be loaded: {error}") from error
+    except (ValueError, KeyError) as error:
+        raise UsageError(f"{resolved.name} cannot be loaded as a causal language model: {error}") from error
+    check_architecture(config, resolved.name)
+    return config
+
+
+def read_tokenizer(model: str | ResolvedModel) -> Any:
+    """The tokenizer of a model, without its weights.
+
+    Raises:
+        MissingError: it is not there or cannot be loaded.
+    """
+    from transformers import AutoTokenizer
+
+    resolved = resolve(model) if isinstance(model, str) else model
+    try:
+        with quiet_transformers():
+            return AutoTokenizer.from_pretrained(resolved.location, **resolved.where)
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        raise MissingError(
+            f"{resolved.name} has no tokenizer that can be loaded: {str(error).splitlines()[0]}",
+            expected="tokenizer.json (or the files of a slow tokenizer) beside the weights",
+            fix="save the model's tokenizer into the same folder",
+        ) from error
+
+
+def check_architecture(config: Any, name: str) -> None:
+    """Raise UsageError unless `config` describes a decoder that predicts next tokens."""
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING,
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    )
+
+    architectures: list[str] = list(config.architectures or [])
+    kind = architectures[0] if architectures else config.model_type
+    known = set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())
+    if config.is_encoder_decoder:
+        why = f"{kind} is an encoder-decoder"
+    elif type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        why = f"transformers has no causal language model for {config.model_type!r}"
+    elif architectures and not any(each in known or each.endswith("ForCausalLM") for each in architectures):
+        why = f"it was saved as {kind}"
+    else:
+        return
+    raise UsageError(
+        f"{name} is not a causal language model: {why}",
+        expected="a decoder saved as ...ForCausalLM or ...LMHeadModel",
+    )
 
 
 def check_folder(folder: Path) -> None:

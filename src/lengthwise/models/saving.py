@@ -1,13 +1,24 @@
-"""A model folder, written whole or not at all."""
+"""Models in folders: written whole or not at all; extended from one folder to another; pushed to the hub."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lengthwise.models.extension.saving import write_extension_files
+from lengthwise.errors import LengthwiseError, UsageError
+from lengthwise.files import cannot_write
+from lengthwise.models.embedded import EMBEDDED, made_folder
+from lengthwise.models.extension.extended_config import plan_extension, write_extension
+from lengthwise.models.extension.extending import extend
+from lengthwise.models.extension.extension_record import Extension, loads_with, write_extension_files
+from lengthwise.models.loading import load
+from lengthwise.models.quiet import quiet_transformers
+from lengthwise.models.resolve import read_config
+from lengthwise.positions import rope_method
 
 
 def save_whole(model: Any, tokenizer: Any, path: Path) -> None:
@@ -24,3 +35,121 @@ def save_whole(model: Any, tokenizer: Any, path: Path) -> None:
     tokenizer.save_pretrained(unfinished)
     write_extension_files(model, unfinished)
     os.replace(unfinished, path)
+
+
+def push_to_hub(
+    model: Any, tokenizer: Any, repo_id: str, *, private: bool | None = None, revision: str | None = None
+) -> str:
+    """`LoadedModel.push_to_hub` for a model and its tokenizer."""
+    from huggingface_hub import HfApi
+
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "model"
+        with quiet_transformers():
+            save_whole(model, tokenizer, folder)
+        try:
+            api = HfApi()
+            api.create_repo(repo_id, private=private, exist_ok=True)
+            if revision is not None:
+                api.create_branch(repo_id, branch=revision, exist_ok=True)
+            done = api.upload_folder(
+                repo_id=repo_id,
+                folder_path=folder,
+                revision=revision,
+                commit_message="Upload with lengthwise",
+            )
+        # The hub library has changed its HTTP library more than once, so none of its classes are named.
+        except Exception as error:
+            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise LengthwiseError(
+                f"{repo_id} cannot be written to the hub: {why}", fix="hf auth login, and check the name"
+            ) from error
+    return done.commit_url
+
+
+def plan_extended(
+    model: str,
+    method: str,
+    *,
+    factor: float,
+    original_length: int | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What `save_extended` would write, from the model's configuration alone. Plain values.
+
+    Raises:
+        UsageError, MissingError: as `extend`, or there is no such model.
+    """
+    rope_method(method, options)
+    if model in EMBEDDED and made_folder(model) is None:
+        return {
+            "model": model,
+            "method": method,
+            "factor": factor,
+            "basis": "the model has not been made yet, so its configuration is not known",
+        }
+    config = read_config(model)
+    with quiet_transformers():
+        extension = plan_extension(
+            config, method, factor=factor, original_length=original_length, options=options, name=model
+        )
+        write_extension(config, extension)
+    return _facts(model, extension, config)
+
+
+def save_extended(
+    model: str,
+    method: str,
+    out: Path,
+    *,
+    factor: float,
+    original_length: int | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Extend a model and save it, in the dtype that it was saved in, with its tokenizer and a model card.
+
+    Args:
+        model: what `lengthwise.load` takes.
+        method: a name of `lengthwise.positions.ROPE_METHODS`.
+        out: the folder to write, whole or not at all; it must not exist or be empty.
+        factor, original_length, options: as `extend`.
+
+    Returns:
+        What was done; plain values.
+
+    Raises:
+        UsageError: as `extend`, or there is something at `out`.
+        MissingError: there is no such model.
+        LengthwiseError: `out` cannot be written.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(
+            f"there is something at {out} already",
+            expected="a folder that does not exist",
+            fix="choose another --out",
+        )
+    rope_method(method, options)
+    loaded = load(model, device="cpu")
+    extension = extend(
+        loaded.model, method, factor=factor, original_length=original_length, name=model, **(options or {})
+    )
+    try:
+        with quiet_transformers():
+            out.parent.mkdir(parents=True, exist_ok=True)
+            save_whole(loaded.model, loaded.tokenizer, out)
+    except OSError as error:
+        raise cannot_write(out, error) from error
+    return _facts(model, extension, loaded.config) | {"written_to": str(out)}
+
+
+def _facts(model: str, extension: Extension, config: Any) -> dict[str, Any]:
+    return {
+        "model": model,
+        "method": extension.method,
+        "factor": extension.factor,
+        "original_length": extension.original_length,
+        "extended_length": extension.extended_length,
+        "options": extension.options,
+        "rope_parameters": config.get_text_config().rope_parameters,
+        "loads_with": loads_with(extension).replace("`", ""),
+    }

@@ -13,7 +13,7 @@ from lengthwise.errors import UsageError, nearest
 if TYPE_CHECKING:
     from lengthwise.positions.attention.query_scale import QueryScale
     from lengthwise.positions.attention.shifted_sparse import ShiftedSparse
-    from lengthwise.positions.rope.method import RopeMethod
+    from lengthwise.positions.rope.plain_rope import RopeMethod
     from lengthwise.positions.sampling.sampler import PositionSampler
 
 
@@ -25,26 +25,52 @@ class Entry:
     what: str
 
 
-ROPE_METHODS: dict[str, Entry] = {
-    "pi": Entry("rope.pi.PositionInterpolation", "position interpolation: every frequency / factor"),
-    "ntk": Entry("rope.ntk.Ntk", "NTK-aware: a larger base, so that only the last frequency is / factor"),
-    "dynamic_ntk": Entry("rope.dynamic_ntk.DynamicNtk", "NTK-aware, with a base that grows with the input"),
-    "ntk_by_parts": Entry(
+@dataclass(frozen=True)
+class RopeEntry(Entry):
+    """Also: what others must know of a rope method without making it."""
+
+    by_input_length: bool = False
+    """Whether its frequencies depend on how many tokens are read in one pass."""
+    rope_type: str | None = None
+    """transformers' name for it, where that is another one and its frequencies depend on the input."""
+    learned: bool = False
+    """Whether it has weights of its own, which are trained and saved with the model's."""
+
+
+ROPE_METHODS: dict[str, RopeEntry] = {
+    "pi": RopeEntry("rope.pi.PositionInterpolation", "position interpolation: every frequency / factor"),
+    "ntk": RopeEntry("rope.ntk.Ntk", "NTK-aware: a larger base, so that only the last frequency is / factor"),
+    "dynamic_ntk": RopeEntry(
+        "rope.dynamic_ntk.DynamicNtk",
+        "NTK-aware, with a base that grows with the input",
+        by_input_length=True,
+        rope_type="dynamic",
+    ),
+    "ntk_by_parts": RopeEntry(
         "rope.ntk_by_parts.NtkByParts", "fast frequencies kept, slow ones / factor, NTK between"
     ),
-    "yarn": Entry(
+    "yarn": RopeEntry(
         "rope.yarn.Yarn", "fast frequencies kept, slow ones / factor, a blend between, sharper attention"
     ),
-    "yarn_revised": Entry(
+    "yarn_revised": RopeEntry(
         "rope.yarn_revised.RevisedYarn", "YaRN that blends wavelengths, as PoSE and CREAM do"
     ),
-    "longrope": Entry("rope.longrope.LongRope", "each frequency / its own factor, found by search"),
-    "llama3": Entry(
+    "longrope": RopeEntry(
+        "rope.longrope.LongRope", "each frequency / its own factor, found by search", by_input_length=True
+    ),
+    "llama3": RopeEntry(
         "rope.llama3.Llama3", "Llama 3.1: fast frequencies kept, slow ones / factor, a blend between"
     ),
-    "abf": Entry("rope.abf.AdjustedBase", "base 500000"),
-    "eabf": Entry("rope.eabf.EntropyAwareBase", "base 500000, queries scaled with the log of their position"),
-    "clex": Entry("rope.clex.Clex", "frequencies that follow a learned equation as the input grows"),
+    "abf": RopeEntry("rope.abf.AdjustedBase", "base 500000"),
+    "eabf": RopeEntry(
+        "rope.eabf.EntropyAwareBase", "base 500000, queries scaled with the log of their position"
+    ),
+    "clex": RopeEntry(
+        "rope.clex.Clex",
+        "frequencies that follow a learned equation as the input grows",
+        by_input_length=True,
+        learned=True,
+    ),
 }
 
 POSITION_SAMPLERS: dict[str, Entry] = {

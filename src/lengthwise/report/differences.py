@@ -1,4 +1,4 @@
-"""Paired differences as dots with intervals: what changed, and whether the interval excludes no change."""
+"""Paired differences as dots with intervals: what changed, and whether the interval excludes zero."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
-from lengthwise.report.drawing import COLORS, MARKERS, Picture, drawn, picture
-from lengthwise.report.numbers import Estimate
-from lengthwise.report.series import series_names
+from lengthwise.report.drawing import COLORS, MARKERS, Picture, drawn, picture, series_names
+from lengthwise.report.tables import Estimate
 from lengthwise.results import Row
 
 _LINE = 0.21
@@ -78,7 +77,7 @@ def paired_differences(
             title=title,
             alt=f"{title}. " + " ".join(_words(line) for line in lines),
             caption=f"Against {references} on the same tokens, documents resampled together; bars are 95 % "
-            "intervals. A bar that crosses the line at 0 shows no clear change.",
+            "intervals. A bar that crosses 0 shows no clear change.",
         )
 
 

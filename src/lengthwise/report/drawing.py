@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
@@ -17,6 +18,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MultipleLocator, NullLocator
 from matplotlib.transforms import offset_copy
+
+from lengthwise.results import Row
 
 # Okabe and Ito's colours without yellow (too pale on white): told apart by people with any colour blindness.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
@@ -166,6 +169,32 @@ def draw_curves(axes: Axes, curves: Sequence[Curve]) -> None:
             axes.plot([x, x], [low, high], color=color, linewidth=1.2)
 
 
+def series_names(rows: Sequence[Row]) -> list[str]:
+    """A name for each row's curve: its arm, or its model, or both where both vary."""
+    several_models = len({row.model for row in rows}) > 1
+    return [f"{row.model}, {row.arm}" if row.arm and several_models else row.arm or row.model for row in rows]
+
+
+def curves_of(rows: Sequence[Row], x_of: Callable[[Row], float]) -> list[Curve]:
+    """One curve for each series, in order of appearance, points sorted by x.
+
+    Rows without a value are left out. Several seeds of one series become faint curves and their mean.
+    """
+    by_name: dict[str, dict[int | None, list[Row]]] = {}
+    for row, name in zip(rows, series_names(rows), strict=True):
+        if row.value is not None:
+            by_name.setdefault(name, {}).setdefault(row.seed, []).append(row)
+    curves: list[Curve] = []
+    for style, (name, seeds) in enumerate(by_name.items()):
+        of_seeds = [_curve(name, style, rows_of_seed, x_of) for rows_of_seed in seeds.values()]
+        if len(of_seeds) == 1:
+            curves += of_seeds
+        else:
+            curves += [replace(curve, faint=True, low=(), high=()) for curve in of_seeds]
+            curves.append(_mean(f"{name} (mean of {len(of_seeds)} seeds)", of_seeds))
+    return curves
+
+
 def doubling_axis(axes: Axes, values: Sequence[float]) -> None:
     """A base-2 axis whose ticks are the values that were measured."""
     axes.set_xscale("log", base=2)
@@ -221,3 +250,19 @@ def _element(document: str, *, name: str, alt: str) -> str:
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'(href="|url\()#', rf"\1#{name}-", svg)
     return svg.replace("<svg ", f'<svg role="img" aria-label={quoteattr(alt)} ', 1).strip()
+
+
+def _curve(name: str, style: int, rows: list[Row], x_of: Callable[[Row], float]) -> Curve:
+    points = sorted((x_of(row), row.value, row.ci_low, row.ci_high) for row in rows if row.value is not None)
+    x, y, low, high = (list(column) for column in zip(*points, strict=True))
+    return Curve(label=name, x=x, y=y, low=low, high=high, style=style)
+
+
+def _mean(label: str, curves: list[Curve]) -> Curve:
+    at: dict[float, list[float]] = {}
+    for curve in curves:
+        for x, y in zip(curve.x, curve.y, strict=True):
+            at.setdefault(x, []).append(y)
+    # A mean over fewer seeds at some x would bend the curve for no reason in the model.
+    whole = sorted(x for x, values in at.items() if len(values) == len(curves))
+    return Curve(label=label, x=whole, y=[fmean(at[x]) for x in whole], style=curves[0].style)

@@ -1,29 +1,46 @@
-"""Figures from rows: what the measurements say by length, by position and by distance.
+"""Figures of curves: losses by length, position and step, recall by distance, the effective context length.
 
-Every function takes tidy rows (of one or several models, arms and seeds), picks those it draws, and
-returns a `Picture`, or None where there is nothing to draw. Bands are 95 % intervals.
+A function takes rows of one or several models, arms and seeds, picks those it draws, and returns a
+`Picture`, or None where there is nothing to draw. Bands are 95 % intervals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from lengthwise.report.drawing import (
+    COLORS,
     Curve,
     Picture,
+    curves_of,
     doubling_axis,
     draw_curves,
     drawn,
     legend_below,
     picture,
+    series_names,
     token_axis,
 )
-from lengthwise.report.numbers import Estimate
-from lengthwise.report.series import curves_of
+from lengthwise.report.tables import Estimate
 from lengthwise.results import Row
 
 BANDS = "Bands or bars are 95 % intervals (bootstrap over documents)."
+_LIMIT_PANELS = (
+    ("excess", "sound_up_to", "Sound? Loss with all context\nabove loss with recent context"),
+    ("jeffreys", "sound_up_to", "Disagreement of the two\npredictions"),
+    ("benefit", "used_up_to", "Used? Benefit of a\nrepeated passage"),
+)
+_TRAINING_PANELS = (
+    ("cross_entropy", "Cross entropy"),
+    ("entropy", "Entropy part"),
+    ("jeffreys", "Jeffreys part"),
+)
 
 
 def loss_by_length(
@@ -58,7 +75,7 @@ def loss_by_position(rows: Sequence[Row], *, name: str = "loss-by-position") -> 
         name=name,
         title="Loss by position in the window",
         y_label="cross entropy (nats per token)",
-        caption=f"A rise towards the end of a window means that its length hurts. {BANDS}",
+        caption=f"A rise towards the end of a window means that more context makes predictions worse. {BANDS}",
     )
 
 
@@ -75,7 +92,7 @@ def jeffreys_by_position(rows: Sequence[Row], *, name: str = "jeffreys-by-positi
 
 
 def recall_by_distance(rows: Sequence[Row], *, name: str = "recall-by-distance") -> Picture | None:
-    """What a repeated passage is worth to the model, by how far back it stands."""
+    """What a repeated passage is worth to the model, by how far back it is."""
     chosen = [r for r in _plain(rows, "recall", "benefit") if r.distance]
     return _panels(
         [("", curves_of(chosen, lambda row: row.distance or 0))],
@@ -84,7 +101,7 @@ def recall_by_distance(rows: Sequence[Row], *, name: str = "recall-by-distance")
         x_label="distance to the first occurrence (tokens)",
         y_label="benefit (nats per token)",
         caption="Loss after a different passage minus loss after the same passage: "
-        f"0 means that text so far back is not used. {BANDS}",
+        f"0 means that the model does not use text that far back. {BANDS}",
         doubling=True,
         zero_line=True,
     )
@@ -118,15 +135,93 @@ def misalignment_parts(rows: Sequence[Row], *, name: str = "misalignment-parts")
             title=title,
             alt=f"{title}. "
             + " ".join(
-                f"{panel_title}: {describe(lines)}"
+                f"{panel_title}: {_describe(lines)}"
                 for lines, (_, panel_title) in zip(curves, panels, strict=True)
             ),
-            caption="SCE is the sum of both panels, H(p) + H(q) and KL(p||q) + KL(q||p); mind the two "
-            f"scales. Only the right one is about agreement of the two contexts. {BANDS}",
+            caption="SCE is the sum of both panels, H(p) + H(q) and KL(p||q) + KL(q||p); note the different "
+            f"scales. Only the right panel is about agreement of the two contexts. {BANDS}",
         )
 
 
-def describe(curves: Sequence[Curve]) -> str:
+def limit_curves(rows: Sequence[Row], *, name: str = "limit") -> Picture | None:
+    """Excess loss and disagreement by context, benefit by distance; vertical lines are the two limits."""
+    rows = [row for row in rows if row.task == "limit" and row.reference is None]
+    curves = [
+        curves_of([r for r in rows if r.metric == metric and _is_point(r)], _limit_x)
+        for metric, *_ in _LIMIT_PANELS
+    ]
+    if not all(curves):
+        return None
+    title = "Effective context length"
+    with drawn(height=3.3, panels=(1, 3), legend=curves[0]) as (figure, grid):
+        for axes, lines, (metric, limit, heading) in zip(grid[0], curves, _LIMIT_PANELS, strict=True):
+            draw_curves(axes, lines)
+            across = [x for line in lines for x in line.x]
+            if metric == "benefit":
+                doubling_axis(axes, _two_doublings_apart(across))
+            else:
+                token_axis(axes, across, ticks=4)
+            axes.axhline(0, color="#555555", linewidth=0.9)
+            _draw_limits(axes, rows, limit)
+            axes.set_title(heading, fontsize=9)
+            axes.set(xlabel="distance (tokens)" if metric == "benefit" else "context (tokens)")
+        _draw_level(grid[0][0], rows, "tolerance")
+        _draw_level(grid[0][2], rows, "used_level")
+        grid[0][0].set_ylabel("nats per token")
+        legend_below(figure, grid[0][0])
+        return picture(
+            figure,
+            name=name,
+            title=title,
+            alt=f"{title}. {_limit_words(rows)}",
+            caption="Vertical lines are the limits, the shade around them their 95 % intervals (bootstrap over "
+            "documents); a dotted line is a lower bound, where the measurement ended without finding the limit. "
+            "Horizontal dashed lines are the levels that define the limits: the tolerated excess, and the share of "
+            "the benefit nearby.",
+        )
+
+
+def training_curves(
+    runs: Mapping[str, Sequence[Mapping[str, Any]]], *, name: str = "training-curves"
+) -> Picture | None:
+    """Cross entropy, entropy and Jeffreys by step, one colour for each run; `runs` maps labels to records.
+
+    A run of more than 40 steps is drawn as the mean over the last 5 % of its steps before each step.
+    """
+    panels = [
+        (
+            title,
+            [
+                curve
+                for style, (label, records) in enumerate(runs.items())
+                if (curve := _training_curve(label, records, key, style)) is not None
+            ],
+        )
+        for key, title in _TRAINING_PANELS
+    ]
+    panels = [(title, curves) for title, curves in panels if curves]
+    if not panels:
+        return None
+    title = "Training, step by step"
+    with drawn(height=2.9, panels=(1, len(panels)), legend=panels[0][1]) as (figure, grid):
+        for axes, (panel_title, curves) in zip(grid[0], panels, strict=True):
+            draw_curves(axes, curves)
+            axes.set(title=panel_title, xlabel="step")
+            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        grid[0][0].set_ylabel("nats per token")
+        legend_below(figure, grid[0][0])
+        return picture(
+            figure,
+            name=name,
+            title=title,
+            alt=f"{title}. "
+            + " ".join(f"{panel_title}: {_describe(curves)}" for panel_title, curves in panels),
+            caption="Each step sees other text, so single steps scatter; note the scale of each panel. "
+            "SCE is the sum of the entropy part (sharpness) and the Jeffreys part (disagreement).",
+        )
+
+
+def _describe(curves: Sequence[Curve]) -> str:
     """The ends of each curve in words, for readers who cannot see the figure."""
     parts = []
     for curve in curves:
@@ -224,7 +319,7 @@ def _panels(
         for axes in grid[:, 0]:
             axes.set_ylabel(y_label)
         legend_below(figure, grid[0][0])
-        words = " ".join(f"{heading}: {describe(curves)}".removeprefix(": ") for heading, curves in panels)
+        words = " ".join(f"{heading}: {_describe(curves)}".removeprefix(": ") for heading, curves in panels)
         return picture(
             figure,
             name=name,
@@ -232,3 +327,72 @@ def _panels(
             alt=f"{title}. Across: {x_label}. Up: {y_label}. {words}",
             caption=caption,
         )
+
+
+def _two_doublings_apart(values: Sequence[float]) -> list[float]:
+    """Ticks that a narrow panel has room for."""
+    kept: list[float] = []
+    for value in sorted(set(values)):
+        if not kept or value >= 4 * kept[-1]:
+            kept.append(value)
+    return kept
+
+
+def _is_point(row: Row) -> bool:
+    return row.position is not None or row.distance is not None
+
+
+def _limit_x(row: Row) -> float:
+    if row.distance is not None:
+        return row.distance
+    assert row.position is not None
+    assert row.position_end is not None
+    return (row.position + row.position_end) / 2
+
+
+def _limit_numbers(rows: Sequence[Row], metric: str) -> list[tuple[str, Row]]:
+    plain = [row for row in rows if row.metric == metric and not _is_point(row) and row.value is not None]
+    return list(zip(series_names(plain), plain, strict=True))
+
+
+def _draw_limits(axes: Axes, rows: Sequence[Row], metric: str) -> None:
+    for style, (_, row) in enumerate(_limit_numbers(rows, metric)):
+        color = COLORS[style % len(COLORS)]
+        assert row.value is not None
+        axes.axvline(row.value, color=color, linewidth=1.1, linestyle=":" if row.at_least else "-")
+        if row.ci_low is not None and row.ci_high is not None and row.ci_high > row.ci_low:
+            axes.axvspan(
+                max(row.ci_low, axes.get_xlim()[0]), row.ci_high, color=color, alpha=0.08, linewidth=0
+            )
+
+
+def _draw_level(axes: Axes, rows: Sequence[Row], metric: str) -> None:
+    for style, (_, row) in enumerate(_limit_numbers(rows, metric)):
+        assert row.value is not None
+        axes.axhline(row.value, color=COLORS[style % len(COLORS)], linewidth=0.9, linestyle="--")
+
+
+def _limit_text(row: Row) -> str:
+    return Estimate(row.value, row.ci_low, row.ci_high, at_least=bool(row.at_least)).text
+
+
+def _limit_words(rows: Sequence[Row]) -> str:
+    return " ".join(
+        f"{name}: {what} {_limit_text(row)} tokens."
+        for metric, what in (("sound_up_to", "sound up to"), ("used_up_to", "used up to"))
+        for name, row in _limit_numbers(rows, metric)
+    )
+
+
+def _training_curve(label: str, records: Sequence[Mapping[str, Any]], key: str, style: int) -> Curve | None:
+    points = [
+        (record["step"], float(record[key]))
+        for record in records
+        if isinstance(record.get(key), (int, float)) and math.isfinite(record[key])
+    ]
+    if not points:
+        return None
+    steps, values = (list(column) for column in zip(*points, strict=True))
+    width = len(values) // 20 if len(values) > 40 else 1
+    smooth = [sum(values[max(0, i + 1 - width) : i + 1]) / min(i + 1, width) for i in range(len(values))]
+    return Curve(label=label, x=steps, y=smooth, style=style)

@@ -16,8 +16,7 @@ from markupsafe import Markup, escape
 
 import lengthwise
 from lengthwise.report.drawing import Picture
-from lengthwise.report.settings import settings_table
-from lengthwise.report.tables import Table, to_html
+from lengthwise.report.tables import Table, settings_table, to_html
 
 GENERATOR = '<meta name="generator" content="lengthwise">'
 """What tells our pages from other people's files."""

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from lengthwise.report.numbers import Estimate
-from lengthwise.report.tables import Cell, Table
+from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results, Row
 
 

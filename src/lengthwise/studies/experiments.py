@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-import lengthwise.measure
-from lengthwise.measure import Measurement, paired_difference
+from lengthwise.measure import MEASUREMENTS, Measurement, paired_difference
 from lengthwise.models import LoadedModel, load
 from lengthwise.models.extension import extend
 from lengthwise.results import Results, Row
@@ -25,13 +24,8 @@ from lengthwise.text import TokenDocuments, load_corpus, tokenize
 from lengthwise.training import open_run, read_recipe, train
 from lengthwise.training.recipe import Recipe
 
-MEASURES = {
-    "misalignment": "measure_misalignment",
-    "perplexity": "perplexity_by_length",
-    "recall": "measure_recall",
-    "limit": "measure_limit",
-}
-"""Functions of `lengthwise.measure`, by the names that scales use."""
+MEASURES = {entry.task: entry for entry in MEASUREMENTS.values()}
+"""The measurements by the names that scales use: the tasks of their rows."""
 FAST = "fast"
 """The dtype of `training_precision`."""
 
@@ -255,8 +249,11 @@ def measure(model: LoadedModel, documents: TokenDocuments, measures: Measures, f
     """
     folder.mkdir(parents=True, exist_ok=True)
     return {
-        name: getattr(lengthwise.measure, MEASURES[name])(
-            model, documents, log=SampleLog(folder / f"{name}.jsonl"), **settings
+        name: MEASURES[name].load(MEASURES[name].function)(
+            model,
+            documents,
+            MEASURES[name].spec_class(**settings),
+            log=SampleLog(folder / f"{name}.jsonl"),
         )
         for name, settings in measures.items()
     }

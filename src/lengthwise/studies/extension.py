@@ -12,8 +12,7 @@ from pathlib import Path
 
 from lengthwise.report.figures import loss_by_position
 from lengthwise.report.html import Section
-from lengthwise.report.numbers import Estimate
-from lengthwise.report.tables import Cell, Table
+from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results, Row
 from lengthwise.studies.experiments import FAST, Arm, Experiment, Scale
 from lengthwise.studies.skeleton import Study

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise.report.html import Section
-from lengthwise.report.limits import limit_curves
-from lengthwise.report.numbers import Estimate
-from lengthwise.report.tables import Cell, Table
+from lengthwise.report.figures import limit_curves
+from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results
 from lengthwise.studies.experiments import FAST, Arm, Experiment, Scale
 from lengthwise.studies.skeleton import Part, Study

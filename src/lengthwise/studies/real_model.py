@@ -11,11 +11,13 @@ from lengthwise.report.figures import (
     loss_by_length,
     misalignment_parts,
     recall_by_distance,
+    training_curves,
 )
 from lengthwise.report.html import Section
-from lengthwise.report.summary import difference_rows, headline_rows, sce_sentence, side_by_side
-from lengthwise.report.training import read_metrics, training_curves
+from lengthwise.report.row_tables import difference_rows, headline_rows, side_by_side
+from lengthwise.report.terminal import sce_sentence
 from lengthwise.results import Results, Row
+from lengthwise.runs import read_metrics
 from lengthwise.studies.experiments import Arm, Experiment, Scale
 from lengthwise.studies.skeleton import Study
 

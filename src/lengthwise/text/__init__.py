@@ -1,10 +1,24 @@
 """Texts: corpora, their fixed split, token documents, windows."""
 
-from lengthwise.text.bos import Bos, resolve_bos, view
 from lengthwise.text.corpus import Corpus, Document, Split
-from lengthwise.text.load import EMBEDDED_CORPORA, EmbeddedCorpus, load_corpus
+from lengthwise.text.corpus_sources import (
+    EMBEDDED_CORPORA,
+    EmbeddedCorpus,
+    TextLike,
+    as_corpus,
+    as_documents,
+    load_corpus,
+)
 from lengthwise.text.tokens import TokenDocument, TokenDocuments, tokenize, tokenizer_fingerprint
-from lengthwise.text.windows import Window, WindowSampler, pack_documents, sample_windows
+from lengthwise.text.windows import (
+    Bos,
+    Window,
+    WindowSampler,
+    pack_documents,
+    resolve_bos,
+    sample_windows,
+    view,
+)
 
 __all__ = [
     "EMBEDDED_CORPORA",
@@ -13,10 +27,13 @@ __all__ = [
     "Document",
     "EmbeddedCorpus",
     "Split",
+    "TextLike",
     "TokenDocument",
     "TokenDocuments",
     "Window",
     "WindowSampler",
+    "as_corpus",
+    "as_documents",
     "load_corpus",
     "pack_documents",
     "resolve_bos",

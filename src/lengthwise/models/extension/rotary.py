@@ -1,16 +1,18 @@
-"""A model's rotary embedding modules: found, compared with the formula, built anew."""
+"""A model's rotary embedding modules: found, compared with the formula, rebuilt; our own rope types."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from lengthwise.errors import UsageError
-from lengthwise.models.extension.record import Extension
-from lengthwise.positions.rope.method import plain_frequencies
+from lengthwise.models.extension.extension_record import Extension, read_extension
+from lengthwise.positions import ROPE_METHODS
+from lengthwise.positions.rope.plain_rope import plain_frequencies
 
 # Frequencies of a model that was cast to bfloat16 have its 8 bits.
 _TOLERANCE = 1e-2
@@ -64,3 +66,19 @@ def check_frequencies(module: Any, extension: Extension, *, extended: bool) -> N
             + (f" (rope type {module.rope_type})" if extended else " (plain rope)"),
             expected="a model whose rotary embedding has theta^(-2k/d) as its frequencies",
         )
+
+
+def register_rope_types() -> None:
+    """Register `lengthwise_METHOD` for every method; once or more often."""
+    for method in ROPE_METHODS:
+        ROPE_INIT_FUNCTIONS[f"lengthwise_{method}"] = _recorded_frequencies
+
+
+def _recorded_frequencies(
+    config: Any, device: Any = None, seq_len: int | None = None, layer_type: str | None = None
+) -> tuple[Tensor, float]:
+    """The frequencies of the extension that the configuration records, as transformers asks for them."""
+    extension = read_extension(config)
+    assert extension is not None, config.rope_parameters
+    frequencies, scaling = extension.inverse_frequencies()
+    return frequencies.to(device), scaling

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from lengthwise.positions.rope.method import require
+from lengthwise.errors import require
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lengthwise.positions.rope.method import require
+from lengthwise.errors import require
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
-from lengthwise.positions.rope.method import plain_config, plain_frequencies, require
+from lengthwise.errors import require
 from lengthwise.positions.rope.ntk import ntk_base
+from lengthwise.positions.rope.plain_rope import plain_config, plain_frequencies
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,3 +49,115 @@ class Clex:
 def clex_time(length: int, original_length: int, factor: float) -> float:
     """t = ceil(n / L0), at least 1 and at most s."""
     return float(min(max(-(-length // original_length), 1), factor))
+
+
+class ClexFrequencies(nn.Module):
+    """Frequencies at time t >= 1.
+
+    With n_k(t) = w_k (2t - 1)^(-2k/(d-2)), the NTK-aware frequencies at alpha = 2t - 1, the paper's equation is
+    d ln f / dt = Down(tanh(Up(ln f + ln n(t)))) + d ln n / dt, ln f(1) = ln w. The last term is integrated exactly:
+    ln f = ln n(t) + u, du/dt = Down(tanh(Up(2 ln n(t) + u))), u(1) = 0, and only u needs a solver (RK4, in
+    float32 whatever the model's dtype). Down starts at zero, so that f = n before training.
+
+    Nothing becomes infinite: tanh bounds u_k by (t - 1) * sum_j |Down_kj| (the original's other choice, SiLU,
+    lets u grow exponentially in t), and f is cut at pi radians a token, beyond which no whole position tells
+    a frequency from a lower one.
+
+    Args:
+        theta: the model's base.
+        head_dim: d, the part of each head that is rotated.
+        param_factor: width of the hidden layer / d.
+        step: largest step in t.
+    """
+
+    def __init__(
+        self,
+        theta: float,
+        head_dim: int,
+        *,
+        param_factor: float = 1.0,
+        step: float = 0.25,
+    ) -> None:
+        super().__init__()
+        self.theta = theta
+        self.head_dim = head_dim
+        self.step = step
+        hidden = max(1, round(param_factor * head_dim))
+        # Parameters, not linear layers: an adapter on "all linear layers" is not meant for these.
+        self.up = nn.Parameter(torch.empty(hidden, head_dim // 2))
+        self.down = nn.Parameter(torch.zeros(head_dim // 2, hidden))
+        nn.init.kaiming_uniform_(self.up, a=math.sqrt(5))
+
+    def forward(self, t: float) -> Tensor:
+        """f(t): float32 [d/2], with gradients to `up` and `down`."""
+        with torch.autocast(self.up.device.type, enabled=False):
+            up, down = self.up.float(), self.down.float()
+
+            def slope(time: float, u: Tensor) -> Tensor:
+                return down @ torch.tanh(up @ (2 * self._log_ntk(time) + u))
+
+            # At t = 1 one step of no width, so that the parameters have a gradient (of zero) there too:
+            # DistributedDataParallel waits for every one of them.
+            steps = max(1, math.ceil((t - 1) / self.step))
+            width = (t - 1) / steps
+            u = torch.zeros_like(up[0])
+            for index in range(steps):
+                u = _runge_kutta(slope, 1 + index * width, u, width)
+            return torch.exp((self._log_ntk(t) + u).clamp(max=math.log(math.pi)))
+
+    def _log_ntk(self, t: float) -> Tensor:
+        index = torch.arange(0, self.head_dim, 2, device=self.up.device, dtype=torch.float32)
+        slope = math.log(self.theta) / self.head_dim + math.log(2 * t - 1) / (self.head_dim - 2)
+        return -slope * index
+
+
+def _runge_kutta(slope: Callable[[float, Tensor], Tensor], time: float, u: Tensor, width: float) -> Tensor:
+    first = slope(time, u)
+    second = slope(time + width / 2, u + width / 2 * first)
+    third = slope(time + width / 2, u + width / 2 * second)
+    fourth = slope(time + width, u + width * third)
+    return u + width / 6 * (first + 2 * second + 2 * third + fourth)
+
+
+class ClexRotaryEmbedding(nn.Module):
+    """Takes the place of a model's rotary embedding: (x, position_ids [B, T]) -> cos, sin [B, T, d] in x's dtype.
+
+    Unlike transformers' modules it lets gradients through. t comes from the largest position in the batch
+    (`clex_time`), unless it is set from outside: keys in a cache stay rotated as they were, so t has to stay too.
+
+    Args:
+        frequencies: the equation.
+        original_length: L0, tokens.
+        factor: largest t.
+        interleaved: whether neighbouring dimensions are rotated together, rather than the two halves.
+    """
+
+    def __init__(
+        self, frequencies: ClexFrequencies, original_length: int, factor: float, *, interleaved: bool = False
+    ) -> None:
+        super().__init__()
+        self.frequencies = frequencies
+        self.original_length = original_length
+        self.factor = factor
+        self.interleaved = interleaved
+        self.fixed_time: float | None = None
+        """t whatever the input; set by who knows the final length."""
+        self.cached_time: float | None = None
+        """t of the cached keys that the input follows; set before each forward pass by who knows the cache."""
+        self.time: float | None = None
+        """t of the last forward pass."""
+
+    def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """cos and sin of position * f(t)."""
+        time = self.fixed_time if self.cached_time is None else self.cached_time
+        if time is None:
+            length = math.floor(position_ids.max().item()) + 1
+            time = clex_time(length, self.original_length, self.factor)
+        self.time = time
+        inv_freq = self.frequencies(self.time)
+        with torch.autocast(x.device.type, enabled=False):
+            angles = position_ids[..., None].float() * inv_freq
+        angles = (
+            angles.repeat_interleave(2, dim=-1) if self.interleaved else torch.cat((angles, angles), dim=-1)
+        )
+        return angles.cos().to(x.dtype), angles.sin().to(x.dtype)

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from lengthwise.positions.rope.method import plain_config, plain_frequencies
 from lengthwise.positions.rope.ntk import ntk_base
+from lengthwise.positions.rope.plain_rope import plain_config, plain_frequencies
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
+from lengthwise.errors import require
 from lengthwise.positions.rope.abf import adjusted_base
-from lengthwise.positions.rope.method import plain_config, plain_frequencies, require
+from lengthwise.positions.rope.plain_rope import plain_config, plain_frequencies
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lengthwise.errors import UsageError
-from lengthwise.positions.rope.method import plain_config, plain_frequencies, require
+from lengthwise.errors import UsageError, require
+from lengthwise.positions.rope.plain_rope import plain_config, plain_frequencies
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
+from lengthwise.errors import require
 from lengthwise.positions import rope_method
-from lengthwise.positions.rope.method import plain_frequencies, require
+from lengthwise.positions.rope.plain_rope import plain_frequencies
 
 STARTS = ("pi", "ntk", "yarn")
 """Methods whose frequencies, as factors, the search starts from."""

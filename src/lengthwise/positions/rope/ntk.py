@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from lengthwise.positions.rope.method import plain_config, plain_frequencies, require
+from lengthwise.errors import require
+from lengthwise.positions.rope.plain_rope import plain_config, plain_frequencies
 
 
 def ntk_base(theta: float, head_dim: int, alpha: float) -> float:

@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from lengthwise.positions.rope.method import (
+from lengthwise.errors import require
+from lengthwise.positions.rope.plain_rope import (
     plain_config,
     plain_frequencies,
-    require,
     slow_share,
     yarn_attention_factor,
 )

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.errors import UsageError
-from lengthwise.positions.rope.method import require
+from lengthwise.errors import UsageError, require
 from lengthwise.positions.sampling.sampler import check_lengths
 
 

@@ -1,0 +1,138 @@
+"""Next-token distributions compared: with each other, with less context, at other temperatures.
+
+A row is one prediction: the distribution over the next token. Callers take hidden states through the output
+head a chunk of rows at a time. `lengthwise.alignment.reference` has the plain formulas that these equal. Nothing
+here takes gradients.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lengthwise.models.losses import CHUNK_BYTES, require_finite, score_rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lengthwise.models import LoadedModel
+
+# The temperatures pass over the same logits some thirty times; on a CPU they should stay in its cache.
+_BLOCK_BYTES = {"cpu": 2**19}
+
+
+@dataclass(frozen=True)
+class Distributions:
+    """Next-token distributions of N rows: log p and p [N, V], entropies [N] (nats), most likely tokens [N]."""
+
+    log_p: Tensor
+    p: Tensor
+    entropy: Tensor
+    top: Tensor
+
+    @classmethod
+    def of(cls, logits: Tensor) -> Distributions:
+        """From logits [N, V].
+
+        Raises:
+            NonFiniteLogits: NaN or an infinity in a row.
+        """
+        log_p = logits.log_softmax(dim=-1)
+        p = log_p.exp()
+        entropy = -(p * log_p).sum(dim=-1)
+        require_finite(entropy)
+        # Twice as fast as argmax on a CPU.
+        return cls(log_p, p, entropy, log_p.max(dim=-1).indices)
+
+    def __getitem__(self, rows: slice) -> Distributions:
+        return Distributions(self.log_p[rows], self.p[rows], self.entropy[rows], self.top[rows])
+
+
+@dataclass(frozen=True)
+class PairScores:
+    """N pairs of rows compared, each [N]: Jeffreys and Jensen-Shannon divergence (nats), same top token."""
+
+    jeffreys: Tensor
+    js: Tensor
+    agreement: Tensor
+
+
+def compare(a: Distributions, b: Distributions) -> PairScores:
+    """Compare rows one to one: `a` holds p, `b` holds q.
+
+    With d = log p - log q, Jeffreys is sum_v (p_v - q_v) d_v = KL(p||q) + KL(q||p); no term is negative, so
+    a small value keeps its digits. Jensen-Shannon with m = (p + q) / 2 needs one softplus, because
+    log m - log p = softplus(-d) - log 2 and log m - log q = that + d.
+    """
+    difference = a.log_p - b.log_p
+    jeffreys = ((a.p - b.p) * difference).sum(dim=-1)
+    mixture = torch.nn.functional.softplus(-difference).sub_(math.log(2))
+    js = ((a.p + b.p) * mixture + b.p * difference).sum(dim=-1) / -2
+    return PairScores(jeffreys, js, a.top == b.top)
+
+
+@torch.no_grad()
+def compare_contexts(
+    model: LoadedModel, whole: Tensor, cut: Tensor, labels: NDArray[np.integer], *, first: int
+) -> Tensor:
+    """Loss with all context, loss with its end alone, Jeffreys of the two predictions: fp64 [N, 3], nats.
+
+    Args:
+        model: whose head takes the rows.
+        whole: rows with all context, [N, ...].
+        cut: the same rows with the end of their context.
+        labels: the tokens that follow them, [N].
+        first: position of the first row in the text, for errors.
+
+    Raises:
+        NonFiniteLogits: with the position in the text.
+    """
+    targets = torch.from_numpy(np.asarray(labels, dtype=np.int64)).to(whole.device)[:, None]
+
+    def scores(logits: Tensor, some: slice) -> Tensor:
+        log_p = logits.log_softmax(dim=-1)
+        log_q = model.head.logits(cut[some]).log_softmax(dim=-1)
+        losses = [-each.gather(-1, targets[some])[:, 0] for each in (log_p, log_q)]
+        jeffreys = ((log_p.exp() - log_q.exp()) * log_p.sub_(log_q)).sum(dim=-1)
+        return torch.stack([*losses, jeffreys], dim=-1)
+
+    return score_rows(model, whole, scores, first=first)
+
+
+def tempered_losses(logits: Tensor, labels: Tensor, inverse_temperatures: tuple[float, ...]) -> Tensor:
+    """Loss at inverse temperatures b, with three derivatives by b: [N, V], [N] -> fp64 [N, G, 4], nats.
+
+    loss(b) = log sum_v exp(b z_v) - b z_label. Its derivatives are E[z] - z_label, Var[z] and
+    E[(z - E[z])^3], under softmax(b z).
+
+    Raises:
+        NonFiniteLogits: NaN or an infinity in a row.
+    """
+    size = max(1, _BLOCK_BYTES.get(logits.device.type, CHUNK_BYTES) // (4 * logits.shape[-1]))
+    blocks = [
+        _tempered_block(logits[start : start + size], labels[start : start + size], inverse_temperatures)
+        for start in range(0, len(logits), size)
+    ]
+    scores = torch.cat(blocks)
+    require_finite(scores.sum(dim=(1, 2)))
+    return scores
+
+
+def _tempered_block(logits: Tensor, labels: Tensor, inverse_temperatures: tuple[float, ...]) -> Tensor:
+    # Relative to the top logit: exp cannot overflow, and the moments stay small numbers.
+    z = logits - logits.amax(dim=-1, keepdim=True)
+    target = z.gather(-1, labels[:, None])[:, 0].double()
+    scores = []
+    for b in inverse_temperatures:
+        terms = (z * b).exp_()
+        total = terms.sum(dim=-1).double()
+        mean, square, cube = (terms.mul_(z).sum(dim=-1).double() / total for _ in range(3))
+        variance = square - mean * mean
+        skew = cube - 3 * mean * variance - mean**3
+        scores.append(torch.stack([total.log() - b * target, mean - target, variance, skew], dim=-1))
+    return torch.stack(scores, dim=1)

@@ -1,0 +1,143 @@
+"""`extend`: a loaded model with other positions; `restore_extension`: the same for one that was saved so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from lengthwise.errors import MissingError, UsageError
+from lengthwise.models.attention import scale_queries
+from lengthwise.models.extension.clex_model import attach_clex, clex_modules
+from lengthwise.models.extension.extended_config import plan_extension, write_extension
+from lengthwise.models.extension.extension_record import Extension, read_extension
+from lengthwise.models.extension.rotary import (
+    check_frequencies,
+    find_rotary,
+    rebuild_rotary,
+    register_rope_types,
+)
+from lengthwise.models.hidden import unwrap
+from lengthwise.models.quiet import quiet_transformers
+from lengthwise.positions.attention.query_scale import QueryScale
+
+register_rope_types()
+
+
+def _scale_queries(base: PreTrainedModel, extension: Extension) -> None:
+    options = extension.options
+    scale_queries(
+        base, QueryScale(original_length=extension.original_length, skip_layers=options["skip_layers"])
+    )
+
+
+# What frequencies alone do not do, added to a model that was built from an extended configuration.
+ATTACHMENTS: dict[str, Callable[[PreTrainedModel, Extension], None]] = {
+    "clex": attach_clex,
+    "eabf": _scale_queries,
+}
+
+
+def extend(
+    model: nn.Module,
+    method: str,
+    *,
+    factor: float,
+    original_length: int | None = None,
+    name: str | None = None,
+    **options: Any,
+) -> Extension:
+    """Extend the context of a loaded transformers model, in place: its configuration and its positions.
+
+    No weight changes; `clex` adds a small layer that is to be trained. What the model's `save_pretrained`
+    writes is loaded by `lengthwise.load`, and by plain transformers unless its rope type begins with
+    `lengthwise_`. Extend before an adapter is added, so that `clex` can be trained with it.
+
+    Args:
+        model: a causal LM with rotary positions, bare or wrapped.
+        method: a name of `lengthwise.positions.ROPE_METHODS`.
+        factor: how many times longer the context becomes.
+        original_length: L0 in tokens; None is what the configuration says.
+        name: the model's name for errors.
+        **options: the method's options: the fields of its class.
+
+    Raises:
+        UsageError: as `plan_extension`; or the model does not compute its positions as its configuration says.
+    """
+    base = unwrap(model)
+    extension = plan_extension(
+        base.config, method, factor=factor, original_length=original_length, options=options, name=name
+    )
+    for _, _, module in find_rotary(base):
+        check_frequencies(module, extension, extended=False)
+    with quiet_transformers():
+        write_extension(base.config, extension)
+        rebuild_rotary(base, extension)
+    _attach(base, extension)
+    return extension
+
+
+def restore_extension(
+    model: nn.Module, tensors: Callable[[list[str]], Mapping[str, Tensor]]
+) -> Extension | None:
+    """Complete a model that transformers built from an extended configuration; None if it was not extended.
+
+    Args:
+        model: the model.
+        tensors: gives the checkpoint's tensors of these names.
+
+    Raises:
+        MissingError: the checkpoint lacks weights of the extension.
+    """
+    base = unwrap(model)
+    extension = read_extension(base.config)
+    if extension is None:
+        return None
+    _attach(base, extension)
+    added = {
+        f"{name}.{key}": value
+        for name, module in clex_modules(base)
+        for key, value in module.state_dict().items()
+    }
+    if added:
+        saved = tensors(list(added))
+        if missing := sorted(added.keys() - saved.keys()):
+            raise MissingError(
+                f"the checkpoint lacks weights of its {extension.method} extension: {', '.join(missing)}",
+                fix="save the model again with save_pretrained",
+            )
+        with torch.no_grad():
+            for name, value in added.items():
+                value.copy_(saved[name])
+    return extension
+
+
+def extend_as_recorded(model: nn.Module, extension: Extension, *, source: str) -> None:
+    """Give a base model the extension that an adapter was trained with, unless it has it already.
+
+    Raises:
+        UsageError: the model has another extension, or is not the model that was extended.
+    """
+    before = read_extension(unwrap(model).config)
+    if before is None:
+        before = extend(
+            model,
+            extension.method,
+            factor=extension.factor,
+            original_length=extension.original_length,
+            **extension.options,
+        )
+    if before != extension:
+        raise UsageError(
+            f"{source} was trained on a model with {extension}, this one has {before}",
+            fix="load the model that it was trained on",
+        )
+
+
+def _attach(base: PreTrainedModel, extension: Extension) -> None:
+    attachment = ATTACHMENTS.get(extension.method)
+    if attachment is not None and extension.factor > 1:
+        attachment(base, extension)

@@ -1,0 +1,196 @@
+"""What was done to a model's positions: the record in its configuration, beside an adapter and in the model card."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from peft import PeftModel
+from torch import Tensor, nn
+
+from lengthwise.config import validate
+from lengthwise.errors import UsageError
+from lengthwise.files import atomic_write_json, atomic_write_text
+from lengthwise.models.hidden import unwrap
+from lengthwise.models.resolve import ResolvedModel, looks_like_path
+from lengthwise.positions import ROPE_METHODS, rope_method
+from lengthwise.positions.rope.plain_rope import RopeMethod
+
+RECORD = "lengthwise_extension"
+"""Name of the record: a key of config.json; beside an adapter, which has no config.json, a file of this stem."""
+_HEADING = "## Context extension"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extension:
+    """One extension of one model; plain values, so that it goes into JSON and comes back equal."""
+
+    method: str
+    """A name of ROPE_METHODS."""
+    factor: float
+    """s: the context becomes this many times longer."""
+    original_length: int
+    """L0: tokens of context that the model was trained for."""
+    theta: float
+    """The model's own base."""
+    head_dim: int
+    """Rotated dimensions of each head."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """The method's options, all of them."""
+
+    @property
+    def extended_length(self) -> int:
+        """s * L0 in whole tokens."""
+        return int(self.factor * self.original_length)
+
+    @property
+    def rope_method(self) -> RopeMethod:
+        """The method with its options."""
+        return rope_method(self.method, self.options)
+
+    @property
+    def custom_rope_type(self) -> str:
+        """The rope type in a configuration that transformers alone cannot express."""
+        return f"lengthwise_{self.method}"
+
+    def inverse_frequencies(self, length: int | None = None) -> tuple[Tensor, float]:
+        """`RopeMethod.inverse_frequencies` of this model."""
+        return self.rope_method.inverse_frequencies(*self._rope, length=length)
+
+    def to_hf_config(self) -> dict[str, Any] | None:
+        """`RopeMethod.to_hf_config` of this model."""
+        return self.rope_method.to_hf_config(*self._rope)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record, as `from_dict` reads it."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any], *, source: str) -> Extension:
+        """The extension that `to_dict` wrote.
+
+        Raises:
+            UsageError: something is missing, unknown or of the wrong type.
+        """
+        return validate(cls, value, source=source)
+
+    @property
+    def _rope(self) -> tuple[float, int, int, float]:
+        return self.theta, self.head_dim, self.original_length, self.factor
+
+
+def read_extension(config: Any) -> Extension | None:
+    """The extension that a model's configuration records; None if it was not extended by lengthwise."""
+    value = getattr(config.get_text_config(), RECORD, None)
+    return None if value is None else Extension.from_dict(value, source=f"{RECORD} in the configuration")
+
+
+def write_extension_files(model: nn.Module, folder: Path) -> None:
+    """Beside a saved model or adapter: what `load` needs to know, and what a reader does.
+
+    A model's own record is in its config.json; an adapter has none, so it gets a file.
+    """
+    extension = read_extension(unwrap(model).config)
+    if extension is None:
+        return
+    adapter = isinstance(model, PeftModel)
+    if adapter:
+        atomic_write_json(folder / f"{RECORD}.json", extension.to_dict())
+    card = folder / "README.md"
+    text = card.read_text(encoding="utf-8") if card.exists() else "---\nlibrary_name: transformers\n---\n"
+    if _HEADING not in text:
+        atomic_write_text(card, text.rstrip() + "\n\n" + card_section(extension, adapter=adapter))
+
+
+def read_extension_file(path: Path) -> Extension:
+    """The extension in a file that `write_extension_files` wrote beside an adapter.
+
+    Raises:
+        UsageError: the file is damaged.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UsageError(f"{path} is damaged: {error}", fix="copy the adapter again") from error
+    return Extension.from_dict(value, source=str(path))
+
+
+def card_section(extension: Extension, *, adapter: bool) -> str:
+    """What was done to the positions, for the model card."""
+    settings = ", ".join(f"{key} = {json.dumps(value)}" for key, value in extension.options.items())
+    how = ROPE_METHODS[extension.method].what
+    lines = [
+        _HEADING,
+        "",
+        f"Extended by lengthwise: `{extension.method}` ({how}).",
+        "",
+        f"- from {extension.original_length} tokens to {extension.extended_length} (factor {extension.factor:g})",
+        f"- base of the model before: {extension.theta:g}",
+        f"- options: {settings or 'none'}",
+        f"- loads with: {loads_with(extension, adapter=adapter)}",
+    ]
+    if ROPE_METHODS[extension.method].learned and extension.factor > 1:
+        lines.append(
+            "- the weights of the learned frequencies (`rotary_emb.frequencies`) are among the model's"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def loads_with(extension: Extension, *, adapter: bool = False) -> str:
+    """What can load a model with this extension."""
+    if adapter:
+        return "`lengthwise.load(BASE, adapter=FOLDER)`, which extends the base model first"
+    if extension.to_hf_config() is None:
+        return "`lengthwise.load` (its rope type is not one of transformers, which refuses it)"
+    return "`AutoModelForCausalLM.from_pretrained` of transformers 5, and `lengthwise.load`"
+
+
+def read_tensors(resolved: ResolvedModel, names: list[str]) -> Mapping[str, Tensor]:
+    """The tensors of these names in a checkpoint of safetensors; those that it has."""
+    from safetensors import safe_open
+
+    index = _file(resolved.location, "model.safetensors.index.json", **resolved.where)
+    if index is None:
+        homes = dict.fromkeys(names, "model.safetensors")
+    else:
+        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        homes = {name: weight_map[name] for name in names if name in weight_map}
+    found: dict[str, Tensor] = {}
+    for home in sorted(set(homes.values())):
+        file = _file(resolved.location, home, **resolved.where)
+        if file is None:
+            continue
+        with safe_open(file, framework="pt") as tensors:
+            held = set(tensors.keys())
+            found |= {
+                name: tensors.get_tensor(name) for name in homes if homes[name] == home and name in held
+            }
+    return found
+
+
+def adapter_extension(adapter: str) -> Extension | None:
+    """The extension that an adapter was trained with; None if there was none."""
+    file = _file(adapter, f"{RECORD}.json")
+    return None if file is None else read_extension_file(file)
+
+
+def _file(location: str, name: str, **where: Any) -> Path | None:
+    folder = Path(location).expanduser()
+    if folder.exists():
+        return folder / name if (folder / name).is_file() else None
+    if looks_like_path(location):
+        return None
+    from transformers.utils.hub import cached_file
+
+    found = cached_file(
+        location,
+        name,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_connection_errors=False,
+        **where,
+    )
+    return None if found is None else Path(found)

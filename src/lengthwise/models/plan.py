@@ -1,0 +1,120 @@
+"""What a run would take, before any weight is loaded: parameters, memory and time (`--dry-run`)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from lengthwise.models.embedded import EMBEDDED, made_folder
+
+_UNKNOWN = "not known before the model has been made (at its first use)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a run takes of a machine; None where that is not known yet."""
+
+    parameters: int | None = None
+    trainable_parameters: int | None = None
+    device: str | None = None
+    dtype: str | None = None
+    memory_bytes: int | None = None
+    memory_basis: str = _UNKNOWN
+    seconds_at_least: float | None = None
+    seconds_basis: str = _UNKNOWN
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; what only some runs have is left out where it is None."""
+        optional = ("trainable_parameters", "device", "dtype")
+        return {
+            name: value for name, value in asdict(self).items() if value is not None or name not in optional
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a run would do and what it takes. A kind of run adds fields of its own, named as `--json` shows them."""
+
+    settings: dict[str, Any]
+    """The configuration that the run would record."""
+    tokens_to_run: int | None = None
+    """Tokens that the model reads; None where that is not known yet."""
+    cost: Cost = field(default_factory=Cost)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values: the own fields that are known, then the cost."""
+        own = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "cost"}
+        return {name: value for name, value in own.items() if value is not None} | self.cost.to_dict()
+
+
+def unknown_cost(model: str) -> Cost | None:
+    """What is known of a model that is made or converted at its first use; None if its configuration is there."""
+    if model in EMBEDDED and made_folder(model) is None:
+        return Cost(parameters=EMBEDDED[model].parameters)
+    return Cost() if model.lower().endswith(".gguf") else None
+
+
+def model_skeleton(config: Any) -> Any:
+    """The causal LM of a configuration, on the meta device: shapes without weights."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from lengthwise.models.quiet import quiet_transformers
+
+    with quiet_transformers(), torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config)
+
+
+def reading_cost(
+    config: Any, *, tokens: int, at_once: int, dtype: str = "auto", device: str = "auto"
+) -> Cost:
+    """The cost of reading `tokens` tokens in all, `at_once` in one forward pass, without gradients.
+
+    Args:
+        config: of the model (`read_config`).
+        tokens: in all passes.
+        at_once: in the largest pass, all rows of the batch.
+        dtype, device: as `load`.
+    """
+    import torch
+
+    from lengthwise.models.losses import CHUNK_BYTES
+
+    model = model_skeleton(config)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    if dtype == "auto":
+        dtype = str(model.config.dtype or torch.float32).removeprefix("torch.")
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    text = config.get_text_config()
+    inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
+    # Without gradients one layer lives at a time: about six tensors of the width, two of the MLP's inside.
+    values = parameters + at_once * (6 * text.hidden_size + 2 * inner)
+    seconds, basis = seconds_at_least(2 * parameters * tokens, device=device, dtype=dtype)
+    return Cost(
+        parameters=parameters,
+        device=device,
+        dtype=dtype,
+        memory_bytes=values * getattr(torch, dtype).itemsize + 4 * CHUNK_BYTES,
+        memory_basis="weights exactly; activations of one layer by rule of thumb; a few chunks of logits; "
+        "without the libraries' own few hundred MB",
+        seconds_at_least=seconds,
+        seconds_basis=basis,
+    )
+
+
+def seconds_at_least(operations: float, *, device: str, dtype: str) -> tuple[float, str]:
+    """The time of the matrix products alone, and a sentence on where it comes from.
+
+    Args:
+        operations: floating-point operations of all matrix products.
+        device: a torch device.
+        dtype: of the products.
+    """
+    from lengthwise.machine import product_rate
+
+    rate = product_rate(device, dtype)
+    return round(operations / rate, 1), (
+        f"{operations:.2g} floating-point operations of matrix products at {rate:.2g} a second, measured just now "
+        "with one product; attention and all else come on top, so expect up to three times it"
+    )

@@ -1,0 +1,87 @@
+"""What a model's configuration says about positions: trained length, rope, the size of a table of positions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from lengthwise.errors import UsageError
+from lengthwise.models.hidden import unwrap
+from lengthwise.positions import ROPE_METHODS
+
+# What transformers' models call a table with one row for each position.
+_TABLES = frozenset({"wpe", "embed_positions", "position_embedding", "position_embeddings"})
+
+
+def max_positions(model: nn.Module) -> int | None:
+    """Number of positions in the model's table of positions; None if it computes them.
+
+    A table is learned (GPT-2, OPT) or fixed at construction (GPT-J); neither has rows beyond its end.
+    """
+    base = unwrap(model)
+    config: Any = base.config
+    limit = getattr(config.get_text_config(), "max_position_embeddings", None)
+    learned = any(
+        isinstance(module, nn.Embedding) and name.rpartition(".")[2] in _TABLES
+        for name, module in base.named_modules()
+    )
+    fixed = any(
+        name.rpartition(".")[2] in _TABLES and buffer.shape[0] == limit
+        for name, buffer in base.named_buffers()
+    )
+    return limit if learned or fixed else None
+
+
+def check_positions_fit(limit: int | None, needed: int, *, name: str, setting: str | None = None) -> None:
+    """Check that a model has a position for every token.
+
+    Args:
+        limit: `max_positions` of the model.
+        needed: tokens, or positions that are drawn from.
+        name: the model's name.
+        setting: what asks for them, for the error; None is the text itself.
+
+    Raises:
+        UsageError: the model's table of positions ends before.
+    """
+    if limit is not None and needed > limit:
+        wanted = f"{needed} tokens are needed" if setting is None else f"{setting} = {needed}"
+        raise UsageError(
+            f"{wanted}, but {name} has a table of {limit} positions",
+            expected=f"at most {limit} (a table of positions cannot be exceeded)",
+            fix="use a shorter length, or a model with rotary positions",
+        )
+
+
+def rope_by_input_length(config: Any) -> str | None:
+    """The rope method, if its frequencies depend on how many tokens are read in one pass; else None."""
+    rope = rope_parameters(config) or {}
+    per_layer = [value for value in rope.values() if isinstance(value, dict)]
+    by_length = {
+        rope_type
+        for name, entry in ROPE_METHODS.items()
+        if entry.by_input_length
+        for rope_type in (name, entry.rope_type)
+    }
+    types = [parameters.get("rope_type") or "" for parameters in (rope, *per_layer)]
+    return next((kind for kind in (t.removeprefix("lengthwise_") for t in types) if kind in by_length), None)
+
+
+def rope_parameters(config: Any) -> dict[str, Any] | None:
+    """The rope settings of a text configuration as written by transformers 5; None without rope."""
+    return getattr(config, "rope_parameters", None) or None
+
+
+def trained_length(config: Any) -> int | None:
+    """Context in tokens before any extension: the original length of a rope extension if there is one."""
+    # The record of `lengthwise.models.extension`, which imports this file.
+    if record := getattr(config, "lengthwise_extension", None):
+        return int(record["original_length"])
+    rope = rope_parameters(config) or {}
+    per_layer = [value for value in rope.values() if isinstance(value, dict)]
+    for parameters in (rope, *per_layer):
+        if original := parameters.get("original_max_position_embeddings"):
+            return int(original)
+    limit = getattr(config, "max_position_embeddings", None)
+    return int(limit) if limit else None

@@ -1,0 +1,149 @@
+"""Rows of results as tables: one line for each row, models side by side, differences with their p-values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lengthwise.display import in_order
+from lengthwise.report.drawing import series_names
+from lengthwise.report.tables import Cell, Estimate, Table
+from lengthwise.results import Row
+
+if TYPE_CHECKING:
+    from lengthwise.measure.correlation import Coefficient, Correlation
+
+# Columns that are shown where any row has a value, by name in the table.
+_BEFORE_VALUE = {
+    "arm": "arm",
+    "seed": "seed",
+    "length": "length",
+    "context": "context",
+    "other context": "context_other",
+    "from position": "position",
+    "to position": "position_end",
+    "distance": "distance",
+    "depth %": "depth",
+    "bucket": "bucket",
+    "reference": "reference",
+}
+_AFTER_VALUE = {"n": "n", "documents": "documents", "truncated": "truncated"}
+
+
+def headline_rows(rows: Sequence[Row]) -> list[Row]:
+    """The rows that a table shows first (`Row.is_headline`)."""
+    return [row for row in rows if row.is_headline]
+
+
+def difference_rows(rows: Sequence[Row]) -> list[Row]:
+    """Paired differences of whole numbers."""
+    return [row for row in rows if row.is_whole and row.reference is not None]
+
+
+def rows_table(rows: Sequence[Row], *, caption: str = "") -> Table:
+    """One line for each row: model, metric, length, value with its 95 % interval, n, documents.
+
+    Columns that are empty for all rows (no distance, no arm, ...) are left out.
+    """
+    shown: dict[str, Sequence[Cell]] = {"model": [row.model for row in rows]}
+    if len({row.task for row in rows}) > 1:
+        shown["task"] = [row.task for row in rows]
+    shown["metric"] = [row.metric for row in rows]
+    shown |= _filled(_BEFORE_VALUE, rows)
+    shown["value [95 % interval]" if has_intervals(rows) else "value"] = [row_estimate(row) for row in rows]
+    shown["unit"] = [row.unit for row in rows]
+    shown |= _filled(_AFTER_VALUE, rows)
+    return Table(columns=tuple(shown), rows=list(zip(*shown.values(), strict=True)), caption=caption)
+
+
+def side_by_side(rows: Sequence[Row], *, caption: str = "") -> Table:
+    """One line for each metric and length (or distance), one column for each model, arm and seed."""
+    names = [
+        name if row.seed is None else f"{name}, seed {row.seed}"
+        for row, name in zip(rows, series_names(rows), strict=True)
+    ]
+    places = _filled({"length": "length", "distance": "distance"}, rows)
+    lines: dict[tuple[Cell, ...], dict[str, Row]] = {}
+    for index, (row, name) in enumerate(zip(rows, names, strict=True)):
+        lines.setdefault((row.metric, *(column[index] for column in places.values())), {})[name] = row
+    columns = list(dict.fromkeys(names))
+    return Table(
+        columns=("metric", *places, *columns),
+        rows=[
+            [*place, *(row_estimate(found.get(name)) for name in columns)] for place, found in lines.items()
+        ],
+        caption=caption,
+    )
+
+
+def comparison_table(rows: Sequence[Row], *, caption: str = "") -> Table:
+    """One line for each paired difference among `rows`, with the two numbers that it is made of."""
+    plain: dict[tuple[str | None, ...], Row] = {
+        (row.model, *row.place): row for row in rows if row.reference is None
+    }
+    differences = in_order([row for row in rows if row.reference is not None])
+    shown: dict[str, Sequence[Cell]] = {}
+    if len({row.task for row in differences}) > 1:
+        shown["task"] = [row.task for row in differences]
+    shown["metric"] = [row.metric for row in differences]
+    shown |= _filled({"length": "length", "distance": "distance"}, differences)
+    shown["run"] = [row.model for row in differences]
+    shown["value"] = [_value_alone(plain.get((row.model, *row.place))) for row in differences]
+    shown["reference's"] = [_value_alone(plain.get((row.reference, *row.place))) for row in differences]
+    shown["difference [95 % interval]"] = [row_estimate(row) for row in differences]
+    shown["p (Holm)"] = [_p_text(row.p_holm) for row in differences]
+    shown["more than noise"] = [{None: "", True: "yes", False: "no"}[row.beyond_noise] for row in differences]
+    return Table(columns=tuple(shown), rows=list(zip(*shown.values(), strict=True)), caption=caption)
+
+
+def correlation_tables(
+    pairs: Sequence[tuple[str, float, float]], found: Correlation, *, names: tuple[str, str]
+) -> list[Table]:
+    """The pairs of numbers by model, and the two correlation coefficients."""
+    return [
+        Table(columns=("model", *names), rows=[list(pair) for pair in pairs]),
+        Table(
+            columns=("correlation", "value [95 % interval]", "models"),
+            rows=[
+                ["Pearson", _coefficient(found.pearson), found.n],
+                ["Spearman (ranks)", _coefficient(found.spearman), found.n],
+            ],
+        ),
+    ]
+
+
+def has_intervals(rows: Sequence[Row]) -> bool:
+    """Whether any row has one."""
+    return any(row.ci_low is not None for row in rows)
+
+
+def row_estimate(row: Row | None) -> Estimate | None:
+    """A row's value and interval as a cell."""
+    if row is None:
+        return None
+    signed = row.reference is not None
+    return Estimate(row.value, row.ci_low, row.ci_high, signed=signed, at_least=bool(row.at_least))
+
+
+def _filled(columns: dict[str, str], rows: Sequence[Row]) -> dict[str, list[Cell]]:
+    """The columns that have a value in any row; a zero count of cut samples is none."""
+    found = {
+        name: [getattr(row, field) or None if field == "truncated" else getattr(row, field) for row in rows]
+        for name, field in columns.items()
+    }
+    return {name: cells for name, cells in found.items() if any(cell is not None for cell in cells)}
+
+
+def _value_alone(row: Row | None) -> Estimate | None:
+    """The interval of one side says nothing about the difference."""
+    return None if row is None else Estimate(row.value, at_least=bool(row.at_least))
+
+
+def _coefficient(coefficient: Coefficient) -> Estimate:
+    return Estimate(coefficient.value, coefficient.low, coefficient.high, signed=True)
+
+
+def _p_text(p: float | None) -> str:
+    if p is None:
+        return ""
+    return "< 0.0001" if p < 1e-4 else f"{p:.4f}"

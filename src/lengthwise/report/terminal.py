@@ -1,0 +1,368 @@
+"""The answer of a run in the terminal: one or two sentences with the numbers, and a curve in characters."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from lengthwise.display import ORDER, display_of, named_function
+from lengthwise.report.tables import Estimate
+from lengthwise.results import Results, Row
+
+WIDTH = 80
+_PLOT = 40
+_MOST_LINES = 12
+
+
+def answer(results: Results) -> list[str]:
+    """What the run says, as lines of at most 80 columns.
+
+    Empty where nothing answers for its rows: those of a study, whose page compares arms, or of an unknown task.
+    """
+    if any(row.arm is not None for row in results.rows):
+        return []
+    tasks = dict.fromkeys(row.task for row in results.rows)
+    lines: list[str] = []
+    for task in sorted(tasks, key=lambda task: ORDER.index(task) if task in ORDER else len(ORDER)):
+        function = named_function(display_of(task).answer, __name__)
+        found = function([row for row in results.rows if row.task == task], results.config)
+        lines += ["", *found] if lines and found else found
+    return lines
+
+
+def print_answer(results: Results, *, verbose: bool = False) -> bool:
+    """Print the answer; returns whether the caller shows the table too (no answer, or `verbose`)."""
+    lines = answer(results)
+    if lines:
+        print(
+            "\n".join(
+                [f"{results.kind}: {results.model_name}{' (partial)' if results.partial else ''}", *lines]
+            )
+        )
+    return verbose or not lines
+
+
+def misalignment_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
+    """How much the predictions with more and with less context disagree; Jeffreys by length."""
+    curve = _curve(rows, "jeffreys")
+    if not curve:
+        return []
+    last = curve[-1]
+    agree = _at(rows, "top1_agreement", last.length)
+    said = (
+        f"With contexts of {(last.length or 0) // 2 + 1} to {last.length} tokens, predictions disagree by "
+        f"{_text(last)} nats per token when context is cut off (Jeffreys; 0 is no disagreement)"
+    )
+    if agree is not None and agree.value is not None:
+        said += f"; {100 * agree.value:.1f} % of them keep their most likely token"
+    lines = _sentence(said + ".")
+    if sce := sce_sentence(rows):
+        lines += _sentence(sce)
+    return lines + _plot_by("length", curve, "Jeffreys, nats per token", zero=True)
+
+
+def sce_sentence(rows: Sequence[Row]) -> str | None:
+    """What SCE consists of at the greatest length measured, in one sentence; None without these rows."""
+    sce, entropy, jeffreys = (
+        next(iter(_curve(rows, metric)[-1:]), None) for metric in ("sce", "entropy", "jeffreys")
+    )
+    if sce is None or entropy is None or jeffreys is None or not sce.value or entropy.value is None:
+        return None
+    return (
+        f"At {sce.length} tokens {100 * entropy.value / sce.value:.1f} % of SCE is entropy (how sharp the "
+        f"predictions are, not how far they agree); {_value(jeffreys)} of {_value(sce)} nats are disagreement."
+    )
+
+
+def perplexity_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
+    """Loss at the shortest and the longest length, and where it is lowest."""
+    curve = _curve(rows, "loss")
+    if not curve:
+        return []
+    first, last = curve[0], curve[-1]
+    best = min(curve, key=lambda row: row.value or 0)
+    perplexity = _at(rows, "perplexity", last.length)
+    said = f"At {last.length} tokens the loss is {_text(last)} nats per token"
+    if perplexity is not None:
+        said += f" (perplexity {_value(perplexity)})"
+    if first is not last and first.value is not None and last.value is not None:
+        change = last.value - first.value
+        said += f", {abs(change):.3f} {'lower' if change < 0 else 'higher'} than at {first.length} tokens"
+    said += "."
+    if best is not last:
+        said += f" It is lowest at {best.length} tokens: {_value(best)}."
+    return _sentence(said) + _plot_by("length", curve, "loss, nats per token; lower is better")
+
+
+def recall_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
+    """At which distances a repeated passage clearly helps."""
+    curve = _curve(rows, "benefit")
+    if not curve:
+        return []
+    last = curve[-1]
+    clear = [row for row in curve if row.ci_low is not None and row.ci_low > 0]
+    said = f"A passage that comes again after {last.distance} tokens is worth {_text(last)} nats per token."
+    if len(clear) == len(curve):
+        said += " The model clearly uses it at every distance measured."
+    elif any(row.ci_low is not None for row in curve):
+        where = " and ".join(str(row.distance) for row in clear) if len(clear) < 3 else _listed(clear)
+        said += (
+            f" Its use is clear (interval above 0) at {where} tokens."
+            if clear
+            else " Its use is not clear (every interval includes 0)."
+        )
+    return _sentence(said) + _plot_by("distance", curve, "benefit, nats per token; 0 is no use", zero=True)
+
+
+def limit_answer(rows: Sequence[Row], config: Mapping[str, Any]) -> list[str]:
+    """The two limits, and the curves that they come from."""
+    numbers = {row.metric: row for row in rows if row.position is None and row.distance is None}
+    sound, used, tolerance = (numbers.get(name) for name in ("sound_up_to", "used_up_to", "tolerance"))
+    if sound is None or used is None:
+        return []
+    within = f"{tolerance.value:g}" if tolerance and tolerance.value is not None else "the tolerated"
+    lines = _sentence(
+        f"Predictions are sound up to {_text(sound, digits=0)} tokens of context: up to there the loss with all "
+        f"context is at most {within} nats per token above the loss with only the most recent tokens."
+    )
+    if used.value is None:
+        lines += _sentence(
+            "How far back context is used is not clear: a passage nearby has no clear benefit either."
+        )
+    elif used.value == 0:
+        lines += _sentence("A repeated passage has no benefit at any distance measured.")
+    else:
+        share = f"{100 * config['share']:g} % of " if "share" in config else ""
+        lines += _sentence(
+            f"Context is used up to {_text(used, digits=0)} tokens back: up to there a repeated passage keeps at "
+            f"least {share}its benefit nearby."
+        )
+    bins = _joined([row for row in rows if row.metric == "excess" and row.position is not None])
+    lines += _plot(
+        [(row.position_end or 0, row) for row in bins],
+        "context",
+        f"excess loss, nats per token; lines at 0 and at the tolerance, {within}",
+        marks=_limit_mark(sound, "sound up to"),
+        levels=[0.0, *([tolerance.value] if tolerance and tolerance.value is not None else [])],
+    )
+    curve = _curve(rows, "benefit")
+    marks = _limit_mark(used, "used up to") if used.value else {}
+    return lines + _plot(
+        [(row.distance or 0, row) for row in _thinned(curve)],
+        "distance",
+        "benefit of a repeated passage, nats per token; line at 0",
+        marks=marks,
+        levels=[0.0],
+    )
+
+
+def longppl_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
+    """LongPPL beside the perplexity of all tokens."""
+    by_metric = {row.metric: row for row in rows if row.is_headline}
+    longppl, plain, share, key = (
+        by_metric.get(name) for name in ("longppl", "perplexity", "key_share", "loss_key")
+    )
+    if longppl is None or plain is None:
+        return []
+    if longppl.value is None:
+        return _sentence(f"No token of these texts is key; the perplexity of all tokens is {_text(plain)}.")
+    said = f"LongPPL, the perplexity on tokens that need far context, is {_text(longppl)}"
+    if key is not None and key.n is not None and share is not None and share.value is not None:
+        said += f" ({key.n} key tokens, {100 * share.value:.1f} % of all)"
+    return _sentence(f"{said}; the perplexity of all tokens is {_text(plain)}.")
+
+
+def scores_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
+    """The scores of one task by length, and by depth where it has depths."""
+    shown = [row for row in rows if row.reference is None and row.bucket is None and row.value is not None]
+    metrics = dict.fromkeys(row.metric for row in shown)
+    metric = next((name for name in ("accuracy", "contained") if name in metrics), next(iter(metrics), None))
+    ours = [row for row in shown if row.metric == metric]
+    if not ours or any(row.position is not None or row.distance is not None for row in ours):
+        return []
+    whole = sorted((row for row in ours if row.depth is None), key=lambda row: row.length or 0)
+    if ours[0].unit != "share":
+        return _sentence(
+            f"{ours[0].task}: {'; '.join(f'{metric} {_text(row)}{_tokens(row)}' for row in whole)}."
+        )
+    chance = next((row.value for row in shown if row.metric == "chance"), None)
+    guessing = "" if chance is None else f" (guessing gives {100 * chance:.0f} %)"
+    scores = "; ".join(f"{_per_cent(row)}{_tokens(row)}" for row in whole)
+    lines = _sentence(f"{ours[0].task}: {metric.replace('_', ' ') if metric else ''} {scores}{guessing}.")
+    depths = sorted({row.depth for row in ours if row.depth is not None})
+    lengths = sorted({row.length for row in ours if row.depth is not None and row.length is not None})
+    if len(depths) > 1 and lengths:
+        cells = {(row.depth, row.length): row for row in ours}
+        lines.append("  depth" + "".join(f"{length:>8}" for length in lengths[-9:]) + "  tokens; per cent")
+        for depth in depths:
+            found = (cells.get((depth, length)) for length in lengths[-9:])
+            texts = ("" if row is None else f"{100 * (row.value or 0):.0f}" for row in found)
+            lines.append(f"{depth:5g} %" + "".join(f"{text:>8}" for text in texts))
+    return lines
+
+
+def training_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
+    """Cross entropy, entropy and disagreement of the first and the last steps."""
+    values = {row.metric: row for row in rows if row.value is not None}
+    parts = []
+    for metric, name in (
+        ("cross_entropy", "cross entropy"),
+        ("entropy", "entropy part"),
+        ("jeffreys", "Jeffreys part"),
+    ):
+        first, last = values.get(f"{metric}_first"), values.get(f"{metric}_last")
+        if first is not None and last is not None:
+            parts.append(f"{name} from {first.value:.4f} to {last.value:.4f}")
+    if not parts:
+        return []
+    n = max((row.n or 1 for row in rows), default=1)
+    steps = "the first step to the last" if n == 1 else f"the first {n} steps to the last {n} (means)"
+    return _sentence(f"From {steps}, in nats per token: {'; '.join(parts)}. Each step sees other text.")
+
+
+@dataclass(frozen=True)
+class _Scale:
+    low: float
+    high: float
+    width: int
+
+    def column(self, value: float) -> int:
+        return round((value - self.low) / ((self.high - self.low) or 1) * (self.width - 1))
+
+
+def _plot_by(field: str, rows: Sequence[Row], what: str, *, zero: bool = False) -> list[str]:
+    if len(rows) < 2:
+        return []
+    points = [(getattr(row, field), row) for row in _thinned(rows)]
+    return _plot(points, field, what, levels=[0.0] if zero else [])
+
+
+def _plot(
+    points: Sequence[tuple[int, Row]],
+    across: str,
+    what: str,
+    *,
+    marks: Mapping[str, float] | None = None,
+    levels: Sequence[float] = (),
+) -> list[str]:
+    """One line for each point: its place, its value with the interval, and both drawn on one scale.
+
+    `marks` are texts at places between points; `levels` are values that get a vertical line.
+    """
+    points = [(place, row) for place, row in points if row.value is not None]
+    if not points:
+        return []
+    ends = [end for _, row in points for end in (row.value, row.ci_low, row.ci_high) if end is not None]
+    texts = [_text(row) for _, row in points]
+    first = max(len(across), *(len(str(place)) for place, _ in points)) + 2
+    second = max(map(len, texts))
+    scale = _Scale(min(*ends, *levels), max(*ends, *levels), min(_PLOT, WIDTH - first - second - 4))
+    lines = ["", f"{across:>{first}}  {what}"]
+    waiting = sorted((marks or {}).items(), key=lambda mark: mark[1])
+    for (place, row), text in zip(points, texts, strict=True):
+        while waiting and waiting[0][1] < place:
+            lines.append(_mark(waiting.pop(0)[0], first))
+        lines.append(f"{place:>{first}}  {text:<{second}}  {_drawn(row, scale, levels)}".rstrip())
+    return lines + [_mark(text, first) for text, _ in waiting]
+
+
+def _drawn(row: Row, scale: _Scale, levels: Iterable[float]) -> str:
+    signs = [" "] * scale.width
+    if row.ci_low is not None and row.ci_high is not None:
+        for column in range(scale.column(row.ci_low), scale.column(row.ci_high) + 1):
+            signs[column] = "─"
+    for level in levels:
+        column = scale.column(level)
+        signs[column] = "┼" if signs[column] == "─" else "│"
+    assert row.value is not None
+    signs[scale.column(row.value)] = "●"
+    return "".join(signs)
+
+
+def _mark(text: str, indent: int) -> str:
+    return f"{'':>{indent}}  {f'-- {text} ':-<{WIDTH - indent - 2}}"
+
+
+def _limit_mark(row: Row, what: str) -> dict[str, float]:
+    return {} if row.value is None else {f"{what} {_text(row, digits=0)} tokens": row.value}
+
+
+def _joined(bins: Sequence[Row]) -> list[Row]:
+    """At most `_MOST_LINES` wider bins; the mean over a wider bin has no interval."""
+    bins = sorted((row for row in bins if row.value is not None), key=lambda row: row.position or 0)
+    if len(bins) <= _MOST_LINES:
+        return bins
+    edges = [len(bins) * line // _MOST_LINES for line in range(_MOST_LINES + 1)]
+    joined = []
+    for begin, end in pairwise(edges):
+        some = bins[begin:end]
+        total = sum(row.n or 1 for row in some)
+        mean = sum((row.value or 0) * (row.n or 1) for row in some) / total
+        joined.append(
+            Row(
+                model=some[0].model,
+                task=some[0].task,
+                metric=some[0].metric,
+                value=mean,
+                position=some[0].position,
+                position_end=some[-1].position_end,
+                n=total,
+            )
+        )
+    return joined
+
+
+def _thinned(rows: Sequence[Row]) -> list[Row]:
+    """At most `_MOST_LINES` of the rows, evenly chosen, the first and the last among them."""
+    if len(rows) <= _MOST_LINES:
+        return list(rows)
+    return [rows[round(line * (len(rows) - 1) / (_MOST_LINES - 1))] for line in range(_MOST_LINES)]
+
+
+def _curve(rows: Sequence[Row], metric: str) -> list[Row]:
+    """The headline rows of a metric that have a value, by length and distance."""
+    found = [row for row in rows if row.is_headline and row.metric == metric and row.value is not None]
+    return sorted(found, key=lambda row: (row.length or 0, row.distance or 0))
+
+
+def _at(rows: Sequence[Row], metric: str, length: int | None) -> Row | None:
+    return next((row for row in _curve(rows, metric) if row.length == length), None)
+
+
+def _text(row: Row, *, digits: int | None = None) -> str:
+    if digits is None or row.value is None:
+        if row.ci_low is None and row.unit == "nats" and row.value is not None:
+            return f"{row.value:.3f}"
+        return Estimate(row.value, row.ci_low, row.ci_high, at_least=bool(row.at_least)).text
+    interval = (
+        "" if row.ci_low is None or row.ci_high is None else f" [{row.ci_low:,.0f}, {row.ci_high:,.0f}]"
+    )
+    return f"{'at least ' if row.at_least else ''}{row.value:,.{digits}f}{interval}"
+
+
+def _value(row: Row) -> str:
+    return Estimate(row.value, row.ci_low, row.ci_high).value_text
+
+
+def _per_cent(row: Row) -> str:
+    interval = (
+        ""
+        if row.ci_low is None or row.ci_high is None
+        else f" [{100 * row.ci_low:.0f}, {100 * row.ci_high:.0f}]"
+    )
+    return f"{100 * (row.value or 0):.0f} %{interval}"
+
+
+def _tokens(row: Row) -> str:
+    return "" if row.length is None else f" at {row.length} tokens"
+
+
+def _listed(rows: Sequence[Row]) -> str:
+    return ", ".join(str(row.distance) for row in rows[:-1]) + f" and {rows[-1].distance}"
+
+
+def _sentence(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH)

@@ -1,0 +1,203 @@
+"""The settings of a measurement, declared once: its options, checks, recorded config and parameters.
+
+A field is a name, a type with its constraints, a default, and a docstring, which is also the help text. An
+`Option` in the type changes how the command line spells it:
+
+    class RecallSpec(Spec):
+        pairs: Annotated[Count, Option("--limit")] = 32
+        \"\"\"Pairs of passages at each distance.\"\"\"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+
+from annotated_types import Ge, Gt, Lt
+from pydantic import AllowInfNan, BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from lengthwise.errors import LengthwiseError, UsageError, nearest
+
+if TYPE_CHECKING:
+    from lengthwise.models import LoadedModel
+
+
+@dataclass(frozen=True)
+class Option:
+    """How the command line takes a field: `--length`, with `metavar` in its help.
+
+    `on` is "line" (an option of its own), "set" (`--set NAME=VALUE`), "argument" (a word without an option) or
+    "nothing" (only Python sets it). A field that only Python sets and that is not `recorded` is left out of the
+    config at its default.
+    """
+
+    flag: str | None = None
+    metavar: str | None = None
+    on: Literal["line", "set", "argument", "nothing"] = "line"
+    recorded: bool = True
+
+
+PYTHON_ONLY = Option(on="nothing", recorded=False)
+"""Marks a field that the command line does not offer and that is recorded only where it is not the default."""
+NO_OPTION = Option(on="nothing")
+"""Marks a field that the command line does not offer."""
+
+
+def _whole(value: Any) -> Any:
+    """Whole numbers of NumPy as `int`; True is no number."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ValueError("not an integer")
+    return value.__index__()
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+Seed = Annotated[Whole, Ge(0)]
+Count = Annotated[Whole, Ge(1)]
+Tokens = Annotated[Whole, Ge(1), Option(metavar="TOKENS")]
+Finite = Annotated[float, AllowInfNan(False)]
+Positive = Annotated[Finite, Gt(0)]
+Share = Annotated[Finite, Gt(0), Lt(1)]
+
+# How each of pydantic's constraints reads as an expectation.
+_EXPECTED = {
+    "greater_than": "more than {gt:g}",
+    "greater_than_equal": "at least {ge:g}",
+    "less_than": "less than {lt:g}",
+    "less_than_equal": "at most {le:g}",
+    "finite_number": "a finite number",
+    "too_short": "at least one",
+    "missing": "a value",
+}
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    if not TYPE_CHECKING:  # Type checkers keep the signature with the fields.
+
+        def __init__(self, **settings: Any) -> None:
+            try:
+                super().__init__(**settings)
+            except ValidationError as error:
+                raise _usage_error(type(self), error) from None
+
+    @classmethod
+    def of(cls, spec: BaseModel, **facts: Any) -> Self:
+        """The same values with others beside or in place of them, checked anew."""
+        return cls(**{**dict(spec), **facts})
+
+    def settings(self) -> dict[str, Any]:
+        """Plain values in the order of declaration, as they go into YAML and come back equal."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in self
+            if option_of(type(self), name).recorded or value != type(self).model_fields[name].default
+        }
+
+
+class RunSpec(_Settings):
+    """Which model is loaded, which text, and how."""
+
+    model: Annotated[str, Option(on="argument", metavar="MODEL")]
+    """A hub id, a folder, a .gguf file, or a name from `lengthwise ls models`."""
+    adapter: str | None = None
+    """PEFT adapter on top of the model: a folder or a hub id."""
+    dtype: str = "auto"
+    """auto (as saved), float32, bfloat16, float16 or float64."""
+    device: str = "auto"
+    """auto (CUDA if there is one), cpu, cuda, cuda:1, ..."""
+    text: str = "books"
+    """Text to measure on: books, a .txt, .md, .jsonl or .parquet file, a folder, hf://owner/name."""
+    split: Literal["test", "train", "all"] = "test"
+    """Documents of the text to use."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """One kind of sample of a measurement, and what it costs."""
+
+    what: str
+    wanted: int
+    stretch: int
+    """Tokens of text that one needs."""
+    tokens: int
+    """Tokens that the model reads for one."""
+    longest: int
+    """Tokens in its longest input."""
+
+
+class Spec(_Settings):
+    """Settings of one measurement. The docstring is the help of its verb."""
+
+    kind: ClassVar[str]
+    """The verb, and the measurement's name in the table."""
+    examples: ClassVar[tuple[str, ...]] = ()
+    """Command lines for the end of the help."""
+    reads_characters: ClassVar[bool] = False
+    """Whether the measurement takes a text as characters (a Corpus) in place of the model's tokens."""
+
+    beside_the_numbers: ClassVar[tuple[str, ...]] = ("bos", "batch_size")
+    """Fields that do not decide the numbers, or only through the BOS id."""
+
+    bos: Literal["auto", "always", "never"] = "auto"
+    """Begin each view with BOS; auto does as the tokenizer does."""
+    seed: Seed = 0
+    """Seed of the choice of windows."""
+    batch_size: Count = 1
+    """Windows at a time. More needs more memory; the numbers stay the same."""
+
+    def config(self, run: RunSpec) -> dict[str, Any]:
+        """The config of a run folder: running it again repeats the run."""
+        return run.settings() | self.settings()
+
+    def identity(self) -> dict[str, Any]:
+        """What decides the numbers besides model and text, plain; of a class that knows the BOS id in force."""
+        return {name: value for name, value in self if name not in self.beside_the_numbers}
+
+    def samples(self) -> list[Samples]:
+        """The samples and what they cost, for a plan."""
+        raise NotImplementedError
+
+    def for_model(self, trained_length: int | None) -> Self:
+        """The spec with what it takes from a model's configuration filled in."""
+        return self
+
+    def others(self, run: RunSpec, model: LoadedModel) -> dict[str, Any]:
+        """What else the measurement's function takes, loaded as the run says."""
+        return {}
+
+
+def option_of(kind: type[BaseModel], name: str) -> Option:
+    """How the command line takes the field `name` of `kind`; the outermost `Option` decides."""
+    return next(
+        (mark for mark in reversed(kind.model_fields[name].metadata) if isinstance(mark, Option)), Option()
+    )
+
+
+def ascending(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """The sizes in ascending order, each once."""
+    return tuple(sorted(set(sizes)))
+
+
+def _usage_error(kind: type[BaseModel], error: ValidationError) -> LengthwiseError:
+    """The first mistake as an error for people."""
+    problem: Mapping[str, Any] = error.errors()[0]
+    context = problem.get("ctx", {})
+    if isinstance(context.get("error"), LengthwiseError):
+        return context["error"]
+    # Of `tuple[int | None, ...]` and the like pydantic names the index and the member of the union too.
+    name, value = str(problem["loc"][0]) if problem["loc"] else "", problem["input"]
+    if problem["type"] == "extra_forbidden":
+        return UsageError(
+            f"{kind.__name__} has no setting {name!r}", expected=nearest(name, kind.model_fields)
+        )
+    if problem["type"] == "literal_error":
+        valid = [part.strip("'") for part in context["expected"].replace(" or ", ", ").split(", ")]
+        return UsageError(f"unknown {name} {value!r}", expected=nearest(str(value), valid))
+    if problem["type"] == "missing":
+        return UsageError(f"{kind.__name__} needs {name}")
+    expected = _EXPECTED.get(problem["type"], problem["msg"].removeprefix("Value error, ")).format(**context)
+    if problem["type"] == "value_error":
+        expected = "an integer"
+    return UsageError(f"{name} is {value!r}", expected=expected)

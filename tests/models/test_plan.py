@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from lengthwise.models import Cost, Plan, read_config
+from lengthwise.models.losses import CHUNK_BYTES
+from lengthwise.models.plan import model_skeleton, reading_cost, unknown_cost
+from lengthwise.testing import tiny_llama
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnPlan(Plan):
+    documents: int
+    longest: int | None = None
+
+
+def test_a_plan_shows_its_own_fields_and_the_cost():
+    plan = OwnPlan(settings={"limit": 3}, documents=2, cost=Cost(parameters=7, device="cpu"))
+    shown = plan.to_dict()
+    assert shown["settings"] == {"limit": 3}
+    assert (shown["documents"], shown["parameters"], shown["device"]) == (2, 7, "cpu")
+    assert shown["memory_bytes"] is None
+    assert "longest" not in shown
+    assert "trainable_parameters" not in shown
+
+
+def test_a_skeleton_has_the_shapes_and_no_weights(folder: Path):
+    model = model_skeleton(read_config(str(folder)))
+    assert all(parameter.is_meta for parameter in model.parameters())
+    assert sum(p.numel() for p in model.parameters()) == sum(p.numel() for p in tiny_llama().parameters())
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("auto", 4), ("bfloat16", 2)])
+def test_the_cost_of_reading(folder: Path, dtype: str, size: int):
+    config = read_config(str(folder))
+    cost = reading_cost(config, tokens=1000, at_once=100, dtype=dtype, device="cpu")
+    parameters = sum(p.numel() for p in tiny_llama().parameters())
+    inside = 100 * (6 * config.hidden_size + 2 * config.intermediate_size)
+    assert cost.parameters == parameters
+    assert cost.memory_bytes == (parameters + inside) * size + 4 * CHUNK_BYTES
+    assert cost.dtype == str(torch.float32 if dtype == "auto" else torch.bfloat16).removeprefix("torch.")
+    assert cost.seconds_at_least is not None
+
+
+@pytest.mark.usefixtures("cache")
+def test_what_is_known_before_a_model_is_made(folder: Path):
+    unmade = unknown_cost("tiny-books")
+    assert unmade is not None
+    assert (unmade.parameters, unmade.memory_bytes) == (935_040, None)
+    assert unknown_cost("some.gguf") == Cost()
+    assert unknown_cost(str(folder)) is None

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import logging
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import StaticCache
+
+from lengthwise.errors import UsageError
+from lengthwise.models import CachedReader, FullLogits, LoadedModel, PlainReader, reader_kind
+from lengthwise.testing import TINY_ARCHITECTURES, tiny_llama, tiny_model, tiny_tokenizer
+
+TOKENS = np.random.default_rng(0).integers(320, size=(1, 50))
+CUTS = (0, 7, 8, 29, 41)
+LOOK = 9
+
+
+def loaded(model: Any) -> LoadedModel:
+    return LoadedModel(model, tiny_tokenizer(), "tiny", "memory")
+
+
+def at_once(model: LoadedModel, tokens: np.ndarray = TOKENS) -> torch.Tensor:
+    return model.hidden_states(torch.from_numpy(tokens))
+
+
+def close(found: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", TINY_ARCHITECTURES)
+def test_reading_in_pieces_and_forks_equal_reading_at_once(name: str):
+    """Beyond the attention windows of those that have one (16 tokens), with forks between all pieces."""
+    model = loaded(tiny_model(name))
+    assert reader_kind(model) is CachedReader
+    whole = at_once(model)
+    cached, plain = CachedReader(model), PlainReader(model)
+    for begin, end in pairwise(CUTS):
+        for reader in (cached, plain):
+            close(reader.read(TOKENS[:, begin:end]), whole[:, begin:end])
+            close(reader.fork().read(TOKENS[:, end : end + LOOK]), whole[:, end : end + LOOK])
+            other = reader.fork().read(TOKENS[:, :LOOK])
+            assert not torch.allclose(other, whole[:, end : end + LOOK], atol=1e-2)
+
+
+@pytest.mark.parametrize("name", TINY_ARCHITECTURES)
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_fork_into_several_rows_continues_each(name: str, keep: bool):
+    model = loaded(tiny_model(name))
+    reader = CachedReader(model)
+    reader.read(TOKENS[:, :30])
+    endings = TOKENS[0, 30:42].reshape(3, 4)
+    fork = reader.fork(3, keep=keep)
+    rows = [fork.read(endings[:, :3]), fork.read(endings[:, 3:])]
+    for row, ending in enumerate(endings):
+        expected = at_once(model, np.concatenate([TOKENS[:, :30], ending[None]], axis=1))[0, 30:]
+        close(torch.cat(rows, dim=1)[row], expected)
+    if keep:
+        close(reader.read(TOKENS[:, 30:35]), at_once(model)[:, 30:35])
+
+
+@pytest.mark.parametrize("name", TINY_ARCHITECTURES)
+def test_padding_on_the_left_changes_nothing(name: str):
+    """After a shared beginning and without one, and in the steps that follow."""
+    model = loaded(tiny_model(name))
+    sizes = (5, 2, 4)
+    for shared in (0, 20):
+        reader = CachedReader(model)
+        if shared:
+            reader.read(TOKENS[:, :shared])
+            if not reader.takes_padding:
+                assert model.config.sliding_window
+                continue
+            reader = reader.fork(len(sizes))
+        ids, real = torch.zeros(2, len(sizes), 5, dtype=torch.long)
+        for row, size in enumerate(sizes):
+            ids[row, 5 - size :] = torch.from_numpy(TOKENS[0, shared : shared + size])
+            real[row, 5 - size :] = 1
+        if shared + 5 > 16 and getattr(model.config, "sliding_window", None):
+            continue
+        found = reader.read(ids, real)
+        step = reader.read(torch.full((len(sizes), 1), 7))
+        for row, size in enumerate(sizes):
+            tokens = np.concatenate([TOKENS[:, : shared + size], [[7]]], axis=1)
+            expected = at_once(model, tokens)[0]
+            close(found[row, 5 - size :], expected[shared : shared + size])
+            close(step[row], expected[shared + size :])
+
+
+def test_full_logits_are_read_in_pieces_too():
+    model = loaded(tiny_llama())
+    model.__dict__["head"] = FullLogits("for the test")
+    reader = CachedReader(model)
+    reader.read(TOKENS[:, :20])
+    close(reader.read(TOKENS[:, 20:30]), at_once(model)[:, 20:30])
+
+
+def test_positions_that_depend_on_the_input_are_read_anew(caplog: pytest.LogCaptureFixture):
+    rope = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+    model = loaded(tiny_llama(max_position_embeddings=16, rope_parameters=rope))
+    with caplog.at_level(logging.WARNING):
+        assert reader_kind(model) is PlainReader
+    assert "dynamic" in caplog.text
+    # And that is right: the model at once, cut where the fork ended.
+    reader = PlainReader(model)
+    reader.read(TOKENS[:, :20])
+    expected = model.hidden_states(torch.from_numpy(TOKENS[:, :30]))[:, 20:]
+    torch.testing.assert_close(reader.fork().read(TOKENS[:, 20:30]), expected)
+
+
+def test_a_cache_that_gives_something_else_is_not_used(monkeypatch: pytest.MonkeyPatch):
+    model = loaded(tiny_llama())
+    right = CachedReader._run
+
+    def wrong(self: CachedReader, **arguments: Any) -> torch.Tensor:
+        return right(self, **arguments) + ("past_key_values" in arguments)
+
+    monkeypatch.setattr(CachedReader, "_run", wrong)
+    assert reader_kind(model) is PlainReader
+
+
+def test_a_model_that_gives_no_cache_back_is_refused_at_the_second_piece():
+    model = loaded(tiny_llama())
+    model.model.register_forward_hook(
+        lambda module, args, output: output.__setitem__("past_key_values", None)
+    )
+    reader = CachedReader(model)
+    reader.read(TOKENS[:, :5])
+    for again in (lambda: reader.read(TOKENS[:, 5:]), reader.fork):
+        with pytest.raises(UsageError):
+            again()
+    assert reader_kind(model) is PlainReader
+
+
+def test_layers_that_change_their_tensors_in_place_are_copied():
+    model = loaded(tiny_llama())
+    reader = CachedReader(model)
+    reader.read(TOKENS[:, :10])
+    cache = StaticCache(config=model.config, max_cache_len=64)
+    with torch.no_grad():
+        model.model(input_ids=torch.from_numpy(TOKENS[:, :10]), past_key_values=cache)
+    reader._cache = cache
+    assert not reader.takes_padding
+    reader.fork().read(TOKENS[:, 20:30])
+    close(reader.read(TOKENS[:, 10:20]), at_once(model)[:, 10:20])

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from typing import Any
+
+from lengthwise.report.drawing import curves_of, series_names
+from lengthwise.results import Row
+
+
+def row(length: int, value: float | None, **given: Any) -> Row:
+    return Row(**{"model": "m", "task": "perplexity", "metric": "loss"} | given, length=length, value=value)
+
+
+def by_length(found: Row) -> float:
+    return found.length or 0
+
+
+def test_names_tell_models_and_arms_apart() -> None:
+    assert series_names([row(1, 1.0), row(2, 1.0)]) == ["m", "m"]
+    assert series_names([row(1, 1.0, arm="a"), row(1, 1.0)]) == ["a", "m"]
+    assert series_names([row(1, 1.0, arm="a"), row(1, 1.0, model="n", arm="a"), row(1, 1.0)]) == [
+        "m, a",
+        "n, a",
+        "m",
+    ]
+
+
+def test_points_are_sorted_with_their_intervals_and_undefined_ones_left_out() -> None:
+    rows = [row(512, 3.0), row(128, 2.0, ci_low=1.5, ci_high=2.5), row(256, None)]
+    [curve] = curves_of(rows, by_length)
+    assert curve.x == [128, 512]
+    assert curve.y == [2.0, 3.0]
+    assert curve.low == [1.5, None]
+    assert curve.high == [2.5, None]
+
+
+def test_seeds_become_faint_curves_and_their_mean() -> None:
+    rows = [
+        row(128, 1.0, arm="a", seed=0, ci_low=0.5, ci_high=1.5),
+        row(256, 2.0, arm="a", seed=0),
+        row(128, 3.0, arm="a", seed=1),
+        row(128, 9.0, arm="b", seed=0),
+    ]
+    first, second, mean, other = curves_of(rows, by_length)
+    assert (first.faint, second.faint, mean.faint, other.faint) == (True, True, False, False)
+    assert list(first.low) == []
+    assert mean.label == "a (mean of 2 seeds)"
+    assert mean.x == [128], "256 has one seed only"
+    assert mean.y == [2.0]
+    assert [curve.style for curve in (first, second, mean, other)] == [0, 0, 0, 1]

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from lengthwise.display import DISPLAYS, display_of, in_order
+from lengthwise.report.row_tables import (
+    comparison_table,
+    difference_rows,
+    headline_rows,
+    rows_table,
+    side_by_side,
+)
+from lengthwise.report.tables import Estimate
+from lengthwise.results import Row
+
+
+def row(metric: str, value: float | None, **given: object) -> Row:
+    return Row(**{"model": "m", "task": "misalignment", "metric": metric, "value": value, **given})  # type: ignore[arg-type]
+
+
+def test_headline_rows_leave_out_bins_pairs_and_differences() -> None:
+    plain = row("sce", 1.0, length=8)
+    rows = [
+        plain,
+        row("sce", 1.0, length=8, position=0, position_end=4),
+        row("sce", 1.0, length=8, context=8, context_other=4),
+        row("sce", 1.0, length=8, reference="n"),
+    ]
+    assert headline_rows(rows) == [plain]
+    assert difference_rows(rows) == [rows[3]]
+
+
+def test_rows_in_the_order_of_the_tasks() -> None:
+    rows = [
+        Row(model="m", task="recall", metric="benefit", value=1.0),
+        row("own", 1.0),
+        row("jeffreys", 1.0),
+        row("sce", 1.0, length=2),
+        row("sce", 1.0, length=1),
+    ]
+    assert [(r.metric, r.length) for r in in_order(rows)] == [
+        ("sce", 2),
+        ("sce", 1),
+        ("jeffreys", None),
+        ("own", None),
+        ("benefit", None),
+    ]
+
+
+def test_every_metric_is_explained_and_an_unknown_task_has_a_title() -> None:
+    assert all(meaning for task in DISPLAYS for meaning in display_of(task).metrics.values())
+    assert display_of("useful_context").title == "Useful context"
+
+
+def test_rows_table_has_a_line_for_each_row_and_no_empty_columns() -> None:
+    rows = [
+        row("sce", 6.9, length=64, ci_low=6.8, ci_high=7.0, n=12, documents=3),
+        row("js", None, length=64),
+    ]
+    table = rows_table(rows)
+    assert list(table.columns) == [
+        "model",
+        "metric",
+        "length",
+        "value [95 % interval]",
+        "unit",
+        "n",
+        "documents",
+    ]
+    assert list(table.rows) == [
+        ("m", "sce", 64, Estimate(6.9, 6.8, 7.0), "nats", 12, 3),
+        ("m", "js", 64, Estimate(None), "nats", None, None),
+    ]
+    both = rows_table([*rows, Row(model="m", task="recall", metric="benefit", value=1.0, distance=4)])
+    assert "task" in both.columns
+    assert "distance" in both.columns
+
+
+def test_differences_carry_their_sign() -> None:
+    table = rows_table([row("sce", 0.5, length=64, reference="n")])
+    assert table.rows[0][4] == Estimate(0.5, signed=True)
+    assert "reference" in table.columns
+
+
+def test_side_by_side_has_a_column_for_each_model_arm_and_seed() -> None:
+    rows = [
+        row("sce", 1.0, length=64),
+        row("sce", 2.0, length=128),
+        row("sce", 3.0, model="n", length=64, seed=0),
+        row("sce", 4.0, model="n", length=64, seed=1),
+    ]
+    table = side_by_side(rows)
+    assert list(table.columns) == ["metric", "length", "m", "n, seed 0", "n, seed 1"]
+    assert [list(line) for line in table.rows] == [
+        ["sce", 64, Estimate(1.0), Estimate(3.0), Estimate(4.0)],
+        ["sce", 128, Estimate(2.0), None, None],
+    ]
+
+
+def test_a_comparison_shows_the_two_numbers_of_each_difference() -> None:
+    rows = [
+        row("sce", 3.0, length=64),
+        row("sce", 2.0, length=64, model="n"),
+        row("sce", 9.0, length=64, model="n", depth=50.0),
+        row("sce", -1.0, length=64, model="n", reference="m", ci_low=-2.0, ci_high=-0.5, p_holm=0.01),
+        row("sce", 0.1, length=128, model="n", reference="m"),
+    ]
+    table = comparison_table(rows)
+    assert list(table.columns)[2:5] == ["run", "value", "reference's"]
+    assert list(table.rows[0]) == [
+        "sce",
+        64,
+        "n",
+        Estimate(2.0),
+        Estimate(3.0),
+        Estimate(-1.0, -2.0, -0.5, signed=True),
+        "0.0100",
+        "yes",
+    ]
+    assert list(table.rows[1][3:5]) == [None, None]
+    assert list(table.rows[1][6:]) == ["", ""]

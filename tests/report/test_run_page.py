@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from html import unescape
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from lengthwise.errors import UsageError
+from lengthwise.report.run_page import build_report, run_tables, write_figures
+from lengthwise.report.tables import Estimate
+from lengthwise.results import Row
+from lengthwise.runs import RunFolder
+
+WriteRun = Callable[..., Path]
+
+
+def text_of(page: Path) -> str:
+    html = page.read_text(encoding="utf-8")
+    html = re.sub(r"<(style|script|svg)\b.*?</\1>", " ", html, flags=re.DOTALL)
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", html)).split())
+
+
+def has_number(text: str, row: Row) -> bool:
+    cell = Estimate(row.value, row.ci_low, row.ci_high)
+    return f"{cell.value_text} {cell.interval_text}" in text
+
+
+def test_one_run_goes_into_its_own_folder(write_run: WriteRun, made: SimpleNamespace) -> None:
+    rows = made.misalignment_rows()
+    path = write_run("a", kind="measure", rows=rows, notes=["Seven documents only."])
+    page = build_report([path])
+    assert page == path / "report.html"
+    text = text_of(page)
+    assert text.startswith("measure: smollm2-135m")
+    assert all(has_number(text, row) for row in rows), "every number is in the page"
+    assert "% of SCE is entropy" in text
+    assert "Seven documents only." in text
+    assert "lengths 256, 512, 1024" in text
+    assert "seconds 12.5" in text
+    assert sorted(p.name for p in (path / "figures").iterdir()) == [
+        "jeffreys-by-position.svg",
+        "misalignment-matrix.svg",
+        "misalignment-parts.svg",
+    ]
+
+
+def test_the_page_is_the_same_when_made_again(write_run: WriteRun, made: SimpleNamespace) -> None:
+    path = write_run("a", kind="recall", rows=made.recall_rows())
+    first = build_report([path]).read_bytes()
+    assert build_report([path]).read_bytes() == first
+
+
+def test_several_runs_side_by_side(write_run: WriteRun, made: SimpleNamespace, tmp_path: Path) -> None:
+    before, after = made.recall_rows(), made.recall_rows(shift=-0.3)
+    runs = [write_run("before", kind="recall", rows=before), write_run("after", kind="recall", rows=after)]
+    runs.append(write_run("ppl", kind="ppl", rows=made.perplexity_rows("other"), model="other"))
+    page = build_report(runs, tmp_path / "all.html")
+    text = text_of(page)
+    assert "Compared: smollm2-135m (before); smollm2-135m (after); other." in text
+    assert all(has_number(text, row) for row in [*before, *after])
+    assert "Loss by length" in text
+    assert "Recall by distance" in text
+    assert "differ in" not in text
+    svg = page.read_text(encoding="utf-8")
+    assert "smollm2-135m (before): 2.100 at 64" in svg, "both runs are in one picture"
+    assert "smollm2-135m (after): 1.800 at 64" in svg
+
+
+def test_runs_with_other_settings_are_called_out(
+    write_run: WriteRun, made: SimpleNamespace, tmp_path: Path
+) -> None:
+    runs = [write_run("a", kind="recall", rows=made.recall_rows())]
+    with RunFolder(tmp_path / "b", kind="recall", config={"model": "n", "seed": 1}) as folder:
+        (folder.path / "results.json").write_bytes((runs[0] / "results.json").read_bytes())
+    text = text_of(build_report([*runs, tmp_path / "b"], tmp_path / "page.html"))
+    assert (
+        "The recall runs differ in text , lengths , seed : their numbers are not of the same tokens." in text
+    )
+
+
+def test_partial_runs_are_marked(write_run: WriteRun, made: SimpleNamespace) -> None:
+    path = write_run("a", kind="recall", rows=made.recall_rows(), partial=True)
+    page = build_report([path])
+    assert "<title>recall: smollm2-135m (partial)</title>" in page.read_text()
+    text = text_of(page)
+    assert "smollm2-135m is partial" in text
+    assert "Recall by distance (partial)" in text
+
+
+def test_training_runs_show_their_curves(write_run: WriteRun, made: SimpleNamespace, tmp_path: Path) -> None:
+    running = write_run("running", kind="train", rows=None, metrics=made.metrics_records(10))
+    rows = [Row(model="m", task="training", metric="loss_last", value=3.25, n=1)]
+    done = write_run("done", kind="train", rows=rows, model="m", metrics=made.metrics_records(12))
+    text = text_of(build_report([running, done], tmp_path))
+    assert "smollm2-135m is partial" in text, "a run without results has not ended"
+    assert "m is partial" not in text.replace("smollm2-135m is partial", "")
+    assert "loss_last" in text
+    assert "3.250" in text
+    html = (tmp_path / "report.html").read_text()
+    assert "Training, step by step. Cross entropy: smollm2-135m:" in html
+
+
+def test_a_task_without_a_presentation_is_tabled(write_run: WriteRun) -> None:
+    rows = [Row(model="m", task="useful_context", metric="tokens", value=512.0, unit="tokens")]
+    text = text_of(build_report([write_run("a", kind="limit", rows=rows)]))
+    assert "Useful context" in text
+    assert "512.0" in text
+
+
+def test_differences_are_tabled_and_drawn(write_run: WriteRun, made: SimpleNamespace) -> None:
+    row = made.estimate(
+        -0.05,
+        0.01,
+        model="m",
+        task="perplexity",
+        metric="loss",
+        length=512,
+        arm="jeffreys",
+        reference="plain",
+    )
+    page = build_report([write_run("a", kind="study", rows=[row])])
+    assert "Paired differences on the same tokens" in text_of(page)
+    assert "-0.050 [-0.060, -0.039]" in text_of(page)
+    assert (page.parent / "figures" / "differences-loss.svg").exists()
+
+
+@pytest.mark.parametrize("content", [None, {}, {"config.yaml": "kind: measure\n"}])
+def test_what_is_no_run_or_has_no_results(tmp_path: Path, content: dict[str, str] | None) -> None:
+    path = tmp_path / "run"
+    if content is not None:
+        path.mkdir()
+        for name, text in content.items():
+            (path / name).write_text(text)
+    with pytest.raises(UsageError):
+        build_report([path])
+    assert not (path / "report.html").exists()
+
+
+def test_damaged_results_are_named(write_run: WriteRun, made: SimpleNamespace) -> None:
+    path = write_run("a", kind="recall", rows=made.recall_rows())
+    (path / "results.json").write_text("{")
+    with pytest.raises(UsageError, match=r"results\.json"):
+        build_report([path])
+
+
+def test_other_peoples_files_are_not_overwritten(
+    write_run: WriteRun, made: SimpleNamespace, tmp_path: Path
+) -> None:
+    path = write_run("a", kind="recall", rows=made.recall_rows())
+    (tmp_path / "thesis.html").write_text("mine")
+    with pytest.raises(UsageError, match=r"thesis\.html"):
+        build_report([path], tmp_path / "thesis.html")
+    assert (tmp_path / "thesis.html").read_text() == "mine"
+    page = build_report([path], tmp_path / "page.html")
+    assert build_report([path], tmp_path / "page.html") == page
+
+
+def test_several_runs_need_a_place_for_their_page(write_run: WriteRun, made: SimpleNamespace) -> None:
+    runs = [write_run(name, kind="recall", rows=made.recall_rows()) for name in "ab"]
+    with pytest.raises(UsageError) as caught:
+        build_report(runs)
+    assert "--out" in str(caught.value.fix)
+    with pytest.raises(UsageError):
+        build_report([])
+
+
+def test_reports_need_no_torch() -> None:
+    program = (
+        "import sys, lengthwise.report.run_page; "
+        "print([m for m in sys.modules if m.split('.')[0] in ('torch', 'transformers')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_run_can_be_named_and_its_figures_and_tables_taken_alone(
+    write_run: WriteRun, made: SimpleNamespace, tmp_path: Path
+) -> None:
+    runs = [write_run(name, kind="recall", rows=made.recall_rows()) for name in ("a", "b")]
+    named = [f"plain={runs[0]}", f"yarn={runs[1]}"]
+    [figure] = write_figures(named, tmp_path / "figures")
+    assert figure.name == "recall-by-distance.svg"
+    assert "plain: 2.100 at 64" in figure.read_text()
+    [table] = run_tables(named)
+    assert list(table.columns) == ["metric", "distance", "plain", "yarn"]

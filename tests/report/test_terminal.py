@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lengthwise.report.terminal import WIDTH, answer, sce_sentence
+from lengthwise.results import Results, Row
+
+
+def lines_of(rows: list[Row], **config: Any) -> list[str]:
+    lines = answer(Results(kind="k", model_name="m", config=config, rows=rows))
+    assert all(len(line) <= WIDTH for line in lines), lines
+    return lines
+
+
+def numbers(text: str) -> list[str]:
+    return re.findall(r"-?\d+(?:,\d{3})*(?:\.\d+)?", text)
+
+
+def plotted(lines: Sequence[str]) -> dict[str, int]:
+    """The column of the point in each line of the picture, by the place at its beginning."""
+    return {line.split()[0]: line.index("●") for line in lines if "●" in line}
+
+
+def score(value: float | None, length: int | None = 512, depth: float | None = None, **other: Any) -> Row:
+    fields = {"model": "m", "task": "needle", "metric": "accuracy", "unit": "share"} | other
+    return Row(value=value, length=length, depth=depth, **fields)
+
+
+def test_every_measurement_has_an_answer(made: SimpleNamespace) -> None:
+    for rows in (made.misalignment_rows(), made.perplexity_rows(), made.recall_rows(), made.limit_rows()):
+        lines = lines_of(rows, share=0.1)
+        assert lines[0]
+        assert plotted(lines)
+
+
+def test_misalignment_names_the_disagreement_at_the_greatest_length(made: SimpleNamespace) -> None:
+    text = " ".join(lines_of(made.misalignment_rows()))
+    row = next(r for r in made.misalignment_rows() if r.metric == "jeffreys" and r.length == 1024)
+    assert f"{row.value:.4f}" in numbers(text)
+    assert {"513", "1024", "95.0"} <= set(numbers(text))
+
+
+def test_loss_is_drawn_by_length_and_the_lowest_is_named() -> None:
+    rows = [
+        Row(model="m", task="perplexity", metric="loss", value=value, length=length)
+        for length, value in ((64, 3.5), (128, 3.0), (256, 4.0))
+    ]
+    lines = lines_of(rows)
+    assert {"256", "4.000", "64", "0.500", "128", "3.000"} <= set(numbers(" ".join(lines)))
+    places = plotted(lines)
+    assert places["128"] < places["64"] < places["256"], "values go to the right"
+
+
+def test_recall_lists_the_distances_at_which_the_interval_excludes_zero(made: SimpleNamespace) -> None:
+    rows = [
+        made.estimate(value, 0.1, model="m", task="recall", metric="benefit", distance=distance)
+        for distance, value in ((64, 0.5), (128, 0.3), (256, 0.05))
+    ]
+    first = " ".join(lines_of(rows)).split("distance")[0]
+    assert {"64", "128"} <= set(numbers(first.split(".", maxsplit=3)[-1]))
+
+
+def test_the_two_limits_and_their_places_in_the_curves(made: SimpleNamespace) -> None:
+    lines = lines_of(made.limit_rows(), share=0.1)
+    text = " ".join(lines)
+    assert {"10,000", "7,000", "9,600"} <= set(numbers(text))
+    marks = [index for index, line in enumerate(lines) if line.strip().startswith("--")]
+    assert len(marks) == 2
+    before, after = (int(lines[marks[0] + step].split()[0]) for step in (-1, 1))
+    assert before <= 10_000 < after
+    before, after = (int(lines[marks[1] + step].split()[0]) for step in (-1, 1))
+    assert before <= 7_000 < after
+    assert "at least 16,384" in " ".join(lines_of(made.limit_rows(sound=None)))
+
+
+def test_a_limit_that_is_not_defined(made: SimpleNamespace) -> None:
+    rows = [
+        Row(model="m", task="limit", metric=metric, value=value, length=1024, unit="tokens")
+        for metric, value in (("sound_up_to", 176.0), ("used_up_to", None))
+    ]
+    assert "176" in numbers(" ".join(lines_of(rows)))
+
+
+def test_scores_by_length_and_depth_in_per_cent() -> None:
+    rows = [score(0.5, ci_low=0.25, ci_high=0.75), score(1 / 4, metric="chance")]
+    rows += [score(value, depth=depth) for depth, value in ((0.0, 0.2), (50.0, 0.8))]
+    lines = lines_of(rows)
+    assert {"50", "25", "75", "512"} <= set(numbers(lines[0]))
+    assert [line.split() for line in lines[-2:]] == [["0", "%", "20"], ["50", "%", "80"]]
+
+
+def test_longppl_without_key_tokens() -> None:
+    rows = [
+        Row(model="m", task="longppl", metric=metric, value=value, length=512, unit="ratio")
+        for metric, value in (("longppl", None), ("perplexity", 20.0))
+    ]
+    assert "20.00" in numbers(" ".join(lines_of(rows)))
+
+
+def test_training_names_the_first_and_the_last_steps() -> None:
+    rows = [
+        Row(model="m", task="training", metric=f"cross_entropy_{end}", value=value, n=5, seed=0)
+        for end, value in (("first", 3.25), ("last", 3.0))
+    ]
+    assert {"3.2500", "3.0000", "5"} <= set(numbers(" ".join(lines_of(rows))))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        Row(model="m", task="mean", metric="mse", value=1.0, arm="plain"),
+        Row(model="m", task="perplexity", metric="loss", value=None, length=8),
+        Row(model="m", task="recall", metric="benefit", value=1.0, distance=8, reference="n"),
+    ],
+)
+def test_rows_without_an_answer(row: Row) -> None:
+    assert lines_of([row]) == []
+
+
+def test_the_sentence_on_sce_is_of_the_greatest_length() -> None:
+    def row(metric: str, value: float, **given: Any) -> Row:
+        return Row(model="m", task="misalignment", metric=metric, value=value, **given)
+
+    rows = [
+        row("sce", 5.0, length=64),
+        row("entropy", 2.5, length=64),
+        row("jeffreys", 2.5, length=64),
+        row("jeffreys", 0.0274, length=128, ci_low=0.0254, ci_high=0.0294),
+        row("sce", 6.9, length=128),
+        row("entropy", 6.8726, length=128),
+        row("jeffreys", 9.0, length=256, position=0, position_end=8),
+    ]
+    assert numbers(sce_sentence(rows) or "") == ["128", "99.6", "0.0274", "6.900"]
+    assert sce_sentence(rows[:2]) is None
+    assert sce_sentence([]) is None

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lengthwise.errors import MissingError, UsageError
+from lengthwise.testing import tiny_tokenizer
+from lengthwise.text import as_corpus, as_documents, load_corpus, tokenize
+
+
+def write_parquet(path: Path, columns: dict[str, list]) -> Path:
+    import pyarrow
+    import pyarrow.parquet
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    return path
+
+
+def write_jsonl(path: Path, rows: list[dict]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def pairs(spec: object, **options) -> list[tuple[str, str]]:
+    corpus = load_corpus(str(spec), **({"split": "all"} | options))
+    return [(document.id, document.text) for document in corpus.documents]
+
+
+def test_text_and_markdown_files(tmp_path: Path):
+    for name in ("a.txt", "b.MD"):
+        (tmp_path / name).write_text("Grüße\n", encoding="utf-8")
+        assert pairs(tmp_path / name) == [(name, "Grüße\n")]
+
+
+def test_folder_is_recursive_sorted_and_takes_text_only(tmp_path: Path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "b.md").write_text("two")
+    (tmp_path / "z.txt").write_text("three")
+    (tmp_path / "a.txt").write_text("one")
+    (tmp_path / "image.png").write_bytes(b"\x89PNG")
+    assert pairs(tmp_path) == [("a.txt", "one"), ("sub/b.md", "two"), ("z.txt", "three")]
+
+
+def test_jsonl_rows_and_another_field(tmp_path: Path):
+    path = write_jsonl(
+        tmp_path / "rows.jsonl", [{"text": "one", "body": "eins"}, {"text": "two", "body": None}]
+    )
+    assert pairs(path) == [("rows.jsonl:1", "one"), ("rows.jsonl:2", "two")]
+    assert pairs(path, text_field="body") == [("rows.jsonl:1", "eins")]
+
+
+def test_jsonl_line_separators_inside_text_do_not_break_lines(tmp_path: Path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"text": "a\u2028b"}, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert pairs(path) == [("rows.jsonl:1", "a\u2028b")]
+
+
+def test_parquet_rows(tmp_path: Path):
+    path = write_parquet(tmp_path / "rows.parquet", {"text": ["one", "two"], "n": [1, 2]})
+    assert pairs(path) == [("rows.parquet:1", "one"), ("rows.parquet:2", "two")]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ('{"txt": "one"}\n', "line 1 has no field 'text'.*\n.*did you mean 'txt'"),
+        ('{"text": "one"}\n{"text": \n', "line 2 is not JSON"),
+        ('["one"]\n', "line 1 is not a JSON object"),
+        ('{"text": 5}\n', "field 'text' is a int"),
+    ],
+)
+def test_bad_jsonl_names_the_line(tmp_path: Path, content: str, problem: str):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(content)
+    with pytest.raises(UsageError, match=problem):
+        load_corpus(str(path))
+
+
+def test_bad_parquet(tmp_path: Path):
+    path = write_parquet(tmp_path / "rows.parquet", {"body": ["one"]})
+    with pytest.raises(UsageError, match="no field 'text'"):
+        load_corpus(str(path))
+    path.write_bytes(b"PAR1 and then nothing")
+    with pytest.raises(UsageError, match="not a Parquet file"):
+        load_corpus(str(path))
+
+
+def test_text_that_is_not_utf8(tmp_path: Path):
+    (tmp_path / "latin.txt").write_bytes("Grüße".encode("latin-1"))
+    with pytest.raises(UsageError, match=r"not UTF-8 text.* at byte 2"):
+        load_corpus(str(tmp_path / "latin.txt"))
+
+
+def test_other_suffix_and_folder_without_text(tmp_path: Path):
+    (tmp_path / "paper.pdf").write_bytes(b"%PDF")
+    with pytest.raises(UsageError, match=r"is a \.pdf"):
+        load_corpus(str(tmp_path / "paper.pdf"))
+    with pytest.raises(UsageError, match=r"has no \.txt or \.md file"):
+        load_corpus(str(tmp_path))
+
+
+@pytest.mark.parametrize("spec", ["./nothing", "/no/such/folder", "nothing.txt", "missing/"])
+def test_missing_path(spec: str):
+    with pytest.raises(MissingError, match="there is no file or folder"):
+        load_corpus(spec)
+
+
+def test_unknown_name_and_split_name_the_nearest():
+    with pytest.raises(UsageError, match="did you mean 'books'"):
+        load_corpus("boks")
+    with pytest.raises(UsageError, match="did you mean 'test'"):
+        load_corpus("books", split="tets")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.fixture
+def hub_folder(tmp_path: Path) -> Path:
+    """A local data set in the hub's layout: two configs, one of which has a test split."""
+    folder = tmp_path / "data-set"
+    write_jsonl(folder / "full" / "train.jsonl", [{"text": f"train {i}"} for i in range(3)])
+    write_jsonl(folder / "full" / "test.jsonl", [{"text": f"test {i}"} for i in range(2)])
+    write_jsonl(folder / "one" / "train.jsonl", [{"text": f"row {i}"} for i in range(40)])
+    (folder / "README.md").write_text(
+        "---\nconfigs:\n"
+        "- config_name: full\n  data_files:\n"
+        "  - {split: train, path: full/train.jsonl}\n  - {split: test, path: full/test.jsonl}\n"
+        "- config_name: one\n  data_files:\n  - {split: train, path: one/train.jsonl}\n---\n"
+    )
+    return folder
+
+
+@pytest.fixture
+def _own_datasets_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets.config
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "datasets"))
+
+
+@pytest.mark.usefixtures("_own_datasets_cache")
+class TestHub:
+    def test_own_splits_are_kept(self, hub_folder: Path):
+        spec = f"hf://{hub_folder}:full"
+        test = load_corpus(spec, split="test")
+        assert [document.text for document in test.documents] == ["test 0", "test 1"]
+        assert "own split 'test'" in test.split_rule
+        assert [text for _, text in pairs(spec, split="train")] == ["train 0", "train 1", "train 2"]
+        assert len(pairs(spec)) == 5
+
+    def test_named_split_is_used_as_given(self, hub_folder: Path):
+        corpus = load_corpus(f"hf://{hub_folder}:full@train", split="test")
+        assert len(corpus.documents) == 3
+        assert "as given" in corpus.split_rule
+
+    def test_a_single_split_is_split_by_hash(self, hub_folder: Path):
+        spec = f"hf://{hub_folder}:one"
+        train, test = pairs(spec, split="train"), pairs(spec, split="test")
+        assert len(train) + len(test) == 40
+        assert 1 <= len(test) <= 12
+
+    def test_unknown_split_config_and_field(self, hub_folder: Path):
+        with pytest.raises(UsageError, match=r"no split 'tset'.*\n.*did you mean 'test'"):
+            load_corpus(f"hf://{hub_folder}:full@tset")
+        with pytest.raises(UsageError, match=r"cannot be read.*'fulll'"):
+            load_corpus(f"hf://{hub_folder}:fulll")
+        with pytest.raises(UsageError, match="no field 'body'"):
+            load_corpus(f"hf://{hub_folder}:full", text_field="body")
+
+    def test_data_set_that_is_not_there(self, monkeypatch: pytest.MonkeyPatch):
+        import datasets.config
+        import huggingface_hub.constants
+
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+        monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+        for spec in ("hf://no-such-owner/no-such-data", "no-such-owner/no-such-data"):
+            with pytest.raises(MissingError, match="'no-such-owner/no-such-data' cannot be loaded"):
+                load_corpus(spec)
+
+    def test_damaged_file_is_named(self, hub_folder: Path):
+        (hub_folder / "one" / "train.jsonl").write_text('{"text": "one"}\n{"text": \n')
+        with pytest.raises(UsageError, match=r"cannot be read.*JSON"):
+            load_corpus(f"hf://{hub_folder}:one")
+
+    def test_spec_without_a_name(self):
+        with pytest.raises(UsageError, match="names no data set"):
+            load_corpus("hf://:config@train")
+
+
+class TestAsCorpusAndAsDocuments:
+    def test_texts_are_used_as_given(self):
+        corpus = as_corpus(["one two", "three"])
+        assert [(each.id, each.text) for each in corpus.documents] == [
+            ("text:1", "one two"),
+            ("text:2", "three"),
+        ]
+        assert corpus.split == "all"
+
+    def test_a_path_a_corpus_and_documents(self, tmp_path: Path, cache: Path):
+        (tmp_path / "a.txt").write_text("the king")
+        tokenizer = tiny_tokenizer()
+        corpus = as_corpus(tmp_path / "a.txt", split="all")
+        assert corpus == as_corpus(corpus) == load_corpus(str(tmp_path / "a.txt"), split="all")
+        documents = as_documents(corpus, tokenizer)
+        assert documents.documents[0].ids.tolist() == tokenize(corpus, tokenizer).documents[0].ids.tolist()
+        assert as_documents(documents, tokenizer) is documents
+
+    def test_texts_leave_nothing_in_the_cache(self, cache: Path):
+        as_documents(["the king"], tiny_tokenizer())
+        assert not cache.exists()
+
+    @pytest.mark.parametrize("thing", [3, [3], {"a": "b"}, [], [" "]])
+    def test_what_is_no_text(self, thing: object):
+        with pytest.raises(UsageError):
+            as_corpus(thing)  # type: ignore[arg-type]

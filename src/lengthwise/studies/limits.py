@@ -61,7 +61,8 @@ def reading(results: Results) -> list[str]:
     said = []
     for arm in results.config["arms"]:
         sound, used = (_cell(results, arm, metric) for metric in NUMBERS)
-        said.append(f"{arm}: sound up to {sound.text} tokens, context used up to {used.text}.")
+        use = "no use of context was found" if used.value is None else f"context used up to {used.text}"
+        said.append(f"{arm}: sound up to {sound.text} tokens; {use}.")
     return said
 
 

@@ -32,11 +32,10 @@ import torch
 
 from lengthwise.synthetic.encodings import ENCODINGS
 from lengthwise.synthetic.optimizers import OPTIMIZERS, Adam
-from lengthwise.synthetic.plain import PlainTransformer
 from lengthwise.synthetic.reparameterization import FUNCTIONS, Reparameterization
 from lengthwise.synthetic.tasks import LENGTH
 from lengthwise.synthetic.training import Batch, batches, train
-from lengthwise.synthetic.transformer import Architecture, StackedTransformer
+from lengthwise.synthetic.transformer import Architecture, PlainTransformer, StackedTransformer
 
 RATE = 1e-3
 LOOPS = ("loop", "plain", "vmap")

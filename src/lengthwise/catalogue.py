@@ -83,15 +83,11 @@ def description(recipe: Path) -> str:
 
 
 def studies() -> list[Entry]:
-    """What `lengthwise reproduce` and `lengthwise synth` run."""
+    """What `lengthwise reproduce` runs."""
     from lengthwise.studies.catalogue import STUDIES
-    from lengthwise.studies.synthetic.figures import FIGURES
 
-    verbs = {"reproduce": STUDIES, "synth": FIGURES}
     return [
-        {"verb": verb, "name": study.name, "what": study.description}
-        for verb, table in verbs.items()
-        for study in table.values()
+        {"verb": "reproduce", "name": study.name, "what": study.description} for study in STUDIES.values()
     ]
 
 

@@ -5,26 +5,35 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise.results import read_results
-from lengthwise.studies.synthetic.figures import FIGURES, cells_of
+from lengthwise.studies.catalogue import STUDIES
+from lengthwise.studies.section3.panels import (
+    FIGURE1_PANELS,
+    FIGURE3_PANELS,
+    FIGURE4_PANELS,
+    FIGURE5_PANELS,
+    cells_of,
+)
+
+PANELS = (*FIGURE1_PANELS, *FIGURE3_PANELS, *FIGURE4_PANELS, *FIGURE5_PANELS)
 
 
-def test_every_study_at_once_at_smoke_scale(lengthwise: Callable[..., Any]) -> None:
+def test_all_of_section_3_at_smoke_scale_under_the_old_names(lengthwise: Callable[..., Any]) -> None:
     done = lengthwise("synth", "all", "--scale", "smoke", "--steps", 3, "--out", "run")
     assert done.code == 0, done.err
     assert "The paper's claims" not in done.out, "strings of up to 12 bits cannot judge them"
     page = Path("run/report.html").read_text()
-    for panel in FIGURES["all"].panels:
+    for panel in PANELS:
         assert f"{panel.name}. {panel.title}" in page
-    assert "Theorem 2, exactly" in page
     assert {path.stem for path in Path("run/figures").iterdir()} >= {"panel-1a-adam", "theory-growth"}
     assert Path("run/figures/tables.md").read_text().startswith("**1a: ")
     results = read_results(Path("run/results.json"))
-    assert not results.partial
-    assert {row.arm for row in results.rows} >= {cell.key for cell in cells_of(FIGURES["all"])}
+    assert (results.kind, results.partial) == ("synth-all", False)
+    assert {row.arm for row in results.rows} >= {cell.key for cell in cells_of(PANELS)}
+    assert read_results(Path("run/parts/theory/results.json")).kind == "synth-theory"
 
 
 def test_a_finished_study_is_only_read(lengthwise: Callable[..., Any]) -> None:
-    command = ("synth", "figure5", "--scale", "smoke", "--steps", 3, "--out", "run")
+    command = ("reproduce", "figure5", "--scale", "smoke", "--steps", 3, "--out", "run")
     done = lengthwise(*command)
     assert lengthwise(*command).code == 2, "without --resume it is in the way"
     again = lengthwise(*command, "--resume")
@@ -32,16 +41,22 @@ def test_a_finished_study_is_only_read(lengthwise: Callable[..., Any]) -> None:
 
 
 def test_mistakes_are_told(lengthwise: Callable[..., Any]) -> None:
-    mistyped = lengthwise("synth", "figure2", "--out", "run")
+    mistyped = lengthwise("reproduce", "figure2", "--out", "run")
     assert mistyped.code == 2
-    assert "no synthetic study 'figure2'" in mistyped.err
-    assert "did you mean" in mistyped.err
-    none = lengthwise("synth", "figure1", "--scale", "smoke", "--seeds", 0, "--out", "run")
+    assert "figure2" in mistyped.err
+    none = lengthwise("reproduce", "figure1", "--scale", "smoke", "--seeds", 0, "--out", "run")
     assert none.code == 2
-    assert "seeds is 0" in none.err
     assert not Path("run").exists()
 
 
-def test_ls_names_every_study_and_its_verb(lengthwise: Callable[..., Any]) -> None:
+def test_ls_names_every_study(lengthwise: Callable[..., Any]) -> None:
     listed = lengthwise("ls", "studies", "--json").json["studies"]
-    assert {entry["name"] for entry in listed if entry["verb"] == "synth"} == set(FIGURES)
+    assert [entry["name"] for entry in listed] == list(STUDIES)
+    assert {entry["verb"] for entry in listed} == {"reproduce"}
+
+
+def test_theorem_1_gives_a_verdict_on_every_claim(lengthwise: Callable[..., Any]) -> None:
+    done = lengthwise("reproduce", "theorem1", "--scale", "smoke", "--out", "run")
+    assert done.code == 0, done.err
+    for verdict in ("does not hold", "holds", "vacuous"):
+        assert verdict in done.out

@@ -5,11 +5,12 @@ import json
 import pytest
 import torch
 
-from lengthwise.models import EMBEDDED, load, tiny_books
+from lengthwise.models import EMBEDDED, load
 from lengthwise.models.embedded import made_folder
-from lengthwise.models.tiny_books import RECORD_FILE, build_tiny_books, tiny_books_config, train_bpe
 from lengthwise.testing import tiny_text
 from lengthwise.text import Corpus, Document
+from lengthwise.training import pretraining
+from lengthwise.training.pretraining import RECORD_FILE, build_tiny_books, tiny_books_config, train_bpe
 
 
 @pytest.fixture
@@ -20,8 +21,8 @@ def _small_books(monkeypatch: pytest.MonkeyPatch) -> None:
         document = Document(split, tiny_text(words, seed=len(split)))
         return Corpus.of("books", [document], split=split, split_rule="made up")  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(tiny_books, "load_corpus", load_corpus)
-    monkeypatch.setattr(tiny_books, "_HELD_OUT_WINDOWS", 8)
+    monkeypatch.setattr(pretraining, "load_corpus", load_corpus)
+    monkeypatch.setattr(pretraining, "_HELD_OUT_WINDOWS", 8)
 
 
 def test_the_model_is_the_one_described():
@@ -43,11 +44,11 @@ def test_built_once_recorded_and_loadable(monkeypatch: pytest.MonkeyPatch):
     loaded = load(str(folder))
     assert loaded.describe()["head"] == "proven"
     assert loaded.trained_length == 128
-    held_out = tiny_books.load_corpus("books", split="test")
-    tokens = tiny_books.tokenize(held_out, loaded.tokenizer)
-    assert tiny_books.held_out_loss(loaded.model, tokens, 128) == pytest.approx(record["held_out_loss"])
+    held_out = pretraining.load_corpus("books", split="test")
+    tokens = pretraining.tokenize(held_out, loaded.tokenizer)
+    assert pretraining.held_out_loss(loaded.model, tokens, 128) == pytest.approx(record["held_out_loss"])
 
-    monkeypatch.setattr(tiny_books, "_train", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr(pretraining, "_train", lambda *_: pytest.fail("trained again"))
     assert build_tiny_books(steps=2, seed=1) == folder
 
 

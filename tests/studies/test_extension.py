@@ -4,41 +4,35 @@ from pathlib import Path
 
 import pytest
 
-from lengthwise.studies.extension import ARMS, Plan, extension_section, run_extension
+from lengthwise.studies import experiments
+from lengthwise.studies.extension import EXPERIMENT, SCALES, sections
 
 pytestmark = pytest.mark.real
 
-PLAN = Plan(
-    length=256,
-    segments=3,
-    bins=4,
-    training_length=64,
-    steps=2,
-    arms=("none", "YaRN x2", "PI x2", "PI x2, LoRA with Jeffreys 10"),
-)
+ARMS = [arm.name for arm in EXPERIMENT.arms]
 
 
-def test_every_arm_predicts_the_same_tokens_and_an_interrupted_study_goes_on(
+def test_every_arm_predicts_the_same_tokens_and_an_interrupted_study_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "run"
-    monkeypatch.setattr("lengthwise.studies.extension.train", _stopped)
-    with pytest.raises(KeyboardInterrupt):
-        run_extension(out, plan=PLAN, model="tiny-books")
+    out, scale = tmp_path / "run", SCALES["smoke"]
+    with monkeypatch.context() as patched:
+        patched.setattr(experiments, "train_or_resume", _stopped)
+        with pytest.raises(KeyboardInterrupt):
+            EXPERIMENT.run(out, scale)
     untrained = (out / "parts" / "yarn-x2" / "perplexity.jsonl").read_bytes()
-    monkeypatch.undo()
-    results = run_extension(out, plan=PLAN, model="tiny-books", resume=True)
+    results = EXPERIMENT.run(out, scale, resume=True)
     assert (out / "parts" / "yarn-x2" / "perplexity.jsonl").read_bytes() == untrained
 
     whole = {row.arm: row for row in results.select(metric="loss", reference=None, position=None)}
-    assert set(whole) == set(PLAN.arms) <= set(ARMS)
+    assert list(whole) == ARMS
     assert len({row.n for row in whole.values()}) == 1
-    assert len({row.value for row in whole.values()}) == 4
+    assert len({row.value for row in whole.values()}) == len(ARMS)
     changes = {row.arm: row for row in results.select(metric="loss", reference="none", position=None)}
-    for arm in PLAN.arms[1:]:
+    for arm in ARMS[1:]:
         assert changes[arm].value == pytest.approx(whole[arm].value - whole["none"].value)
 
-    section = extension_section(results)
+    [section] = sections(results, out)
     [table] = section.tables
     assert [line[0] for line in table.rows] == ["0-63", "64-127", "128-191", "192-255", "all"]
     assert all(cell is not None for line in table.rows for cell in line)

@@ -14,7 +14,9 @@ import pytest
 
 from lengthwise.errors import UsageError
 from lengthwise.results import Results
-from lengthwise.studies.tiny_books import PLAN, YARN, run_tiny_books
+from lengthwise.studies import experiments
+from lengthwise.studies.catalogue import produce
+from lengthwise.studies.tiny_books import EXPERIMENT, SCALES, YARN, measures
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -24,8 +26,8 @@ Difference = Callable[..., float]
 @pytest.fixture(scope="module")
 def results(tmp_path_factory) -> Results:
     # Intervals are not asserted, so fewer samples than the study's own will do.
-    plan = replace(PLAN, windows=48, segments=32, pairs=64)
-    return run_tiny_books(tmp_path_factory.mktemp("study") / "run", plan=plan)
+    scale = replace(SCALES["default"], measures=measures(windows=48, segments=32, pairs=64))
+    return EXPERIMENT.run(tmp_path_factory.mktemp("study") / "run", scale)
 
 
 @pytest.fixture(scope="module")
@@ -87,28 +89,24 @@ def test_switching_yarn_on_gains_far_more_than_any_term(difference):
     assert difference(YARN, "loss", length=512) < 5 * difference("Jeffreys 10", "loss", length=512)
 
 
-def test_an_interrupted_study_goes_on_and_ends_the_same(tmp_path, monkeypatch):
-    plan = replace(PLAN, windows=4, segments=4, pairs=4)
-    whole = run_tiny_books(tmp_path / "whole", steps=2, plan=plan)
+def test_an_interrupted_study_continues_and_ends_the_same(tmp_path, monkeypatch):
+    whole = EXPERIMENT.run(tmp_path / "whole", SCALES["smoke"])
+    original, calls = experiments.measure, []
 
-    import lengthwise.studies.tiny_books as study
-
-    original, calls = study.evaluate, []
-
-    def stopping(*arguments, **options):
-        calls.append(options["folder"].name)
+    def stopping(*arguments):
+        calls.append(1)
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return original(*arguments, **options)
+        return original(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(study, "evaluate", stopping)
+        patched.setattr(experiments, "measure", stopping)
         with pytest.raises(KeyboardInterrupt):
-            run_tiny_books(tmp_path / "stopped", steps=2, plan=plan)
-    resumed = run_tiny_books(tmp_path / "stopped", steps=2, plan=plan, resume=True)
+            EXPERIMENT.run(tmp_path / "stopped", SCALES["smoke"])
+    resumed = EXPERIMENT.run(tmp_path / "stopped", SCALES["smoke"], resume=True)
     assert json.loads(resumed.to_json())["rows"] == json.loads(whole.to_json())["rows"]
 
 
 def test_no_seed_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="seeds is 0"):
-        run_tiny_books(tmp_path / "run", seeds=0)
+    with pytest.raises(UsageError, match="0"):
+        produce("tiny-books", tmp_path / "run", seeds=0)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lengthwise.synthetic.threads import one_thread
+from lengthwise.synthetic.training import one_thread
 
 
 @pytest.fixture(autouse=True)

@@ -3,8 +3,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lengthwise.synthetic.baselines import best_constant, constant_error, length_alone_error
-from lengthwise.synthetic.reparameterization import FUNCTIONS, Reparameterization
+from lengthwise.synthetic.reparameterization import (
+    FUNCTIONS,
+    Reparameterization,
+    best_constant,
+    constant_error,
+    length_alone_error,
+)
 from lengthwise.synthetic.tasks import LENGTH, MEAN, SUM, UNIFORM_COUNT_MEAN
 
 IDENTITY = Reparameterization(FUNCTIONS["identity"])

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from lengthwise.synthetic.support import answers_outside, range_outside, symbol_shift
+from lengthwise.studies.section3.exactness import answers_outside, range_outside, symbol_shift
 from lengthwise.synthetic.tasks import BIT_TASKS, SYMBOL_TASKS
 
 FIXED = (

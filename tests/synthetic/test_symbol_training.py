@@ -7,10 +7,9 @@ import torch
 from torch.nn import functional as F
 
 from lengthwise.synthetic.optimizers import OPTIMIZERS
-from lengthwise.synthetic.symbol_training import symbol_accuracy, symbol_batches, symbol_losses
 from lengthwise.synthetic.tasks import SYMBOL_TASKS
 from lengthwise.synthetic.tasks.symbols import symbol_batch
-from lengthwise.synthetic.training import train
+from lengthwise.synthetic.training import symbol_accuracy, symbol_batches, symbol_losses, train
 from lengthwise.synthetic.transformer import Architecture, StackedTransformer
 
 TASK = SYMBOL_TASKS["even-pairs"]

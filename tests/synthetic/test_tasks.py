@@ -16,7 +16,7 @@ from lengthwise.synthetic.tasks.bits import fair_bits, uniform_count_bits
 from lengthwise.synthetic.tasks.symbols import IGNORED, symbol_batch
 
 FILES = [module.name for module in pkgutil.iter_modules(tasks.__path__)]
-SHARED = {"bits", "binary", "symbols"}
+SHARED = {"symbols"}
 
 DELETANG = {
     "regular": {"even-pairs", "modular-arithmetic", "parity", "cycle-navigation"},
@@ -147,7 +147,7 @@ def test_symbol_samples_ask_for_the_answer_and_its_end():
     assert text[1][-5:] == "$" * 5
     asked = ["".join(ids[i] for i in row if i != IGNORED) for row in batch.labels.tolist()]
     assert asked == [question[::-1] + "$", text[1][1] + "$"]
-    # A label stands where the token before it is read.
+    # A label has the place of the token before it.
     assert batch.labels[0].tolist()[:4] == [IGNORED] * 4
     assert batch.labels[0, 4] == batch.tokens[0, 5]
     with pytest.raises(UsageError, match="each 1 or greater"):

@@ -73,7 +73,7 @@ def test_the_ratio_of_its_constants_grows_with_the_test_length_as_claimed():
     def ratio(bound, length: int) -> float:
         zero = Terms(0, 0, 0)
         c1 = bound(Terms(1, 0, 0), 0, 10, length) - bound(zero, 0, 10, length)
-        # Both training errors stand for the one training loss.
+        # Both training errors are the one training loss.
         c2 = bound(Terms(0, 1, 1), 0, 10, length) - bound(zero, 0, 10, length)
         return c1 / c2
 

@@ -7,11 +7,10 @@ import torch
 
 from lengthwise.synthetic.encodings import encoding
 from lengthwise.synthetic.optimizers import OPTIMIZERS, SGD, Adam
-from lengthwise.synthetic.plain import PlainTransformer
 from lengthwise.synthetic.reparameterization import FUNCTIONS, Reparameterization
 from lengthwise.synthetic.tasks import BIT_TASKS
 from lengthwise.synthetic.training import batches, predictions, train
-from lengthwise.synthetic.transformer import Architecture, StackedTransformer
+from lengthwise.synthetic.transformer import Architecture, PlainTransformer, StackedTransformer
 
 STEPS, SIZE = 100, 8
 

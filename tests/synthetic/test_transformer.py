@@ -6,9 +6,8 @@ from torch import Tensor
 
 from lengthwise.errors import UsageError
 from lengthwise.synthetic.encodings import ENCODINGS
-from lengthwise.synthetic.plain import PlainTransformer
 from lengthwise.synthetic.tasks.bits import encode
-from lengthwise.synthetic.transformer import Architecture, StackedTransformer
+from lengthwise.synthetic.transformer import Architecture, PlainTransformer, StackedTransformer
 
 SEEDS = (3, 4)
 

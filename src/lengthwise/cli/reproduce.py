@@ -13,7 +13,8 @@ from lengthwise.cli.output import print_table
 EXAMPLES = options.examples(
     "lengthwise reproduce demo --out runs/demo",
     "lengthwise reproduce tiny-books --seeds 3 --out runs/tiny-books",
-    "lengthwise reproduce tiny-books --out runs/tiny-books --resume",
+    "lengthwise reproduce figure1 --out runs/figure1 --resume",
+    "lengthwise reproduce section3 --scale smoke --out runs/smoke",
 )
 
 
@@ -23,19 +24,23 @@ def reproduce(
     ],
     out: Annotated[Path, typer.Option(help="Run folder to write: exactly this one.", show_default=False)],
     seeds: Annotated[
-        int | None, typer.Option(help="Repeat it over this many seeds.", show_default=False)
+        int | None, typer.Option(help="Seeds: trainings of every arm or configuration.", show_default=False)
     ] = None,
+    steps: Annotated[int | None, typer.Option(help="Training steps.", show_default=False)] = None,
+    scale: Annotated[
+        str, typer.Option(help="The size: default, or smoke, which takes seconds and proves nothing.")
+    ] = "default",
     resume: options.Resume = False,
     overwrite: options.Overwrite = False,
     verbose: options.Verbose = False,
 ) -> None:
     """Run a study and write its page.
 
-    Our numbers, with their intervals, and what they say.
+    Our numbers with their intervals, and the verdict on every claim that they can decide.
     """
     from lengthwise.studies.catalogue import produce
 
-    produced = produce(study, out, seeds=seeds, resume=resume, overwrite=overwrite)
+    produced = produce(study, out, seeds=seeds, steps=steps, scale=scale, resume=resume, overwrite=overwrite)
     for table in produced.tables:
         print_table(table)
     print(f"the page: {produced.page}")

@@ -35,7 +35,7 @@ def _build_smollm2() -> Path:
 
 
 def _build_tiny_books() -> Path:
-    from lengthwise.models.tiny_books import build_tiny_books
+    from lengthwise.training.pretraining import build_tiny_books
 
     return build_tiny_books()
 

@@ -1,91 +1,147 @@
-"""The literal table of studies: what each is, and how to run it to its page. Imports no torch."""
+"""The literal table of studies: a name, where its data is, what it shows. Imports no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lengthwise.errors import UsageError, nearest
-from lengthwise.studies.produced import Produced
+
+if TYPE_CHECKING:
+    from lengthwise.studies.skeleton import Produced, Study
 
 
 @dataclass(frozen=True)
-class Study:
-    """One table, figure or demonstration as one command."""
+class Entry:
+    """One study: `where` is `module:NAME` of its `Study`, below this package."""
 
     name: str
+    where: str
     description: str
-    run: Callable[..., Produced]
-    """Called with `out`, `resume`, `overwrite`, and `seeds` where `seeded`."""
-    seeded: bool = False
-    """Whether it can be repeated over several seeds."""
+    alias: str | None = None
+
+    def load(self) -> Study:
+        """Its data, with everything that it needs imported."""
+        module, attribute = self.where.split(":")
+        return getattr(importlib.import_module(f"lengthwise.studies.{module}"), attribute)
 
 
-def _demo(**options: object) -> Produced:
-    from lengthwise.studies.demo import produce_demo
-
-    return produce_demo(**options)  # type: ignore[arg-type]
-
-
-def _tiny_books(**options: object) -> Produced:
-    from lengthwise.studies.tiny_books_page import produce_tiny_books
-
-    return produce_tiny_books(**options)  # type: ignore[arg-type]
-
-
-def _extension(**options: object) -> Produced:
-    from lengthwise.studies.extension import produce_extension
-
-    return produce_extension(**options)  # type: ignore[arg-type]
-
-
-def _gap_views(**options: object) -> Produced:
-    from lengthwise.studies.gap_views import produce_gap_views
-
-    return produce_gap_views(**options)  # type: ignore[arg-type]
-
-
-STUDIES: dict[str, Study] = {
-    study.name: study
-    for study in (
-        Study("demo", "a real model before and after a few steps, and the small study; one page", _demo),
-        Study(
+STUDIES: dict[str, Entry] = {
+    entry.name: entry
+    for entry in (
+        Entry(
+            "demo",
+            "demo:DEMO",
+            "where a context ends, a real model before and after training, and the small study; one page",
+        ),
+        Entry(
+            "limit",
+            "limits:LIMIT",
+            "up to which length two models predict soundly and use their context, with and without YaRN",
+        ),
+        Entry(
             "tiny-books",
-            "what each term of the objective does to a model of 1M parameters trained from scratch",
-            _tiny_books,
-            seeded=True,
+            "tiny_books:TINY_BOOKS",
+            "what each term of the objective does to a model of 1M parameters",
         ),
-        Study(
+        Entry(
+            "real-model",
+            "real_model:REAL_MODEL",
+            "SmolLM2-135M before and after a few LoRA steps",
+        ),
+        Entry(
             "gap-views",
-            "recall after training on truncated windows, and on the same tokens with a gap in their positions",
-            _gap_views,
-            seeded=True,
+            "gap_views:GAP_VIEWS",
+            "recall after training on truncated windows and on gapped positions",
         ),
-        Study(
+        Entry(
             "extension",
-            "a real model read to twice its context: rope methods untrained, PI before and after LoRA (an hour)",
-            _extension,
+            "extension:EXTENSION",
+            "SmolLM2-135M at twice its context: rope methods and LoRA (an hour)",
+        ),
+        Entry(
+            "figure1",
+            "section3.panel_page:FIGURE1",
+            "mean, length and reparameterized length by encoding and f (Fig. 1)",
+        ),
+        Entry(
+            "figure3",
+            "section3.panel_page:FIGURE3",
+            "sum and length by training length (Fig. 3)",
+        ),
+        Entry(
+            "figure4",
+            "section3.panel_page:FIGURE4",
+            "sum by encoding and f (Fig. 4)",
+        ),
+        Entry(
+            "figure5",
+            "section3.panel_page:FIGURE5",
+            "mean of bits with a uniform number of ones (Fig. 5)",
+        ),
+        Entry(
+            "section3",
+            "section3.panel_page:SECTION3",
+            "figures 1, 3, 4, 5 and theorem 2 on one page",
+            alias="all",
+        ),
+        Entry(
+            "alignment",
+            "section3.panel_page:ALIGNMENT",
+            "long-short alignment of mean, length and sum: does it help here?",
+        ),
+        Entry(
+            "plane",
+            "section3.plane_page:PLANE",
+            "tasks by output support and Chomsky class: which goes with generalization?",
+        ),
+        Entry(
+            "theorem1",
+            "theorem1_check:THEOREM1",
+            "the bound of theorem 1: a model that breaks it, and bounds that hold",
+        ),
+        Entry(
+            "theorem2",
+            "theorem2_check:THEOREM2",
+            "exact errors, bounds, and linear attention trained on samples",
+            alias="theory",
         ),
     )
 }
+_ALIASES = {entry.alias: entry for entry in STUDIES.values() if entry.alias is not None}
+
+
+def study_named(name: str) -> Entry:
+    """The study of that name or alias.
+
+    Raises:
+        UsageError: there is none.
+    """
+    known = {**STUDIES, **_ALIASES}
+    if name not in known:
+        raise UsageError(f"no study {name!r}", expected=nearest(name, known), fix="lengthwise ls studies")
+    return known[name]
 
 
 def produce(
-    name: str, out: Path, *, seeds: int | None = None, resume: bool = False, overwrite: bool = False
+    name: str,
+    out: Path,
+    *,
+    scale: str = "default",
+    seeds: int | None = None,
+    steps: int | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
 ) -> Produced:
-    """Run the study `name` in the folder `out`, or go on with it.
+    """Run the study `name` in the folder `out`, or continue it, to its page.
 
     Raises:
-        UsageError: no such study; `seeds` for one that has none; see the study.
-        Interrupted: Ctrl-C; what is finished stays.
+        UsageError: no such study or scale; seeds or steps below 1, or for a study that takes none.
+        Interrupted: Ctrl-C. Finished work stays.
     """
-    if name not in STUDIES:
-        raise UsageError(f"no study {name!r}", expected=nearest(name, STUDIES), fix="lengthwise ls studies")
-    study = STUDIES[name]
-    if seeds is None:
-        return study.run(out=out, resume=resume, overwrite=overwrite)
-    if not study.seeded:
-        seeded = ", ".join(other.name for other in STUDIES.values() if other.seeded)
-        raise UsageError(f"the study {name} runs one seed", expected=f"--seeds with one of: {seeded}")
-    return study.run(out=out, seeds=seeds, resume=resume, overwrite=overwrite)
+    study = study_named(name).load()
+    from lengthwise.studies.skeleton import produce_page
+
+    return produce_page(study, out, scale=scale, seeds=seeds, steps=steps, resume=resume, overwrite=overwrite)

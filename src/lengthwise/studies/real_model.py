@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import torch
-
-from lengthwise.models import load
 from lengthwise.report.differences import paired_differences
 from lengthwise.report.figures import (
     jeffreys_by_position,
@@ -19,158 +15,95 @@ from lengthwise.report.figures import (
 )
 from lengthwise.report.html import Section
 from lengthwise.report.row_tables import difference_rows, headline_rows, side_by_side
-from lengthwise.report.tables import Table
 from lengthwise.report.terminal import sce_sentence
 from lengthwise.results import Results, Row
-from lengthwise.runs import RunFolder, read_metrics
-from lengthwise.studies.evaluation import Plan, evaluate
-from lengthwise.text import load_corpus, tokenize
-from lengthwise.training import open_run, read_recipe, train
+from lengthwise.runs import read_metrics
+from lengthwise.studies.experiments import Arm, Experiment, Scale
+from lengthwise.studies.skeleton import Study
 
-RECIPE = "smollm2-lora"
-BEFORE = "before"
-AFTER = "after"
+BEFORE, AFTER = Arm(name="before"), Arm(name="after", changes=())
 
-PLAN = Plan(
-    misalignment_length=512,
-    windows=12,
-    loss_lengths=(256, 512, 1024),
-    segments=6,
-    distances=(64, 256, 1024),
-    pairs=7,
-    batch_size=4,
+EXPERIMENT = Experiment(
+    kind="real-model",
+    recipe="smollm2-lora",
+    reference=BEFORE.name,
+    # bf16 rounding alone is a few hundredths of the disagreement measured here.
+    dtype="float32",
+    fast_training=True,
+    arms=(BEFORE, AFTER),
+    notes=(
+        "{recipe.steps} steps of {recipe.batch.size} pairs of {recipe.length} tokens are {tokens:,} tokens: enough "
+        "to see that the objective trains and what its parts do. They cannot show how the model behaves far beyond "
+        "its training length, nor whether a benchmark score moves.",
+        "There is no control arm here: a change can come from training on these books as well as from the term. The "
+        "small study separates the two.",
+        "Held-out text: {documents} whole books. Before and after are measured on the same tokens.",
+    ),
 )
-
+SCALES = {
+    "default": Scale(
+        model="smollm2-135m",
+        measures={
+            "misalignment": {"lengths": [512], "windows": 12, "batch_size": 4},
+            "perplexity": {"lengths": [256, 512, 1024], "segments": 6, "batch_size": 4},
+            "recall": {
+                "distances": [64, 256, 1024],
+                "pairs": 7,
+                "passage": 64,
+                "scored": 48,
+                "batch_size": 4,
+            },
+        },
+    ),
+    "smoke": Scale(
+        model="tiny-books",
+        measures={
+            "misalignment": {"lengths": [64], "windows": 4, "batch_size": 4},
+            "perplexity": {"lengths": [64, 128], "segments": 4, "batch_size": 4},
+            "recall": {"distances": [64, 128], "pairs": 4, "passage": 64, "scored": 48, "batch_size": 4},
+        },
+        steps=2,
+    ),
+}
 _SHOWN = ("sce", "entropy", "jeffreys", "loss", "perplexity", "benefit")
 
 
-def run_real_model(
-    out: Path | str,
-    *,
-    steps: int | None = None,
-    model: str | None = None,
-    plan: Plan = PLAN,
-    resume: bool = False,
-    overwrite: bool = False,
-) -> Results:
-    """Measure, train a LoRA adapter for a few steps, measure the same tokens again.
-
-    Args:
-        out: the run folder; it keeps the adapter and every sample, so an interrupted run goes on.
-        steps, model: in place of the recipe's.
-        plan: how much is measured.
-        resume, overwrite: as in `RunFolder`.
-
-    Returns:
-        Rows of both arms, and the paired differences (`reference`).
-
-    Raises:
-        Interrupted: Ctrl-C; what is finished stays.
-    """
-    changes = [
-        f"precision={training_precision()}",
-        *([f"steps={steps}"] if steps is not None else []),
-        *([f"model={model}"] if model is not None else []),
-    ]
-    recipe = read_recipe(RECIPE, changes)
-    settings: dict[str, Any] = {"recipe": recipe.to_dict(), "plan": plan.to_dict()}
-    with RunFolder(
-        out, kind="real-model", config=settings, writes=("parts",), resume=resume, overwrite=overwrite
-    ) as folder:
-        if folder.finished:
-            return folder.read_results()
-        parts = folder.path / "parts"
-        start = load(recipe.model, dtype="float32")
-        documents = tokenize(load_corpus(recipe.data.corpus, split="test"), start.tokenizer)
-        before = evaluate(start, documents, plan, folder=parts / BEFORE)
-        described = start.describe()
-        # Two copies of a large model need not be held at once.
-        del start
-        begun = (parts / "train" / "config.yaml").exists()
-        with open_run(parts / "train", recipe, resume=begun) as run:
-            trained = train(recipe, run, resume=begun)
-        adapted = load(recipe.model, dtype="float32", adapter=str(parts / "train" / "model"))
-        after = evaluate(adapted, documents, plan, folder=parts / AFTER)
-        results = Results(
-            kind="real-model",
-            model_name=recipe.model,
-            config=settings,
-            rows=[
-                *before.rows(arm=BEFORE),
-                *after.rows(arm=AFTER),
-                *after.differences(before, arm=AFTER, reference=BEFORE),
-            ],
-            notes=[
-                f"{recipe.steps} steps of {recipe.batch.size} pairs of {recipe.length} tokens are "
-                f"{recipe.steps * recipe.batch.size * recipe.length * 2:,} tokens: enough to see that the objective "
-                "trains and what its parts do. They cannot show how the model behaves far beyond its "
-                "training length, nor whether a benchmark score moves.",
-                "There is no control arm here: a change can come from training on these books as well as from "
-                "the term. Part B separates the two.",
-                f"Held-out text: {len(documents)} whole books; before and after are measured on the same tokens.",
-            ],
-            provenance={"model": described, "training": trained.provenance},
-        )
-        folder.write_results(results)
-        return results
-
-
-def training_precision() -> str:
-    """bfloat16 where the processor multiplies it at full speed, else float32.
-
-    A matter of minutes on a CPU with bf16 units, and of hours on one that emulates them. Measurements are made in
-    float32 on both: bf16 rounding alone is a few hundredths of the disagreement measured here.
-    """
-    processor = torch.cpu.get_capabilities()
-    fast = any(processor.get(unit) for unit in ("avx512_bf16", "amx_bf16"))
-    if fast or (torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)):
-        return "bfloat16"
-    return "float32"
-
-
-def real_model_section(results: Results, folder: Path) -> Section:
-    """The run as one part of a page; `folder` is its run folder (for the training log)."""
+def sections(results: Results, folder: Path) -> list[Section]:
+    """The run as one section of a page; the training log is in its run folder."""
     values = [row for row in headline_rows(results.rows) if row.metric in _SHOWN]
     changes = [row for row in difference_rows(results.rows) if row.metric in _SHOWN]
     recipe = results.config["recipe"]
+    metrics = read_metrics(folder / "parts" / AFTER.slug / "train" / "metrics.jsonl")
+    losses = [row for row in changes if row.metric == "loss"]
     pictures = (
         misalignment_parts(results.rows, name="real-parts"),
         jeffreys_by_position(results.rows, name="real-jeffreys-by-position"),
         loss_by_length(results.rows, name="real-loss-by-length"),
         recall_by_distance(results.rows, name="real-recall"),
-        paired_differences(
-            [row for row in changes if row.metric == "loss"], better="lower", name="real-loss-differences"
-        ),
-        training_curves(
-            {"LoRA": read_metrics(folder / "parts" / "train" / "metrics.jsonl")}, name="real-training"
-        ),
+        paired_differences(losses, better="lower", name="real-loss-differences"),
+        training_curves({"LoRA": metrics}, name="real-training"),
     )
-    first = [row for row in results.rows if row.arm == BEFORE]
-    said = sce_sentence(first)
-    return Section(
-        title="A real model",
-        paragraphs=[
-            f"`{results.model_name}` on books that it is not trained on here: measured, trained for "
-            f"{recipe['steps']} LoRA steps with {recipe['objective']['divergence']} at weight "
-            f"{recipe['objective']['alpha']:g} (L = {recipe['length']}), and measured again on the same tokens.",
-            *([said] if said else []),
-            *_reading(changes),
-        ],
-        tables=[_table(values, changes)],
-        figures=[picture for picture in pictures if picture is not None],
-        notes=results.notes,
-    )
-
-
-def _table(values: list[Row], changes: list[Row]) -> Table:
-    return side_by_side(
-        [*values, *(_as_column(row) for row in changes)],
-        caption="Before and after on the same tokens, with 95 % intervals over documents",
-    )
-
-
-def _as_column(row: Row) -> Row:
-    return replace(row, arm="after - before")
+    said = sce_sentence([row for row in results.rows if row.arm == BEFORE.name])
+    columns = [*values, *(replace(row, arm="after - before") for row in changes)]
+    return [
+        Section(
+            title="A real model, before and after a few steps",
+            paragraphs=[
+                f"`{results.model_name}` on books that it is not trained on here: measured, trained for "
+                f"{recipe['steps']} LoRA steps with {recipe['objective']['divergence']} at weight "
+                f"{recipe['objective']['alpha']:g} (L = {recipe['length']}), and measured again on the same tokens.",
+                *([said] if said else []),
+                *_reading(changes),
+            ],
+            tables=[
+                side_by_side(
+                    columns, caption="Before and after on the same tokens, with 95 % intervals over documents"
+                )
+            ],
+            figures=[picture for picture in pictures if picture is not None],
+            notes=results.notes,
+        )
+    ]
 
 
 def _reading(changes: list[Row]) -> list[str]:
@@ -187,3 +120,7 @@ def _reading(changes: list[Row]) -> list[str]:
     if not clear:
         return ["No change is larger than its paired interval: so few steps show nothing beyond noise here."]
     return ["Changes whose paired 95 % interval excludes zero: " + ", ".join(clear) + "."]
+
+
+PART = EXPERIMENT.part(sections, SCALES)
+REAL_MODEL = Study(title="What do a few steps change in a real model?", parts=(PART,), takes=("steps",))

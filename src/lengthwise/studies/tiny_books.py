@@ -1,180 +1,156 @@
 """The small controlled study: what does each term of the objective do to a model of 1M parameters?
 
 `tiny-books` is trained from scratch at L = 128, then fine-tuned in arms that share data, offsets e and both
-cross entropies, so that only the term differs. Beside them stands the same model with YaRN x4 switched on
-and no training, so that nobody takes a gain at 4L for a solution.
+cross entropies, so only the term differs. The same model with YaRN x4 and no training is the yardstick for a gain
+at 4L.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lengthwise.errors import UsageError
-from lengthwise.models import LoadedModel, load
-from lengthwise.models.extension import extend
-from lengthwise.results import Results, Row
-from lengthwise.runs import RunFolder
-from lengthwise.studies.evaluation import Evaluation, Plan, evaluate
-from lengthwise.text import TokenDocuments, load_corpus, tokenize
-from lengthwise.training import open_run, read_recipe, train
+from lengthwise.report.differences import paired_differences
+from lengthwise.report.figures import loss_by_length, recall_by_distance
+from lengthwise.report.html import Section
+from lengthwise.results import Results
+from lengthwise.studies.arm_tables import (
+    Line,
+    differences_table,
+    loss_lines,
+    mean_of,
+    recall_lines,
+    values_table,
+)
+from lengthwise.studies.experiments import Arm, Experiment, Scale
+from lengthwise.studies.skeleton import Study
 
-MODEL = "tiny-books"
 LENGTH = 128
-PLAIN = "plain CE"
-YARN = "YaRN x4, untrained"
-START = "before fine-tuning"
+PLAIN, SCE, ENTROPY, JEFFREYS = "plain CE", "SCE 0.1", "entropy 0.1", "Jeffreys 10"
+YARN, START = "YaRN x4, untrained", "before fine-tuning"
+DISTANCES = (64, 128, 256)
 
 
-@dataclass(frozen=True)
-class Arm:
-    """One way to fine-tune: the term of the objective and its weight."""
-
-    name: str
-    divergence: str
-    alpha: float
-    question: str
-
-
-ARMS: dict[str, Arm] = {
-    arm.name: arm
-    for arm in (
-        Arm(PLAIN, "sce", 0.0, "the baseline: the same windows, no term"),
-        Arm("SCE 0.1", "sce", 0.1, "the paper's objective at the weight that it recommends"),
-        Arm("entropy 0.1", "entropy", 0.1, "the control: is SCE more than sharpening?"),
-        Arm("Jeffreys 10", "jeffreys", 10.0, "the disagreement alone, weighted to matter"),
+def _term(name: str, divergence: str, alpha: float, question: str) -> Arm:
+    return Arm(
+        name=name,
+        changes=(f"objective.divergence={divergence}", f"objective.alpha={alpha}"),
+        question=question,
     )
-}
 
-PLAN = Plan(
-    misalignment_length=LENGTH,
-    windows=96,
-    loss_lengths=(LENGTH, 2 * LENGTH, 4 * LENGTH),
-    segments=64,
-    distances=(64, 128, 256),
-    pairs=192,
+
+EXPERIMENT = Experiment(
+    kind="tiny-books",
+    recipe="tiny-books",
+    reference=PLAIN,
+    seeded=True,
+    arms=(
+        Arm(name=START),
+        Arm(name=YARN, method="yarn", factor=4),
+        _term(PLAIN, "sce", 0.0, "the baseline: the same windows, no term"),
+        _term(SCE, "sce", 0.1, "the paper's objective at the weight that it recommends"),
+        _term(ENTROPY, "entropy", 0.1, "the control: is SCE more than sharpening?"),
+        _term(JEFFREYS, "jeffreys", 10.0, "the disagreement alone, weighted to matter"),
+    ),
+    notes=(
+        "Held-out text: {documents} whole books that no training saw. Every arm is measured on the same tokens.",
+        "Intervals of one model are over documents. Differences are paired: the same tokens, and in training the "
+        "same windows, offsets e and cross entropies.",
+        "{seeds} of one pretrained checkpoint. Another checkpoint may differ by more than the intervals say.",
+        "The model is tiny, its context is 128 tokens, and it uses little distant text. Perplexity hardly punishes "
+        "forgetting, so read recall beside it.",
+    ),
 )
 
 
-def run_tiny_books(
-    out: Path | str,
-    *,
-    seeds: int = 1,
-    steps: int | None = None,
-    plan: Plan = PLAN,
-    resume: bool = False,
-    overwrite: bool = False,
-) -> Results:
-    """Run the study; every arm and every measurement is kept in `out`, so an interrupted run goes on.
-
-    Args:
-        out: the run folder.
-        seeds: fine-tuning seeds (order of the data and offsets e); each runs every arm.
-        steps: fine-tuning steps in place of the recipe's.
-        plan: how much is measured.
-        resume, overwrite: as in `RunFolder`.
-
-    Returns:
-        Rows by arm and seed, and for each the paired difference from plain CE (`reference`).
-
-    Raises:
-        UsageError: fewer than one seed; see `RunFolder`.
-        Interrupted: Ctrl-C; finished arms stay.
-    """
-    if seeds < 1:
-        raise UsageError(f"seeds is {seeds}", expected="1 or more")
-    recipe = read_recipe(MODEL)
-    settings = {"seeds": seeds, "steps": steps or recipe.steps, "plan": plan.to_dict()}
-    with RunFolder(
-        out, kind=MODEL, config=settings, writes=("parts",), resume=resume, overwrite=overwrite
-    ) as folder:
-        if folder.finished:
-            return folder.read_results()
-        start, extended = load(MODEL), load(MODEL)
-        extend(extended.model, "yarn", factor=4)
-        documents = tokenize(load_corpus("books", split="test"), start.tokenizer)
-        parts = folder.path / "parts"
-        rows: list[Row] = []
-        untrained = {
-            START: evaluate(start, documents, plan, folder=parts / "start"),
-            YARN: evaluate(extended, documents, plan, folder=parts / "yarn"),
-        }
-        for name, evaluation in untrained.items():
-            rows += evaluation.rows(arm=name)
-        for seed in range(seeds):
-            rows += _run_seed(
-                seed, untrained, documents, plan, steps=settings["steps"], folder=parts / f"seed-{seed}"
-            )
-        results = Results(
-            kind=MODEL,
-            model_name=MODEL,
-            config=settings,
-            rows=rows,
-            notes=_notes(documents, seeds),
-            provenance={"model": start.describe(), "pretraining": _pretraining(start)},
-        )
-        folder.write_results(results)
-        return results
+def measures(
+    *, windows: int, segments: int, pairs: int, distances: tuple[int, ...] = DISTANCES
+) -> dict[str, dict[str, Any]]:
+    """Three measures at the lengths of tiny-books, of this many samples."""
+    return {
+        "misalignment": {"lengths": [LENGTH], "windows": windows, "batch_size": 8},
+        "perplexity": {"lengths": [n * LENGTH for n in (1, 2, 4)], "segments": segments, "batch_size": 8},
+        "recall": {
+            "distances": list(distances),
+            "pairs": pairs,
+            "passage": 64,
+            "scored": 48,
+            "batch_size": 8,
+        },
+    }
 
 
-def _run_seed(
-    seed: int,
-    untrained: dict[str, Evaluation],
-    documents: TokenDocuments,
-    plan: Plan,
-    *,
-    steps: int,
-    folder: Path,
-) -> list[Row]:
-    evaluations: dict[str, Evaluation] = {}
-    for arm in ARMS.values():
-        place = folder / arm.name.lower().replace(" ", "-")
-        model = _fine_tuned(arm, seed, steps=steps, folder=place / "train")
-        evaluations[arm.name] = evaluate(model, documents, plan, folder=place)
-    rows: list[Row] = []
-    for name, evaluation in evaluations.items():
-        rows += evaluation.rows(arm=name, seed=seed)
-    plain = evaluations.pop(PLAIN)
-    for name, evaluation in {**untrained, **evaluations}.items():
-        rows += evaluation.differences(plain, arm=name, reference=PLAIN, seed=seed)
-    return rows
+SCALES = {
+    "default": Scale(model="tiny-books", measures=measures(windows=96, segments=64, pairs=192)),
+    "smoke": Scale(model="tiny-books", measures=measures(windows=4, segments=4, pairs=4), steps=2),
+}
+
+LINES = (
+    *loss_lines(LENGTH),
+    Line("loss at 4L, best temperature", "perplexity", "loss_best_temperature", 3, length=4 * LENGTH),
+    Line("entropy part", "misalignment", "entropy", 2, length=LENGTH),
+    Line("Jeffreys part", "misalignment", "jeffreys", 4, length=LENGTH),
+    *recall_lines(DISTANCES),
+)
 
 
-def _fine_tuned(arm: Arm, seed: int, *, steps: int, folder: Path) -> LoadedModel:
-    recipe = read_recipe(
-        MODEL,
-        [
-            f"objective.divergence={arm.divergence}",
-            f"objective.alpha={arm.alpha}",
-            f"seed={seed}",
-            f"steps={steps}",
-        ],
+def sections(results: Results, folder: Path) -> list[Section]:
+    """The study as one section of a page."""
+    plain = [row for row in results.rows if row.reference is None]
+    drawn = [row for row in results.rows if row.reference and row.position is None and row.seed == 0]
+    losses = [row for row in drawn if row.metric == "loss"]
+    recalls = [row for row in drawn if row.metric == "benefit"]
+    # One colour for an arm in all pictures.
+    series = list(dict.fromkeys(row.arm for row in plain if row.arm is not None))
+    pictures = (
+        loss_by_length(plain, name="study-loss-by-length"),
+        recall_by_distance(plain, name="study-recall"),
+        paired_differences(losses, better="lower", series=series, name="study-loss-differences"),
+        paired_differences(recalls, better="higher", series=series, name="study-recall-differences"),
     )
-    begun = (folder / "config.yaml").exists()
-    with open_run(folder, recipe, resume=begun) as run:
-        train(recipe, run, resume=begun)
-    model = load(str(folder / "model"))
-    # Rows name the study's model; arm and seed tell which training, and a folder's path is no one else's.
-    model.name = MODEL
-    return model
-
-
-def _pretraining(model: LoadedModel) -> dict[str, Any]:
-    """How the checkpoint was made, as its folder records it."""
-    return json.loads((Path(model.source) / "pretraining.json").read_text())
-
-
-def _notes(documents: Sequence[Any], seeds: int) -> list[str]:
+    trained = [arm.name for arm in EXPERIMENT.arms if arm.changes is not None]
+    asked = "; ".join(f"{arm.name} ({arm.question})" for arm in EXPERIMENT.arms if arm.question)
     return [
-        f"Held-out text: {len(documents)} whole books that neither training saw; every arm is measured on the "
-        "same tokens.",
-        "Intervals of one model are over documents. Differences are paired: same tokens, and in training the "
-        "same windows, offsets e and cross entropies.",
-        f"{seeds} fine-tuning seed{'s' if seeds > 1 else ''} of one pretrained checkpoint; another checkpoint "
-        "may differ by more than the intervals say.",
-        "The model is tiny, its context is 128 tokens, and it uses little text from far back: perplexity "
-        "hardly punishes forgetting, so read recall beside it.",
+        Section(
+            title="A small controlled study",
+            paragraphs=[
+                f"A Llama of about 1M parameters is trained from scratch on the books at L = {LENGTH} tokens, then "
+                f"fine-tuned in four arms on the same windows with the same offsets: {asked}. For comparison: the "
+                "same model with YaRN x4 and no training.",
+                *reading(results),
+            ],
+            tables=[
+                values_table(
+                    results,
+                    [START, *trained, YARN],
+                    LINES,
+                    caption=f"The small study in nats per token, L = {LENGTH}: lower is better, except for recall",
+                ),
+                differences_table(results, [*trained[1:], YARN], LINES, reference=PLAIN),
+            ],
+            figures=[picture for picture in pictures if picture is not None],
+            notes=results.notes,
+        )
     ]
+
+
+def reading(results: Results) -> list[str]:
+    """What the numbers of this run say; every sentence is made from them."""
+    at_l, at_4l, entropy, disagreement, far = LINES[0], LINES[2], LINES[4], LINES[5], LINES[-1]
+
+    def change(arm: str, line: Line) -> float:
+        return mean_of(results, arm, line, difference=True)
+
+    gap = change(SCE, at_4l) - change(ENTROPY, at_4l)
+    return [
+        f"SCE at 0.1 changes the loss by {change(SCE, at_l):+.3f} nats at L and {change(SCE, at_4l):+.3f} at 4L. Its "
+        f"entropy part changes by {change(SCE, entropy):+.2f}, its disagreement by {change(SCE, disagreement):+.4f}. "
+        f"Penalising the entropy alone does the same to within {abs(gap):.3f} nats at 4L.",
+        f"Jeffreys at 10 changes the loss by {change(JEFFREYS, at_l):+.3f} at L and {change(JEFFREYS, at_4l):+.3f} "
+        f"at 4L, and the benefit of a passage {far.distance} tokens back by {change(JEFFREYS, far):+.4f}.",
+        f"YaRN without any training changes the loss at 4L by {change(YARN, at_4l):+.3f}.",
+    ]
+
+
+PART = EXPERIMENT.part(sections, SCALES)
+TINY_BOOKS = Study(title="What does each term of the objective do?", parts=(PART,), takes=("seeds", "steps"))

@@ -1,10 +1,10 @@
-"""Position encodings: seven ways to tell a small Transformer where a token stands; one class each.
+"""Position encodings: seven ways to tell a small Transformer the place of a token; one class each.
 
 An encoding acts at one of three places: it adds a vector to the token's embedding, turns queries and
 keys, or adds a bias to the attention scores. The rest of the model is the same for all of them.
 
 Shapes: S models side by side, B samples, T tokens, H heads, D width, K width of a head. Position ids are
-[S, B, T]; a first or second dimension of 1 stands for "the same for all".
+[S, B, T]; a first or second dimension of 1 means "the same for all".
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def stacked_embedding(ids: Tensor, table: Tensor) -> Tensor:
 
 
 def _distances(positions: Tensor) -> Tensor:
-    """[S, B, T (query), T (key)]: how far back the key stands."""
+    """[S, B, T (query), T (key)]: the distance back to the key."""
     return positions.unsqueeze(-1) - positions.unsqueeze(-2)
 
 

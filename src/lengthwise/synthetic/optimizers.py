@@ -53,7 +53,7 @@ class Optimizer:
     """How a model is trained.
 
     Args:
-        name: as it is chosen.
+        name: the key in its table.
         description: in one line.
         rates: initial learning rates to try; the one that fits the training data best is kept.
         warmup: share of the steps in which the rate rises from 0; then it falls along half a cosine to 0.

@@ -48,7 +48,7 @@ def printed_bound(terms: Terms, c0: float, longest: int, length: int) -> float:
 def corrected_bound(terms: Terms, c0: float, longest: int, length: int) -> float:
     """The same proof with its two slips mended; C0 = |A|^2 |B|^2 (spectral norms).
 
-    |a + b|^2 <= 2 |a|^2 + 2 |b|^2 in place of |a|^2 + |b|^2, and |x_0 A R B| <= |A| |B| |R|, since R stands
+    |a + b|^2 <= 2 |a|^2 + 2 |b|^2 in place of |a|^2 + |b|^2, and |x_0 A R B| <= |A| |B| |R|, since R is
     between A and B: 12 K^2 misalignment + 12 K^2 nearer + 2 near + (12 + 4 C0) K^2.
     """
     k2 = _reach(longest, length) ** 2

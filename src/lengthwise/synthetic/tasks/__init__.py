@@ -1,29 +1,27 @@
-"""The tasks, one file each, and the two literal tables of them."""
+"""The tasks, files by subject, and the two literal tables of them."""
 
 from __future__ import annotations
 
 from lengthwise.errors import UsageError, nearest
 from lengthwise.synthetic.tasks.addition import ADDITION, HINTED_ADDITION
-from lengthwise.synthetic.tasks.binary_addition import BINARY_ADDITION
-from lengthwise.synthetic.tasks.binary_multiplication import BINARY_MULTIPLICATION
-from lengthwise.synthetic.tasks.bits import BitTask
-from lengthwise.synthetic.tasks.bracketed_arithmetic import BRACKETED_ARITHMETIC
-from lengthwise.synthetic.tasks.compute_sqrt import COMPUTE_SQRT
-from lengthwise.synthetic.tasks.copy import COPY
-from lengthwise.synthetic.tasks.cycle_navigation import CYCLE_NAVIGATION
-from lengthwise.synthetic.tasks.duplicate import DUPLICATE
-from lengthwise.synthetic.tasks.even_pairs import EVEN_PAIRS
-from lengthwise.synthetic.tasks.length import LENGTH
-from lengthwise.synthetic.tasks.mean import MEAN, UNIFORM_COUNT_MEAN
-from lengthwise.synthetic.tasks.missing_duplicate import MISSING_DUPLICATE
-from lengthwise.synthetic.tasks.modular_arithmetic import MODULAR_ARITHMETIC
-from lengthwise.synthetic.tasks.odds_first import ODDS_FIRST
-from lengthwise.synthetic.tasks.parity import PARITY
-from lengthwise.synthetic.tasks.reverse import REVERSE
-from lengthwise.synthetic.tasks.solve_equation import SOLVE_EQUATION
-from lengthwise.synthetic.tasks.sort import BUCKET_SORT, SORT
+from lengthwise.synthetic.tasks.binary import BINARY_ADDITION, BINARY_MULTIPLICATION, COMPUTE_SQRT
+from lengthwise.synthetic.tasks.bits import LENGTH, MEAN, SUM, UNIFORM_COUNT_MEAN, UNIFORM_COUNT_SUM, BitTask
+from lengthwise.synthetic.tasks.modular_arithmetic import (
+    BRACKETED_ARITHMETIC,
+    MODULAR_ARITHMETIC,
+    SOLVE_EQUATION,
+)
+from lengthwise.synthetic.tasks.rearranging import (
+    BUCKET_SORT,
+    COPY,
+    DUPLICATE,
+    MISSING_DUPLICATE,
+    ODDS_FIRST,
+    REVERSE,
+    SORT,
+)
+from lengthwise.synthetic.tasks.regular import CYCLE_NAVIGATION, EVEN_PAIRS, PARITY
 from lengthwise.synthetic.tasks.stack_manipulation import STACK_MANIPULATION
-from lengthwise.synthetic.tasks.sum import SUM, UNIFORM_COUNT_SUM
 from lengthwise.synthetic.tasks.symbols import SymbolTask
 
 BIT_TASKS: dict[str, BitTask] = {

@@ -1,7 +1,7 @@
 """Addition of two numbers of equally many digits, the sum from its lowest digit; with and without index hints.
 
-The length counts the digits of one number. A hint (a, b, c, ...) names the place that the digit after it
-stands at, so that digits to be added can be found by their hint (Zhou et al. 2024).
+The length counts the digits of one number. A hint (a, b, c, ...) names the place of the digit after it,
+so that a model finds the digits to add by their hint (Zhou et al. 2024).
 
 >>> ADDITION.answer("57+68")
 '521'

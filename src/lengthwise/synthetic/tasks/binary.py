@@ -1,15 +1,37 @@
-"""Binary numbers as the tasks of them write them: lowest bit first, of a width that the question's length gives.
+"""Binary numbers, lowest bit first: addition, multiplication, square root.
 
-Deletang et al. count the symbols of both numbers together and pad. Here each number has as many bits as the length
-says and an answer as many as it can need, so that its width tells nothing of it.
+Deletang et al. count the symbols of both numbers together and pad. Here each number has as many bits as the
+question's length says, and an answer as many as it can need, so its width reveals nothing.
+
+Binary addition of two numbers of equally many bits, lowest bit first. The length counts the bits of one.
+
+>>> BINARY_ADDITION.answer("110+101")
+'0001'
+>>> BINARY_ADDITION.answer("1+0")
+'10'
+
+Binary multiplication of two numbers of equally many bits, lowest bit first. The length counts the bits of one.
+
+>>> BINARY_MULTIPLICATION.answer("11*01")
+'0110'
+>>> BINARY_MULTIPLICATION.answer("1*0")
+'00'
+
+Compute the square root: of a binary number, rounded down, both with the lowest bit first.
+
+>>> COMPUTE_SQRT.answer("00101")
+'001'
+>>> COMPUTE_SQRT.answer("1001")
+'11'
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 
-from lengthwise.synthetic.tasks.symbols import any_of
+from lengthwise.synthetic.tasks.symbols import SymbolTask, any_of
 
 
 def number(bits: str) -> int:
@@ -35,3 +57,53 @@ def two_numbers(sign: str) -> Callable[[int, random.Random], str]:
     """Draws a question of two numbers of as many bits as the length says, with a sign between."""
     bits = any_of("01")
     return lambda length, rng: bits(length, rng) + sign + bits(length, rng)
+
+
+def binary_addition(question: str) -> str:
+    """The sum, one bit more than each number has."""
+    first, second = question.split("+")
+    return bits_of(number(first) + number(second), len(first) + 1)
+
+
+BINARY_ADDITION = SymbolTask(
+    "binary-addition",
+    "the sum of two binary numbers, lowest bit first",
+    "01+",
+    two_numbers("+"),
+    binary_addition,
+    "context-sensitive",
+    "growing",
+)
+
+
+def binary_multiplication(question: str) -> str:
+    """The product, twice as many bits as each number has."""
+    first, second = question.split("*")
+    return bits_of(number(first) * number(second), 2 * len(first))
+
+
+BINARY_MULTIPLICATION = SymbolTask(
+    "binary-multiplication",
+    "the product of two binary numbers, lowest bit first",
+    "01*",
+    two_numbers("*"),
+    binary_multiplication,
+    "context-sensitive",
+    "growing",
+)
+
+
+def compute_sqrt(question: str) -> str:
+    """The root, half as many bits as the number has (rounded up)."""
+    return bits_of(math.isqrt(number(question)), (len(question) + 1) // 2)
+
+
+COMPUTE_SQRT = SymbolTask(
+    "compute-sqrt",
+    "the root of a binary number, rounded down, lowest bit first",
+    "01",
+    any_of("01"),
+    compute_sqrt,
+    "context-sensitive",
+    "growing",
+)

@@ -1,4 +1,30 @@
-"""Tasks of strings of bits with one number as outcome: how they are drawn, written as tokens and answered."""
+"""Tasks of strings of bits with one number as outcome: mean, length and sum.
+
+The mean of a string of bits: its outcomes lie in [0, 1] at every length (Fig. 1a).
+
+>>> import torch
+>>> bits = torch.tensor([[1, 0, 1, 1], [1, 0, 0, 0]])
+>>> MEAN.outcome(bits, torch.tensor([4, 2])).tolist()
+[0.75, 0.5]
+>>> [round(p, 4) for p in MEAN.outcomes(2).probabilities.tolist()]
+[0.25, 0.5, 0.25]
+
+The length of a string of bits: at length l the only outcome is l (Fig. 1b).
+
+>>> LENGTH.outcome(torch.tensor([[1, 0, 1, 1], [1, 0, 0, 0]]), torch.tensor([4, 2])).tolist()
+[4.0, 2.0]
+>>> LENGTH.outcomes(7).values.tolist()
+[7.0]
+
+The sum of a string of bits: its outcomes 0 .. l grow with the length l (Fig. 3 and 4).
+
+>>> import torch
+>>> bits = torch.tensor([[1, 0, 1, 1], [1, 0, 0, 0]])
+>>> SUM.outcome(bits, torch.tensor([4, 2])).tolist()
+[3.0, 1.0]
+>>> UNIFORM_COUNT_SUM.outcomes(3).probabilities.tolist()
+[0.25, 0.25, 0.25, 0.25]
+"""
 
 from __future__ import annotations
 
@@ -28,7 +54,7 @@ class BitTask:
     """A number to predict from a string of bits.
 
     Args:
-        name: as it is chosen.
+        name: the key in its table.
         description: in one line.
         draw: strings of the given lengths, bits [N, longest] with zeros behind each string's end.
         outcome: what is to be predicted, [N].
@@ -80,3 +106,50 @@ def encode(bits: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     tokens[:, 0] = BOS
     tokens[:, 1:-1] = torch.where(torch.arange(longest) < lengths.unsqueeze(1), bits, EOS)
     return tokens, lengths + 1
+
+
+def length(bits: Tensor, lengths: Tensor) -> Tensor:
+    """The length [N]."""
+    return lengths.float()
+
+
+def _length_law(of: int) -> Outcomes:
+    return Outcomes(torch.tensor([float(of)], dtype=torch.float64), torch.ones(1, dtype=torch.float64))
+
+
+LENGTH = BitTask("length", "length of a string of fair bits", fair_bits, length, _length_law)
+
+
+def total(bits: Tensor, lengths: Tensor) -> Tensor:
+    """Ones [N]."""
+    return bits.sum(-1).float()
+
+
+SUM = BitTask("sum", "sum of fair bits", fair_bits, total, lambda length: count_law(length, uniform=False))
+UNIFORM_COUNT_SUM = BitTask(
+    "uniform-count-sum",
+    "sum of bits whose number of ones is uniform",
+    uniform_count_bits,
+    total,
+    lambda length: count_law(length, uniform=True),
+)
+
+
+def mean(bits: Tensor, lengths: Tensor) -> Tensor:
+    """Ones over length [N]."""
+    return bits.sum(-1) / lengths
+
+
+def _mean_law(length: int, *, uniform: bool) -> Outcomes:
+    counts, probabilities = count_law(length, uniform=uniform)
+    return Outcomes(counts / length, probabilities)
+
+
+MEAN = BitTask("mean", "mean of fair bits", fair_bits, mean, lambda length: _mean_law(length, uniform=False))
+UNIFORM_COUNT_MEAN = BitTask(
+    "uniform-count-mean",
+    "mean of bits whose number of ones is uniform (Fig. 5)",
+    uniform_count_bits,
+    mean,
+    lambda length: _mean_law(length, uniform=True),
+)

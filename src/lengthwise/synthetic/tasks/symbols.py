@@ -28,7 +28,7 @@ class SymbolTask:
     """A string to answer a string with.
 
     Args:
-        name: as it is chosen.
+        name: the key in its table.
         description: in one line.
         alphabet: every symbol of questions and answers.
         draw: a question of a given length (what length counts is in the description).

@@ -25,8 +25,9 @@ OPTIONS = {
     "--dtype --batch-size --out --resume --overwrite --dry-run --json --verbose --help",
     "longppl": "--text --split --evaluator --key-tokens --max-length --short --stride --limit --bos --adapter --seed "
     "--device --dtype --batch-size --out --resume --overwrite --dry-run --json --verbose --help",
-    "eval": "--text --split --backend --mode --length --depth --limit --data --max-length --truncation --adapter "
-    "--seed --device --dtype --batch-size --set --out --resume --overwrite --dry-run --json --verbose --help",
+    "eval": "--text --split --backend --mode --length --depth --limit --data --max-length --truncation "
+    "--adapter --seed --device --dtype --batch-size --set "
+    "--out --resume --overwrite --dry-run --json --verbose --help",
     "extend": "--method --factor --original-length --set --out --dry-run --json --verbose --help",
     "longrope-search": "--factor --out --original-length --text --split --limit --population --iterations "
     "--bos --seed --device --dtype --json --verbose --help",

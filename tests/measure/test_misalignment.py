@@ -219,8 +219,8 @@ def test_the_position_of_bad_logits_is_that_in_the_window(fake, make_documents):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"lengths": [3]}, "length is 3"),
-        ({"lengths": []}, "no length"),
+        ({"lengths": [3]}, "lengths is 3"),
+        ({"lengths": []}, "lengths"),
         ({"windows": 0}, "windows is 0"),
         ({"views": 1}, "views is 1"),
         ({"batch_size": 0}, "batch_size is 0"),

@@ -148,7 +148,7 @@ def test_bad_logits_name_the_position(fake, documents):
     ("change", "message"),
     [
         ({"distances": [8, 24]}, "distance 8 is shorter than the passage of 16"),
-        ({"distances": []}, "no distance"),
+        ({"distances": []}, "distances"),
         ({"scored": 16}, "scored is 16 of a passage of 16"),
         ({"scored": 0}, "scored is 0"),
         ({"passage": 1, "scored": 1}, "passage is 1"),

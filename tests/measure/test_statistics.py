@@ -13,6 +13,8 @@ from lengthwise.measure.statistics import (
     _student,
     estimate,
     estimate_difference,
+    students_t,
+    two_sided_p,
 )
 from lengthwise.results import Row
 from lengthwise.samples import SampleLog
@@ -60,6 +62,13 @@ def test_a_bin_that_one_document_of_three_reaches_has_no_interval():
     row = estimate(statistic([("a", [0, 0]), ("b", [0, 0]), ("c", [3, 2])]))
     assert row.value == 1.5
     assert row.ci_low is None
+
+
+@pytest.mark.parametrize("t", [0.01, 0.7, 1.0, 3.0, 40.0])
+def test_students_t_in_closed_form(t: float):
+    assert two_sided_p(t, 1) == pytest.approx(1 - 2 / math.pi * math.atan(t), rel=1e-9)
+    assert two_sided_p(-t, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t), rel=1e-9)
+    assert students_t(1 - two_sided_p(t, 5) / 2, 5) == pytest.approx(t, rel=1e-3)
 
 
 def test_students_quantiles():

@@ -27,6 +27,11 @@ ALIASES = {"synth": "reproduce"}
 class _Verbs(TyperGroup):
     """Verbs in the table's order, made when they are used, whose errors are reported."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # The names alone, which Typer compares a mistyped verb with.
+        self.commands = dict.fromkeys(VERBS)  # type: ignore[assignment]
+
     def list_commands(self, ctx: Any) -> list[str]:
         return list(VERBS)
 

@@ -50,7 +50,7 @@ def model_state(name: str) -> str:
 
 def corpora() -> list[Entry]:
     """Texts that need no download."""
-    from lengthwise.text.load import EMBEDDED_CORPORA
+    from lengthwise.text.corpus_sources import EMBEDDED_CORPORA
 
     return [
         {

@@ -55,7 +55,7 @@ def extend(
     No weight changes: the model can be measured at once, or trained further. Its card says what was done.
     """
     from lengthwise.config import override
-    from lengthwise.models.extend_folder import plan_extended, save_extended
+    from lengthwise.models.saving import plan_extended, save_extended
 
     settings = override({}, assignments or ())
     if dry_run:

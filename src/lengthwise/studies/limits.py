@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lengthwise.report.html import Section
 from lengthwise.report.figures import limit_curves
+from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results
 from lengthwise.studies.experiments import FAST, Arm, Experiment, Scale

@@ -12,7 +12,7 @@ import numpy as np
 
 from lengthwise.files import atomic_write_text
 from lengthwise.positions import POSITION_SAMPLERS, ROPE_METHODS, position_sampler, rope_method
-from lengthwise.positions.rope.method import plain_frequencies, turning_dimension
+from lengthwise.positions.rope.plain_rope import plain_frequencies, turning_dimension
 from lengthwise.report.drawing import COLORS, DASHES, Curve, Picture, drawn, legend_below, picture
 
 THETA, HEAD_DIM, ORIGINAL, FACTOR = 10000.0, 64, 4096, 4.0

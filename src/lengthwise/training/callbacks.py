@@ -13,7 +13,7 @@ from tqdm import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from lengthwise.files import atomic_write_json, atomic_write_text
-from lengthwise.models.extension.saving import write_extension_files
+from lengthwise.models.extension import write_extension_files
 from lengthwise.progress import progress
 from lengthwise.training.trainer import PARTS
 

@@ -9,7 +9,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 
 from lengthwise.errors import UsageError
 from lengthwise.models.loading import as_model
-from lengthwise.text.load import as_documents
+from lengthwise.text.corpus_sources import as_documents
 
 
 class MeasureCallback(TrainerCallback):
@@ -89,7 +89,7 @@ class MeasureCallback(TrainerCallback):
 
 def _rows(measure: Callable[..., Any], model: Any, documents: Any, spec: Any) -> list[Any]:
     """The headline rows of a measurement that have a value."""
-    from lengthwise.report.summary import headline_rows
+    from lengthwise.report.row_tables import headline_rows
 
     done = measure(model, documents, **spec) if isinstance(spec, Mapping) else measure(model, documents, spec)
     return [row for row in headline_rows(done.rows) if row.value is not None]

@@ -9,8 +9,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lengthwise.alignment import AlignmentLoss, Objective, PairGeometry, alignment_loss, next_token_labels
+    from lengthwise.alignment import (
+        AlignmentLoss,
+        AlignmentOutput,
+        Objective,
+        PairGeometry,
+        alignment_loss,
+        next_token_labels,
+    )
+    from lengthwise.errors import Interrupted, LengthwiseError, MissingError, UsageError
+    from lengthwise.evaluation import EvalSpec, run_eval
     from lengthwise.measure import (
+        LimitSpec,
+        LongPplSpec,
+        Measurement,
+        MisalignmentSpec,
+        PerplexitySpec,
+        RecallSpec,
+        compare_runs,
         measure_limit,
         measure_longppl,
         measure_misalignment,
@@ -18,8 +34,11 @@ if TYPE_CHECKING:
         measure_recall,
         paired_difference,
         perplexity_by_length,
+        run_measurement,
     )
-    from lengthwise.models import extend, find_head, load
+    from lengthwise.models import LoadedModel, extend, find_head, load
+    from lengthwise.results import Results, Row, read_results
+    from lengthwise.spec import RunSpec
     from lengthwise.text import load_corpus, tokenize
     from lengthwise.training import (
         AlignmentConfig,
@@ -33,48 +52,82 @@ if TYPE_CHECKING:
         train,
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
-_HOME = {
-    "AlignmentLoss": "alignment",
-    "Objective": "alignment",
-    "PairGeometry": "alignment",
-    "alignment_loss": "alignment",
-    "next_token_labels": "alignment",
-    "measure_limit": "measure",
-    "measure_longppl": "measure",
-    "measure_misalignment": "measure",
-    "measure_perplexity": "measure",
-    "measure_recall": "measure",
-    "paired_difference": "measure",
-    "perplexity_by_length": "measure",
-    "extend": "models",
-    "find_head": "models",
-    "load": "models",
-    "load_corpus": "text",
-    "tokenize": "text",
-    "AlignmentConfig": "training",
-    "AlignmentMixin": "training",
-    "AlignmentTrainer": "training",
-    "MeasureCallback": "training",
-    "PairCollator": "training",
-    "WindowDataset": "training",
-    "model_alignment_loss": "training",
-    "read_recipe": "training",
-    "train": "training",
+_HOMES: dict[str, tuple[str, ...]] = {
+    "alignment": (
+        "AlignmentLoss",
+        "AlignmentOutput",
+        "Objective",
+        "PairGeometry",
+        "alignment_loss",
+        "next_token_labels",
+    ),
+    "errors": ("Interrupted", "LengthwiseError", "MissingError", "UsageError"),
+    "measure": (
+        "LimitSpec",
+        "LongPplSpec",
+        "Measurement",
+        "MisalignmentSpec",
+        "PerplexitySpec",
+        "RecallSpec",
+        "compare_runs",
+        "measure_limit",
+        "measure_longppl",
+        "measure_misalignment",
+        "measure_perplexity",
+        "measure_recall",
+        "paired_difference",
+        "perplexity_by_length",
+        "run_measurement",
+    ),
+    "evaluation": ("EvalSpec", "run_eval"),
+    "models": ("LoadedModel", "extend", "find_head", "load"),
+    "results": ("Results", "Row", "read_results"),
+    "spec": ("RunSpec",),
+    "text": ("load_corpus", "tokenize"),
+    "training": (
+        "AlignmentConfig",
+        "AlignmentMixin",
+        "AlignmentTrainer",
+        "MeasureCallback",
+        "PairCollator",
+        "WindowDataset",
+        "model_alignment_loss",
+        "read_recipe",
+        "train",
+    ),
 }
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AlignmentConfig",
     "AlignmentLoss",
     "AlignmentMixin",
+    "AlignmentOutput",
     "AlignmentTrainer",
+    "EvalSpec",
+    "Interrupted",
+    "LengthwiseError",
+    "LimitSpec",
+    "LoadedModel",
+    "LongPplSpec",
     "MeasureCallback",
+    "Measurement",
+    "MisalignmentSpec",
+    "MissingError",
     "Objective",
     "PairCollator",
     "PairGeometry",
+    "PerplexitySpec",
+    "RecallSpec",
+    "Results",
+    "Row",
+    "RunSpec",
+    "UsageError",
     "WindowDataset",
     "alignment_loss",
+    "compare_runs",
     "extend",
     "find_head",
     "load",
@@ -89,6 +142,9 @@ __all__ = [
     "paired_difference",
     "perplexity_by_length",
     "read_recipe",
+    "read_results",
+    "run_eval",
+    "run_measurement",
     "tokenize",
     "train",
 ]

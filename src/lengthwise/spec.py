@@ -51,6 +51,8 @@ def _whole(value: Any) -> Any:
     return value.__index__()
 
 
+Dtype = Literal["auto", "float32", "bfloat16", "float16", "float64"]
+"""The dtype of a model's weights; "auto" is the one that they were saved in."""
 Whole = Annotated[int, BeforeValidator(_whole)]
 Seed = Annotated[Whole, Ge(0)]
 Count = Annotated[Whole, Ge(1)]
@@ -105,7 +107,7 @@ class RunSpec(Settings):
     """A hub id, a folder, a .gguf file, or a name from `lengthwise ls models`."""
     adapter: str | None = None
     """PEFT adapter on top of the model: a folder or a hub id."""
-    dtype: str = "auto"
+    dtype: Dtype = "auto"
     """auto (as saved), float32, bfloat16, float16 or float64."""
     device: str = "auto"
     """auto (CUDA if there is one), cpu, cuda, cuda:1, ..."""

@@ -18,7 +18,7 @@ def test_train_measure_report(
     lora.write_text(recipe.read_text() + "adapter:\n  r: 2\n")
     trained = lengthwise("train", lora, "--out", "runs/lora", "--set", "objective.divergence=jeffreys")
     assert trained.code == 0
-    assert "cross_entropy_last" in trained.out
+    assert "runs/lora" in trained.out
     assert read_yaml(tmp_path / "runs/lora/config.yaml")["objective"]["divergence"] == "jeffreys"
     steps = [json.loads(line) for line in (tmp_path / "runs/lora/metrics.jsonl").read_text().splitlines()]
     assert [step["step"] for step in steps] == [1, 2, 3, 4]

@@ -28,6 +28,7 @@ from lengthwise.spec import Count, Finite, Option, RunSpec, Seed, Settings, Whol
 if TYPE_CHECKING:
     from lengthwise.models import LoadedModel
     from lengthwise.results import Results, Row
+    from lengthwise.runs import RunFolder
 
 _BACKENDS = {"native": "own_tasks", "lm-eval": "lm_eval_backend"}
 # What lm-eval's tasks take of the settings that only some tasks take.
@@ -228,7 +229,8 @@ def _run(run: RunSpec, spec: EvalSpec, folder: Any) -> Results:
         return results
 
     try:
-        return keep(_backend(spec).evaluate(run, spec, SampleLog() if folder is None else folder.samples))
+        log = SampleLog() if folder is None else folder.samples
+        return keep(_backend(spec).evaluate(run, spec, log, folder))
     except Interrupted as stop:
         if stop.partial is None:
             raise
@@ -269,13 +271,17 @@ def plan_eval(run: RunSpec, spec: EvalSpec) -> Plan:
     return replace(plan, cost=cost)
 
 
-def load_model(run: RunSpec) -> LoadedModel:
-    """The model of the run."""
+def load_model(run: RunSpec, folder: RunFolder | None) -> LoadedModel:
+    """The model of the run; UsageError if the run in `folder` was begun with another one under its name."""
     from lengthwise.models import load
+    from lengthwise.models.fingerprint import model_fingerprint
 
-    return load(run.model, dtype=run.dtype, device=run.device, adapter=run.adapter)
+    model = load(run.model, dtype=run.dtype, device=run.device, adapter=run.adapter)
+    if folder is not None:
+        folder.check_inputs({"model": model_fingerprint(model)})
+    return model
 
 
 def _backend(spec: EvalSpec) -> Any:
-    """A module with `evaluate(run, spec, log) -> Evaluated` and `plan(plan, run, spec, tokenizer) -> EvalPlan`."""
+    """A module with `evaluate(run, spec, log, folder)` and `plan(plan, run, spec, tokenizer)`."""
     return importlib.import_module(f"lengthwise.evaluation.{_BACKENDS[spec.backend]}")

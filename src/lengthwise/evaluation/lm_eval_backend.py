@@ -35,6 +35,7 @@ from lengthwise.results import Row
 
 if TYPE_CHECKING:
     from lengthwise.evaluation.evaluate import EvalSpec
+    from lengthwise.runs import RunFolder
     from lengthwise.samples import SampleLog
     from lengthwise.spec import RunSpec
 
@@ -42,7 +43,7 @@ RULER_METRIC = "string_match"
 """lm-eval names RULER's score after the length."""
 
 
-def evaluate(run: RunSpec, spec: EvalSpec, log: SampleLog) -> Evaluated:
+def evaluate(run: RunSpec, spec: EvalSpec, log: SampleLog, folder: RunFolder | None) -> Evaluated:
     """Run lm-eval's tasks.
 
     Raises:
@@ -50,7 +51,7 @@ def evaluate(run: RunSpec, spec: EvalSpec, log: SampleLog) -> Evaluated:
         UsageError: an unknown task, or prompts over the limit without a truncation.
         Interrupted: Ctrl-C; finished requests are in `log`.
     """
-    model = load_model(run)
+    model = load_model(run, folder)
     rows: list[Row] = []
     tasks: dict[str, Any] = {}
     prompts, cut = 0, 0

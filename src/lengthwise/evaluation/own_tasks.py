@@ -21,6 +21,7 @@ from lengthwise.text import load_corpus
 
 if TYPE_CHECKING:
     from lengthwise.evaluation.evaluate import EvalSpec
+    from lengthwise.runs import RunFolder
     from lengthwise.samples import SampleLog
     from lengthwise.spec import RunSpec
     from lengthwise.text import Corpus
@@ -146,7 +147,7 @@ def plan(plan: EvalPlan, run: RunSpec, spec: EvalSpec, tokenizer: Any) -> EvalPl
     )
 
 
-def evaluate(run: RunSpec, spec: EvalSpec, log: SampleLog) -> Evaluated:
+def evaluate(run: RunSpec, spec: EvalSpec, log: SampleLog, folder: RunFolder | None) -> Evaluated:
     """Ask the questions that `log` lacks.
 
     Raises:
@@ -156,7 +157,7 @@ def evaluate(run: RunSpec, spec: EvalSpec, log: SampleLog) -> Evaluated:
     from lengthwise.evaluation.asking import ask
 
     corpus = background(run, spec)
-    model = load_model(run)
+    model = load_model(run, folder)
     prepared = prepare(spec, model.tokenizer, corpus)
 
     def evaluated() -> Evaluated:

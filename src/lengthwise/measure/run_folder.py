@@ -117,6 +117,13 @@ def _run(run: RunSpec, spec: Spec, folder: RunFolder | None) -> Results:
         "documents": len(documents),
         "tokens": documents.total_tokens,
     }
+    if folder is not None:
+        from lengthwise.models.fingerprint import model_fingerprint
+
+        folder.check_inputs(
+            {"model": model_fingerprint(model), "text": {"corpus": documents.corpus_fingerprint}}
+        )
+    others = spec.others(run, model)
     started = time.perf_counter()
 
     def keep(measurement: Measurement) -> Results:
@@ -141,7 +148,7 @@ def _run(run: RunSpec, spec: Spec, folder: RunFolder | None) -> Results:
     log = None if folder is None else folder.samples
     measured = corpus if spec.reads_characters else documents
     try:
-        return keep(measure(model, measured, spec, log=log, **spec.others(run, model)))
+        return keep(measure(model, measured, spec, log=log, **others))
     except Interrupted as stop:
         partial = keep(stop.partial)  # type: ignore[arg-type]
         where = f"{folder.path} keeps them" if folder else "they are not kept without --out"

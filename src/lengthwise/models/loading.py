@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,9 +25,7 @@ from lengthwise.models.position_limits import (
 from lengthwise.models.quantization import keep_layout
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.resolve import ResolvedModel, looks_like_path, read_config, read_tokenizer, resolve
-
-Dtype = Literal["auto", "float32", "bfloat16", "float16", "float64"]
-"""The dtype of a model's weights; "auto" is the one that they were saved in."""
+from lengthwise.spec import Dtype
 
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,

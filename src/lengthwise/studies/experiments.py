@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -19,15 +19,14 @@ from lengthwise.models.extension import extend
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog
+from lengthwise.spec import Dtype
 from lengthwise.studies.skeleton import Part, Section
 from lengthwise.text import TokenDocuments, load_corpus, tokenize
-from lengthwise.training import open_run, read_recipe, train
+from lengthwise.training import read_recipe, train_or_resume
 from lengthwise.training.recipe import Recipe
 
 MEASURES = {entry.task: entry for entry in MEASUREMENTS.values()}
 """The measurements by the names that scales use: the tasks of their rows."""
-FAST = "fast"
-"""The dtype of `training_precision`."""
 
 Measures = Mapping[str, Mapping[str, Any]]
 """The settings of each measure, by name."""
@@ -89,7 +88,7 @@ class Experiment:
         recipe: that all trained arms start from.
         reference: the arm that the others are compared with; None for no differences.
         seeded: whether rows tell seeds apart.
-        dtype: of the measurements, a name that `load` takes or `FAST`.
+        dtype: of the measurements, a name that `load` takes, or "fast": that of `training_precision`.
         fast_training: whether arms train in `training_precision`, whatever the recipe says.
         notes: with `{documents}`, `{seeds}`, `{tokens}`, `{precision}`, `{recipe...}` and `{measures...}` filled in.
     """
@@ -99,7 +98,7 @@ class Experiment:
     recipe: str | None = None
     reference: str | None = None
     seeded: bool = False
-    dtype: str = "auto"
+    dtype: Dtype | Literal["fast"] = "auto"
     fast_training: bool = False
     notes: tuple[str, ...] = ()
 
@@ -134,7 +133,9 @@ class Experiment:
             "arms": {arm.name: _set_fields(arm) for arm in self.arms},
             "recipe": None if recipe is None else recipe.to_dict(),
         }
-        with RunFolder(out, kind=self.kind, config=settings, resume=resume, overwrite=overwrite) as folder:
+        with RunFolder(
+            out, kind=self.kind, config=settings, writes=("parts",), resume=resume, overwrite=overwrite
+        ) as folder:
             if folder.finished:
                 return folder.read_results()
             results = self._measured(scale, recipe, folder.path / "parts")
@@ -236,8 +237,8 @@ class Experiment:
             changes.append(f"steps={scale.steps}")
         return read_recipe(self.recipe, changes)
 
-    def _dtype(self) -> str:
-        return training_precision() if self.dtype == FAST else self.dtype
+    def _dtype(self) -> Dtype:
+        return training_precision() if self.dtype == "fast" else self.dtype
 
 
 def measure(model: LoadedModel, documents: TokenDocuments, measures: Measures, folder: Path) -> Measured:
@@ -259,19 +260,7 @@ def measure(model: LoadedModel, documents: TokenDocuments, measures: Measures, f
     }
 
 
-def train_or_resume(recipe: Recipe, folder: Path) -> Path:
-    """Train in `folder`, or continue or read the run of the same recipe there; its model's folder.
-
-    Raises:
-        Interrupted: Ctrl-C. Checkpoints stay.
-    """
-    begun = (folder / "config.yaml").exists()
-    with open_run(folder, recipe, resume=begun) as run:
-        train(recipe, run, resume=begun)
-    return folder / "model"
-
-
-def training_precision() -> str:
+def training_precision() -> Dtype:
     """bfloat16 where the processor multiplies it at full speed, else float32.
 
     It decides between minutes and hours on a CPU. Small disagreements need float32 all the same: bf16 rounding alone

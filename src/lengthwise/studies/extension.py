@@ -14,7 +14,7 @@ from lengthwise.report.figures import loss_by_position
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results, Row
-from lengthwise.studies.experiments import FAST, Arm, Experiment, Scale
+from lengthwise.studies.experiments import Arm, Experiment, Scale
 from lengthwise.studies.skeleton import Study
 
 NONE = "none"
@@ -24,7 +24,7 @@ EXPERIMENT = Experiment(
     kind="extension",
     recipe="smollm2-lora",
     reference=NONE,
-    dtype=FAST,
+    dtype="fast",
     fast_training=True,
     arms=(
         Arm(name=NONE),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -15,7 +15,8 @@ from lengthwise.text.corpus_sources import as_documents
 class MeasureCallback(TrainerCallback):
     """Measures the model at each evaluation, or every so many steps, and logs the numbers with the Trainer's own.
 
-        trainer.add_callback(MeasureCallback(trainer, measure_misalignment, "books", {"lengths": [1024]}, every=100))
+        spec = MisalignmentSpec(lengths=(1024,))
+        trainer.add_callback(MeasureCallback(trainer, measure_misalignment, "books", spec, every=100))
 
     Each log has one number per headline row, named TASK/METRIC@LENGTH, as in `misalignment/jeffreys@1024`: it
     goes to the state's log_history and to every tracker of `report_to`. The model is measured in eval mode, in the
@@ -23,7 +24,7 @@ class MeasureCallback(TrainerCallback):
 
     Args:
         trainer: whose model is measured.
-        measure: a `lengthwise.measure` function: measure_misalignment, perplexity_by_length, measure_recall, ...
+        measure: a `lengthwise.measure` function: measure_misalignment, measure_perplexity, ...
         text: what is read: a name or path, documents, or a list of strings.
         spec: the measurement's settings.
         every: steps between measurements; None measures at each evaluation.
@@ -78,18 +79,11 @@ class MeasureCallback(TrainerCallback):
         model.eval()
         try:
             with self._trainer.accelerator.autocast():
-                rows = _rows(self._measure, as_model((model, self._tokenizer)), self._documents, self._spec)
+                done = self._measure(as_model((model, self._tokenizer)), self._documents, self._spec)
         finally:
             model.train(training)
         # Logging clears the request for the step's own log.
         wanted = control.should_log
+        rows = (row for row in done.rows if row.is_headline and row.value is not None)
         self._trainer.log({f"{row.task}/{row.metric}@{row.length}": row.value for row in rows})
         control.should_log = wanted
-
-
-def _rows(measure: Callable[..., Any], model: Any, documents: Any, spec: Any) -> list[Any]:
-    """The headline rows of a measurement that have a value."""
-    from lengthwise.report.row_tables import headline_rows
-
-    done = measure(model, documents, **spec) if isinstance(spec, Mapping) else measure(model, documents, spec)
-    return [row for row in headline_rows(done.rows) if row.value is not None]

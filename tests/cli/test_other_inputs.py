@@ -1,0 +1,63 @@
+"""--resume refuses other weights, another tokenizer and another text under the names that a run was begun with."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lengthwise.testing import save_tiny_model, tiny_text
+
+RUNS = {
+    "measure": ("--length", 32, "--limit", 4),
+    "ppl": ("--length", 32, "--limit", 4),
+    "recall": ("--distance", 64, "--limit", 4),
+    "limit": ("--max-length", 256, "--reference", 32, "--limit", 2),
+    "longppl": ("--max-length", 96, "--short", 32, "--limit", 2),
+    "eval": ("needle_single", "--length", 400, "--depth", 0, "--limit", 2),
+}
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    save_tiny_model(tmp_path / "model", max_position_embeddings=1024)
+    (tmp_path / "text").mkdir()
+    for index in range(4):
+        (tmp_path / "text" / f"{index}.txt").write_text(tiny_text(900, seed=index))
+    return tmp_path
+
+
+def interrupted(run: Path) -> dict[str, bytes]:
+    """Leave the run as if it had been killed after its first sample."""
+    (run / "results.json").unlink()
+    log = run / "samples.jsonl"
+    log.write_bytes(log.read_bytes().splitlines(keepends=True)[0])
+    return {file.name: file.read_bytes() for file in run.iterdir() if file.is_file()}
+
+
+@pytest.mark.parametrize("verb", RUNS)
+@pytest.mark.parametrize("changed", ["nothing", "weights", "text"])
+def test_a_resumed_run(lengthwise: Callable[..., Any], own: Path, verb: str, changed: str) -> None:
+    text = ("--text", own / "text", "--split", "all")
+    command = (verb, own / "model", *RUNS[verb], *text, "--out", own / "run")
+    assert lengthwise(*command).code == 0
+    rows = json.loads((own / "run" / "results.json").read_text())["rows"]
+    before = interrupted(own / "run")
+    if changed == "weights":
+        shutil.rmtree(own / "model")
+        save_tiny_model(own / "model", seed=1, max_position_embeddings=1024)
+    if changed == "text":
+        for file in (own / "text").iterdir():
+            file.write_text(tiny_text(900, seed=99) + file.name)
+    outcome = lengthwise(*command, "--resume")
+    if changed == "nothing":
+        assert outcome.code == 0
+        assert json.loads((own / "run" / "results.json").read_text())["rows"] == rows
+        return
+    assert outcome.code == 2
+    after = {file.name: file.read_bytes() for file in (own / "run").iterdir() if file.is_file()}
+    assert after == before

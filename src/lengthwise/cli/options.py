@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from lengthwise import spec
+
 
 def _note_verbose(context: typer.Context, value: bool) -> None:
     context.meta["verbose"] = value
@@ -41,7 +43,7 @@ Bos = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="Seed of the choice of windows.")]
 Device = Annotated[str, typer.Option(help="auto (CUDA if there is one), cpu, cuda, cuda:1, ...")]
-Dtype = Annotated[str, typer.Option(help="auto (as saved), float32, bfloat16, float16 or float64.")]
+Dtype = Annotated[spec.Dtype, typer.Option(help="auto (as saved), float32, bfloat16, float16 or float64.")]
 Out = Annotated[
     Path | None,
     typer.Option(help="Run folder to write. Without it nothing is written.", show_default=False),
@@ -53,7 +55,7 @@ Resume = Annotated[
     ),
 ]
 Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Delete the earlier run in --out and start again.")
+    bool, typer.Option("--overwrite", help="Replace the earlier run in --out. It stays until the new one has a result.")
 ]
 DryRun = Annotated[
     bool,

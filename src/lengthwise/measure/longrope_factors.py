@@ -29,7 +29,8 @@ from lengthwise.text import load_corpus, resolve_bos, sample_windows, tokenize, 
 
 if TYPE_CHECKING:
     from lengthwise.models import LoadedModel
-    from lengthwise.text import TokenDocument
+    from lengthwise.spec import Dtype
+    from lengthwise.text import Bos, TokenDocument
 
 
 def search_longrope(
@@ -40,7 +41,7 @@ def search_longrope(
     original_length: int | None = None,
     windows: int = 5,
     settings: SearchSettings = SearchSettings(),  # noqa: B008
-    bos: str = "auto",
+    bos: Bos = "auto",
     seed: int = 0,
     log: SampleLog | None = None,
 ) -> dict[str, Any]:
@@ -139,7 +140,7 @@ def run_longrope_search(
     text: str,
     split: str,
     device: str = "auto",
-    dtype: str = "auto",
+    dtype: Dtype = "auto",
     **arguments: Any,
 ) -> dict[str, Any]:
     """`search_longrope` by names; `out` gets `losses.jsonl` (the log) and `extend.yaml` (the result).

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lengthwise.report.figures import limit_curves
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results
+from lengthwise.spec import Dtype
 from lengthwise.studies.experiments import Arm, Experiment, Scale
 from lengthwise.studies.skeleton import Part, Study
 
@@ -19,7 +20,7 @@ PLAIN = "as it is"
 NUMBERS = {"sound_up_to": "sound up to (tokens)", "used_up_to": "context used up to (tokens)"}
 
 
-def _limit(model: str, factor: float, dtype: str, scales: dict[str, Scale]) -> Part:
+def _limit(model: str, factor: float, dtype: Dtype | Literal["fast"], scales: dict[str, Scale]) -> Part:
     experiment = Experiment(
         kind="limit-study",
         dtype=dtype,

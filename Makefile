@@ -5,11 +5,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Fast tests that fail first when an edit breaks something.
 QUICK := $(filter-out tests/test_golden_runs.py tests/test_readme.py,$(wildcard tests/test_*.py)) tests/report tests/text \
-  tests/alignment/test_geometry.py tests/alignment/test_reference.py tests/alignment/test_errata.py \
+  tests/alignment/test_geometry.py tests/alignment/test_formulas.py tests/alignment/test_errata.py \
   tests/positions/test_rope_vectors.py tests/positions/test_samplers.py tests/cli/test_start.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo seeds test quick lint types clean
+.PHONY: help demo seeds test quick chaos lint types clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -32,6 +32,9 @@ test: lint types $(READY)  ## lint, types, all tests with warnings as errors
 
 quick: lint $(READY)  ## lint and the tests of formulas, tables, files and settings, in under two minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not real" $(QUICK)
+
+chaos: $(READY)  ## half an hour of kills, mutated settings, full disks and damaged files; prints its seed
+	$(BIN)/python tests/chaos
 
 lint: $(READY)  ## ruff
 	$(BIN)/ruff check .

@@ -30,11 +30,11 @@ from stage import build_stage
 
 # name: module, trials of a whole campaign, trials of the small part in `make test`.
 CAMPAIGNS = {
-    "kill": (kills, 42, 7),
+    "kill": (kills, 42, 3),
     "recipe": (recipes, 10_000, 500),
-    "options": (options, 2_000, 25),
-    "disk": (disks, 42, 7),
-    "damage": (damage, 90, 12),
+    "options": (options, 2_000, 15),
+    "disk": (disks, 42, 3),
+    "damage": (damage, 90, 6),
     "writers": (writers, 7, 1),
 }
 

@@ -55,7 +55,10 @@ Resume = Annotated[
     ),
 ]
 Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace the earlier run in --out. It stays until the new one has a result.")
+    bool,
+    typer.Option(
+        "--overwrite", help="Replace the earlier run in --out, which stays until the new one has a result."
+    ),
 ]
 DryRun = Annotated[
     bool,

@@ -55,8 +55,8 @@ def reported(context: typer.Context) -> Iterator[None]:
     """Turn errors inside the block into a message and an exit code.
 
     Exit codes: 1 failed, 2 wrong usage or configuration, 3 something is missing, 4 a threshold was crossed,
-    130 interrupted, 143 terminated. A bug keeps its traceback and exits with 1; `-v` shows the traceback of every error.
-    A warning is shown as a sentence, without the line of code that it comes from.
+    130 interrupted, 143 terminated. A bug keeps its traceback and exits with 1; `-v` shows the traceback of every
+    error. A warning is shown as a sentence, without the line of code that it comes from.
     """
     formatted = warnings.formatwarning
     warnings.formatwarning = lambda message, *_, **__: f"lengthwise: warning: {message}\n"

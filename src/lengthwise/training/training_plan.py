@@ -101,7 +101,7 @@ def _check_text(recipe: Recipe) -> None:
             if not recipe.data.packing
             else f"{corpus.name} holds fewer than {needed} tokens",
             expected=f"a stretch of length + the last offset = {recipe.length} + {recipe.offsets[1]} tokens",
-            fix=f"length of less than {found}, longer documents, or data.packing: true",
+            fix="a smaller length, longer documents, or data.packing: true",
         )
 
 

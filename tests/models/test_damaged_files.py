@@ -15,6 +15,7 @@ from peft import LoraConfig, get_peft_model
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
 from lengthwise.models import load
 from lengthwise.models.gguf import write_converted
+from lengthwise.models.quiet import quiet_transformers
 from lengthwise.testing import save_tiny_model, tiny_llama
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
@@ -31,7 +32,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model folder `model` and an adapter `adapter`."""
     folder = tmp_path_factory.mktemp("made")
     save_tiny_model(folder / "model")
-    get_peft_model(tiny_llama(), LoraConfig(task_type="CAUSAL_LM", r=2)).save_pretrained(folder / "adapter")
+    with quiet_transformers():
+        adapted = get_peft_model(tiny_llama(), LoraConfig(task_type="CAUSAL_LM", r=2))
+        adapted.save_pretrained(folder / "adapter")
     return folder
 
 
@@ -102,7 +105,9 @@ def test_a_pickle_is_not_run_and_is_named(copy: Path, folder: str, safe: str, na
     assert not ran.exists()
 
 
-@pytest.mark.parametrize("change", [{"r": "xx"}, {"peft_type": "NONE"}, {"peft_type": None}, {"target_modules": 5}])
+@pytest.mark.parametrize(
+    "change", [{"r": "xx"}, {"peft_type": "NONE"}, {"peft_type": None}, {"target_modules": 5}]
+)
 def test_wrong_values_of_an_adapter(copy: Path, change: dict):
     file = copy / "adapter" / "adapter_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
@@ -110,7 +115,8 @@ def test_wrong_values_of_an_adapter(copy: Path, change: dict):
 
 
 @pytest.mark.parametrize(
-    "change", [{"num_attention_heads": 0}, {"hidden_size": "xx"}, {"rope_parameters": 5}, {"architectures": 7}]
+    "change",
+    [{"num_attention_heads": 0}, {"hidden_size": "xx"}, {"rope_parameters": 5}, {"architectures": 7}],
 )
 def test_wrong_values_of_a_configuration(copy: Path, change: dict):
     file = copy / "model" / "config.json"

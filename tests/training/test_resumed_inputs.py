@@ -75,11 +75,16 @@ def rows(run: Path) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("name", "damage"),
-    [("optimizer.pt", "zeros"), ("model.safetensors", "bit"), ("trainer_state.json", "cut"), ("rng_state.pth", "gone"),
+    [("optimizer.pt", "zeros"), ("model.safetensors", "bit"),
+     ("trainer_state.json", "cut"), ("rng_state.pth", "gone"),
      ("complete.json", "nested")],
 )  # fmt: skip
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
-    interrupted_run: tuple[Recipe, Path], name: str, damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    interrupted_run: tuple[Recipe, Path],
+    name: str,
+    damage: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ):
     recipe, run = interrupted_run
     train(recipe, tmp_path / "whole")

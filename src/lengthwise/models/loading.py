@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from lengthwise.errors import MissingError, UsageError, nearest, reason
+from lengthwise.errors import LengthwiseError, MissingError, UsageError, nearest, reason
 from lengthwise.models.extension import Extension, read_extension, restore_extension
 from lengthwise.models.extension.extending import extend_as_recorded
 from lengthwise.models.extension.extension_record import adapter_extension, read_tensors
@@ -281,7 +281,7 @@ def _load_weights(resolved: ResolvedModel, dtype: torch.dtype | str, others: dic
             **resolved.where,
             **others,
         )
-    except MemoryError:
+    except (LengthwiseError, MemoryError):
         raise
     except Exception as error:
         # Exhausted memory is a RuntimeError too, and has its own explanation.

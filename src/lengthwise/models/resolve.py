@@ -79,10 +79,12 @@ def read_config(model: str | ResolvedModel) -> Any:
     try:
         with quiet_transformers():
             config = AutoConfig.from_pretrained(resolved.location, **resolved.where)
+        check_architecture(config, resolved.name)
+    except LengthwiseError:
+        raise
     # The parsers of libraries raise whatever a damaged file leads them to.
     except Exception as error:
         raise unloadable(resolved, error) from error
-    check_architecture(config, resolved.name)
     return config
 
 
@@ -112,8 +114,6 @@ def read_tokenizer(model: str | ResolvedModel) -> Any:
 
 def unloadable(resolved: ResolvedModel, error: Exception) -> LengthwiseError:
     """The error for a model that a library could not load, with the damaged file if one can be told."""
-    if isinstance(error, LengthwiseError):
-        return error
     folder = Path(resolved.location)
     if (damaged := damaged_json(folder)) is not None:
         return MissingError(f"{damaged} is damaged: it is no JSON object", fix="copy or download it again")

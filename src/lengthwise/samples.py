@@ -51,7 +51,7 @@ class SampleLog:
         """What `summarise` makes of the samples.
 
         Raises:
-            LengthwiseError: a line without a checksum, of an earlier version, lacks a value or has one of another type.
+            LengthwiseError: a line without a checksum (of an earlier version) lacks a value or has a wrong one.
         """
         try:
             return summarise(self)

@@ -118,8 +118,7 @@ def checkpoints_in(folder: Path) -> list[Path]:
 def last_complete_checkpoint(folder: Path) -> Path | None:
     """The newest checkpoint in `folder` whose files are what was saved; None if there is none.
 
-    A warning names what is damaged in each newer one. Hashing takes about a second for a checkpoint of 500 MB in the page
-    cache.
+    A warning names what is damaged in each newer one. Hashing a checkpoint of 500 MB takes about a second.
     """
     skipped: list[str] = []
     whole = None

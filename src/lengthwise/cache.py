@@ -12,7 +12,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from lengthwise.errors import LengthwiseError, UsageError
-from lengthwise.files import atomic_write_json, files_below, read_json, sha256, share
+from lengthwise.files import atomic_write_json, files_below, read_json, sha256, share, write_failure
 
 logger = logging.getLogger(__name__)
 
@@ -69,9 +69,14 @@ def build_once(
             f"another process has been making {what} in {path.parent} for over {wait_seconds:.0f} s",
             fix=f"wait for it, or end it and remove {path.parent / f'.{path.name}.lock'}",
         ) from error
-    except OSError as error:
+    except LengthwiseError:
+        raise
+    except Exception as error:
+        failure = write_failure(error)
+        if failure is None:
+            raise
         raise LengthwiseError(
-            f"cannot make {what} in {path.parent}: {error.strerror or error}",
+            f"cannot make {what} in {path.parent}: {failure.strerror or failure}",
             expected="a cache folder that can be written, on a disk with room",
             fix="free space, or set LENGTHWISE_CACHE to another folder",
         ) from error

@@ -52,7 +52,7 @@ class ThresholdCrossed(LengthwiseError):
 
 
 class Interrupted(LengthwiseError):
-    """Stopped with Ctrl-C (exit code 130); finished samples are kept.
+    """Stopped with Ctrl-C (exit code 130) or SIGTERM (143); finished samples are kept.
 
     Args:
         problem: what was interrupted, and how far it got.
@@ -70,6 +70,11 @@ def require(holds: bool, problem: str, expected: str) -> None:
     """Raise UsageError unless `holds`."""
     if not holds:
         raise UsageError(problem, expected=expected)
+
+
+def reason(error: BaseException) -> str:
+    """The first line of a library's error, cut where it is long."""
+    return ((str(error).splitlines() or [""])[0] or type(error).__name__)[:300]
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

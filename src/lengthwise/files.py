@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,43 @@ def share(folder: Path) -> None:
     for path in (folder, *folder.rglob("*")):
         if not path.is_symlink():
             path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a failed write of a library inside the block into the error of `cannot_write`.
+
+    Raises:
+        LengthwiseError: `path`, or the file below it that the system names, cannot be written.
+    """
+    try:
+        yield
+    except LengthwiseError:
+        raise
+    except Exception as error:
+        failure = write_failure(error)
+        if failure is None:
+            raise
+        raise cannot_write(Path(failure.filename or path), failure) from error
+
+
+# torch.save raises RuntimeError, the last when the failed file is closed; tokenizers raises Exception.
+_FAILED_WRITES = ("PytorchStreamWriter", "unexpected pos", "No space left", "File too large", "os error 28")
+
+
+def write_failure(error: Exception) -> OSError | None:
+    """The system's error behind what a library raised for a failed write; None if it is another error."""
+    if isinstance(error, OSError):
+        return error
+    text = (str(error).splitlines() or [""])[0]
+    if "unexpected pos" in text or "PytorchStreamWriter" in text:
+        return OSError("the file could not be written in full")
+    # By name, because safetensors is not worth loading for this.
+    if (type(error).__name__ == "SafetensorError" and " serializing" in text) or any(
+        sign in str(error) for sign in _FAILED_WRITES
+    ):
+        return OSError(text)
+    return None
 
 
 def cannot_write(path: Path, error: OSError) -> LengthwiseError:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from lengthwise.errors import LengthwiseError
+from lengthwise.errors import LengthwiseError, reason
 from lengthwise.files import cannot_write
+
+T = TypeVar("T")
 
 
 class SampleLog:
@@ -29,6 +31,7 @@ class SampleLog:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._records: dict[str, dict[str, Any]] = {}
+        self._unverified = False
         if path is not None and path.exists():
             self._read(path)
 
@@ -43,6 +46,23 @@ class SampleLog:
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._records)
+
+    def summarised(self, summarise: Callable[[SampleLog], T]) -> T:
+        """What `summarise` makes of the samples.
+
+        Raises:
+            LengthwiseError: a line without a checksum (of an earlier version) lacks a value or has a wrong one.
+        """
+        try:
+            return summarise(self)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            if not self._unverified or isinstance(error, LengthwiseError):
+                raise
+            raise LengthwiseError(
+                f"{self._path}: a sample without a checksum lacks a value, or has a wrong one: {reason(error)}",
+                expected="the samples of an earlier version, as they were written",
+                fix="--overwrite starts again",
+            ) from error
 
     def append(self, key: str, record: dict[str, Any]) -> None:
         """Add one finished sample under a new `key`."""
@@ -62,6 +82,7 @@ class SampleLog:
         for number, line in enumerate(whole.splitlines(), start=1):
             try:
                 record = _unsealed(line)
+                self._unverified |= _SEAL.encode() not in line
                 self._records[record.pop("key")] = record
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise LengthwiseError(

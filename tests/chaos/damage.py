@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from stage import Stage
@@ -51,8 +52,15 @@ DAMAGES: dict[str, Callable[[bytearray, int, random.Random], bytearray]] = {
 
 
 def trials(stage: Stage, rng: random.Random, count: int) -> Iterator[Trial]:
-    """`count` damages: to a half-finished run, a checkpoint, an adapter, and a run that is only read."""
-    cases = {"run": _Resumed(stage, "ppl"), "training": _Training(stage), "report": _Reported(stage)}
+    """`count` damages to runs, checkpoints, models in and out of the cache, and adapters."""
+    cases = {
+        "run": _Resumed(stage, "ppl"),
+        "training": _Training(stage),
+        "report": _Reported(stage),
+        "cache": _Cached(stage),
+        "model": _Model(stage),
+        "adapter": _Adapter(stage),
+    }
     for index in range(count):
         name = list(cases)[index % len(cases)]
         kind = rng.choice(list(DAMAGES))
@@ -73,6 +81,10 @@ class _Case:
     def command(self) -> list[str]:
         raise NotImplementedError
 
+    def environment(self) -> dict[str, str]:
+        """Variables for the command."""
+        return {}
+
     def fault(self) -> str | None:
         """What is wrong after an exit with 0."""
         return None
@@ -85,7 +97,7 @@ class _Case:
         data = bytearray(file.read_bytes())
         at = rng.randrange(len(data))
         file.write_bytes(DAMAGES[kind](data, at, rng))
-        outcome = lengthwise(self.command())
+        outcome = lengthwise(self.command(), environment=self.environment())
         fault = outcome.fault
         if fault is None and outcome.code == 0:
             fault = self.fault()
@@ -147,3 +159,65 @@ class _Reported(_Case):
 
     def command(self) -> list[str]:
         return ["report", str(self.work), "--out", str(self.stage.folder / "page.html"), "--overwrite"]
+
+
+class _Model(_Case):
+    """A model folder. It has no checksums, so a flipped bit of a weight is not seen."""
+
+    def make(self) -> Path:
+        return self.stage.model
+
+    def command(self) -> list[str]:
+        return ["ppl", str(self.work), *self.stage.verbs["ppl"][2:]]
+
+
+class _Adapter(_Case):
+    """A saved adapter, without checksums as well."""
+
+    def make(self) -> Path:
+        out = self.stage.folder / "with-adapter"
+        shutil.rmtree(out, ignore_errors=True)
+        lengthwise(["train", str(self.stage.recipe), "--set", "adapter={r: 2}", "--out", str(out)])
+        return out / "model"
+
+    def command(self) -> list[str]:
+        return [*self.stage.verbs["ppl"], "--adapter", str(self.work)]
+
+
+class _Cached(_Case):
+    """A model that was converted into the cache: damage of any kind is found, and the model made again.
+
+    The model of the stage takes the place of tiny-books, which is trained for minutes.
+    """
+
+    def make(self) -> Path:
+        from lengthwise.cache import build_once
+        from lengthwise.models.embedded import EMBEDDED
+
+        folder, model = EMBEDDED["tiny-books"].folder, self.stage.model
+
+        def copy(target: Path) -> None:
+            shutil.copytree(model, target, dirs_exist_ok=True)
+
+        def build() -> Path:
+            from lengthwise.cache import cache_dir
+
+            return build_once(cache_dir() / "models" / folder, copy, what="the stand-in")
+
+        EMBEDDED["tiny-books"] = replace(EMBEDDED["tiny-books"], build=build)
+        made = self.stage.folder / "cache-with-model"
+        self.out = self.stage.folder / "of-cached"
+        shutil.rmtree(made, ignore_errors=True)
+        lengthwise(self.command(), environment={"LENGTHWISE_CACHE": str(made)})
+        self.expected = rows_of(self.out)
+        return made
+
+    def command(self) -> list[str]:
+        shutil.rmtree(self.out, ignore_errors=True)
+        return ["ppl", "tiny-books", *self.stage.verbs["ppl"][2:], "--out", str(self.out)]
+
+    def environment(self) -> dict[str, str]:
+        return {"LENGTHWISE_CACHE": str(self.work)}
+
+    def fault(self) -> str | None:
+        return None if rows_of(self.out) == self.expected else "other rows at exit 0"

@@ -7,8 +7,8 @@ import pytest
 
 from lengthwise.training.callbacks import (
     checkpoint_step,
+    first_damaged,
     forget_metrics_after,
-    is_complete,
     last_complete_checkpoint,
 )
 
@@ -42,14 +42,14 @@ def test_without_a_whole_checkpoint_there_is_none(tmp_path: Path):
 @pytest.mark.parametrize("damage", ["short", "gone", "torn mark"])
 def test_damage_is_seen(tmp_path: Path, damage: str):
     path = checkpoint(tmp_path, 1)
-    assert is_complete(path)
+    assert first_damaged(path) is None
     if damage == "short":
         (path / "weights").write_bytes(b"123")
     elif damage == "gone":
         (path / "weights").unlink()
     else:
         (path / "complete.json").write_text('{"weights": ')
-    assert not is_complete(path)
+    assert first_damaged(path) is not None
 
 
 def test_metrics_after_the_checkpoint_are_forgotten(tmp_path: Path):

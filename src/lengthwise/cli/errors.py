@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 import typer
 
-from lengthwise.errors import LengthwiseError
+from lengthwise.errors import Interrupted, LengthwiseError
 
 INTERRUPTED = 130
+TERMINATED = 143
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which everything that keeps partial results at Ctrl-C treats alike."""
+
+
+class _Sigterm:
+    """Whether this process was told to end."""
+
+    came = False
+
+
+def treat_sigterm_as_interrupt() -> None:
+    """Let SIGTERM raise `Terminated`, once, unless the parent has it ignored or a program around us handles it."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return
+    owner = os.getpid()
+
+    def handle(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if os.getpid() != owner else signal.SIG_IGN)
+        if os.getpid() != owner:
+            # A forked worker ends at once.
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        _Sigterm.came = True
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, handle)
 
 
 @contextmanager
@@ -20,16 +55,22 @@ def reported(context: typer.Context) -> Iterator[None]:
     """Turn errors inside the block into a message and an exit code.
 
     Exit codes: 1 failed, 2 wrong usage or configuration, 3 something is missing, 4 a threshold was crossed,
-    130 interrupted. A bug keeps its traceback and exits with 1; `-v` shows the traceback of every error.
-    A warning is shown as a sentence, without the line of code that it comes from.
+    130 interrupted, 143 terminated. A bug keeps its traceback and exits with 1; `-v` shows the traceback of every
+    error. A warning is shown as a sentence, without the line of code that it comes from.
     """
     formatted = warnings.formatwarning
     warnings.formatwarning = lambda message, *_, **__: f"lengthwise: warning: {message}\n"
     try:
         yield
+    except Interrupted as error:
+        if _Sigterm.came:
+            _stop(error, TERMINATED, context, message=f"terminated: {error}")
+        _stop(error, error.exit_code, context)
     except LengthwiseError as error:
         _stop(error, error.exit_code, context)
     except KeyboardInterrupt as error:
+        if _Sigterm.came:
+            _stop(error, TERMINATED, context, message="terminated")
         _stop(error, INTERRUPTED, context, message="interrupted")
     except Exception as error:
         explained = out_of_memory(error)
@@ -57,7 +98,7 @@ def out_of_memory(error: BaseException) -> LengthwiseError | None:
     return None
 
 
-def _stop(error: BaseException, code: int, context: typer.Context, *, message: str | None = None) -> None:
+def _stop(error: BaseException, code: int, context: typer.Context, *, message: str | None = None) -> NoReturn:
     if context.meta.get("verbose"):
         traceback.print_exception(error)
     print(f"lengthwise: {message or error}", file=sys.stderr)

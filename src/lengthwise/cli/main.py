@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 import lengthwise
-from lengthwise.cli.errors import reported
+from lengthwise.cli.errors import reported, treat_sigterm_as_interrupt
 from lengthwise.cli.options import examples
 from lengthwise.cli.verbs import command, epilog
 from lengthwise.measure.table import MEASUREMENTS
@@ -112,4 +112,5 @@ def run() -> None:
     """The `lengthwise` command."""
     # It remarks on a kernel for 4-bit weights whenever it is imported, also where there are none.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    treat_sigterm_as_interrupt()
     app()

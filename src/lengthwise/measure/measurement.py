@@ -134,14 +134,14 @@ def collect(
     try:
         fill(samples)
     except KeyboardInterrupt as error:
-        partial = summarise(samples)
+        partial = samples.summarised(summarise)
         partial.partial = True
         raise Interrupted(
             f"the measurement was interrupted after {len(partial.keys)} samples",
             partial=partial,
             fix="run it again with --resume to continue",
         ) from error
-    return summarise(samples)
+    return samples.summarised(summarise)
 
 
 def unfinished(

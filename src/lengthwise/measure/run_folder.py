@@ -78,7 +78,8 @@ def measurement_of(results: Results, log: SampleLog) -> Measurement:
     # Earlier versions recorded derived settings too, which are derived again.
     stored = results.provenance["measurement"]
     known = {name: value for name, value in stored.items() if name in settings.model_fields}
-    return entry.load("summarise")(log, settings(**known), results.model_name)
+    summarise = entry.load("summarise")
+    return log.summarised(lambda samples: summarise(samples, settings(**known), results.model_name))
 
 
 def correlate_runs(

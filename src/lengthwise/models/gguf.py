@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import struct
 from pathlib import Path
 
 from lengthwise.cache import build_once, cache_dir
-from lengthwise.errors import MissingError, UsageError
+from lengthwise.errors import MissingError, UsageError, reason
 from lengthwise.models.embedded import SMOLLM2_INSTALL
 
 _SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -53,9 +52,12 @@ def write_converted(path: Path, folder: Path) -> None:
                 quantization_config=GgufConfig(dequantize=True),
             )
             tokenizer = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
-        except (ValueError, LookupError, NotImplementedError, struct.error) as error:
+        except MemoryError:
+            raise
+        # The readers raise whatever a damaged file leads them to, AssertionError and OverflowError among others.
+        except Exception as error:
             raise UsageError(
-                f"{path} cannot be converted: {error}",
+                f"{path} cannot be converted: {reason(error)}",
                 expected="a whole GGUF file of an architecture that transformers reads",
             ) from error
         model.save_pretrained(folder)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lengthwise.errors import MissingError, UsageError, nearest
+from lengthwise.errors import LengthwiseError, MissingError, UsageError, nearest, reason
 from lengthwise.models.extension import Extension, read_extension, restore_extension
 from lengthwise.models.extension.extending import extend_as_recorded
 from lengthwise.models.extension.extension_record import adapter_extension, read_tensors
@@ -24,8 +24,20 @@ from lengthwise.models.position_limits import (
 )
 from lengthwise.models.quantization import keep_layout
 from lengthwise.models.quiet import quiet_transformers
-from lengthwise.models.resolve import ResolvedModel, looks_like_path, read_config, read_tokenizer, resolve
+from lengthwise.models.resolve import (
+    ResolvedModel,
+    check_whole,
+    damaged_json,
+    is_damage,
+    looks_like_path,
+    read_config,
+    read_tokenizer,
+    resolve,
+    unloadable,
+)
 from lengthwise.spec import Dtype
+
+ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
@@ -229,7 +241,7 @@ def load(
             extension = adapter_extension(adapter)
             if extension is not None:
                 extend_as_recorded(model, extension, source=f"the adapter {adapter}")
-            model = _add_adapter(model, adapter)
+            model = add_saved_adapter(model, adapter)
     model = model.to(torch_device)
     model.eval()
     return LoadedModel(model, tokenizer, name_or_path, resolved.source, adapter)
@@ -268,12 +280,13 @@ def _load_weights(resolved: ResolvedModel, dtype: torch.dtype | str, others: dic
             **resolved.where,
             **others,
         )
-    except ImportError as error:
-        raise MissingError(f"{resolved.name} needs a package that is missing: {error}") from error
-    except OSError as error:
-        raise MissingError(f"{resolved.name} cannot be loaded: {error}") from error
-    except (ValueError, KeyError, RuntimeError) as error:
-        raise UsageError(f"{resolved.name} cannot be loaded as a causal language model: {error}") from error
+    except (LengthwiseError, MemoryError):
+        raise
+    except Exception as error:
+        # Exhausted memory is a RuntimeError too, and has its own explanation.
+        if isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error):
+            raise
+        raise unloadable(resolved, error) from error
     model, info = loaded
     _check_loaded(info, resolved.name)
     return model
@@ -316,7 +329,13 @@ def _is_special(tokenizer: Any, index: int) -> bool:
     return added is not None and added.special
 
 
-def _add_adapter(model: Any, adapter: str) -> nn.Module:
+def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
+    """The model with a saved PEFT adapter.
+
+    Raises:
+        MissingError: there is none, or a file of it is damaged.
+        UsageError: it is of another model.
+    """
     from peft import PeftModel
 
     folder = Path(adapter).expanduser()
@@ -326,12 +345,28 @@ def _add_adapter(model: Any, adapter: str) -> nn.Module:
         raise MissingError(
             f"{adapter} has no adapter_config.json", expected="a folder saved by PEFT's save_pretrained"
         )
+    weights = next(
+        (folder / name for name in ADAPTER_WEIGHTS if (folder / name).is_file()), folder / ADAPTER_WEIGHTS[0]
+    )
+    if folder.exists():
+        if (damaged := damaged_json(folder)) is not None:
+            raise MissingError(f"{damaged} is damaged: it is no JSON object", fix="copy the adapter again")
+        if weights.is_file():
+            check_whole(weights)
     try:
         return PeftModel.from_pretrained(model, str(folder) if folder.exists() else adapter)
-    except (OSError, ValueError) as error:
-        raise MissingError(f"the adapter {adapter} cannot be loaded: {str(error).splitlines()[0]}") from error
-    except RuntimeError as error:
-        raise UsageError(
-            f"the adapter {adapter} does not fit the model: {str(error).splitlines()[0]}",
-            fix="load the model that it was trained on",
-        ) from error
+    except MemoryError:
+        raise
+    # PEFT raises whatever a wrong value in adapter_config.json leads it to.
+    except Exception as error:
+        if is_damage(error):
+            raise MissingError(
+                f"{weights} cannot be read: damaged, or it holds other objects than tensors",
+                fix="copy the adapter again",
+            ) from error
+        if isinstance(error, RuntimeError) and not isinstance(error, RecursionError):
+            raise UsageError(
+                f"the adapter {adapter} does not fit the model: {reason(error)}",
+                fix="load the model that it was trained on",
+            ) from error
+        raise MissingError(f"the adapter {adapter} cannot be loaded: {reason(error)}") from error

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from lengthwise.errors import MissingError, UsageError, nearest
+from lengthwise.errors import LengthwiseError, MissingError, UsageError, nearest, reason
+from lengthwise.files import read_json
 from lengthwise.models.embedded import EMBEDDED
 from lengthwise.models.gguf import convert_gguf_file
 from lengthwise.models.quiet import quiet_transformers
@@ -79,11 +79,12 @@ def read_config(model: str | ResolvedModel) -> Any:
     try:
         with quiet_transformers():
             config = AutoConfig.from_pretrained(resolved.location, **resolved.where)
-    except OSError as error:
-        raise MissingError(f"{resolved.name} cannot be loaded: {error}") from error
-    except (ValueError, KeyError) as error:
-        raise UsageError(f"{resolved.name} cannot be loaded as a causal language model: {error}") from error
-    check_architecture(config, resolved.name)
+        check_architecture(config, resolved.name)
+    except LengthwiseError:
+        raise
+    # The parsers of libraries raise whatever a damaged file leads them to.
+    except Exception as error:
+        raise unloadable(resolved, error) from error
     return config
 
 
@@ -99,12 +100,54 @@ def read_tokenizer(model: str | ResolvedModel) -> Any:
     try:
         with quiet_transformers():
             return AutoTokenizer.from_pretrained(resolved.location, **resolved.where)
-    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+    # tokenizers raises bare Exception for a damaged file.
+    except Exception as error:
+        damaged = damaged_json(Path(resolved.location))
         raise MissingError(
-            f"{resolved.name} has no tokenizer that can be loaded: {str(error).splitlines()[0]}",
+            f"{damaged} is damaged"
+            if damaged
+            else f"{resolved.name} has no tokenizer that can be loaded: {reason(error)}",
             expected="tokenizer.json (or the files of a slow tokenizer) beside the weights",
             fix="save the model's tokenizer into the same folder",
         ) from error
+
+
+def unloadable(resolved: ResolvedModel, error: Exception) -> LengthwiseError:
+    """The error for a model that a library could not load, with the damaged file if one can be told."""
+    folder = Path(resolved.location)
+    if (damaged := damaged_json(folder)) is not None:
+        return MissingError(f"{damaged} is damaged: it is no JSON object", fix="copy or download it again")
+    if is_damage(error):
+        names = ", ".join(str(file) for file in _weight_files(folder)) or resolved.location
+        return MissingError(
+            f"{names} cannot be read: damaged, or it holds other objects than tensors",
+            expected="weights as safetensors, or a pickle of tensors alone",
+            fix="download it again",
+        )
+    if isinstance(error, ImportError):
+        return MissingError(f"{resolved.name} needs a package that is missing: {error}")
+    if isinstance(error, OSError):
+        return MissingError(f"{resolved.name} cannot be loaded: {reason(error)}")
+    return UsageError(f"{resolved.name} cannot be loaded as a causal language model: {reason(error)}")
+
+
+def damaged_json(folder: Path) -> Path | None:
+    """A JSON file in `folder` that holds no JSON object; None if there is none."""
+    for file in sorted(folder.glob("*.json")):
+        try:
+            read_json(file, expected="a JSON object")
+        except UsageError:
+            return file
+    return None
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether a library says that a file of weights is damaged, or holds more than tensors."""
+    return (
+        type(error).__name__ in ("UnpicklingError", "SafetensorError", "EOFError", "BadZipFile")
+        or "PytorchStreamReader" in str(error)
+        or "weights_only" in str(error)
+    )
 
 
 def check_architecture(config: Any, name: str) -> None:
@@ -154,7 +197,7 @@ def check_folder(folder: Path) -> None:
                 expected=f"{len(files)} weight files",
                 fix="download the rest of the model",
             )
-        _check_whole(file)
+        check_whole(file)
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -164,14 +207,14 @@ def _weight_files(folder: Path) -> list[Path]:
             return [folder / single]
         if (folder / index).is_file():
             try:
-                weight_map = json.loads((folder / index).read_text(encoding="utf-8"))["weight_map"]
-            except (ValueError, KeyError) as error:
+                weight_map = read_json(folder / index, expected="an index of weights")["weight_map"]
+                return sorted({folder / name for name in weight_map.values()})
+            except (UsageError, KeyError, TypeError, AttributeError) as error:
                 raise MissingError(f"{folder / index} is damaged", fix="download it again") from error
-            return sorted({folder / name for name in weight_map.values()})
     return []
 
 
-def _check_whole(file: Path) -> None:
+def check_whole(file: Path) -> None:
     """Raise MissingError if a safetensors file is shorter than its header says."""
     if file.suffix != ".safetensors":
         return

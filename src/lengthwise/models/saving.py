@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise.errors import LengthwiseError, UsageError
-from lengthwise.files import cannot_write
+from lengthwise.files import share, writing
 from lengthwise.models.embedded import EMBEDDED, made_folder
 from lengthwise.models.extension.extended_config import plan_extension, write_extension
 from lengthwise.models.extension.extending import extend
@@ -22,19 +22,25 @@ from lengthwise.positions import rope_method
 
 
 def save_whole(model: Any, tokenizer: Any, path: Path) -> None:
-    """Save model (or adapter) and tokenizer so that `path` holds all of it or does not exist.
+    """Save model (or adapter) and tokenizer so that `path`, missing or empty before, holds all of it or nothing.
 
     An extended model's card says so; an extended base model is recorded beside its adapter, so that
     `load(base, adapter=path)` extends it again.
+
+    Raises:
+        LengthwiseError: `path` cannot be written, or is not empty.
     """
-    unfinished = path.with_name(f".{path.name}.part")
-    for left_over in (unfinished, path):
-        if left_over.exists():
-            shutil.rmtree(left_over)
-    model.save_pretrained(unfinished)
-    tokenizer.save_pretrained(unfinished)
-    write_extension_files(model, unfinished)
-    os.replace(unfinished, path)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
+        try:
+            model.save_pretrained(unfinished)
+            tokenizer.save_pretrained(unfinished)
+            write_extension_files(model, unfinished)
+            share(unfinished)
+            os.replace(unfinished, path)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def push_to_hub(
@@ -133,12 +139,8 @@ def save_extended(
     extension = extend(
         loaded.model, method, factor=factor, original_length=original_length, name=model, **(options or {})
     )
-    try:
-        with quiet_transformers():
-            out.parent.mkdir(parents=True, exist_ok=True)
-            save_whole(loaded.model, loaded.tokenizer, out)
-    except OSError as error:
-        raise cannot_write(out, error) from error
+    with quiet_transformers():
+        save_whole(loaded.model, loaded.tokenizer, out)
     return _facts(model, extension, loaded.config) | {"written_to": str(out)}
 
 

@@ -136,6 +136,10 @@ def read_path(path: Path, *, text_field: str) -> list[Document]:
     """
     if path.is_dir():
         return _read_folder(path)
+    if not path.is_file():
+        raise UsageError(
+            f"{path} is no regular file, so it may never end", expected="a text file, or a folder"
+        )
     suffix = path.suffix.lower()
     if suffix in TEXT_SUFFIXES:
         return [Document(path.name, _read_text(path))]

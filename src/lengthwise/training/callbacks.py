@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,10 +13,20 @@ import torch
 from tqdm import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from lengthwise.files import atomic_write_json, atomic_write_text
+from lengthwise.errors import UsageError
+from lengthwise.files import (
+    atomic_write_json,
+    atomic_write_text,
+    files_below,
+    read_json,
+    sha256,
+    share,
+)
 from lengthwise.models.extension import write_extension_files
 from lengthwise.progress import progress
 from lengthwise.training.trainer import PARTS
+
+logger = logging.getLogger(__name__)
 
 METRICS = ("loss", *PARTS, "alpha", "learning_rate", "grad_norm", "offset", "paired_positions")
 
@@ -40,15 +51,15 @@ class MetricsLog(TrainerCallback):
 
 
 def forget_metrics_after(path: Path, step: int) -> None:
-    """Drop the lines of `metrics.jsonl` that a resumed run will write again, and a torn last line."""
+    """Drop the lines of `metrics.jsonl` that a resumed run will write again, and what follows a damaged one."""
     if not path.exists():
         return
     kept: list[str] = []
-    for line in path.read_text().splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             if json.loads(line)["step"] <= step:
                 kept.append(line)
-        except ValueError:
+        except (ValueError, TypeError, KeyError, RecursionError):
             break
     atomic_write_text(path, "".join(line + "\n" for line in kept))
 
@@ -98,19 +109,51 @@ _MARK = "complete.json"
 _NAME = re.compile(r"checkpoint-(\d+)")
 
 
+def checkpoints_in(folder: Path) -> list[Path]:
+    """Every `checkpoint-N` in `folder`, the newest first."""
+    found = (path for path in folder.glob("*") if _NAME.fullmatch(path.name) and path.is_dir())
+    return sorted(found, key=checkpoint_step, reverse=True)
+
+
 def last_complete_checkpoint(folder: Path) -> Path | None:
-    """The newest `checkpoint-N` in `folder` whose files are all there in full; None if there is none."""
-    found = [(int(match[1]), path) for path in folder.glob("*") if (match := _NAME.fullmatch(path.name))]
-    return next((path for _, path in sorted(found, reverse=True) if is_complete(path)), None)
+    """The newest checkpoint in `folder` whose files are what was saved; None if there is none.
+
+    A warning names what is damaged in each newer one. Hashing a checkpoint of 500 MB takes about a second.
+    """
+    skipped: list[str] = []
+    whole = None
+    for checkpoint in checkpoints_in(folder):
+        damaged = first_damaged(checkpoint)
+        if damaged is None:
+            whole = checkpoint
+            break
+        skipped.append(f"{checkpoint / damaged} is damaged or missing")
+    if skipped:
+        logger.warning(
+            "%s; %s",
+            ", ".join(skipped),
+            "no earlier checkpoint is whole, so training starts at step 0"
+            if whole is None
+            else f"the last whole checkpoint is {whole}",
+        )
+    return whole
 
 
-def is_complete(checkpoint: Path) -> bool:
-    """Whether every file that was listed when the checkpoint was finished still has the size it had."""
+def first_damaged(checkpoint: Path) -> str | None:
+    """The name of a file in `checkpoint` that is not what was saved; None if there is none.
+
+    The list in complete.json holds each file's SHA-256; in a checkpoint of an earlier version, its size.
+    """
     try:
-        sizes = json.loads((checkpoint / _MARK).read_text())
-        return all((checkpoint / name).stat().st_size == size for name, size in sizes.items())
-    except (OSError, ValueError):
-        return False
+        for name, saved in read_json(checkpoint / _MARK, expected="the SHA-256 of every file").items():
+            file = checkpoint / name
+            if not file.is_file() or saved != (
+                file.stat().st_size if isinstance(saved, int) else sha256(file)
+            ):
+                return name
+    except (UsageError, OSError):
+        return _MARK
+    return None
 
 
 def checkpoint_step(checkpoint: Path) -> int:
@@ -140,6 +183,10 @@ class CheckpointMark(TrainerCallback):
         checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         self._tokenizer.save_pretrained(checkpoint)
         write_extension_files(kwargs["model"], checkpoint)
-        files = (path for path in checkpoint.rglob("*") if path.is_file() and path.name != _MARK)
-        sizes = {str(path.relative_to(checkpoint)): path.stat().st_size for path in files}
-        atomic_write_json(checkpoint / _MARK, sizes)
+        hashes = {
+            str(path.relative_to(checkpoint)): sha256(path)
+            for path in files_below(checkpoint)
+            if path.name != _MARK
+        }
+        atomic_write_json(checkpoint / _MARK, hashes)
+        share(checkpoint)

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise.errors import MissingError, UsageError, nearest
-from lengthwise.files import cannot_write
-from lengthwise.models.loading import DTYPES
+from lengthwise.models.loading import DTYPES, add_saved_adapter
 from lengthwise.models.quantization import expand_into
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.saving import save_whole
@@ -35,8 +34,6 @@ def merge_run(run: Path, out: Path, *, dtype: str = "float32") -> dict[str, Any]
             `out` is not empty.
         MissingError: there is no finished run, or the base model is missing.
     """
-    from peft import PeftModel
-
     adapter = run / "model"
     if dtype not in DTYPES:
         raise UsageError(f"unknown dtype {dtype!r}", expected=nearest(dtype, DTYPES))
@@ -63,7 +60,7 @@ def merge_run(run: Path, out: Path, *, dtype: str = "float32") -> dict[str, Any]
     if recipe != whole:
         expand_into(loaded.model, load_for_training(recipe).model)
     with quiet_transformers():
-        adapted: Any = PeftModel.from_pretrained(loaded.model, str(adapter))
+        adapted: Any = add_saved_adapter(loaded.model, str(adapter))
         if not hasattr(adapted.base_model, "merge_and_unload"):
             method = type(adapted.active_peft_config).__name__.removesuffix("Config")
             raise UsageError(
@@ -71,11 +68,7 @@ def merge_run(run: Path, out: Path, *, dtype: str = "float32") -> dict[str, Any]
                 fix=f"load it with adapter={adapter}",
             )
         merged = adapted.merge_and_unload(safe_merge=True).to(DTYPES[dtype])
-        try:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            save_whole(merged, loaded.tokenizer, out)
-        except OSError as error:
-            raise cannot_write(out, error) from error
+        save_whole(merged, loaded.tokenizer, out)
     return {
         "base": recipe.model,
         "adapter": str(adapter),

@@ -7,9 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lengthwise.config import override, read_yaml, validate
+from lengthwise.config import override, read_yaml, shown, validate
 from lengthwise.errors import UsageError, nearest
 from lengthwise.training.recipe import Adapter, Attention, Extend, Optimizer, Recipe
+
+MOST_TOKENS = 10**8
+"""Tokens that a window may have, and positions that it may cover."""
+_MOST = 2**31 - 1
 
 
 def read_recipe(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
@@ -67,15 +71,28 @@ def check_recipe(recipe: Recipe, *, source: str = "recipe") -> None:
 
 def mistakes_in(recipe: Recipe) -> Iterator[str]:
     """Every value of `recipe` that cannot work, alone or with the others, with the reason."""
-    for name, value, least in (
-        ("length", recipe.length, 2),
-        ("steps", recipe.steps, 1),
-        ("seed", recipe.seed, 0),
-        ("save_every", recipe.save_every, 1),
-        ("optimizer.warmup_steps", recipe.optimizer.warmup_steps, 0),
-    ):
-        if value < least:
-            yield f"{name} = {value}: expected {least} or more"
+    out_of_range = [
+        f"{name} = {shown(value)}: expected {least} " + ("or more" if value < least else f"to {most}")
+        for name, value, least, most in (
+            ("length", recipe.length, 2, MOST_TOKENS),
+            ("steps", recipe.steps, 1, _MOST),
+            ("seed", recipe.seed, 0, 2 * _MOST + 1),
+            ("save_every", recipe.save_every, 1, _MOST),
+            ("batch.size", recipe.batch.size, 1, _MOST),
+            ("optimizer.warmup_steps", recipe.optimizer.warmup_steps, 0, _MOST),
+            (
+                "positions.target_length",
+                recipe.positions.target_length if recipe.positions else 1,
+                1,
+                MOST_TOKENS,
+            ),
+        )
+        if not least <= value <= most
+    ]
+    yield from out_of_range
+    if any(problem.startswith(("length", "positions")) for problem in out_of_range):
+        # What follows would draw positions and offsets within them.
+        return
     if recipe.extend is not None:
         yield from _extend_mistakes(recipe.extend)
     if recipe.adapter is not None:
@@ -177,8 +194,8 @@ def _peft_mistakes(recipe: Recipe) -> Iterator[str]:
 
 
 def _adapter_mistakes(adapter: Adapter) -> Iterator[str]:
-    if adapter.r < 1:
-        yield f"adapter.r = {adapter.r}: expected 1 or more"
+    if not 1 <= adapter.r <= _MOST:
+        yield f"adapter.r = {shown(adapter.r)}: expected 1 or more, and no more than the layers are wide"
     if not (math.isfinite(adapter.alpha) and adapter.alpha > 0):
         yield f"adapter.alpha = {adapter.alpha}: expected a positive number"
     if not 0 <= adapter.dropout < 1:

@@ -10,7 +10,7 @@ import torch
 from peft import LoraConfig, PeftConfig
 from torch import nn
 
-from lengthwise.errors import UsageError, nearest
+from lengthwise.errors import UsageError, nearest, reason
 from lengthwise.models import LoadedModel, extend, load
 from lengthwise.models.attention import use_attention
 from lengthwise.models.extension import clex_modules
@@ -102,15 +102,17 @@ def add_adapter(model: Any, adapter: Adapter | Peft | None) -> Any:
     try:
         with quiet_transformers():
             adapted = get_peft_model(model, config)
-    except ValueError as error:
+    # PEFT takes options of any type, and fails with whatever they lead to when it uses them.
+    except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
         what = (
             f"adapter.target_modules = {adapter.target_modules!r}"
             if isinstance(adapter, Adapter)
-            else f"peft.config = {adapter.config}"
+            else f"peft.config = {adapter.config} with {adapter.options}"
         )
         raise UsageError(
-            f"{what} does not fit the model: {error}",
-            expected="all-linear, or names among: " + ", ".join(linear_names(model)),
+            f"{what} does not fit the model: {reason(error)}",
+            expected="options of the right type, and all-linear, or names among: "
+            + ", ".join(linear_names(model)),
         ) from error
     for parameter in adapted.parameters():
         if parameter.requires_grad and parameter.dtype in (torch.bfloat16, torch.float16):
@@ -140,8 +142,8 @@ def peft_config(section: Peft) -> PeftConfig:
             raise UsageError(f"{section.config} has no {name!r}", expected=nearest(name, names))
     try:
         return kind(**{"task_type": "CAUSAL_LM"} | section.options)
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"{section.config} refuses its options: {error}") from error
+    except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
+        raise UsageError(f"{section.config} refuses its options: {reason(error)}") from error
 
 
 def lora_config(model: Any, adapter: Adapter) -> LoraConfig:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 
 from lengthwise.alignment.chunked import default_chunk_size
+from lengthwise.errors import UsageError
+from lengthwise.models.embedded import EMBEDDED, made_folder
 from lengthwise.models.extension import plan_extension, write_extension
 from lengthwise.models.plan import Cost, model_skeleton, seconds_at_least, unknown_cost
-from lengthwise.models.resolve import read_config
+from lengthwise.models.resolve import read_config, read_tokenizer
+from lengthwise.text import load_corpus
+from lengthwise.text.corpus import Document
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.recipe_reading import check_recipe
 from lengthwise.training.recipe_trainer import process_count
@@ -49,6 +54,7 @@ def plan(recipe: Recipe) -> TrainingPlan:
         UsageError, MissingError: the recipe cannot work, or there is no such model.
     """
     check_recipe(recipe)
+    _check_text(recipe)
     count = process_count()
     accumulation = recipe.batch.accumulation(count)
     tokens = recipe.batch.size * 2 * recipe.length
@@ -65,6 +71,42 @@ def plan(recipe: Recipe) -> TrainingPlan:
         tokens=recipe.steps * tokens,
     )
     return replace(found, cost=unknown_cost(recipe.model) or _cost(recipe, found))
+
+
+def _check_text(recipe: Recipe) -> None:
+    """Raise UsageError unless the text holds one stretch of a step, with as few documents tokenised as possible.
+
+    A token is a byte at least, so a text of fewer bytes is refused at once. The tokenizer of an embedded model that
+    has not been built is not known.
+    """
+    corpus = load_corpus(recipe.data.corpus, split=recipe.data.split, text_field=recipe.data.text_field)
+    needed = recipe.length + recipe.offsets[1]
+    longest = sorted(corpus.documents, key=lambda document: len(document.text), reverse=True)
+    held = _bytes(longest) if recipe.data.packing else max(_bytes([document]) for document in longest)
+    if held >= needed and recipe.model in EMBEDDED and made_folder(recipe.model) is None:
+        return
+    # The text of fewer bytes is not tokenised: its bytes are what it could hold at most.
+    found = held
+    if held >= needed:
+        tokenizer = read_tokenizer(recipe.model)
+        found = 0
+        for document in longest:
+            if found >= needed or (not recipe.data.packing and _bytes([document]) < needed):
+                break
+            tokens = tokenizer(document.text, add_special_tokens=False, verbose=False)["input_ids"]
+            found = found + len(tokens) + 1 if recipe.data.packing else max(found, len(tokens))
+    if found < needed:
+        raise UsageError(
+            f"{corpus.name} holds no {needed} tokens in one document"
+            if not recipe.data.packing
+            else f"{corpus.name} holds fewer than {needed} tokens",
+            expected=f"a stretch of length + the last offset = {recipe.length} + {recipe.offsets[1]} tokens",
+            fix="a smaller length, longer documents, or data.packing: true",
+        )
+
+
+def _bytes(documents: Sequence[Document]) -> int:
+    return sum(len(document.text.encode()) + 1 for document in documents)
 
 
 def _cost(recipe: Recipe, plan: TrainingPlan) -> Cost:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import shutil
 import time
 from collections.abc import Iterator
@@ -13,9 +14,11 @@ from safetensors import SafetensorError
 from transformers import set_seed
 
 from lengthwise.errors import Interrupted, LengthwiseError
-from lengthwise.files import cannot_write
+from lengthwise.files import writing
 from lengthwise.models import FullLogits
+from lengthwise.models.fingerprint import model_fingerprint
 from lengthwise.models.quiet import quiet_transformers
+from lengthwise.models.resolve import is_damage
 from lengthwise.models.saving import save_whole
 from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import RunFolder, is_finished
@@ -24,6 +27,7 @@ from lengthwise.training.callbacks import (
     MetricsLog,
     TrainingProgress,
     checkpoint_step,
+    checkpoints_in,
     forget_metrics_after,
     last_complete_checkpoint,
 )
@@ -114,6 +118,9 @@ def _train(recipe: Recipe, folder: RunFolder | Path, *, resume: bool) -> Results
     set_seed(recipe.seed)
     loaded = load_for_training(recipe)
     documents, facts = training_documents(recipe, loaded)
+    if isinstance(folder, RunFolder):
+        text = {name: facts[f"{name}_fingerprint"] for name in ("corpus", "tokenizer")}
+        folder.check_inputs({"model": model_fingerprint(loaded), "text": text})
     model = add_adapter(loaded.model, recipe.adapter or recipe.peft)
     checkpoint = last_complete_checkpoint(path / "checkpoints") if resume else None
     if isinstance(folder, RunFolder):
@@ -129,11 +136,12 @@ def _train(recipe: Recipe, folder: RunFolder | Path, *, resume: bool) -> Results
     started = time.perf_counter()
     interrupted = False
     try:
-        with _clear_errors(path), quiet_transformers():
+        with _clear_errors(path, checkpoint), quiet_transformers():
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
             # The Trainer switches it off in the configuration, which is saved with the model.
             model.config.use_cache = use_cache
             if isinstance(folder, RunFolder):
+                shutil.rmtree(path / "model", ignore_errors=True)
                 save_whole(trainer.model, loaded.tokenizer, path / "model")
     except KeyboardInterrupt:
         interrupted = True
@@ -167,24 +175,22 @@ def _forget_what_will_be_redone(path: Path, checkpoint: Path | None) -> None:
     """Half-written checkpoints, and metrics of steps after the checkpoint from which training continues."""
     step = 0 if checkpoint is None else checkpoint_step(checkpoint)
     forget_metrics_after(path / "metrics.jsonl", step)
-    for other in (path / "checkpoints").glob("checkpoint-*"):
+    for other in checkpoints_in(path / "checkpoints"):
         if checkpoint_step(other) > step:
             shutil.rmtree(other)
 
 
 @contextlib.contextmanager
-def _clear_errors(path: Path) -> Iterator[None]:
-    """Turn failed writes and exhausted memory into errors that say so."""
+def _clear_errors(path: Path, checkpoint: Path | None) -> Iterator[None]:
+    """Turn failed writes, exhausted memory and a damaged checkpoint of an earlier version into errors that say so."""
     try:
-        yield
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    except SafetensorError as error:
-        raise cannot_write(path, OSError(str(error))) from error
-    except RuntimeError as error:
-        # torch.save wraps the system's error in this.
-        if "PytorchStreamWriter" in str(error) or "No space left" in str(error):
-            raise cannot_write(path, OSError(str(error).splitlines()[0])) from error
+        with writing(path):
+            yield
+    except (RuntimeError, pickle.UnpicklingError, SafetensorError) as error:
+        if checkpoint is not None and is_damage(error):
+            raise LengthwiseError(
+                f"{checkpoint} is damaged", fix="remove it, and --resume from the checkpoint before it"
+            ) from error
         if "out of memory" in str(error).lower():
             raise LengthwiseError(
                 f"out of memory: {str(error).splitlines()[0]}",
@@ -225,6 +231,11 @@ def training_results(
         f"Training values are means over the first and the last {tenth} of {len(steps)} steps (n counts "
         "steps), on the training text, without intervals."
     ]
+    if recipe.optimizer.warmup_steps > recipe.steps:
+        notes.append(
+            f"optimizer.warmup_steps = {recipe.optimizer.warmup_steps} is more than steps = {recipe.steps}: the "
+            "learning rate never reached its peak."
+        )
     if partial:
         notes.append(f"Interrupted after {len(steps)} of {recipe.steps} steps.")
     if facts["full_logits"]:

@@ -12,8 +12,7 @@ from peft import PeftModel
 from torch import Tensor, nn
 
 from lengthwise.config import validate
-from lengthwise.errors import UsageError
-from lengthwise.files import atomic_write_json, atomic_write_text
+from lengthwise.files import atomic_write_json, atomic_write_text, read_json
 from lengthwise.models.hidden import unwrap
 from lengthwise.models.resolve import ResolvedModel, looks_like_path
 from lengthwise.positions import ROPE_METHODS, rope_method
@@ -111,10 +110,7 @@ def read_extension_file(path: Path) -> Extension:
     Raises:
         UsageError: the file is damaged.
     """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UsageError(f"{path} is damaged: {error}", fix="copy the adapter again") from error
+    value = read_json(path, expected="the record of an extension")
     return Extension.from_dict(value, source=str(path))
 
 

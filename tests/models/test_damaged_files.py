@@ -1,0 +1,130 @@
+"""Damaged model folders, adapters and GGUF files: named, explained, never unpickled."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+
+from lengthwise.errors import LengthwiseError, MissingError, UsageError
+from lengthwise.models import load
+from lengthwise.models.gguf import write_converted
+from lengthwise.models.quiet import quiet_transformers
+from lengthwise.testing import save_tiny_model, tiny_llama
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda data: b"",
+    "cut": lambda data: data[: len(data) // 2],
+    "garbage": lambda data: bytes(range(256)) * 20,
+    "nested": lambda data: b"[" * 100_000,
+    "list": lambda data: b"[1, 2]",
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder `model` and an adapter `adapter`."""
+    folder = tmp_path_factory.mktemp("made")
+    save_tiny_model(folder / "model")
+    with quiet_transformers():
+        adapted = get_peft_model(tiny_llama(), LoraConfig(task_type="CAUSAL_LM", r=2))
+        adapted.save_pretrained(folder / "adapter")
+    return folder
+
+
+@pytest.fixture
+def copy(made: Path, tmp_path: Path) -> Path:
+    shutil.copytree(made, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def failing(copy: Path, adapter: bool = True) -> str:
+    """The error of loading, which is explained and suggests nothing unsafe."""
+    with pytest.raises((MissingError, UsageError)) as raised:
+        load(str(copy / "model"), device="cpu", adapter=str(copy / "adapter") if adapter else None)
+    text = str(raised.value)
+    assert "weights_only" not in text
+    assert len(text) < 1500
+    return text
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model/config.json",
+        "model/tokenizer.json",
+        "model/tokenizer_config.json",
+        "model/model.safetensors",
+        "adapter/adapter_config.json",
+        "adapter/adapter_model.safetensors",
+    ],
+)
+def test_a_damaged_file_is_named(copy: Path, name: str, damage: str):
+    (copy / name).write_bytes(DAMAGES[damage]((copy / name).read_bytes()))
+    assert str(copy / name) in failing(copy)
+
+
+class Malicious:
+    """What runs a command when it is unpickled."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        import os
+
+        return os.mkdir, (str(self.target),)
+
+
+@pytest.mark.parametrize("kind", ["pickle", "torch", "cut", "empty"])
+@pytest.mark.parametrize(
+    ("folder", "safe", "name"),
+    [
+        ("adapter", "adapter_model.safetensors", "adapter_model.bin"),
+        ("model", "model.safetensors", "pytorch_model.bin"),
+    ],
+)
+def test_a_pickle_is_not_run_and_is_named(copy: Path, folder: str, safe: str, name: str, kind: str):
+    (copy / folder / safe).unlink()
+    file, ran = copy / folder / name, copy / "ran"
+    if kind == "pickle":
+        file.write_bytes(pickle.dumps(Malicious(ran)))
+    elif kind == "torch":
+        torch.save({"weight": Malicious(ran)}, file)
+    else:
+        torch.save({"weight": torch.zeros(100)}, file)
+        file.write_bytes(file.read_bytes()[: 300 if kind == "cut" else 0])
+    assert name in failing(copy)
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize(
+    "change", [{"r": "xx"}, {"peft_type": "NONE"}, {"peft_type": None}, {"target_modules": 5}]
+)
+def test_wrong_values_of_an_adapter(copy: Path, change: dict):
+    file = copy / "adapter" / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    assert str(copy / "adapter") in failing(copy)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"num_attention_heads": 0}, {"hidden_size": "xx"}, {"rope_parameters": 5}, {"architectures": 7}],
+)
+def test_wrong_values_of_a_configuration(copy: Path, change: dict):
+    file = copy / "model" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    assert str(copy / "model") in failing(copy, adapter=False)
+
+
+def test_a_damaged_gguf_file(tmp_path: Path):
+    (tmp_path / "a.gguf").write_bytes(b"GGUF" + bytes(range(256)) * 8)
+    with pytest.raises(LengthwiseError, match=r"a\.gguf"):
+        write_converted(tmp_path / "a.gguf", tmp_path / "out")

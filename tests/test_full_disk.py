@@ -1,0 +1,78 @@
+"""A file that cannot be written in full: the error names it, nothing half-made stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lengthwise.cache import build_once
+from lengthwise.errors import LengthwiseError
+from lengthwise.models.saving import save_extended, save_whole
+from lengthwise.samples import SampleLog
+from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
+
+
+def error_with_files_of(most: int, action: Callable[[], object]) -> str:
+    """The error of `action` in a fork whose files may have at most `most` bytes."""
+    source, sink = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = "no error"
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+            action()
+        except LengthwiseError as error:
+            said = f"{error.exit_code} {error}"
+        except BaseException as error:
+            said = f"a bug: {error!r}"
+        os.write(sink, said.encode())
+        os._exit(0)
+    os.close(sink)
+    with os.fdopen(source) as stream:
+        said = stream.read()
+    os.waitpid(child, 0)
+    return said
+
+
+@pytest.mark.parametrize("most", [0, 3000, 20_000])
+def test_saving_a_model(tmp_path: Path, most: int):
+    said = error_with_files_of(most, lambda: save_whole(tiny_llama(), tiny_tokenizer(), tmp_path / "model"))
+    assert said.startswith("1 "), said
+    assert str(tmp_path) in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_extending(tmp_path: Path):
+    save_tiny_model(tmp_path / "model")
+    said = error_with_files_of(
+        20_000, lambda: save_extended(str(tmp_path / "model"), "pi", tmp_path / "out", factor=2)
+    )
+    assert said.startswith("1 "), said
+    assert str(tmp_path / "out") in said or ".out." in said
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_conversion(tmp_path: Path):
+    """As a GGUF file is converted: save_pretrained into the folder that build_once gives."""
+
+    def build(folder: Path) -> None:
+        tiny_llama().save_pretrained(folder)
+
+    said = error_with_files_of(20_000, lambda: build_once(tmp_path / "thing", build, what="the thing"))
+    assert said.startswith("1 "), said
+    assert str(tmp_path) in said
+    assert not (tmp_path / "thing").exists()
+
+
+def test_a_line_without_a_checksum_that_lacks_a_value(tmp_path: Path):
+    path = tmp_path / "samples.jsonl"
+    path.write_text(json.dumps({"key": "a", "values": None}) + "\n")
+    with pytest.raises(LengthwiseError, match="samples"):
+        SampleLog(path).summarised(lambda log: sum(log["a"]["values"]))
+    with pytest.raises(TypeError):
+        SampleLog().summarised(lambda log: sum(None))  # type: ignore[arg-type]

@@ -36,7 +36,9 @@ def test_a_line_that_holds_no_text_is_named(tmp_path: Path, line: str) -> None:
     assert "2" in refused.value.problem
 
 
-@pytest.mark.parametrize("name", ["", " ", "\n", "x" * 300, "~nobody-of-this-name/x.txt", "/" + "y" * 300 + ".txt"])
+@pytest.mark.parametrize(
+    "name", ["", " ", "\n", "x" * 300, "~nobody-of-this-name/x.txt", "/" + "y" * 300 + ".txt"]
+)
 def test_a_name_that_no_file_can_have(name: str) -> None:
     with pytest.raises(UsageError):
         load_corpus(name)

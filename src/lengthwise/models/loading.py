@@ -10,12 +10,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from lengthwise.errors import MissingError, UsageError, nearest
+from lengthwise.errors import MissingError, UsageError
+from lengthwise.files import named_path
+from lengthwise.machine import usable_device
 from lengthwise.models.extension import Extension, read_extension, restore_extension
 from lengthwise.models.extension.extending import extend_as_recorded
 from lengthwise.models.extension.extension_record import adapter_extension, read_tensors
 from lengthwise.models.head import FullLogits, Head, find_head, hidden_states_for
 from lengthwise.models.hidden import unwrap
+from lengthwise.models.plan import DTYPE_NAMES, check_dtype
 from lengthwise.models.position_limits import (
     check_positions_fit,
     max_positions,
@@ -24,17 +27,20 @@ from lengthwise.models.position_limits import (
 )
 from lengthwise.models.quantization import keep_layout
 from lengthwise.models.quiet import quiet_transformers
-from lengthwise.models.resolve import ResolvedModel, looks_like_path, read_config, read_tokenizer, resolve
+from lengthwise.models.resolve import (
+    IMPOSSIBLE_CONFIG,
+    ResolvedModel,
+    bad_config,
+    looks_like_path,
+    read_config,
+    read_tokenizer,
+    resolve,
+)
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16", "float64"]
 """The dtype of a model's weights; "auto" is the one that they were saved in."""
 
-DTYPES: dict[str, torch.dtype] = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float64": torch.float64,
-}
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPE_NAMES}
 
 
 @dataclass
@@ -216,7 +222,9 @@ def load(
         UsageError: not a causal LM, a tokenizer that does not fit, an unknown dtype or device.
     """
     torch_dtype = _dtype(dtype)
-    torch_device = _device(device)
+    torch_device = torch.device(usable_device(device))
+    if adapter is not None:
+        named_path(adapter, what="the adapter")
     resolved = resolve(name_or_path, revision=revision)
     with quiet_transformers(bars=resolved.kind == "hub"):
         others: dict[str, Any] = {"attn_implementation": attn_implementation}
@@ -238,23 +246,8 @@ def load(
 
 
 def _dtype(name: str) -> torch.dtype | str:
-    if name == "auto":
-        return name
-    if name not in DTYPES:
-        raise UsageError(f"unknown dtype {name!r}", expected=nearest(name, ["auto", *DTYPES]))
-    return DTYPES[name]
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise UsageError(f"unknown device {name!r}", expected="auto, cpu, cuda or cuda:0") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise MissingError(f"torch sees no CUDA device for device {name!r}", fix="use cpu")
-    return device
+    check_dtype(name)
+    return name if name == "auto" else DTYPES[name]
 
 
 def _load_weights(resolved: ResolvedModel, dtype: torch.dtype | str, others: dict[str, Any]) -> Any:
@@ -276,6 +269,8 @@ def _load_weights(resolved: ResolvedModel, dtype: torch.dtype | str, others: dic
         raise MissingError(f"{resolved.name} cannot be loaded: {error}") from error
     except (ValueError, KeyError, RuntimeError) as error:
         raise UsageError(f"{resolved.name} cannot be loaded as a causal language model: {error}") from error
+    except IMPOSSIBLE_CONFIG as error:
+        raise bad_config(resolved.name, error) from error
     model, info = loaded
     _check_loaded(info, resolved.name)
     return model

@@ -74,6 +74,14 @@ class Corpus:
         return cls(name, kept, split, split_rule, _fingerprint(kept), {EMPTY: empty} if empty else {})
 
 
+def left_out_note(left_out: Mapping[str, int], documents: int) -> list[str]:
+    """The documents that give nothing to measure or train on, in words; `documents` are those with text."""
+    if not left_out:
+        return []
+    counts = ", ".join(f"{count} {why}" for why, count in left_out.items())
+    return [f"Documents left out of the text ({documents} have text): {counts}."]
+
+
 def check_split(split: str) -> None:
     """Raise UsageError unless `split` is one of SPLITS."""
     if split not in SPLITS:

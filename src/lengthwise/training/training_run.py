@@ -19,6 +19,7 @@ from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import RunFolder, is_finished
+from lengthwise.text import left_out_note
 from lengthwise.training.callbacks import (
     CheckpointMark,
     MetricsLog,
@@ -225,6 +226,7 @@ def training_results(
         f"Training values are means over the first and the last {tenth} of {len(steps)} steps (n counts "
         "steps), on the training text, without intervals."
     ]
+    notes += left_out_note(facts.get("left_out", {}), facts.get("documents", 0))
     if partial:
         notes.append(f"Interrupted after {len(steps)} of {recipe.steps} steps.")
     if facts["full_logits"]:

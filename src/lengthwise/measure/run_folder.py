@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lengthwise.errors import Interrupted, UsageError
+from lengthwise.files import named_path
 from lengthwise.measure.table import MEASUREMENTS
 from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import RunFolder
@@ -93,7 +94,7 @@ def correlate_runs(
 
     runs: dict[str, list[Row]] = {}
     for path in paths:
-        results = _results(path)
+        results = _results(named_path(path, what="the run"))
         adapter = results.config.get("adapter")
         name = f"{results.model_name} with {adapter}" if adapter else results.model_name
         runs.setdefault(name, []).extend(results.rows)

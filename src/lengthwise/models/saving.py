@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from lengthwise.errors import LengthwiseError, UsageError
-from lengthwise.files import cannot_write
+from lengthwise.files import cannot_write, named_path
 from lengthwise.models.embedded import EMBEDDED, made_folder
 from lengthwise.models.extension.extended_config import plan_extension, write_extension
 from lengthwise.models.extension.extending import extend
@@ -26,15 +28,35 @@ def save_whole(model: Any, tokenizer: Any, path: Path) -> None:
 
     An extended model's card says so; an extended base model is recorded beside its adapter, so that
     `load(base, adapter=path)` extends it again.
+
+    Raises:
+        LengthwiseError: another process is writing there.
+        OSError: it cannot be written, or `path` holds something.
     """
     unfinished = path.with_name(f".{path.name}.part")
-    for left_over in (unfinished, path):
-        if left_over.exists():
-            shutil.rmtree(left_over)
-    model.save_pretrained(unfinished)
-    tokenizer.save_pretrained(unfinished)
-    write_extension_files(model, unfinished)
-    os.replace(unfinished, path)
+    unfinished.mkdir(exist_ok=True)
+    lock = FileLock(unfinished / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise LengthwiseError(
+            f"another process is writing {path}", fix="wait, or choose another --out"
+        ) from error
+    try:
+        # We hold the lock, so these are of a process that died.
+        for stale in unfinished.iterdir():
+            if stale.name != ".lock":
+                shutil.rmtree(stale) if stale.is_dir() else stale.unlink()
+        model.save_pretrained(unfinished)
+        tokenizer.save_pretrained(unfinished)
+        write_extension_files(model, unfinished)
+        (unfinished / ".lock").unlink()
+        os.replace(unfinished, path)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    finally:
+        lock.release()
 
 
 def push_to_hub(
@@ -122,6 +144,7 @@ def save_extended(
         MissingError: there is no such model.
         LengthwiseError: `out` cannot be written.
     """
+    out = named_path(out, what="--out")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(
             f"{out} exists already",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise.errors import MissingError, UsageError, nearest
-from lengthwise.files import cannot_write
+from lengthwise.files import cannot_write, named_path
 from lengthwise.models.loading import DTYPES
 from lengthwise.models.quantization import expand_into
 from lengthwise.models.quiet import quiet_transformers
@@ -37,6 +37,7 @@ def merge_run(run: Path, out: Path, *, dtype: str = "float32") -> dict[str, Any]
     """
     from peft import PeftModel
 
+    run, out = named_path(run, what="the run"), named_path(out, what="--out")
     adapter = run / "model"
     if dtype not in DTYPES:
         raise UsageError(f"unknown dtype {dtype!r}", expected=nearest(dtype, DTYPES))

@@ -135,6 +135,8 @@ def _train(recipe: Recipe, folder: RunFolder | Path, *, resume: bool) -> Results
             # The Trainer switches it off in the configuration, which is saved with the model.
             model.config.use_cache = use_cache
             if isinstance(folder, RunFolder):
+                # Of a run that was killed between this and its results.
+                shutil.rmtree(path / "model", ignore_errors=True)
                 save_whole(trainer.model, loaded.tokenizer, path / "model")
     except KeyboardInterrupt:
         interrupted = True

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from huggingface_hub.errors import StrictDataclassError
+
 from lengthwise.errors import MissingError, UsageError, nearest
 from lengthwise.files import named_path
 from lengthwise.models.embedded import EMBEDDED
@@ -18,7 +20,9 @@ _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _HUB_TIMEOUT_SECONDS = 15.0
 
-IMPOSSIBLE_CONFIG = (ArithmeticError, AttributeError, TypeError, IndexError, AssertionError, RecursionError)
+IMPOSSIBLE_CONFIG = (
+    StrictDataclassError, ArithmeticError, AttributeError, TypeError, IndexError, AssertionError, RecursionError
+)
 """What transformers raises, besides ValueError and KeyError, of a config.json with impossible values."""
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 from lengthwise.errors import LengthwiseError, UsageError
 
+_SHOWN = 80
+
 
 def atomic_write_bytes(path: Path, data: bytes) -> None:
     """Write `data` to `path` so that a reader sees the old file or the new one, never a part.
@@ -61,6 +63,28 @@ def read_json(path: Path, *, expected: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(f"{path} holds a {type(value).__name__}", expected=expected)
     return value
+
+
+def named_path(name: str | Path, *, what: str) -> Path:
+    """The path that a user named, with `~` expanded. It may not exist, but the system can look it up.
+
+    Args:
+        name: as the user wrote it.
+        what: what it names, for the error.
+
+    Raises:
+        UsageError: the name is blank (an unset shell variable), too long, or of a user or folder that is closed.
+    """
+    if not str(name).strip():
+        raise UsageError(f"{what} is empty", expected="a name or path")
+    try:
+        path = Path(name).expanduser()
+        path.exists()
+    except (OSError, RuntimeError) as error:
+        shown = str(name) if len(str(name)) <= _SHOWN else f"{str(name)[:_SHOWN]}..."
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{what} {shown!r} cannot be looked up: {reason}", fix="check the path") from error
+    return path
 
 
 def files_below(folder: Path) -> list[Path]:

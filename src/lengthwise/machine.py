@@ -4,6 +4,32 @@ from __future__ import annotations
 
 import time
 
+from lengthwise.errors import MissingError, UsageError
+
+
+def usable_device(name: str) -> str:
+    """A device that this machine can compute on; "auto" is CUDA if there is one.
+
+    Raises:
+        UsageError: the name is not that of a device to compute on.
+        MissingError: this machine has no such device.
+    """
+    import torch
+
+    here = torch.accelerator.current_accelerator()
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UsageError(f"unknown device {name[:80]!r}", expected="auto, cpu, cuda or cuda:0") from error
+    if device.type not in ("cpu", "cuda") and (here is None or device.type != here.type):
+        raise UsageError(f"device is {name!r}", expected="auto, cpu, cuda or cuda:0")
+    count = torch.cuda.device_count() if device.type == "cuda" else 1
+    if (device.index or 0) >= count:
+        raise MissingError(f"torch sees {count} {device.type} devices, so not {name!r}", fix="use cpu")
+    return name
+
 
 def product_rate(device: str, dtype: str, *, size: int | None = None) -> float:
     """Floating-point operations per second of a matrix product, measured now (best of three).

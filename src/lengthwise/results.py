@@ -172,9 +172,9 @@ def read_results(path: Path) -> Results:
     """
     try:
         plain = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(
-            f"cannot read results in {path}: {error}", expected="a results.json of a run folder"
+            f"cannot read results in {path}: {str(error)[:200]}", expected="a results.json of a run folder"
         ) from error
     version = plain.get("schema_version") if isinstance(plain, dict) else None
     if version != SCHEMA_VERSION:

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from annotated_types import Ge, Gt, Lt
-from pydantic import AllowInfNan, BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import AllowInfNan, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
+from lengthwise.config import shown
 from lengthwise.errors import LengthwiseError, UsageError, nearest
 
 if TYPE_CHECKING:
@@ -77,6 +78,14 @@ class Settings(BaseModel):
     """Frozen settings, checked together, whose mistakes are UsageErrors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    @model_validator(mode="after")
+    def _nothing_blank(self) -> Self:
+        for name, value in self:
+            # As from an unset shell variable. A blank path would mean the current folder.
+            if isinstance(value, str) and not value.strip():
+                raise UsageError(f"{name} is empty{_flag(type(self), name)}", expected="a value")
+        return self
 
     if not TYPE_CHECKING:  # Type checkers keep the signature with the fields.
 
@@ -204,4 +213,10 @@ def _usage_error(kind: type[BaseModel], error: ValidationError) -> LengthwiseErr
     expected = _EXPECTED.get(problem["type"], problem["msg"].removeprefix("Value error, ")).format(**context)
     if problem["type"] == "value_error":
         expected = "an integer"
-    return UsageError(f"{name} is {value!r}", expected=expected)
+    return UsageError(f"{name} is {shown(value)}{_flag(kind, name)}", expected=expected)
+
+
+def _flag(kind: type[BaseModel], name: str) -> str:
+    """The option that sets a field, in brackets, where it has another name."""
+    flag = option_of(kind, name).flag if name in kind.model_fields else None
+    return f" ({flag})" if flag else ""

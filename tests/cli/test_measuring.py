@@ -68,7 +68,15 @@ def test_a_run_folder_holds_what_was_printed(
     assert done.code == 0
     folder = tmp_path / "deep" / "run"
     names = {path.name for path in folder.iterdir()}
-    assert names == {".lock", "config.yaml", "env.json", "results.json", "samples.jsonl", "README.md"}
+    assert names == {
+        ".lock",
+        "config.yaml",
+        "env.json",
+        "inputs.json",
+        "results.json",
+        "samples.jsonl",
+        "README.md",
+    }
     printed = done.json
     # Written with the environment added.
     written = json.loads((folder / "results.json").read_text())

@@ -21,11 +21,17 @@ EXAMPLES = options.examples(
 def compare(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Run folders (what --out named).", show_default=False),
+        typer.Argument(
+            parser=options.path, metavar="RUN...", help="Run folders (what --out named).", show_default=False
+        ),
     ],
     reference: Annotated[
         Path | None,
-        typer.Option(help="The run to compare the others with. Default: the first.", show_default=False),
+        typer.Option(
+            parser=options.path,
+            help="The run to compare the others with. Default: the first.",
+            show_default=False,
+        ),
     ] = None,
     metric: Annotated[
         list[str],

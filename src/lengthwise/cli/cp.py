@@ -20,7 +20,10 @@ def cp(
     to: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[FILE]", help="Target; default is RECIPE.yaml in this folder.", show_default=False
+            parser=options.path,
+            metavar="[FILE]",
+            help="Target; default is RECIPE.yaml in this folder.",
+            show_default=False,
         ),
     ] = None,
     verbose: options.Verbose = False,

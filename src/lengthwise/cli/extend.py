@@ -44,7 +44,10 @@ def extend(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Model folder to write: exactly this one.", show_default=False)
+        Path | None,
+        typer.Option(
+            parser=options.path, help="Model folder to write: exactly this one.", show_default=False
+        ),
     ] = None,
     dry_run: options.DryRun = False,
     as_json: options.Json = False,

@@ -24,6 +24,7 @@ def longrope_search(
     out: Annotated[
         Path,
         typer.Option(
+            parser=options.path,
             help="Folder for extend.yaml and the losses so far; an unfinished search there is continued.",
             show_default=False,
         ),

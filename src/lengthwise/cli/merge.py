@@ -20,10 +20,18 @@ def merge(
     run: Annotated[
         Path,
         typer.Argument(
-            metavar="RUN", help="The folder of a finished `lengthwise train`.", show_default=False
+            parser=options.path,
+            metavar="RUN",
+            help="The folder of a finished `lengthwise train`.",
+            show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Model folder to write: exactly this one.", show_default=False)],
+    out: Annotated[
+        Path,
+        typer.Option(
+            parser=options.path, help="Model folder to write: exactly this one.", show_default=False
+        ),
+    ],
     dtype: Annotated[str, typer.Option(help="float32 is exact; bfloat16 or float16 halve the size.")] = (
         "float32"
     ),

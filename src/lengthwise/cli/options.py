@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from lengthwise import spec
+from lengthwise.files import named_path
 
 
 def _note_verbose(context: typer.Context, value: bool) -> None:
@@ -44,9 +45,16 @@ Bos = Annotated[
 Seed = Annotated[int, typer.Option(help="Seed of the choice of windows.")]
 Device = Annotated[str, typer.Option(help="auto (CUDA if there is one), cpu, cuda, cuda:1, ...")]
 Dtype = Annotated[spec.Dtype, typer.Option(help="auto (as saved), float32, bfloat16, float16 or float64.")]
+
+
+def path(text: str) -> Path:
+    """The path in an option. An empty one, as from an unset shell variable, would be the current folder."""
+    return named_path(text, what="the path")
+
+
 Out = Annotated[
     Path | None,
-    typer.Option(help="Run folder to write. Without it nothing is written.", show_default=False),
+    typer.Option(parser=path, help="Run folder to write. Without it nothing is written.", show_default=False),
 ]
 Resume = Annotated[
     bool,

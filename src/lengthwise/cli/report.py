@@ -30,6 +30,7 @@ def report(
     out: Annotated[
         Path | None,
         typer.Option(
+            parser=options.path,
             help="File or folder for the page; folder for figures (svg). Default for one run: report.html in it.",
             show_default=False,
         ),

@@ -22,7 +22,10 @@ def reproduce(
     study: Annotated[
         str, typer.Argument(metavar="STUDY", help="A name from `lengthwise ls studies`.", show_default=False)
     ],
-    out: Annotated[Path, typer.Option(help="Run folder to write: exactly this one.", show_default=False)],
+    out: Annotated[
+        Path,
+        typer.Option(parser=options.path, help="Run folder to write: exactly this one.", show_default=False),
+    ],
     seeds: Annotated[
         int | None, typer.Option(help="Seeds: trainings of every arm or configuration.", show_default=False)
     ] = None,

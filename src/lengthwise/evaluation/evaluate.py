@@ -107,6 +107,13 @@ class EvalSpec(Settings):
             task.check(self)
         return self
 
+    @property
+    def longest_made(self) -> int:
+        """Tokens in the longest prompt that is made up, known before it is made; 0 without such tasks."""
+        native = self.backend == "native"
+        made = native and any("lengths" in task.takes for task in resolve_tasks(self.tasks))
+        return max(self.lengths) if made else 0
+
     def refuse_untaken(self, given: Iterable[str]) -> None:
         """Raise UsageError if `given` names a setting that no task of the run takes; None is not a setting."""
         if self.backend == "lm-eval":
@@ -249,15 +256,20 @@ def plan_eval(run: RunSpec, spec: EvalSpec) -> Plan:
     Raises:
         UsageError, MissingError: the model, the data or a setting cannot work.
     """
-    from lengthwise.models.plan import reading_cost, unknown_cost
+    from lengthwise.machine import usable_device
+    from lengthwise.models.plan import check_dtype, model_skeleton, reading_cost, unknown_cost
+    from lengthwise.models.position_limits import check_positions_fit, max_positions
     from lengthwise.models.resolve import read_config, read_tokenizer, resolve
 
+    check_dtype(run.dtype)
+    usable_device(run.device)
     spec.refuse_untaken(run.model_fields_set)
     plan = EvalPlan(settings={"kind": spec.kind, **spec.config(run)})
     unknown = unknown_cost(run.model)
     if unknown is not None:
         return replace(plan, cost=unknown)
     model = resolve(run.model)
+    check_positions_fit(max_positions(model_skeleton(read_config(model))), spec.longest_made, name=run.model)
     plan = _backend(spec).plan(plan, run, spec, read_tokenizer(model))
     assert plan.tokens_to_run is not None
     assert plan.longest_prompt is not None
@@ -265,6 +277,8 @@ def plan_eval(run: RunSpec, spec: EvalSpec) -> Plan:
         read_config(model),
         tokens=plan.tokens_to_run,
         at_once=spec.batch_size * plan.longest_prompt,
+        longest=plan.longest_prompt,
+        name=run.model,
         dtype=run.dtype,
         device=run.device,
     )

@@ -87,6 +87,7 @@ def prepare(spec: EvalSpec, tokenizer: Any, corpus: Corpus | None) -> Prepared:
     Raises:
         UsageError, MissingError: the data, or prompts over the limit without a truncation.
     """
+    _check_text_holds(spec, corpus)
     asked: list[Asked] = []
     facts: dict[str, dict[str, Any]] = {}
     for task in resolve_tasks(spec.tasks):
@@ -100,6 +101,17 @@ def prepare(spec: EvalSpec, tokenizer: Any, corpus: Corpus | None) -> Prepared:
         }
         asked += _fitted(spec, task, tokenizer, found)
     return Prepared(asked, facts)
+
+
+def _check_text_holds(spec: EvalSpec, corpus: Corpus | None) -> None:
+    """Raise UsageError if prompts need more tokens than the text has characters: making them may never end."""
+    characters = 0 if corpus is None else sum(len(document.text) for document in corpus.documents)
+    if corpus is not None and spec.longest_made > characters:
+        raise UsageError(
+            f"--length is {spec.longest_made} tokens, and the text {corpus.name} has {characters} characters",
+            expected=f"at most {characters}",
+            fix="use a shorter length, or more text",
+        )
 
 
 def _fitted(spec: EvalSpec, task: Task, tokenizer: Any, wanted: QuestionSet) -> list[Asked]:
@@ -155,9 +167,11 @@ def evaluate(run: RunSpec, spec: EvalSpec, log: SampleLog, folder: RunFolder | N
         Interrupted: Ctrl-C; `partial` is what was `Evaluated` of the finished questions.
     """
     from lengthwise.evaluation.asking import ask
+    from lengthwise.models.position_limits import check_positions_fit
 
     corpus = background(run, spec)
     model = load_model(run, folder)
+    check_positions_fit(model.max_positions, spec.longest_made, name=model.name)
     prepared = prepare(spec, model.tokenizer, corpus)
 
     def evaluated() -> Evaluated:
@@ -196,4 +210,5 @@ def _described(corpus: Corpus, run: RunSpec) -> dict[str, Any]:
         "split_rule": corpus.split_rule,
         "corpus_fingerprint": corpus.fingerprint,
         "documents": len(corpus.documents),
+        "left_out": dict(corpus.left_out),
     }

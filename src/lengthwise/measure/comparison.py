@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lengthwise.errors import UsageError, nearest
+from lengthwise.files import named_path
 from lengthwise.measure.measurement import Measurement, paired_difference
 from lengthwise.measure.run_folder import read_measurement
 from lengthwise.measure.statistics import SIGNIFICANCE, two_sided_p
@@ -38,14 +39,15 @@ def compare_runs(
         UsageError: fewer than two runs, runs of several kinds, unfinished ones, runs that are not of the
             same items, a metric that they do not have.
     """
-    folders = [Path(path) for path in paths]
+    folders = [named_path(path, what="the run") for path in paths]
     whole = [folder.resolve() for folder in folders]
     base = 0
     if reference is not None:
-        if Path(reference).resolve() not in whole:
-            folders.insert(0, Path(reference))
-            whole.insert(0, Path(reference).resolve())
-        base = whole.index(Path(reference).resolve())
+        against = named_path(reference, what="--reference")
+        if against.resolve() not in whole:
+            folders.insert(0, against)
+            whole.insert(0, against.resolve())
+        base = whole.index(against.resolve())
     if len(folders) < 2:
         raise UsageError("there is nothing to compare", expected="two or more run folders")
     twice = [str(folder) for folder, one in zip(folders, whole, strict=True) if whole.count(one) > 1]

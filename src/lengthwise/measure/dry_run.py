@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lengthwise.models.plan import Plan, reading_cost, unknown_cost
+from lengthwise.machine import usable_device
+from lengthwise.models.plan import Plan, check_dtype, reading_cost, unknown_cost
 from lengthwise.models.position_limits import trained_length
 from lengthwise.models.resolve import read_config, read_tokenizer, resolve
 from lengthwise.spec import RunSpec, Spec
@@ -30,6 +31,8 @@ def plan_measurement(run: RunSpec, spec: Spec) -> MeasurementPlan:
     Raises:
         UsageError, MissingError: the model, the text or a setting cannot work.
     """
+    check_dtype(run.dtype)
+    usable_device(run.device)
     corpus = load_corpus(run.text, split=run.split)
     settings = {"kind": spec.kind, **spec.config(run)}
     cost = unknown_cost(run.model)
@@ -47,7 +50,16 @@ def plan_measurement(run: RunSpec, spec: Spec) -> MeasurementPlan:
         for kind in kinds
     ]
     tokens = sum(count * kind.tokens for count, kind in zip(found, kinds, strict=True))
-    at_once = spec.batch_size * max(kind.longest for kind in kinds)
+    longest = max(kind.longest for kind in kinds)
+    cost = reading_cost(
+        config,
+        tokens=tokens,
+        at_once=spec.batch_size * longest,
+        longest=longest,
+        name=run.model,
+        dtype=run.dtype,
+        device=run.device,
+    )
     return MeasurementPlan(
         settings=settings,
         documents=len(corpus.documents),
@@ -58,5 +70,5 @@ def plan_measurement(run: RunSpec, spec: Spec) -> MeasurementPlan:
             for count, kind in zip(found, kinds, strict=True)
         },
         tokens_to_run=tokens,
-        cost=reading_cost(config, tokens=tokens, at_once=at_once, dtype=run.dtype, device=run.device),
+        cost=cost,
     )

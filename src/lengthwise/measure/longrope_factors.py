@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lengthwise.config import to_yaml
-from lengthwise.errors import UsageError
+from lengthwise.errors import UsageError, require
 from lengthwise.files import atomic_write_text
 from lengthwise.models import load, naming_bad_logits, target_losses
 from lengthwise.models.extension import Extension, plan_extension
@@ -24,6 +24,7 @@ from lengthwise.positions.rope.longrope_search import (
     start_factors,
 )
 from lengthwise.progress import progress
+from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog
 from lengthwise.text import load_corpus, resolve_bos, sample_windows, tokenize, view
 
@@ -70,8 +71,7 @@ def search_longrope(
             search.
         LengthwiseError: logits that are not finite.
     """
-    if windows < 1:
-        raise UsageError(f"windows is {windows}", expected="at least 1")
+    _check_numbers(windows, seed)
     plan = plan_extension(model.config, "pi", factor=factor, original_length=original_length, name=model.name)
     if factor == 1:
         raise UsageError("factor = 1 leaves nothing to search", expected="above 1")
@@ -145,18 +145,30 @@ def run_longrope_search(
 ) -> dict[str, Any]:
     """`search_longrope` by names; `out` gets `losses.jsonl` (the log) and `extend.yaml` (the result).
 
-    A search whose folder has a log continues it.
+    A search whose folder has a log continues it, also with more candidates.
 
     Raises:
-        UsageError, MissingError: as `load`, `load_corpus` and `search_longrope`.
+        UsageError, MissingError, LengthwiseError: as `load`, `load_corpus`, `search_longrope` and `RunFolder`.
     """
-    corpus = load_corpus(text, split=split)  # type: ignore[arg-type]
-    loaded = load(model, device=device, dtype=dtype)
-    documents = tokenize(corpus, loaded.tokenizer)
-    out.mkdir(parents=True, exist_ok=True)
-    found = search_longrope(loaded, documents, log=SampleLog(out / "losses.jsonl"), **arguments)
-    atomic_write_text(out / "extend.yaml", to_yaml({"extend": found["extend"]}))
-    return found | {"written_to": str(out / "extend.yaml")}
+    _check_numbers(arguments.get("windows", 1), arguments.get("seed", 0))
+    kind = "longrope-search"
+    search = {name: value for name, value in arguments.items() if name != "settings"}
+    config = {"model": model, "text": text, "split": split, **search}
+    with RunFolder(
+        out, kind=kind, config=config, writes=("losses.jsonl", "extend.yaml"), resume=True
+    ) as folder:
+        corpus = load_corpus(text, split=split)  # type: ignore[arg-type]
+        loaded = load(model, device=device, dtype=dtype)
+        documents = tokenize(corpus, loaded.tokenizer)
+        found = search_longrope(loaded, documents, log=SampleLog(folder.path / "losses.jsonl"), **arguments)
+        written = folder.path / "extend.yaml"
+        atomic_write_text(written, to_yaml({"extend": found["extend"]}))
+    return found | {"written_to": str(written)}
+
+
+def _check_numbers(windows: int, seed: int) -> None:
+    require(windows >= 1, f"windows is {windows} (--limit)", "at least 1")
+    require(seed >= 0, f"seed is {seed}", "at least 0")
 
 
 def _longrope(plan: Extension, factors: Factors) -> Extension:

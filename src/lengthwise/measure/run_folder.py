@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lengthwise.errors import Interrupted, UsageError
+from lengthwise.files import named_path
 from lengthwise.measure.table import MEASUREMENTS
 from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog
-from lengthwise.text import load_corpus, tokenize
+from lengthwise.text import left_out_note, load_corpus, tokenize
 
 if TYPE_CHECKING:
     from lengthwise.measure.correlation import Correlation
@@ -94,7 +95,7 @@ def correlate_runs(
 
     runs: dict[str, list[Row]] = {}
     for path in paths:
-        results = _results(path)
+        results = _results(named_path(path, what="the run"))
         adapter = results.config.get("adapter")
         name = f"{results.model_name} with {adapter}" if adapter else results.model_name
         runs.setdefault(name, []).extend(results.rows)
@@ -109,6 +110,8 @@ def _run(run: RunSpec, spec: Spec, folder: RunFolder | None) -> Results:
     corpus = load_corpus(run.text, split=run.split)
     model = load(run.model, dtype=run.dtype, device=run.device, adapter=run.adapter)
     documents = tokenize(corpus, model.tokenizer)
+    kinds = spec.for_model(model.trained_length).samples()
+    left_out = {**corpus.left_out, **documents.left_out(kind.stretch for kind in kinds)}
     text = {
         "corpus": corpus.name,
         "split": run.split,
@@ -117,6 +120,7 @@ def _run(run: RunSpec, spec: Spec, folder: RunFolder | None) -> Results:
         "tokenizer_fingerprint": documents.tokenizer_fingerprint,
         "documents": len(documents),
         "tokens": documents.total_tokens,
+        "left_out": left_out,
     }
     if folder is not None:
         from lengthwise.models.fingerprint import model_fingerprint
@@ -133,7 +137,7 @@ def _run(run: RunSpec, spec: Spec, folder: RunFolder | None) -> Results:
             model_name=run.model,
             config=spec.config(run),
             rows=measurement.rows,
-            notes=measurement.notes,
+            notes=measurement.notes + left_out_note(left_out, len(documents)),
             partial=measurement.partial,
             provenance={
                 "model": model.describe(),

@@ -10,12 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lengthwise.errors import LengthwiseError, MissingError, UsageError, nearest, reason
+from lengthwise.errors import LengthwiseError, MissingError, UsageError, reason
+from lengthwise.files import named_path
+from lengthwise.machine import usable_device
 from lengthwise.models.extension import Extension, read_extension, restore_extension
 from lengthwise.models.extension.extending import extend_as_recorded
 from lengthwise.models.extension.extension_record import adapter_extension, read_tensors
 from lengthwise.models.head import FullLogits, Head, find_head, hidden_states_for
 from lengthwise.models.hidden import unwrap
+from lengthwise.models.plan import DTYPE_NAMES, check_dtype
 from lengthwise.models.position_limits import (
     check_positions_fit,
     max_positions,
@@ -39,12 +42,7 @@ from lengthwise.spec import Dtype
 
 ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 
-DTYPES: dict[str, torch.dtype] = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float64": torch.float64,
-}
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPE_NAMES}
 
 
 @dataclass
@@ -226,7 +224,9 @@ def load(
         UsageError: not a causal LM, a tokenizer that does not fit, an unknown dtype or device.
     """
     torch_dtype = _dtype(dtype)
-    torch_device = _device(device)
+    torch_device = torch.device(usable_device(device))
+    if adapter is not None:
+        named_path(adapter, what="the adapter")
     resolved = resolve(name_or_path, revision=revision)
     with quiet_transformers(bars=resolved.kind == "hub"):
         others: dict[str, Any] = {"attn_implementation": attn_implementation}
@@ -248,23 +248,8 @@ def load(
 
 
 def _dtype(name: str) -> torch.dtype | str:
-    if name == "auto":
-        return name
-    if name not in DTYPES:
-        raise UsageError(f"unknown dtype {name!r}", expected=nearest(name, ["auto", *DTYPES]))
-    return DTYPES[name]
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise UsageError(f"unknown device {name!r}", expected="auto, cpu, cuda or cuda:0") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise MissingError(f"torch sees no CUDA device for device {name!r}", fix="use cpu")
-    return device
+    check_dtype(name)
+    return name if name == "auto" else DTYPES[name]
 
 
 def _load_weights(resolved: ResolvedModel, dtype: torch.dtype | str, others: dict[str, Any]) -> Any:

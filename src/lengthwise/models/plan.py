@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from lengthwise.errors import UsageError, nearest
+from lengthwise.machine import usable_device
 from lengthwise.models.embedded import EMBEDDED, made_folder
 
+DTYPE_NAMES = ("float32", "bfloat16", "float16", "float64")
 _UNKNOWN = "not known before the model has been made (at its first use)"
 
 
@@ -60,13 +63,30 @@ def model_skeleton(config: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
     from lengthwise.models.quiet import quiet_transformers
+    from lengthwise.models.resolve import IMPOSSIBLE_CONFIG, bad_config
 
-    with quiet_transformers(), torch.device("meta"):
-        return AutoModelForCausalLM.from_config(config)
+    try:
+        with quiet_transformers(), torch.device("meta"):
+            return AutoModelForCausalLM.from_config(config)
+    except (ValueError, KeyError, RuntimeError, *IMPOSSIBLE_CONFIG) as error:
+        raise bad_config(config.name_or_path or f"the {config.model_type} model", error) from error
+
+
+def check_dtype(name: str) -> None:
+    """Raise UsageError unless `name` is "auto" or a dtype that models are loaded in."""
+    if name not in ("auto", *DTYPE_NAMES):
+        raise UsageError(f"unknown dtype {name!r}", expected=nearest(name, ["auto", *DTYPE_NAMES]))
 
 
 def reading_cost(
-    config: Any, *, tokens: int, at_once: int, dtype: str = "auto", device: str = "auto"
+    config: Any,
+    *,
+    tokens: int,
+    at_once: int,
+    longest: int,
+    name: str,
+    dtype: str = "auto",
+    device: str = "auto",
 ) -> Cost:
     """The cost of reading `tokens` tokens in all, `at_once` in one forward pass, without gradients.
 
@@ -74,18 +94,24 @@ def reading_cost(
         config: of the model (`read_config`).
         tokens: in all passes.
         at_once: in the largest pass, all rows of the batch.
+        longest: in the longest row.
+        name: the model's, for errors.
         dtype, device: as `load`.
+
+    Raises:
+        UsageError, MissingError: the device is not there, or the model has no positions for `longest` tokens.
     """
     import torch
 
     from lengthwise.models.losses import CHUNK_BYTES
+    from lengthwise.models.position_limits import check_positions_fit, max_positions
 
     model = model_skeleton(config)
+    check_positions_fit(max_positions(model), longest, name=name)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     if dtype == "auto":
         dtype = str(model.config.dtype or torch.float32).removeprefix("torch.")
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = usable_device(device)
     text = config.get_text_config()
     inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
     # Without gradients one layer lives at a time: about six tensors of the width, two of the MLP's inside.

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from huggingface_hub.errors import StrictDataclassError
+
 from lengthwise.errors import LengthwiseError, MissingError, UsageError, nearest, reason
-from lengthwise.files import read_json
+from lengthwise.files import named_path, read_json
 from lengthwise.models.embedded import EMBEDDED
 from lengthwise.models.gguf import convert_gguf_file
 from lengthwise.models.quiet import quiet_transformers
@@ -16,6 +18,17 @@ from lengthwise.models.quiet import quiet_transformers
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _HUB_TIMEOUT_SECONDS = 15.0
+
+IMPOSSIBLE_CONFIG = (
+    StrictDataclassError,
+    ArithmeticError,
+    AttributeError,
+    TypeError,
+    IndexError,
+    AssertionError,
+    RecursionError,
+)
+"""What transformers raises, besides ValueError and KeyError, of a config.json with impossible values."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +62,7 @@ def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
         UsageError: a mistyped embedded name, a file that is no model, a revision where there is none.
         MissingError: no such folder or model, files of it missing, or the hub cannot be reached.
     """
-    path = Path(name).expanduser()
+    path = named_path(name, what="the model")
     if name not in EMBEDDED and not path.exists() and not looks_like_path(name):
         return _resolve_hub(name, revision)
     if revision is not None:
@@ -86,6 +99,15 @@ def read_config(model: str | ResolvedModel) -> Any:
     except Exception as error:
         raise unloadable(resolved, error) from error
     return config
+
+
+def bad_config(name: str, error: Exception) -> UsageError:
+    """The error for a config.json that no model can be built from."""
+    why = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return UsageError(
+        f"{name} cannot be loaded as a causal language model, by its config.json: {why}",
+        fix="correct config.json, or download it again",
+    )
 
 
 def read_tokenizer(model: str | ResolvedModel) -> Any:

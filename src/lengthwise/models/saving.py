@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise.errors import LengthwiseError, UsageError
-from lengthwise.files import share, writing
+from lengthwise.files import named_path, share, writing
 from lengthwise.models.embedded import EMBEDDED, made_folder
 from lengthwise.models.extension.extended_config import plan_extension, write_extension
 from lengthwise.models.extension.extending import extend
@@ -128,6 +128,7 @@ def save_extended(
         MissingError: there is no such model.
         LengthwiseError: `out` cannot be written.
     """
+    out = named_path(out, what="--out")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(
             f"{out} exists already",

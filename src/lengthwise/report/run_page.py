@@ -12,7 +12,7 @@ from typing import Any
 from lengthwise.config import read_yaml
 from lengthwise.display import ORDER, display_of, in_order, named_function
 from lengthwise.errors import UsageError
-from lengthwise.files import atomic_write_text
+from lengthwise.files import atomic_write_text, named_path
 from lengthwise.report.differences import paired_differences
 from lengthwise.report.drawing import Picture
 from lengthwise.report.figures import training_curves
@@ -69,7 +69,7 @@ def build_report(paths: Sequence[Path | str], out: Path | str | None = None) -> 
             `out` is a file that is not one of our pages.
     """
     runs = _read(paths)
-    target = _target(runs, Path(out) if out is not None else None)
+    target = _target(runs, named_path(out, what="--out") if out is not None else None)
     sections = [_section(task, runs) for task in _tasks(runs)]
     atomic_write_text(target, _page(runs, sections))
     if out is None:
@@ -84,6 +84,7 @@ def write_figures(paths: Sequence[Path | str], folder: Path) -> list[Path]:
         UsageError: no runs, or a folder that is no run or has no results yet.
     """
     runs = _read(paths)
+    folder = named_path(folder, what="--out")
     return _write_figures([_section(task, runs) for task in _tasks(runs)], folder)
 
 
@@ -131,9 +132,10 @@ def _read(paths: Sequence[Path | str]) -> list[Run]:
 
 def _read_named(path: str) -> Run:
     label, sign, folder = path.partition("=")
-    if not sign or Path(path).exists():
-        return read_run(Path(path))
-    return replace(read_run(Path(folder)), label=label)
+    whole = named_path(path, what="the run")
+    if not sign or whole.exists():
+        return read_run(whole)
+    return replace(read_run(named_path(folder, what="the run")), label=label)
 
 
 def _labelled(runs: Sequence[Run]) -> list[Run]:

@@ -1,6 +1,6 @@
 """Texts: corpora, their fixed split, token documents, windows."""
 
-from lengthwise.text.corpus import Corpus, Document, Split
+from lengthwise.text.corpus import Corpus, Document, Split, left_out_note
 from lengthwise.text.corpus_sources import (
     EMBEDDED_CORPORA,
     EmbeddedCorpus,
@@ -34,6 +34,7 @@ __all__ = [
     "WindowSampler",
     "as_corpus",
     "as_documents",
+    "left_out_note",
     "load_corpus",
     "pack_documents",
     "resolve_bos",

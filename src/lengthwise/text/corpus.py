@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from lengthwise.errors import UsageError, nearest
@@ -13,6 +14,9 @@ SPLITS: tuple[Split, ...] = ("test", "train", "all")
 
 TEST_SHARE = 0.1
 
+EMPTY = "empty or null"
+"""Why documents are left out of a corpus."""
+
 
 @dataclass(frozen=True)
 class Document:
@@ -21,12 +25,24 @@ class Document:
     id: str
     text: str
 
+    def __post_init__(self) -> None:
+        for part in (self.id, self.text):
+            try:
+                part.encode()
+            except UnicodeEncodeError as error:
+                raise UsageError(
+                    f"{self.id!r}: character {error.start} of its "
+                    f"{'name' if part is self.id else 'text'} is half of a pair: {part[error.start]!r}",
+                    expected="text that can be written as UTF-8",
+                ) from error
+
 
 @dataclass(frozen=True)
 class Corpus:
     """Documents of one source and split.
 
     `split_rule` says in words how the split was made; `fingerprint` is a hash of all ids and texts.
+    `left_out` counts the documents that the source has and the corpus has not, by reason.
     """
 
     name: str
@@ -34,10 +50,15 @@ class Corpus:
     split: Split
     split_rule: str
     fingerprint: str
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, name: str, documents: list[Document], *, split: Split, split_rule: str) -> Corpus:
+    def of(
+        cls, name: str, documents: list[Document], *, split: Split, split_rule: str, empty: int = 0
+    ) -> Corpus:
         """A corpus of the documents that hold text, with its fingerprint.
+
+        `empty` documents were left out before.
 
         Raises:
             UsageError: no document holds text.
@@ -49,7 +70,16 @@ class Corpus:
                 expected="at least one document that is not empty",
                 fix="give another file, another text field, or split 'all'",
             )
-        return cls(name, kept, split, split_rule, _fingerprint(kept))
+        empty += len(documents) - len(kept)
+        return cls(name, kept, split, split_rule, _fingerprint(kept), {EMPTY: empty} if empty else {})
+
+
+def left_out_note(left_out: Mapping[str, int], documents: int) -> list[str]:
+    """The documents that give nothing to measure or train on, in words; `documents` are those with text."""
+    if not left_out:
+        return []
+    counts = ", ".join(f"{count} {why}" for why, count in left_out.items())
+    return [f"Documents left out of the text ({documents} have text): {counts}."]
 
 
 def check_split(split: str) -> None:
@@ -65,10 +95,12 @@ def split_by_hash(name: str, documents: list[Document], split: Split) -> Corpus:
     document is used as given.
     """
     with_text = [document for document in documents if document.text.strip()]
+    empty = len(documents) - len(with_text)
     if split == "all":
-        return Corpus.of(name, with_text, split=split, split_rule="all documents")
+        return Corpus.of(name, with_text, split=split, split_rule="all documents", empty=empty)
     if len(with_text) < 2:
-        return Corpus.of(name, with_text, split=split, split_rule="used as given: a single document")
+        rule = "used as given: a single document"
+        return Corpus.of(name, with_text, split=split, split_rule=rule, empty=empty)
     shares = [_hash_share(document.id) for document in with_text]
     # At least one document in each split.
     threshold = min(max(TEST_SHARE, min(shares)), sorted(shares)[-2])
@@ -78,7 +110,7 @@ def split_by_hash(name: str, documents: list[Document], split: Split) -> Corpus:
         if (share <= threshold) == (split == "test")
     ]
     rule = f"by hash of the document id, about {TEST_SHARE:.0%} held out as test"
-    return Corpus.of(name, wanted, split=split, split_rule=rule)
+    return Corpus.of(name, wanted, split=split, split_rule=rule, empty=empty)
 
 
 def _hash_share(document_id: str) -> float:

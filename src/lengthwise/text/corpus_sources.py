@@ -7,9 +7,10 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from lengthwise.errors import MissingError, UsageError, nearest
+from lengthwise.files import named_path
 from lengthwise.text import books
 from lengthwise.text.corpus import Corpus, Document, Split, check_split, split_by_hash
 from lengthwise.text.tokens import TokenDocuments, tokenize
@@ -63,7 +64,7 @@ def load_corpus(spec: str, *, split: Split = "test", text_field: str = "text") -
         return EMBEDDED_CORPORA[spec].load(split)
     if spec.startswith(HUB_PREFIX):
         return load_hub(parse_hub(spec), split=split, text_field=text_field)
-    path = Path(spec).expanduser()
+    path = named_path(spec, what="the text")
     if path.exists():
         return split_by_hash(spec, read_path(path, text_field=text_field), split)
     if _looks_like_path(spec):
@@ -131,8 +132,8 @@ def read_path(path: Path, *, text_field: str) -> list[Document]:
     .jsonl and .parquet files have one for each row, from the column `text_field`.
 
     Raises:
-        UsageError: another kind of file, a folder without text files, text that is not UTF-8, a damaged
-            table, or a table without `text_field`.
+        UsageError: another kind of file, a folder without text files, a file or folder that cannot be read, text
+            that is not UTF-8, a damaged table, or a table without `text_field`.
     """
     if path.is_dir():
         return _read_folder(path)
@@ -141,6 +142,9 @@ def read_path(path: Path, *, text_field: str) -> list[Document]:
             f"{path} is no regular file, so it may never end", expected="a text file, or a folder"
         )
     suffix = path.suffix.lower()
+    if not path.is_file():
+        # Reading a pipe or a device may never end.
+        raise UsageError(f"{path} is not a regular file", expected="a file or a folder")
     if suffix in TEXT_SUFFIXES:
         return [Document(path.name, _read_text(path))]
     if suffix == ".jsonl":
@@ -154,8 +158,12 @@ def read_path(path: Path, *, text_field: str) -> list[Document]:
 
 
 def _read_folder(folder: Path) -> list[Document]:
+    # Unlike rglob, walk tells of folders that cannot be read.
     paths = sorted(
-        path for path in folder.rglob("*") if path.is_file() and path.suffix.lower() in TEXT_SUFFIXES
+        path
+        for inner, _, names in os.walk(folder, onerror=_refuse_unreadable)
+        for path in (Path(inner, name) for name in names)
+        if path.suffix.lower() in TEXT_SUFFIXES and path.is_file()
     )
     if not paths:
         raise UsageError(
@@ -165,9 +173,18 @@ def _read_folder(folder: Path) -> list[Document]:
     return [Document(path.relative_to(folder).as_posix(), _read_text(path)) for path in paths]
 
 
+def _refuse_unreadable(error: OSError) -> NoReturn:
+    raise UsageError(
+        f"cannot read {error.filename}: {error.strerror}", fix="make it readable, or move it away"
+    ) from error
+
+
 def _read_text(path: Path) -> str:
+    """The text of a file without a byte order mark."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        _refuse_unreadable(error)
     except UnicodeDecodeError as error:
         raise UsageError(
             f"{path} is not UTF-8 text: {error.reason} at byte {error.start}", fix="convert it to UTF-8"
@@ -181,8 +198,9 @@ def _read_jsonl(path: Path, text_field: str) -> list[Document]:
             continue
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise UsageError(f"{path}, line {number} is not JSON: {error.msg}") from error
+        except (ValueError, RecursionError) as error:
+            # Besides syntax: integers of more than 4300 digits, and brackets in brackets without end.
+            raise UsageError(f"{path}, line {number} is not JSON that can be read: {error}") from error
         if not isinstance(row, dict):
             raise UsageError(f"{path}, line {number} is not a JSON object", expected='{"text": "..."} a line')
         text = field_of(row, text_field, where=f"{path}, line {number}")
@@ -198,11 +216,14 @@ def _read_parquet(path: Path, text_field: str) -> list[Document]:
         table = pyarrow.parquet.ParquetFile(path)
         check_field(table.schema_arrow.names, text_field, where=str(path))
         column = table.read(columns=[text_field]).column(text_field)
-    except pyarrow.ArrowException as error:
+        values = column.to_pylist()
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not a Parquet file that can be read: {error}") from error
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
     return [
         Document(f"{path.name}:{number}", as_text(value, text_field, where=f"{path}, row {number}"))
-        for number, value in enumerate(column.to_pylist(), start=1)
+        for number, value in enumerate(values, start=1)
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -15,6 +15,7 @@ import numpy as np
 from lengthwise.cache import cache_dir
 from lengthwise.errors import LengthwiseError
 from lengthwise.files import atomic_write_bytes
+from lengthwise.progress import progress
 from lengthwise.text.corpus import Corpus
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 _FORMAT = 1
 _BATCH = 16
+_LARGE = 10_000_000
+"""Characters from which on tokenising shows its progress."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,13 @@ class TokenDocuments(Sequence[TokenDocument]):
     def total_tokens(self) -> int:
         """Tokens in all documents."""
         return sum(len(document.ids) for document in self.documents)
+
+    def left_out(self, lengths: Iterable[int]) -> dict[str, int]:
+        """Documents that are shorter than each of `lengths` tokens, by that reason; without zeros."""
+        shorter = {
+            length: sum(len(document.ids) < length for document in self) for length in sorted(set(lengths))
+        }
+        return {f"shorter than {length} tokens": count for length, count in shorter.items() if count}
 
     @property
     def longest(self) -> int:
@@ -101,6 +111,11 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
 
 def _encode(corpus: Corpus, tokenizer: Any) -> tuple[TokenDocument, ...]:
     documents: list[TokenDocument] = []
+    size = sum(len(document.text) for document in corpus.documents)
+    longest = max(len(document.text) for document in corpus.documents)
+    # A document is tokenised whole, so the bar moves by documents. Pieces would have other tokens at their ends.
+    what = f"tokenize (longest document: {longest:,} characters)"
+    bar = progress((), what=what, total=size) if size > _LARGE else None
     for start in range(0, len(corpus.documents), _BATCH):
         batch = corpus.documents[start : start + _BATCH]
         # verbose=False: the warning "longer than the maximum" does not apply to whole documents.
@@ -112,6 +127,10 @@ def _encode(corpus: Corpus, tokenizer: Any) -> tuple[TokenDocument, ...]:
         )
         for document, ids in zip(batch, encoded["input_ids"], strict=True):
             documents.append(TokenDocument(document.id, np.array(ids, dtype=np.int32)))
+        if bar is not None:
+            bar.update(sum(len(document.text) for document in batch))
+    if bar is not None:
+        bar.close()
     return tuple(documents)
 
 

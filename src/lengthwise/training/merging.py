@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise.errors import MissingError, UsageError, nearest
+from lengthwise.files import named_path
 from lengthwise.models.loading import DTYPES, add_saved_adapter
 from lengthwise.models.quantization import expand_into
 from lengthwise.models.quiet import quiet_transformers
@@ -34,6 +35,7 @@ def merge_run(run: Path, out: Path, *, dtype: str = "float32") -> dict[str, Any]
             `out` is not empty.
         MissingError: there is no finished run, or the base model is missing.
     """
+    run, out = named_path(run, what="the run"), named_path(out, what="--out")
     adapter = run / "model"
     if dtype not in DTYPES:
         raise UsageError(f"unknown dtype {dtype!r}", expected=nearest(dtype, DTYPES))

@@ -71,6 +71,9 @@ def check_recipe(recipe: Recipe, *, source: str = "recipe") -> None:
 
 def mistakes_in(recipe: Recipe) -> Iterator[str]:
     """Every value of `recipe` that cannot work, alone or with the others, with the reason."""
+    for name, value in (("model", recipe.model), ("data.corpus", recipe.data.corpus)):
+        if not value.strip():
+            yield f"{name} is empty: expected a name or path"
     out_of_range = [
         f"{name} = {shown(value)}: expected {least} " + ("or more" if value < least else f"to {most}")
         for name, value, least, most in (

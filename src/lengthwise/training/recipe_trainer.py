@@ -52,6 +52,10 @@ def training_documents(recipe: Recipe, loaded: LoadedModel) -> tuple[Sequence[To
         "corpus_tokens": documents.total_tokens,
         "bos_id": resolve_bos(loaded.tokenizer, data.bos),
         "tokens": recipe.steps * recipe.batch.size * 2 * recipe.length,
+        "left_out": {
+            **corpus.left_out,
+            **({} if data.packing else documents.left_out([recipe.length + recipe.offsets[1]])),
+        },
     }
     if not data.packing:
         return documents, facts

@@ -22,6 +22,7 @@ from lengthwise.models.resolve import is_damage
 from lengthwise.models.saving import save_whole
 from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import RunFolder, is_finished
+from lengthwise.text import left_out_note
 from lengthwise.training.callbacks import (
     CheckpointMark,
     MetricsLog,
@@ -236,6 +237,7 @@ def training_results(
             f"optimizer.warmup_steps = {recipe.optimizer.warmup_steps} is more than steps = {recipe.steps}: the "
             "learning rate never reached its peak."
         )
+    notes += left_out_note(facts.get("left_out", {}), facts.get("documents", 0))
     if partial:
         notes.append(f"Interrupted after {len(steps)} of {recipe.steps} steps.")
     if facts["full_logits"]:

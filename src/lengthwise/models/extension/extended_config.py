@@ -7,10 +7,14 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from lengthwise.config import shown
 from lengthwise.errors import UsageError
 from lengthwise.models.extension.extension_record import RECORD, Extension, read_extension
 from lengthwise.models.position_limits import rope_parameters
 from lengthwise.positions import rope_method
+
+# Positions beyond are no exact float64.
+_LONGEST = 2**53
 
 
 def plan_extension(
@@ -58,9 +62,7 @@ def plan_extension(
             f"skip_layers = {skipped} leaves none of the {text.num_hidden_layers} layers of {name}",
             expected=f"0 to {text.num_hidden_layers - 1}",
         )
-    # These refuse options that do not fit the model (a list of the wrong length).
-    extension.to_hf_config()
-    extension.inverse_frequencies()
+    _check_frequencies(extension)
     return extension
 
 
@@ -88,6 +90,31 @@ def write_extension(config: Any, extension: Extension) -> None:
         # transformers prefers this key, where a configuration has it (Phi-3), to the one in rope_parameters.
         text.original_max_position_embeddings = extension.original_length
     setattr(text, RECORD, extension.to_dict())
+
+
+def _check_frequencies(extension: Extension) -> None:
+    """Raise UsageError unless every frequency is a positive number, and every position an exact one."""
+    try:
+        # These refuse options that do not fit the model (a list of the wrong length).
+        extension.to_hf_config()
+        frequencies, scaling = extension.inverse_frequencies()
+        usable = bool(frequencies.isfinite().all() and (frequencies > 0).all() and math.isfinite(scaling))
+        usable = usable and extension.extended_length < _LONGEST
+    except UsageError:
+        raise
+    except (ArithmeticError, ValueError) as error:
+        raise _unusable(extension) from error
+    if not usable:
+        raise _unusable(extension)
+
+
+def _unusable(extension: Extension) -> UsageError:
+    given = "".join(f", {name} = {shown(value)}" for name, value in extension.options.items())
+    return UsageError(
+        f"factor = {extension.factor:g} with {extension.method}{given} gives frequencies or positions that overflow",
+        expected="frequencies that are positive and finite",
+        fix="use a smaller factor, or other options",
+    )
 
 
 def _plain_rope(text: Any, name: str) -> dict[str, Any]:

@@ -1,0 +1,258 @@
+"""Input that no run can use: answered in words, at once, with nothing written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from lengthwise.evaluation import own_tasks
+
+SIZES = ("--length", "16", "--limit", "2")
+SEARCH = ("--factor", "2", "--population", "4", "--iterations", "0", "--limit", "1")
+
+
+def refused(outcome: Any, code: int = 2) -> str:
+    """The message of a run that was refused."""
+    assert outcome.code == code, outcome
+    assert outcome.out == ""
+    assert "Traceback" not in outcome.err
+    assert "weights_only" not in outcome.err
+    return outcome.err
+
+
+@pytest.fixture
+def short(tmp_path: Path, model: str) -> str:
+    """A model with a table of 128 positions."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(vocab_size=320, n_positions=128, n_embd=16, n_layer=1, n_head=2)
+    GPT2LMHeadModel(config).save_pretrained(tmp_path / "short")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(Path(model) / name, tmp_path / "short")
+    return str(tmp_path / "short")
+
+
+class TestBlank:
+    @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+    @pytest.mark.parametrize("blank", ["", "  "])
+    @pytest.mark.parametrize("option", ["--text", "--adapter", "--device", "--dtype"])
+    def test_options(
+        self, lengthwise: Callable[..., Any], model: str, option: str, blank: str, dry: Any
+    ) -> None:
+        assert option.removeprefix("--") in refused(lengthwise("ppl", model, *SIZES, option, blank, *dry))
+
+    @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+    def test_model(self, lengthwise: Callable[..., Any], text: list[str], dry: Any) -> None:
+        assert "model" in refused(lengthwise("ppl", "", *text, *SIZES, *dry))
+        refused(lengthwise("extend", "", "--method", "pi", "--factor", 2, "--out", "x", *dry))
+
+    def test_evaluator(self, lengthwise: Callable[..., Any], model: str, text: list[str]) -> None:
+        assert "evaluator" in refused(lengthwise("longppl", model, *text, "--evaluator", ""))
+
+    @pytest.mark.parametrize("setting", ["data.corpus=''", "model=''", "model=' '"])
+    def test_recipes(self, lengthwise: Callable[..., Any], recipe: Path, setting: str) -> None:
+        assert setting.partition("=")[0] in refused(
+            lengthwise("train", recipe, "--set", setting, "--dry-run")
+        )
+
+    def test_out(self, lengthwise: Callable[..., Any], model: str, text: list[str], tmp_path: Path) -> None:
+        refused(lengthwise("ppl", model, *text, *SIZES, "--out", ""))
+        refused(lengthwise("extend", model, "--method", "pi", "--factor", 2, "--out", ""))
+        assert not any(tmp_path.iterdir())
+
+
+class TestNumbers:
+    @pytest.mark.parametrize("threshold", ["nan", "inf"])
+    def test_threshold(
+        self, lengthwise: Callable[..., Any], model: str, text: list[str], threshold: str
+    ) -> None:
+        refused(lengthwise("ppl", model, *text, *SIZES, "--fail-above", threshold))
+
+    @pytest.mark.parametrize("tolerance", ["nan", "inf", "-inf", "0"])
+    def test_tolerance(
+        self, lengthwise: Callable[..., Any], model: str, text: list[str], tolerance: str
+    ) -> None:
+        assert "tolerance" in refused(lengthwise("limit", model, *text, "--tolerance", tolerance))
+
+    @pytest.mark.parametrize("dry", [("--out", "x"), ("--dry-run",)])
+    @pytest.mark.parametrize("method", ["pi", "ntk", "dynamic_ntk", "yarn", "llama3", "abf"])
+    @pytest.mark.parametrize("factor", ["1e308", "1e40", "nan", "inf"])
+    def test_factor(
+        self, lengthwise: Callable[..., Any], model: str, method: str, factor: str, dry: Any, tmp_path: Path
+    ) -> None:
+        assert "factor" in refused(lengthwise("extend", model, "--method", method, "--factor", factor, *dry))
+        assert not any(tmp_path.iterdir())
+
+    @pytest.mark.parametrize(
+        ("method", "option"),
+        [
+            ("abf", "theta=.inf"),
+            ("abf", "theta=1e308"),
+            ("llama3", "high_freq_factor=.inf"),
+            ("yarn", "beta_fast=.inf"),
+            ("yarn", "beta_fast=1e308"),
+            ("ntk", "alpha=.inf"),
+        ],
+    )
+    def test_rope_options(
+        self, lengthwise: Callable[..., Any], model: str, recipe: Path, method: str, option: str
+    ) -> None:
+        outcome = lengthwise(
+            "extend", model, "--method", method, "--factor", 2, "--set", option, "--out", "x"
+        )
+        # A huge finite value may be harmless: it is refused or it gives finite frequencies.
+        if outcome.code == 0:
+            assert "inf" not in option
+            return
+        assert option.partition("=")[0] in refused(outcome)
+        extend = ("--set", f"extend={{method: {method}, factor: 2}}", "--set", f"extend.options.{option}")
+        refused(lengthwise("train", recipe, *extend, "--dry-run"))
+
+    def test_limit_is_named(self, lengthwise: Callable[..., Any], model: str, text: list[str]) -> None:
+        assert "--limit" in refused(lengthwise("ppl", model, *text, "--limit", 0))
+
+    @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+    @pytest.mark.parametrize("device", ["meta", "--", "x" * 300, "cuda:9999", "cpu:3", "a\nb"])
+    def test_device(
+        self, lengthwise: Callable[..., Any], model: str, text: list[str], device: str, dry: Any
+    ) -> None:
+        for words in (("ppl", model, *SIZES), ("eval", model, "needle_single", "--length", "128")):
+            outcome = lengthwise(*words, *text, f"--device={device}", *dry)
+            refused(outcome, 3 if device[:4] in ("cuda", "cpu:") else 2)
+
+    def test_dtype_of_a_plan(self, lengthwise: Callable[..., Any], model: str, text: list[str]) -> None:
+        assert "int8" in refused(lengthwise("ppl", model, *text, *SIZES, "--dtype", "int8", "--dry-run"))
+
+
+class TestLengths:
+    @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+    def test_what_a_table_of_positions_cannot_hold(
+        self,
+        lengthwise: Callable[..., Any],
+        short: str,
+        text: list[str],
+        dry: Any,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        def prepare(*_: object) -> None:
+            raise AssertionError("the prompts are made")
+
+        monkeypatch.setattr(own_tasks, "prepare", prepare)
+        assert "128" in refused(lengthwise("ppl", short, *text, "--length", 256, "--limit", 2, *dry))
+        assert "128" in refused(lengthwise("eval", short, "needle_single", *text, "--length", 256, *dry))
+
+    @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+    @pytest.mark.parametrize("length", [1_000_000, 10**24])
+    def test_what_the_text_cannot_hold(
+        self, lengthwise: Callable[..., Any], model: str, text: list[str], length: int, dry: Any
+    ) -> None:
+        message = refused(lengthwise("eval", model, "needle_single", *text, "--length", length, *dry))
+        assert str(length) in message
+
+
+class TestTextLeftOut:
+    def test_short_and_empty_documents(
+        self, lengthwise: Callable[..., Any], model: str, shared: Path
+    ) -> None:
+        folder = Path("some")
+        shutil.copytree(shared / "text", folder)
+        for number in range(5):
+            (folder / f"short{number}.txt").write_text("a b c")
+        (folder / "empty.txt").write_text(" \n")
+        words = ("--text", folder, "--split", "all", *SIZES, "--json")
+        results = lengthwise("ppl", model, *words).json
+        assert sorted(results["provenance"]["text"]["left_out"].values()) == [1, 5]
+        assert any("left out" in note for note in results["notes"])
+
+    def test_in_training(self, lengthwise: Callable[..., Any], recipe: Path, shared: Path) -> None:
+        shutil.copytree(shared / "text", "some")
+        Path("some/short.txt").write_text("a b c")
+        done = lengthwise("train", recipe, "--set", "data.corpus=./some", "--out", "run")
+        assert done.code == 0, done
+        results = json.loads(Path("run/results.json").read_text())
+        assert list(results["provenance"]["left_out"].values()) == [1]
+        assert any("left out" in note for note in results["notes"])
+
+    def test_nothing_is_said_of_a_text_that_is_all_used(
+        self, lengthwise: Callable[..., Any], model: str, text: list[str]
+    ) -> None:
+        results = lengthwise("ppl", model, *text, *SIZES, "--json").json
+        assert results["provenance"]["text"]["left_out"] == {}
+        assert not any("left out" in note for note in results["notes"])
+
+
+class TestDamagedFiles:
+    @pytest.mark.parametrize(
+        "change",
+        [{"num_attention_heads": 0}, {"hidden_size": "x"}, {"num_hidden_layers": None}, {"hidden_size": -1}],
+    )
+    def test_a_configuration_that_no_model_has(
+        self, lengthwise: Callable[..., Any], model: str, text: list[str], change: dict[str, Any]
+    ) -> None:
+        shutil.copytree(model, "model")
+        config = json.loads(Path("model/config.json").read_text())
+        Path("model/config.json").write_text(json.dumps(config | change))
+        for more in ((), ("--dry-run",)):
+            assert "model" in refused(lengthwise("ppl", "./model", *text, *SIZES, *more))
+
+    @pytest.mark.parametrize("content", ["[" * 200_000, "[]", "null", '{"schema_version": 2}', ""])
+    def test_results(self, lengthwise: Callable[..., Any], content: str) -> None:
+        Path("run").mkdir()
+        Path("run/config.yaml").write_text("kind: ppl\n")
+        Path("run/results.json").write_text(content)
+        refused(lengthwise("report", "run"))
+        refused(lengthwise("compare", "run", "run2"))
+
+
+class TestFolders:
+    def test_a_search_writes_into_no_folder_of_something_else(
+        self, lengthwise: Callable[..., Any], model: str, text: list[str]
+    ) -> None:
+        Path("mine").mkdir()
+        Path("mine/thesis.tex").write_text("x")
+        words = ("longrope-search", model, *text, *SEARCH)
+        refused(lengthwise(*words, "--out", "mine"))
+        assert [path.name for path in Path("mine").iterdir()] == ["thesis.tex"]
+        assert "seed" in refused(lengthwise(*words, "--out", "search", "--seed", -1))
+        first = lengthwise(*words, "--original-length", 64, "--out", "search", "--json")
+        assert first.code == 0, first
+        again = lengthwise(*words, "--original-length", 64, "--out", "search", "--json")
+        assert again.json == first.json
+        refused(lengthwise(*words, "--original-length", 32, "--out", "search"))
+        with FileLock("search/.lock"):
+            refused(lengthwise(*words, "--original-length", 64, "--out", "search"), 1)
+
+    def test_the_loser_of_two_that_extend(
+        self, lengthwise: Callable[..., Any], model: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The other one finishes while this one is saving."""
+        from lengthwise.models import saving
+
+        def winner(*_: object) -> None:
+            Path("longer").mkdir()
+            Path("longer/config.json").write_text("{}")
+
+        monkeypatch.setattr(saving, "share", winner)
+        refused(lengthwise("extend", model, "--method", "pi", "--factor", 2, "--out", "longer"), 1)
+        assert [path.name for path in Path().iterdir()] == ["longer"]
+        assert [path.name for path in Path("longer").iterdir()] == ["config.json"]
+
+    def test_home(
+        self, lengthwise: Callable[..., Any], model: str, text: list[str], tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:  # fmt: skip
+        monkeypatch.setenv("HOME", str(tmp_path / "home"))
+        assert lengthwise("extend", model, "--method", "pi", "--factor", 2, "--out", "~/longer").code == 0
+        assert lengthwise("ppl", "~/longer", *text, *SIZES, "--out", "~/run").code == 0
+        assert lengthwise("report", "~/run", "--out", "~/page.html").code == 0
+        assert lengthwise("ppl", model, *text, *SIZES, "--out", "~/other").code == 0
+        assert lengthwise("compare", "~/run", "~/other", "--reference", "~/run").code == 0
+        assert lengthwise("cp", "pose", "~/mine.yaml").code == 0
+        assert [path.name for path in tmp_path.iterdir()] == ["home"]
+        assert (tmp_path / "home" / "page.html").is_file()

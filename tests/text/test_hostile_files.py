@@ -1,0 +1,110 @@
+"""Text files and folders that cannot be read as they are: refused by name and line, or counted."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from lengthwise.errors import UsageError
+from lengthwise.text import load_corpus
+from lengthwise.text.corpus import EMPTY
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"text": ' + "9" * 5000 + "}",
+        '{"text": ' + "[" * 200_000,
+        '{"text": "' + "\\ud800" + '"}',
+        "not json",
+        "[1]",
+        '{"text": 1}',
+        '{"other": "a"}',
+    ],
+    ids=["integer", "nesting", "surrogate", "syntax", "list", "number", "field"],
+)
+def test_a_line_that_holds_no_text_is_named(tmp_path: Path, line: str) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"text": "a b c"}\n' + line + "\n")
+    with pytest.raises(UsageError) as refused:
+        load_corpus(str(tmp_path / "rows.jsonl"), split="all")
+    assert "rows.jsonl" in refused.value.problem
+    assert "2" in refused.value.problem
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", "\n", "x" * 300, "~nobody-of-this-name/x.txt", "/" + "y" * 300 + ".txt"]
+)
+def test_a_name_that_no_file_can_have(name: str) -> None:
+    with pytest.raises(UsageError):
+        load_corpus(name)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("a")
+
+    def closed(path: Path, **_: object) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_text", closed)
+    with pytest.raises(UsageError) as refused:
+        load_corpus(str(tmp_path), split="all")
+    assert "a.txt" in refused.value.problem
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    (tmp_path / "closed").mkdir()
+    scandir = os.scandir
+
+    def scan(path: str) -> object:
+        if Path(path).name == "closed":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scan)
+    with pytest.raises(UsageError) as refused:
+        load_corpus(str(tmp_path), split="all")
+    assert "closed" in refused.value.problem
+
+
+def test_a_folder_named_as_a_file_and_a_pipe(tmp_path: Path) -> None:
+    (tmp_path / "folder.txt").mkdir()
+    with pytest.raises(UsageError):
+        load_corpus(str(tmp_path / "folder.txt"))
+    os.mkfifo(tmp_path / "pipe.txt")
+    with pytest.raises(UsageError):
+        load_corpus(str(tmp_path / "pipe.txt"))
+
+
+def test_a_file_name_that_is_no_utf8(tmp_path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.txt")).write_text("a")
+    with pytest.raises(UsageError):
+        load_corpus(str(tmp_path), split="all")
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "plain.txt").write_bytes(b"one two")
+    plain = load_corpus(str(tmp_path / "plain.txt"))
+    (tmp_path / "plain.txt").write_bytes(b"\xef\xbb\xbfone two")
+    marked = load_corpus(str(tmp_path / "plain.txt"))
+    assert marked.documents == plain.documents
+    assert marked.fingerprint == plain.fingerprint
+    (tmp_path / "rows.jsonl").write_bytes(b'\xef\xbb\xbf{"text": "one two"}\n')
+    assert load_corpus(str(tmp_path / "rows.jsonl")).documents[0].text == "one two"
+
+
+@pytest.mark.parametrize("split", ["all", "test", "train"])
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_rows_without_text_are_counted(tmp_path: Path, suffix: str, split: str) -> None:
+    texts = ["a b", None, "c d", "", "  ", "e f"]
+    path = tmp_path / f"rows.{suffix}"
+    if suffix == "jsonl":
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    else:
+        pyarrow.parquet.write_table(pyarrow.table({"text": texts}), path)
+    assert load_corpus(str(path), split=split).left_out == {EMPTY: 3}  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from pathlib import Path
 from stage import Stage
 from trial import Trial, lengthwise, rows_of
 
-PROMISE = "a damaged file is named or rebuilt; numbers never change in silence"
+PROMISE = "a damaged file is named or rebuilt; what carries a checksum never changes a number in silence"
 
 
 def _flip(data: bytearray, at: int, rng: random.Random) -> bytearray:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -65,13 +66,14 @@ def test_a_search_goes_on_and_ends_the_same(model: str, text: str, tmp_path: Pat
 
     whole = run(tmp_path / "a")
     lines = (tmp_path / "a" / "losses.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "b").mkdir()
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    (tmp_path / "b" / "extend.yaml").unlink()
     (tmp_path / "b" / "losses.jsonl").write_text("".join(lines[:4]))
     again = run(tmp_path / "b")
     assert again["extend"] == whole["extend"]
     assert (tmp_path / "b" / "losses.jsonl").read_text() == "".join(lines)
     assert read_yaml(tmp_path / "b" / "extend.yaml") == {"extend": whole["extend"]}
-    with pytest.raises(UsageError, match="the log is of another search"):
+    with pytest.raises(UsageError, match="factor"):
         run(tmp_path / "b", factor=3.0)
 
 

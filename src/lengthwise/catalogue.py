@@ -84,7 +84,7 @@ def description(recipe: Path) -> str:
 
 def studies() -> list[Entry]:
     """What `lengthwise reproduce` runs."""
-    from lengthwise.studies.catalogue import STUDIES
+    from lengthwise.studies.study_table import STUDIES
 
     return [
         {"verb": "reproduce", "name": study.name, "what": study.description} for study in STUDIES.values()

@@ -10,6 +10,7 @@ A field is a name, a type with its constraints, a default, and a docstring, whic
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
@@ -168,9 +169,9 @@ class Spec(Settings):
         """What decides the numbers besides model and text, plain; of a class that knows the BOS id in force."""
         return {name: value for name, value in self if name not in self.beside_the_numbers}
 
+    @abc.abstractmethod
     def samples(self) -> list[Samples]:
         """The samples and what they cost, for a plan."""
-        raise NotImplementedError
 
     def for_model(self, trained_length: int | None) -> Self:
         """The spec with what it takes from a model's configuration filled in."""

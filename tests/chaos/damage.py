@@ -5,6 +5,7 @@ The command must explain itself, or rebuild what it made itself and give the sam
 
 from __future__ import annotations
 
+import abc
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -67,7 +68,7 @@ def trials(stage: Stage, rng: random.Random, count: int) -> Iterator[Trial]:
         yield cases[name].trial(name, kind, rng)
 
 
-class _Case:
+class _Case(abc.ABC):
     """A folder made once, copied for each damage."""
 
     def __init__(self, stage: Stage) -> None:
@@ -75,11 +76,13 @@ class _Case:
         self.work = stage.folder / "damaged"
         self.made = self.make()
 
+    @abc.abstractmethod
     def make(self) -> Path:
-        raise NotImplementedError
+        """The folder that is copied and damaged."""
 
+    @abc.abstractmethod
     def command(self) -> list[str]:
-        raise NotImplementedError
+        """The command that reads the copy."""
 
     def environment(self) -> dict[str, str]:
         """Variables for the command."""
@@ -105,7 +108,7 @@ class _Case:
 
 
 class _Resumed(_Case):
-    """An interrupted run that --resume goes on with: settings and finished samples."""
+    """An interrupted run that --resume continues: settings and finished samples."""
 
     def __init__(self, stage: Stage, verb: str) -> None:
         self.words = stage.verbs[verb]

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise.results import read_results
-from lengthwise.studies.catalogue import STUDIES
 from lengthwise.studies.section3.panels import (
     FIGURE1_PANELS,
     FIGURE3_PANELS,
@@ -13,6 +12,7 @@ from lengthwise.studies.section3.panels import (
     FIGURE5_PANELS,
     cells_of,
 )
+from lengthwise.studies.study_table import STUDIES
 
 PANELS = (*FIGURE1_PANELS, *FIGURE3_PANELS, *FIGURE4_PANELS, *FIGURE5_PANELS)
 

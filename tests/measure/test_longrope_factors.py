@@ -10,7 +10,7 @@ from lengthwise.config import read_yaml
 from lengthwise.errors import UsageError
 from lengthwise.measure.longrope_factors import run_longrope_search, search_longrope
 from lengthwise.models import extend, load
-from lengthwise.positions.rope.longrope_search import SearchSettings
+from lengthwise.positions.rope.longrope_evolution import SearchSettings
 from lengthwise.samples import SampleLog
 from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.text import load_corpus, sample_windows, tokenize

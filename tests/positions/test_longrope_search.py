@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.positions.rope.longrope_search import (
+from lengthwise.positions.rope.longrope_evolution import (
     STARTS,
     Factors,
     SearchSettings,

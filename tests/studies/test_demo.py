@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lengthwise.results import read_results
-from lengthwise.studies.catalogue import STUDIES, produce
 from lengthwise.studies.demo import DEMO
+from lengthwise.studies.study_table import STUDIES, produce
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from lengthwise.results import read_results
-from lengthwise.studies.catalogue import produce
 from lengthwise.studies.gap_views import BASELINE, EXPERIMENT, START, sections
+from lengthwise.studies.study_table import produce
 from lengthwise.training import read_recipe
 
 pytestmark = pytest.mark.real

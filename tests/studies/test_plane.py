@@ -10,7 +10,6 @@ import pytest
 import lengthwise.studies.section3.plane as plane
 from lengthwise.errors import Interrupted
 from lengthwise.results import read_results
-from lengthwise.studies.catalogue import produce
 from lengthwise.studies.section3.exactness import Exactness
 from lengthwise.studies.section3.plane import (
     ENCODINGS,
@@ -24,6 +23,7 @@ from lengthwise.studies.section3.plane import (
     rank_correlation,
 )
 from lengthwise.studies.section3.plane_page import correlation_text, plane_picture, verdict
+from lengthwise.studies.study_table import produce
 
 
 def _outcome(fit: float, beyond: float, *, chance: float = 0.0) -> Exactness:

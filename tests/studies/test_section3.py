@@ -12,7 +12,6 @@ from lengthwise.errors import Interrupted, UsageError
 from lengthwise.report.drawing import Picture
 from lengthwise.results import read_results
 from lengthwise.samples import SampleLog
-from lengthwise.studies.catalogue import produce
 from lengthwise.studies.section3.cells import SCALES, Cell, Outcome, check
 from lengthwise.studies.section3.claims import CLAIMS
 from lengthwise.studies.section3.claims import section3_claims_table as claims_table
@@ -36,6 +35,7 @@ from lengthwise.studies.section3.panels import (
     cells_of,
 )
 from lengthwise.studies.skeleton import chosen_scale
+from lengthwise.studies.study_table import produce
 from lengthwise.studies.theorem2_check import run_theorem2, sections
 
 PANELS = (*FIGURE1_PANELS, *FIGURE3_PANELS, *FIGURE4_PANELS, *FIGURE5_PANELS, *ALIGNMENT_PANELS)

@@ -15,7 +15,7 @@ import pytest
 from lengthwise.errors import UsageError
 from lengthwise.results import Results
 from lengthwise.studies import experiments
-from lengthwise.studies.catalogue import produce
+from lengthwise.studies.study_table import produce
 from lengthwise.studies.tiny_books import EXPERIMENT, SCALES, YARN, measures
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]

@@ -55,7 +55,7 @@ def longrope_search(
     extend.yaml is the section of a recipe.
     """
     from lengthwise.measure.longrope_factors import run_longrope_search
-    from lengthwise.positions.rope.longrope_search import SearchSettings
+    from lengthwise.positions.rope.longrope_evolution import SearchSettings
 
     found = run_longrope_search(
         model,

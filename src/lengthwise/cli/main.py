@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 import lengthwise
-from lengthwise.cli.errors import reported, treat_sigterm_as_interrupt
+from lengthwise.cli.exit_codes import reported, treat_sigterm_as_interrupt
 from lengthwise.cli.options import examples
 from lengthwise.cli.verbs import command, epilog
 from lengthwise.measure.table import MEASUREMENTS

@@ -41,7 +41,7 @@ def reproduce(
 
     Our numbers with their intervals, and the verdict on every claim that they can decide.
     """
-    from lengthwise.studies.catalogue import produce
+    from lengthwise.studies.study_table import produce
 
     produced = produce(study, out, seeds=seeds, steps=steps, scale=scale, resume=resume, overwrite=overwrite)
     for table in produced.tables:

@@ -17,7 +17,7 @@ from lengthwise.models import load, naming_bad_logits, target_losses
 from lengthwise.models.extension import Extension, plan_extension
 from lengthwise.models.extension.rotary import check_frequencies, find_rotary
 from lengthwise.models.hidden import unwrap
-from lengthwise.positions.rope.longrope_search import (
+from lengthwise.positions.rope.longrope_evolution import (
     Factors,
     SearchSettings,
     search_factors,

@@ -62,7 +62,7 @@ def build_report(paths: Sequence[Path | str], out: Path | str | None = None) -> 
     Several runs share tables and figures. `out` is a file, or a folder that gets a `report.html`; by default
     the page of one run goes into its own folder, its figures beside it in `figures/`.
 
-    A path may be `NAME=FOLDER`; the name then stands for the model in tables and figures.
+    A path may be `NAME=FOLDER`: tables and figures then show NAME in place of the model's name.
 
     Raises:
         UsageError: no runs; a folder that is no run or has no results yet; several runs without `out`;

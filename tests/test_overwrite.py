@@ -52,6 +52,16 @@ def test_a_failure_before_the_first_result_puts_the_earlier_run_back(finished: P
     assert contents(finished) == before
 
 
+def test_a_start_interrupted_before_its_first_sample_puts_the_earlier_run_back(finished: Path):
+    """Ctrl-C writes partial results without rows, and the Trainer makes its folder before its first step."""
+    before = contents(finished)
+    with pytest.raises(KeyboardInterrupt), open_run(finished, overwrite=True) as folder:
+        (finished / "model").mkdir()
+        folder.write_results(Results(kind="train", model_name="m", config={}, rows=[], partial=True))
+        raise KeyboardInterrupt
+    assert contents(finished) == before
+
+
 def test_a_failure_after_the_first_result_keeps_the_new_run(finished: Path):
     with pytest.raises(ZeroDivisionError), open_run(finished, overwrite=True) as folder:
         folder.samples.append("b", {"x": 2})

@@ -262,11 +262,11 @@ class RunFolder:
         earlier = self.path / _EARLIER
         if not earlier.is_dir():
             return
-        if (self.path / "config.yaml").exists() and self._names() - _STARTED:
+        if (self.path / "config.yaml").exists() and self._has_result():
             self._drop_earlier()
             return
         # config.yaml goes first and comes back last, so a kill in between is settled the next time.
-        self._remove(["config.yaml", *(name for name in self._ours if (earlier / name).exists())])
+        self._remove(["config.yaml", *(name for name in self._ours if name != "config.yaml")])
         try:
             for name in reversed(self._ours):
                 if (earlier / name).exists():
@@ -274,6 +274,16 @@ class RunFolder:
             earlier.rmdir()
         except OSError as error:
             raise cannot_write(self.path, error) from error
+
+    def _has_result(self) -> bool:
+        """Whether anything was computed: a sample, a step, a row. An interrupted start can leave results without rows
+        and empty folders.
+        """
+        for name in set(self._ours) - _STARTED - {"results.json", "README.md"}:
+            entry = self.path / name
+            if any(path.stat().st_size for path in (entry, *entry.rglob("*")) if path.is_file()):
+                return True
+        return (self.path / "results.json").exists() and bool(self.read_results().rows)
 
     def _drop_earlier(self) -> None:
         if (self.path / _EARLIER).exists():

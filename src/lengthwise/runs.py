@@ -265,8 +265,10 @@ class RunFolder:
         if (self.path / "config.yaml").exists() and self._has_result():
             self._drop_earlier()
             return
-        # config.yaml goes first and comes back last, so a kill in between is settled the next time.
-        self._remove(["config.yaml", *(name for name in self._ours if name != "config.yaml")])
+        # Without config.yaml the earlier run is only partly aside, or partly back: what is here is its own. With it,
+        # everything here is the new run's. It goes last, so a kill in between is settled the next time.
+        if (self.path / "config.yaml").exists():
+            self._remove(reversed(self._ours))
         try:
             for name in reversed(self._ours):
                 if (earlier / name).exists():

@@ -45,6 +45,14 @@ def test_built_once_and_readable(tmp_path: Path):
     build_once(path, lambda _: pytest.fail("built again"), what="a thing")
 
 
+def test_what_is_there_is_used_without_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "thing"
+    build_once(path, write_whole, what="a thing")
+    monkeypatch.setattr("lengthwise.cache._VERIFIED", set())
+    monkeypatch.setattr("lengthwise.cache.FileLock", lambda _: pytest.fail("a shared cache may be read-only"))
+    assert build_once(path, lambda _: pytest.fail("built again"), what="a thing") == path
+
+
 def test_an_interrupted_build_leaves_nothing(tmp_path: Path):
     with pytest.raises(KeyboardInterrupt):
         build_once(tmp_path / "thing", fail_halfway, what="a thing")

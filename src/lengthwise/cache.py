@@ -11,12 +11,11 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from lengthwise.errors import LengthwiseError, UsageError
-from lengthwise.files import atomic_write_json, files_below, read_json, sha256, share, write_failure
+from lengthwise.errors import LengthwiseError
+from lengthwise.files import SEAL, first_damaged, seal, share, write_failure
 
 logger = logging.getLogger(__name__)
 
-_RECORD = "complete.json"
 _VERIFIED: set[Path] = set()
 
 
@@ -52,13 +51,15 @@ def build_once(
     Raises:
         LengthwiseError: the cache cannot be written, or another process holds it for too long.
     """
-    if path in _VERIFIED and path.exists():
+    if path.exists() and (path in _VERIFIED or _damaged(path) is None):
+        # Without a lock: a shared cache may be read-only.
+        _VERIFIED.add(path)
         return path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path.parent / f".{path.name}.lock")
         with lock.acquire(timeout=wait_seconds):
-            if path.exists() and (damaged := _first_damaged(path)) is not None:
+            if path.exists() and (damaged := _damaged(path)) is not None:
                 logger.warning("%s: %s in the cache is damaged; it is made again", what, path / damaged)
                 shutil.rmtree(path)
             if not path.exists():
@@ -91,22 +92,13 @@ def _build_locked(path: Path, build: Callable[[Path], None]) -> None:
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=prefix, suffix=".part"))
     try:
         build(temporary)
-        hashes = {str(file.relative_to(temporary)): sha256(file) for file in files_below(temporary)}
-        atomic_write_json(temporary / _RECORD, hashes)
+        seal(temporary)
         share(temporary)
         os.replace(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _first_damaged(path: Path) -> str | None:
-    """A file whose content is not what was built; None if there is none, or no record (an earlier version)."""
-    if not (path / _RECORD).exists():
-        return None
-    try:
-        hashes = read_json(path / _RECORD, expected="the SHA-256 of every file")
-        return next((name for name, expected in hashes.items() if sha256(path / name) != expected), None)
-    except UsageError:
-        return _RECORD
-    except FileNotFoundError as error:
-        return Path(error.filename).name
+def _damaged(path: Path) -> str | None:
+    """A file that is not what was built. What an earlier version built has no seal, and is taken as it is."""
+    return first_damaged(path) if (path / SEAL).exists() else None

@@ -12,13 +12,12 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
-from lengthwise.errors import UsageError, nearest
+from lengthwise.errors import UsageError, nearest, shown
 
 T = TypeVar("T")
 
 MOST_VALUES = 100_000
 """Values in one YAML text, aliases expanded. Settings have some dozens."""
-_SHOWN = 200
 
 
 class _Loader(yaml.SafeLoader):
@@ -159,16 +158,6 @@ def override(settings: Mapping[str, Any], assignments: Iterable[str]) -> dict[st
     return result
 
 
-def shown(value: object) -> str:
-    """A value in an error message, cut where it is long."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):
-        # An integer of more than 4300 digits, or a value inside of itself.
-        return f"a {type(value).__name__} that is too long to show"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
-
-
 def _load(text: str, source: str) -> Any:
     """The one place that reads YAML.
 
@@ -184,7 +173,7 @@ def _load(text: str, source: str) -> Any:
         raise UsageError(f"{source} is nested too deeply", expected="settings") from error
     except (yaml.YAMLError, ValueError, OverflowError, TypeError, AttributeError, IndexError) as error:
         problem = str(error)
-        cut = problem if len(problem) <= 5 * _SHOWN else problem[: 5 * _SHOWN] + " ..."
+        cut = problem if len(problem) <= 1000 else problem[:1000] + " ..."
         raise UsageError(f"{source} is not valid YAML: {cut}") from error
 
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+MOST_SHOWN = 200
+"""Characters of a value that an error message repeats."""
+
 
 class LengthwiseError(Exception):
     """The run failed (exit code 1).
@@ -90,3 +93,13 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     return "one of: " + ", ".join(names)
+
+
+def shown(value: object) -> str:
+    """A value in an error message, cut where it is long."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        # An integer of more than 4300 digits, or a value inside of itself.
+        return f"a {type(value).__name__} that is too long to show"
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text)} characters)"

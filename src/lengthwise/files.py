@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lengthwise.errors import LengthwiseError, UsageError
-
-_SHOWN = 80
+from lengthwise.errors import LengthwiseError, UsageError, shown
 
 
 def atomic_write_bytes(path: Path, data: bytes) -> None:
@@ -81,9 +79,10 @@ def named_path(name: str | Path, *, what: str) -> Path:
         path = Path(name).expanduser()
         path.exists()
     except (OSError, RuntimeError) as error:
-        shown = str(name) if len(str(name)) <= _SHOWN else f"{str(name)[:_SHOWN]}..."
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"{what} {shown!r} cannot be looked up: {reason}", fix="check the path") from error
+        raise UsageError(
+            f"{what} {shown(str(name))} cannot be looked up: {getattr(error, 'strerror', None) or error}",
+            fix="check the path",
+        ) from error
     return path
 
 
@@ -96,6 +95,36 @@ def sha256(path: Path) -> str:
     """The SHA-256 of a file's content: about a second for a gigabyte."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+SEAL = "complete.json"
+"""The file that marks a folder as whole: the SHA-256 of every other file in it."""
+
+
+def seal(folder: Path) -> None:
+    """Write the SHA-256 of every file in `folder` to `complete.json`, which marks it as whole."""
+    hashes = {
+        str(path.relative_to(folder)): sha256(path) for path in files_below(folder) if path.name != SEAL
+    }
+    atomic_write_json(folder / SEAL, hashes)
+
+
+def first_damaged(folder: Path) -> str | None:
+    """The name of a file in `folder` that is not what was sealed; None if there is none.
+
+    The seal itself counts as damaged if it is missing. Checkpoints of an earlier version recorded sizes.
+    """
+    try:
+        sealed = read_json(folder / SEAL, expected="the SHA-256 of every file")
+    except UsageError:
+        return SEAL
+    for name, saved in sealed.items():
+        file = folder / name
+        if not file.is_file():
+            return name
+        if saved != (file.stat().st_size if isinstance(saved, int) else sha256(file)):
+            return name
+    return None
 
 
 def share(folder: Path) -> None:

@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 
 from lengthwise.config import parse_yaml, read_yaml, to_yaml
 from lengthwise.errors import LengthwiseError, UsageError
-from lengthwise.files import atomic_write_json, atomic_write_text, cannot_write, read_json
+from lengthwise.files import atomic_write_json, atomic_write_text, cannot_write, named_path, read_json
 from lengthwise.provenance import environment
 from lengthwise.results import Results, read_results
 from lengthwise.samples import SampleLog
@@ -73,9 +73,7 @@ class RunFolder:
         resume: bool = False,
         overwrite: bool = False,
     ) -> None:
-        if not str(path):
-            raise UsageError("--out is empty", expected="a folder")
-        self.path = Path(path).expanduser()
+        self.path = named_path(path, what="--out")
         self.kind = kind
         self._ours = (*_COMMON, *writes)
         self._ours_parts = tuple(f".{name}." for name in self._ours)
@@ -218,14 +216,10 @@ class RunFolder:
 
     def _check_kind(self, before: Mapping[str, Any]) -> None:
         """Refuse a folder whose config.yaml is another program's, or of another kind of run."""
-        kind = before.get("kind")
-        if kind == self.kind and "lengthwise" in _packages(self.path / "env.json"):
+        kind, ours = before.get("kind"), "lengthwise" in _packages(self.path / "env.json")
+        if ours and kind == self.kind:
             return
-        what = (
-            f"a run of {kind!r}"
-            if "lengthwise" in _packages(self.path / "env.json")
-            else "no run of lengthwise"
-        )
+        what = f"a run of {kind!r}" if ours else "no run of lengthwise (by its env.json)"
         raise UsageError(
             f"{self.path} holds {what}, and this is {self.kind!r}",
             expected=f"an empty or new folder, or an earlier run of {self.kind!r}",
@@ -337,7 +331,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
                 record = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(record, dict) and isinstance(record.get("step"), int):
                 by_step[record["step"]] = record

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from annotated_types import Ge, Gt, Lt
 from pydantic import AllowInfNan, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 
-from lengthwise.config import shown
-from lengthwise.errors import LengthwiseError, UsageError, nearest
+from lengthwise.errors import LengthwiseError, UsageError, nearest, shown
 
 if TYPE_CHECKING:
     from lengthwise.models import LoadedModel

@@ -76,10 +76,14 @@ def test_a_fork_ends_at_once():
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         treat_sigterm_as_interrupt()
+        up, is_up = os.pipe()
         child = os.fork()
         if child == 0:
+            os.write(is_up, b"1")
             time.sleep(60)
             os._exit(0)
+        # Python forgets a signal that reaches the child before it has set itself up.
+        assert os.read(up, 1) == b"1"
         os.kill(child, signal.SIGTERM)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
     finally:

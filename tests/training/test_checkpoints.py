@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from lengthwise.files import first_damaged
 from lengthwise.training.callbacks import (
     checkpoint_step,
-    first_damaged,
     forget_metrics_after,
     last_complete_checkpoint,
 )

@@ -13,15 +13,7 @@ import torch
 from tqdm import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from lengthwise.errors import UsageError
-from lengthwise.files import (
-    atomic_write_json,
-    atomic_write_text,
-    files_below,
-    read_json,
-    sha256,
-    share,
-)
+from lengthwise.files import atomic_write_text, first_damaged, seal, share
 from lengthwise.models.extension import write_extension_files
 from lengthwise.progress import progress
 from lengthwise.training.trainer import PARTS
@@ -105,7 +97,6 @@ class TrainingProgress(TrainerCallback):
             self._bar = None
 
 
-_MARK = "complete.json"
 _NAME = re.compile(r"checkpoint-(\d+)")
 
 
@@ -139,23 +130,6 @@ def last_complete_checkpoint(folder: Path) -> Path | None:
     return whole
 
 
-def first_damaged(checkpoint: Path) -> str | None:
-    """The name of a file in `checkpoint` that is not what was saved; None if there is none.
-
-    The list in complete.json holds each file's SHA-256; in a checkpoint of an earlier version, its size.
-    """
-    try:
-        for name, saved in read_json(checkpoint / _MARK, expected="the SHA-256 of every file").items():
-            file = checkpoint / name
-            if not file.is_file() or saved != (
-                file.stat().st_size if isinstance(saved, int) else sha256(file)
-            ):
-                return name
-    except (UsageError, OSError):
-        return _MARK
-    return None
-
-
 def checkpoint_step(checkpoint: Path) -> int:
     """N of `checkpoint-N`."""
     match = _NAME.fullmatch(checkpoint.name)
@@ -183,10 +157,5 @@ class CheckpointMark(TrainerCallback):
         checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         self._tokenizer.save_pretrained(checkpoint)
         write_extension_files(kwargs["model"], checkpoint)
-        hashes = {
-            str(path.relative_to(checkpoint)): sha256(path)
-            for path in files_below(checkpoint)
-            if path.name != _MARK
-        }
-        atomic_write_json(checkpoint / _MARK, hashes)
+        seal(checkpoint)
         share(checkpoint)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lengthwise.config import override, read_yaml, shown, validate
-from lengthwise.errors import UsageError, nearest
+from lengthwise.config import override, read_yaml, validate
+from lengthwise.errors import UsageError, nearest, shown
 from lengthwise.training.recipe import Adapter, Attention, Extend, Optimizer, Recipe
 
 MOST_TOKENS = 10**8

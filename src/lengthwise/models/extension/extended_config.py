@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from lengthwise.config import shown
-from lengthwise.errors import UsageError
+from lengthwise.errors import UsageError, shown
 from lengthwise.models.extension.extension_record import RECORD, Extension, read_extension
 from lengthwise.models.position_limits import rope_parameters
 from lengthwise.positions import rope_method

@@ -234,11 +234,12 @@ class AlignmentMixin(_AnyTrainer):
             collator.min_context = least
 
     def _set_signature_columns_if_needed(self) -> None:
-        """Keep the drawn `offset` among an item's columns: the Trainer drops what the model does not take."""
+        """Keep an item's `draw` and `foreign` text: the Trainer drops what the model does not take."""
         super()._set_signature_columns_if_needed()
         assert self._signature_columns is not None
-        if "offset" not in self._signature_columns:
-            self._signature_columns.append("offset")
+        self._signature_columns += [
+            name for name in ("draw", "foreign") if name not in self._signature_columns
+        ]
 
     def _finish_step(self) -> None:
         assert self._normalizers is not None

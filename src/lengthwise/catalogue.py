@@ -92,14 +92,16 @@ def studies() -> list[Entry]:
 
 
 def methods() -> list[Entry]:
-    """Divergences, estimators, rope methods, position samplers and attentions."""
+    """Divergences, weightings, estimators, rope methods, position samplers and attentions."""
     from lengthwise.alignment.divergences import DIVERGENCES
+    from lengthwise.alignment.weightings import WEIGHTINGS, describe
     from lengthwise.measure.misalignment import ESTIMATORS
     from lengthwise.positions import ATTENTIONS, POSITION_SAMPLERS, ROPE_METHODS
 
     positions = {"rope": ROPE_METHODS, "positions": POSITION_SAMPLERS, "attention": ATTENTIONS}
     divergences = {name: entry.what for name, entry in DIVERGENCES.items()}
-    kinds = {"divergence": divergences, "estimator": ESTIMATORS} | {
+    weightings = {name: describe(name) for name in WEIGHTINGS}
+    kinds = {"divergence": divergences, "weighting": weightings, "estimator": ESTIMATORS} | {
         kind: {name: entry.what for name, entry in table.items()} for kind, table in positions.items()
     }
     return [

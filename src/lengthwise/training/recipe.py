@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from lengthwise.alignment.divergences import Objective
@@ -214,8 +214,15 @@ class Recipe:
     """Trackers that also get every log, through transformers. Without one nothing leaves the machine."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as they go into YAML and come back equal."""
-        return _plain(asdict(self))
+        """Plain values, as they go into YAML and come back equal; fields of later versions where they are set."""
+        plain, default = _plain(asdict(self)), asdict(RecipeObjective())
+        for each in fields(RecipeObjective):
+            if (
+                each.metadata.get("recorded") == "if changed"
+                and plain["objective"][each.name] == default[each.name]
+            ):
+                del plain["objective"][each.name]
+        return plain
 
     @property
     def min_context(self) -> int:

@@ -10,7 +10,9 @@ import abc
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge, Gt, Le
 
 from lengthwise.config import validate
 from lengthwise.errors import UsageError, nearest
@@ -107,12 +109,8 @@ class LongCE(Weighting):
 
     what = "w = min(p_long / p_short of the target, cap): tokens that the long context tells (LongCE)"
     reads = "pair"
-    cap: float = 5.0
+    cap: Annotated[float, Gt(0)] = 5.0
     """The largest weight."""
-
-    def __post_init__(self) -> None:
-        if self.cap <= 0:
-            raise UsageError(f"cap is {self.cap:g}", expected="more than 0")
 
     def weights(self, tokens: PairedTokens) -> Tensor:
         """See `Weighting`."""
@@ -134,12 +132,8 @@ class Dense(Weighting):
 
     what = "w = floor + (1 - floor) |loss_short - loss_long|, the latter at mean 1 a window"
     reads = "window"
-    floor: float = 0.5
+    floor: Annotated[float, Ge(0), Le(1)] = 0.5
     """The weight of a token on which both views agree: 1 is no weighting."""
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.floor <= 1:
-            raise UsageError(f"floor is {self.floor:g}", expected="0 to 1")
 
     def weights(self, tokens: PairedTokens) -> Tensor:
         """See `Weighting`."""
@@ -157,12 +151,8 @@ class Sparse(Weighting):
 
     what = "the share of a window with the largest |loss_short - loss_long|; the others have weight 0"
     reads = "window"
-    share: float = 0.2
+    share: Annotated[float, Gt(0), Le(1)] = 0.2
     """Share of the tokens that keep a weight."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise UsageError(f"share is {self.share:g}", expected="more than 0, at most 1")
 
     def weights(self, tokens: PairedTokens) -> Tensor:
         """See `Weighting`."""

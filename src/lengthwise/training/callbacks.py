@@ -16,7 +16,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from lengthwise.files import atomic_write_text, first_damaged, seal, share
 from lengthwise.models.extension import write_extension_files
 from lengthwise.progress import progress
-from lengthwise.training.trainer import PARTS
+from lengthwise.training.trainer import PARTS, WEIGHT_PARTS
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,8 @@ class MetricsLog(TrainerCallback):
     ) -> None:
         """A step's log has all metrics; the Trainer's closing one has none of them."""
         if logs is not None and "offset" in logs and state.is_world_process_zero:
-            self._append({"step": state.global_step, **{name: logs[name] for name in METRICS}})
+            names = (*METRICS, *(name for name in WEIGHT_PARTS if name in logs))
+            self._append({"step": state.global_step, **{name: logs[name] for name in names}})
 
 
 def forget_metrics_after(path: Path, step: int) -> None:

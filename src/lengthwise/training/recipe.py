@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from lengthwise.alignment.divergences import Objective
+from lengthwise.config import ADDED_LATER, recorded
 from lengthwise.errors import UsageError
 from lengthwise.training.views import VIEWS, ViewName
 
@@ -190,7 +191,7 @@ class Recipe:
     views: ViewName = "truncation"
     """How the two views of a sample differ: a name of `lengthwise ls methods`. With a detached long view, the first
     teaches the second."""
-    view_options: dict[str, Any] = field(default_factory=dict)
+    view_options: dict[str, Any] = field(default_factory=dict, metadata=ADDED_LATER)
     """The options of `views`."""
     positions: Positions | None = None
     """null is 0 .. length - 1. Sampled positions are the short view's; with truncation both views have them."""
@@ -217,8 +218,8 @@ class Recipe:
     """Trackers that also get every log, through transformers. Without one nothing leaves the machine."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as they go into YAML and come back equal."""
-        return _plain(asdict(self))
+        """Plain values, as they go into YAML and come back equal; fields of later versions where they are set."""
+        return recorded(self)
 
     @property
     def min_context(self) -> int:
@@ -233,9 +234,3 @@ class Recipe:
         if not VIEWS[self.views].truncates:
             return (0, 0)
         return self.objective.offsets or (1, self.length - self.min_context - 1)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value

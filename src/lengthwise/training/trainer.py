@@ -14,7 +14,8 @@ from torch.utils.data import Sampler, SequentialSampler
 from transformers import Trainer, TrainingArguments
 
 from lengthwise.alignment import AlignmentOutput, Normalizers, PairGeometry
-from lengthwise.alignment.divergences import Detach, DivergenceName, Objective, as_objective
+from lengthwise.alignment.divergences import CrossEntropyOn, Detach, DivergenceName, Objective, as_objective
+from lengthwise.config import parse_yaml
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.models import find_head
 from lengthwise.training.collator import PairCollator, WindowDataset
@@ -30,6 +31,8 @@ PARTS = (
     "jeffreys",
     "divergence",
 )
+# Logged beside them where the objective weighs tokens.
+WEIGHT_PARTS = ("weight", "weight_capped")
 
 
 _TERMS = tuple(each.name for each in fields(Objective))
@@ -52,14 +55,28 @@ class AlignmentArguments:
         default=None,
         metadata={"help": "Least context of a paired token in the short view, in tokens. Default: L // 2."},
     )
+    ce_on: CrossEntropyOn = field(
+        default="both", metadata={"help": "The view whose cross entropy is trained on: both, long or short."}
+    )
+    weighting: str = field(
+        default="none",
+        metadata={"help": "Weights of the tokens' cross entropies: see `lengthwise ls methods`."},
+    )
+    weighting_options: dict[str, Any] | str | None = field(
+        default=None, metadata={"help": "Options of the weighting, as a mapping or as JSON: '{\"cap\": 5}'."}
+    )
 
     def objective(self) -> Objective:
         """These fields as an Objective.
 
         Raises:
-            UsageError: as `Objective`.
+            UsageError: as `Objective`; options that are no mapping.
         """
-        return Objective(**{name: getattr(self, name) for name in _TERMS})
+        terms = {name: getattr(self, name) for name in _TERMS}
+        options = terms["weighting_options"]
+        if isinstance(options, str):
+            options = parse_yaml(options, source="weighting_options")
+        return Objective(**{**terms, "weighting_options": options or {}})
 
 
 @dataclass
@@ -98,8 +115,9 @@ class AlignmentMixin(_AnyTrainer):
 
     Every log has, beside the Trainer's own numbers, `alpha`, the parts of the objective (PARTS: nats per
     token of the whole step; averaged over the steps since the last log, so that cross_entropy + alpha *
-    divergence = loss there too) and the last step's `offset` and `paired_positions`. They are by-products of the
-    loss: no forward pass is added. A loss that is NaN or infinite stops the run before the weights change.
+    divergence = loss there too) and the last step's `offset` and `paired_positions`; with a weighting also the mean
+    `weight` and the share at its cap, `weight_capped`. They are by-products of the loss: no forward pass is added.
+    A loss that is NaN or infinite stops the run before the weights change.
 
     Args:
         model: a transformers causal LM, one wrapped by peft, or whatever else the other class makes one from. If
@@ -107,7 +125,7 @@ class AlignmentMixin(_AnyTrainer):
         args: the Trainer's arguments. With an `AlignmentConfig`, or another class with `AlignmentArguments`, the
             objective is theirs; with any other, give it below.
         objective: what is minimised.
-        alpha, divergence, detach, min_context: the fields of `Objective`, in place of `objective`.
+        alpha, divergence, detach, min_context, ...: the fields of `Objective`, in place of `objective`.
         **trainer_arguments: the Trainer's other arguments (train_dataset, data_collator, callbacks, ...).
 
     Raises:
@@ -136,6 +154,7 @@ class AlignmentMixin(_AnyTrainer):
                 )
             objective = args.objective()
         self.objective = as_objective(objective, terms)
+        self._parts = PARTS if self.objective.token_weighting is None else (*PARTS, *WEIGHT_PARTS)
         super().__init__(model=model, args=args, **trainer_arguments)
         self._refuse_what_is_not_supported()
         self._tell_collator()
@@ -163,7 +182,7 @@ class AlignmentMixin(_AnyTrainer):
         output = self._objective(model, inputs, self._normalizers if training else None)
         loss = output.loss
         if training:
-            parts = torch.stack([loss.detach(), *(getattr(output, name) for name in PARTS)])
+            parts = torch.stack([loss.detach(), *(getattr(output, name) for name in self._parts)])
             self._micro_batches.append(parts.double())
             self._last_offset = _geometry(inputs).offset
             # Gradients are averaged over processes, and the shares have to be added.
@@ -207,7 +226,7 @@ class AlignmentMixin(_AnyTrainer):
             self._stop(f"the gradient norm is {logs['grad_norm']}", self.state.global_step)
         if "loss" in logs and self._steps:
             steps, self._steps = self._steps, []
-            mean = {name: sum(step[name] for step in steps) / len(steps) for name in ("loss", *PARTS)}
+            mean = {name: sum(step[name] for step in steps) / len(steps) for name in ("loss", *self._parts)}
             last = {name: steps[-1][name] for name in ("offset", "paired_positions")}
             logs |= {**mean, "alpha": self.objective.alpha, **last}
         super().log(logs, start_time)
@@ -244,7 +263,7 @@ class AlignmentMixin(_AnyTrainer):
     def _finish_step(self) -> None:
         assert self._normalizers is not None
         sums = self._over_processes(torch.stack(self._micro_batches).sum(dim=0)).tolist()
-        step: dict[str, float] = dict(zip(("loss", *PARTS), sums, strict=True))
+        step: dict[str, float] = dict(zip(("loss", *self._parts), sums, strict=True))
         # The counter still shows the steps that are done.
         if not math.isfinite(step["loss"]):
             self._stop(f"the loss is {step['loss']}", self.state.global_step + 1)

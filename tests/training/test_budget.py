@@ -50,8 +50,8 @@ def test_it_finds_the_weight_of_the_closed_form(nats: float, scale: float, rate:
     found = list(two_parabolas(Budget(nats=nats), scale=scale, rate=rate, steps=1500))
     for excess, alpha in found[-300:]:
         assert excess == pytest.approx(nats, rel=0.02)
-        assert alpha == pytest.approx(best_alpha(nats, scale), rel=0.02)
-    assert max(excess for excess, _ in found) < 1.7 * nats
+        assert alpha == pytest.approx(best_alpha(nats, scale), rel=0.05)
+    assert max(excess for excess, _ in found) < 1.9 * nats
 
 
 @pytest.mark.parametrize("noise", [0.002, 0.01, 0.03])

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +27,7 @@ from lengthwise.models.attention import use_attention
 from lengthwise.models.extension.rotary import find_rotary
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.saving import save_whole
+from lengthwise.positions import ROPE_METHODS
 from lengthwise.testing import tiny_llama, tiny_model, tiny_tokenizer
 from lengthwise.training.initial_model import InitialModel, copied_bytes, initial_cross_entropy
 from lengthwise.training.recipe import Adapter
@@ -31,16 +36,8 @@ from lengthwise.training.trained_model import add_adapter
 IDS = torch.randint(320, (2, 40), generator=torch.Generator().manual_seed(1))
 LABELS = torch.where(IDS % 3 == 0, -100, IDS.roll(-1, dims=1))
 
-EXTENSIONS: dict[str, dict[str, Any]] = {
-    "yarn": {},
-    "pi": {},
-    "ntk": {},
-    "abf": {},
-    "llama3": {},
-    "dynamic_ntk": {},
-    "longrope": {},
-    "clex": {},
-    "eabf": {},
+OPTIONS: dict[str, dict[str, Any]] = {
+    "longrope": {"short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.0, 2.0, 3.0, 4.0]}
 }
 ADAPTERS: dict[str, Adapter | None] = {
     "lora": Adapter(r=2, dropout=0.1),
@@ -87,12 +84,12 @@ def assert_equal(found: Tensor, expected: Tensor) -> None:
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-@pytest.mark.parametrize("method", [None, *EXTENSIONS])
+@pytest.mark.parametrize("method", [None, *ROPE_METHODS])
 def test_it_is_the_untouched_model_and_leaves_no_trace(method: str | None, adapter: str):
     untouched = logits(llama())
     model = llama()
     if method is not None:
-        extend(model, method, factor=4.0, original_length=16, **EXTENSIONS[method])
+        extend(model, method, factor=4.0, original_length=16, **OPTIONS.get(method, {}))
     model = add_adapter(model, ADAPTERS[adapter])
     initial = InitialModel(model, find_head(model))
     assert (initial.reason is None) == (initial.bytes == 0) == (adapter != "whole")
@@ -430,3 +427,25 @@ def test_copies_of_an_extended_model_have_their_own_positions():
         assert twin.model.rotary_emb is frequencies
         assert original.model.rotary_emb is not frequencies
     assert not find_rotary(model)
+
+
+@pytest.mark.slow
+def test_wrapped_models_in_two_processes(tmp_path: Path):
+    worker = Path(__file__).with_name("initial_worker.py")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    finished = subprocess.run(
+        [*command, str(worker), str(tmp_path)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert finished.returncode == 0, finished.stderr[-4000:]
+    for rank in range(2):
+        found = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert found["refused"]
+        assert set(found["errors"]) == {"lora-ddp", "lora-sharded", "whole-ddp", "whole-sharded"}
+        for way, errors in found["errors"].items():
+            assert errors["logits"] == 0, way
+            assert errors["gradients"] == 0, way
+            assert errors["cross_entropy"] <= 1e-4, way

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -59,6 +60,21 @@ def scale_queries(base: PreTrainedModel, method: QueryScale) -> None:
         if layer.layer_idx >= method.skip_layers:
             setattr(layer, _SCALED_MARK, method.original_length)
     decoder_of(base).register_forward_pre_hook(lambda decoder, _: _wrap(decoder, _SCALED, _scaled))
+
+
+@contextlib.contextmanager
+def unscaled_queries(base: PreTrainedModel) -> Iterator[None]:
+    """Leave the queries as they are in all layers, and scale them again at the end."""
+    scaled = [
+        (layer, getattr(layer, _SCALED_MARK)) for layer in base.modules() if hasattr(layer, _SCALED_MARK)
+    ]
+    for layer, _ in scaled:
+        setattr(layer, _SCALED_MARK, None)
+    try:
+        yield
+    finally:
+        for layer, length in scaled:
+            setattr(layer, _SCALED_MARK, length)
 
 
 def _attend_sparsely(base: PreTrainedModel, method: ShiftedSparse) -> None:

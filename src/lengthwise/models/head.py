@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +15,15 @@ from lengthwise.alignment.fused_head import whole
 from lengthwise.errors import UsageError
 from lengthwise.models.hidden import (
     capture_hidden_states,
+    evaluation_mode,
     final_hidden_states,
     forward_arguments,
     full_logits,
     is_compiled,
-    shells_of,
+    is_fsdp2,
+    runnable,
     tap_of,
+    uncompiled,
     unwrap,
 )
 
@@ -35,7 +35,7 @@ _DIVISORS = ("logits_scaling",)
 _SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
 
 # Largest difference allowed, as a share of the largest logit: rounding of one matrix product.
-_TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,8 @@ def find_head(model: nn.Module) -> Head | FullLogits:
     base = unwrap(model)
     if is_compiled(model):
         tap_of(model)
-    # Without wrappers, which may wait for other processes. But only the outermost FSDP2 module gathers parameters.
-    run = next((shell for shell in shells_of(model) if _is_fsdp2(shell)), base)
-    with _evaluation_mode(base), _eager(base), torch.no_grad():
+    run = runnable(model)
+    with evaluation_mode(base), uncompiled(run), torch.no_grad():
         _check_causal(run)
         head, reason = _candidate(base)
         if head is not None:
@@ -147,7 +146,7 @@ def _candidate(base: PreTrainedModel) -> tuple[Head | None, str | None]:
 
 def _refute(model: nn.Module, head: Head) -> str | None:
     """Why `head` does not give the model's logits; None if it does."""
-    input_ids = _probe(model)
+    input_ids = probe_tokens(model)
     for factor in (1.0, 8.0):
         with capture_hidden_states(model, replace=lambda hidden, factor=factor: hidden * factor) as captured:
             logits = model(input_ids=input_ids, **forward_arguments(model, last_logits_only=False)).logits
@@ -158,28 +157,28 @@ def _refute(model: nn.Module, head: Head) -> str | None:
         if not own.isfinite().all():
             return "the model's own logits are not all finite"
         error = (ours - own).abs().max().item()
-        allowed = _TOLERANCE.get(logits.dtype, 1e-4) * own.abs().max().item()
+        allowed = TOLERANCE.get(logits.dtype, 1e-4) * own.abs().max().item()
         if not error <= allowed:  # negated, so that NaN refutes
             return f"head and model differ by {error:.3g} where {allowed:.1g} is rounding"
     return None
 
 
 def _check_causal(model: nn.Module) -> None:
-    input_ids = _probe(model)
+    input_ids = probe_tokens(model)
     input_ids[1] = input_ids[0]
     input_ids[1, -1] = (input_ids[0, -1] + 1) % input_ids.max().clamp(min=1)
     hidden = _at_least_float32(final_hidden_states(model, input_ids))
     difference = (hidden[0, :-1] - hidden[1, :-1]).abs().max().item()
     base = unwrap(model)
     dtype = next(base.parameters()).dtype
-    if difference > _TOLERANCE.get(dtype, 1e-4) * hidden.abs().max().item():
+    if difference > TOLERANCE.get(dtype, 1e-4) * hidden.abs().max().item():
         raise UsageError(
             f"{type(base).__name__} is not a causal language model: a prediction depends on a later token",
             expected="a model that predicts each token from those before it",
         )
 
 
-def _probe(model: nn.Module) -> Tensor:
+def probe_tokens(model: nn.Module) -> Tensor:
     """Two short sequences of random token ids, the same at each call, on the model's device."""
     weight = unwrap(model).get_input_embeddings().weight
     assert isinstance(weight, Tensor)
@@ -199,12 +198,7 @@ def _unwrap_saved(module: nn.Module) -> nn.Module:
 def _own_class(module: nn.Module) -> type:
     """The class of the module before FSDP2 replaced it."""
     kind = type(module)
-    return kind.__mro__[2] if _is_fsdp2(module) else kind
-
-
-def _is_fsdp2(module: nn.Module) -> bool:
-    fsdp = sys.modules.get("torch.distributed.fsdp")
-    return fsdp is not None and isinstance(module, fsdp.FSDPModule)
+    return kind.__mro__[2] if is_fsdp2(module) else kind
 
 
 def _linear(module: nn.Module) -> nn.Linear:
@@ -215,21 +209,3 @@ def _linear(module: nn.Module) -> nn.Linear:
 
 def _at_least_float32(tensor: Tensor) -> Tensor:
     return tensor if tensor.dtype == torch.float64 else tensor.float()
-
-
-@contextlib.contextmanager
-def _eager(model: nn.Module) -> Iterator[None]:
-    """Run a compiled model without its compiled code, which ignores hooks that are added later."""
-    with torch.compiler.set_stance("force_eager") if is_compiled(model) else contextlib.nullcontext():
-        yield
-
-
-@contextlib.contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training

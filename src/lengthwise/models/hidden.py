@@ -74,6 +74,46 @@ def shells_of(model: nn.Module) -> list[Any]:
     return shells
 
 
+def is_fsdp2(module: nn.Module) -> bool:
+    """Whether FSDP2 (`fully_shard`) manages the parameters of this module."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    return fsdp is not None and isinstance(module, fsdp.FSDPModule)
+
+
+def runnable(model: nn.Module) -> nn.Module:
+    """The model without wrappers, which may wait for other processes, as far as it still runs.
+
+    That is the transformers model, or the outermost FSDP2 module around it, which alone gathers parameters.
+    """
+    return next((shell for shell in shells_of(model) if is_fsdp2(shell)), unwrap(model))
+
+
+@contextlib.contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Put the modules that train into evaluation mode, and back at the end."""
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+@contextlib.contextmanager
+def uncompiled(model: nn.Module) -> Iterator[None]:
+    """Run a model without its compiled code, which ignores hooks that are added later.
+
+    Compiled code that exists is neither dropped nor added to.
+    """
+    compiled = any(
+        module._compiled_call_impl is not None or hasattr(module, "_orig_mod") for module in model.modules()
+    )
+    with torch.compiler.set_stance("force_eager") if compiled else contextlib.nullcontext():
+        yield
+
+
 def is_compiled(model: nn.Module) -> bool:
     """Whether torch.compile runs the model as a whole (single blocks may be compiled)."""
     return any(

@@ -12,6 +12,7 @@ from lengthwise.alignment.divergences import Objective, ObjectiveTerms, as_objec
 from lengthwise.alignment.geometry import PairGeometry
 from lengthwise.alignment.loss_output import AlignmentOutput, Normalizers
 from lengthwise.alignment.objective import alignment_loss, alignment_loss_from_logits
+from lengthwise.errors import UsageError
 from lengthwise.models import FullLogits, Head, hidden_states_for
 
 if TYPE_CHECKING:
@@ -58,9 +59,9 @@ def model_alignment_loss(
     """
     objective = as_objective(objective, terms)
     inputs = {"input_ids": input_ids, "position_ids": position_ids, "attention_mask": attention_mask}
-    teacher = initial if objective.teacher == "initial" else None
-    if teacher is not None and isinstance(head, Head) and head.weight.requires_grad:
-        head = FullLogits("the output head is trained, and the initial model has another one")
+    teacher = _teacher(objective, initial)
+    if teacher is not None and teacher.reason is not None:
+        head = FullLogits("the initial model is a copy with an output head of its own")
     if all(objective.trains):
         hidden_long, hidden_short = hidden_states_for(model, head, **inputs).chunk(2)
     else:
@@ -88,6 +89,17 @@ def model_alignment_loss(
         logit_scale=head.logit_scale,
         **settings,
     )
+
+
+def _teacher(objective: Objective, initial: InitialModel | None) -> InitialModel | None:
+    if objective.teacher == "self":
+        return None
+    if initial is None:
+        raise UsageError(
+            "the objective's teacher is the initial model, and none is given",
+            expected="initial=InitialModel(model, head), made before the first step",
+        )
+    return initial
 
 
 def _one_by_one(

@@ -93,7 +93,7 @@ def test_other_data_sets_draw_by_batch(documents: list[TokenDocument]):
 def test_a_collator_of_gap_views_needs_positions_and_no_offsets():
     with pytest.raises(UsageError, match="positions"):
         PairCollator(LENGTH, views="gap")
-    with pytest.raises(UsageError, match=r"\(1, 3\)"):
+    with pytest.raises(UsageError, match=r"\[1, 3\]"):
         PairCollator(LENGTH, views="gap", positions=sampled(), offsets=(1, 3))
 
 

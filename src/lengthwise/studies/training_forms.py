@@ -111,8 +111,8 @@ SCALES = {
                 "depths": [0.0, 25.0, 50.0],
                 "samples": 12,
             },
-            "perplexity": {"lengths": [1024, 2048], "segments": 12},
-            "recall": {"distances": [512, 4096, 7500], "pairs": 3},
+            "perplexity": {"lengths": [1024, 2048], "segments": 8},
+            "recall": {"distances": [512, 7500], "pairs": 2},
         },
     ),
     "smoke": Scale(

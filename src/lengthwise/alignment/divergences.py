@@ -312,18 +312,20 @@ def as_objective(objective: Objective | None, terms: Mapping[str, Any]) -> Objec
 
 @functools.cache
 def _warn_of_sharpening(divergence: str, alpha: float, ce_on: str, limit: float) -> None:
-    cause = "" if limit == 1 / 2 else f", ce_on {ce_on!r} leaves one of them without a cross entropy"
-    settles = {
-        1 / 2: "at the inverse temperature 1/(1 - 2 alpha), which is finite only below alpha = 0.5",
-        1
-        / 3: "at the inverse temperatures 1/(1 - 3 alpha) and 2/(1 - 3 alpha), finite only below alpha = 1/3",
-        0.0: "nowhere",
-    }[limit]
+    if limit == 1 / 2:
+        settles = "at the inverse temperature 1/(1 - 2 alpha), which is finite only below alpha = 0.5"
+    elif limit > 0:
+        settles = (
+            "at the inverse temperatures 1/(1 - 3 alpha) and 2/(1 - 3 alpha), finite only below alpha = 1/3"
+        )
+    else:
+        settles = "nowhere"
+    cause = "" if limit == 1 / 2 else f", and ce_on {ce_on!r} leaves one of them without a cross entropy"
     warnings.warn(
         f"alpha = {alpha:g} with divergence {divergence!r}: the term contains the entropy of both "
         f"predictions{cause}. A calibrated model that follows it settles {settles}. "
-        "Expect ever sharper, overconfident predictions. "
-        "Use alpha of 0.1 to 0.3 with CE on both views, or divergence 'jeffreys', which aligns without sharpening.",
+        "Expect ever sharper, overconfident predictions. Use alpha of 0.1 to 0.3 with the cross entropies of both "
+        "views, or divergence 'jeffreys', which aligns without sharpening.",
         SharpeningWarning,
         stacklevel=4,
     )

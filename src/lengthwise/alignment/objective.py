@@ -258,7 +258,7 @@ def alignment_loss_from_logits(
     cross_entropy_long = losses(logits_long, labels_long, "sum") / divisors.labels_long
     cross_entropy_short = losses(logits_short, labels_short, "sum") / divisors.labels_short
     trained = objective.trained_cross_entropy(cross_entropy_long, cross_entropy_short)
-    weight, capped = cross_entropy_long.new_tensor(paired), cross_entropy_long.new_tensor(0)
+    weight, capped = cross_entropy_long.new_tensor(paired), cross_entropy_long.new_zeros(())
     weighting = objective.token_weighting
     if weighting is not None:
         losses_long = losses(logits_long, labels_long).view(labels_long.shape)

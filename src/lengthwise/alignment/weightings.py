@@ -85,7 +85,7 @@ class Weighting(abc.ABC):
 
     def count_capped(self, weights: Tensor, tokens: PairedTokens) -> Tensor:
         """How many weighted rows of `tokens` have a weight that is cut off, a scalar."""
-        return ((weights >= self.largest) & tokens.weighted).sum()
+        return ((weights >= self.largest) & tokens.weighted).sum(dtype=weights.dtype)
 
     @property
     def largest(self) -> float:

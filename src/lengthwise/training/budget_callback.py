@@ -38,8 +38,9 @@ class BudgetState(TrainerCallback, ExportableState):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Take the state of the checkpoint from which the run continues."""
-        # A new run's state holds what `state` gave when training began. The Trainer saves only under keys that exist.
-        saved = state.stateful_callbacks.setdefault(type(self).__name__, self.state())
+        # A dict by now; a new run's holds what `state` gave. The Trainer saves only under keys that exist.
+        states: Any = state.stateful_callbacks
+        saved = states.setdefault(type(self).__name__, self.state())
         self.budget.resume(Budget.from_dict(saved["args"]["budget"]))
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils.other import AuxiliaryTrainingWrapper
 from torch import Tensor, nn
@@ -28,6 +29,8 @@ from lengthwise.models.hidden import (
 from lengthwise.models.losses import chunks
 
 logger = logging.getLogger(__name__)
+
+_NO_ADAPTER = "it has no adapter"
 
 
 class InitialModel:
@@ -56,7 +59,8 @@ class InitialModel:
         head: what `find_head(model)` found.
 
     Attributes:
-        head: the head of the initial model, for its hidden states.
+        head: the head of the initial model, for its hidden states. Use it inside `active`: outside, an adapter's
+            trained head (`modules_to_save`) takes its place. A weight that was read inside stays the initial one.
         reason: why the model was copied; None if its adapter is switched off.
 
     Raises:
@@ -78,7 +82,7 @@ class InitialModel:
         self._copy = copy.deepcopy(base).requires_grad_(False).eval()
         if isinstance(head, Head):
             self.head = replace(head, module=unwrap(self._copy).get_output_embeddings())
-        if _adapter_layers(base):
+        if self.reason != _NO_ADAPTER:
             logger.warning("The initial model takes %d MB more: %s", self.bytes // 10**6, self.reason)
 
     @property
@@ -200,7 +204,8 @@ def _obstacle(model: nn.Module) -> str | None:
     """Why switching the adapter off does not give the initial model; None if it does."""
     layers = _adapter_layers(unwrap(model))
     if not layers:
-        return "it has no adapter"
+        adapted = any(isinstance(shell, PeftModel) for shell in shells_of(model))
+        return "its kind of adapter cannot be switched off" if adapted else _NO_ADAPTER
     held = {id(p) for layer in layers for p in layer.parameters()}
     originals = [
         layer.get_base_layer() if isinstance(layer, BaseTunerLayer) else layer.original_module

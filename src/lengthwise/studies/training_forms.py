@@ -223,8 +223,8 @@ def reading(results: Results) -> list[str]:
         cost = _one(own, "loss", shortest)
         if answered is None or cost is None or answered.value is None or cost.value is None:
             continue
-        clear = answered.ci_low is not None and answered.ci_high is not None
-        clear = clear and (answered.ci_low > 0 or answered.ci_high < 0)
+        low, high = answered.ci_low, answered.ci_high
+        clear = low is not None and high is not None and (low > 0 or high < 0)
         said.append(
             f"{_label(arm, seed)}: accuracy at {longest:,} tokens {answered.value:+.2f}"
             f"{'' if clear else ' (not more than noise)'}, loss at {shortest:,} tokens {cost.value:+.3f}."

@@ -197,7 +197,8 @@ class PairCollator:
     def _offsets(self, sizes: set[int]) -> tuple[int, int]:
         """First and last offset that stretches of these sizes are for."""
         if self.offsets is None and len(sizes) == 1 and min(sizes) >= self.length:
-            return (min(sizes) - self.length,) * 2
+            offset = min(sizes) - self.length
+            return offset, offset
         if self.offsets is not None and min(sizes) >= self.length + self.offsets[1]:
             return self.offsets
         if self.offsets is None:

@@ -58,14 +58,14 @@ def model_alignment_loss(
         UsageError: as in `alignment_loss`; the model is no causal LM, or hides its hidden states.
     """
     objective = as_objective(objective, terms)
-    inputs = {"input_ids": input_ids, "position_ids": position_ids, "attention_mask": attention_mask}
+    placed = {"position_ids": position_ids, "attention_mask": attention_mask}
     teacher = _teacher(objective, initial)
     if teacher is not None and teacher.reason is not None:
         head = FullLogits("the initial model is a copy with an output head of its own")
     if all(objective.trains):
-        hidden_long, hidden_short = hidden_states_for(model, head, **inputs).chunk(2)
+        hidden_long, hidden_short = hidden_states_for(model, head, input_ids, **placed).chunk(2)
     else:
-        hidden_long, hidden_short = _one_by_one(model, head, inputs, objective, teacher)
+        hidden_long, hidden_short = _one_by_one(model, head, input_ids, placed, objective, teacher)
     labels_long, labels_short = labels.chunk(2)
     if not all(objective.reads):
         # No row of the other view has a part in the loss.
@@ -105,7 +105,8 @@ def _teacher(objective: Objective, initial: InitialModel | None) -> InitialModel
 def _one_by_one(
     model: nn.Module,
     head: Head | FullLogits,
-    inputs: dict[str, Tensor | None],
+    input_ids: Tensor,
+    placed: dict[str, Tensor | None],
     objective: Objective,
     teacher: InitialModel | None,
 ) -> tuple[Tensor, Tensor]:
@@ -115,15 +116,13 @@ def _one_by_one(
         if not read:
             found.append(None)
             continue
-        rows = {name: None if rows is None else rows.chunk(2)[side] for name, rows in inputs.items()}
-        frozen = teacher is not None and side == 0
+        rows = {name: None if rows is None else rows.chunk(2)[side] for name, rows in placed.items()}
+        own = contextlib.nullcontext(model)
         with (
             contextlib.nullcontext() if trained else torch.no_grad(),
-            teacher.active(model)
-            if frozen and teacher is not None
-            else contextlib.nullcontext(model) as reader,
+            teacher.active(model) if teacher is not None and side == 0 else own as reader,
         ):
-            found.append(hidden_states_for(reader, head, **rows))
+            found.append(hidden_states_for(reader, head, input_ids.chunk(2)[side], **rows))
     long, short = found
     if long is None:
         assert short is not None

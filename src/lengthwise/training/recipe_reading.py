@@ -108,6 +108,8 @@ def mistakes_in(recipe: Recipe) -> Iterator[str]:
     if recipe.quantize is not None and recipe.adapter is None and recipe.peft is None:
         yield "quantize without adapter: weights of 4 bits are frozen, so nothing would be trained; add adapter"
     yield from _mistake("objective: ", recipe.objective.check)
+    if recipe.objective.budget is not None and recipe.objective.alpha != 0:
+        yield f"objective.alpha = {recipe.objective.alpha:g} with a budget, which finds alpha: leave alpha out"
     yield from _view_mistakes(recipe)
     yield from _optimizer_mistakes(recipe.optimizer)
     yield from _mistake("", lambda: recipe.batch.accumulation(1))

@@ -100,13 +100,13 @@ DIVERGENCES: dict[str, Divergence] = {
         refused={"both-targets": "with both targets held fixed Jensen-Shannon has no gradient"},
     ),
     "kl": Divergence(
-        "KL(teacher || student), the teacher being the detached view: the student covers all that it expects",
+        "KL(teacher || student), the detached view being the teacher: the student covers the teacher's mass",
         TARGETS_FIXED,
         detach=("long", "short"),
         refused=_ONE_TEACHER,
     ),
     "reverse_kl": Divergence(
-        "KL(student || teacher), the teacher being the detached view: the student keeps to what it finds likely",
+        "KL(student || teacher), the detached view being the teacher: the student seeks the teacher's modes",
         Rule("difference", k=(0, 0), sign=(1, -1)),
         detach=("long", "short"),
         refused=_ONE_TEACHER,

@@ -118,11 +118,10 @@ class TritonTiles:
         assert logits.shape[1:] == (self._vocabulary,)
         assert logits.is_contiguous()
         found = torch.empty(2, len(logits), 1, dtype=self._dtype, device=logits.device)
+        constants: dict[str, Any] = {**self._constants, "GRADIENT": False}
         with torch.cuda.device_of(logits):
             # Labels and weights are for the gradient alone.
-            _rows[(len(logits),)](
-                logits, found, found, found, self._vocabulary, **(self._constants | {"GRADIENT": False})
-            )
+            _rows[(len(logits),)](logits, found, found, found, self._vocabulary, **constants)
         top, total = found.unbind()
         return top, total
 

@@ -107,7 +107,7 @@ class LongCE(Weighting):
     The mean of w is not 1. The source takes the short context from sliding windows of 4,096 tokens.
     """
 
-    what = "w = min(p_long / p_short of the target, cap): tokens that the long context tells (LongCE)"
+    what = "w = min(exp(loss_short - loss_long), cap): more for tokens that the long context tells (LongCE)"
     reads = "pair"
     cap: Annotated[float, Gt(0)] = 5.0
     """The largest weight."""
@@ -130,7 +130,7 @@ class Dense(Weighting):
     over a window is 1. A window whose losses are all equal has weights of 1.
     """
 
-    what = "w = floor + (1 - floor) |loss_short - loss_long|, the latter at mean 1 a window"
+    what = "w = floor + (1 - floor) |loss_short - loss_long| / its mean over the window"
     reads = "window"
     floor: Annotated[float, Ge(0), Le(1)] = 0.5
     """The weight of a token on which both views agree: 1 is no weighting."""
@@ -149,7 +149,9 @@ class Sparse(Weighting):
     (Findings of NAACL 2025), whose kappa is `share`.
     """
 
-    what = "the share of a window with the largest |loss_short - loss_long|; the others have weight 0"
+    what = (
+        "w = 1 / share for the share of a window with the largest |loss_short - loss_long|, 0 for the others"
+    )
     reads = "window"
     share: Annotated[float, Gt(0), Le(1)] = 0.2
     """Share of the tokens that keep a weight."""
@@ -171,9 +173,7 @@ class ByPosition(Weighting):
     (after EXACT, arXiv 2605.10544, which weighs log buckets of context by their inverse frequency).
     """
 
-    what = (
-        "w grows with the logarithm of the token's context, at mean 1 a window: the control for mere position"
-    )
+    what = "w ~ 1 + floor(log2(context)), at mean 1 a window: the control for mere position"
     reads = "context"
 
     def weights(self, tokens: PairedTokens) -> Tensor:

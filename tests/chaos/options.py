@@ -98,7 +98,7 @@ def trials(stage: Stage, rng: random.Random, count: int) -> Iterator[Trial]:
         if verb != "train":
             words += ["--text", str(stage.text), "--split", "all"]
         own = [*TAKEN[verb], *([] if verb == "train" else COMMON)]
-        for option in rng.sample(own, k=rng.choice([1, 1, 2, 3, 4])):
+        for option in rng.sample(own, k=min(len(own), rng.choice([1, 1, 2, 3, 4]))):
             words += [option, rng.choice(OPTIONS[option])] if OPTIONS[option] else [option]
         outcome = lengthwise([*words, "--dry-run"], timeout=60)
         yield Trial("options", " ".join(words[:1] + words[2:])[:150], outcome.fault)

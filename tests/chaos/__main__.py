@@ -31,11 +31,11 @@ from stage import build_stage
 
 # name: module, trials of a whole campaign, trials of the small part in `make test`.
 CAMPAIGNS = {
-    "kill": (kills, 42, 3),
-    "recipe": (recipes, 10_000, 500),
-    "options": (options, 2_000, 15),
-    "disk": (disks, 42, 3),
-    "damage": (damage, 90, 6),
+    "kill": (kills, 42, 2),
+    "recipe": (recipes, 10_000, 200),
+    "options": (options, 2_000, 8),
+    "disk": (disks, 42, 2),
+    "damage": (damage, 90, 4),
     "writers": (writers, 7, 1),
 }
 

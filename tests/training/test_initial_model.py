@@ -96,6 +96,7 @@ def test_it_is_the_untouched_model_and_leaves_no_trace(method: str | None, adapt
     model = llama()
     if method is not None:
         extend(model, method, factor=4.0, original_length=16, **OPTIONS.get(method, {}))
+    extended = logits(model)
     model = add_adapter(model, ADAPTERS[adapter])
     initial = InitialModel(model, find_head(model))
     assert (initial.reason is None) == (initial.bytes == 0) == (adapter != "whole")
@@ -109,6 +110,9 @@ def test_it_is_the_untouched_model_and_leaves_no_trace(method: str | None, adapt
         assert not found.requires_grad
         assert_equal(found, untouched)
         assert_equal(again, untouched)
+        assert state(model) == before
+        with initial.active(model, extended=True) as start:
+            assert_equal(logits(start), extended)
         assert state(model) == before
     with pytest.raises(KeyError), initial.active(model):
         raise KeyError

@@ -91,7 +91,7 @@ class InitialModel:
         return 0 if self._copy is None else copied_bytes(self._copy)
 
     @contextlib.contextmanager
-    def active(self, model: nn.Module) -> Iterator[nn.Module]:
+    def active(self, model: nn.Module, *, extended: bool = False) -> Iterator[nn.Module]:
         """The initial model, for forward passes without gradients, on the device of `model`.
 
         Inside, `model` itself may be switched to its initial state, so run what is given and no other pass of
@@ -102,6 +102,8 @@ class InitialModel:
 
         Args:
             model: the model that is trained, wrapped or not.
+            extended: keep the extension and scaled queries, as they were before the first step. That is where
+                training starts, and what to compare with beyond the original length.
         """
         base = unwrap(model)
         if self._copy is None:
@@ -113,7 +115,7 @@ class InitialModel:
             run, off = self._copy, []
         with (
             _switched_off(off),
-            before_extension(run),
+            contextlib.nullcontext() if extended else before_extension(run),
             evaluation_mode(run),
             uncompiled(run),
             torch.no_grad(),

@@ -92,14 +92,18 @@ def studies() -> list[Entry]:
 
 
 def methods() -> list[Entry]:
-    """Divergences, estimators, rope methods, position samplers and attentions."""
+    """Divergences, weightings, views, estimators, rope methods, position samplers and attentions."""
     from lengthwise.alignment.divergences import DIVERGENCES
+    from lengthwise.alignment.weightings import WEIGHTINGS, describe
     from lengthwise.measure.misalignment import ESTIMATORS
     from lengthwise.positions import ATTENTIONS, POSITION_SAMPLERS, ROPE_METHODS
+    from lengthwise.training.views import VIEWS
 
     positions = {"rope": ROPE_METHODS, "positions": POSITION_SAMPLERS, "attention": ATTENTIONS}
     divergences = {name: entry.what for name, entry in DIVERGENCES.items()}
-    kinds = {"divergence": divergences, "estimator": ESTIMATORS} | {
+    weightings = {name: describe(name) for name in WEIGHTINGS}
+    views = {name: f"{entry.what}; rewards {entry.rewards}" for name, entry in VIEWS.items()}
+    kinds = {"divergence": divergences, "weighting": weightings, "views": views, "estimator": ESTIMATORS} | {
         kind: {name: entry.what for name, entry in table.items()} for kind, table in positions.items()
     }
     return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -18,6 +18,11 @@ T = TypeVar("T")
 
 MOST_VALUES = 100_000
 """Values in one YAML text, aliases expanded. Settings have some dozens."""
+
+
+ADDED_LATER = {"recorded": "if changed"}
+"""Metadata of a dataclass field that a later version added: it is recorded only if it is not the default, so that
+runs of earlier versions can be resumed."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -156,6 +161,23 @@ def override(settings: Mapping[str, Any], assignments: Iterable[str]) -> dict[st
             target = inner
         target[key] = _load(text, f"--set {shown(assignment)}")
     return result
+
+
+def recorded(settings: Any) -> Any:
+    """A dataclass as plain values, as they go into YAML and come back equal; `ADDED_LATER` fields if changed."""
+    if is_dataclass(settings):
+        return {
+            each.name: recorded(getattr(settings, each.name))
+            for each in fields(settings)
+            if each.metadata.get("recorded") != "if changed" or getattr(settings, each.name) != _default(each)
+        }
+    if isinstance(settings, dict):
+        return {key: recorded(inner) for key, inner in settings.items()}
+    return [recorded(inner) for inner in settings] if isinstance(settings, (list, tuple)) else settings
+
+
+def _default(each: Field[Any]) -> Any:
+    return each.default if each.default_factory is MISSING else each.default_factory()
 
 
 def _load(text: str, source: str) -> Any:

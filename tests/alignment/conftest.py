@@ -14,7 +14,10 @@ GRADIENTS = ("hidden_long", "hidden_short", "head_weight", "head_bias")
 
 @dataclass(frozen=True)
 class Problem:
-    """Small input of the objective, with rows that have no label; the fused and the plain objective on it."""
+    """Small input of the objective, with rows that have no label; the fused and the plain objective on it.
+
+    Labels of paired rows differ, except for a part `shared`.
+    """
 
     hidden_long: Tensor
     hidden_short: Tensor
@@ -42,6 +45,7 @@ class Problem:
         logit_std: float = 3.0,
         noise: float = 0.3,
         ignored: float = 0.2,
+        shared: float = 0.0,
         dtype: torch.dtype = torch.float64,
         seed: int = 0,
     ) -> Problem:
@@ -51,10 +55,17 @@ class Problem:
             return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
         hidden_long, hidden_short = normal(batch, length, width), normal(batch, length, width)
-        common = length - offset
-        hidden_short[:, :common] = hidden_long[:, offset:] + noise * normal(batch, common, width)
+        common = PairGeometry(length, offset, 0)
+        noise_short = noise * normal(batch, common.paired_positions, width)
+        hidden_short[:, common.short_rows] = hidden_long[:, common.long_rows] + noise_short
         labels = torch.randint(0, vocabulary, (2, batch, length), generator=generator)
         labels[torch.rand(2, batch, length, generator=generator) < ignored] = -100
+        if shared:
+            same = torch.rand(
+                batch, common.paired_positions, generator=torch.Generator().manual_seed(seed + 1)
+            )
+            ours, theirs = labels[1][:, common.short_rows], labels[0][:, common.long_rows]
+            labels[1][:, common.short_rows] = theirs.where(same < shared, ours)
         return cls(
             hidden_long,
             hidden_short,

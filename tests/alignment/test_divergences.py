@@ -44,23 +44,14 @@ def test_the_table_needs_no_torch():
 def test_one_more_divergence_is_one_entry_and_one_formula(
     monkeypatch, problem, gradients, relative_error, assert_same_values
 ):
-    """KL(student||teacher): no other line of the fused objective knows of it."""
-    entry = Divergence(
-        "KL to a detached view, the teacher, from the other",
-        Rule("difference", k=(0, 0), sign=(1, -1)),
-        detach=("long", "short"),
-    )
-    formula = Formula(
-        lambda teacher, student: kl_divergence(student, teacher),
-        lambda sums, teacher: sums.kl(1 - teacher),
-        directed=True,
-    )
-    monkeypatch.setitem(DIVERGENCES, "reverse_kl", entry)
-    monkeypatch.setitem(FORMULAS, "reverse_kl", formula)
+    """KL(long || short) that both views follow: no other line of the fused objective knows of it."""
+    entry = Divergence("", Rule("difference", k=(0, 1), sign=(1, 0)))
+    monkeypatch.setitem(DIVERGENCES, "long_to_short", entry)
+    monkeypatch.setitem(FORMULAS, "long_to_short", Formula(kl_divergence, lambda sums, _: sums.kl(0)))
     for detach in entry.detach:
         data = problem(bias=True, soft_cap=5.0)
         leaves, plain_leaves = data.leaves(), data.leaves()
-        term = {"alpha": 3.0, "divergence": "reverse_kl", "detach": detach}
+        term = {"alpha": 3.0, "divergence": "long_to_short", "detach": detach}
         output, truth = data.fused(leaves, chunk_size=5, **term), data.plain(plain_leaves, **term)
         assert_same_values(output, truth, rtol=1e-12)
         found, expected = gradients(output.loss, leaves), gradients(truth.loss, plain_leaves)
@@ -102,6 +93,8 @@ def test_alpha_is_a_finite_weight(alpha):
         ("sce", "shrot", "short"),
         ("kl", "none", "long, short"),
         ("kl", "both-targets", "long, short"),
+        ("reverse_kl", "none", "long, short"),
+        ("reverse_kl", "both-targets", "long, short"),
         ("js", "both-targets", "none, long, short"),
         ("entropy", "both-targets", "none, long, short"),
     ],
@@ -136,29 +129,61 @@ def test_other_weights_do_not_warn(divergence, detach, alpha):
     Objective(alpha=alpha, divergence=divergence, detach=detach).warn_of_sharpening()
 
 
+@pytest.mark.parametrize(
+    ("divergence", "detach", "ce_on", "limit"),
+    [
+        ("sce", "none", "both", 1 / 2),
+        ("sce", "none", "long", 1 / 3),
+        ("sce", "long", "long", 1 / 3),
+        ("sce", "short", "long", 1 / 2),
+        ("sce", "both-targets", "short", math.inf),
+        ("entropy", "none", "short", 0),
+        ("entropy", "long", "short", 1 / 2),
+        ("jeffreys", "none", "short", math.inf),
+        ("reverse_kl", "long", "long", math.inf),
+    ],
+)
+def test_the_limit_of_sharpening(divergence, detach, ce_on, limit):
+    terms = {"divergence": divergence, "detach": detach, "ce_on": ce_on}
+    assert Objective(alpha=0.0, **terms).sharpening_limit == limit
+    Objective(alpha=0.9 * limit if 0 < limit < 1 else 0.0, **terms).warn_of_sharpening()
+    if limit < 1:
+        with pytest.warns(SharpeningWarning):
+            Objective(alpha=limit or 1e-3, **terms).warn_of_sharpening()
+
+
 def test_the_module_warns_when_made():
     with pytest.warns(SharpeningWarning) as caught:
         AlignmentLoss(0.7)
     assert caught[0].filename == __file__
 
 
-def test_stationary_inverse_temperature():
-    """The claim of the warning: CE + alpha * (entropies) of a calibrated model balances near 1/(1 - 2
-    alpha)."""
+@pytest.mark.parametrize(
+    ("ce_on", "free", "expected"),
+    [
+        ("both", False, (1 / (1 - 2 * 0.1),) * 2),
+        ("both", True, (1 / (1 - 2 * 0.1),) * 2),
+        ("long", False, (1 / (1 - 2 * 0.1),) * 2),
+        ("long", True, (1 / (1 - 3 * 0.1), 2 / (1 - 3 * 0.1))),
+    ],
+)
+def test_stationary_inverse_temperatures(ce_on, free, expected):
+    """The claim of the warning: where sce with alpha = 0.1 takes a calibrated model, whose two views have one
+    temperature or, `free`, one each."""
     torch.manual_seed(0)
-    alpha, logits = 0.1, 0.3 * torch.randn(400, 64, dtype=torch.float64)
+    logits = 0.1 * torch.randn(400, 64, dtype=torch.float64)
     truth = logits.softmax(-1)
-    inverse_temperature = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([inverse_temperature], max_iter=50, line_search_fn="strong_wolfe")
+    inverse_temperatures = torch.ones(2 if free else 1, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([inverse_temperatures], max_iter=50, line_search_fn="strong_wolfe")
+    objective = Objective(alpha=0.1, ce_on=ce_on)
 
     def closure():
         optimizer.zero_grad()
-        log_p = (inverse_temperature * logits).log_softmax(-1)
-        cross_entropy = -(truth * log_p).sum(-1).mean()
-        entropy = -(log_p.exp() * log_p).sum(-1).mean()
-        loss = cross_entropy + alpha * 2 * entropy
+        views = [b * logits for b in inverse_temperatures.expand(2)]
+        losses = [-(truth * view.log_softmax(-1)).sum(-1).mean() for view in views]
+        loss = objective.trained_cross_entropy(*losses) + 0.1 * divergence_from_logits(*views).mean()
         loss.backward()
         return loss
 
     optimizer.step(closure)
-    assert inverse_temperature.item() == pytest.approx(1 / (1 - 2 * alpha), rel=0.01)
+    assert inverse_temperatures.expand(2).tolist() == pytest.approx(expected, rel=0.01)

@@ -134,7 +134,7 @@ def test_both_targets_detached_leave_the_difference_of_the_probabilities(diverge
     torch.testing.assert_close(q.grad, -difference, rtol=0, atol=1e-15)
 
 
-@pytest.mark.parametrize("divergence", ["sce", "jeffreys", "js", "kl", "entropy"])
+@pytest.mark.parametrize("divergence", ["sce", "jeffreys", "js", "kl", "reverse_kl", "entropy"])
 @pytest.mark.parametrize("detach", ["long", "short"])
 def test_the_detached_side_gets_no_gradient(divergence, detach):
     p, q = (logits.requires_grad_() for logits in pair(5, 37))
@@ -142,6 +142,8 @@ def test_the_detached_side_gets_no_gradient(divergence, detach):
     teacher, student = (p, q) if detach == "long" else (q, p)
     if divergence == "kl":
         torch.testing.assert_close(value, kl_divergence(teacher, student))
+    if divergence == "reverse_kl":
+        torch.testing.assert_close(value, kl_divergence(student, teacher))
     value.sum().backward()
     assert teacher.grad is None
     assert student.grad is not None

@@ -11,7 +11,7 @@ LENGTHS = (1, 2, 7, 8)
 
 def every_geometry():
     for length in LENGTHS:
-        for offset in range(length + 1):
+        for offset in range(-length, length + 1):
             for min_context in (None, *range(length + 1)):
                 yield PairGeometry(length, offset, min_context)
 
@@ -26,13 +26,24 @@ def test_paired_rows_hold_the_same_token_at_every_offset():
         assert len(faced[0]) == geometry.paired_positions
 
 
-def test_paired_rows_are_the_slices_of_the_definition():
+def test_paired_rows_are_those_that_face_each_other():
     for geometry in every_geometry():
-        rows = list(range(geometry.length))
-        kept = geometry.min_context
-        stop = geometry.length - geometry.offset
-        assert rows[geometry.short_rows] == rows[kept:stop], geometry
-        assert rows[geometry.long_rows] == rows[kept + geometry.offset :], geometry
+        rows = range(geometry.length)
+        faced = [
+            (r, r + geometry.offset)
+            for r in rows
+            if r >= geometry.min_context and r + geometry.offset in rows
+        ]
+        assert list(zip(rows[geometry.short_rows], rows[geometry.long_rows], strict=True)) == faced, geometry
+
+
+def test_a_distractor_in_the_short_view():
+    """Long reads A and B, short the same with four other tokens between them."""
+    text = list(range(12))
+    for first in range(8):
+        short = [*text[:first], *[-1] * 4, *text[first:]][:12]
+        geometry = PairGeometry(12, -4, first + 4)
+        assert short[geometry.short_rows] == text[geometry.long_rows] == text[first:8]
 
 
 def test_default_keeps_both_contexts_between_half_and_whole_length():
@@ -58,7 +69,7 @@ def test_geometries_are_values():
     [
         ((0, 0), "length is 0"),
         ((-4, 0), "length is -4"),
-        ((8, -1), "offset is -1"),
+        ((8, -9), "offset is -9"),
         ((8, 9), "offset is 9"),
         ((8, 2, -1), "min_context is -1"),
         ((8, 2, 9), "min_context is 9"),

@@ -259,6 +259,7 @@ def test_the_module_is_the_function_with_its_settings_bound(problem, assert_same
     )
     assert_same_values(output, data.fused(**settings, normalizers=Normalizers(40, 50, 7)), rtol=0)
     assert repr(module) == "AlignmentLoss(alpha=0.3, divergence='js', detach='short')"
+    assert repr(AlignmentLoss(0.3, ce_on="long")).endswith("detach='none', ce_on='long')")
     assert not list(module.parameters())
 
 
@@ -268,6 +269,7 @@ def test_the_module_is_the_function_with_its_settings_bound(problem, assert_same
         ({"alpha": -1}, "alpha .*-1"),
         ({"alpha": 0.1, "soft_cap": -1.0}, "soft_cap .*-1.0"),
         ({"alpha": 0.1, "chunk_size": 0}, "chunk_size .*0"),
+        ({"objective": Objective(alpha=0.1), "divergence": "js"}, "js"),
         ({}, "alpha"),
     ],
 )

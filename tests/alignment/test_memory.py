@@ -46,7 +46,7 @@ def measure(problem, monkeypatch):
     ):
         data = problem(
             batch=batch, length=length, offset=length // 4, min_context=0, width=WIDTH, vocabulary=VOCABULARY,
-            dtype=options.pop("dtype", torch.float32), soft_cap=options.pop("soft_cap", None),
+            dtype=options.pop("dtype", torch.float32), soft_cap=options.pop("soft_cap", None), shared=1.0,
         )  # fmt: skip
         leaves = data.leaves(wanted)
         with Allocations(*leaves.values(), data.labels_long, data.labels_short) as allocations:
@@ -67,6 +67,10 @@ def measure(problem, monkeypatch):
         {"divergence": "js"},
         {"soft_cap": 5.0},
         {"dtype": torch.bfloat16, "accumulate_dtype": torch.float32},
+        {"weighting": "longce"},
+        {"weighting": "dense", "dtype": torch.bfloat16, "accumulate_dtype": torch.float32},
+        {"weighting": "sparse", "ce_on": "long", "alpha": 0.0},
+        {"weighting": "position"},
     ],
     ids=str,
 )

@@ -30,14 +30,15 @@ def test_ls_of_one_list(lengthwise: Callable[..., Any]) -> None:
 
 
 def test_the_methods_listed_are_the_methods_there_are() -> None:
-    from lengthwise.alignment import DIVERGENCES
+    from lengthwise.alignment import DIVERGENCES, WEIGHTINGS
     from lengthwise.measure.misalignment import ESTIMATORS
 
     listed = {
         kind: {entry["name"] for entry in catalogue.methods() if entry["kind"] == kind}
-        for kind in ("divergence", "estimator")
+        for kind in ("divergence", "weighting", "estimator")
     }
-    assert listed == {"divergence": set(DIVERGENCES), "estimator": set(ESTIMATORS)}
+    tables = {"divergence": DIVERGENCES, "weighting": WEIGHTINGS, "estimator": ESTIMATORS}
+    assert listed == {kind: set(table) for kind, table in tables.items()}
 
 
 def test_a_recipe_is_described_by_its_first_sentence(tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def test_all_impossible_values_are_named_at_once():
 def test_an_objective_that_cannot_be_trained_is_refused():
     assert "'jeffreys'" in refused(objective={"divergence": "jefreys"})
     assert "'kl' with detach 'none'" in refused(objective={"divergence": "kl"})
+    assert "'longce'" in refused(objective={"weighting": "lonce"})
 
 
 def test_offsets_default_to_all_that_leave_a_pair():
@@ -113,11 +114,14 @@ def test_a_constant_schedule_has_no_final_share():
 
 
 def test_the_config_of_a_run_is_a_recipe(tmp_path: Path):
+    objective = {"offsets": [1, 4], "weighting": "sparse", "weighting_options": {"share": 0.5}}
     recipe = make_recipe(
-        MINIMAL | {"adapter": {"target_modules": ["q_proj", "v_proj"]}, "objective": {"offsets": [1, 4]}}
+        MINIMAL | {"adapter": {"target_modules": ["q_proj", "v_proj"]}, "objective": objective}
     )
     (tmp_path / "config.yaml").write_text(to_yaml({"kind": "train", **recipe.to_dict()}))
     assert read_recipe(tmp_path / "config.yaml") == recipe
+    # Of the later fields, those at their default are left out, as in the runs of earlier versions.
+    assert "ce_on" not in recipe.to_dict()["objective"]
 
 
 @pytest.mark.parametrize("name", sorted(shipped_recipes()))

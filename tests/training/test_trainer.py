@@ -261,8 +261,8 @@ def test_the_logged_parts_add_up(documents: list[TokenDocument], tmp_path: Path)
             (entry["cross_entropy_long"] + entry["cross_entropy_short"]) / 2
         )
         assert entry["alpha"] == 0.7
-        assert entry["offset"] == data.offset(step)
-        assert entry["paired_positions"] == 8 * PairGeometry(LENGTH, data.offset(step)).paired_positions
+        assert entry["offset"] == data.draw(step).offset
+        assert entry["paired_positions"] == 8 * PairGeometry(LENGTH, data.draw(step).offset).paired_positions
 
 
 def test_several_steps_in_one_log_are_averaged(documents: list[TokenDocument], tmp_path: Path):
@@ -486,4 +486,4 @@ def test_windows_are_read_in_their_order(strategy: str, documents: list[TokenDoc
     data = windows(documents)
     trainer = trainer_for(tiny_llama(), tmp_path, data, arguments_={"train_sampling_strategy": strategy})
     trainer.train()
-    assert [entry["offset"] for entry in steps_of(trainer)] == [data.offset(step) for step in range(4)]
+    assert [entry["offset"] for entry in steps_of(trainer)] == [data.draw(step).offset for step in range(4)]

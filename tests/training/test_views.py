@@ -16,11 +16,11 @@ from lengthwise.positions import POSITION_SAMPLERS, position_sampler
 from lengthwise.testing import tiny_llama, tiny_model, tiny_tokenizer
 from lengthwise.text import TokenDocument
 from lengthwise.training import PairCollator, WindowDataset, open_run, train
-from lengthwise.training.collator import SampledPositions
 from lengthwise.training.model_loss import model_alignment_loss
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.trained_model import load_for_training
 from lengthwise.training.training_plan import plan
+from lengthwise.training.views.pair import SampledPositions
 
 Make = Callable[..., Recipe]
 LENGTH = 16
@@ -42,10 +42,10 @@ def step_of(data: WindowDataset, step: int, **collator: Any) -> dict[str, Any]:
 
 
 def test_gap_views_are_the_same_tokens_at_two_kinds_of_positions(documents: list[TokenDocument]):
-    data = dataset(documents)
+    data = dataset(documents, views="gap")
     for step in range(6):
         batch = step_of(data, step, views="gap")
-        drawn = data.draw_positions(step)
+        drawn = data.draw(step).short_positions
         for name in ("input_ids", "labels"):
             long, short = batch[name].chunk(2)
             assert torch.equal(long, short)
@@ -62,7 +62,7 @@ def test_gap_views_are_the_same_tokens_at_two_kinds_of_positions(documents: list
 def test_truncated_views_stand_at_one_draw(documents: list[TokenDocument]):
     data = dataset(documents, offsets=(1, 7), positions=sampled("random_positions"))
     batch = step_of(data, 2)
-    assert torch.equal(batch["position_ids"], data.draw_positions(2).expand(8, -1))
+    assert torch.equal(batch["position_ids"], data.draw(2).short_positions.expand(8, -1))
     assert batch["attention_mask"].all()
     assert 1 <= batch["geometry"].offset <= 7
     assert batch["geometry"].min_context == LENGTH // 2
@@ -72,9 +72,10 @@ def test_positions_belong_to_the_step_and_leave_windows_and_offsets_alone(docume
     with_positions, plain = (dataset(documents, offsets=(1, 7), positions=p) for p in (sampled(), None))
     for index in range(24):
         assert np.array_equal(with_positions[index]["input_ids"], plain[index]["input_ids"])
-        expected = with_positions.draw_positions(index // 4)
-        assert torch.equal(with_positions[index]["position_ids"], expected)
-    draws = {tuple(with_positions.draw_positions(step).tolist()) for step in range(6)}
+        drawn = with_positions[index]["draw"]
+        assert drawn.equals(with_positions.draw(index // 4))
+        assert drawn.offset == plain[index]["draw"].offset
+    draws = {tuple(with_positions.draw(step).short_positions.tolist()) for step in range(6)}
     assert len(draws) > 3
 
 
@@ -92,7 +93,7 @@ def test_other_data_sets_draw_by_batch(documents: list[TokenDocument]):
 def test_a_collator_of_gap_views_needs_positions_and_no_offsets():
     with pytest.raises(UsageError, match="positions"):
         PairCollator(LENGTH, views="gap")
-    with pytest.raises(UsageError, match=r"\(1, 3\)"):
+    with pytest.raises(UsageError, match=r"\[1, 3\]"):
         PairCollator(LENGTH, views="gap", positions=sampled(), offsets=(1, 3))
 
 
@@ -103,7 +104,7 @@ def test_position_ids_that_no_sampler_drew_are_refused(documents: list[TokenDocu
 
 
 def test_rows_before_the_gap_agree_and_the_teacher_gets_no_gradient(documents: list[TokenDocument]):
-    data = dataset(documents)
+    data = dataset(documents, views="gap")
     batch = next(
         b for s in range(6) if 1 < (b := step_of(data, s, views="gap"))["geometry"].min_context < LENGTH
     )
@@ -178,7 +179,7 @@ def test_a_resumed_run_goes_on_with_the_same_positions(
     expected = run(make(**GAP), tmp_path / "whole")
     import lengthwise.training.collator as collator
 
-    original, calls = collator._place_views, []
+    original, calls = collator._placed, []
 
     def stopping(*arguments: Any, **options: Any) -> Any:
         calls.append(1)
@@ -187,7 +188,7 @@ def test_a_resumed_run_goes_on_with_the_same_positions(
         return original(*arguments, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(collator, "_place_views", stopping)
+        patched.setattr(collator, "_placed", stopping)
         with pytest.raises(Interrupted):
             run(make(**GAP), tmp_path / "stopped")
     resumed = run(make(**GAP), tmp_path / "stopped", resume=True)
@@ -208,8 +209,11 @@ def test_a_window_without_a_gap_has_nothing_to_compare(make: Make, tmp_path: Pat
 
 def test_what_makes_no_sense_together_is_refused_with_the_reason(make: Make):
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"views": "gap"}, "views = gap without positions: both views would be the same"),
-        (GAP | {"objective": {"offsets": [1, 3]}}, r"objective.offsets = \[1, 3\] with views = gap"),
+        ({"views": "gap"}, "gap views without positions"),
+        (GAP | {"objective": {"offsets": [1, 3]}}, r"gap views with offsets \[1, 3\]"),
+        (GAP | {"views": "cyclic"}, "cyclic views with a sampler"),
+        (GAP | {"view_options": {"share": 0.5}}, "share"),
+        ({"views": "distractor", "view_options": {"shortest": 0.99, "longest": 1.0}}, "0.99"),
         (GAP | {"objective": {"min_context": 16}}, "objective.min_context = 16: expected 0 to 15"),
         ({"positions": POSE | {"target_length": 16}}, "target_length = 16: expected more than length = 16"),
         ({"positions": POSE | {"sampler": "poes"}}, "did you mean 'pose'"),

@@ -8,6 +8,7 @@ is in memory. Backward multiplies them by the incoming gradient, a scalar.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from lengthwise.alignment.fused_head import FusedHead
 from lengthwise.alignment.geometry import PairGeometry
 from lengthwise.alignment.loss_output import Divisors
 from lengthwise.alignment.tile import Activation, Tiles, wide_dtype
+from lengthwise.alignment.weightings import PairedTokens
 from lengthwise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,9 +62,13 @@ class Parts(NamedTuple):
 
     cross_entropy_long: Tensor
     cross_entropy_short: Tensor
+    weighted_long: Tensor
+    weighted_short: Tensor
     entropy: Tensor
     jeffreys: Tensor
     divergence: Tensor
+    weight: Tensor
+    weight_capped: Tensor
 
 
 def fused_objective(
@@ -116,7 +122,9 @@ class _Fused(torch.autograd.Function):
             work = _Pass(*tensors, settings=settings, needed=needed)
             parts = work.run()
         ctx.gradients, ctx.unit = work.gradients(), work.unit
-        loss = (parts[0] + parts[1]) / 2 + settings.objective.alpha * parts[4]
+        named, objective = Parts(*parts.unbind()), settings.objective
+        loss = objective.trained_cross_entropy(named.weighted_long, named.weighted_short)
+        loss = loss + objective.alpha * named.divergence
         parts = parts.to(wide_dtype(settings.compute_dtype))
         ctx.mark_non_differentiable(parts)
         return loss.to(parts.dtype), parts
@@ -170,9 +178,13 @@ class _Pass:
         # The tiles give gradients with respect to the scaled linear output.
         factor = self.unit * settings.activation.scale
         self._settings = settings
-        self._long = _View(hidden_long, labels_long, factor / (2 * divisors.labels_long), needed[0], settings)
+        objective = settings.objective
+        self._trains = objective.trains
+        needed = [need and trained for need, trained in zip(needed, (*self._trains, True, True), strict=True)]
+        shares = [factor * share for share in objective.ce_shares]
+        self._long = _View(hidden_long, labels_long, shares[0] / divisors.labels_long, needed[0], settings)
         self._short = _View(
-            hidden_short, labels_short, factor / (2 * divisors.labels_short), needed[1], settings
+            hidden_short, labels_short, shares[1] / divisors.labels_short, needed[1], settings
         )
         self._schedule = ChunkSchedule(
             labels_long,
@@ -189,57 +201,116 @@ class _Pass:
             needed=needed[2:],
             chunks=len(self._schedule),
         )
-        rule = settings.objective.rule
-        self._tiles = _tiles_on(device, vocabulary, rule)(
+        self._tiles = _tiles_on(device, vocabulary, objective.rule)(
             vocabulary,
             dtype=dtype,
             device=device,
             activation=settings.activation,
-            rule=rule,
-            weight=factor * settings.objective.alpha / divisors.paired_positions,
+            rule=objective.rule,
+            weight=factor * objective.alpha / divisors.paired_positions,
             gradient=any(needed),
         )
+        self._weighting, self._tokens = objective.token_weighting, None
         # A sum over many chunks must not lose digits; MPS has no fp64.
         self._sum_dtype = torch.float32 if device.type == "mps" else torch.float64
+        if self._weighting is not None:
+            self._tokens = PairedTokens.of(
+                labels_long,
+                labels_short,
+                geometry=settings.geometry,
+                ignore_index=settings.ignore_index,
+                dtype=self._sum_dtype,
+            )
 
     def run(self) -> Tensor:
-        """The five numbers of `Parts`."""
-        sums = torch.zeros(5, dtype=self._sum_dtype, device=self._long.hidden.device)
+        """The numbers of `Parts`."""
+        device = self._long.hidden.device
+        sums = torch.zeros(len(Parts._fields), dtype=self._sum_dtype, device=device)
         buffer = self._head.empty_logits(self._schedule.most_rows)
+        weights = self._weights_of_windows(buffer)
         for chunk in self._schedule:
-            hidden = chunk.join(self._long.hidden[chunk.long], self._short.hidden[chunk.short])
-            hidden = hidden.to(buffer.dtype)
-            logits = self._head.linear(hidden, out=buffer[: len(hidden)])
-            sums += self._take_loss(chunk, logits)
+            hidden, logits = self._logits(chunk, buffer)
+            sums += self._take_loss(chunk, logits, weights)
             # Now `logits` holds their gradients.
             self._add_hidden_gradients(chunk, logits)
-            self._head.add_gradient(logits, hidden)
+            self._add_head_gradient(chunk, logits, hidden)
         divisors = self._settings.divisors
-        paired = divisors.paired_positions
-        return sums / sums.new_tensor([divisors.labels_long, divisors.labels_short, paired, paired, paired])
+        labels, paired = [divisors.labels_long, divisors.labels_short], divisors.paired_positions
+        return sums / sums.new_tensor([*labels, *labels, *5 * [paired]])
 
     def gradients(self) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
         """Of both views' hidden states and the head's weight and bias, `unit` times their size."""
         return self._long.gradient, self._short.gradient, *self._head.gradients()
 
-    def _take_loss(self, chunk: Chunk, logits: Tensor) -> Tensor:
-        """The sums over one chunk [5]; leaves the gradient in `logits`, which come as linear outputs."""
-        labels, weights = (
-            chunk.join(*both)
-            for both in zip(self._long.targets(chunk.long), self._short.targets(chunk.short), strict=True)
-        )
+    def _logits(self, chunk: Chunk, buffer: Tensor) -> tuple[Tensor, Tensor]:
+        """Hidden states and linear outputs of a chunk; the latter in `buffer`."""
+        hidden = chunk.join(self._long.hidden[chunk.long], self._short.hidden[chunk.short]).to(buffer.dtype)
+        return hidden, self._head.linear(hidden, out=buffer[: len(hidden)])
+
+    def _targets(self, chunk: Chunk) -> list[Tensor]:
+        """Labels, whether there is one, and their weights in the gradient: of a chunk's rows [n, 1] each."""
+        long, short = self._long.targets(chunk.long), self._short.targets(chunk.short)
+        return [chunk.join(*both) for both in zip(long, short, strict=True)]
+
+    def _label_logits(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return self._settings.activation.apply_(logits.gather(1, labels).to(self._sum_dtype))
+
+    def _weights_of_windows(self, buffer: Tensor) -> Tensor | None:
+        """The tokens' weights [B, P]; None without a weighting, and where `_weights_of` finds them by itself."""
+        weighting, tokens = self._weighting, self._tokens
+        if weighting is None or tokens is None or weighting.reads == "pair" or not tokens.weighted.numel():
+            return None
+        if weighting.reads == "window":
+            losses = []
+            for chunk in itertools.takewhile(lambda chunk: chunk.paired, self._schedule):
+                _, logits = self._logits(chunk, buffer)
+                labels, *_ = self._targets(chunk)
+                losses.append(self._losses_of_pairs(logits, self._label_logits(logits, labels)))
+            tokens = tokens.with_losses(*torch.cat(losses).view(*tokens.weighted.shape, 2).unbind(-1))
+        return weighting(tokens)
+
+    def _losses_of_pairs(self, logits: Tensor, label_logit: Tensor) -> Tensor:
+        """Cross entropies [n, 2] of n pairs, whose logits stay as they are."""
+        top, total = self._tiles.sums(logits)
+        return (total.to(self._sum_dtype).log() + top - label_logit).view(-1, 2)
+
+    def _weights_of(
+        self, chunk: Chunk, logits: Tensor, label_logit: Tensor, of_windows: Tensor | None
+    ) -> tuple[Tensor | None, Tensor, Tensor]:
+        """The tokens' weights in a chunk of pairs [n], None for 1; their sum, and how many are cut off."""
+        weighting, tokens = self._weighting, self._tokens
+        if weighting is None or tokens is None:
+            return None, label_logit.new_full((), len(chunk.long[0])), label_logit.new_zeros(())
+        index = chunk.long[0], chunk.long[1] - self._settings.geometry.long_rows.start
+        tokens = tokens.at(index)
+        if of_windows is None:
+            tokens = tokens.with_losses(*self._losses_of_pairs(logits, label_logit).unbind(-1))
+            weights = weighting(tokens)
+        else:
+            weights = of_windows[index]
+        return weights, weights.sum(), weighting.count_capped(weights, tokens)
+
+    def _take_loss(self, chunk: Chunk, logits: Tensor, weights_of_windows: Tensor | None) -> Tensor:
+        """The sums over one chunk; leaves the gradient in `logits`, which come as linear outputs."""
+        labels, valid, weights = self._targets(chunk)
         # Taken now, before the tiles write over it.
-        label_logit = self._settings.activation.apply_(logits.gather(1, labels).to(self._sum_dtype))
+        label_logit = self._label_logits(logits, labels)
+        factors = None
         if chunk.paired:
+            of_tokens, weight, capped = self._weights_of(chunk, logits, label_logit, weights_of_windows)
+            if of_tokens is not None:
+                factors = chunk.join(of_tokens, of_tokens).unsqueeze(1)
+                weights = weights * factors.to(weights.dtype)
             pairs = self._tiles.pairs(*(rows.unflatten(0, (-1, 2)) for rows in (logits, labels, weights)))
             top, total = pairs.top.flatten(0, 1), pairs.total.flatten(0, 1)
-            divergences = self._divergences(pairs)
+            others = [*self._divergences(pairs), weight, capped]
         else:
             top, total = self._tiles.rows(logits, labels, weights)
-            divergences = [label_logit.new_zeros(())] * 3
-        cross_entropy = total.to(self._sum_dtype).log() + top - label_logit
-        long, short = chunk.split(cross_entropy.where(weights > 0, 0))
-        return torch.stack([long.sum(), short.sum(), *divergences])
+            others = [label_logit.new_zeros(())] * 5
+        cross_entropy = (total.to(self._sum_dtype).log() + top - label_logit).where(valid, 0)
+        sums = [part.sum() for part in chunk.split(cross_entropy)]
+        weighted = sums if factors is None else [part.sum() for part in chunk.split(cross_entropy * factors)]
+        return torch.stack([*sums, *weighted, *others])
 
     def _divergences(self, pairs: PairStatistics) -> list[Tensor]:
         """Sums of entropy, jeffreys and the chosen divergence over pairs of rows."""
@@ -261,6 +332,16 @@ class _Pass:
             if gradient is not None:
                 gradient[index] = self._head.hidden_gradient(part).to(gradient.dtype)
 
+    def _add_head_gradient(self, chunk: Chunk, logit_gradient: Tensor, hidden: Tensor) -> None:
+        if all(self._trains):
+            self._head.add_gradient(logit_gradient, hidden)
+            return
+        for trained, *part in zip(
+            self._trains, chunk.split(logit_gradient), chunk.split(hidden), strict=True
+        ):
+            if trained and len(part[0]):
+                self._head.add_gradient(*part)
+
 
 class _View:
     """Hidden states and labels of one view, and the gradient of the former where it is needed."""
@@ -278,8 +359,8 @@ class _View:
         self._ignore_index = settings.ignore_index
         self._dtype = wide_dtype(settings.compute_dtype)
 
-    def targets(self, index: Index) -> tuple[Tensor, Tensor]:
-        """Labels and their weights in the gradient [n, 1]; a row without label has weight 0 and label 0."""
+    def targets(self, index: Index) -> tuple[Tensor, Tensor, Tensor]:
+        """Labels, whether there is one, and their weights in the gradient [n, 1]; without one both are 0."""
         labels = self._labels[index].unsqueeze(1)
         valid = labels != self._ignore_index
-        return labels.where(valid, 0), valid.to(self._dtype) * self._label_weight
+        return labels.where(valid, 0), valid, valid.to(self._dtype) * self._label_weight

@@ -11,11 +11,16 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
+from lengthwise.alignment.weightings import Weighting, make_weighting
+from lengthwise.config import ADDED_LATER
 from lengthwise.errors import UsageError, nearest
 
-DivergenceName = Literal["sce", "jeffreys", "js", "kl", "entropy"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DivergenceName = Literal["sce", "jeffreys", "js", "kl", "reverse_kl", "entropy"]
 
 Detach = Literal["none", "long", "short", "both-targets"]
 """What the divergence sends no gradient to. Its value, and the gradients of the cross entropies, do not change.
@@ -24,6 +29,12 @@ Detach = Literal["none", "long", "short", "both-targets"]
 first argument of each of the two terms of a symmetric divergence, which leaves the gradient p - q for the logits
 of the long view and q - p for those of the short view.
 """
+
+CrossEntropyOn = Literal["both", "long", "short"]
+"""The views whose cross entropy is trained on."""
+
+Teacher = Literal["self", "initial"]
+"""Whose predictions of the long view the divergence compares with: the trained model's or the initial one's."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +77,10 @@ class Divergence:
     """Whether it contains H(p) + H(q), so that training on it sharpens."""
 
 
-_ONE_TEACHER = "kl is the divergence from a detached teacher, so one side must be detached"
+_ONE_TEACHER = {
+    "none": "the detached view is the teacher, so one view must be detached",
+    "both-targets": "the detached view is the teacher, so it is one of the two",
+}
 
 DIVERGENCES: dict[str, Divergence] = {
     "sce": Divergence(
@@ -86,10 +100,16 @@ DIVERGENCES: dict[str, Divergence] = {
         refused={"both-targets": "with both targets held fixed Jensen-Shannon has no gradient"},
     ),
     "kl": Divergence(
-        "KL from a detached view, the teacher, to the other",
+        "KL(teacher || student), the detached view being the teacher: the student covers the teacher's mass",
         TARGETS_FIXED,
         detach=("long", "short"),
-        refused={"none": _ONE_TEACHER, "both-targets": _ONE_TEACHER},
+        refused=_ONE_TEACHER,
+    ),
+    "reverse_kl": Divergence(
+        "KL(student || teacher), the detached view being the teacher: the student seeks the teacher's modes",
+        Rule("difference", k=(0, 0), sign=(1, -1)),
+        detach=("long", "short"),
+        refused=_ONE_TEACHER,
     ),
     "entropy": Divergence(
         "H(p) + H(q): the control that only sharpens",
@@ -113,10 +133,14 @@ class SharpeningWarning(UserWarning):
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
-    """The objective of Eq. 4: (CE_long + CE_short) / 2 + alpha * divergence, over the paired positions.
+    """The objective of Eq. 4: cross entropy + alpha * divergence, the latter over the paired positions.
+
+    The cross entropy is (CE_long + CE_short) / 2, or with `ce_on` that of one view. A `weighting` gives the tokens of
+    paired rows weights w (mean of w * CE, not divided by the sum of w); no gradient goes through w.
 
     Raises:
-        UsageError: an unknown divergence or detach, a pair of them without meaning, alpha negative or not finite.
+        UsageError: an unknown divergence, detach, ce_on or weighting, a divergence and detach without meaning, alpha
+            negative or not finite, options that the weighting does not have.
     """
 
     alpha: float
@@ -127,20 +151,31 @@ class Objective:
     """What the divergence sends no gradient to; see `Detach`."""
     min_context: int | None = None
     """Least context of a paired token in the short view; None is that of the geometry (L // 2, Appendix D)."""
+    ce_on: CrossEntropyOn = field(default="both", metadata=ADDED_LATER)
+    """The view whose cross entropy is trained on: both (their mean), long or short."""
+    weighting: str = field(default="none", metadata=ADDED_LATER)
+    """A name in `WEIGHTINGS` (`lengthwise ls methods`): weights of the cross entropies of paired tokens."""
+    weighting_options: dict[str, Any] = field(default_factory=dict, hash=False, metadata=ADDED_LATER)
+    """The options of the weighting."""
+    teacher: Teacher = field(default="self", metadata=ADDED_LATER)
+    """"initial": the model before training predicts the long view, detached; cross entropy is on the short one."""
+    budget: float | None = field(default=None, metadata=ADDED_LATER)
+    """Nats a token by which cross entropy on the long view may exceed that of the model before training. Then alpha
+    is found during training (`Budget`), and the given one is not used."""
 
     def __post_init__(self) -> None:
         self.check()
 
     def check(self) -> None:
         """Refuse what cannot be trained on."""
-        if self.divergence not in DIVERGENCES:
-            raise UsageError(
-                f"unknown divergence {self.divergence!r}", expected=nearest(str(self.divergence), DIVERGENCES)
-            )
-        if self.detach not in get_args(Detach):
-            raise UsageError(
-                f"unknown detach {self.detach!r}", expected=nearest(str(self.detach), get_args(Detach))
-            )
+        for name, value, known in (
+            ("divergence", self.divergence, DIVERGENCES),
+            ("detach", self.detach, get_args(Detach)),
+            ("ce_on", self.ce_on, get_args(CrossEntropyOn)),
+            ("teacher", self.teacher, get_args(Teacher)),
+        ):
+            if value not in known:
+                raise UsageError(f"unknown {name} {value!r}", expected=nearest(str(value), known))
         entry = DIVERGENCES[self.divergence]
         if self.detach not in entry.detach:
             raise UsageError(
@@ -151,31 +186,112 @@ class Objective:
             raise UsageError(
                 f"alpha is {self.alpha!r}", expected="a finite number, 0 or more (the paper uses 0.1 to 0.3)"
             )
+        if self.teacher == "initial" and (self.detach, self.ce_on) != ("long", "short"):
+            raise UsageError(
+                f"teacher 'initial' with detach {self.detach!r} and ce_on {self.ce_on!r}: the initial model's "
+                "predictions of the long view cannot be trained",
+                expected="detach 'long' and ce_on 'short'",
+            )
+        if self.budget is not None:
+            self._check_budget(self.budget)
+        # Made once, so that wrong options are found here.
+        _ = self.token_weighting
+
+    def _check_budget(self, budget: float) -> None:
+        if not is_number(budget) or budget <= 0:
+            raise UsageError(f"budget is {budget!r}", expected="a finite number above 0, in nats a token")
+        if self.sharpening_limit == 0 or self.divergence == "entropy":
+            raise UsageError(
+                f"a budget with divergence {self.divergence!r} and ce_on {self.ce_on!r}, which only sharpens",
+                expected="a divergence that aligns two views",
+            )
+        if self.teacher == "initial":
+            raise UsageError(
+                "a budget with teacher 'initial': the trained model does not predict the long view",
+                expected="teacher 'self'",
+            )
 
     @property
     def rule(self) -> Rule:
         """The gradient rule of the divergence, less what is detached."""
         return gradient_rule(self.divergence, self.detach)
 
-    def warn_of_sharpening(self) -> None:
-        """Warn, once a process for each setting, of an alpha at which the entropy in the term outweighs CE.
+    @functools.cached_property
+    def token_weighting(self) -> Weighting | None:
+        """The weighting with its options; None for "none"."""
+        return make_weighting(self.weighting, self.weighting_options)
+
+    @property
+    def ce_shares(self) -> tuple[float, float]:
+        """The factors of CE_long and CE_short in the loss."""
+        return {"both": (0.5, 0.5), "long": (1.0, 0.0), "short": (0.0, 1.0)}[self.ce_on]
+
+    @property
+    def reads(self) -> tuple[bool, bool]:
+        """Whether the long and the short view have a part in the loss or in its weights."""
+        both = self.alpha > 0 or self.budget is not None or self.weighting != "none"
+        return both or self.ce_on != "short", both or self.ce_on != "long"
+
+    @property
+    def trains(self) -> tuple[bool, bool]:
+        """Whether the logits of the long and of the short view get a gradient: from CE or from the divergence."""
+        rule, (long, short) = self.rule, self.ce_shares
+        by_divergence = [
+            self.alpha > 0 and (k != 0 or sign != 0) for k, sign in zip(rule.k, rule.sign, strict=True)
+        ]
+        return long > 0 or by_divergence[0], short > 0 or by_divergence[1]
+
+    def trained_cross_entropy(self, long: Tensor, short: Tensor) -> Tensor:
+        """The cross entropy of the loss from those of the two views; a view left out cannot spoil it with NaN."""
+        if self.ce_on == "both":
+            return (long + short) / 2
+        return long if self.ce_on == "long" else short
+
+    @property
+    def sharpening_limit(self) -> float:
+        """The alpha from which the entropy in the term has no finite optimum; infinite for a term without entropy.
 
         Take a calibrated model and let only its inverse temperature b move. Its cross entropy is quadratic in
         b - 1 and its entropy falls linearly, both with the variance of the logits as the factor. With half a
         cross entropy and alpha entropies on each side the two balance at b = 1/(1 - 2 alpha): 1.25 at alpha =
-        0.1, 2.5 at 0.3, and nowhere from 0.5 on. With "both-targets" no entropy gradient is left, so there is
-        nothing to warn of.
+        0.1, 2.5 at 0.3, and nowhere from 0.5 on. With "both-targets" no entropy gradient is left.
+
+        With CE on one view this holds while both views have one temperature: a whole cross entropy against alpha
+        (H(p) + H(q)). But only the divergence holds the other view's. If the two part, "sce" balances at
+        1/(1 - 3 alpha) for the trained view and at twice that for the other, so nowhere from 1/3 on; "entropy"
+        balances nowhere at all. If the untrained view is detached it does not move, and the limit is that of both.
         """
-        if DIVERGENCES[self.divergence].has_entropy and self.detach != "both-targets" and self.alpha >= 0.5:
-            _warn_of_sharpening(self.divergence, self.alpha)
+        if not DIVERGENCES[self.divergence].has_entropy or self.detach == "both-targets":
+            return math.inf
+        untrained = {"both": None, "long": "short", "short": "long"}[self.ce_on]
+        if untrained in (None, self.detach):
+            return 1 / 2
+        # Cross entropies between the views hold the untrained one.
+        return 1 / 3 if any(DIVERGENCES[self.divergence].rule.k) else 0.0
+
+    def warn_of_sharpening(self) -> None:
+        """Warn, once a process for each setting, of an alpha of `sharpening_limit` or more."""
+        limit = self.sharpening_limit
+        if self.alpha > 0 and self.alpha >= limit:
+            _warn_of_sharpening(self.divergence, self.alpha, self.ce_on, limit)
 
 
-class ObjectiveTerms(TypedDict, total=False):
+class OtherTerms(TypedDict, total=False):
+    """The fields of `Objective` beside alpha that the public functions take."""
+
+    divergence: DivergenceName
+    detach: Detach
+    ce_on: CrossEntropyOn
+    weighting: str
+    weighting_options: dict[str, Any]
+    teacher: Teacher
+    budget: float | None
+
+
+class ObjectiveTerms(OtherTerms, total=False):
     """`Objective` by keywords, as the public functions take it in place of `objective`."""
 
     alpha: float
-    divergence: DivergenceName
-    detach: Detach
 
 
 def as_objective(objective: Objective | None, terms: Mapping[str, Any]) -> Objective:
@@ -188,19 +304,28 @@ def as_objective(objective: Objective | None, terms: Mapping[str, Any]) -> Objec
         return Objective(**terms)
     if objective is None or terms:
         raise UsageError(
-            f"objective is {objective!r}, and alpha, divergence, detach are {dict(terms)!r}",
-            expected="either an Objective or alpha (with divergence, detach)",
+            f"objective is {objective!r}, and the other terms are {dict(terms)!r}",
+            expected="either an Objective or alpha (with other fields of it)",
         )
     return objective
 
 
 @functools.cache
-def _warn_of_sharpening(divergence: str, alpha: float) -> None:
+def _warn_of_sharpening(divergence: str, alpha: float, ce_on: str, limit: float) -> None:
+    if limit == 1 / 2:
+        settles = "at the inverse temperature 1/(1 - 2 alpha), which is finite only below alpha = 0.5"
+    elif limit > 0:
+        settles = (
+            "at the inverse temperatures 1/(1 - 3 alpha) and 2/(1 - 3 alpha), finite only below alpha = 1/3"
+        )
+    else:
+        settles = "nowhere"
+    cause = "" if limit == 1 / 2 else f", and ce_on {ce_on!r} leaves one of them without a cross entropy"
     warnings.warn(
         f"alpha = {alpha:g} with divergence {divergence!r}: the term contains the entropy of both "
-        "predictions. A calibrated model that follows it settles at the inverse temperature 1/(1 - 2 alpha), "
-        "which is finite only below alpha = 0.5. Expect ever sharper, overconfident predictions. "
-        "Use alpha of 0.1 to 0.3, or divergence 'jeffreys', which aligns without sharpening.",
+        f"predictions{cause}. A calibrated model that follows it settles {settles}. "
+        "Expect ever sharper, overconfident predictions. Use alpha of 0.1 to 0.3 with the cross entropies of both "
+        "views, or divergence 'jeffreys', which aligns without sharpening.",
         SharpeningWarning,
         stacklevel=4,
     )

@@ -130,6 +130,11 @@ FORMULAS: dict[str, Formula] = {
     "jeffreys": Formula(jeffreys, lambda sums, _: sums.jeffreys, one_direction=kl_divergence),
     "js": Formula(jensen_shannon, lambda sums, _: sums.score()),
     "kl": Formula(kl_divergence, lambda sums, teacher: sums.kl(teacher), directed=True),
+    "reverse_kl": Formula(
+        lambda teacher, student: kl_divergence(student, teacher),
+        lambda sums, teacher: sums.kl(1 - teacher),
+        directed=True,
+    ),
     "entropy": Formula(entropy_sum, lambda sums, _: sums.entropy),
 }
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lengthwise.alignment.chunked import Settings, fused_objective
-from lengthwise.alignment.divergences import Detach, DivergenceName, Objective, ObjectiveTerms, as_objective
+from lengthwise.alignment.divergences import Objective, ObjectiveTerms, OtherTerms, as_objective
 from lengthwise.alignment.formulas import divergence_from_logits, entropy_sum, jeffreys, log_probabilities
 from lengthwise.alignment.fused_head import whole
 from lengthwise.alignment.geometry import PairGeometry
@@ -23,6 +23,7 @@ from lengthwise.alignment.input_checks import (
 )
 from lengthwise.alignment.loss_output import AlignmentOutput, Divisors, Normalizers
 from lengthwise.alignment.tile import Activation
+from lengthwise.alignment.weightings import PairedTokens
 
 
 def alignment_loss(
@@ -50,11 +51,16 @@ def alignment_loss(
         z = logit_scale * (hidden @ head_weight.T + head_bias);  z = soft_cap * tanh(z / soft_cap)
         loss = (CE(z_long, labels_long) + CE(z_short, labels_short)) / 2 + alpha * mean(divergence(p, q))
 
-    as `alignment_loss_from_logits` computes it, but holds the logits of only some rows at a time and forms
+    (with `ce_on` one of the two cross entropies, with a `weighting` their weighted means), as
+    `alignment_loss_from_logits` computes it, but holds the logits of only some rows at a time and forms
     all gradients in the forward pass: nothing is computed twice, and no tensor is of the size of all
-    logits. Which tensors get a gradient is read from `requires_grad`; for a frozen head none is formed. The
+    logits. Which tensors get a gradient is read from `requires_grad`; for a frozen head none is formed, and none
+    (not even zeros) for the hidden states of a view that neither CE nor the divergence trains. The
     elementwise arithmetic is in fp32 (fp64 for fp64 input). Under autocast the matrix products are in its
     dtype.
+
+    A weighting costs nothing ("position"), one more sweep over the logits of the paired rows ("longce"), or one more
+    head product over them, without gradients ("dense", "sparse": they need the losses of whole windows first).
 
     Args:
         hidden_long, hidden_short: final hidden states [B, L, d] of both views, as the head receives them.
@@ -64,8 +70,8 @@ def alignment_loss(
         labels_long, labels_short: next tokens [B, L], aligned with the rows (already shifted, see
             `next_token_labels`), `ignore_index` where a row has none. Pairs do not depend on labels.
         geometry: which rows face each other.
-        objective: alpha, divergence and detach. Or give these as keywords: `alpha=0.1, divergence="jeffreys"`, with
-            the defaults of `Objective`.
+        objective: alpha, divergence, detach, ce_on and weighting. Or give these as keywords: `alpha=0.1,
+            divergence="jeffreys"`, with the defaults of `Objective`.
         head_bias: [V], added before the scale.
         soft_cap: bound of the logits by tanh, applied last (Gemma 2).
         logit_scale: factor of the linear output (Cohere; Granite divides, so 1 / logits_scaling).
@@ -82,12 +88,11 @@ def alignment_loss(
 
     Raises:
         UsageError: shapes, dtypes or devices that do not match, a head weight sharded by FSDP1 or ZeRO-3, a
-            label outside the vocabulary, an unknown divergence or detach or a pair without meaning, alpha
-            negative or not finite, a geometry of another length; a second backward pass, a second
-            derivative, forward-mode AD, a torch.func transform.
+            label outside the vocabulary, an `Objective` that cannot be trained on, a geometry of another length; a
+            second backward pass, a second derivative, forward-mode AD, a torch.func transform.
 
     Warns:
-        SharpeningWarning: "sce" or "entropy" with alpha of 0.5 or more.
+        SharpeningWarning: "sce" or "entropy" with alpha of `Objective.sharpening_limit` or more.
     """
     objective = as_objective(objective, terms)
     objective.warn_of_sharpening()
@@ -126,13 +131,15 @@ def alignment_loss(
     )
     return AlignmentOutput(
         loss=loss,
-        cross_entropy=(parts.cross_entropy_long + parts.cross_entropy_short) / 2,
+        cross_entropy=objective.trained_cross_entropy(parts.weighted_long, parts.weighted_short),
         cross_entropy_long=parts.cross_entropy_long,
         cross_entropy_short=parts.cross_entropy_short,
         misalignment=parts.entropy + parts.jeffreys,
         entropy=parts.entropy,
         jeffreys=parts.jeffreys,
         divergence=parts.divergence,
+        weight=parts.weight,
+        weight_capped=parts.weight_capped,
         paired_positions=paired,
         label_positions_long=count_long,
         label_positions_short=count_short,
@@ -143,7 +150,7 @@ class AlignmentLoss(nn.Module):
     """`alignment_loss` with its settings bound. It has no parameters: the head comes with each call.
 
     Args:
-        alpha, divergence, detach: as in `Objective`; or give an `objective`.
+        alpha, terms: the fields of `Objective`; or give an `objective`.
         soft_cap, logit_scale, ignore_index, chunk_size, accumulate_dtype: as in `alignment_loss`. All are checked
             here.
     """
@@ -152,18 +159,16 @@ class AlignmentLoss(nn.Module):
         self,
         alpha: float | None = None,
         *,
-        divergence: DivergenceName = "sce",
-        detach: Detach = "none",
         objective: Objective | None = None,
         soft_cap: float | None = None,
         logit_scale: float = 1.0,
         ignore_index: int = -100,
         chunk_size: int | None = None,
         accumulate_dtype: torch.dtype | None = None,
+        **terms: Unpack[OtherTerms],
     ) -> None:
         super().__init__()
-        terms = {} if alpha is None else {"alpha": alpha, "divergence": divergence, "detach": detach}
-        self.objective = as_objective(objective, terms)
+        self.objective = as_objective(objective, terms if alpha is None else {"alpha": alpha, **terms})
         check_settings(soft_cap, logit_scale, chunk_size, accumulate_dtype)
         self.objective.warn_of_sharpening()
         self.soft_cap = soft_cap
@@ -204,8 +209,12 @@ class AlignmentLoss(nn.Module):
 
     def extra_repr(self) -> str:
         """The settings that decide what is trained."""
-        chosen = self.objective
-        return f"alpha={chosen.alpha}, divergence={chosen.divergence!r}, detach={chosen.detach!r}"
+        chosen, plain = self.objective, Objective(alpha=0.0)
+        changed = [
+            name for name in OtherTerms.__annotations__ if getattr(chosen, name) != getattr(plain, name)
+        ]
+        names = dict.fromkeys(("alpha", "divergence", "detach", *changed))
+        return ", ".join(f"{name}={getattr(chosen, name)!r}" for name in names)
 
 
 def alignment_loss_from_logits(
@@ -242,12 +251,32 @@ def alignment_loss_from_logits(
     paired = logits_long.shape[0] * geometry.paired_positions
     divisors = Divisors.of(normalizers, count_long, count_short, paired)
 
-    def side(logits: Tensor, labels: Tensor, divisor: float) -> Tensor:
+    def losses(logits: Tensor, labels: Tensor, reduction: str = "none") -> Tensor:
         log_p = log_probabilities(logits).flatten(0, 1)
-        return F.nll_loss(log_p, labels.flatten(), ignore_index=ignore_index, reduction="sum") / divisor
+        return F.nll_loss(log_p, labels.flatten(), ignore_index=ignore_index, reduction=reduction)
 
-    cross_entropy_long = side(logits_long, labels_long, divisors.labels_long)
-    cross_entropy_short = side(logits_short, labels_short, divisors.labels_short)
+    cross_entropy_long = losses(logits_long, labels_long, "sum") / divisors.labels_long
+    cross_entropy_short = losses(logits_short, labels_short, "sum") / divisors.labels_short
+    trained = objective.trained_cross_entropy(cross_entropy_long, cross_entropy_short)
+    weight, capped = cross_entropy_long.new_tensor(paired), cross_entropy_long.new_zeros(())
+    weighting = objective.token_weighting
+    if weighting is not None:
+        losses_long = losses(logits_long, labels_long).view(labels_long.shape)
+        losses_short = losses(logits_short, labels_short).view(labels_short.shape)
+        tokens = PairedTokens.of(
+            labels_long, labels_short, geometry=geometry, ignore_index=ignore_index, dtype=losses_long.dtype
+        ).with_losses(
+            losses_long[:, geometry.long_rows].detach(), losses_short[:, geometry.short_rows].detach()
+        )
+        paired_weights = weighting(tokens)
+        weight, capped = paired_weights.sum(), weighting.count_capped(paired_weights, tokens)
+        weights_long, weights_short = torch.ones_like(losses_long), torch.ones_like(losses_short)
+        weights_long[:, geometry.long_rows] = paired_weights
+        weights_short[:, geometry.short_rows] = paired_weights
+        trained = objective.trained_cross_entropy(
+            (weights_long * losses_long).sum() / divisors.labels_long,
+            (weights_short * losses_short).sum() / divisors.labels_short,
+        )
 
     paired_long = logits_long[:, geometry.long_rows]
     paired_short = logits_short[:, geometry.short_rows]
@@ -263,16 +292,17 @@ def alignment_loss_from_logits(
     with torch.no_grad():
         entropy_part = mean(entropy_sum(paired_long, paired_short))
         jeffreys_part = mean(jeffreys(paired_long, paired_short))
-    loss = (cross_entropy_long + cross_entropy_short) / 2 + objective.alpha * term
     return AlignmentOutput(
-        loss=loss,
-        cross_entropy=((cross_entropy_long + cross_entropy_short) / 2).detach(),
+        loss=trained + objective.alpha * term,
+        cross_entropy=trained.detach(),
         cross_entropy_long=cross_entropy_long.detach(),
         cross_entropy_short=cross_entropy_short.detach(),
         misalignment=entropy_part + jeffreys_part,
         entropy=entropy_part,
         jeffreys=jeffreys_part,
         divergence=term.detach(),
+        weight=weight / divisors.paired_positions,
+        weight_capped=capped / divisors.paired_positions,
         paired_positions=paired,
         label_positions_long=count_long,
         label_positions_short=count_short,

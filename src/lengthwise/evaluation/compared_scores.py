@@ -36,12 +36,21 @@ class _Score:
     @property
     def length(self) -> int | None:
         """The tokens in a key like `needle_single/L2048/d50/s003`."""
-        parts = [part[1:] for part in self.key.split("/") if part[:1] == "L"]
-        return next((int(part) for part in parts if part.isdigit()), None)
+        found = self._part("L")
+        return None if found is None else int(found)
+
+    @property
+    def depth(self) -> float | None:
+        """The per cent in such a key."""
+        return self._part("d")
+
+    def _part(self, letter: str) -> float | None:
+        parts = (part[1:] for part in self.key.split("/") if part[:1] == letter)
+        return next((float(part) for part in parts if part.replace(".", "", 1).isdigit()), None)
 
 
 def evaluation_of(results: Results, log: SampleLog) -> Measurement:
-    """Mean scores by task and length, and the plain mean over the tasks of a family that has one.
+    """Mean scores by task and length, by depth too, and the plain mean over the tasks of a family that has one.
 
     Tasks and metrics have the names of the run's own rows. The items are questions, not tokens: models with
     different tokenizers can be paired on the same questions.
@@ -125,18 +134,22 @@ def _identity(
 
 
 def _by_length(scores: Sequence[_Score], row: Row, *, members: Sequence[str] = ()) -> list[Statistic]:
-    """One mean at each length, over questions or (with `members`) over these tasks."""
+    """One mean at each length, over questions or (with `members`) over these tasks; then one at each depth."""
     totals: Callable[[_Score], list[float]] = partial(_placed, members) if members else _counted
+    estimator = mean_of_ratios([[place] for place in range(len(members))]) if members else ratio
     found = []
     for length in sorted({score.length for score in scores}, key=lambda length: length or 0):
-        at = [score for score in scores if score.length == length]
-        found.append(
-            Statistic.of(
-                replace(row, length=length, n=len(at)),
-                [(score.document, totals(score)) for score in at],
-                estimator=mean_of_ratios([[place] for place in range(len(members))]) if members else ratio,
+        of_length = [score for score in scores if score.length == length]
+        depths = sorted({score.depth for score in of_length if score.depth is not None})
+        for depth in (None, *(() if members else depths)):
+            at = [score for score in of_length if depth in (None, score.depth)]
+            found.append(
+                Statistic.of(
+                    replace(row, length=length, depth=depth, n=len(at)),
+                    [(score.document, totals(score)) for score in at],
+                    estimator=estimator,
+                )
             )
-        )
     return found
 
 

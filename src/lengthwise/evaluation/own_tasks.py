@@ -17,14 +17,16 @@ from lengthwise.evaluation.family import Question, QuestionSet, Scored, Task, qu
 from lengthwise.evaluation.prompts import OverLimit, Prompt, answer_tokens, fit, refuse_over_limit
 from lengthwise.evaluation.score_rows import summarise
 from lengthwise.evaluation.tasks import resolve_tasks
-from lengthwise.text import load_corpus
+from lengthwise.text import as_corpus, load_corpus
 
 if TYPE_CHECKING:
     from lengthwise.evaluation.evaluate import EvalSpec
+    from lengthwise.measure.measurement import Measurement
+    from lengthwise.models import ModelLike
     from lengthwise.runs import RunFolder
     from lengthwise.samples import SampleLog
     from lengthwise.spec import RunSpec
-    from lengthwise.text import Corpus
+    from lengthwise.text import Corpus, TextLike
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,42 @@ def evaluate(run: RunSpec, spec: EvalSpec, log: SampleLog, folder: RunFolder | N
     except KeyboardInterrupt as error:
         raise Interrupted("the evaluation was interrupted", partial=evaluated()) from error
     return evaluated()
+
+
+def measure_tasks(
+    model: ModelLike, text: TextLike, spec: EvalSpec, *, log: SampleLog | None = None
+) -> Measurement:
+    """The scores of our own tasks as a measurement: by task and length, and by depth.
+
+    Args:
+        model: loaded and in eval mode, a name, or a pair of model and tokenizer.
+        text: the background of made-up prompts: a corpus, a name, or a list of strings.
+        spec: the settings, with `backend` "native".
+        log: finished questions, read and appended to. None keeps them in memory.
+
+    Raises:
+        UsageError, MissingError: as `prepare`; a log of other questions.
+        KeyboardInterrupt: Ctrl-C; the log keeps the finished questions.
+    """
+    from lengthwise.evaluation.asking import ask
+    from lengthwise.evaluation.compared_scores import evaluation_of
+    from lengthwise.models import as_model
+    from lengthwise.models.position_limits import check_positions_fit
+    from lengthwise.results import Results
+    from lengthwise.samples import SampleLog
+
+    loaded, log = as_model(model), SampleLog() if log is None else log
+    check_positions_fit(loaded.max_positions, spec.longest_made, name=loaded.name)
+    prepared = prepare(spec, loaded.tokenizer, as_corpus(text))
+    ask(loaded, prepared.asked, log, likelihood=spec.mode == "likelihood", batch_size=spec.batch_size)
+    results = Results(
+        kind=spec.kind,
+        model_name=loaded.name,
+        config=spec.settings(),
+        rows=[],
+        provenance={"tasks": prepared.facts},
+    )
+    return evaluation_of(results, log)
 
 
 def _tokens(asked: Sequence[Asked]) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 class Entry:
     """One measurement and its verb; names without a module are in `module`.
 
-    An entry whose `run`, `plan` and `read` are its own needs no function, settings and task.
+    An entry whose `run`, `plan` and `read` are its own needs no settings and task.
     """
 
     name: str
@@ -102,6 +102,7 @@ MEASUREMENTS = {
             module="lengthwise.evaluation.evaluate",
             spec="EvalSpec",
             summary="Does a model answer questions over long input?",
+            function="lengthwise.evaluation.own_tasks:measure_tasks",
             run="run_eval",
             plan="plan_eval",
             read="lengthwise.evaluation.compared_scores:evaluation_of",

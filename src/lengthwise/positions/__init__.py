@@ -88,6 +88,7 @@ POSITION_SAMPLERS: dict[str, Entry] = {
         "a sorted random subset of the positions of the longer context",
     ),
     "pose": Entry("sampling.pose.Pose", "two chunks with a random gap between them"),
+    "skip": Entry("sampling.skip.Skip", "random skips at random places, of a bounded size"),
     "cream": Entry("sampling.cream.Cream", "head, tail, and a chunk between them that favours the middle"),
     "clex_positions": Entry(
         "sampling.clex_positions.ClexPositions",

@@ -21,12 +21,12 @@ from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog
 from lengthwise.spec import Dtype
 from lengthwise.studies.skeleton import Part, Section
-from lengthwise.text import TokenDocuments, load_corpus, tokenize
+from lengthwise.text import Corpus, load_corpus, tokenize
 from lengthwise.training import read_recipe, train_or_resume
 from lengthwise.training.recipe import Recipe
 
-MEASURES = {entry.task: entry for entry in MEASUREMENTS.values()}
-"""The measurements by the names that scales use: the tasks of their rows."""
+MEASURES = {entry.task or entry.name: entry for entry in MEASUREMENTS.values()}
+"""The measurements by the names that scales use: the task of their rows, "eval" for questions."""
 
 Measures = Mapping[str, Mapping[str, Any]]
 """The settings of each measure, by name."""
@@ -69,6 +69,7 @@ class Scale:
         seeds: fine-tuning seeds (data order and offsets); each trains every arm.
         steps: training steps; None: as the recipe says.
         changes: of the recipe, for all arms.
+        text: what arms are measured on: the test split of this corpus.
     """
 
     model: str
@@ -76,6 +77,7 @@ class Scale:
     seeds: int = 1
     steps: int | None = None
     changes: tuple[str, ...] = ()
+    text: str = "books"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +147,7 @@ class Experiment:
 
     def _measured(self, scale: Scale, recipe: Recipe | None, parts: Path) -> Results:
         start = load(scale.model, dtype=self._dtype())
-        documents = tokenize(load_corpus("books", split="test"), start.tokenizer)
+        text = load_corpus(scale.text, split="test")
         provenance: dict[str, Any] = {"model": start.describe()}
         pretraining = Path(start.source) / "pretraining.json"
         if pretraining.is_file():
@@ -153,7 +155,7 @@ class Experiment:
         # Large models are not held twice.
         del start
         untrained = {
-            arm.name: self._measure(arm, scale, documents, parts / arm.slug)
+            arm.name: self._measure(arm, scale, text, parts / arm.slug)
             for arm in self.arms
             if arm.changes is None
         }
@@ -161,7 +163,7 @@ class Experiment:
         for seed in range(scale.seeds) if self.seeded else [None]:
             folder = parts if seed is None else parts / f"seed-{seed}"
             trained = {
-                arm.name: self._measure(arm, scale, documents, folder / arm.slug, seed=seed)
+                arm.name: self._measure(arm, scale, text, folder / arm.slug, seed=seed)
                 for arm in self.arms
                 if arm.changes is not None
             }
@@ -169,7 +171,7 @@ class Experiment:
                 rows += _rows(measured, arm=name, seed=seed)
             rows += self._differences({**untrained, **trained}, seed)
         facts = {
-            "documents": len(documents),
+            "documents": len(text.documents),
             "seeds": f"{scale.seeds} fine-tuning seed{'s' if scale.seeds > 1 else ''}",
             "precision": self._dtype(),
             "recipe": recipe,
@@ -198,10 +200,10 @@ class Experiment:
         ]
 
     def _measure(
-        self, arm: Arm, scale: Scale, documents: TokenDocuments, folder: Path, *, seed: int | None = None
+        self, arm: Arm, scale: Scale, text: Corpus, folder: Path, *, seed: int | None = None
     ) -> Measured:
         model = self._prepared(arm, scale, folder / "train", seed)
-        return measure(model, documents, scale.measures, folder)
+        return measure(model, text, scale.measures, folder)
 
     def _prepared(self, arm: Arm, scale: Scale, folder: Path, seed: int | None) -> LoadedModel:
         """The model of an arm: as it is, extended, or trained."""
@@ -241,7 +243,7 @@ class Experiment:
         return training_precision() if self.dtype == "fast" else self.dtype
 
 
-def measure(model: LoadedModel, documents: TokenDocuments, measures: Measures, folder: Path) -> Measured:
+def measure(model: LoadedModel, text: Corpus, measures: Measures, folder: Path) -> Measured:
     """Every measurement of one model. Finished samples stay in `folder`, from where a second call continues.
 
     Raises:
@@ -249,10 +251,12 @@ def measure(model: LoadedModel, documents: TokenDocuments, measures: Measures, f
         UsageError: the folder holds samples of other text or settings.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    # One call for all measurements: the text is tokenised once.
+    documents = tokenize(text, model.tokenizer)
     return {
         name: MEASURES[name].load(MEASURES[name].function)(
             model,
-            documents,
+            text if name == "eval" else documents,
             MEASURES[name].spec_class(**settings),
             log=SampleLog(folder / f"{name}.jsonl"),
         )

@@ -97,7 +97,7 @@ PARTS = (
         2,
         # The tolerance is a tenth of a nat: bfloat16 is exact enough, and much faster.
         "fast",
-        {"default": Scale(model="smollm2-135m", measures=_measures(9216, 1024, 2)), "smoke": _SMOKE},
+        {"default": Scale(model="smollm2-135m", measures=_measures(8192, 1024, 2)), "smoke": _SMOKE},
     ),
 )
 LIMIT = Study(title="Where does the context of a model end?", parts=PARTS)

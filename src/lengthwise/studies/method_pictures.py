@@ -88,8 +88,9 @@ LENGTH, TARGET, DRAWS = 60, 240, 16
 
 def draws_picture() -> Picture:
     """Draws of each sampler, one a row, every token at its position."""
-    with drawn(height=5.6, panels=(2, 2), share_y=True) as (figure, grid):
-        for axes, name in zip(grid.flat, POSITION_SAMPLERS, strict=True):
+    with drawn(height=7.6, panels=(3, 2), share_y=True) as (figure, grid):
+        grid[-1][-1].axis("off")
+        for axes, name in zip(grid.flat, POSITION_SAMPLERS, strict=False):
             # One line with breaks: a mark for each token would make a file of a megabyte.
             places, rows = [], []
             for row in range(DRAWS):
@@ -113,9 +114,10 @@ def draws_picture() -> Picture:
             title=f"Position ids of windows of {LENGTH} tokens, target length {TARGET}",
             alt=(
                 f"{DRAWS} draws of each sampler, a row of marks for each. random_positions spreads evenly over "
-                f"0 to {TARGET - 1}. pose has one unbroken chunk from 0 and one after a gap. cream has a head at 0, "
-                f"a tail that ends at {TARGET - 1} and an unbroken chunk between. clex_positions spreads evenly "
-                f"over one, two, three or four times {LENGTH} positions."
+                f"0 to {TARGET - 1}. pose and skip have one unbroken chunk from 0 and one after a gap, in the first "
+                f"half (pose) or anywhere (skip). cream has a head at 0, a tail that ends at {TARGET - 1} and an "
+                "unbroken chunk between. clex_positions spreads evenly over one, two, three or four times "
+                f"{LENGTH} positions."
             ),
             caption=f"The dotted line is where the window would end at consecutive positions ({LENGTH}).",
         )

@@ -44,11 +44,11 @@ SCALES = {
     "default": Scale(
         model="smollm2-135m",
         measures={
-            "misalignment": {"lengths": [512], "windows": 12, "batch_size": 4},
-            "perplexity": {"lengths": [256, 512, 1024], "segments": 6, "batch_size": 4},
+            "misalignment": {"lengths": [512], "windows": 6, "batch_size": 4},
+            "perplexity": {"lengths": [256, 512, 1024], "segments": 4, "batch_size": 4},
             "recall": {
                 "distances": [64, 256, 1024],
-                "pairs": 7,
+                "pairs": 4,
                 "passage": 64,
                 "scored": 48,
                 "batch_size": 4,

@@ -57,6 +57,11 @@ STUDIES: dict[str, Entry] = {
             "recall after training on truncated windows and on gapped positions",
         ),
         Entry(
+            "training-forms",
+            "training_forms:TRAINING_FORMS",
+            "SmolLM2-135M after a few steps of each form: does it use far context? (hours)",
+        ),
+        Entry(
             "extension",
             "extension:EXTENSION",
             "SmolLM2-135M at twice its context: rope methods and LoRA (an hour)",

@@ -6,17 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lengthwise.training.alignment_config import AlignmentArguments, AlignmentConfig
     from lengthwise.training.collator import PairCollator, WindowDataset
     from lengthwise.training.measure_callback import MeasureCallback
     from lengthwise.training.model_loss import model_alignment_loss
     from lengthwise.training.recipe import Recipe
     from lengthwise.training.recipe_reading import check_recipe, make_recipe, read_recipe, shipped_recipes
-    from lengthwise.training.trainer import (
-        AlignmentArguments,
-        AlignmentConfig,
-        AlignmentMixin,
-        AlignmentTrainer,
-    )
+    from lengthwise.training.trainer import AlignmentMixin, AlignmentTrainer
     from lengthwise.training.training_plan import plan
     from lengthwise.training.training_run import open_run, train, train_or_resume
 
@@ -41,12 +37,13 @@ __all__ = [
 ]
 
 _NAMES = {
+    "alignment_config": ("AlignmentArguments", "AlignmentConfig"),
     "collator": ("PairCollator", "WindowDataset"),
     "measure_callback": ("MeasureCallback",),
     "model_loss": ("model_alignment_loss",),
     "recipe": ("Recipe",),
     "recipe_reading": ("check_recipe", "make_recipe", "read_recipe", "shipped_recipes"),
-    "trainer": ("AlignmentArguments", "AlignmentConfig", "AlignmentMixin", "AlignmentTrainer"),
+    "trainer": ("AlignmentMixin", "AlignmentTrainer"),
     "training_plan": ("plan",),
     "training_run": ("open_run", "train", "train_or_resume"),
 }

@@ -16,11 +16,14 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from lengthwise.files import atomic_write_text, first_damaged, seal, share
 from lengthwise.models.extension import write_extension_files
 from lengthwise.progress import progress
-from lengthwise.training.trainer import PARTS
+from lengthwise.training.trainer import BUDGET_PARTS, PARTS, WEIGHT_PARTS
 
 logger = logging.getLogger(__name__)
 
-METRICS = ("loss", *PARTS, "alpha", "learning_rate", "grad_norm", "offset", "paired_positions")
+METRICS = (
+    "loss", *PARTS, "alpha", "learning_rate", "grad_norm", "offset", "paired_positions", *WEIGHT_PARTS, *BUDGET_PARTS
+)  # fmt: skip
+"""What a line of metrics.jsonl may hold; parts that the objective does not have are left out."""
 
 
 class MetricsLog(TrainerCallback):
@@ -37,9 +40,10 @@ class MetricsLog(TrainerCallback):
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """A step's log has all metrics; the Trainer's closing one has none of them."""
+        """A step's log has its metrics; the Trainer's closing one has none of them."""
         if logs is not None and "offset" in logs and state.is_world_process_zero:
-            self._append({"step": state.global_step, **{name: logs[name] for name in METRICS}})
+            found = {name: logs[name] for name in METRICS if name in logs}
+            self._append({"step": state.global_step, **found})
 
 
 def forget_metrics_after(path: Path, step: int) -> None:

@@ -1,16 +1,24 @@
-"""The objective of a model on one batch: a forward pass, then the loss by the cheapest way that is exact."""
+"""The objective of a model on one batch: the forward passes that it needs, then the loss by the cheapest way."""
 
 from __future__ import annotations
 
-from typing import Unpack
+import contextlib
+from typing import TYPE_CHECKING, Unpack
 
+import torch
 from torch import Tensor, nn
 
 from lengthwise.alignment.divergences import Objective, ObjectiveTerms, as_objective
 from lengthwise.alignment.geometry import PairGeometry
 from lengthwise.alignment.loss_output import AlignmentOutput, Normalizers
 from lengthwise.alignment.objective import alignment_loss, alignment_loss_from_logits
+from lengthwise.errors import UsageError
 from lengthwise.models import FullLogits, Head, hidden_states_for
+
+if TYPE_CHECKING:
+    from lengthwise.training.initial_model import InitialModel
+
+_NO_LABEL = -100
 
 
 def model_alignment_loss(
@@ -24,13 +32,17 @@ def model_alignment_loss(
     normalizers: Normalizers | None = None,
     position_ids: Tensor | None = None,
     attention_mask: Tensor | None = None,
+    initial: InitialModel | None = None,
     **terms: Unpack[ObjectiveTerms],
 ) -> AlignmentOutput:
-    """The objective (Eq. 4) of a transformers model on both views in one forward pass.
+    """The objective (Eq. 4) of a transformers model on both views.
 
     Equals `alignment_loss_from_logits` on the model's own logits. With a proven head it is `alignment_loss` on the
     final hidden states, with the head's bias, scale and soft cap. The model may be wrapped (DDP, FSDP2, PEFT,
     torch.compile), and is called as it is given.
+
+    Both views go through one forward pass if both are trained. A view that only teaches is read without gradients,
+    and one that the objective does not use is not read at all; its parts of the output are then 0.
 
     Args:
         model: a transformers causal LM.
@@ -40,26 +52,79 @@ def model_alignment_loss(
         geometry, objective, normalizers, terms: as in `alignment_loss`.
         position_ids, attention_mask: [2B, L], passed to the model. Padding needs labels of -100 too, and belongs
             after the text and outside of the paired rows.
+        initial: the model before training, for an objective with `teacher` "initial".
 
     Raises:
         UsageError: as in `alignment_loss`; the model is no causal LM, or hides its hidden states.
     """
-    hidden = hidden_states_for(
-        model, head, input_ids, position_ids=position_ids, attention_mask=attention_mask
-    )
-    views = (*hidden.chunk(2), *labels.chunk(2))
-    settings = {"geometry": geometry, "objective": as_objective(objective, terms), "normalizers": normalizers}
+    objective = as_objective(objective, terms)
+    placed = {"position_ids": position_ids, "attention_mask": attention_mask}
+    teacher = _teacher(objective, initial)
+    if teacher is not None and teacher.reason is not None:
+        head = FullLogits("the initial model is a copy with an output head of its own")
+    if all(objective.trains):
+        hidden_long, hidden_short = hidden_states_for(model, head, input_ids, **placed).chunk(2)
+    else:
+        hidden_long, hidden_short = _one_by_one(model, head, input_ids, placed, objective, teacher)
+    labels_long, labels_short = labels.chunk(2)
+    if not all(objective.reads):
+        # No row of the other view has a part in the loss.
+        geometry = PairGeometry(geometry.length, 0, geometry.length)
+        nothing = torch.full_like(labels_long, _NO_LABEL)
+        labels_long, labels_short = (
+            each if read else nothing
+            for each, read in zip((labels_long, labels_short), objective.reads, strict=True)
+        )
+    settings = {"geometry": geometry, "objective": objective, "normalizers": normalizers}
+    views = (labels_long, labels_short)
     if isinstance(head, FullLogits):
-        return alignment_loss_from_logits(*views, **settings)
-    hidden_long, hidden_short, labels_long, labels_short = views
+        return alignment_loss_from_logits(hidden_long, hidden_short, *views, **settings)
     return alignment_loss(
         hidden_long,
         hidden_short,
         head.weight,
-        labels_long,
-        labels_short,
+        *views,
         head_bias=head.bias,
         soft_cap=head.soft_cap,
         logit_scale=head.logit_scale,
         **settings,
     )
+
+
+def _teacher(objective: Objective, initial: InitialModel | None) -> InitialModel | None:
+    if objective.teacher == "self":
+        return None
+    if initial is None:
+        raise UsageError(
+            "the objective's teacher is the initial model, and none is given",
+            expected="initial=InitialModel(model, head), made before the first step",
+        )
+    return initial
+
+
+def _one_by_one(
+    model: nn.Module,
+    head: Head | FullLogits,
+    input_ids: Tensor,
+    placed: dict[str, Tensor | None],
+    objective: Objective,
+    teacher: InitialModel | None,
+) -> tuple[Tensor, Tensor]:
+    """Hidden states of the views that the objective reads, each with gradients only if it is trained."""
+    found: list[Tensor | None] = []
+    for side, (read, trained) in enumerate(zip(objective.reads, objective.trains, strict=True)):
+        if not read:
+            found.append(None)
+            continue
+        rows = {name: None if rows is None else rows.chunk(2)[side] for name, rows in placed.items()}
+        own = contextlib.nullcontext(model)
+        with (
+            contextlib.nullcontext() if trained else torch.no_grad(),
+            teacher.active(model) if teacher is not None and side == 0 else own as reader,
+        ):
+            found.append(hidden_states_for(reader, head, input_ids.chunk(2)[side], **rows))
+    long, short = found
+    if long is None:
+        assert short is not None
+        long = torch.zeros_like(short)
+    return long, torch.zeros_like(long) if short is None else short

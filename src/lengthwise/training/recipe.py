@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from lengthwise.alignment.divergences import Objective
+from lengthwise.config import ADDED_LATER, recorded
 from lengthwise.errors import UsageError
+from lengthwise.training.views import VIEWS, ViewName
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,11 +107,11 @@ class RecipeObjective(Objective):
     alpha: float = 0.0
     """Weight of the divergence. 0 is plain CE on the same windows; the paper uses 0.1 to 0.3 with sce."""
     min_context: int | None = None
-    """Least context of a paired token in the short view; null is length // 2 (Appendix D), 0 is Sec. 4.2. With gap
-    views null is 0: all tokens after the first gap are paired."""
+    """Least context of a paired token in the short view; null is length // 2 (Appendix D), 0 is Sec. 4.2. For views
+    that do not truncate null is 0: all tokens from where the views differ are paired."""
     offsets: tuple[int, int] | None = None
-    """First and last offset e in tokens, drawn uniformly at each step; null is 1 to the last that leaves a pair. Gap
-    views are the same tokens, so they have none."""
+    """First and last offset e in tokens, drawn uniformly at each step; null is 1 to the last that leaves a pair. Only
+    truncated views have offsets."""
 
     def __post_init__(self) -> None:
         """`check_recipe` checks it together with the rest, so that all mistakes are reported at once."""
@@ -186,11 +188,13 @@ class Recipe:
     optimizer: Optimizer
     extend: Extend | None = None
     """null leaves the model's positions as they are."""
-    views: Literal["truncation", "gap"] = "truncation"
-    """truncation: the paper's two windows, one with more context. gap: the same tokens at consecutive positions
-    (long) and at those of `positions` (short); with divergence kl and detach long the first teaches the second."""
+    views: ViewName = "truncation"
+    """How the two views of a sample differ: a name of `lengthwise ls methods`. With a detached long view, the first
+    teaches the second."""
+    view_options: dict[str, Any] = field(default_factory=dict, metadata=ADDED_LATER)
+    """The options of `views`."""
     positions: Positions | None = None
-    """null is 0 .. length - 1. With truncation both windows have the same sampled positions."""
+    """null is 0 .. length - 1. Sampled positions are the short view's; with truncation both views have them."""
     adapter: Adapter | None = None
     """LoRA. null trains all weights, or those that `peft` says."""
     peft: Peft | None = None
@@ -214,25 +218,19 @@ class Recipe:
     """Trackers that also get every log, through transformers. Without one nothing leaves the machine."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, as they go into YAML and come back equal."""
-        return _plain(asdict(self))
+        """Plain values, as they go into YAML and come back equal; fields of later versions where they are set."""
+        return recorded(self)
 
     @property
     def min_context(self) -> int:
         """`objective.min_context` with its default filled in."""
         given = self.objective.min_context
-        default = 0 if self.views == "gap" else self.length // 2
+        default = self.length // 2 if VIEWS[self.views].truncates else 0
         return default if given is None else given
 
     @property
     def offsets(self) -> tuple[int, int]:
-        """`objective.offsets` with its default filled in: 1 to length - min_context - 1; 0 for gap views."""
-        if self.views == "gap":
+        """`objective.offsets` with its default filled in: 1 to length - min_context - 1; 0 without truncation."""
+        if not VIEWS[self.views].truncates:
             return (0, 0)
         return self.objective.offsets or (1, self.length - self.min_context - 1)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value

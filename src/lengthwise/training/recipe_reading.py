@@ -10,6 +10,7 @@ from typing import Any
 from lengthwise.config import override, read_yaml, validate
 from lengthwise.errors import UsageError, nearest, shown
 from lengthwise.training.recipe import Adapter, Attention, Extend, Optimizer, Recipe
+from lengthwise.training.views import VIEWS, check_views, make_views
 
 MOST_TOKENS = 10**8
 """Tokens that a window may have, and positions that it may cover."""
@@ -107,8 +108,9 @@ def mistakes_in(recipe: Recipe) -> Iterator[str]:
     if recipe.quantize is not None and recipe.adapter is None and recipe.peft is None:
         yield "quantize without adapter: weights of 4 bits are frozen, so nothing would be trained; add adapter"
     yield from _mistake("objective: ", recipe.objective.check)
-    yield from _position_mistakes(recipe)
-    yield from _gap_mistakes(recipe) if recipe.views == "gap" else _offset_mistakes(recipe)
+    if recipe.objective.budget is not None and recipe.objective.alpha != 0:
+        yield f"objective.alpha = {recipe.objective.alpha:g} with a budget, which finds alpha: leave alpha out"
+    yield from _view_mistakes(recipe)
     yield from _optimizer_mistakes(recipe.optimizer)
     yield from _mistake("", lambda: recipe.batch.accumulation(1))
 
@@ -132,43 +134,43 @@ def _extend_mistakes(extend: Extend) -> Iterator[str]:
     yield from _mistake("extend: ", lambda: rope_method(extend.method, extend.options))
 
 
-def _position_mistakes(recipe: Recipe) -> Iterator[str]:
-    import numpy as np
+def _view_mistakes(recipe: Recipe) -> Iterator[str]:
+    from lengthwise.training.views.pair import sampled_positions
 
-    from lengthwise.positions import position_sampler
-
-    if recipe.positions is None or recipe.length < 2:
-        return
-    target = recipe.positions.target_length
-    if target <= recipe.length:
+    section, truncates = recipe.positions, VIEWS[recipe.views].truncates
+    if section is not None and section.target_length <= recipe.length:
         yield (
-            f"positions.target_length = {target}: expected more than length = {recipe.length}; "
+            f"positions.target_length = {section.target_length}: expected more than length = {recipe.length}; "
             "there is nothing to sample within it"
         )
         return
-    section = recipe.positions
-
-    def draw() -> None:
-        sampler = position_sampler(section.sampler, section.options)
-        sampler.draw(np.random.default_rng(0), recipe.length, target)
-
-    yield from _mistake("positions: ", draw)
-
-
-def _gap_mistakes(recipe: Recipe) -> Iterator[str]:
-    if recipe.positions is None:
-        yield (
-            "views = gap without positions: both views would be the same; expected a sampler, as in "
-            f"positions: {{sampler: pose, target_length: {4 * recipe.length}}}"
-        )
-    if recipe.objective.offsets is not None:
-        yield (
-            f"objective.offsets = {list(recipe.objective.offsets)} with views = gap: the views are the same "
-            "tokens, so there is no offset; leave it out"
-        )
+    problems = [
+        *_mistake("view_options: ", lambda: make_views(recipe.views, recipe.view_options)),
+        *_mistake("positions: ", lambda: sampled_positions(section)),
+        *_mistake(
+            "",
+            lambda: check_views(
+                recipe.views, positions=section is not None, offsets=recipe.objective.offsets
+            ),
+        ),
+    ]
+    yield from problems
     least = recipe.objective.min_context or 0
-    if not 0 <= least < recipe.length:
+    if truncates:
+        yield from _offset_mistakes(recipe)
+    elif not 0 <= least < recipe.length:
         yield f"objective.min_context = {least}: expected 0 to {recipe.length - 1} with length {recipe.length}"
+    if not problems:
+        yield from _mistake("positions: " if section else "views: ", lambda: _draw_views(recipe))
+
+
+def _draw_views(recipe: Recipe) -> None:
+    """Draw what a step shares once: options that do not fit the length are refused there."""
+    from lengthwise.training.views.pair import Generators, sampled_positions
+
+    make_views(recipe.views, recipe.view_options).draw(
+        Generators(0, (0,)), recipe.length, offsets=None, positions=sampled_positions(recipe.positions)
+    )
 
 
 def _attention_mistakes(attention: Attention) -> Iterator[str]:

@@ -17,11 +17,11 @@ from transformers import PrinterCallback, TrainingArguments
 
 from lengthwise.errors import MissingError
 from lengthwise.models import LoadedModel
-from lengthwise.positions import position_sampler
 from lengthwise.text import TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize
-from lengthwise.training.collator import PairCollator, SampledPositions, WindowDataset
+from lengthwise.training.collator import PairCollator, WindowDataset
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.trainer import AlignmentTrainer
+from lengthwise.training.views.pair import sampled_positions
 
 
 def process_count() -> int:
@@ -115,7 +115,11 @@ def build_trainer(
         report_to=list(recipe.report_to) or "none",
         disable_tqdm=True,
     )
-    positions = sampled_positions(recipe)
+    views = {
+        "views": recipe.views,
+        "view_options": recipe.view_options,
+        "positions": sampled_positions(recipe.positions),
+    }
     dataset = WindowDataset(
         documents,
         length=recipe.length,
@@ -123,7 +127,7 @@ def build_trainer(
         batch_size=recipe.batch.size,
         steps=recipe.steps,
         seed=recipe.seed,
-        positions=positions,
+        **views,
     )
     trainer = _RecipeTrainer(
         recipe,
@@ -132,24 +136,12 @@ def build_trainer(
         objective=recipe.objective,
         train_dataset=dataset,
         data_collator=PairCollator(
-            recipe.length,
-            bos_id=resolve_bos(loaded.tokenizer, recipe.data.bos),
-            views=recipe.views,
-            positions=positions,
+            recipe.length, bos_id=resolve_bos(loaded.tokenizer, recipe.data.bos), seed=recipe.seed, **views
         ),
     )
     # It prints to standard output, which is for results.
     trainer.remove_callback(PrinterCallback)
     return trainer
-
-
-def sampled_positions(recipe: Recipe) -> SampledPositions | None:
-    """The recipe's sampler; None for positions 0 .. L-1."""
-    section = recipe.positions
-    if section is None:
-        return None
-    sampler = position_sampler(section.sampler, section.options)
-    return SampledPositions(sampler=sampler, target_length=section.target_length)
 
 
 class _RecipeTrainer(AlignmentTrainer):

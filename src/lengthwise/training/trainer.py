@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -14,10 +14,14 @@ from torch.utils.data import Sampler, SequentialSampler
 from transformers import Trainer, TrainingArguments
 
 from lengthwise.alignment import AlignmentOutput, Normalizers, PairGeometry
-from lengthwise.alignment.divergences import Detach, DivergenceName, Objective, as_objective
+from lengthwise.alignment.divergences import Objective, as_objective
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.models import find_head
+from lengthwise.training.alignment_config import OBJECTIVE_FIELDS, AlignmentArguments
+from lengthwise.training.budget import Budget
+from lengthwise.training.budget_callback import BudgetState, budget_of
 from lengthwise.training.collator import PairCollator, WindowDataset
+from lengthwise.training.initial_model import InitialModel, initial_cross_entropy
 from lengthwise.training.model_loss import model_alignment_loss
 
 # The parts of the objective that are logged: attributes of AlignmentOutput.
@@ -30,49 +34,24 @@ PARTS = (
     "jeffreys",
     "divergence",
 )
+# Logged beside them where the objective weighs tokens.
+WEIGHT_PARTS = ("weight", "weight_capped")
+# Logged with a budget.
+BUDGET_PARTS = ("initial_cross_entropy", "budget_excess")
+# Rows of a batch.
+_ROWS = ("input_ids", "labels", "position_ids", "attention_mask")
+# What takes both views.
+_PAIR_PARTS = ("misalignment", "entropy", "jeffreys", "divergence")
 
 
-_TERMS = tuple(each.name for each in fields(Objective))
-
-
-@dataclass
-class AlignmentArguments:
-    """The objective's fields of a config class: `class MyConfig(AlignmentArguments, SFTConfig)`, for any Trainer."""
-
-    alpha: float = field(
-        default=0.1, metadata={"help": "Weight of the divergence. The paper uses 0.1 to 0.3 with sce."}
+def logged_parts(objective: Objective) -> tuple[str, ...]:
+    """The parts of `objective` that are logged: those of the views that it reads."""
+    long, short = objective.reads
+    left_out = (
+        () if long and short else (*_PAIR_PARTS, "cross_entropy_short" if long else "cross_entropy_long")
     )
-    divergence: DivergenceName = field(
-        default="sce", metadata={"help": "What alpha weighs: see `lengthwise ls methods`."}
-    )
-    detach: Detach = field(
-        default="none", metadata={"help": "The side or sides that get no gradient from the divergence."}
-    )
-    min_context: int | None = field(
-        default=None,
-        metadata={"help": "Least context of a paired token in the short view, in tokens. Default: L // 2."},
-    )
-
-    def objective(self) -> Objective:
-        """These fields as an Objective.
-
-        Raises:
-            UsageError: as `Objective`.
-        """
-        return Objective(**{name: getattr(self, name) for name in _TERMS})
-
-
-@dataclass
-class AlignmentConfig(AlignmentArguments, TrainingArguments):
-    """transformers' TrainingArguments with the objective's fields: saved with them, and parsed by HfArgumentParser.
-
-    Raises:
-        UsageError: as `Objective`.
-    """
-
-    def __post_init__(self) -> None:
-        self.objective()
-        super().__post_init__()
+    weights = WEIGHT_PARTS if objective.weighting != "none" else ()
+    return (*(name for name in PARTS if name not in left_out), *weights)
 
 
 if TYPE_CHECKING:
@@ -98,8 +77,14 @@ class AlignmentMixin(_AnyTrainer):
 
     Every log has, beside the Trainer's own numbers, `alpha`, the parts of the objective (PARTS: nats per
     token of the whole step; averaged over the steps since the last log, so that cross_entropy + alpha *
-    divergence = loss there too) and the last step's `offset` and `paired_positions`. They are by-products of the
-    loss: no forward pass is added. A loss that is NaN or infinite stops the run before the weights change.
+    divergence = loss there too) and the last step's `offset` and `paired_positions`; with a weighting also the mean
+    `weight` and the share at its cap, `weight_capped`. They are by-products of the loss: no forward pass is added.
+    Parts that need a view that the objective does not read are left out. A loss that is NaN or infinite stops the
+    run before the weights change.
+
+    With teacher "initial" or a budget the model before training is kept: its adapter switched off, or a second copy
+    (`InitialModel`). A budget adds a forward pass over the long views by that model, and logs `alpha`,
+    `initial_cross_entropy` and `budget_excess`; its state is in every checkpoint.
 
     Args:
         model: a transformers causal LM, one wrapped by peft, or whatever else the other class makes one from. If
@@ -107,7 +92,7 @@ class AlignmentMixin(_AnyTrainer):
         args: the Trainer's arguments. With an `AlignmentConfig`, or another class with `AlignmentArguments`, the
             objective is theirs; with any other, give it below.
         objective: what is minimised.
-        alpha, divergence, detach, min_context: the fields of `Objective`, in place of `objective`.
+        alpha, divergence, detach, min_context, ...: the fields of `Objective`, in place of `objective`.
         **trainer_arguments: the Trainer's other arguments (train_dataset, data_collator, callbacks, ...).
 
     Raises:
@@ -126,7 +111,7 @@ class AlignmentMixin(_AnyTrainer):
         objective: Objective | None = None,
         **trainer_arguments: Any,
     ) -> None:
-        names = [name for name in _TERMS if name in trainer_arguments]
+        names = [name for name in OBJECTIVE_FIELDS if name in trainer_arguments]
         terms = {name: trainer_arguments.pop(name) for name in names}
         if isinstance(args, AlignmentArguments):
             if objective is not None or terms:
@@ -136,6 +121,8 @@ class AlignmentMixin(_AnyTrainer):
                 )
             objective = args.objective()
         self.objective = as_objective(objective, terms)
+        self._parts = logged_parts(self.objective)
+        self._budget_parts = () if self.objective.budget is None else BUDGET_PARTS
         super().__init__(model=model, args=args, **trainer_arguments)
         self._refuse_what_is_not_supported()
         self._tell_collator()
@@ -146,6 +133,14 @@ class AlignmentMixin(_AnyTrainer):
         # Parts that are trained in float32 beside a bfloat16 base fit together under autocast alone.
         with self.accelerator.autocast() if len(dtypes) > 1 else contextlib.nullcontext():
             self.head = find_head(self.model)
+        self._initial = None
+        if self.objective.teacher == "initial" or self.objective.budget is not None:
+            self._initial = InitialModel(self.model, self.head)
+        if self.objective.budget is not None:
+            # Below the weight at which a term with entropy has no finite optimum.
+            limit = self.objective.sharpening_limit
+            ceiling = None if math.isinf(limit) else 0.8 * limit
+            self.add_callback(BudgetState(Budget(nats=self.objective.budget, ceiling=ceiling)))
         self._normalizers: Normalizers | None = None
         self._micro_batches: list[Tensor] = []
         self._steps: list[dict[str, float]] = []
@@ -163,8 +158,10 @@ class AlignmentMixin(_AnyTrainer):
         output = self._objective(model, inputs, self._normalizers if training else None)
         loss = output.loss
         if training:
-            parts = torch.stack([loss.detach(), *(getattr(output, name) for name in PARTS)])
-            self._micro_batches.append(parts.double())
+            parts = [loss.detach(), *(getattr(output, name) for name in self._parts)]
+            if self.objective.budget is not None:
+                parts.append(self._initial_cross_entropy(model, inputs))
+            self._micro_batches.append(torch.stack([part.double() for part in parts]))
             self._last_offset = _geometry(inputs).offset
             # Gradients are averaged over processes, and the shares have to be added.
             loss = loss * self.accelerator.num_processes
@@ -207,9 +204,10 @@ class AlignmentMixin(_AnyTrainer):
             self._stop(f"the gradient norm is {logs['grad_norm']}", self.state.global_step)
         if "loss" in logs and self._steps:
             steps, self._steps = self._steps, []
-            mean = {name: sum(step[name] for step in steps) / len(steps) for name in ("loss", *PARTS)}
+            names = ("loss", *self._parts, "alpha", *self._budget_parts)
+            mean = {name: sum(step[name] for step in steps) / len(steps) for name in names}
             last = {name: steps[-1][name] for name in ("offset", "paired_positions")}
-            logs |= {**mean, "alpha": self.objective.alpha, **last}
+            logs |= {**mean, **last}
         super().log(logs, start_time)
 
     def _objective(
@@ -219,8 +217,27 @@ class AlignmentMixin(_AnyTrainer):
         # The model's own forward applies the head within autocast; so does this.
         with self.accelerator.autocast():
             return model_alignment_loss(
-                model, self.head, **inputs, objective=self.objective, normalizers=normalizers
+                model,
+                self.head,
+                **inputs,
+                objective=self._current_objective(),
+                normalizers=normalizers,
+                initial=self._initial,
             )
+
+    def _current_objective(self) -> Objective:
+        """The objective, with the weight that its budget has found so far."""
+        budget = budget_of(self)
+        return self.objective if budget is None else replace(self.objective, alpha=budget.alpha)
+
+    def _initial_cross_entropy(self, model: nn.Module, inputs: dict[str, Any]) -> Tensor:
+        """This micro-batch's share of the initial model's cross entropy on the long views."""
+        assert self._initial is not None
+        assert self._normalizers is not None
+        long = {name: inputs[name].chunk(2)[0] for name in _ROWS if name in inputs}
+        with self.accelerator.autocast(), self._initial.active(model) as original:
+            total = initial_cross_entropy(original, self._initial.head, **long)
+        return total / max(float(self._normalizers.labels_long), 1.0)
 
     def _tell_collator(self) -> None:
         """Have PairCollator pair the rows that the objective's `min_context` leaves."""
@@ -234,19 +251,24 @@ class AlignmentMixin(_AnyTrainer):
             collator.min_context = least
 
     def _set_signature_columns_if_needed(self) -> None:
-        """Keep the drawn `offset` among an item's columns: the Trainer drops what the model does not take."""
+        """Keep an item's `draw` and `foreign` text: the Trainer drops what the model does not take."""
         super()._set_signature_columns_if_needed()
         assert self._signature_columns is not None
-        if "offset" not in self._signature_columns:
-            self._signature_columns.append("offset")
+        self._signature_columns += [
+            name for name in ("draw", "foreign") if name not in self._signature_columns
+        ]
 
     def _finish_step(self) -> None:
         assert self._normalizers is not None
         sums = self._over_processes(torch.stack(self._micro_batches).sum(dim=0)).tolist()
-        step: dict[str, float] = dict(zip(("loss", *PARTS), sums, strict=True))
+        step: dict[str, float] = dict(zip(("loss", *self._parts, *self._budget_parts[:1]), sums, strict=True))
         # The counter still shows the steps that are done.
         if not math.isfinite(step["loss"]):
             self._stop(f"the loss is {step['loss']}", self.state.global_step + 1)
+        step["alpha"] = self._current_objective().alpha
+        if (budget := budget_of(self)) is not None:
+            budget.update(step["cross_entropy_long"], step["initial_cross_entropy"], step["divergence"])
+            step["budget_excess"] = budget.excess
         step["offset"] = self._last_offset
         step["paired_positions"] = int(self._normalizers.paired_positions)
         self._steps.append(step)

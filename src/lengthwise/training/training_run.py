@@ -41,7 +41,7 @@ from lengthwise.training.recipe_trainer import (
     training_documents,
 )
 from lengthwise.training.trained_model import add_adapter, load_for_training
-from lengthwise.training.trainer import PARTS
+from lengthwise.training.trainer import logged_parts
 
 
 @contextlib.contextmanager
@@ -215,7 +215,7 @@ def training_results(
     tenth = max(1, len(steps) // 10)
     rows: list[Row] = []
     for when, part in (("first", steps[:tenth]), ("last", steps[-tenth:])):
-        for name in ("loss", *PARTS):
+        for name in ("loss", *logged_parts(recipe.objective)):
             value = sum(step[name] for step in part) / len(part) if part else None
             rows.append(
                 Row(

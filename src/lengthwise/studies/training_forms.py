@@ -1,0 +1,267 @@
+"""Which form of training makes a real model use far context that it reads soundly and ignores?
+
+SmolLM2-135M was trained for 8,192 tokens. Every arm trains the same LoRA on the same windows of 256 tokens and then
+answers questions of another kind than anything that it was trained on: a number asked for by its key, at three depths
+of a long prompt. Losses at short lengths show what that costs.
+
+Sources: the skip is PoSE's. KL(student || teacher) on skipped or rotated views is RoPE-perturbed self-distillation
+(arXiv 2604.14339), a frozen teacher LongReD's (ACL 2025). Distractors are NExtLong's (ICML 2025), with cross entropy.
+The weightings are LongCE's (ICLR 2025) and EXACT's (arXiv 2605.10544).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lengthwise.report.html import Section
+from lengthwise.report.tables import Cell, Estimate, Table
+from lengthwise.results import Results, Row
+from lengthwise.studies.arm_tables import Line
+from lengthwise.studies.experiments import Arm, Experiment, Scale
+from lengthwise.studies.skeleton import Study
+
+START, CONTROL = "before", "no skip, CE"
+_GAP = ("views=gap", "view_options={}")
+_TRUNCATION = ("views=truncation", "view_options={}", "positions=null", "objective.ce_on=both")
+_KL = ("objective.divergence=kl", "objective.detach=long", "objective.alpha=1")
+_REVERSE_KL = ("objective.divergence=reverse_kl", "objective.detach=long", "objective.alpha=1")
+
+EXPERIMENT = Experiment(
+    kind="training-forms",
+    recipe="smollm2-far",
+    reference=CONTROL,
+    seeded=True,
+    dtype="fast",
+    fast_training=True,
+    arms=(
+        Arm(name=START, question="the model as it is"),
+        Arm(name=CONTROL, changes=(*_GAP, "objective.ce_on=long"), question="the same windows and steps, CE"),
+        Arm(name="skip, CE", changes=_GAP, question="PoSE within the trained length"),
+        Arm(name="skip + repeats, CE", changes=(), question="and a passage that comes again behind the skip"),
+        Arm(
+            name="log skip + repeats, CE",
+            changes=("positions.options.spread=log", "view_options.place=anywhere"),
+            question="small gaps as often as large ones, repeats anywhere behind the skip",
+        ),
+        Arm(
+            name="skip, reverse KL, CE long",
+            changes=(*_GAP, *_REVERSE_KL, "objective.ce_on=long"),
+            question="the published form, with skips up to the trained length",
+        ),
+        Arm(
+            name="distractor + skip, CE",
+            changes=("views=distractor", "view_options={}"),
+            question="foreign text between the two parts of a window, at the skip's positions",
+        ),
+        Arm(
+            name="skip + repeats, KL, initial teacher",
+            changes=(*_KL, "objective.teacher=initial"),
+            question="the frozen model at contiguous positions teaches",
+        ),
+        Arm(
+            name="skip + repeats, LongCE",
+            changes=("objective.weighting=longce",),
+            question="CE weighted by how much the skip hurts a token",
+        ),
+        Arm(
+            name="skip + repeats, position",
+            changes=("objective.weighting=position",),
+            question="the control for a weighting: by position alone",
+        ),
+        Arm(
+            name="cyclic, reverse KL, CE long",
+            changes=(
+                "views=cyclic",
+                "view_options={}",
+                "positions=null",
+                *_REVERSE_KL,
+                "objective.ce_on=long",
+            ),
+            question="the published form with rotated windows",
+        ),
+        Arm(
+            name="truncation, SCE",
+            changes=(*_TRUNCATION, "objective.divergence=sce", "objective.alpha=0.1"),
+            question="the paper's form",
+        ),
+        Arm(
+            name="truncation, Jeffreys",
+            changes=(*_TRUNCATION, "objective.divergence=jeffreys", "objective.alpha=10"),
+            question="the paper's views, disagreement alone",
+        ),
+    ),
+    notes=(
+        "Every trained arm: LoRA, {recipe.steps} steps of {recipe.batch.size} windows of {recipe.length} tokens of "
+        "books. An arm with a divergence, or with CE on both views, reads each window twice. {seeds}.",
+        "Held-out text: {documents} whole documents, the background of the questions too. All arms answer the same "
+        "questions and predict the same tokens. Computed in {precision}.",
+        "A model that is trained to copy does well in recall whatever else it can do: the questions decide.",
+    ),
+)
+
+SCALES = {
+    "default": Scale(
+        model="smollm2-135m",
+        measures={
+            "eval": {
+                "tasks": ["needle_multi_key"],
+                "mode": "likelihood",
+                "lengths": [2048, 7000],
+                "depths": [0.0, 25.0, 50.0],
+                "samples": 12,
+            },
+            "perplexity": {"lengths": [1024, 2048], "segments": 8},
+            "recall": {"distances": [512, 7500], "pairs": 2},
+        },
+    ),
+    "smoke": Scale(
+        model="tiny-books",
+        measures={
+            "eval": {
+                "tasks": ["needle_multi_key"],
+                "mode": "likelihood",
+                "lengths": [384],
+                "depths": [0.0, 50.0],
+                "samples": 2,
+            },
+            "perplexity": {"lengths": [64, 128], "segments": 2},
+            "recall": {"distances": [64, 256], "pairs": 2},
+        },
+        steps=2,
+        changes=("length=64", "positions.target_length=256"),
+    ),
+}
+
+
+def lines(results: Results) -> list[Line]:
+    """The numbers of an arm, from what was measured."""
+    measures = results.config["measures"]
+    found: list[Line] = []
+    for length in measures["eval"]["lengths"]:
+        found += [
+            Line(f"{name} at {length:,}", "needle_multi_key", metric, decimals, length=length)
+            for name, metric, decimals in (("accuracy", "accuracy", 2), ("gold", "gold_probability", 3))
+        ]
+    found += [
+        Line(f"loss at {length:,}", "perplexity", "loss", 3, length=length)
+        for length in measures["perplexity"]["lengths"]
+    ]
+    return found + [
+        Line(f"recall at {distance:,}", "recall", "benefit", 2, distance=distance)
+        for distance in measures["recall"]["distances"]
+    ]
+
+
+def sections(results: Results, folder: Path) -> list[Section]:
+    """The study as one section of a page."""
+    return [
+        Section(
+            title="Training forms",
+            paragraphs=[
+                f"`{results.model_name}` before and after the same few steps of each form, on questions that no form "
+                "was trained on.",
+                *reading(results),
+            ],
+            tables=[
+                arms_table(
+                    results, caption="Every arm; accuracy and probability of the right answer are shares"
+                ),
+                arms_table(results, caption=f"Paired difference from {CONTROL}", reference=CONTROL),
+                depths_table(results),
+            ],
+            figures=[],
+            notes=results.notes,
+        )
+    ]
+
+
+def arms_table(results: Results, *, caption: str, reference: str | None = None) -> Table:
+    """One row for each arm (and seed), one column for each number, with 95 % intervals."""
+    shown = lines(results)
+    rows: list[list[Cell]] = []
+    for arm, seed in _arms(results, reference):
+        own = [row for row in results.rows if (row.arm, row.seed, row.reference) == (arm, seed, reference)]
+        cells = [
+            next((_estimate(row) for row in own if line.matches(row) and row.depth is None), None)
+            for line in shown
+        ]
+        rows.append([_label(arm, seed), *cells])
+    return Table(columns=["", *(line.heading for line in shown)], rows=rows, caption=caption)
+
+
+def depths_table(results: Results) -> Table:
+    """Accuracy at each depth of the longest prompts."""
+    measured = results.config["measures"]["eval"]
+    length = max(measured["lengths"])
+    rows: list[list[Cell]] = []
+    for arm, seed in _arms(results, None):
+        own = [
+            row
+            for row in results.select(task="needle_multi_key", length=length, arm=arm, reference=None)
+            if row.seed == seed
+        ]
+        cells: list[Cell] = []
+        for metric in ("accuracy", "gold_probability"):
+            cells += [
+                next((_estimate(row) for row in own if (row.metric, row.depth) == (metric, depth)), None)
+                for depth in measured["depths"]
+            ]
+        rows.append([_label(arm, seed), *cells])
+    heads = [f"{name}, depth {depth:g} %" for name in ("accuracy", "gold") for depth in measured["depths"]]
+    return Table(columns=["", *heads], rows=rows, caption=f"By depth, at {length:,} tokens")
+
+
+def reading(results: Results) -> list[str]:
+    """Which arms answer more questions than the control, and what that costs; made from the numbers."""
+    longest = max(results.config["measures"]["eval"]["lengths"])
+    shortest = min(results.config["measures"]["perplexity"]["lengths"])
+    said = []
+    for arm, seed in _arms(results, CONTROL):
+        own = [row for row in results.rows if (row.arm, row.seed, row.reference) == (arm, seed, CONTROL)]
+        answered = _one(own, "accuracy", longest)
+        cost = _one(own, "loss", shortest)
+        if answered is None or cost is None or answered.value is None or cost.value is None:
+            continue
+        low, high = answered.ci_low, answered.ci_high
+        clear = low is not None and high is not None and (low > 0 or high < 0)
+        said.append(
+            f"{_label(arm, seed)}: accuracy at {longest:,} tokens {answered.value:+.2f}"
+            f"{'' if clear else ' (not more than noise)'}, loss at {shortest:,} tokens {cost.value:+.3f}."
+        )
+    return said
+
+
+def _one(rows: Sequence[Row], metric: str, length: int) -> Row | None:
+    return next(
+        (
+            row
+            for row in rows
+            if (row.metric, row.length, row.depth, row.position) == (metric, length, None, None)
+        ),
+        None,
+    )
+
+
+def _arms(results: Results, reference: str | None) -> list[tuple[str, int | None]]:
+    """Arms and seeds with rows, in the order of the rows."""
+    return list(
+        dict.fromkeys(
+            (row.arm, row.seed) for row in results.rows if row.reference == reference and row.arm is not None
+        )
+    )
+
+
+def _label(arm: str, seed: int | None) -> str:
+    return arm if seed in (None, 0) else f"{arm} (seed {seed})"
+
+
+def _estimate(row: Row) -> Estimate:
+    return Estimate(row.value, row.ci_low, row.ci_high)
+
+
+TRAINING_FORMS = Study(
+    title="Which form of training makes a model use far context?",
+    parts=(EXPERIMENT.part(sections, SCALES),),
+    takes=("seeds", "steps"),
+)

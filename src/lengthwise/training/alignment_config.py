@@ -1,0 +1,77 @@
+"""The objective's settings among those of a Trainer: for HfArgumentParser, and saved with every checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from transformers import TrainingArguments
+
+from lengthwise.alignment.divergences import CrossEntropyOn, Detach, DivergenceName, Objective, Teacher
+from lengthwise.config import parse_yaml
+
+OBJECTIVE_FIELDS = tuple(each.name for each in fields(Objective))
+
+
+@dataclass
+class AlignmentArguments:
+    """The objective's fields of a config class: `class MyConfig(AlignmentArguments, SFTConfig)`, for any Trainer."""
+
+    alpha: float = field(
+        default=0.1, metadata={"help": "Weight of the divergence. The paper uses 0.1 to 0.3 with sce."}
+    )
+    divergence: DivergenceName = field(
+        default="sce", metadata={"help": "What alpha weighs: see `lengthwise ls methods`."}
+    )
+    detach: Detach = field(
+        default="none", metadata={"help": "The side or sides that get no gradient from the divergence."}
+    )
+    min_context: int | None = field(
+        default=None,
+        metadata={"help": "Least context of a paired token in the short view, in tokens. Default: L // 2."},
+    )
+    ce_on: CrossEntropyOn = field(
+        default="both", metadata={"help": "The view whose cross entropy is trained on: both, long or short."}
+    )
+    weighting: str = field(
+        default="none",
+        metadata={"help": "Weights of the tokens' cross entropies: see `lengthwise ls methods`."},
+    )
+    weighting_options: dict[str, Any] | str | None = field(
+        default=None, metadata={"help": "Options of the weighting, as a mapping or as JSON: '{\"cap\": 5}'."}
+    )
+    teacher: Teacher = field(
+        default="self",
+        metadata={
+            "help": "Whose predictions of the long view teach: the trained model's or the initial one's."
+        },
+    )
+    budget: float | None = field(
+        default=None,
+        metadata={"help": "Nats a token that the divergence may cost on the long view; replaces alpha."},
+    )
+
+    def objective(self) -> Objective:
+        """These fields as an Objective.
+
+        Raises:
+            UsageError: as `Objective`; options that are no mapping.
+        """
+        terms = {name: getattr(self, name) for name in OBJECTIVE_FIELDS}
+        options = terms["weighting_options"]
+        if isinstance(options, str):
+            options = parse_yaml(options, source="weighting_options")
+        return Objective(**{**terms, "weighting_options": options or {}})
+
+
+@dataclass
+class AlignmentConfig(AlignmentArguments, TrainingArguments):
+    """transformers' TrainingArguments with the objective's fields: saved with them, and parsed by HfArgumentParser.
+
+    Raises:
+        UsageError: as `Objective`.
+    """
+
+    def __post_init__(self) -> None:
+        self.objective()
+        super().__post_init__()

@@ -1,0 +1,61 @@
+"""Repeat views: gap views of windows in which a passage from before the gap comes again after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from lengthwise.training.views.gap import Gap
+from lengthwise.training.views.pair import StepDraw, ViewPair, require_in_range, without_targets
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_LEAST = 8
+"""Tokens of a passage. The first few of a repeat cannot be known to be one, so a shorter one teaches nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeat(Gap):
+    """A window's passage is planted again behind the gap: near in the long view, far in the short one.
+
+    The passage is text[s : s + m] with s + m <= the first gap, and overwrites m tokens behind it. m is `passage`, or
+    what fits on either side of the gap. The first token of the repeat and the one after it are no targets, because
+    nothing before them tells them. Copying is what this trains, so `recall` and `limit` no longer tell whether the
+    model uses far context for anything else.
+    """
+
+    share: float = 0.5
+    """Share of the windows that get a repeat."""
+    passage: int = 64
+    """m in tokens, at most."""
+    place: Literal["end", "anywhere"] = "end"
+    """Where behind the gap the repeat begins: so that it ends the window, or uniformly."""
+
+    def __post_init__(self) -> None:
+        require_in_range("share", self.share, 0, 1)
+        require_in_range("passage", self.passage, _LEAST, 10**8)
+
+    def pair(
+        self,
+        text: NDArray[np.int64],
+        draw: StepDraw,
+        length: int,
+        generator: np.random.Generator,
+        foreign: NDArray[np.int64] | None,
+    ) -> ViewPair:
+        """See `Views`."""
+        cut = draw.first
+        size = min(self.passage, cut, length - cut)
+        planted = generator.random() < self.share
+        if not planted or size < _LEAST:
+            return ViewPair(text, text)
+        last = length - size
+        place = last if self.place == "end" else int(generator.integers(cut, last + 1))
+        source = int(generator.integers(0, cut - size + 1))
+        view = text.copy()
+        view[:, place : place + size] = text[:, source : source + size]
+        without_targets(view, [place, *range(place + size, min(place + size + 1, length))])
+        return ViewPair(view, view)

@@ -1,0 +1,46 @@
+"""The paper's views (Sec. 4.2): the same end of a text with more and with less context."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lengthwise.training.views.pair import Generators, SampledPositions, StepDraw, ViewPair
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truncation:
+    """long is text[0 : L], short is text[e : e + L], with one e ~ U{first .. last} for a step (Appendix D).
+
+    With sampled positions both views are at the same ones. A long and a short view agree best if far context is
+    ignored, so agreement alone does not reward its use.
+    """
+
+    def draw(
+        self,
+        generators: Generators,
+        length: int,
+        *,
+        offsets: tuple[int, int] | None,
+        positions: SampledPositions | None,
+    ) -> StepDraw:
+        """See `Views`."""
+        low, high = offsets or (0, 0)
+        drawn = None if positions is None else positions.draw(generators.positions, length)
+        offset = int(generators.offset.integers(low, high + 1))
+        return StepDraw(offset, long_positions=drawn, short_positions=drawn)
+
+    def pair(
+        self,
+        text: NDArray[np.int64],
+        draw: StepDraw,
+        length: int,
+        generator: np.random.Generator,
+        foreign: NDArray[np.int64] | None,
+    ) -> ViewPair:
+        """See `Views`."""
+        return ViewPair(text[:, :length], text[:, draw.offset : draw.offset + length])

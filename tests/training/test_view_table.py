@@ -1,0 +1,236 @@
+"""Every pair of views: what its rows hold, and that paired rows are the same targets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lengthwise.errors import UsageError
+from lengthwise.positions import position_sampler
+from lengthwise.text import TokenDocument
+from lengthwise.training import PairCollator, WindowDataset
+from lengthwise.training.views import VIEWS, make_views
+from lengthwise.training.views.pair import Generators, SampledPositions
+
+LENGTH, TARGET, STEPS = 48, 512, 24
+POSITIONS = SampledPositions(sampler=position_sampler("skip"), target_length=TARGET)
+CASES: dict[str, dict[str, Any]] = {
+    "truncation": {"offsets": (1, 20)},
+    "gap": {"positions": POSITIONS},
+    "cyclic": {},
+    "distractor": {},
+    "repeat": {"positions": POSITIONS, "view_options": {"share": 1.0, "passage": 12}},
+}
+
+
+@pytest.fixture(scope="module")
+def numbered() -> list[TokenDocument]:
+    """Documents in which no token comes twice, so that a token tells where it is from."""
+    return [TokenDocument(str(i), np.arange(1000 * i, 1000 * i + 900, dtype=np.int32)) for i in range(5)]
+
+
+def data_of(name: str, documents: list[TokenDocument], **changes: Any) -> WindowDataset:
+    settings = {"offsets": (0, 0), "batch_size": 3, "steps": STEPS, "seed": 5} | CASES[name] | changes
+    return WindowDataset(documents, length=LENGTH, views=name, **settings)
+
+
+def batches(name: str, documents: list[TokenDocument], **changes: Any) -> list[dict[str, Any]]:
+    data = data_of(name, documents, **changes)
+    settings = {key: value for key, value in (CASES[name] | changes).items() if key != "offsets"}
+    collator = PairCollator(LENGTH, views=name, **settings)
+    return [collator([data[3 * step + i] for i in range(3)]) for step in range(STEPS)]
+
+
+def test_every_entry_has_a_case():
+    assert CASES.keys() == VIEWS.keys()
+    for name, entry in VIEWS.items():
+        assert make_views(name)
+        assert entry.what
+        assert entry.rewards
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_paired_rows_are_the_same_targets(name: str, numbered: list[TokenDocument]):
+    pairs = 0
+    for batch in batches(name, numbered):
+        geometry = batch["geometry"]
+        labels, tokens = (
+            [
+                view[:, rows]
+                for view, rows in zip(
+                    batch[column].chunk(2), (geometry.long_rows, geometry.short_rows), strict=True
+                )
+            ]
+            for column in ("labels", "input_ids")
+        )
+        assert torch.equal(*tokens)
+        # The last row of a view has no label, because its next token lies outside.
+        both = (labels[0] != -100) & (labels[1] != -100)
+        assert torch.equal(labels[0][both], labels[1][both])
+        assert int((~both).sum()) <= 3 * 2
+        pairs += geometry.paired_positions
+    assert pairs > STEPS
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_are_a_function_of_the_seed(name: str, numbered: list[TokenDocument]):
+    once, again, other = (
+        batches(name, numbered, **{} if seed == 5 else {"seed": seed}) for seed in (5, 5, 6)
+    )
+    for one, two in zip(once, again, strict=True):
+        assert one["geometry"] == two["geometry"]
+        assert all(torch.equal(one[column], two[column]) for column in ("input_ids", "labels"))
+    assert any(not torch.equal(a["input_ids"], b["input_ids"]) for a, b in zip(once, other, strict=True))
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_positions_stay_within_the_target(name: str, numbered: list[TokenDocument]):
+    for batch in batches(name, numbered):
+        if "position_ids" in batch:
+            positions = batch["position_ids"]
+            assert (
+                0 <= int(positions.min()) <= int(positions.max()) < (LENGTH if name == "cyclic" else TARGET)
+            )
+            assert batch["attention_mask"].all()
+
+
+@pytest.mark.parametrize("name", [name for name, entry in VIEWS.items() if not entry.truncates])
+def test_the_long_view_is_plain_text_at_its_own_positions(name: str, numbered: list[TokenDocument]):
+    for batch in batches(name, numbered, **{"view_options": {"share": 0.0}} if name == "repeat" else {}):
+        long = batch["input_ids"].chunk(2)[0]
+        assert torch.equal(long, long[:, :1] + torch.arange(LENGTH))
+        if "position_ids" in batch:
+            assert torch.equal(batch["position_ids"].chunk(2)[0], torch.arange(LENGTH).expand(3, -1))
+
+
+def test_cyclic_positions_are_the_window_rotated(numbered: list[TokenDocument]):
+    steps = set()
+    for batch in batches("cyclic", numbered):
+        short = batch["position_ids"].chunk(2)[1][0]
+        step = int(short[0])
+        assert torch.equal(short, (torch.arange(LENGTH) + step) % LENGTH)
+        # Before it turns over, both views are at the same distances.
+        assert batch["geometry"].short_rows.start == int(short.argmin()) == LENGTH - step
+        steps.add(step)
+    assert len(steps) > STEPS // 2
+
+
+def test_a_distractor_lies_between_two_parts_of_the_text(numbered: list[TokenDocument]):
+    for batch in batches("distractor", numbered):
+        geometry = batch["geometry"]
+        size = -geometry.offset
+        before = geometry.short_rows.start - size
+        assert LENGTH // 8 <= size <= LENGTH // 2
+        for long, short, labels in zip(
+            batch["input_ids"][:3], batch["input_ids"][3:], batch["labels"][3:], strict=True
+        ):
+            assert torch.equal(short[:before], long[:before])
+            assert torch.equal(short[before + size :], long[before : LENGTH - size])
+            inserted = short[before : before + size]
+            assert torch.equal(inserted, inserted[:1] + torch.arange(size))
+            # The first token of D and the first of B after D are no targets; all others are.
+            assert (labels == -100).nonzero().flatten().tolist() == sorted(
+                {before - 1, before + size - 1, LENGTH - 1}
+            )
+
+
+def test_a_repeat_comes_from_before_the_gap_and_ends_the_window(numbered: list[TokenDocument]):
+    planted = 0
+    for batch in batches("repeat", numbered):
+        cut = batch["geometry"].min_context
+        size = min(12, cut, LENGTH - cut)
+        for tokens, labels in zip(batch["input_ids"][:3], batch["labels"][:3], strict=True):
+            repeats = [row for row in range(cut, LENGTH) if tokens[row] in tokens[:cut]]
+            if size < 8:
+                assert not repeats
+                continue
+            assert repeats == list(range(LENGTH - size, LENGTH))
+            source = int((tokens[:cut] == tokens[LENGTH - size]).nonzero())
+            assert torch.equal(tokens[source : source + size], tokens[LENGTH - size :])
+            # Nothing tells the first token of the repeat.
+            assert labels[LENGTH - size - 1] == -100
+            assert (labels == -100).sum() == 2
+            planted += 1
+        assert torch.equal(*batch["input_ids"].chunk(2))
+    assert planted > STEPS
+
+
+def test_repeats_anywhere_leave_the_rest_of_the_text(numbered: list[TokenDocument]):
+    options = {"share": 1.0, "passage": 12, "place": "anywhere"}
+    places = set()
+    for batch in batches("repeat", numbered, view_options=options):
+        cut = batch["geometry"].min_context
+        size = min(12, cut, LENGTH - cut)
+        for tokens, labels in zip(batch["input_ids"][:3], batch["labels"][:3], strict=True):
+            text = tokens[0] + torch.arange(LENGTH)
+            changed = (tokens != text).nonzero().flatten()
+            if size < 8:
+                assert not len(changed)
+                continue
+            place = int(changed[0])
+            assert torch.equal(changed, torch.arange(place, place + size))
+            assert place >= cut
+            without = {row for row in (place - 1, place + size - 1, LENGTH - 1) if row < LENGTH}
+            assert set((labels == -100).nonzero().flatten().tolist()) == without
+            places.add(place)
+    assert len(places) > 10
+
+
+def test_a_share_of_the_windows_gets_repeats(numbered: list[TokenDocument]):
+    fixed = SampledPositions(sampler=position_sampler("cream"), target_length=4 * LENGTH)
+    total = changed = 0
+    for batch in batches("repeat", numbered, positions=fixed, view_options={"share": 0.3, "passage": 8}):
+        if 8 <= batch["geometry"].min_context <= LENGTH - 8:
+            long = batch["input_ids"][:3]
+            changed += int((long != long[:, :1] + torch.arange(LENGTH)).any(dim=1).sum())
+            total += 3
+    assert total > 20
+    assert abs(changed / total - 0.3) < 4 * (0.21 / total) ** 0.5
+
+
+def test_distractors_of_another_data_set_need_foreign_text(numbered: list[TokenDocument]):
+    own = [{"input_ids": numbered[0].ids[:LENGTH]}]
+    with pytest.raises(UsageError, match="foreign"):
+        PairCollator(LENGTH, views="distractor")(own)
+    batch = PairCollator(LENGTH, views="distractor")([own[0] | {"foreign": numbered[1].ids[:LENGTH]}])
+    assert int(batch["input_ids"].max()) >= 1000
+
+
+@pytest.mark.parametrize("options", [{}, {"spread": "log"}, {"skips": 3}, {"max_gap": 40}, {"shifted": 0.5}])
+def test_skips_leave_out_positions_and_keep_the_order(options: dict[str, Any]):
+    views = make_views("gap")
+    sampled = SampledPositions(sampler=position_sampler("skip", options), target_length=TARGET)
+    gaps, starts = [], 0
+    for step in range(400):
+        draw = views.draw(Generators(0, (step,)), LENGTH, offsets=None, positions=sampled)
+        positions = draw.short_positions
+        assert positions is not None
+        jumps = positions.diff() - 1
+        assert positions[0] >= 0
+        assert positions[-1] < TARGET
+        assert int((jumps > 0).sum()) == options.get("skips", 1)
+        assert draw.first == int((jumps > 0).nonzero()[0]) + 1
+        gaps.append(int(jumps.sum()))
+        starts += int(positions[0] > 0)
+    most = options.get("max_gap", TARGET - LENGTH)
+    assert options.get("skips", 1) <= min(gaps)
+    assert 0.9 * most < max(gaps) <= most
+    # Half of uniform draws lie below the middle, half of logarithmic ones below the geometric mean.
+    middle = (most + 1) ** 0.5 if options.get("spread") == "log" else (most + options.get("skips", 1)) / 2
+    assert abs(np.mean(np.array(gaps) <= middle) - 0.5) < 0.1
+    assert abs(starts / 400 - options.get("shifted", 0)) < 0.1
+
+
+@pytest.mark.parametrize("options", [{"skips": 0}, {"max_gap": 0}, {"shifted": 1.5}, {"spread": "wide"}])
+def test_skips_that_cannot_be_are_refused(options: dict[str, Any]):
+    with pytest.raises(UsageError):
+        position_sampler("skip", options)
+
+
+def test_more_skips_than_room_are_refused():
+    sampler = position_sampler("skip", {"skips": 5})
+    with pytest.raises(UsageError):
+        sampler.draw(np.random.default_rng(0), 16, 18)

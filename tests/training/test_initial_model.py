@@ -100,6 +100,7 @@ def test_it_is_the_untouched_model_and_leaves_no_trace(method: str | None, adapt
     model = add_adapter(model, ADAPTERS[adapter])
     initial = InitialModel(model, find_head(model))
     assert (initial.reason is None) == (initial.bytes == 0) == (adapter != "whole")
+    assert initial.own_head == (adapter != "lora")
     train(model)
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     before = state(model)

@@ -8,13 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lengthwise.alignment.divergences import DIVERGENCES
 from lengthwise.config import validate
 from lengthwise.errors import LengthwiseError, UsageError
-
-# With half a cross entropy and alpha entropies on each side, a calibrated model settles at the inverse temperature
-# 1/(1 - 2 alpha), which is 5 here and infinite at 0.5. The paper's largest weight, 0.3, gives 2.5.
-SHARPENING_CEILING = 0.4
 
 # Share of the old average in the new one, so about 20 steps count. The excess is a difference on the same tokens, so
 # its noise is small: on tiny-books a standard deviation of 0.01 to 0.015 nats with 500 tokens a step, where the cross
@@ -37,29 +32,6 @@ START = 1.0
 # Range of alpha as factors of the first weight. At its upper end cross entropy hardly counts. At its lower end the
 # divergence does not: an excess that remains comes from the text or the learning rate. The way back takes 140 steps.
 HIGHEST, LOWEST = 1e4, 1e-3
-
-
-def alpha_ceiling(divergence: str, detach: str) -> float | None:
-    """The largest weight that a budget may give a divergence; None without a limit of its own.
-
-    A divergence with entropy sharpens, without end from alpha = 0.5 on (`Objective.warn_of_sharpening`), so its limit
-    is below. That holds for cross entropy on both views.
-
-    Args:
-        divergence: a name in `DIVERGENCES`.
-        detach: as in `Objective`. With "both-targets" no entropy gradient is left.
-
-    Raises:
-        UsageError: "entropy", the control that only sharpens.
-    """
-    if divergence == "entropy":
-        raise UsageError(
-            "a budget with divergence 'entropy', which only sharpens",
-            expected="a divergence that aligns two views",
-            fix="give alpha in place of the budget",
-        )
-    sharpens = DIVERGENCES[divergence].has_entropy and detach != "both-targets"
-    return SHARPENING_CEILING if sharpens else None
 
 
 @dataclass(kw_only=True)
@@ -104,7 +76,8 @@ class Budget:
     nats: float
     """The budget in nats per token; 0.01 is one percent in perplexity."""
     ceiling: float | None = None
-    """Largest alpha (`alpha_ceiling`); None leaves HIGHEST alone."""
+    """Largest alpha, below the weight that sharpens without end (`Objective.sharpening_limit`); None leaves HIGHEST
+    alone."""
     alpha: float = 0.0
     """Weight of the next step."""
     start: float = 0.0

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor, nn
 from transformers import Trainer, TrainingArguments
 
-from lengthwise.alignment.divergences import DIVERGENCES
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.training import budget as module
-from lengthwise.training.budget import Budget, alpha_ceiling
+from lengthwise.training.budget import Budget
 from lengthwise.training.budget_callback import BudgetState, budget_of
 
 
@@ -108,18 +107,6 @@ def test_numbers_that_are_not_finite_change_nothing():
 def test_impossible_budgets_are_refused(settings: dict[str, float]):
     with pytest.raises(UsageError):
         Budget(**settings)
-
-
-def test_divergences_with_entropy_stay_below_the_weight_that_sharpens_without_end():
-    for name, entry in DIVERGENCES.items():
-        if name == "entropy":
-            with pytest.raises(UsageError, match="entropy"):
-                alpha_ceiling(name, "none")
-        else:
-            ceiling = alpha_ceiling(name, "none")
-            assert (ceiling is not None) == entry.has_entropy
-            assert ceiling is None or ceiling < 0.5
-    assert alpha_ceiling("sce", "both-targets") is None
 
 
 # Two contexts, each with a softmax over four tokens. The text wants the first rows; the divergence wants the second

@@ -30,8 +30,8 @@ from lengthwise.models.saving import save_whole
 from lengthwise.positions import ROPE_METHODS
 from lengthwise.testing import tiny_llama, tiny_model, tiny_tokenizer
 from lengthwise.training.initial_model import InitialModel, copied_bytes, initial_cross_entropy
-from lengthwise.training.recipe import Adapter
-from lengthwise.training.trained_model import add_adapter
+from lengthwise.training.recipe import Adapter, Recipe
+from lengthwise.training.trained_model import add_adapter, load_for_training
 
 IDS = torch.randint(320, (2, 40), generator=torch.Generator().manual_seed(1))
 LABELS = torch.where(IDS % 3 == 0, -100, IDS.roll(-1, dims=1))
@@ -96,9 +96,11 @@ def test_it_is_the_untouched_model_and_leaves_no_trace(method: str | None, adapt
     model = llama()
     if method is not None:
         extend(model, method, factor=4.0, original_length=16, **OPTIONS.get(method, {}))
+    extended = logits(model)
     model = add_adapter(model, ADAPTERS[adapter])
     initial = InitialModel(model, find_head(model))
     assert (initial.reason is None) == (initial.bytes == 0) == (adapter != "whole")
+    assert initial.own_head == (adapter != "lora")
     train(model)
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     before = state(model)
@@ -109,6 +111,9 @@ def test_it_is_the_untouched_model_and_leaves_no_trace(method: str | None, adapt
         assert not found.requires_grad
         assert_equal(found, untouched)
         assert_equal(again, untouched)
+        assert state(model) == before
+        with initial.active(model, extended=True) as start:
+            assert_equal(logits(start), extended)
         assert state(model) == before
     with pytest.raises(KeyError), initial.active(model):
         raise KeyError
@@ -430,6 +435,27 @@ def test_copies_of_an_extended_model_have_their_own_positions():
         assert twin.model.rotary_emb is frequencies
         assert original.model.rotary_emb is not frequencies
     assert not find_rotary(model)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_recipe_with_four_bit_weights(make: Callable[..., Recipe], precision: str):
+    settings: dict[str, Any] = {"quantize": {"method": "nf4"}, "precision": precision}
+    adapter = {"r": 2, "modules_to_save": ["embeddings", "norms"]}
+    recipe = make(
+        **settings,
+        adapter=adapter,
+        extend={"method": "yarn", "factor": 2.0, "original_length": 16},
+        attention={"method": "shifted_sparse", "group": 0.25},
+    )
+    untouched = load_for_training(make(**settings, adapter=adapter)).model.eval()
+    loaded = load_for_training(recipe)
+    model = add_adapter(loaded.model, recipe.adapter)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bfloat16"):
+        initial = InitialModel(model, find_head(model))
+        assert initial.reason is None
+        train(model)
+        with initial.active(model) as original:
+            assert_equal(logits(original), logits(untouched))
 
 
 @pytest.mark.slow

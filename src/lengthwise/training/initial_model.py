@@ -61,6 +61,8 @@ class InitialModel:
     Attributes:
         head: the head of the initial model, for its hidden states. Use it inside `active`: outside, an adapter's
             trained head (`modules_to_save`) takes its place. A weight that was read inside stays the initial one.
+        own_head: whether that head has weights of its own: of a copy, or of an adapter that trains the head. Then the
+            head of the trained model does not give the initial model's logits.
         reason: why the model was copied; None if its adapter is switched off.
 
     Raises:
@@ -71,9 +73,14 @@ class InitialModel:
         self.head = head
         self.reason = _obstacle(model)
         self._copy: nn.Module | None = None
-        if self.reason is None:
-            return
         base = unwrap(model)
+        self.own_head = self.reason is not None
+        if self.reason is None:
+            if isinstance(head, Head):
+                trained = head.weight
+                with _switched_off(_adapter_layers(base)):
+                    self.own_head = head.weight is not trained
+            return
         if any(p.is_meta or hasattr(p, "full_tensor") for p in base.parameters()):
             raise UsageError(
                 f"the initial model has to be copied ({self.reason}), and its weights are sharded or not loaded",
@@ -91,7 +98,7 @@ class InitialModel:
         return 0 if self._copy is None else copied_bytes(self._copy)
 
     @contextlib.contextmanager
-    def active(self, model: nn.Module) -> Iterator[nn.Module]:
+    def active(self, model: nn.Module, *, extended: bool = False) -> Iterator[nn.Module]:
         """The initial model, for forward passes without gradients, on the device of `model`.
 
         Inside, `model` itself may be switched to its initial state, so run what is given and no other pass of
@@ -102,6 +109,8 @@ class InitialModel:
 
         Args:
             model: the model that is trained, wrapped or not.
+            extended: keep the extension and scaled queries, as they were before the first step. That is where
+                training starts, and what to compare with beyond the original length.
         """
         base = unwrap(model)
         if self._copy is None:
@@ -113,7 +122,7 @@ class InitialModel:
             run, off = self._copy, []
         with (
             _switched_off(off),
-            before_extension(run),
+            contextlib.nullcontext() if extended else before_extension(run),
             evaluation_mode(run),
             uncompiled(run),
             torch.no_grad(),

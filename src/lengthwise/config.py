@@ -20,6 +20,7 @@ MOST_VALUES = 100_000
 """Values in one YAML text, aliases expanded. Settings have some dozens."""
 
 
+_MOST_NESTED = 64
 ADDED_LATER = {"recorded": "if changed"}
 """Metadata of a dataclass field that a later version added: it is recorded only if it is not the default, so that
 runs of earlier versions can be resumed."""
@@ -44,6 +45,12 @@ class _Loader(yaml.SafeLoader):
                 fix="leave the tag out",
             )
         return super().compose_node(parent, index)
+
+    def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803 (a name of PyYAML)
+        # PyYAML's scanner takes seconds for a thousand open brackets.
+        if self.flow_level >= _MOST_NESTED:
+            raise UsageError(f"brackets nested more than {_MOST_NESTED} deep", expected="settings")
+        super().fetch_flow_collection_start(TokenClass)
 
 
 def _check_size(root: yaml.Node) -> None:

@@ -60,8 +60,8 @@ def model_alignment_loss(
     objective = as_objective(objective, terms)
     placed = {"position_ids": position_ids, "attention_mask": attention_mask}
     teacher = _teacher(objective, initial)
-    if teacher is not None and teacher.reason is not None:
-        head = FullLogits("the initial model is a copy with an output head of its own")
+    if teacher is not None and teacher.own_head:
+        head = FullLogits("the initial model has an output head of its own")
     if all(objective.trains):
         hidden_long, hidden_short = hidden_states_for(model, head, input_ids, **placed).chunk(2)
     else:

@@ -133,9 +133,9 @@ class AlignmentMixin(_AnyTrainer):
         # Parts that are trained in float32 beside a bfloat16 base fit together under autocast alone.
         with self.accelerator.autocast() if len(dtypes) > 1 else contextlib.nullcontext():
             self.head = find_head(self.model)
-        self._initial = None
-        if self.objective.teacher == "initial" or self.objective.budget is not None:
-            self._initial = InitialModel(self.model, self.head)
+            self._initial = None
+            if self.objective.teacher == "initial" or self.objective.budget is not None:
+                self._initial = InitialModel(self.model, self.head)
         if self.objective.budget is not None:
             # Below the weight at which a term with entropy has no finite optimum.
             limit = self.objective.sharpening_limit
@@ -235,7 +235,7 @@ class AlignmentMixin(_AnyTrainer):
         assert self._initial is not None
         assert self._normalizers is not None
         long = {name: inputs[name].chunk(2)[0] for name in _ROWS if name in inputs}
-        with self.accelerator.autocast(), self._initial.active(model) as original:
+        with self.accelerator.autocast(), self._initial.active(model, extended=True) as original:
             total = initial_cross_entropy(original, self._initial.head, **long)
         return total / max(float(self._normalizers.labels_long), 1.0)
 

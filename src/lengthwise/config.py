@@ -46,7 +46,7 @@ class _Loader(yaml.SafeLoader):
             )
         return super().compose_node(parent, index)
 
-    def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803 (a name of PyYAML)
+    def fetch_flow_collection_start(self, TokenClass: Any) -> None:
         # PyYAML's scanner takes seconds for a thousand open brackets.
         if self.flow_level >= _MOST_NESTED:
             raise UsageError(f"brackets nested more than {_MOST_NESTED} deep", expected="settings")

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import hashlib
+import importlib.util
 import json
 import os
 import signal
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import gguf
@@ -15,8 +18,8 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.models import load
-from lengthwise.models.embedded import SMOLLM2_INSTALL
-from lengthwise.models.gguf import gguf_path
+from lengthwise.models.embedded import EMBEDDED
+from lengthwise.models.gguf import PACKAGED, PackagedGguf, gguf_parts
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 
 _NAMES = {
@@ -81,7 +84,7 @@ def gguf_file(tmp_path: Path) -> Path:
     return write_gguf(tmp_path / "tiny.gguf", tiny_llama(), tiny_tokenizer())
 
 
-def check_whole(path: Path) -> None:
+def check_whole(path: Path | str) -> None:
     loaded = load(str(path))
     ids = torch.randint(320, (2, 12), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
@@ -152,11 +155,43 @@ def test_a_gguf_that_is_cut_short(gguf_file: Path, cache: Path):
 
 
 @pytest.mark.usefixtures("cache")
-def test_smollm2_without_its_package(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("name", PACKAGED)
+def test_a_packaged_model_without_its_package(name: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(MissingError) as caught:
-        gguf_path()
-    assert caught.value.fix == SMOLLM2_INSTALL
+        load(name)
+    assert caught.value.fix == EMBEDDED[name].install
+
+
+@pytest.fixture
+def in_parts(gguf_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The file in two packages, as the model gemma3-270m."""
+    content = gguf_file.read_bytes()
+    middle = len(content) // 2
+    modules = {}
+    for name, part in (("one", content[:middle]), ("two", content[middle:])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part").write_bytes(part)
+        modules[name] = ModuleSpec(name, None, origin=str(tmp_path / name / "__init__.py"))
+    packaged = PackagedGguf((("one", "part"), ("two", "part")), hashlib.sha256(content).hexdigest())
+    monkeypatch.setitem(PACKAGED, "gemma3-270m", packaged)
+    found = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: modules.get(name) or found(name))
+    return gguf_parts("gemma3-270m")
+
+
+def test_a_model_in_parts(in_parts: list[Path], cache: Path):
+    check_whole("gemma3-270m")
+    assert kept(cache) == ["gemma3-270m"]
+    assert not list((cache / "models" / "gemma3-270m").glob("*.gguf"))
+
+
+def test_a_damaged_part(in_parts: list[Path], cache: Path):
+    in_parts[1].write_bytes(in_parts[1].read_bytes()[:-1] + b"x")
+    with pytest.raises(MissingError) as caught:
+        load("gemma3-270m")
+    assert caught.value.expected == PACKAGED["gemma3-270m"].sha256
+    assert kept(cache) == []
 
 
 @pytest.mark.real

@@ -14,14 +14,19 @@ import gguf
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from lengthwise.errors import MissingError, UsageError
-from lengthwise.models import load
-from lengthwise.models.embedded import EMBEDDED
+from lengthwise.evaluation.prompts import fit
+from lengthwise.models import LoadedModel, extend, load, target_losses
+from lengthwise.models.embedded import EMBEDDED, made_folder
 from lengthwise.models.gguf import PACKAGED, PackagedGguf, gguf_parts
+from lengthwise.models.quiet import quiet_transformers
+from lengthwise.models.saving import save_whole
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
+from lengthwise.text import as_corpus, load_corpus, resolve_bos, sample_windows, tokenize, view
 
+GEMMA3_MODULES = [module for module, _ in PACKAGED["gemma3-270m"].parts]
 _NAMES = {
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
@@ -60,6 +65,9 @@ def write_gguf(path: Path, model: LlamaForCausalLM, tokenizer: PreTrainedTokeniz
     merges = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
     writer.add_token_merges([" ".join(pair) for pair in merges])
     writer.add_eos_token_id(tokenizer.eos_token_id)
+    if tokenizer.bos_token_id is not None:
+        writer.add_bos_token_id(tokenizer.bos_token_id)
+        writer.add_add_bos_token(True)
     for name, tensor in model.state_dict().items():
         array = tensor.float().numpy()
         if name == "model.embed_tokens.weight":
@@ -112,6 +120,19 @@ def test_a_changed_file_is_converted_again(gguf_file: Path, cache: Path):
     write_gguf(gguf_file, tiny_llama(seed=1), tiny_tokenizer())
     load(str(gguf_file))
     assert len(kept(cache)) == 2
+
+
+def test_a_file_that_asks_for_bos_gets_it_once(tmp_path: Path, cache: Path):
+    path = write_gguf(tmp_path / "bos.gguf", tiny_llama(), tiny_tokenizer(bos_token="<|begin|>"))
+    loaded = load(str(path))
+    bos_id = tiny_tokenizer(bos_token="<|begin|>").bos_token_id
+    # In our tokenizer, and in the one that transformers loads from the converted folder.
+    for tokenizer in (loaded.tokenizer, AutoTokenizer.from_pretrained(loaded.source)):
+        assert resolve_bos(tokenizer, "auto") == bos_id
+        assert list(fit(tokenizer, "a king", None, None).ids).count(bos_id) == 1
+        tokenizer.chat_template = "{{ bos_token }}{{ messages[0]['content'] }}"
+        assert list(fit(tokenizer, "a king", None, None, chat=True).ids).count(bos_id) == 1
+        assert bos_id not in tokenize(as_corpus(["a king"]), tokenizer, cache=False)[0].ids
 
 
 def test_a_conversion_killed_in_the_middle_leaves_nothing_half_made(gguf_file: Path, cache: Path):
@@ -196,8 +217,6 @@ def test_a_damaged_part(in_parts: list[Path], cache: Path):
 
 @pytest.mark.real
 def test_the_real_model():
-    from lengthwise.text import load_corpus
-
     loaded = load("smollm2-135m")
     described = loaded.describe()
     assert described["parameters"] == 134_515_008
@@ -211,3 +230,57 @@ def test_the_real_model():
         logits = loaded.head.logits(loaded.hidden_states(ids))
         loss = torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:])
         assert loss.exp().item() == pytest.approx(perplexity, rel=0.02), document
+
+
+@pytest.mark.real
+@pytest.mark.skipif(
+    made_folder("gemma3-270m") is None and not all(map(importlib.util.find_spec, GEMMA3_MODULES)),
+    reason=f"gemma3-270m is not installed: {EMBEDDED['gemma3-270m'].install}",
+)
+class TestGemma3:
+    @pytest.fixture(scope="class")
+    def loaded(self) -> LoadedModel:
+        return load("gemma3-270m", dtype="bfloat16")
+
+    def test_its_configuration(self, loaded: LoadedModel) -> None:
+        described = loaded.describe()
+        assert described["parameters"] == EMBEDDED["gemma3-270m"].parameters
+        assert described["head"] == "proven"
+        assert (described["vocab_size"], described["trained_length"]) == (262_144, 32_768)
+        config = loaded.config
+        assert config.layer_types == (["sliding_attention"] * 5 + ["full_attention"]) * 3
+        assert (config.sliding_window, config.query_pre_attn_scalar, config.head_dim) == (512, 256, 256)
+        assert (config.final_logit_softcapping, config.attn_logit_softcapping) == (None, None)
+        assert config.tie_word_embeddings
+        assert {kind: rope["rope_theta"] for kind, rope in config.rope_parameters.items()} == {
+            "full_attention": 1e6,
+            "sliding_attention": 1e4,
+        }
+
+    def test_it_predicts_better_with_bos_which_auto_takes(self, loaded: LoadedModel) -> None:
+        assert resolve_bos(loaded.tokenizer, "auto") == loaded.tokenizer.bos_token_id == 2
+        documents = tokenize(load_corpus("books", split="test"), loaded.tokenizer)
+        losses = {}
+        for bos_id in (2, None):
+            views = [view(w.ids, 0, 512, bos_id) for w in sample_windows(documents, 512, count=2)]
+            rows = [loaded.hidden_states(torch.from_numpy(ids)[None])[0, :-1] for ids in views]
+            found = [target_losses(loaded, each, ids[1:]) for each, ids in zip(rows, views, strict=True)]
+            losses[bos_id] = torch.cat(found).mean().item()
+        # Two windows in fp32: 3.56 with BOS, 4.49 without.
+        assert losses[2] == pytest.approx(3.56, abs=0.05)
+        assert losses[None] - losses[2] > 0.7
+
+    def test_its_extension_survives_saving(self, tmp_path: Path) -> None:
+        loaded = load("gemma3-270m", dtype="bfloat16")
+        ids = torch.randint(262_144, (1, 700), generator=torch.Generator().manual_seed(0))
+        extend(loaded.model, "yarn", factor=2.0)
+        with quiet_transformers():
+            save_whole(loaded.model, loaded.tokenizer, tmp_path / "m")
+        again = load(str(tmp_path / "m"))
+        assert again.extension == loaded.extension
+        assert again.config.rope_parameters["sliding_attention"] == {
+            "rope_theta": 1e4,
+            "rope_type": "default",
+        }
+        assert again.config.max_position_embeddings == 65_536
+        assert torch.equal(again.hidden_states(ids), loaded.hidden_states(ids))

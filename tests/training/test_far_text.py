@@ -13,9 +13,9 @@ import torch
 
 from lengthwise.errors import UsageError
 from lengthwise.models import load
-from lengthwise.text import TokenDocument
+from lengthwise.text import TokenDocument, load_corpus, tokenize
 from lengthwise.training import far_text, plan, train, training_plan
-from lengthwise.training.far_text import far_divergence, rank_documents
+from lengthwise.training.far_text import far_divergence, rank_documents, selection_note
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.recipe_trainer import training_documents
 
@@ -38,15 +38,18 @@ def test_the_divergence_equals_the_plain_formula(shared: Path, length: int, bos_
             return model.model(input_ids=torch.from_numpy(tokens)[None]).logits[0].double().log_softmax(-1)
 
     long = log_p(ids)
-    terms = []
+    terms, gains = [], []
     first = length - length // 2 // step * step
     for end in range(first + step, length + 1, step):
         short = log_p(ids[end - length // 4 : end])
         for row in range(end - step, end):
             p, q = long[row], short[row - end]
             terms.append((p.exp() * (p - q)).sum().item())
+            gains += [(p - q)[ids[row + 1]].item()] if row + 1 < length else []
     assert first <= -(-length // 2) + step
-    assert far_divergence(model, ids, bos_id) == pytest.approx(np.mean(terms), rel=1e-4)
+    kl, gain = far_divergence(model, ids, bos_id)
+    assert kl == pytest.approx(np.mean(terms), rel=1e-4)
+    assert gain == pytest.approx(np.mean(gains), rel=1e-4, abs=1e-5)
 
 
 class Copies:
@@ -84,6 +87,33 @@ def test_documents_with_far_repeats_come_first() -> None:
     assert ranked[0].id == "far"
     assert ranked[0].kl > 10 * ranked[-1].kl
     assert [each.windows for each in ranked] == [2, 2, 2]
+    assert ranked[0].gain > 1
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_a_real_model_ranks_far_repeats_first() -> None:
+    model = load("smollm2-135m", dtype="bfloat16")
+    rng = np.random.default_rng(0)
+    text = tokenize(load_corpus("books", split="test"), model.tokenizer)[0].ids
+    shuffled = [rng.permutation(text[start : start + 512]) for start in (0, 5000)]
+    repeats = [np.tile(passage[:100], 6)[:512] for passage in shuffled]
+    made_up = [
+        TokenDocument(f"{name}{index}", ids)
+        for name, each in (("shuffled", shuffled), ("repeats", repeats))
+        for index, ids in enumerate(each)
+    ]
+    ranked = rank_documents(model, made_up, length=256, bos_id=None)
+    assert {each.id for each in ranked[:2]} == {"repeats0", "repeats1"}
+    assert ranked[1].kl > 2 * ranked[2].kl
+    assert ranked[1].gain > 1 > ranked[2].gain
+
+
+def test_a_selection_that_gains_less_is_told() -> None:
+    assert selection_note({"gain_kept": 0.1, "gain_left": 0.2})
+    assert not selection_note({"gain_kept": 0.2, "gain_left": 0.1})
+    assert not selection_note({"gain_kept": 0.2, "gain_left": None})
+    assert not selection_note(None)
 
 
 def far(make: Make, recipe_settings: dict[str, Any], **changes: Any) -> Recipe:

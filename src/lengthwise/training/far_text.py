@@ -5,6 +5,10 @@ model as it is before training. p_long sees a window of L tokens from its start,
 L is the recipe's length: a training window shows no dependence that is longer than itself. LongFilter (ICLR 2026)
 selects its text so, at 64k against 4k tokens.
 
+The divergence says that far context changes predictions, not that it improves them. A model that does not use far
+context well disagrees most on text that hangs together least. So the ranking also holds the gain, by how much far
+context lowers the loss, and the results warn where the kept text gains less than the rest.
+
 Documents are ranked, not pieces of them: a few windows tell what kind of text a document is, while pieces would
 have to be read whole, which costs more than most training.
 """
@@ -13,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,11 +46,13 @@ _WINDOWS = 2
 
 @dataclass(frozen=True)
 class RankedDocument:
-    """A document, best first in a ranking: its mean KL in nats over `windows` windows."""
+    """A document in a ranking, its means over `windows` windows, in nats a token."""
 
     id: str
     tokens: int
     kl: float
+    gain: float
+    """By how much far context lowers the loss."""
     windows: int
 
 
@@ -82,11 +88,17 @@ def select_far(
         "of_documents": len(ranked),
         "tokens": held,
         "least_kl": ranked[chosen - 1].kl,
+        "gain_kept": _mean_gain(ranked[:chosen]),
+        "gain_left": _mean_gain(ranked[chosen:]),
         "long": recipe.length,
         "short": short_length(recipe.length),
         "tokens_read": most_tokens_read(recipe, len(ranked)),
     }
     return tuple(document for document in able if document.id in names), facts
+
+
+def _mean_gain(documents: Sequence[RankedDocument]) -> float | None:
+    return float(np.mean([each.gain for each in documents])) if documents else None
 
 
 def _kept_ranking(
@@ -151,9 +163,9 @@ def rank_documents(
         for document in progress(documents, what=f"rank documents by far context, L = {length}"):
             windows = sample_windows([document], length, count=_WINDOWS, allow_fewer=True)
             with naming_bad_logits(model, repr(document.id)):
-                divergences = [far_divergence(model, window.ids, bos_id) for window in windows]
-            kl = float(np.mean(divergences))
-            ranked.append(RankedDocument(document.id, len(document.ids), kl, len(windows)))
+                found = [far_divergence(model, window.ids, bos_id) for window in windows]
+            kl, gain = np.mean(found, axis=0).tolist()
+            ranked.append(RankedDocument(document.id, len(document.ids), kl, gain, len(windows)))
     finally:
         model.model.to(home)
     return sorted(ranked, key=lambda each: -each.kl)
@@ -165,8 +177,10 @@ def short_length(length: int) -> int:
 
 
 @torch.no_grad()
-def far_divergence(model: LoadedModel, ids: NDArray[np.integer], bos_id: int | None) -> float:
-    """Mean KL(p_long || p_short) over the second half of a window, in nats.
+def far_divergence(model: LoadedModel, ids: NDArray[np.integer], bos_id: int | None) -> tuple[float, float]:
+    """Mean KL(p_long || p_short) over the second half of a window, and mean -log p_short + log p_long of its tokens.
+
+    Both in nats. For text that the model predicts with the right probabilities they are equal on average.
 
     Args:
         model: the model.
@@ -181,12 +195,29 @@ def far_divergence(model: LoadedModel, ids: NDArray[np.integer], bos_id: int | N
     step = short // 2
     # The last `step` rows of the short views follow each other up to the end of the window.
     ends = range(length - step * (length // 2 // step - 1), length + 1, step)
-    whole = model.hidden_states(torch.from_numpy(view(ids, 0, length, bos_id))[None])[0, ends[0] - step :]
+    first = ends[0] - step
+    whole = model.hidden_states(torch.from_numpy(view(ids, 0, length, bos_id))[None])[0, first:]
     views = np.stack([view(ids, end - short, short, bos_id) for end in ends])
     cut = model.hidden_states(torch.from_numpy(views))[:, -step:].flatten(0, 1)
+    # The last row's token is beyond the window; its place is filled, and not counted.
+    labels = torch.from_numpy(np.append(ids[first + 1 :], 0).astype(np.int64)).to(whole.device)
 
-    def divergence(logits: torch.Tensor, some: slice) -> torch.Tensor:
+    def scores(logits: torch.Tensor, some: slice) -> torch.Tensor:
         log_p = logits.log_softmax(dim=-1)
-        return (log_p.exp() * (log_p - model.head.logits(cut[some]).log_softmax(dim=-1))).sum(dim=-1)
+        difference = log_p - model.head.logits(cut[some]).log_softmax(dim=-1)
+        gain = difference.gather(-1, labels[some, None])[:, 0]
+        return torch.stack([(log_p.exp() * difference).sum(dim=-1), gain], dim=-1)
 
-    return score_rows(model, whole, divergence, first=ends[0] - step).mean().item()
+    found = score_rows(model, whole, scores, first=first)
+    return found[:, 0].mean().item(), found[:-1, 1].mean().item()
+
+
+def selection_note(selected: Mapping[str, Any] | None) -> list[str]:
+    """A warning for a selection that kept text whose tokens gain less from far context than the rest."""
+    if not selected or selected["gain_left"] is None or selected["gain_kept"] >= selected["gain_left"]:
+        return []
+    return [
+        "data.select: far kept documents whose tokens gain less from far context "
+        f"({selected['gain_kept']:.4f} nats a token) than those it left out ({selected['gain_left']:.4f}): far "
+        "context changes this model's predictions there, but does not improve them."
+    ]

@@ -32,7 +32,7 @@ from lengthwise.training.callbacks import (
     forget_metrics_after,
     last_complete_checkpoint,
 )
-from lengthwise.training.far_text import RANKING
+from lengthwise.training.far_text import RANKING, selection_note
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.recipe_reading import check_recipe
 from lengthwise.training.recipe_trainer import (
@@ -239,6 +239,7 @@ def training_results(
             f"optimizer.warmup_steps = {recipe.optimizer.warmup_steps} is more than steps = {recipe.steps}: the "
             "learning rate never reached its peak."
         )
+    notes += selection_note(facts.get("selected"))
     notes += left_out_note(facts.get("left_out", {}), facts.get("documents", 0))
     if partial:
         notes.append(f"Interrupted after {len(steps)} of {recipe.steps} steps.")

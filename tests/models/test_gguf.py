@@ -232,22 +232,23 @@ def test_the_real_model():
         assert loss.exp().item() == pytest.approx(perplexity, rel=0.02), document
 
 
+@pytest.fixture(scope="module")
+def gemma3() -> LoadedModel:
+    return load("gemma3-270m", dtype="bfloat16")
+
+
 @pytest.mark.real
 @pytest.mark.skipif(
     made_folder("gemma3-270m") is None and not all(map(importlib.util.find_spec, GEMMA3_MODULES)),
     reason=f"gemma3-270m is not installed: {EMBEDDED['gemma3-270m'].install}",
 )
 class TestGemma3:
-    @pytest.fixture(scope="class")
-    def loaded(self) -> LoadedModel:
-        return load("gemma3-270m", dtype="bfloat16")
-
-    def test_its_configuration(self, loaded: LoadedModel) -> None:
-        described = loaded.describe()
+    def test_its_configuration(self, gemma3: LoadedModel) -> None:
+        described = gemma3.describe()
         assert described["parameters"] == EMBEDDED["gemma3-270m"].parameters
         assert described["head"] == "proven"
         assert (described["vocab_size"], described["trained_length"]) == (262_144, 32_768)
-        config = loaded.config
+        config = gemma3.config
         assert config.layer_types == (["sliding_attention"] * 5 + ["full_attention"]) * 3
         assert (config.sliding_window, config.query_pre_attn_scalar, config.head_dim) == (512, 256, 256)
         assert (config.final_logit_softcapping, config.attn_logit_softcapping) == (None, None)
@@ -257,14 +258,14 @@ class TestGemma3:
             "sliding_attention": 1e4,
         }
 
-    def test_it_predicts_better_with_bos_which_auto_takes(self, loaded: LoadedModel) -> None:
-        assert resolve_bos(loaded.tokenizer, "auto") == loaded.tokenizer.bos_token_id == 2
-        documents = tokenize(load_corpus("books", split="test"), loaded.tokenizer)
+    def test_it_predicts_better_with_bos_which_auto_takes(self, gemma3: LoadedModel) -> None:
+        assert resolve_bos(gemma3.tokenizer, "auto") == gemma3.tokenizer.bos_token_id == 2
+        documents = tokenize(load_corpus("books", split="test"), gemma3.tokenizer)
         losses = {}
         for bos_id in (2, None):
             views = [view(w.ids, 0, 512, bos_id) for w in sample_windows(documents, 512, count=2)]
-            rows = [loaded.hidden_states(torch.from_numpy(ids)[None])[0, :-1] for ids in views]
-            found = [target_losses(loaded, each, ids[1:]) for each, ids in zip(rows, views, strict=True)]
+            rows = [gemma3.hidden_states(torch.from_numpy(ids)[None])[0, :-1] for ids in views]
+            found = [target_losses(gemma3, each, ids[1:]) for each, ids in zip(rows, views, strict=True)]
             losses[bos_id] = torch.cat(found).mean().item()
         # Two windows in fp32: 3.56 with BOS, 4.49 without.
         assert losses[2] == pytest.approx(3.56, abs=0.05)

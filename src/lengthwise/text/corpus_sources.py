@@ -44,7 +44,7 @@ EMBEDDED_CORPORA: dict[str, EmbeddedCorpus] = {
     ),
     "code": EmbeddedCorpus(
         name="code",
-        description="Python source: 186 long files of torch, transformers, sympy and the standard library",
+        description="Python source: torch, transformers, sympy and the standard library, 4.6M tokens, 155 documents",
         licence="torch and sympy BSD-3-Clause, transformers Apache-2.0, standard library PSF-2.0",
         install=source_code.INSTALL,
         load=source_code.load_code,

@@ -109,6 +109,24 @@ def test_a_real_model_ranks_far_repeats_first() -> None:
     assert ranked[1].gain > 1 > ranked[2].gain
 
 
+@pytest.mark.real
+def test_a_small_model_is_moved_most_by_stitched_text_and_gains_nothing_there() -> None:
+    model = load("tiny-books")
+    books = tokenize(load_corpus("books", split="test"), model.tokenizer)
+    rng = np.random.default_rng(0)
+    made_up = []
+    for index in range(4):
+        pieces = [
+            books[int(i)].ids[s : s + 16]
+            for i, s in zip(rng.integers(7, size=32), rng.integers(5000, size=32), strict=True)
+        ]
+        made_up.append(TokenDocument("stitched", np.concatenate(pieces)))
+        made_up.append(TokenDocument("whole", books[index].ids[2000:2512]))
+    ranked = rank_documents(model, made_up, length=64, bos_id=None)
+    assert [each.id for each in ranked] == ["stitched"] * 4 + ["whole"] * 4
+    assert max(each.gain for each in ranked[:4]) < 0 < min(each.gain for each in ranked[4:])
+
+
 def test_a_selection_that_gains_less_is_told() -> None:
     assert selection_note({"gain_kept": 0.1, "gain_left": 0.2})
     assert not selection_note({"gain_kept": 0.2, "gain_left": 0.1})

@@ -56,7 +56,6 @@ class Copies:
     """Predicts, with 0.9, the token that followed the last occurrence of the current one in its context."""
 
     name, vocab_size, device = "copies", VOCABULARY, torch.device("cpu")
-    model = SimpleNamespace(to=lambda _: None)
     head = SimpleNamespace(logits=lambda rows: rows)
 
     def hidden_states(self, ids: torch.Tensor) -> torch.Tensor:

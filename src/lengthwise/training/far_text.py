@@ -155,8 +155,9 @@ def rank_documents(
     Raises:
         NonFiniteLogits: with the document.
     """
-    home = model.device
-    if device == "auto" and home.type == "cpu" and torch.accelerator.is_available():
+    # Weights of 4 bits are on their device already.
+    moved = device == "auto" and model.device.type == "cpu" and torch.accelerator.is_available()
+    if moved:
         model.model.to(torch.accelerator.current_accelerator())
     ranked = []
     try:
@@ -167,7 +168,8 @@ def rank_documents(
             kl, gain = np.mean(found, axis=0).tolist()
             ranked.append(RankedDocument(document.id, len(document.ids), kl, gain, len(windows)))
     finally:
-        model.model.to(home)
+        if moved:
+            model.model.to("cpu")
     return sorted(ranked, key=lambda each: -each.kl)
 
 

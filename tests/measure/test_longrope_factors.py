@@ -9,10 +9,10 @@ import torch
 from lengthwise.config import read_yaml
 from lengthwise.errors import UsageError
 from lengthwise.measure.longrope_factors import run_longrope_search, search_longrope
-from lengthwise.models import extend, load
+from lengthwise.models import LoadedModel, extend, load
 from lengthwise.positions.rope.longrope_evolution import SearchSettings
 from lengthwise.samples import SampleLog
-from lengthwise.testing import save_tiny_model, tiny_text
+from lengthwise.testing import save_tiny_model, tiny_model, tiny_text
 from lengthwise.text import load_corpus, sample_windows, tokenize
 
 SETTINGS = SearchSettings(population=4, iterations=1, mutations=2, crossovers=2)
@@ -32,8 +32,14 @@ def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(tmp_path / "text")
 
 
-def test_the_loss_that_is_reported_is_that_of_the_extended_model(model: str, text: str) -> None:
+@pytest.mark.parametrize("by_layer_type", [False, True])
+def test_the_loss_that_is_reported_is_that_of_the_extended_model(
+    model: str, text: str, by_layer_type: bool
+) -> None:
     loaded = load(model)
+    if by_layer_type:
+        gemma = tiny_model("gemma3-text", layer_types=["sliding_attention", "full_attention"])
+        loaded = LoadedModel(gemma, loaded.tokenizer, "gemma", "memory")
     documents = tokenize(load_corpus(text, split="all"), loaded.tokenizer)
     ids = torch.arange(60)[None]
     before = loaded.model(input_ids=ids).logits

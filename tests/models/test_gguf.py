@@ -1,24 +1,32 @@
 from __future__ import annotations
 
+import hashlib
+import importlib.util
 import json
 import os
 import signal
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from lengthwise.errors import MissingError, UsageError
-from lengthwise.models import load
-from lengthwise.models.embedded import SMOLLM2_INSTALL
-from lengthwise.models.gguf import gguf_path
+from lengthwise.evaluation.prompts import fit
+from lengthwise.models import LoadedModel, extend, load, target_losses
+from lengthwise.models.embedded import EMBEDDED, made_folder
+from lengthwise.models.gguf import PACKAGED, PackagedGguf, gguf_parts
+from lengthwise.models.quiet import quiet_transformers
+from lengthwise.models.saving import save_whole
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
+from lengthwise.text import as_corpus, load_corpus, resolve_bos, sample_windows, tokenize, view
 
+GEMMA3_MODULES = [module for module, _ in PACKAGED["gemma3-270m"].parts]
 _NAMES = {
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
@@ -57,6 +65,9 @@ def write_gguf(path: Path, model: LlamaForCausalLM, tokenizer: PreTrainedTokeniz
     merges = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
     writer.add_token_merges([" ".join(pair) for pair in merges])
     writer.add_eos_token_id(tokenizer.eos_token_id)
+    if tokenizer.bos_token_id is not None:
+        writer.add_bos_token_id(tokenizer.bos_token_id)
+        writer.add_add_bos_token(True)
     for name, tensor in model.state_dict().items():
         array = tensor.float().numpy()
         if name == "model.embed_tokens.weight":
@@ -81,7 +92,7 @@ def gguf_file(tmp_path: Path) -> Path:
     return write_gguf(tmp_path / "tiny.gguf", tiny_llama(), tiny_tokenizer())
 
 
-def check_whole(path: Path) -> None:
+def check_whole(path: Path | str) -> None:
     loaded = load(str(path))
     ids = torch.randint(320, (2, 12), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
@@ -109,6 +120,19 @@ def test_a_changed_file_is_converted_again(gguf_file: Path, cache: Path):
     write_gguf(gguf_file, tiny_llama(seed=1), tiny_tokenizer())
     load(str(gguf_file))
     assert len(kept(cache)) == 2
+
+
+def test_a_file_that_asks_for_bos_gets_it_once(tmp_path: Path, cache: Path):
+    path = write_gguf(tmp_path / "bos.gguf", tiny_llama(), tiny_tokenizer(bos_token="<|begin|>"))
+    loaded = load(str(path))
+    bos_id = tiny_tokenizer(bos_token="<|begin|>").bos_token_id
+    # In our tokenizer, and in the one that transformers loads from the converted folder.
+    for tokenizer in (loaded.tokenizer, AutoTokenizer.from_pretrained(loaded.source)):
+        assert resolve_bos(tokenizer, "auto") == bos_id
+        assert list(fit(tokenizer, "a king", None, None).ids).count(bos_id) == 1
+        tokenizer.chat_template = "{{ bos_token }}{{ messages[0]['content'] }}"
+        assert list(fit(tokenizer, "a king", None, None, chat=True).ids).count(bos_id) == 1
+        assert bos_id not in tokenize(as_corpus(["a king"]), tokenizer, cache=False)[0].ids
 
 
 def test_a_conversion_killed_in_the_middle_leaves_nothing_half_made(gguf_file: Path, cache: Path):
@@ -152,17 +176,47 @@ def test_a_gguf_that_is_cut_short(gguf_file: Path, cache: Path):
 
 
 @pytest.mark.usefixtures("cache")
-def test_smollm2_without_its_package(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("name", PACKAGED)
+def test_a_packaged_model_without_its_package(name: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(MissingError) as caught:
-        gguf_path()
-    assert caught.value.fix == SMOLLM2_INSTALL
+        load(name)
+    assert caught.value.fix == EMBEDDED[name].install
+
+
+@pytest.fixture
+def in_parts(gguf_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The file in two packages, as the model gemma3-270m."""
+    content = gguf_file.read_bytes()
+    middle = len(content) // 2
+    modules = {}
+    for name, part in (("one", content[:middle]), ("two", content[middle:])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part").write_bytes(part)
+        modules[name] = ModuleSpec(name, None, origin=str(tmp_path / name / "__init__.py"))
+    packaged = PackagedGguf((("one", "part"), ("two", "part")), hashlib.sha256(content).hexdigest())
+    monkeypatch.setitem(PACKAGED, "gemma3-270m", packaged)
+    found = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: modules.get(name) or found(name))
+    return gguf_parts("gemma3-270m")
+
+
+def test_a_model_in_parts(in_parts: list[Path], cache: Path):
+    check_whole("gemma3-270m")
+    assert kept(cache) == ["gemma3-270m"]
+    assert not list((cache / "models" / "gemma3-270m").glob("*.gguf"))
+
+
+def test_a_damaged_part(in_parts: list[Path], cache: Path):
+    in_parts[1].write_bytes(in_parts[1].read_bytes()[:-1] + b"x")
+    with pytest.raises(MissingError) as caught:
+        load("gemma3-270m")
+    assert caught.value.expected == PACKAGED["gemma3-270m"].sha256
+    assert kept(cache) == []
 
 
 @pytest.mark.real
 def test_the_real_model():
-    from lengthwise.text import load_corpus
-
     loaded = load("smollm2-135m")
     described = loaded.describe()
     assert described["parameters"] == 134_515_008
@@ -176,3 +230,58 @@ def test_the_real_model():
         logits = loaded.head.logits(loaded.hidden_states(ids))
         loss = torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:])
         assert loss.exp().item() == pytest.approx(perplexity, rel=0.02), document
+
+
+@pytest.fixture(scope="module")
+def gemma3() -> LoadedModel:
+    return load("gemma3-270m", dtype="bfloat16")
+
+
+@pytest.mark.real
+@pytest.mark.skipif(
+    made_folder("gemma3-270m") is None and not all(map(importlib.util.find_spec, GEMMA3_MODULES)),
+    reason=f"gemma3-270m is not installed: {EMBEDDED['gemma3-270m'].install}",
+)
+class TestGemma3:
+    def test_its_configuration(self, gemma3: LoadedModel) -> None:
+        described = gemma3.describe()
+        assert described["parameters"] == EMBEDDED["gemma3-270m"].parameters
+        assert described["head"] == "proven"
+        assert (described["vocab_size"], described["trained_length"]) == (262_144, 32_768)
+        config = gemma3.config
+        assert config.layer_types == (["sliding_attention"] * 5 + ["full_attention"]) * 3
+        assert (config.sliding_window, config.query_pre_attn_scalar, config.head_dim) == (512, 256, 256)
+        assert (config.final_logit_softcapping, config.attn_logit_softcapping) == (None, None)
+        assert config.tie_word_embeddings
+        assert {kind: rope["rope_theta"] for kind, rope in config.rope_parameters.items()} == {
+            "full_attention": 1e6,
+            "sliding_attention": 1e4,
+        }
+
+    def test_it_predicts_better_with_bos_which_auto_takes(self, gemma3: LoadedModel) -> None:
+        assert resolve_bos(gemma3.tokenizer, "auto") == gemma3.tokenizer.bos_token_id == 2
+        documents = tokenize(load_corpus("books", split="test"), gemma3.tokenizer)
+        losses = {}
+        for bos_id in (2, None):
+            views = [view(w.ids, 0, 512, bos_id) for w in sample_windows(documents, 512, count=2)]
+            rows = [gemma3.hidden_states(torch.from_numpy(ids)[None])[0, :-1] for ids in views]
+            found = [target_losses(gemma3, each, ids[1:]) for each, ids in zip(rows, views, strict=True)]
+            losses[bos_id] = torch.cat(found).mean().item()
+        # Two windows in fp32: 3.56 with BOS, 4.49 without.
+        assert losses[2] == pytest.approx(3.56, abs=0.05)
+        assert losses[None] - losses[2] > 0.7
+
+    def test_its_extension_survives_saving(self, tmp_path: Path) -> None:
+        loaded = load("gemma3-270m", dtype="bfloat16")
+        ids = torch.randint(262_144, (1, 700), generator=torch.Generator().manual_seed(0))
+        extend(loaded.model, "yarn", factor=2.0)
+        with quiet_transformers():
+            save_whole(loaded.model, loaded.tokenizer, tmp_path / "m")
+        again = load(str(tmp_path / "m"))
+        assert again.extension == loaded.extension
+        assert again.config.rope_parameters["sliding_attention"] == {
+            "rope_theta": 1e4,
+            "rope_type": "default",
+        }
+        assert again.config.max_position_embeddings == 65_536
+        assert torch.equal(again.hidden_states(ids), loaded.hidden_states(ids))

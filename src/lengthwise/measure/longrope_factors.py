@@ -15,7 +15,7 @@ from lengthwise.errors import UsageError, require
 from lengthwise.files import atomic_write_text
 from lengthwise.models import load, naming_bad_logits, target_losses
 from lengthwise.models.extension import Extension, plan_extension
-from lengthwise.models.extension.rotary import check_frequencies, find_rotary
+from lengthwise.models.extension.rotary import check_frequencies, find_rotary, frequency_names
 from lengthwise.models.hidden import unwrap
 from lengthwise.positions.rope.longrope_evolution import (
     Factors,
@@ -87,7 +87,8 @@ def search_longrope(
     _check_same_search(
         samples, {"factor": factor, "L0": plan.original_length, "seed": seed, "model": model.name}
     )
-    before = [(module, module.inv_freq.clone(), module.attention_scaling) for module in rotary]
+    inv_freq, scaling = frequency_names(plan.layer_type)
+    before = [(module, getattr(module, inv_freq).clone(), getattr(module, scaling)) for module in rotary]
     bar = progress(range(settings.evaluations), what="longrope-search", total=settings.evaluations)
 
     def loss(factors: Factors) -> float:
@@ -95,8 +96,9 @@ def search_longrope(
         if key not in samples:
             candidate = _longrope(plan, factors)
             for module in rotary:
-                frequencies, module.attention_scaling = candidate.inverse_frequencies()
-                module.inv_freq.copy_(frequencies)
+                frequencies, candidate_scaling = candidate.inverse_frequencies()
+                getattr(module, inv_freq).copy_(frequencies)
+                setattr(module, scaling, candidate_scaling)
             total = sum(
                 target_losses(model, model.hidden_states(ids)[0], after).sum().item()
                 for ids, after in zip(inputs, labels, strict=True)
@@ -116,9 +118,9 @@ def search_longrope(
             )
     finally:
         bar.close()
-        for module, frequencies, scaling in before:
-            module.inv_freq.copy_(frequencies)
-            module.attention_scaling = scaling
+        for module, frequencies, own_scaling in before:
+            getattr(module, inv_freq).copy_(frequencies)
+            setattr(module, scaling, own_scaling)
     return {
         "extend": {
             "method": "longrope",

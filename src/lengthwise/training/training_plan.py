@@ -16,6 +16,7 @@ from lengthwise.models.plan import Cost, model_skeleton, seconds_at_least, unkno
 from lengthwise.models.resolve import read_config, read_tokenizer
 from lengthwise.text import load_corpus
 from lengthwise.text.corpus import Document
+from lengthwise.training.far_text import most_tokens_read
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.recipe_reading import check_recipe
 from lengthwise.training.recipe_trainer import process_count
@@ -38,6 +39,8 @@ class TrainingPlan:
     """Micro-batches of one optimizer step on one device."""
     tokens_per_step: int
     tokens: int
+    ranking_tokens: int = 0
+    """Tokens that `data.select: far` reads before the first step, at most; forward passes alone."""
     cost: Cost = field(default_factory=Cost)
 
     def to_dict(self) -> dict[str, Any]:
@@ -54,7 +57,7 @@ def plan(recipe: Recipe) -> TrainingPlan:
         UsageError, MissingError: the recipe cannot work, or there is no such model.
     """
     check_recipe(recipe)
-    _check_text(recipe)
+    able = _check_text(recipe)
     count = process_count()
     accumulation = recipe.batch.accumulation(count)
     tokens = recipe.batch.size * 2 * recipe.length
@@ -69,22 +72,24 @@ def plan(recipe: Recipe) -> TrainingPlan:
         accumulation=accumulation,
         tokens_per_step=tokens,
         tokens=recipe.steps * tokens,
+        ranking_tokens=most_tokens_read(recipe, able),
     )
     return replace(found, cost=unknown_cost(recipe.model) or _cost(recipe, found))
 
 
-def _check_text(recipe: Recipe) -> None:
-    """Raise UsageError unless the text holds one stretch of a step, with as few documents tokenised as possible.
+def _check_text(recipe: Recipe) -> int:
+    """Documents of as many bytes as a stretch of a step has tokens; UsageError if the text holds no such stretch.
 
-    A token is a byte at least, so a text of fewer bytes is refused at once. The tokenizer of an embedded model that
-    has not been built is not known.
+    As few documents as possible are tokenised. A token is a byte at least, so a text of fewer bytes is refused at
+    once. The tokenizer of an embedded model that has not been built is not known.
     """
     corpus = load_corpus(recipe.data.corpus, split=recipe.data.split, text_field=recipe.data.text_field)
     needed = recipe.length + recipe.offsets[1]
     longest = sorted(corpus.documents, key=lambda document: len(document.text), reverse=True)
+    able = sum(_bytes([document]) > recipe.length for document in longest)
     held = _bytes(longest) if recipe.data.packing else max(_bytes([document]) for document in longest)
     if held >= needed and recipe.model in EMBEDDED and made_folder(recipe.model) is None:
-        return
+        return able
     # The text of fewer bytes is not tokenised: its bytes are what it could hold at most.
     found = held
     if held >= needed:
@@ -103,6 +108,7 @@ def _check_text(recipe: Recipe) -> None:
             expected=f"a stretch of length + the last offset = {recipe.length} + {recipe.offsets[1]} tokens",
             fix="a smaller length, longer documents, or data.packing: true",
         )
+    return able
 
 
 def _bytes(documents: Sequence[Document]) -> int:
@@ -117,6 +123,7 @@ def _cost(recipe: Recipe, plan: TrainingPlan) -> Cost:
     # Forward 2, gradient of activations 2, gradient of weights 2 for each trained weight and token.
     recomputed = 2 if recipe.gradient_checkpointing else 0
     work = plan.tokens // plan.processes * ((4 + recomputed) * total + 2 * trainable)
+    work += plan.ranking_tokens * 2 * total
     seconds, basis = seconds_at_least(work, device=str(_device(recipe)), dtype=recipe.precision)
     return Cost(
         parameters=total,

@@ -32,6 +32,7 @@ from lengthwise.training.callbacks import (
     forget_metrics_after,
     last_complete_checkpoint,
 )
+from lengthwise.training.far_text import RANKING, selection_note
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.recipe_reading import check_recipe
 from lengthwise.training.recipe_trainer import (
@@ -62,7 +63,7 @@ def open_run(
         path,
         kind="train",
         config=recipe.to_dict(),
-        writes=("metrics.jsonl", "checkpoints", "model"),
+        writes=("metrics.jsonl", "checkpoints", "model", RANKING),
         resume=resume,
         overwrite=overwrite,
     ) as folder:
@@ -118,7 +119,8 @@ def _train(recipe: Recipe, folder: RunFolder | Path, *, resume: bool) -> Results
     recipe.batch.accumulation(process_count())
     set_seed(recipe.seed)
     loaded = load_for_training(recipe)
-    documents, facts = training_documents(recipe, loaded)
+    main = path if isinstance(folder, RunFolder) else None
+    documents, facts = training_documents(recipe, loaded, run=main)
     if isinstance(folder, RunFolder):
         text = {name: facts[f"{name}_fingerprint"] for name in ("corpus", "tokenizer")}
         folder.check_inputs({"model": model_fingerprint(loaded), "text": text})
@@ -237,6 +239,7 @@ def training_results(
             f"optimizer.warmup_steps = {recipe.optimizer.warmup_steps} is more than steps = {recipe.steps}: the "
             "learning rate never reached its peak."
         )
+    notes += selection_note(facts.get("selected"))
     notes += left_out_note(facts.get("left_out", {}), facts.get("documents", 0))
     if partial:
         notes.append(f"Interrupted after {len(steps)} of {recipe.steps} steps.")

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from lengthwise.errors import UsageError
 from lengthwise.models.extension.extension_record import Extension
-from lengthwise.models.extension.rotary import find_rotary
+from lengthwise.models.extension.rotary import find_rotary, frequency_names
 from lengthwise.models.hidden import decoder_of
 from lengthwise.positions.rope.clex import ClexFrequencies, ClexRotaryEmbedding, clex_time
 
@@ -56,20 +56,28 @@ def attach_clex(base: PreTrainedModel, extension: Extension) -> None:
     for parent, name, old in find_rotary(base):
         frequencies = ClexFrequencies(extension.theta, extension.head_dim, **extension.options)
         new = ClexRotaryEmbedding(
-            frequencies, extension.original_length, extension.factor, interleaved=_interleaved(old)
+            frequencies,
+            extension.original_length,
+            extension.factor,
+            interleaved=_interleaved(old, extension.layer_type),
+            layer_type=extension.layer_type,
+            other_layers=None if extension.layer_type is None else old,
         )
-        setattr(parent, name, new.to(old.inv_freq.device))
+        setattr(parent, name, new.to(next(old.buffers()).device))
     decoder = decoder_of(base)
     decoder.register_forward_pre_hook(_keep_time_of_cache, with_kwargs=True)
     decoder.register_forward_hook(_note_time_in_cache)
 
 
-def _interleaved(old: Any) -> bool:
+def _interleaved(old: Any, layer_type: str | None) -> bool:
     """Whether cos and sin belong to neighbouring dimensions, as the module's output at one position shows."""
-    device = old.inv_freq.device
-    x = torch.zeros(1, 1, 1, device=device, dtype=torch.bfloat16)
-    given = old(x, torch.ones(1, 1, dtype=torch.long, device=device))
-    angles = old.inv_freq.float()
+    angles = getattr(old, frequency_names(layer_type)[0]).float()
+    x = torch.zeros(1, 1, 1, device=angles.device, dtype=torch.bfloat16)
+    given = old(
+        x,
+        torch.ones(1, 1, dtype=torch.long, device=angles.device),
+        **({} if layer_type is None else {"layer_type": layer_type}),
+    )
     if isinstance(given, tuple) and len(given) == 2 and given[1].dtype == x.dtype:
         layouts = {False: torch.cat((angles, angles)), True: angles.repeat_interleave(2)}
         for interleaved, layout in layouts.items():

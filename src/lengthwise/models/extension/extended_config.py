@@ -12,6 +12,8 @@ from lengthwise.models.extension.extension_record import RECORD, Extension, read
 from lengthwise.models.position_limits import rope_parameters
 from lengthwise.positions import rope_method
 
+FULL_ATTENTION = "full_attention"
+"""transformers' type of a layer that attends to the whole context."""
 # Positions beyond are no exact float64.
 _LONGEST = 2**53
 
@@ -27,6 +29,9 @@ def plan_extension(
 ) -> Extension:
     """The extension of a model with this transformers configuration, checked; nothing is changed.
 
+    If types of layers have rotary positions of their own (Gemma 3), only the full attention layers are extended.
+    Sliding layers see no distance beyond their window, so their positions do not grow with the context.
+
     Args:
         config: of a model with rotary positions that is not extended yet.
         method: a name of `lengthwise.positions.ROPE_METHODS`.
@@ -37,7 +42,7 @@ def plan_extension(
 
     Raises:
         UsageError: an unknown method or option, a factor below 1, an impossible original length, no rotary
-            positions, several kinds of them, or a model that is extended already.
+            positions in the layers that see the whole context, or a model that is extended already.
     """
     text = config.get_text_config()
     name = name or f"the {text.model_type} model"
@@ -46,7 +51,7 @@ def plan_extension(
         raise UsageError(
             f"factor = {factor:g}", expected="1 or more: how many times longer the context becomes"
         )
-    rope = _plain_rope(text, name)
+    layer_type, rope = _plain_rope(text, name)
     extension = Extension(
         method=method,
         factor=float(factor),
@@ -54,12 +59,14 @@ def plan_extension(
         theta=float(rope["rope_theta"]),
         head_dim=_rotary_dim(text, rope),
         options=_plain_values(asdict(chosen)),
+        layer_type=layer_type,
     )
     skipped = extension.options.get("skip_layers", 0)
-    if extension.factor > 1 and skipped >= text.num_hidden_layers:
+    last = max(extended_layers(text, extension))
+    if extension.factor > 1 and skipped > last:
         raise UsageError(
             f"skip_layers = {skipped} leaves none of the {text.num_hidden_layers} layers of {name}",
-            expected=f"0 to {text.num_hidden_layers - 1}",
+            expected=f"0 to {last}",
         )
     _check_frequencies(extension)
     return extension
@@ -73,7 +80,9 @@ def write_extension(config: Any, extension: Extension) -> None:
     what was done.
     """
     text = config.get_text_config()
-    text.rope_parameters = _kept(text.rope_parameters) | (
+    layer_type = extension.layer_type
+    before = text.rope_parameters if layer_type is None else text.rope_parameters[layer_type]
+    rope = _kept(before) | (
         extension.to_hf_config()
         or {
             "rope_type": extension.custom_rope_type,
@@ -82,13 +91,23 @@ def write_extension(config: Any, extension: Extension) -> None:
             "original_max_position_embeddings": extension.original_length,
         }
     )
+    text.rope_parameters = rope if layer_type is None else text.rope_parameters | {layer_type: rope}
     # transformers' dynamic type reads L0 from max_position_embeddings.
-    dynamic = text.rope_parameters["rope_type"] == "dynamic"
+    dynamic = rope["rope_type"] == "dynamic"
     text.max_position_embeddings = extension.original_length if dynamic else extension.extended_length
     if hasattr(text, "original_max_position_embeddings"):
         # transformers prefers this key, where a configuration has it (Phi-3), to the one in rope_parameters.
         text.original_max_position_embeddings = extension.original_length
     setattr(text, RECORD, extension.to_dict())
+
+
+def extended_layers(config: Any, extension: Extension) -> list[int]:
+    """Indices of the layers that an extension changes."""
+    text = config.get_text_config()
+    layers = range(text.num_hidden_layers)
+    if extension.layer_type is None:
+        return list(layers)
+    return [layer for layer in layers if text.layer_types[layer] == extension.layer_type]
 
 
 def _check_frequencies(extension: Extension) -> None:
@@ -116,8 +135,8 @@ def _unusable(extension: Extension) -> UsageError:
     )
 
 
-def _plain_rope(text: Any, name: str) -> dict[str, Any]:
-    """The rope parameters of a model that is not extended yet; UsageError if it cannot be extended."""
+def _plain_rope(text: Any, name: str) -> tuple[str | None, dict[str, Any]]:
+    """The type of the layers to extend (None: all) and their rope parameters; UsageError if there are none."""
     before = read_extension(text)
     if before is not None:
         raise UsageError(
@@ -132,11 +151,15 @@ def _plain_rope(text: Any, name: str) -> dict[str, Any]:
             f"{name} has no rotary positions that can be extended ({text.model_type} has no rope_parameters)",
             expected="a model with rotary positions, such as a Llama, Qwen or Mistral",
         )
+    layer_type = None
     if any(isinstance(value, dict) for value in rope.values()):
-        raise UsageError(
-            f"{name} has rotary positions of several kinds: {', '.join(sorted(rope))}",
-            expected="a model whose layers share one kind",
-        )
+        if not rope.get(FULL_ATTENTION) or FULL_ATTENTION not in (getattr(text, "layer_types", None) or ()):
+            raise UsageError(
+                f"{name} has rotary positions in other layers than those of {FULL_ATTENTION}: "
+                + ", ".join(sorted(rope)),
+                expected="a model with rotary positions in the layers that see the whole context",
+            )
+        layer_type, rope = FULL_ATTENTION, rope[FULL_ATTENTION]
     kind = rope.get("rope_type", "default")
     if kind != "default":
         factor = f" by {rope['factor']:g}" if rope.get("factor") else ""
@@ -145,7 +168,7 @@ def _plain_rope(text: Any, name: str) -> dict[str, Any]:
             expected="a model with plain rotary positions (rope_type default)",
             fix="extend the original model, by the whole factor",
         )
-    return rope
+    return layer_type, rope
 
 
 def _original_length(text: Any, given: int | None, name: str) -> int:

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.models.attention import scale_queries, unscaled_queries
 from lengthwise.models.extension.clex_model import attach_clex, clex_modules
-from lengthwise.models.extension.extended_config import plan_extension, write_extension
+from lengthwise.models.extension.extended_config import extended_layers, plan_extension, write_extension
 from lengthwise.models.extension.extension_record import Extension, read_extension
 from lengthwise.models.extension.rotary import (
     check_frequencies,
@@ -35,7 +35,9 @@ _REPLACED = "lengthwise_replaced_rotary"
 def _scale_queries(base: PreTrainedModel, extension: Extension) -> None:
     options = extension.options
     scale_queries(
-        base, QueryScale(original_length=extension.original_length, skip_layers=options["skip_layers"])
+        base,
+        QueryScale(original_length=extension.original_length, skip_layers=options["skip_layers"]),
+        layers=extended_layers(base.config, extension),
     )
 
 
@@ -57,6 +59,8 @@ def extend(
 ) -> Extension:
     """Extend the context of a loaded transformers model, in place: its configuration and its positions.
 
+    Of a model whose types of layers have rotary positions of their own, the full attention layers are extended
+    (`plan_extension`).
     No weight changes; `clex` adds a small layer that needs training. After `save_pretrained`, `lengthwise.load`
     loads the model, and so does plain transformers unless the rope type begins with `lengthwise_`. Extend the
     model before you add an adapter, so that `clex` is trained with it.

@@ -39,6 +39,8 @@ class Extension:
     """Rotated dimensions per head."""
     options: dict[str, Any] = field(default_factory=dict)
     """All options of the method."""
+    layer_type: str | None = None
+    """The layers that are extended, in a model with rotary positions by type of layer; None is all layers."""
 
     @property
     def extended_length(self) -> int:
@@ -64,8 +66,8 @@ class Extension:
         return self.rope_method.to_hf_config(*self._rope)
 
     def to_dict(self) -> dict[str, Any]:
-        """The record, as `from_dict` reads it."""
-        return asdict(self)
+        """The record, as `from_dict` reads it; without a layer type if all layers are extended."""
+        return {key: value for key, value in asdict(self).items() if (key, value) != ("layer_type", None)}
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any], *, source: str) -> Extension:
@@ -124,6 +126,7 @@ def card_section(extension: Extension, *, adapter: bool) -> str:
         f"Extended by lengthwise: `{extension.method}` ({how}).",
         "",
         f"- from {extension.original_length} tokens to {extension.extended_length} (factor {extension.factor:g})",
+        *([f"- layers: those of type `{extension.layer_type}` alone"] if extension.layer_type else []),
         f"- base of the model before: {extension.theta:g}",
         f"- options: {settings or 'none'}",
         f"- loads with: {loads_with(extension, adapter=adapter)}",

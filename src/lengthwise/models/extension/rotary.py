@@ -24,8 +24,19 @@ def find_rotary(base: PreTrainedModel) -> list[tuple[nn.Module, str, Any]]:
         (parent, name, module)
         for parent in base.modules()
         for name, module in parent.named_children()
-        if hasattr(module, "inv_freq") and hasattr(module, "rope_type") and hasattr(module, "config")
+        if hasattr(module, "config")
+        and hasattr(module, "rope_type")
+        and (hasattr(module, "inv_freq") or isinstance(module.rope_type, dict))
     ]
+
+
+def frequency_names(layer_type: str | None) -> tuple[str, str]:
+    """The attributes of a rotary embedding that hold frequencies and attention scaling.
+
+    A module that serves several types of layers has them once for each type.
+    """
+    prefix = "" if layer_type is None else f"{layer_type}_"
+    return f"{prefix}inv_freq", f"{prefix}attention_scaling"
 
 
 def rebuild_rotary(base: PreTrainedModel, extension: Extension) -> None:
@@ -41,7 +52,7 @@ def rebuild_rotary(base: PreTrainedModel, extension: Extension) -> None:
             expected="a model of transformers with a module that has inv_freq",
         )
     for parent, name, old in found:
-        new = type(old)(config=old.config).to(old.inv_freq.device)
+        new = type(old)(config=old.config).to(next(old.buffers()).device)
         check_frequencies(new, extension, extended=True)
         setattr(parent, name, new)
 
@@ -52,18 +63,21 @@ def check_frequencies(module: Any, extension: Extension, *, extended: bool) -> N
     Raises:
         UsageError: they differ.
     """
+    layer_type = extension.layer_type
+    rope_type = module.rope_type if layer_type is None else module.rope_type[layer_type]
     if extended:
-        custom = module.rope_type == extension.custom_rope_type
+        custom = rope_type == extension.custom_rope_type
         # transformers' input-dependent types start with the frequencies for up to L0.
         expected, scaling = extension.inverse_frequencies(None if custom else extension.original_length)
     else:
         expected, scaling = plain_frequencies(extension.theta, extension.head_dim).float(), 1.0
-    actual = module.inv_freq.detach().float().cpu()
+    inv_freq, attention_scaling = (getattr(module, name) for name in frequency_names(layer_type))
+    actual = inv_freq.detach().float().cpu()
     fits = actual.shape == expected.shape and torch.allclose(actual, expected, rtol=_TOLERANCE, atol=0)
-    if not fits or abs(module.attention_scaling - scaling) > 1e-6:
+    if not fits or abs(attention_scaling - scaling) > 1e-6:
         raise UsageError(
             f"{type(module).__name__} does not compute its positions as its configuration says"
-            + (f" (rope type {module.rope_type})" if extended else " (plain rope)"),
+            + (f" (rope type {rope_type})" if extended else " (plain rope)"),
             expected="a model whose rotary embedding has theta^(-2k/d) as its frequencies",
         )
 

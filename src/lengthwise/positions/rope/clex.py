@@ -130,16 +130,27 @@ class ClexRotaryEmbedding(nn.Module):
         original_length: L0, tokens.
         factor: largest t.
         interleaved: whether neighbouring dimensions are rotated together, rather than the two halves.
+        layer_type: the type of layers that it serves; None is all.
+        other_layers: the module for layers of other types.
     """
 
     def __init__(
-        self, frequencies: ClexFrequencies, original_length: int, factor: float, *, interleaved: bool = False
+        self,
+        frequencies: ClexFrequencies,
+        original_length: int,
+        factor: float,
+        *,
+        interleaved: bool = False,
+        layer_type: str | None = None,
+        other_layers: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.frequencies = frequencies
         self.original_length = original_length
         self.factor = factor
         self.interleaved = interleaved
+        self.layer_type = layer_type
+        self.other_layers = other_layers
         self.fixed_time: float | None = None
         """t for every input; set by code that knows the final length."""
         self.cached_time: float | None = None
@@ -147,8 +158,12 @@ class ClexRotaryEmbedding(nn.Module):
         self.time: float | None = None
         """t of the last forward pass."""
 
-    def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x: Tensor, position_ids: Tensor, layer_type: str | None = None
+    ) -> tuple[Tensor, Tensor]:
         """cos and sin of position * f(t)."""
+        if layer_type != self.layer_type and self.other_layers is not None:
+            return self.other_layers(x, position_ids, layer_type)
         time = self.fixed_time if self.cached_time is None else self.cached_time
         if time is None:
             length = math.floor(position_ids.max().item()) + 1

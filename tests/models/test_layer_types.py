@@ -1,0 +1,149 @@
+"""Models whose types of layers have rotary positions of their own (Gemma 3): only full attention is extended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
+
+from lengthwise.errors import UsageError
+from lengthwise.models import extend, load
+from lengthwise.models.extension import clex_modules, plan_extension, read_extension
+from lengthwise.models.extension.rotary import find_rotary
+from lengthwise.models.quiet import quiet_transformers
+from lengthwise.models.saving import save_whole
+from lengthwise.positions import ROPE_METHODS
+from lengthwise.testing import tiny_model, tiny_tokenizer
+from lengthwise.training.recipe_reading import make_recipe
+from lengthwise.training.trained_model import check_positions
+
+LAYERS = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
+OPTIONS: dict[str, dict[str, Any]] = {
+    "eabf": {"skip_layers": 2, "theta": 2e6},
+    "longrope": {"long_factor": [1.0, 2.0, 3.0, 4.0]},
+}
+
+
+def gemma(**overrides: Any) -> Any:
+    return tiny_model("gemma3-text", num_hidden_layers=4, layer_types=LAYERS, **overrides)
+
+
+def extended(method: str) -> Any:
+    model = gemma()
+    extend(model, method, factor=2.0, **OPTIONS.get(method, {}))
+    for _, module in clex_modules(model):
+        torch.nn.init.normal_(module.frequencies.down, std=0.1)
+    return model
+
+
+def logits(model: Any, length: int = 100) -> torch.Tensor:
+    ids = torch.randint(320, (1, length), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        return model(input_ids=ids).logits
+
+
+@pytest.mark.parametrize("method", ROPE_METHODS)
+def test_only_full_attention_is_extended_and_survives_saving(method: str, tmp_path: Path) -> None:
+    before, model = gemma(), extended(method)
+    extension = read_extension(model.config)
+    assert extension is not None
+    assert (extension.layer_type, extension.theta) == ("full_attention", 1e6)
+    local = {"rope_type": "default", "rope_theta": 1e4}
+    assert model.config.rope_parameters["sliding_attention"] == local
+    [(_, _, old)], [(_, _, new)] = find_rotary(before), find_rotary(model)
+    assert torch.equal(new.sliding_attention_inv_freq, old.sliding_attention_inv_freq)
+    assert new.sliding_attention_attention_scaling == 1
+    if method != "clex":
+        at_first = None if new.rope_type["full_attention"].startswith("lengthwise") else 64
+        frequencies, scaling = extension.inverse_frequencies(at_first)
+        torch.testing.assert_close(new.full_attention_inv_freq, frequencies)
+        assert new.full_attention_attention_scaling == pytest.approx(scaling)
+    assert (logits(model) - logits(before)).abs().max() > 1e-3
+    marked = [hasattr(layer.self_attn, "query_scale_length") for layer in model.model.layers]
+    assert marked == [False, False, False, method == "eabf"]
+
+    with quiet_transformers():
+        save_whole(model, tiny_tokenizer(), tmp_path / "m")
+    loaded = load(str(tmp_path / "m"))
+    assert loaded.extension == extension
+    assert (loaded.trained_length, loaded.config.max_position_embeddings) == (
+        64,
+        64 if method == "dynamic_ntk" else 128,
+    )
+    torch.testing.assert_close(logits(loaded.model), logits(model), rtol=0, atol=0)
+    if extension.to_hf_config() is not None:
+        with quiet_transformers():
+            plain = AutoModelForCausalLM.from_pretrained(tmp_path / "m").eval()
+        torch.testing.assert_close(logits(plain), logits(model), rtol=0, atol=0)
+    assert "full_attention" in (tmp_path / "m" / "README.md").read_text()
+
+
+def test_interpolation_against_transformers_own() -> None:
+    rope = {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 2.0},
+    }
+    torch.testing.assert_close(logits(extended("pi")), logits(gemma(rope_parameters=rope)), rtol=0, atol=0)
+
+
+def test_within_the_window_sliding_layers_alone_do_not_change() -> None:
+    # All layers sliding but the last, whose keys and values are zero: nothing is left to extend.
+    models = [gemma(), gemma()]
+    extend(models[1], "pi", factor=4.0)
+    for model in models:
+        for layer, kind in zip(model.model.layers, LAYERS, strict=True):
+            if kind == "full_attention":
+                torch.nn.init.zeros_(layer.self_attn.o_proj.weight)
+    torch.testing.assert_close(logits(models[0]), logits(models[1]), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("method", ["yarn", "clex", "eabf"])
+def test_the_base_model_is_extended_as_its_adapter_needs_it(method: str, tmp_path: Path) -> None:
+    model = extended(method)
+    learned = ["rotary_emb"] if clex_modules(model) else None
+    config = LoraConfig(r=2, task_type="CAUSAL_LM", target_modules=["q_proj"], modules_to_save=learned)
+    with quiet_transformers():
+        wrapped = get_peft_model(model, config).eval()
+        save_whole(gemma(), tiny_tokenizer(), tmp_path / "base")
+        save_whole(wrapped, tiny_tokenizer(), tmp_path / "adapter")
+    loaded = load(str(tmp_path / "base"), adapter=str(tmp_path / "adapter"))
+    assert loaded.extension == read_extension(model.config)
+    torch.testing.assert_close(logits(loaded.model), logits(wrapped), rtol=0, atol=0)
+
+
+def test_sampled_positions_are_refused_with_dynamic_rope() -> None:
+    settings = {
+        "model": "gemma",
+        "data": {"corpus": "books"},
+        "length": 16,
+        "steps": 1,
+        "optimizer": {"learning_rate": 0.1},
+        "positions": {"sampler": "pose", "target_length": 64},
+    }
+    check_positions(make_recipe(settings), extended("yarn"))
+    with pytest.raises(UsageError, match="dynamic"):
+        check_positions(make_recipe(settings), extended("dynamic_ntk"))
+
+
+def test_what_cannot_be_extended() -> None:
+    with pytest.raises(UsageError, match="sliding_attention"):
+        extend(tiny_model("gemma3-text", layer_types=["sliding_attention"] * 2), "yarn", factor=2.0)
+    rope = {"full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0}}
+    with pytest.raises(UsageError, match="linear by 8"):
+        extend(gemma(rope_parameters=rope), "yarn", factor=2.0)
+    with pytest.raises(UsageError, match="ntk by 2"):
+        extend(extended("ntk"), "yarn", factor=2.0)
+    with pytest.raises(UsageError, match="skip_layers = 4") as caught:
+        extend(gemma(), "eabf", factor=2.0, skip_layers=4)
+    assert caught.value.expected == "0 to 3"
+
+
+def test_the_record_names_layers_only_where_there_are_types() -> None:
+    assert "layer_type" not in plan_extension(tiny_model("llama-gqa").config, "ntk", factor=2.0).to_dict()
+    record = plan_extension(gemma().config, "ntk", factor=2.0).to_dict()
+    assert json.loads(json.dumps(record))["layer_type"] == "full_attention"

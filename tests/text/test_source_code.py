@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lengthwise.errors import MissingError
+from lengthwise.text import EMBEDDED_CORPORA, load_corpus, source_code
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three packages and a standard library of one or two files each, and their list."""
+    files = {
+        "torch": ("nn.py", "onnx/utils.py"),
+        "transformers": ("trainer.py", "generation/utils.py"),
+        "sympy": ("core.py", "polys/rings.py"),
+        "python": ("argparse.py",),
+    }
+    listed: dict[str, Any] = {}
+    for package, names in files.items():
+        for name in ("__init__.py", *names):
+            path = tmp_path / package / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"# {package}/{name}\n")
+        hashes = {
+            f"{package}/{name}": hashlib.sha256((tmp_path / package / name).read_bytes()).hexdigest()
+            for name in names
+        }
+        listed[package] = {"version": "1.0", "files": hashes}
+    (tmp_path / "list.json").write_text(json.dumps(listed))
+
+    def find_spec(name: str) -> ModuleSpec | None:
+        origin = tmp_path / name / "__init__.py"
+        return ModuleSpec(name, None, origin=str(origin)) if origin.exists() else None
+
+    monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "2.0+cpu")
+    monkeypatch.setattr(source_code.platform, "python_version", lambda: "3.99")
+    monkeypatch.setattr(source_code.sysconfig, "get_path", lambda _: str(tmp_path / "python"))
+    monkeypatch.setattr(source_code, "_LIST", tmp_path / "list.json")
+    return tmp_path
+
+
+@pytest.mark.usefixtures("site")
+def test_subpackages_are_held_out_whole() -> None:
+    test, train = (load_corpus("code", split=split) for split in ("test", "train"))
+    assert [document.id for document in test.documents] == [
+        "torch/onnx/utils.py",
+        "transformers/generation/utils.py",
+        "sympy/polys/rings.py",
+    ]
+    assert [document.id for document in train.documents] == [
+        "torch/nn.py",
+        "transformers/trainer.py",
+        "sympy/core.py",
+        "python/argparse.py",
+    ]
+    assert train.documents[0].text == "# torch/nn.py\n"
+    assert not train.left_out
+    assert len(load_corpus("code", split="all").documents) == 7
+
+
+def test_other_files_are_left_out_and_counted(site: Path) -> None:
+    whole = load_corpus("code", split="train")
+    (site / "torch" / "onnx" / "utils.py").write_text("# changed\n")
+    (site / "python" / "argparse.py").unlink()
+    train, every = (load_corpus("code", split=split) for split in ("train", "all"))
+    assert len(train.documents) == 3, "what changed in the test split does not count here"
+    assert dict(train.left_out) == {"that differ in python 3.99 from 1.0": 1}
+    assert every.left_out == train.left_out | {"that differ in torch 2.0 from 1.0": 1}
+    assert train.fingerprint != whole.fingerprint
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_package_without_any_of_its_files(site: Path, gone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if gone:
+        (site / "sympy" / "__init__.py").unlink()
+        missing = importlib.metadata.PackageNotFoundError("sympy")
+
+        def version(package: str) -> str:
+            if package == "sympy":
+                raise missing
+            return "2.0"
+
+        monkeypatch.setattr(importlib.metadata, "version", version)
+    for path in (site / "sympy").rglob("*s.py"):
+        path.write_text("# another version\n")
+    with pytest.raises(MissingError, match=r"sympy 1\.0") as caught:
+        load_corpus("code", split="test")
+    assert caught.value.fix == source_code.INSTALL
+    assert ("sympy 2.0" in caught.value.problem) != gone
+
+
+def test_the_list_is_of_the_versions_that_development_installs() -> None:
+    listed = json.loads(source_code._LIST.read_text(encoding="utf-8"))
+    pinned = [f"{package}=={listed[package]['version']}" for package in ("torch", "transformers", "sympy")]
+    assert source_code.INSTALL.split()[2:] == pinned
+    constraints = (Path(__file__).parents[2] / "constraints.txt").read_text().splitlines()
+    assert set(pinned) <= set(constraints), "run source_code.write_list()"
+    names = [name for package in listed.values() for name in package["files"]]
+    assert str(len(names)) in EMBEDDED_CORPORA["code"].description
+    held_out = [name for name in names if name.startswith(source_code.HELD_OUT)]
+    assert {name.split("/")[0] for name in held_out} == {"torch", "transformers", "sympy"}
+    assert len(held_out) == 33
+
+
+def test_the_installed_files_are_the_listed_ones() -> None:
+    corpus = load_corpus("code", split="test")
+    assert not corpus.left_out
+    assert len(corpus.documents) == 33
+    assert all(len(document.text.encode()) >= 72 * 1024 for document in corpus.documents)

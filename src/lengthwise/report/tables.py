@@ -197,7 +197,10 @@ def to_rich(table: Table) -> RichTable:
     )
     for column, name in enumerate(table.columns):
         numeric = table.is_numeric(column)
-        drawn.add_column(Text(name), justify="right" if numeric else "left", no_wrap=numeric)
+        # Numbers do not wrap, so in a wide table they would leave the names no room at all.
+        longest = max((len(cell_text(row[column])) for row in table.rows), default=0)
+        least = None if numeric else min(16, longest)
+        drawn.add_column(Text(name), justify="right" if numeric else "left", no_wrap=numeric, min_width=least)
     for row in table.rows:
         drawn.add_row(*(_rich_cell(cell) for cell in row))
     return drawn

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ SIZES = {
 }
 
 
-def tiny(name: str, shared: Path) -> Recipe:
+def tiny(name: str, shared: Path, own: Sequence[str] = ()) -> Recipe:
     sizes = [
         f"model={shared / 'model'}",
         f"data.corpus={shared / 'text'}",
@@ -34,7 +35,7 @@ def tiny(name: str, shared: Path) -> Recipe:
         "batch.micro=1",
         "device=cpu",
     ]
-    return read_recipe(name, [*sizes, *SIZES[name]])
+    return read_recipe(name, [*sizes, *(own or SIZES[name])])
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -50,6 +51,20 @@ def test_a_papers_recipe_runs(name: str, shared: Path, tmp_path: Path):
     loaded = load(recipe.model, adapter=place) if adapter else load(place)
     assert loaded.extension is not None
     assert loaded.extension.method == recipe.extend.method  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["smollm2-far", "llama3-8b-far", "llama3-8b-far-qlora"])
+def test_a_recipe_for_far_context_reads_each_window_once(name: str, shared: Path, tmp_path: Path):
+    sizes = [f"positions.target_length={4 * LENGTH}", "view_options.passage=8"]
+    recipe = tiny(name, shared, sizes)
+    train(recipe, tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert len(lines) == 2
+    for line in lines:
+        assert line["grad_norm"] > 0
+        assert line["loss"] == line["cross_entropy_short"]
+        assert "cross_entropy_long" not in line
+    assert load(recipe.model, adapter=str(tmp_path / "run" / "model")).extension is None
 
 
 def test_the_recipes_of_the_papers_ship():

@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -125,6 +126,20 @@ def test_each_series_has_its_own_colour(made: SimpleNamespace) -> None:
     svg = drawn(made, lambda _: recall_by_distance(rows)).svg.lower()
     assert all(color.lower() in svg for color in COLORS[:3])
     assert COLORS[3].lower() not in svg
+
+
+def test_a_limit_has_the_colour_of_its_curve_where_another_model_has_none(made: SimpleNamespace) -> None:
+    def used(rows: list[Row], value: float | None) -> list[Row]:
+        return [replace(row, value=value) if row.metric == "used_up_to" else row for row in rows]
+
+    first, second = made.limit_rows("a"), made.limit_rows("b")
+    with_both, without = (
+        drawn(made, lambda _, rows=rows: limit_curves(rows)).svg.lower()
+        for rows in (first + second, used(first, None) + second)
+    )
+    # The line of the first model is gone, not that of the second.
+    assert without.count(COLORS[0].lower()) < with_both.count(COLORS[0].lower())
+    assert without.count(COLORS[1].lower()) == with_both.count(COLORS[1].lower())
 
 
 def test_undefined_values_and_missing_intervals_are_drawn_around(made: SimpleNamespace) -> None:

@@ -350,14 +350,18 @@ def _limit_x(row: Row) -> float:
     return (row.position + row.position_end) / 2
 
 
-def _limit_numbers(rows: Sequence[Row], metric: str) -> list[tuple[str, Row]]:
-    plain = [row for row in rows if row.metric == metric and not _is_point(row) and row.value is not None]
-    return list(zip(series_names(plain), plain, strict=True))
+def _limit_numbers(rows: Sequence[Row], metric: str) -> list[tuple[str, str, Row]]:
+    """The color, name and row of each model that has this number. Colors are those of its curves."""
+    plain = [row for row in rows if row.metric == metric and not _is_point(row)]
+    return [
+        (COLORS[style % len(COLORS)], name, row)
+        for style, (name, row) in enumerate(zip(series_names(plain), plain, strict=True))
+        if row.value is not None
+    ]
 
 
 def _draw_limits(axes: Axes, rows: Sequence[Row], metric: str) -> None:
-    for style, (_, row) in enumerate(_limit_numbers(rows, metric)):
-        color = COLORS[style % len(COLORS)]
+    for color, _, row in _limit_numbers(rows, metric):
         assert row.value is not None
         axes.axvline(row.value, color=color, linewidth=1.1, linestyle=":" if row.at_least else "-")
         if row.ci_low is not None and row.ci_high is not None and row.ci_high > row.ci_low:
@@ -367,9 +371,9 @@ def _draw_limits(axes: Axes, rows: Sequence[Row], metric: str) -> None:
 
 
 def _draw_level(axes: Axes, rows: Sequence[Row], metric: str) -> None:
-    for style, (_, row) in enumerate(_limit_numbers(rows, metric)):
+    for color, _, row in _limit_numbers(rows, metric):
         assert row.value is not None
-        axes.axhline(row.value, color=COLORS[style % len(COLORS)], linewidth=0.9, linestyle="--")
+        axes.axhline(row.value, color=color, linewidth=0.9, linestyle="--")
 
 
 def _limit_text(row: Row) -> str:
@@ -380,7 +384,7 @@ def _limit_words(rows: Sequence[Row]) -> str:
     return " ".join(
         f"{name}: {what} {_limit_text(row)} tokens."
         for metric, what in (("sound_up_to", "sound up to"), ("used_up_to", "used up to"))
-        for name, row in _limit_numbers(rows, metric)
+        for _, name, row in _limit_numbers(rows, metric)
     )
 
 

@@ -61,6 +61,9 @@ class Estimate:
         assert self.value is not None
         if self.low is not None and self.high is not None and self.high > self.low:
             return _decimals_for((self.high - self.low) / 2, digits=2)
+        if self.value >= 100 and float(self.value).is_integer():
+            # A count of tokens.
+            return 0
         return _decimals_for(abs(self.value), digits=4)
 
 

@@ -32,10 +32,10 @@ from stage import build_stage
 # name: module, trials of a whole campaign, trials of the small part in `make test`.
 CAMPAIGNS = {
     "kill": (kills, 42, 2),
-    "recipe": (recipes, 10_000, 200),
-    "options": (options, 2_000, 8),
-    "disk": (disks, 42, 2),
-    "damage": (damage, 90, 4),
+    "recipe": (recipes, 10_000, 100),
+    "options": (options, 2_000, 6),
+    "disk": (disks, 42, 1),
+    "damage": (damage, 90, 3),
     "writers": (writers, 7, 1),
 }
 

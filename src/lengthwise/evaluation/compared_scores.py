@@ -49,8 +49,8 @@ class _Score:
         return next((float(part) for part in parts if part.replace(".", "", 1).isdigit()), None)
 
 
-def evaluation_of(results: Results, log: SampleLog) -> Measurement:
-    """Mean scores by task and length, by depth too, and the plain mean over the tasks of a family that has one.
+def evaluation_of(results: Results, log: SampleLog, *, by_depth: bool = False) -> Measurement:
+    """Mean scores by task and length, and the plain mean over the tasks of a family that has one.
 
     Tasks and metrics have the names of the run's own rows. The items are questions, not tokens: models with
     different tokenizers can be paired on the same questions.
@@ -67,6 +67,7 @@ def evaluation_of(results: Results, log: SampleLog) -> Measurement:
         for statistic in _by_length(
             [score for score in scores if (score.task, score.metric) == (task, metric)],
             replace(blank, task=task, metric=metric),
+            by_depth=by_depth,
         )
     ]
     for family in () if harness else FAMILIES:
@@ -133,15 +134,17 @@ def _identity(
     return hashes | {f"version of {name}": about["version"] for name, about in tasks.items()}
 
 
-def _by_length(scores: Sequence[_Score], row: Row, *, members: Sequence[str] = ()) -> list[Statistic]:
-    """One mean at each length, over questions or (with `members`) over these tasks; then one at each depth."""
+def _by_length(
+    scores: Sequence[_Score], row: Row, *, members: Sequence[str] = (), by_depth: bool = False
+) -> list[Statistic]:
+    """One mean at each length (and depth), over questions or (with `members`) over these tasks."""
     totals: Callable[[_Score], list[float]] = partial(_placed, members) if members else _counted
     estimator = mean_of_ratios([[place] for place in range(len(members))]) if members else ratio
     found = []
     for length in sorted({score.length for score in scores}, key=lambda length: length or 0):
         of_length = [score for score in scores if score.length == length]
-        depths = sorted({score.depth for score in of_length if score.depth is not None})
-        for depth in (None, *(() if members else depths)):
+        depths = sorted({score.depth for score in of_length if by_depth and score.depth is not None})
+        for depth in (None, *depths):
             at = [score for score in of_length if depth in (None, score.depth)]
             found.append(
                 Statistic.of(

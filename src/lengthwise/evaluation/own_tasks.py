@@ -228,7 +228,7 @@ def measure_tasks(
         rows=[],
         provenance={"tasks": prepared.facts},
     )
-    return evaluation_of(results, log)
+    return evaluation_of(results, log, by_depth=True)
 
 
 def _tokens(asked: Sequence[Asked]) -> int:

@@ -45,6 +45,8 @@ class Skip:
         """See `PositionSampler`."""
         check_lengths(length, target_length)
         free = target_length - length
+        if free == 0:
+            return torch.arange(length)
         most = free if self.max_gap is None else min(self.max_gap, free)
         if most < self.skips or self.skips >= length:
             raise UsageError(

@@ -58,7 +58,7 @@ OPTIONS: dict[str, list[str]] = {
     "--truncation": ["middle", "left", *WORDS], "--backend": ["native", "lm-eval", "x"],
     "--set": ["a=b", "=", "x", "chat=never", "stories=/nowhere", "optimizer.learning_rate=yes", "steps=.nan", "length=1e30",
               "data.corpus=''", "model=''", "positions.target_length=" + "9" * 30, "extend.factor=.inf", "a.b.c=[" ],
-    "--resume": [], "--overwrite": [], "--json": [], "-v": [],
+    "--resume": [], "--overwrite": [], "--json": [],
 }  # fmt: skip
 TAKEN = {
     "measure": ["--length", "--limit", "--estimator"],
@@ -80,8 +80,8 @@ COMMON = [
     "--adapter",
     "--json",
     "--resume",
-    "-v",
 ]
+# Not -v, which shows the traceback of every error.
 # What the operating system refuses by itself is no option of ours.
 TASKS = ["needle_single", "babilong_qa1", "needle", "longbench_e", "x", ""]
 

@@ -140,7 +140,7 @@ def test_a_distractor_lies_between_two_parts_of_the_text(numbered: list[TokenDoc
 def test_a_repeat_comes_from_before_the_gap_and_ends_the_window(numbered: list[TokenDocument]):
     planted = 0
     for batch in batches("repeat", numbered):
-        cut = batch["geometry"].min_context
+        cut = int(batch["position_ids"][-1].diff().argmax()) + 1
         size = min(12, cut, LENGTH - cut)
         for tokens, labels in zip(batch["input_ids"][:3], batch["labels"][:3], strict=True):
             repeats = [row for row in range(cut, LENGTH) if tokens[row] in tokens[:cut]]
@@ -162,7 +162,7 @@ def test_repeats_anywhere_leave_the_rest_of_the_text(numbered: list[TokenDocumen
     options = {"share": 1.0, "passage": 12, "place": "anywhere"}
     places = set()
     for batch in batches("repeat", numbered, view_options=options):
-        cut = batch["geometry"].min_context
+        cut = int(batch["position_ids"][-1].diff().argmax()) + 1
         size = min(12, cut, LENGTH - cut)
         for tokens, labels in zip(batch["input_ids"][:3], batch["labels"][:3], strict=True):
             text = tokens[0] + torch.arange(LENGTH)
@@ -183,7 +183,7 @@ def test_a_share_of_the_windows_gets_repeats(numbered: list[TokenDocument]):
     fixed = SampledPositions(sampler=position_sampler("cream"), target_length=4 * LENGTH)
     total = changed = 0
     for batch in batches("repeat", numbered, positions=fixed, view_options={"share": 0.3, "passage": 8}):
-        if 8 <= batch["geometry"].min_context <= LENGTH - 8:
+        if 8 <= int(batch["position_ids"][-1].diff().argmax()) + 1 <= LENGTH - 8:
             long = batch["input_ids"][:3]
             changed += int((long != long[:, :1] + torch.arange(LENGTH)).any(dim=1).sum())
             total += 3
@@ -197,6 +197,52 @@ def test_distractors_of_another_data_set_need_foreign_text(numbered: list[TokenD
         PairCollator(LENGTH, views="distractor")(own)
     batch = PairCollator(LENGTH, views="distractor")([own[0] | {"foreign": numbered[1].ids[:LENGTH]}])
     assert int(batch["input_ids"].max()) >= 1000
+
+
+def test_of_several_skips_a_repeat_crosses_the_largest(numbered: list[TokenDocument]):
+    several = SampledPositions(sampler=position_sampler("skip", {"skips": 4}), target_length=TARGET)
+    planted = 0
+    for batch in batches("repeat", numbered, positions=several):
+        steps = batch["position_ids"][-1].diff()
+        cut = int(steps.argmax()) + 1
+        # Pairs begin behind the first skip, whichever is the largest.
+        assert batch["geometry"].min_context == int((steps > 1).nonzero()[0]) + 1
+        size = min(12, cut, LENGTH - cut)
+        for tokens in batch["input_ids"][:3]:
+            repeats = [row for row in range(cut, LENGTH) if tokens[row] in tokens[:cut]]
+            assert repeats == (list(range(LENGTH - size, LENGTH)) if size >= 8 else [])
+            planted += bool(repeats)
+    assert planted > STEPS
+
+
+@pytest.mark.parametrize("name", ["gap", "repeat"])
+def test_a_share_of_the_steps_skips_and_the_others_have_no_pairs(name: str, numbered: list[TokenDocument]):
+    some = SampledPositions(
+        sampler=position_sampler("skip", {"share": 0.5, "shifted": 1.0}), target_length=TARGET
+    )
+    plain = 0
+    for batch in batches(name, numbered, positions=some):
+        short = batch["position_ids"].chunk(2)[1]
+        if bool((short.diff() == 1).all()):
+            assert batch["geometry"].paired_positions == 0
+            long = batch["input_ids"][:3]
+            assert torch.equal(long, long[:, :1] + torch.arange(LENGTH))
+            assert (batch["labels"] == -100).sum() == 6
+            plain += 1
+        else:
+            assert batch["geometry"].paired_positions > 0
+    assert 0.25 * STEPS < plain < 0.75 * STEPS
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_draws_that_do_not_skip_are_contiguous(share: float):
+    sampler = position_sampler("skip", {"share": share, "shifted": 0.5})
+    drawn = [sampler.draw(np.random.default_rng(seed), LENGTH, TARGET) for seed in range(400)]
+    plain = [positions for positions in drawn if bool((positions.diff() == 1).all())]
+    assert abs(len(plain) / 400 - (1 - share)) < 0.1
+    starts = [int(positions[0]) for positions in plain]
+    assert 0.4 < np.mean([start == 0 for start in starts]) < 0.6
+    assert 0.9 * (TARGET - LENGTH) < max(starts) <= TARGET - LENGTH
 
 
 @pytest.mark.parametrize("options", [{}, {"spread": "log"}, {"skips": 3}, {"max_gap": 40}, {"shifted": 0.5}])
@@ -224,7 +270,9 @@ def test_skips_leave_out_positions_and_keep_the_order(options: dict[str, Any]):
     assert abs(starts / 400 - options.get("shifted", 0)) < 0.1
 
 
-@pytest.mark.parametrize("options", [{"skips": 0}, {"max_gap": 0}, {"shifted": 1.5}, {"spread": "wide"}])
+@pytest.mark.parametrize(
+    "options", [{"skips": 0}, {"max_gap": 0}, {"shifted": 1.5}, {"share": -0.1}, {"spread": "wide"}]
+)
 def test_skips_that_cannot_be_are_refused(options: dict[str, Any]):
     with pytest.raises(UsageError):
         position_sampler("skip", options)

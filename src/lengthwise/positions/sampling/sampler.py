@@ -52,3 +52,10 @@ def first_gap(positions: Tensor) -> int:
     contiguous = positions[0] + torch.arange(len(positions), device=positions.device)
     moved = (positions != contiguous).nonzero()
     return int(moved[0]) if len(moved) else len(positions)
+
+
+def largest_gap(positions: Tensor) -> int:
+    """The row behind the largest step of more than 1, the first of several; L if all rows follow on."""
+    steps = positions.diff()
+    largest = int(steps.argmax())
+    return largest + 1 if steps[largest] > 1 else len(positions)

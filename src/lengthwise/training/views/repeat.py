@@ -1,4 +1,4 @@
-"""Repeat views: gap views of windows in which a passage from before the gap comes again after it."""
+"""Repeat views: gap views of windows in which a passage from before the largest gap comes again after it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from lengthwise.positions.sampling.sampler import largest_gap
 from lengthwise.training.views.gap import Gap
 from lengthwise.training.views.pair import StepDraw, ViewPair, require_in_range, without_targets
 
@@ -21,10 +22,10 @@ _LEAST = 8
 class Repeat(Gap):
     """A window's passage is planted again behind the gap: near in the long view, far in the short one.
 
-    The passage is text[s : s + m] with s + m <= the first gap, and overwrites m tokens behind it. m is `passage`, or
-    what fits on either side of the gap. The first token of the repeat and the one after it are no targets, because
-    nothing before them tells them. Copying is what this trains, so `recall` and `limit` no longer tell whether the
-    model uses far context for anything else.
+    Of several gaps the largest counts. The passage is text[s : s + m] with s + m <= the gap, and overwrites m tokens
+    behind it. m is `passage`, or what fits on either side of the gap. A window without a gap gets no repeat. The
+    first token of the repeat and the one after it are no targets, because nothing before them tells them. Copying is
+    what this trains, so `recall` and `limit` no longer tell whether the model uses far context for anything else.
     """
 
     share: float = 0.5
@@ -47,7 +48,8 @@ class Repeat(Gap):
         foreign: NDArray[np.int64] | None,
     ) -> ViewPair:
         """See `Views`."""
-        cut = draw.first
+        assert draw.short_positions is not None
+        cut = largest_gap(draw.short_positions)
         size = min(self.passage, cut, length - cut)
         planted = generator.random() < self.share
         if not planted or size < _LEAST:

@@ -179,6 +179,23 @@ def test_repeats_anywhere_leave_the_rest_of_the_text(numbered: list[TokenDocumen
     assert len(places) > 10
 
 
+def test_the_source_of_a_repeat_can_be_near(numbered: list[TokenDocument]):
+    options = {"share": 1.0, "passage": 8, "source": "anywhere"}
+    far = near = 0
+    for batch in batches("repeat", numbered, view_options=options):
+        cut = int(batch["position_ids"][-1].diff().argmax()) + 1
+        if not 8 <= cut <= LENGTH - 16:
+            continue
+        for tokens in batch["input_ids"][:3]:
+            source = int(tokens[-8] - tokens[0])
+            assert source + 8 <= LENGTH - 8
+            assert torch.equal(tokens[-8:], tokens[source : source + 8])
+            # A passage lies before the gap, behind it, or across it.
+            far += source + 8 <= cut
+            near += source >= cut
+    assert (far > 0, near > 0) == (True, True)
+
+
 def test_a_share_of_the_windows_gets_repeats(numbered: list[TokenDocument]):
     fixed = SampledPositions(sampler=position_sampler("cream"), target_length=4 * LENGTH)
     total = changed = 0

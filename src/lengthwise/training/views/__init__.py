@@ -65,7 +65,7 @@ VIEWS: dict[ViewName, ViewEntry] = {
     ),
     "repeat": ViewEntry(
         home="repeat.Repeat",
-        what="gap views in which some windows repeat a passage from before the largest gap after it",
+        what="gap views in which some windows repeat an earlier passage behind the largest gap",
         rewards="copying across the gap; recall and limit measure copying too, so judge by other tasks",
     ),
 }

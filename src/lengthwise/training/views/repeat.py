@@ -1,4 +1,4 @@
-"""Repeat views: gap views of windows in which a passage from before the largest gap comes again after it."""
+"""Repeat views: gap views of windows in which an earlier passage comes again behind the largest gap."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ _LEAST = 8
 class Repeat(Gap):
     """A window's passage is planted again behind the gap: near in the long view, far in the short one.
 
-    Of several gaps the largest counts. The passage is text[s : s + m] with s + m <= the gap, and overwrites m tokens
-    behind it. m is `passage`, or what fits on either side of the gap. A window without a gap gets no repeat. The
-    first token of the repeat and the one after it are no targets, because nothing before them tells them. Copying is
-    what this trains, so `recall` and `limit` no longer tell whether the model uses far context for anything else.
+    Of several gaps the largest counts. The passage is text[s : s + m] with s + m <= the gap (but see `source`), and
+    overwrites m tokens behind it. m is `passage`, or what fits on either side of the gap. A window without a gap gets
+    no repeat. The first token of the repeat and the one after it are no targets, because nothing before them tells
+    them. Copying is what this trains, so `recall` and `limit` no longer tell whether the model uses far context for
+    anything else.
     """
 
     share: float = 0.5
@@ -34,6 +35,8 @@ class Repeat(Gap):
     """m in tokens, at most."""
     place: Literal["end", "anywhere"] = "end"
     """Where behind the gap the repeat begins: so that it ends the window, or uniformly."""
+    source: Literal["before", "anywhere"] = "before"
+    """Where the passage is from: before the gap, or anywhere before the repeat, so that distance does not tell."""
 
     def __post_init__(self) -> None:
         require_in_range("share", self.share, 0, 1)
@@ -56,7 +59,8 @@ class Repeat(Gap):
             return ViewPair(text, text)
         last = length - size
         place = last if self.place == "end" else int(generator.integers(cut, last + 1))
-        source = int(generator.integers(0, cut - size + 1))
+        before = cut if self.source == "before" else place
+        source = int(generator.integers(0, before - size + 1))
         view = text.copy()
         view[:, place : place + size] = text[:, source : source + size]
         without_targets(view, [place, *range(place + size, min(place + size + 1, length))])

@@ -26,6 +26,7 @@ from lengthwise.models.hidden import (
     uncompiled,
     unwrap,
 )
+from lengthwise.models.local_positions import local_positions
 from lengthwise.models.losses import chunks
 
 logger = logging.getLogger(__name__)
@@ -179,12 +180,13 @@ def initial_cross_entropy(
         original: what `InitialModel.active` gave.
         head: `InitialModel.head`.
         input_ids, labels: [B, T], labels aligned with the rows.
-        position_ids, attention_mask: [B, T], passed to the model.
+        position_ids, attention_mask: [B, T], passed to the model as in `model_alignment_loss`.
         ignore_index: the label of rows without a cross entropy.
     """
-    hidden = hidden_states_for(
-        original, head, input_ids, position_ids=position_ids, attention_mask=attention_mask
-    )
+    with local_positions(original, position_ids):
+        hidden = hidden_states_for(
+            original, head, input_ids, position_ids=position_ids, attention_mask=attention_mask
+        )
     return summed_cross_entropy(head, hidden, labels, ignore_index=ignore_index)
 
 

@@ -16,6 +16,7 @@ from lengthwise.models.attention import use_attention
 from lengthwise.models.extension import clex_modules
 from lengthwise.models.hidden import unwrap
 from lengthwise.models.loading import DTYPES
+from lengthwise.models.local_positions import sliding_layers
 from lengthwise.models.position_limits import check_positions_fit, max_positions, rope_by_input_length
 from lengthwise.models.quantization import nf4_config
 from lengthwise.models.quiet import quiet_transformers
@@ -63,7 +64,8 @@ def check_positions(recipe: Recipe, model: nn.Module) -> None:
 
     Raises:
         UsageError: positions are sampled and the model takes no position ids, has a table of positions that ends
-            before, or has frequencies that depend on the positions of earlier steps.
+            before, has frequencies that depend on the positions of earlier steps, or sees none of these positions
+            because every layer's window is shorter.
     """
     if recipe.positions is None:
         return
@@ -80,6 +82,13 @@ def check_positions(recipe: Recipe, model: nn.Module) -> None:
             f"positions.sampler = {sampler} with dynamic rope: its frequencies stay at the longest position so far. "
             "So a step would depend on the draws of the steps before it",
             expected="ntk, yarn or another extension whose frequencies do not change",
+        )
+    text: Any = base.config.get_text_config()
+    local = sliding_layers(text)
+    if len(local) == text.num_hidden_layers and target > (window := text.sliding_window):
+        raise UsageError(
+            f"positions.target_length = {target}, and every layer of {recipe.model} sees {window} tokens",
+            expected=f"{window} or fewer, or a model with layers that see the whole context",
         )
 
 

@@ -120,7 +120,7 @@ def build(row: str, model: Any, vocabulary: int, options: argparse.Namespace) ->
     offset = length // 4 if views == "truncation" else 0
     window, foreign = torch.randint(vocabulary, (2, length + offset), generator=generator).tolist()
     batch = collate([{"input_ids": window, "foreign": foreign}])
-    objective = Objective(**terms)
+    objective = Objective(**({"alpha": 0.0} | terms))
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-6)
     autocast = torch.autocast("cpu", dtype=torch.bfloat16, enabled=options.dtype == "bfloat16")
     with autocast:

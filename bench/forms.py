@@ -34,7 +34,7 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "ce": ("gap", {"ce_on": "short"}),
     "ce_both": ("gap", {}),
     **{name: (name, JEFFREYS) for name in ("truncation", "gap", "cyclic", "distractor", "repeat")},
-    **{name: ("gap", {"alpha": 1.0, "divergence": name}) for name in ("sce", "jeffreys", "js")},
+    **{name: ("gap", {"alpha": 0.1, "divergence": name}) for name in ("sce", "jeffreys", "js")},
     **{name: ("gap", TAUGHT | {"divergence": name}) for name in ("kl", "reverse_kl")},
     **{
         name: ("gap", {"ce_on": "short", "weighting": name})

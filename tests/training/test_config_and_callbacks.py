@@ -12,6 +12,7 @@ import pytest
 import torch
 from transformers import HfArgumentParser, TrainingArguments
 
+from lengthwise import training
 from lengthwise.alignment import Objective
 from lengthwise.errors import UsageError
 from lengthwise.measure import MisalignmentSpec, measure_misalignment
@@ -189,3 +190,7 @@ def test_push_to_hub_uploads_model_and_config(
     assert {"model.safetensors", "config.json", "training_args.bin", "tokenizer.json", "README.md"} <= sent[
         -1
     ]
+
+
+def test_every_name_of_the_package_is_there():
+    assert all(hasattr(training, name) for name in training.__all__)

@@ -165,10 +165,8 @@ def test_whole_models_are_copied_with_tied_weights_once():
     initial = InitialModel(model, find_head(model))
     own = sum(p.nbytes for p in model.parameters()) + sum(b.nbytes for b in model.buffers())
     assert initial.bytes == copied_bytes(model) == own
-    weights = sum(p.numel() for p in model.parameters())
     with torch.device("meta"):
         skeleton = tiny_llama()
-    assert copied_bytes(skeleton, torch.bfloat16) == own - 2 * weights
     with pytest.raises(UsageError, match="copied"):
         InitialModel(skeleton, FullLogits("a test"))
     with initial.active(model.double()) as original:

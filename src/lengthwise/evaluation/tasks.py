@@ -9,8 +9,9 @@ from lengthwise.evaluation.babilong import BABILONG
 from lengthwise.evaluation.family import Family, Task
 from lengthwise.evaluation.longbench_e import LONGBENCH_E
 from lengthwise.evaluation.needle import NEEDLE
+from lengthwise.evaluation.tracking import TRACKING
 
-FAMILIES: tuple[Family, ...] = (NEEDLE, BABILONG, LONGBENCH_E)
+FAMILIES: tuple[Family, ...] = (NEEDLE, BABILONG, LONGBENCH_E, TRACKING)
 
 TASKS: dict[str, Task] = {task.name: task for family in FAMILIES for task in family.tasks}
 

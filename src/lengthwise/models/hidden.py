@@ -107,11 +107,16 @@ def uncompiled(model: nn.Module) -> Iterator[None]:
 
     Compiled code that exists is neither dropped nor added to.
     """
-    compiled = any(
-        module._compiled_call_impl is not None or hasattr(module, "_orig_mod") for module in model.modules()
-    )
+    compiled = has_compiled_code(model)
     with torch.compiler.set_stance("force_eager") if compiled else contextlib.nullcontext():
         yield
+
+
+def has_compiled_code(model: nn.Module) -> bool:
+    """Whether torch.compile runs the model or any part of it."""
+    return any(
+        module._compiled_call_impl is not None or hasattr(module, "_orig_mod") for module in model.modules()
+    )
 
 
 def is_compiled(model: nn.Module) -> bool:

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lengthwise.training.alignment_config import AlignmentArguments, AlignmentConfig
+    from lengthwise.training.budget import Budget
+    from lengthwise.training.budget_callback import BudgetState
     from lengthwise.training.collator import PairCollator, WindowDataset
+    from lengthwise.training.initial_model import InitialModel, initial_cross_entropy
     from lengthwise.training.measure_callback import MeasureCallback
     from lengthwise.training.model_loss import model_alignment_loss
     from lengthwise.training.recipe import Recipe
@@ -15,17 +18,23 @@ if TYPE_CHECKING:
     from lengthwise.training.trainer import AlignmentMixin, AlignmentTrainer
     from lengthwise.training.training_plan import plan
     from lengthwise.training.training_run import open_run, train, train_or_resume
+    from lengthwise.training.views.pair import SampledPositions
 
 __all__ = [
     "AlignmentArguments",
     "AlignmentConfig",
     "AlignmentMixin",
     "AlignmentTrainer",
+    "Budget",
+    "BudgetState",
+    "InitialModel",
     "MeasureCallback",
     "PairCollator",
     "Recipe",
+    "SampledPositions",
     "WindowDataset",
     "check_recipe",
+    "initial_cross_entropy",
     "make_recipe",
     "model_alignment_loss",
     "open_run",
@@ -38,7 +47,10 @@ __all__ = [
 
 _NAMES = {
     "alignment_config": ("AlignmentArguments", "AlignmentConfig"),
+    "budget": ("Budget",),
+    "budget_callback": ("BudgetState",),
     "collator": ("PairCollator", "WindowDataset"),
+    "initial_model": ("InitialModel", "initial_cross_entropy"),
     "measure_callback": ("MeasureCallback",),
     "model_loss": ("model_alignment_loss",),
     "recipe": ("Recipe",),
@@ -46,6 +58,7 @@ _NAMES = {
     "trainer": ("AlignmentMixin", "AlignmentTrainer"),
     "training_plan": ("plan",),
     "training_run": ("open_run", "train", "train_or_resume"),
+    "views.pair": ("SampledPositions",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 

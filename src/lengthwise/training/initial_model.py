@@ -26,6 +26,7 @@ from lengthwise.models.hidden import (
     uncompiled,
     unwrap,
 )
+from lengthwise.models.local_positions import local_positions
 from lengthwise.models.losses import chunks
 
 logger = logging.getLogger(__name__)
@@ -130,11 +131,9 @@ class InitialModel:
             yield run
 
 
-def copied_bytes(model: nn.Module, dtype: torch.dtype | None = None) -> int:
-    """Memory of a copy of the model: weights and buffers, each counted once; with weights in `dtype` if it is
-    given."""
-    weights = sum(p.numel() * (dtype or p.dtype).itemsize for p in model.parameters())
-    return weights + sum(buffer.nbytes for buffer in model.buffers())
+def copied_bytes(model: nn.Module) -> int:
+    """Memory of a copy of the model: weights and buffers, each counted once."""
+    return sum(p.nbytes for p in model.parameters()) + sum(buffer.nbytes for buffer in model.buffers())
 
 
 @torch.no_grad()
@@ -179,12 +178,13 @@ def initial_cross_entropy(
         original: what `InitialModel.active` gave.
         head: `InitialModel.head`.
         input_ids, labels: [B, T], labels aligned with the rows.
-        position_ids, attention_mask: [B, T], passed to the model.
+        position_ids, attention_mask: [B, T], passed to the model as in `model_alignment_loss`.
         ignore_index: the label of rows without a cross entropy.
     """
-    hidden = hidden_states_for(
-        original, head, input_ids, position_ids=position_ids, attention_mask=attention_mask
-    )
+    with local_positions(original, position_ids):
+        hidden = hidden_states_for(
+            original, head, input_ids, position_ids=position_ids, attention_mask=attention_mask
+        )
     return summed_cross_entropy(head, hidden, labels, ignore_index=ignore_index)
 
 
@@ -211,6 +211,11 @@ def _switched_off(layers: Sequence[Any]) -> Iterator[None]:
 
 def _obstacle(model: nn.Module) -> str | None:
     """Why switching the adapter off does not give the initial model; None if it does."""
+    return obstacle_in_structure(model) or _obstacle_in_logits(model)
+
+
+def obstacle_in_structure(model: nn.Module) -> str | None:
+    """The same as far as it shows without weights. Left out is an adapter that changes the logits from the start."""
     layers = _adapter_layers(unwrap(model))
     if not layers:
         adapted = any(isinstance(shell, PeftModel) for shell in shells_of(model))
@@ -228,6 +233,11 @@ def _obstacle(model: nn.Module) -> str | None:
     ]
     if outside:
         return f"{len(outside)} trained tensors are outside of its adapter, such as {outside[0]}"
+    return None
+
+
+def _obstacle_in_logits(model: nn.Module) -> str | None:
+    layers = _adapter_layers(unwrap(model))
     run, input_ids = runnable(model), probe_tokens(model)
     arguments = forward_arguments(model, last_logits_only=False)
     with evaluation_mode(run), uncompiled(run), torch.no_grad():

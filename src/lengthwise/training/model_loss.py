@@ -14,6 +14,7 @@ from lengthwise.alignment.loss_output import AlignmentOutput, Normalizers
 from lengthwise.alignment.objective import alignment_loss, alignment_loss_from_logits
 from lengthwise.errors import UsageError
 from lengthwise.models import FullLogits, Head, hidden_states_for
+from lengthwise.models.local_positions import local_positions
 
 if TYPE_CHECKING:
     from lengthwise.training.initial_model import InitialModel
@@ -50,7 +51,8 @@ def model_alignment_loss(
         input_ids, labels: [2B, L], the B long views first; labels aligned with rows, as `PairCollator` makes
             them.
         geometry, objective, normalizers, terms: as in `alignment_loss`.
-        position_ids, attention_mask: [2B, L], passed to the model. Padding needs labels of -100 too, and belongs
+        position_ids, attention_mask: [2B, L], passed to the model. Layers whose sliding window is shorter than
+            the positions have consecutive ones (`local_positions`). Padding needs labels of -100 too, and belongs
             after the text and outside of the paired rows.
         initial: the model before training, for an objective with `teacher` "initial".
 
@@ -63,7 +65,8 @@ def model_alignment_loss(
     if teacher is not None and teacher.own_head:
         head = FullLogits("the initial model has an output head of its own")
     if all(objective.trains):
-        hidden_long, hidden_short = hidden_states_for(model, head, input_ids, **placed).chunk(2)
+        with local_positions(model, position_ids):
+            hidden_long, hidden_short = hidden_states_for(model, head, input_ids, **placed).chunk(2)
     else:
         hidden_long, hidden_short = _one_by_one(model, head, input_ids, placed, objective, teacher)
     labels_long, labels_short = labels.chunk(2)
@@ -121,6 +124,7 @@ def _one_by_one(
         with (
             contextlib.nullcontext() if trained else torch.no_grad(),
             teacher.active(model) if teacher is not None and side == 0 else own as reader,
+            local_positions(reader, rows["position_ids"]),
         ):
             found.append(hidden_states_for(reader, head, input_ids.chunk(2)[side], **rows))
     long, short = found

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from lengthwise.alignment.chunked import default_chunk_size
+from lengthwise.alignment.divergences import Objective
 from lengthwise.errors import UsageError
 from lengthwise.models.embedded import EMBEDDED, made_folder
 from lengthwise.models.extension import plan_extension, write_extension
@@ -17,10 +18,11 @@ from lengthwise.models.resolve import read_config, read_tokenizer
 from lengthwise.text import load_corpus
 from lengthwise.text.corpus import Document
 from lengthwise.training.far_text import most_tokens_read
+from lengthwise.training.initial_model import obstacle_in_structure
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.recipe_reading import check_recipe
 from lengthwise.training.recipe_trainer import process_count
-from lengthwise.training.trained_model import add_adapter, check_positions
+from lengthwise.training.trained_model import add_adapter, check_positions, check_teacher
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,9 +122,11 @@ def _cost(recipe: Recipe, plan: TrainingPlan) -> Cost:
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     total = sum(p.numel() for p in model.parameters())
     memory, memory_basis = _memory(recipe, model, total, trainable, plan.micro_batch)
-    # Forward 2, gradient of activations 2, gradient of weights 2 for each trained weight and token.
+    # Forward 2, gradient of activations 2, gradient of weights 2 for each trained weight and token of a trained view.
     recomputed = 2 if recipe.gradient_checkpointing else 0
-    work = plan.tokens // plan.processes * ((4 + recomputed) * total + 2 * trainable)
+    read, trained = _passes(recipe.objective)
+    view = plan.tokens // plan.processes // 2
+    work = view * (trained * ((2 + recomputed) * total + 2 * trainable) + read * 2 * total)
     work += plan.ranking_tokens * 2 * total
     seconds, basis = seconds_at_least(work, device=str(_device(recipe)), dtype=recipe.precision)
     return Cost(
@@ -150,8 +154,18 @@ def _skeleton(recipe: Recipe) -> Any:
         write_extension(config, extension)
     model = model_skeleton(config)
     check_positions(recipe, model)
+    check_teacher(recipe, model)
     with torch.device("meta"):
         return add_adapter(model, recipe.adapter or recipe.peft)
+
+
+def _passes(objective: Objective) -> tuple[int, int]:
+    """How many forward passes each window takes, and how many of them have gradients."""
+    if objective.budget is not None:
+        # It finds an alpha above 0; the initial model reads the long view.
+        objective = replace(objective, alpha=1.0, budget=None)
+        return sum(objective.reads) + 1, sum(objective.trains)
+    return sum(objective.reads), sum(objective.trains)
 
 
 def _memory(recipe: Recipe, model: Any, total: int, trainable: int, micro: int) -> tuple[int, str]:
@@ -160,9 +174,13 @@ def _memory(recipe: Recipe, model: Any, total: int, trainable: int, micro: int) 
     small = _quantized_weights(recipe, model)
     # 4 bits, and for each 64 weights a scale of 4 bytes, or of 1 byte with 4 for each 256 of those.
     small_bytes = 0.5 + (1 / 64 + 4 / (64 * 256) if recipe.quantize and recipe.quantize.double else 4 / 64)
-    # Trained weights, gradient and AdamW's two moments, all float32; mixed precision adds a bfloat16 copy.
-    state = round((total - trainable - small) * frozen_bytes + small * small_bytes)
-    state += trainable * (16 + (2 if mixed else 0))
+    weights = round((total - trainable - small) * frozen_bytes + small * small_bytes) + 4 * trainable
+    # Gradient and AdamW's two moments, all float32; mixed precision adds a bfloat16 copy of what is trained.
+    state = weights + trainable * (12 + (2 if mixed else 0))
+    objective = recipe.objective
+    keeps_initial = objective.teacher == "initial" or objective.budget is not None
+    if keeps_initial and obstacle_in_structure(model) is not None:
+        state += weights + sum(buffer.nbytes for buffer in model.buffers())
     config = model.config.get_text_config()
     width, layers = config.hidden_size, config.num_hidden_layers
     inner = getattr(config, "intermediate_size", None) or 4 * width
@@ -170,11 +188,12 @@ def _memory(recipe: Recipe, model: Any, total: int, trainable: int, micro: int) 
     block = 4 * (9 * width + 2.4 * inner) if mixed else 4 * (10 * width + 4 * inner)
     # With checkpointing, the inputs of all blocks and the inside of the one that is recomputed.
     kept = layers * 4 * width + block if recipe.gradient_checkpointing else layers * block
-    activations = round(2 * micro * recipe.length * kept)
+    _, views = _passes(objective)
+    activations = round(views * micro * recipe.length * kept)
     basis = (
-        "weights, gradients and AdamW's moments exactly; what the blocks keep for the backward pass as counted for "
-        "a Llama; one chunk of logits. On a CPU about 1 GB more was resident with a model of 135M parameters "
-        "(libraries, weight file, working memory)"
+        "weights (of a copy of the initial model too), gradients and AdamW's moments exactly; what the blocks keep "
+        "for the backward pass as counted for a Llama; one chunk of logits. On a CPU about 1 GB more was resident "
+        "with a model of 135M parameters (libraries, weight file, working memory)"
     )
     dtype = torch.bfloat16 if mixed else torch.float32
     pairs = default_chunk_size(config.vocab_size, dtype, _device(recipe))

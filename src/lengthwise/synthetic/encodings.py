@@ -86,8 +86,7 @@ class Sinusoidal(Encoding):
 
     def embed(self, weights: Mapping[str, Tensor], positions: Tensor) -> Tensor | None:
         """Sines in the first half of the D entries, cosines in the second."""
-        angles = positions.unsqueeze(-1) * _frequencies(self.width, positions.device)
-        return torch.cat([angles.sin(), angles.cos()], dim=-1)
+        return sinusoids(positions, self.width)
 
 
 class Randomised(Sinusoidal):
@@ -198,6 +197,12 @@ def t5_buckets(distances: Tensor) -> Tensor:
     ratio = (back.clamp(min=1).float() / exact).log() / math.log(T5_MAX_DISTANCE / exact)
     far = exact + (ratio * (T5_BUCKETS - exact)).long()
     return torch.where(back < exact, back, far.clamp(max=T5_BUCKETS - 1))
+
+
+def sinusoids(positions: Tensor, width: int) -> Tensor:
+    """Sines, then cosines, of p / 10000^(2i/D): [..., D]."""
+    angles = positions.unsqueeze(-1) * _frequencies(width, positions.device)
+    return torch.cat([angles.sin(), angles.cos()], dim=-1)
 
 
 def stacked_embedding(ids: Tensor, table: Tensor) -> Tensor:

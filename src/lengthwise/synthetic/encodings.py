@@ -86,7 +86,8 @@ class Sinusoidal(Encoding):
 
     def embed(self, weights: Mapping[str, Tensor], positions: Tensor) -> Tensor | None:
         """Sines in the first half of the D entries, cosines in the second."""
-        return sinusoids(positions, self.width)
+        angles = positions.unsqueeze(-1) * _frequencies(self.width, positions.device)
+        return torch.cat([angles.sin(), angles.cos()], dim=-1)
 
 
 class Randomised(Sinusoidal):
@@ -199,10 +200,16 @@ def t5_buckets(distances: Tensor) -> Tensor:
     return torch.where(back < exact, back, far.clamp(max=T5_BUCKETS - 1))
 
 
-def sinusoids(positions: Tensor, width: int) -> Tensor:
-    """Sines, then cosines, of p / 10000^(2i/D): [..., D]."""
-    angles = positions.unsqueeze(-1) * _frequencies(width, positions.device)
-    return torch.cat([angles.sin(), angles.cos()], dim=-1)
+def id_vectors(rows: int, width: int) -> Tensor:
+    """sqrt(2) times sines and cosines of id * f_i, [rows, D]: what a table of position ids begins as.
+
+    f_i = pi * frac((i + 1) * golden ratio) fills (0, pi) evenly. So the id after this one is one rotation for all
+    ids, as with sinusoidal positions, but neighbours are as different as distant ids.
+    """
+    golden = (5**0.5 - 1) / 2
+    frequencies = torch.arange(1, width // 2 + 1, dtype=torch.float64).mul(golden).frac() * math.pi
+    angles = torch.arange(rows).unsqueeze(1) * frequencies
+    return (torch.cat([angles.sin(), angles.cos()], dim=1) * 2**0.5).float()
 
 
 def stacked_embedding(ids: Tensor, table: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lengthwise.errors import UsageError
-from lengthwise.synthetic.encodings import Encoding, check_length, encoding, sinusoids, stacked_embedding
+from lengthwise.synthetic.encodings import Encoding, check_length, encoding, id_vectors, stacked_embedding
 from lengthwise.synthetic.pointing import pointed_ids
 
 
@@ -33,7 +33,7 @@ class Architecture:
         value: a feed-forward head that reads one number off the last token.
         tokens: classes of the head for the next token; 0 for none.
         id_table: rows of a learned table of position ids that is added to the embedding (position coupling), beside
-            the encoding of the order of tokens; 0 for none. It begins as sines and cosines.
+            the encoding of the order of tokens; 0 for none. It begins as `encodings.id_vectors`.
         ids: classes of the head for the next position id; 0 for none.
         pointing: that head points at an earlier token and takes its id or the one after it; else one class an id.
         width, layers, heads, hidden: of the body.
@@ -258,10 +258,7 @@ def _linear(x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _initial(architecture: Architecture, seed: int) -> Tensor:
-    """One model's weights [P]: matrices normal with variance 1 / in, embeddings standard normal, biases 0.
-
-    The table of ids begins as sines and cosines, so that "the id after this one" is one matrix for all ids.
-    """
+    """One model's weights [P]: matrices normal with variance 1 / in, embeddings standard normal, biases 0."""
     generator = torch.Generator().manual_seed(seed)
     parts = []
     for name, shape in architecture.shapes().items():
@@ -269,7 +266,7 @@ def _initial(architecture: Architecture, seed: int) -> Tensor:
             parts.append(torch.zeros(math.prod(shape)))
             continue
         if name == "ids.table":
-            parts.append(sinusoids(torch.arange(shape[0]), shape[1]).flatten())
+            parts.append(id_vectors(*shape).flatten())
             continue
         spread = 1.0 if name in ("embedding", "encoding.positions") else shape[0] ** -0.5
         parts.append(torch.randn(math.prod(shape), generator=generator) * spread)

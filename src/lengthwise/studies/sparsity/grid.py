@@ -1,0 +1,154 @@
+"""The cells of a study of sparsity in a run folder: each is trained and tested once, and its record makes rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from lengthwise.measure.statistics import binomial_interval
+from lengthwise.results import Results, Row
+from lengthwise.runs import RunFolder
+from lengthwise.samples import SampleLog
+from lengthwise.studies.section3.side_by_side import Steps, run_missing
+from lengthwise.synthetic.optimizers import Adam, Optimizer
+
+MODEL = "small Transformer"
+RATE = 3e-3
+OPTIMIZER = Optimizer("adam", "Adam, warm-up and cosine", (RATE,), 0.05, Adam)
+
+
+class AnyCell(Protocol):
+    """One configuration; hashable."""
+
+    @property
+    def key(self) -> str:
+        """Everything that tells this cell from another, in one line."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a cell gave, by seed: plain numbers, which JSON keeps whole."""
+
+    train_loss: list[float]
+    """[seed] over the last twentieth of the steps, in nats."""
+    samples: int
+    """Trials of each count."""
+    right: dict[str, list[int]]
+    """[seed] right answers, by place (what was tested, in one line)."""
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record of a sample log."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of right answers over all seeds, with its exact binomial 95 % interval, and that of each seed."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+    seeds: tuple[float, ...]
+
+
+C = TypeVar("C", bound=AnyCell)
+Outcomes = Mapping[C, Outcome]
+
+
+def share(outcome: Outcome, place: str) -> Share:
+    """The share of right answers at a place."""
+    return pooled(outcome, [place])
+
+
+def pooled(outcome: Outcome, places: Sequence[str]) -> Share:
+    """The share of right answers over these places together."""
+    counts = [sum(seed) for seed in zip(*(outcome.right[place] for place in places), strict=True)]
+    each = outcome.samples * len(places)
+    trials = each * len(counts)
+    low, high = binomial_interval(sum(counts), trials)
+    return Share(sum(counts) / trials, low, high, trials, tuple(count / each for count in counts))
+
+
+def run_grid(
+    kind: str,
+    cells: Sequence[C],
+    work: Callable[[C, Any], Outcome],
+    rows: Callable[[C, Outcome], list[Row]],
+    notes: Callable[[Any], list[str]],
+    out: Path | str,
+    scale: Steps,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> Results:
+    """Train and test every cell; a finished one is in `samples.jsonl` and is not run again.
+
+    Raises:
+        UsageError: a cell that cannot run; see `RunFolder`.
+        Interrupted: Ctrl-C. Finished cells stay, and `partial` has their rows.
+    """
+    settings = {"scale": asdict(scale), "cells": [cell.key for cell in cells]}  # type: ignore[call-overload]
+    with RunFolder(out, kind=kind, config=settings, resume=resume, overwrite=overwrite) as folder:
+
+        def results(*, partial: bool) -> Results:
+            outcomes = finished(folder.samples, cells)
+            found = Results(
+                kind=kind,
+                model_name=kind,
+                config=settings,
+                rows=[row for cell, outcome in outcomes.items() for row in rows(cell, outcome)],
+                notes=notes(scale),
+                partial=partial,
+                provenance={
+                    "seconds_of_training_and_testing": round(
+                        sum(outcome.seconds for outcome in outcomes.values()), 1
+                    )
+                },
+            )
+            folder.write_results(found)
+            return found
+
+        run_missing(
+            {cell.key: cell for cell in cells},
+            partial(work, scale=scale),
+            folder.samples,
+            scale=scale,
+            what="cells",
+            so_far=lambda: results(partial=True),
+        )
+        return folder.read_results() if folder.finished else results(partial=False)
+
+
+def finished(log: SampleLog, cells: Iterable[C]) -> dict[C, Outcome]:
+    """The outcomes of the cells that the log holds, in the order of `cells`."""
+    return {cell: Outcome(**log[cell.key]) for cell in cells if cell.key in log}
+
+
+def share_row(cell: AnyCell, task: str, metric: str, one: Share, *, length: int) -> Row:
+    """A share as a row."""
+    return Row(
+        model=MODEL,
+        task=task,
+        metric=metric,
+        value=one.value,
+        unit="share",
+        arm=cell.key,
+        length=length,
+        ci_low=one.low,
+        ci_high=one.high,
+        n=one.n,
+    )
+
+
+def loss_rows(cell: AnyCell, task: str, outcome: Outcome) -> list[Row]:
+    """The final training loss of every seed."""
+    return [
+        Row(model=MODEL, task=task, metric="train_loss", value=loss, arm=cell.key, seed=seed)
+        for seed, loss in enumerate(outcome.train_loss)
+    ]

@@ -152,9 +152,7 @@ ADDITION = CoupledTask(
     lambda length: 3 * length + 5,
 )
 
-COUPLED_TASKS: dict[str, CoupledTask] = {
-    task.name: task for task in (PARITY, VARIABLE_ASSIGNMENT, ADDITION)
-}
+COUPLED_TASKS: dict[str, CoupledTask] = {task.name: task for task in (PARITY, VARIABLE_ASSIGNMENT, ADDITION)}
 
 
 def sparsity(sample: CoupledSample) -> int:
@@ -163,7 +161,7 @@ def sparsity(sample: CoupledSample) -> int:
 
 
 def locality_in_tokens(sample: CoupledSample) -> int:
-    """The largest span, in the order of tokens, of what decides a token of the response together with its predecessor."""
+    """The largest span, in the order of tokens, of a token of the response's predecessor and what decides the token."""
     first = len(sample.prompt) - 1
     return max(_span((*sources, first + step)) for step, sources in enumerate(sample.sources))
 

@@ -162,7 +162,8 @@ def exact_responses(model: StackedTransformer, batch: CoupledBatch) -> Exact:
         logits, id_logits = model.heads(tokens[..., :at], ids=None if ids is None else ids[..., :at])
         tokens[..., at] = logits[..., -1, :].argmax(-1)
         if batch.id_labels is not None:
-            assert ids is not None and id_logits is not None
+            assert ids is not None
+            assert id_logits is not None
             ids[..., at] = id_logits[..., -1, :].argmax(-1)
     right = (tokens == batch.tokens).all(-1)
     same = right if ids is None else right & (ids == batch.ids).all(-1)

@@ -91,7 +91,7 @@ def locality(law: PositionLaw, length: int, k: int) -> int:
 
 
 def relativity(law: PositionLaw, length: int, k: int) -> float:
-    """The largest ratio of the probabilities of a set and of a shift of it that fits; infinite if one of them is 0."""
+    """The largest ratio of the probabilities of a set and of a shift of it that fits; infinite if one is 0."""
     return _largest_ratio(law.table(length, k), law.table(length, k))
 
 

@@ -1,4 +1,4 @@
-"""Small Transformers on planted correlations: batches of many lengths and k, the loss, and accuracy at one of each."""
+"""Small Transformers on planted correlations: batches of many lengths and k, the loss, and accuracy by both."""
 
 from __future__ import annotations
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any, Protocol, TypeVar
 
-from lengthwise.measure.statistics import binomial_interval
+import torch
+
+from lengthwise.measure.statistics import binomial_interval, students_t
+from lengthwise.report.tables import Estimate
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog
@@ -17,6 +22,7 @@ from lengthwise.synthetic.optimizers import Adam, Optimizer
 
 MODEL = "small Transformer"
 RATE = 3e-3
+LAST_STEPS = 0.05
 OPTIMIZER = Optimizer("adam", "Adam, warm-up and cosine", (RATE,), 0.05, Adam)
 
 
@@ -73,6 +79,35 @@ def pooled(outcome: Outcome, places: Sequence[str]) -> Share:
     trials = each * len(counts)
     low, high = binomial_interval(sum(counts), trials)
     return Share(sum(counts) / trials, low, high, trials, tuple(count / each for count in counts))
+
+
+def final(losses: list[torch.Tensor]) -> list[float]:
+    """[seed] mean loss over the last twentieth of the steps."""
+    return torch.stack(losses[-max(1, round(LAST_STEPS * len(losses))) :]).mean(0).tolist()
+
+
+def over_seeds(values: Sequence[float]) -> Estimate:
+    """The mean over seeds with Student's 95 % interval; none with one seed."""
+    if len(values) < 2:
+        return Estimate(fmean(values))
+    half = students_t(0.975, len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    return Estimate(fmean(values), fmean(values) - half, fmean(values) + half)
+
+
+def difference(one: Share, other: Share) -> Estimate:
+    """`one` - `other`, paired by seed."""
+    paired = over_seeds([a - b for a, b in zip(one.seeds, other.seeds, strict=True)])
+    return replace(paired, signed=True)
+
+
+def above(estimate: Estimate, level: float = 0.0) -> bool:
+    """Whether the whole interval lies above a level; never without an interval."""
+    return estimate.low is not None and estimate.low > level
+
+
+def below(estimate: Estimate, level: float = 0.0) -> bool:
+    """Whether the whole interval lies below a level; never without an interval."""
+    return estimate.high is not None and estimate.high < level
 
 
 def run_grid(

@@ -7,18 +7,15 @@ import time
 from dataclasses import dataclass
 from itertools import product
 
-import torch
-
 from lengthwise.errors import UsageError
 from lengthwise.results import Row
 from lengthwise.sparsity.planted import Anywhere, PlantedCorrelations, Within, sparse_parity
 from lengthwise.sparsity.planted_training import label_losses, planted_batches, right_labels
-from lengthwise.studies.sparsity.grid import OPTIMIZER, RATE, Outcome, loss_rows, share, share_row
+from lengthwise.studies.sparsity.grid import OPTIMIZER, RATE, Outcome, final, loss_rows, share, share_row
 from lengthwise.synthetic.training import one_thread, train
 from lengthwise.synthetic.transformer import Architecture, StackedTransformer
 
 TRAIN_KS = (4, 6, 8, 10, 12)
-LAST_STEPS = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,9 +161,7 @@ def run_cell(cell: Cell, scale: Scale) -> Outcome:
         seeds=seeds,
     )
     losses = list(
-        train(
-            model, drawn, OPTIMIZER, count=scale.steps, rates=[RATE] * scale.seeds, losses=label_losses
-        )
+        train(model, drawn, OPTIMIZER, count=scale.steps, rates=[RATE] * scale.seeds, losses=label_losses)
     )
     right = {
         # By length and k alone: cells of one law meet the same samples.
@@ -182,11 +177,6 @@ def run_cell(cell: Cell, scale: Scale) -> Outcome:
         right=right,
         seconds=time.perf_counter() - started,
     )
-
-
-def final(losses: list[torch.Tensor]) -> list[float]:
-    """[seed] mean loss over the last twentieth of the steps."""
-    return torch.stack(losses[-max(1, round(LAST_STEPS * len(losses))) :]).mean(0).tolist()
 
 
 def cell_rows(cell: Cell, outcome: Outcome) -> list[Row]:

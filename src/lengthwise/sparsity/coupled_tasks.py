@@ -161,7 +161,7 @@ def sparsity(sample: CoupledSample) -> int:
 
 
 def locality_in_tokens(sample: CoupledSample) -> int:
-    """The largest span, in the order of tokens, of a token of the response's predecessor and what decides the token."""
+    """The largest span, in the order of tokens, of what decides a token of the response and its predecessor."""
     first = len(sample.prompt) - 1
     return max(_span((*sources, first + step)) for step, sources in enumerate(sample.sources))
 

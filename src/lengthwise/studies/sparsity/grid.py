@@ -160,6 +160,15 @@ def run_grid(
         return folder.read_results() if folder.finished else results(partial=False)
 
 
+S = TypeVar("S")
+
+
+def read_scale(kind: type[S], results: Results) -> S:
+    """The scale that a run recorded; JSON has lists where it has tuples."""
+    plain = results.config["scale"]
+    return kind(**{name: tuple(one) if isinstance(one, list) else one for name, one in plain.items()})
+
+
 def finished(log: SampleLog, cells: Iterable[C]) -> dict[C, Outcome]:
     """The outcomes of the cells that the log holds, in the order of `cells`."""
     return {cell: Outcome(**log[cell.key]) for cell in cells if cell.key in log}

@@ -21,6 +21,7 @@ from lengthwise.studies.sparsity.grid import (
     finished,
     over_seeds,
     pooled,
+    read_scale,
     run_grid,
     share,
 )
@@ -167,8 +168,7 @@ def claims(scale: Scale) -> tuple[Claim, ...]:
 
 def sections(results: Results, folder: Path) -> list[Section]:
     """Claims, the table, and a picture with and one without locality."""
-    plain = results.config["scale"]
-    scale = Scale(**{name: tuple(one) if isinstance(one, list) else one for name, one in plain.items()})
+    scale = read_scale(Scale, results)
     found = finished(SampleLog(folder / "samples.jsonl"), cells_of(scale))
     table = claims_table(
         claims(scale),

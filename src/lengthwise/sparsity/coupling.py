@@ -170,7 +170,7 @@ def exact_responses(model: StackedTransformer, batch: CoupledBatch) -> Exact:
     return Exact(right.sum(-1), same.sum(-1))
 
 
-def tested_batch(
+def held_out_batch(
     task: CoupledTask, arm: Ids, *, length: int, models: int, samples: int, seed: int, table: int
 ) -> CoupledBatch:
     """`samples` of one length for each model [S, B, T], each its own, the same for all arms."""

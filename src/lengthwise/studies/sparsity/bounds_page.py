@@ -34,7 +34,11 @@ from lengthwise.studies.sparsity.parity_cells import Cell, Scale, law_of, place
 
 KIND = "sparsity-bounds"
 COUPLED = coupling_cells.Cell(task="parity", ids="coupled")
-SCALES = {name: replace(scale, train_ks=scale.train_ks[:1]) for name, scale in parity_cells.SCALES.items()}
+SCALES = {
+    # L_local = L/4, the largest that the theorem allows.
+    name: replace(scale, train_ks=(4,), test_ks=(2, 4), local=scale.train_length // 4)
+    for name, scale in parity_cells.SCALES.items()
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from lengthwise.sparsity.coupling import (
     coupled_batches,
     coupled_losses,
     exact_responses,
-    tested_batch,
+    held_out_batch,
 )
 from lengthwise.studies.sparsity.grid import OPTIMIZER, RATE, Outcome, final, loss_rows, share, share_row
 from lengthwise.synthetic.training import one_thread, train
@@ -147,7 +147,7 @@ def run_cell(cell: Cell, scale: Scale) -> Outcome:
     right: dict[str, list[int]] = {}
     for length in lengths_of(cell, scale):
         # By length alone: all arms meet the same samples.
-        batch = tested_batch(
+        batch = held_out_batch(
             task,
             cell.ids,
             length=length,

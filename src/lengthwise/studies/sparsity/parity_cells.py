@@ -38,8 +38,8 @@ class Scale:
     seeds: int = 5
     steps: int = 800
     batch: int = 32
-    train_length: int = 48
-    local: int = 12
+    train_length: int = 32
+    local: int = 16
     train_ks: tuple[int, ...] = TRAIN_KS
     test_ks: tuple[int, ...] = TRAIN_KS
     reach: int = 4

@@ -97,6 +97,7 @@ class TestBatches:
             coupled_batch(PARITY, arm, [length], random.Random(0), table=TABLE, start=True)
 
 
+@torch.no_grad()
 @pytest.mark.parametrize("arm", ["none", "predicted"])
 def test_the_loss_is_the_mean_over_the_response_plus_that_of_the_ids(arm):
     model, batch = _model(arm), _tested(arm, samples=3)

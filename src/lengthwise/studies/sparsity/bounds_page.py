@@ -291,6 +291,7 @@ def run(out: Path, scale: Scale, *, resume: bool, overwrite: bool) -> Results:
     return run_grid(
         KIND,
         parity_cells.cells_of(scale),
+        parity_cells.check,
         parity_cells.run_cell,
         parity_cells.cell_rows,
         parity_cells.notes,
@@ -306,6 +307,7 @@ def run_coupled(out: Path, scale: coupling_cells.Scale, *, resume: bool, overwri
     return run_grid(
         f"{KIND}-coupled",
         [COUPLED],
+        coupling_cells.check,
         coupling_cells.run_cell,
         coupling_cells.cell_rows,
         coupling_cells.notes,

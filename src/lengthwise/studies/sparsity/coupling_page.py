@@ -23,6 +23,7 @@ from lengthwise.studies.sparsity.coupling_cells import (
     Cell,
     Scale,
     cell_rows,
+    check,
     headline,
     lengths_of,
     notes,
@@ -256,7 +257,9 @@ def _curves(scale: Scale, found: Found) -> list[Curve]:
 
 def run(out: Path, scale: Scale, *, resume: bool, overwrite: bool) -> Results:
     """All cells."""
-    return run_grid(KIND, CELLS, run_cell, cell_rows, notes, out, scale, resume=resume, overwrite=overwrite)
+    return run_grid(
+        KIND, CELLS, check, run_cell, cell_rows, notes, out, scale, resume=resume, overwrite=overwrite
+    )
 
 
 POSITION_COUPLING = Study(

@@ -113,6 +113,7 @@ def below(estimate: Estimate, level: float = 0.0) -> bool:
 def run_grid(
     kind: str,
     cells: Sequence[C],
+    check: Callable[[C, Any], None],
     work: Callable[[C, Any], Outcome],
     rows: Callable[[C, Outcome], list[Row]],
     notes: Callable[[Any], list[str]],
@@ -125,9 +126,11 @@ def run_grid(
     """Train and test every cell; a finished one is in `samples.jsonl` and is not run again.
 
     Raises:
-        UsageError: a cell that cannot run; see `RunFolder`.
+        UsageError: a cell that cannot run (`check`); see `RunFolder`.
         Interrupted: Ctrl-C. Finished cells stay, and `partial` has their rows.
     """
+    for cell in cells:
+        check(cell, scale)
     settings = {"scale": asdict(scale), "cells": [cell.key for cell in cells]}  # type: ignore[call-overload]
     with RunFolder(out, kind=kind, config=settings, resume=resume, overwrite=overwrite) as folder:
 

@@ -31,6 +31,7 @@ from lengthwise.studies.sparsity.parity_cells import (
     Scale,
     cell_rows,
     cells_of,
+    check,
     notes,
     place,
     run_cell,
@@ -283,7 +284,16 @@ def _ends(scale: Scale, found: Found) -> str:
 def run(out: Path, scale: Scale, *, resume: bool, overwrite: bool) -> Results:
     """All cells of a scale."""
     return run_grid(
-        KIND, cells_of(scale), run_cell, cell_rows, notes, out, scale, resume=resume, overwrite=overwrite
+        KIND,
+        cells_of(scale),
+        check,
+        run_cell,
+        cell_rows,
+        notes,
+        out,
+        scale,
+        resume=resume,
+        overwrite=overwrite,
     )
 
 

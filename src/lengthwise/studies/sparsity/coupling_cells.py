@@ -183,8 +183,8 @@ def notes(scale: Scale) -> list[str]:
     """How to read the numbers."""
     trained = ", ".join(f"{task} 1 .. {longest}" for task, longest in TRAIN_LENGTHS.items())
     return [
-        f"Models: one layer (variable assignment: two), width {scale.width}, {scale.heads} heads; {scale.steps} steps "
-        f"of {scale.batch} fresh samples with Adam; {scale.seeds} seeds. Lengths in training: {trained}.",
+        f"Models: one layer (two for variable assignment), width {scale.width}, {scale.heads} heads; {scale.steps} "
+        f"steps of {scale.batch} fresh samples with Adam; {scale.seeds} seeds. Lengths in training: {trained}.",
         f"Exact: every token of the greedily decoded response is right, and, where ids are predicted, every id; "
         f"over {scale.samples} samples for each seed and length. The interval is the exact binomial one given these "
         "models.",

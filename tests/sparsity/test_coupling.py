@@ -110,12 +110,12 @@ def test_the_loss_is_the_mean_over_the_response_plus_that_of_the_ids(arm):
         assert float(coupled_losses(model, batch)[one]) == pytest.approx(float(expected), rel=1e-5)
 
 
-@pytest.mark.parametrize("arm", ["coupled", "predicted", "pointed"])
+@pytest.mark.parametrize("arm", ["predicted", "pointed"])
 def test_greedy_decoding_is_exact_where_every_step_is_right_given_the_right_ones(arm):
     model = _model(arm)
-    drawn = coupled_batches(PARITY, arm, longest=2, size=32, steps=60, seeds=[0, 1], table=TABLE)
+    drawn = coupled_batches(PARITY, arm, longest=2, size=16, steps=150, seeds=[0, 1], table=TABLE)
     rates = [2e-2] * 2
-    for _ in train(model, drawn, OPTIMIZERS["adam"], count=60, rates=rates, losses=coupled_losses):
+    for _ in train(model, drawn, OPTIMIZERS["adam"], count=150, rates=rates, losses=coupled_losses):
         pass
     batch = _tested(arm)
     logits, id_logits = model.heads(batch.tokens, ids=batch.ids)

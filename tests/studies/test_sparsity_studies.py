@@ -94,6 +94,7 @@ def _parity_outcome(scale, accuracy):
         train_loss=[0.1] * 5,
         samples=1000,
         right={
+            # Seeds differ a little; their mean is 2 of 1000 above the accuracy.
             parity_cells.place(k, length): [round(1000 * accuracy(k, length)) + seed for seed in range(5)]
             for k in scale.test_ks
             for length in scale.test_lengths
@@ -140,10 +141,10 @@ def test_verdicts_on_bounds():
     scale = bounds_page.SCALES["default"]
 
     def perfect(k, length):
-        return 0.995
+        return 0.993
 
     def failing(k, length):
-        return 0.995 if length <= 32 else 0.6
+        return 0.993 if length <= 32 else 0.6
 
     found = {
         cell: _parity_outcome(scale, perfect if cell.local else failing)

@@ -94,7 +94,8 @@ def _variable_assignment(length: int, rng: random.Random) -> CoupledSample:
     return CoupledSample(
         BEGIN + pairs + EQUALS + chain[0],
         "".join(chain[1:]) + END,
-        (0, *paired, 0, 0, *(place[step] + 1 for step in range(length)), 0),
+        # A variable has the id of the pair that assigns to the next one; the last variable has none.
+        (0, *paired, 0, *(place[step] + 1 for step in range(length)), 0, 0),
         (
             *((2 * place[step] + 1, 2 * place[step] + 2, first + step) for step in range(length)),
             (first + length,),

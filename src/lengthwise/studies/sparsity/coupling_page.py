@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from lengthwise.studies.sparsity.coupling_cells import (
 )
 from lengthwise.studies.sparsity.grid import (
     Outcome,
+    Share,
     above,
     below,
     difference,
@@ -57,7 +59,7 @@ ARM_NAMES: dict[Ids, str] = {
 Found = Mapping[Cell, Outcome]
 
 
-def exact(cell: Cell, found: Found, length: int):
+def exact(cell: Cell, found: Found, length: int) -> Share:
     """The headline share of a cell at a length."""
     return share(found[cell], place(headline(cell), length))
 
@@ -67,7 +69,7 @@ def learned(cell: Cell, found: Found) -> bool:
     return exact(cell, found, TRAIN_LENGTHS[cell.task]).value >= LEARNED
 
 
-def _higher(scale: Scale, task: str, ids: Ids, against: Ids, found: Found) -> Verdict | None:
+def _higher(scale: Scale, task: str, ids: Ids, against: Ids, found: Found) -> Verdict:
     """More exact responses than another arm at the longest length, for every encoding that was run."""
     ours, higher, lower, tried = [], 0, 0, 0
     for encoding in ENCODINGS:
@@ -81,13 +83,11 @@ def _higher(scale: Scale, task: str, ids: Ids, against: Ids, found: Found) -> Ve
         tried += learned(one, found)
         higher += learned(one, found) and above(gained)
         lower += learned(one, found) and below(gained)
-    if not ours:
-        return None
     verdict = f"higher with {higher} of {tried} encodings, lower with {lower}"
     return "; ".join(ours), verdict if tried else "says nothing: not trained"
 
 
-def _holds(scale: Scale, task: str, ids: Ids, found: Found) -> Verdict | None:
+def _holds(scale: Scale, task: str, ids: Ids, found: Found) -> Verdict:
     """Exact responses at the longest length in most cases."""
     ours, holding, tried = [], 0, 0
     for encoding in ENCODINGS:
@@ -102,19 +102,25 @@ def _holds(scale: Scale, task: str, ids: Ids, found: Found) -> Verdict | None:
         tried += learned(cell, found)
         # Seeds that all agree have an interval of no width.
         holding += learned(cell, found) and at.low is not None and at.low >= LEARNED
-    if not ours:
-        return None
     if not tried:
         return "; ".join(ours), "says nothing: not trained"
     return "; ".join(ours), "does not hold" if not holding else f"holds for {holding} of {tried} encodings"
 
 
+@dataclass(frozen=True, kw_only=True)
 class ArmClaim(Claim):
-    """A claim about arms, which is left out where they were not run."""
+    """A claim about arms of a task."""
+
+    task: str
+    arms: tuple[Ids, ...]
 
     def verdict(self, numbers: Found) -> Verdict | None:
-        """None where no encoding has both arms."""
-        return self.judge(numbers)
+        """None where no encoding has all of the arms."""
+        run = any(
+            all(Cell(task=self.task, ids=arm, encoding=encoding) in numbers for arm in self.arms)
+            for encoding in ENCODINGS
+        )
+        return self.judge(numbers) if run else None
 
 
 def claims(scale: Scale) -> tuple[Claim, ...]:
@@ -134,6 +140,8 @@ def claims(scale: Scale) -> tuple[Claim, ...]:
             *(
                 ArmClaim(
                     place=task,
+                    task=task,
+                    arms=(arm, against),
                     claim=f"{says} ({task})",
                     paper="ours" if arm == "pointed" else "drawn, no number found",
                     judge=partial(_higher, scale, task, arm, against),
@@ -144,6 +152,8 @@ def claims(scale: Scale) -> tuple[Claim, ...]:
             *(
                 ArmClaim(
                     place=task,
+                    task=task,
+                    arms=(arm,),
                     claim=f"{ARM_NAMES[arm]} ids hold at {times} ({task})",
                     paper="over 0.9 at 3 times the length (public code, addition)"
                     if (task, arm) == ("addition", "coupled")

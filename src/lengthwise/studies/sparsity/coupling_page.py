@@ -155,7 +155,7 @@ def claims(scale: Scale) -> tuple[Claim, ...]:
                     task=task,
                     arms=(arm,),
                     claim=f"{ARM_NAMES[arm]} ids hold at {times} ({task})",
-                    paper="over 0.9 at 3 times the length (public code, addition)"
+                    paper="1..30 digits up to 200 (Cho et al. 2024, abstract)"
                     if (task, arm) == ("addition", "coupled")
                     else "drawn, no number found",
                     judge=partial(_holds, scale, task, arm),

@@ -19,7 +19,7 @@ from lengthwise.sparsity.coupling import (
     exact_responses,
     held_out_batch,
 )
-from lengthwise.studies.sparsity.grid import OPTIMIZER, RATE, Outcome, final, loss_rows, share, share_row
+from lengthwise.studies.sparsity.grid import OPTIMIZER, Outcome, final, loss_rows, share, share_row
 from lengthwise.synthetic.training import one_thread, train
 from lengthwise.synthetic.transformer import Architecture, StackedTransformer
 
@@ -28,6 +28,7 @@ TRAIN_LENGTHS = {"parity": 10, "variable-assignment": 8, "addition": 5}
 LAYERS = {"parity": 1, "variable-assignment": 2, "addition": 1}
 """What a task needs: a variable is looked up in two steps, its pair and then the other half of the pair."""
 ENCODINGS = ("none", "rotary")
+RATE = 3e-3
 TOKENS, BOTH = "tokens", "tokens and ids"
 
 

@@ -18,12 +18,11 @@ from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog
 from lengthwise.studies.section3.side_by_side import Steps, run_missing
-from lengthwise.synthetic.optimizers import Adam, Optimizer
+from lengthwise.synthetic.optimizers import OPTIMIZERS
 
 MODEL = "small Transformer"
-RATE = 3e-3
 LAST_STEPS = 0.05
-OPTIMIZER = Optimizer("adam", "Adam, warm-up and cosine", (RATE,), 0.05, Adam)
+OPTIMIZER = OPTIMIZERS["adam"]
 
 
 class AnyCell(Protocol):

@@ -11,11 +11,12 @@ from lengthwise.errors import UsageError
 from lengthwise.results import Row
 from lengthwise.sparsity.planted import Anywhere, PlantedCorrelations, Within, sparse_parity
 from lengthwise.sparsity.planted_training import label_losses, planted_batches, right_labels
-from lengthwise.studies.sparsity.grid import OPTIMIZER, RATE, Outcome, final, loss_rows, share, share_row
+from lengthwise.studies.sparsity.grid import OPTIMIZER, Outcome, final, loss_rows, share, share_row
 from lengthwise.synthetic.training import one_thread, train
 from lengthwise.synthetic.transformer import Architecture, StackedTransformer
 
 TRAIN_KS = (4, 6, 8, 10, 12)
+RATE = 2e-3
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,4 +87,4 @@ def test_sparsity_and_locality_by_length():
 
 def test_a_chain_longer_than_the_variables_is_refused():
     with pytest.raises(UsageError):
-        VARIABLE_ASSIGNMENT.draw(36, random.Random(0))
+        VARIABLE_ASSIGNMENT.draw(26, random.Random(0))

@@ -126,7 +126,7 @@ def _addition(length: int, rng: random.Random) -> CoupledSample:
     )
 
 
-_VARIABLES = string.digits + string.ascii_lowercase
+_VARIABLES = string.ascii_lowercase
 
 PARITY = CoupledTask(
     "parity",

@@ -113,7 +113,7 @@ def run_grid(
     kind: str,
     cells: Sequence[C],
     check: Callable[[C, Any], None],
-    work: Callable[[C, Any], Outcome],
+    work: Callable[..., Outcome],
     rows: Callable[[C, Outcome], list[Row]],
     notes: Callable[[Any], list[str]],
     out: Path | str,
@@ -123,6 +123,18 @@ def run_grid(
     overwrite: bool = False,
 ) -> Results:
     """Train and test every cell; a finished one is in `samples.jsonl` and is not run again.
+
+    Args:
+        kind: of the results.
+        cells: in the order of the results.
+        check: refuses a cell that cannot run at the scale.
+        work: trains and tests a cell at the scale, called with `scale` by name.
+        rows: of a cell.
+        notes: of a scale: how to read the numbers.
+        out: run folder.
+        scale: how large the study is, a dataclass.
+        resume: continue an unfinished run.
+        overwrite: replace an earlier one.
 
     Raises:
         UsageError: a cell that cannot run (`check`); see `RunFolder`.

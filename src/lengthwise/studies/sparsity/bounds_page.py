@@ -19,21 +19,28 @@ from lengthwise.report.tables import Table
 from lengthwise.results import Results
 from lengthwise.samples import SampleLog
 from lengthwise.sparsity.bounds import (
-    coupled_bound,
     improved_bound,
     needed_delta,
     proof_etas,
     says_something,
     theorem_bound,
 )
-from lengthwise.sparsity.coupled_tasks import COUPLED_TASKS
 from lengthwise.studies.skeleton import Claim, Part, Study, Verdict, claims_table
 from lengthwise.studies.sparsity import coupling_cells, parity_cells
-from lengthwise.studies.sparsity.grid import Outcome, Share, finished, pooled, read_scale, run_grid, share
+from lengthwise.studies.sparsity.coupled_bounds import coupled_sections, run_coupled
+from lengthwise.studies.sparsity.grid import (
+    Outcome,
+    Share,
+    finished,
+    pooled,
+    read_scale,
+    run_grid,
+    share,
+    wrong,
+)
 from lengthwise.studies.sparsity.parity_cells import Cell, Scale, law_of, place
 
 KIND = "sparsity-bounds"
-COUPLED = coupling_cells.Cell(task="parity", ids="coupled")
 SCALES = {
     # L_local = L/4, the largest that the theorem allows.
     name: replace(scale, train_ks=(4,), test_ks=(2, 4), local=scale.train_length // 4)
@@ -105,11 +112,6 @@ def _judged(cell: Cell, outcome: Outcome, scale: Scale, length: int) -> Judged:
         improved=improved(delta),
         needed=(needed_delta(theorem(1)), needed_delta(improved(1))),
     )
-
-
-def wrong(one: Share) -> float:
-    """The error of a share of right answers, or what it may be at most where none was seen."""
-    return 1 - one.value if one.value < 1 else 1 - one.low
 
 
 def _informative(bound: Callable[[Judged], float], numbers: list[Judged]) -> Verdict:
@@ -300,55 +302,6 @@ def run(out: Path, scale: Scale, *, resume: bool, overwrite: bool) -> Results:
         resume=resume,
         overwrite=overwrite,
     )
-
-
-def run_coupled(out: Path, scale: coupling_cells.Scale, *, resume: bool, overwrite: bool) -> Results:
-    """Parity with scratchpad and given ids."""
-    return run_grid(
-        f"{KIND}-coupled",
-        [COUPLED],
-        coupling_cells.check,
-        coupling_cells.run_cell,
-        coupling_cells.cell_rows,
-        coupling_cells.notes,
-        out,
-        scale,
-        resume=resume,
-        overwrite=overwrite,
-    )
-
-
-def coupled_sections(results: Results, folder: Path) -> list[Section]:
-    """Proposition 4.4: the bound in ids, and the error of a response, by length."""
-    scale = read_scale(coupling_cells.Scale, results)
-    [(cell, outcome)] = finished(SampleLog(folder / "samples.jsonl"), [COUPLED]).items()
-    task, lengths = COUPLED_TASKS[cell.task], coupling_cells.lengths_of(cell, scale)
-    tested = {
-        length: share(outcome, coupling_cells.place(coupling_cells.TOKENS, length)) for length in lengths
-    }
-    delta = wrong(tested[lengths[0]])
-    rows = []
-    for length, one in tested.items():
-        bound = coupled_bound(delta, train_ids=task.ids(lengths[0]), test_ids=task.ids(length))
-        rows.append([length, task.ids(length), f"{1 - one.value:.3f}", f"{delta:.2g}", f"{bound:.2g}"])
-    return [
-        Section(
-            title="Proposition 4.4 against parity with scratchpad",
-            paragraphs=[
-                "In the order of tokens what decides a token of the response lies ever further back; in coupled ids "
-                "it is next to it. The theorem then applies to ids. The proposition's own text was not found; this "
-                "reading is ours, with etas of 1."
-            ],
-            tables=[
-                Table(
-                    columns=["length", "ids", "error of a response", "delta (ours)", "bound in ids"],
-                    rows=rows,
-                    caption="Parity with coupled ids; a bound below 1 says something",
-                )
-            ],
-            notes=results.notes,
-        )
-    ]
 
 
 SPARSITY_BOUNDS = Study(

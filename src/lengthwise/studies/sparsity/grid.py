@@ -80,6 +80,11 @@ def pooled(outcome: Outcome, places: Sequence[str]) -> Share:
     return Share(sum(counts) / trials, low, high, trials, tuple(count / each for count in counts))
 
 
+def wrong(one: Share) -> float:
+    """The error of a share of right answers, or what it may be at most where none was seen."""
+    return 1 - one.value if one.value < 1 else 1 - one.low
+
+
 def final(losses: list[torch.Tensor]) -> list[float]:
     """[seed] mean loss over the last twentieth of the steps."""
     return torch.stack(losses[-max(1, round(LAST_STEPS * len(losses))) :]).mean(0).tolist()

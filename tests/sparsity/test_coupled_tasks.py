@@ -35,7 +35,7 @@ def test_parity_is_the_running_parity_and_its_digits_share_ids():
 def test_addition_adds_and_digits_of_one_significance_share_ids():
     for sample in _draws(ADDITION, 3, 20):
         first, second = sample.prompt[1:-1].split("+")
-        assert int(sample.response[:-1][::-1]) == int(first) + int(second)
+        assert int(sample.response[:-1][::-1], 4) == int(first, 4) + int(second, 4)
     assert sample.ids == (0, 3, 2, 1, 0, 3, 2, 1, 0, 1, 2, 3, 4, 5)
 
 

@@ -82,7 +82,7 @@ def test_sparsity_and_locality_by_length():
     }
     assert found["parity"] == [(2, 6, 2), (2, 18, 2)]
     assert found["addition"] == [(5, 15, 2), (5, 51, 2)]
-    assert found["variable-assignment"] == [(3, 13, 1), (3, 44, 1)]
+    assert found["variable-assignment"] == [(3, 13, 1), (3, 42, 1)]
 
 
 def test_a_chain_longer_than_the_variables_is_refused():

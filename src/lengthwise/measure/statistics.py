@@ -181,6 +181,16 @@ def students_t(probability: float, degrees: int) -> float:
     return float(stdtrit(degrees, probability))
 
 
+def binomial_interval(successes: int, trials: int) -> tuple[float, float]:
+    """The exact 95 % interval of a share (Clopper and Pearson 1934): quantiles of beta laws."""
+    from scipy.special import betaincinv
+
+    failures = trials - successes
+    low = float(betaincinv(successes, failures + 1, 0.025)) if successes else 0.0
+    high = float(betaincinv(successes + 1, failures, 0.975)) if failures else 1.0
+    return low, high
+
+
 def two_sided_p(t: float, degrees: int) -> float:
     """P(|T| >= |t|) with T of Student's t at `degrees` degrees of freedom."""
     from scipy.special import stdtr

@@ -113,6 +113,21 @@ STUDIES: dict[str, Entry] = {
             "exact errors, bounds, and linear attention trained on samples",
             alias="theory",
         ),
+        Entry(
+            "sparse-parity",
+            "sparsity.parity_page:SPARSE_PARITY",
+            "parity of k planted bits: accuracy by length and k, with and without locality",
+        ),
+        Entry(
+            "position-coupling",
+            "sparsity.coupling_page:POSITION_COUPLING",
+            "parity with scratchpad, variable assignment, addition: coupled ids, given and predicted",
+        ),
+        Entry(
+            "sparsity-bounds",
+            "sparsity.bounds_page:SPARSITY_BOUNDS",
+            "the bounds of the sparsity paper against the errors of trained models",
+        ),
     )
 }
 _ALIASES = {entry.alias: entry for entry in STUDIES.values() if entry.alias is not None}

@@ -200,6 +200,18 @@ def t5_buckets(distances: Tensor) -> Tensor:
     return torch.where(back < exact, back, far.clamp(max=T5_BUCKETS - 1))
 
 
+def id_vectors(rows: int, width: int) -> Tensor:
+    """sqrt(2) times sines and cosines of id * f_i, [rows, D]: what a table of position ids begins as.
+
+    f_i = pi * frac((i + 1) * golden ratio) fills (0, pi) evenly. So the id after this one is one rotation for all
+    ids, as with sinusoidal positions, but neighbours are as different as distant ids.
+    """
+    golden = (5**0.5 - 1) / 2
+    frequencies = torch.arange(1, width // 2 + 1, dtype=torch.float64).mul(golden).frac() * math.pi
+    angles = torch.arange(rows).unsqueeze(1) * frequencies
+    return (torch.cat([angles.sin(), angles.cos()], dim=1) * 2**0.5).float()
+
+
 def stacked_embedding(ids: Tensor, table: Tensor) -> Tensor:
     """Rows of each model's own table: ids [S or 1, ...] and table [S, V, D] give [S, ..., D]."""
     stack, rows, width = table.shape

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lengthwise.errors import UsageError
-from lengthwise.synthetic.encodings import Encoding, check_length, encoding, stacked_embedding
+from lengthwise.synthetic.encodings import Encoding, check_length, encoding, id_vectors, stacked_embedding
+from lengthwise.synthetic.pointing import pointed_ids
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,10 @@ class Architecture:
         table: positions of a learned or randomised encoding.
         value: a feed-forward head that reads one number off the last token.
         tokens: classes of the head for the next token; 0 for none.
-        ids: classes of the head for the next position id (position coupling); 0 for none.
+        id_table: rows of a learned table of position ids that is added to the embedding (position coupling), beside
+            the encoding of the order of tokens; 0 for none. It begins as `encodings.id_vectors`.
+        ids: classes of the head for the next position id; 0 for none.
+        pointing: that head points at an earlier token and takes its id or the one after it; else one class an id.
         width, layers, heads, hidden: of the body.
     """
 
@@ -40,7 +44,9 @@ class Architecture:
     table: int = 64
     value: bool = False
     tokens: int = 0
+    id_table: int = 0
     ids: int = 0
+    pointing: bool = False
     width: int = 32
     layers: int = 2
     heads: int = 4
@@ -72,9 +78,14 @@ class Architecture:
                 "value.down": (d, 1),
                 "value.down.bias": (1,),
             }
-        for head, classes in (("tokens", self.tokens), ("ids", self.ids)):
-            if classes:
-                shapes |= {head: (d, classes), f"{head}.bias": (classes,)}
+        if self.tokens:
+            shapes |= {"tokens": (d, self.tokens), "tokens.bias": (self.tokens,)}
+        if self.id_table:
+            shapes |= {"ids.table": (self.id_table, d)}
+        if self.ids and self.pointing:
+            shapes |= {"ids.query": (d, d), "ids.key": (d, 2 * d)}
+        elif self.ids:
+            shapes |= {"ids": (d, self.ids), "ids.bias": (self.ids,)}
         return shapes
 
 
@@ -144,13 +155,27 @@ class StackedTransformer(nn.Module):
         """Logits of the next token at every position [S, B, T, classes]."""
         return self.heads(tokens, positions)[0]
 
-    def heads(self, tokens: Tensor, positions: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """Logits of the next token and, where the architecture has that head, of the next position id."""
+    def heads(
+        self, tokens: Tensor, positions: Tensor | None = None, ids: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Logits of the next token and, where the architecture has that head, of the next position id.
+
+        Args:
+            tokens: [S or 1, B, T].
+            positions: of the encoding, for the order of tokens; 0, 1, 2, ... by default.
+            ids: [S or 1, B, T] position ids of the architecture's table.
+        """
         weights = self.weights()
-        hidden = self._body(weights, tokens, positions)
+        hidden = self._body(weights, tokens, positions, ids=ids)
         hidden = F.layer_norm(hidden, hidden.shape[-1:])
-        ids = _linear(hidden, weights["ids"], weights["ids.bias"]) if "ids" in weights else None
-        return _linear(hidden, weights["tokens"], weights["tokens.bias"]), ids
+        next_ids = None
+        if self.architecture.pointing and ids is not None:
+            query, keys = _linear(hidden, weights["ids.query"]), _linear(hidden, weights["ids.key"])
+            bias = causal_bias(ids.shape[-1], hidden)
+            next_ids = pointed_ids(query, keys, bias, ids, self.architecture.ids)
+        elif "ids" in weights:
+            next_ids = _linear(hidden, weights["ids"], weights["ids.bias"])
+        return _linear(hidden, weights["tokens"], weights["tokens.bias"]), next_ids
 
     def _body(
         self,
@@ -158,6 +183,7 @@ class StackedTransformer(nn.Module):
         tokens: Tensor,
         positions: Tensor | None,
         last: Tensor | None = None,
+        ids: Tensor | None = None,
     ) -> Tensor:
         """Residual stream after the last block [S, B, T, D], or only at `last` [S, B, 1, D]."""
         length = tokens.shape[-1]
@@ -168,6 +194,8 @@ class StackedTransformer(nn.Module):
             name.removeprefix("encoding."): w for name, w in weights.items() if name.startswith("encoding.")
         }
         x = stacked_embedding(tokens, weights["embedding"])
+        if ids is not None:
+            x = x + stacked_embedding(ids, weights["ids.table"])
         added = self.encoding.embed(own, positions)
         if added is not None:
             x = x + added.to(x.dtype)
@@ -236,6 +264,9 @@ def _initial(architecture: Architecture, seed: int) -> Tensor:
     for name, shape in architecture.shapes().items():
         if name.endswith(".bias") or name == "encoding.distances":
             parts.append(torch.zeros(math.prod(shape)))
+            continue
+        if name == "ids.table":
+            parts.append(id_vectors(*shape).flatten())
             continue
         spread = 1.0 if name in ("embedding", "encoding.positions") else shape[0] ** -0.5
         parts.append(torch.randn(math.prod(shape), generator=generator) * spread)

@@ -16,7 +16,6 @@ from lengthwise.errors import Interrupted, LengthwiseError
 from lengthwise.progress import progress
 from lengthwise.results import Results
 from lengthwise.samples import SampleLog
-from lengthwise.studies.section3.cells import Scale
 
 T = TypeVar("T", bound=Hashable)
 R = TypeVar("R")
@@ -33,12 +32,21 @@ class Outcome(Protocol):
         ...
 
 
+class Steps(Protocol):
+    """The scale of a study, of which only the training steps of an item matter here."""
+
+    @property
+    def steps(self) -> int:
+        """How many."""
+        ...
+
+
 def run_missing(
     items: Mapping[str, T],
     work: Callable[[T], Outcome],
     log: SampleLog,
     *,
-    scale: Scale,
+    scale: Steps,
     what: str,
     so_far: Callable[[], Results] | None = None,
 ) -> None:
@@ -63,7 +71,7 @@ def run_missing(
         ) from stop
 
 
-def processes_for(scale: Scale, cells: int) -> int:
+def processes_for(scale: Steps, cells: int) -> int:
     """How many processes so many cells of this scale are worth: at most one for each core."""
     # Not every system tells which cores this process may use.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,217 @@
+"""The cells of a study of sparsity in a run folder: each is trained and tested once, and its record makes rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+from lengthwise.measure.statistics import binomial_interval, students_t
+from lengthwise.report.tables import Estimate
+from lengthwise.results import Results, Row
+from lengthwise.runs import RunFolder
+from lengthwise.samples import SampleLog
+from lengthwise.studies.section3.side_by_side import Steps, run_missing
+from lengthwise.synthetic.optimizers import OPTIMIZERS
+
+MODEL = "small Transformer"
+LAST_STEPS = 0.05
+OPTIMIZER = OPTIMIZERS["adam"]
+
+
+class AnyCell(Protocol):
+    """One configuration; hashable."""
+
+    @property
+    def key(self) -> str:
+        """Everything that tells this cell from another, in one line."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a cell gave, by seed: plain numbers, which JSON keeps whole."""
+
+    train_loss: list[float]
+    """[seed] over the last twentieth of the steps, in nats."""
+    samples: int
+    """Trials of each count."""
+    right: dict[str, list[int]]
+    """[seed] right answers, by place (what was tested, in one line)."""
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record of a sample log."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of right answers over all seeds, with its exact binomial 95 % interval, and that of each seed."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+    seeds: tuple[float, ...]
+
+
+C = TypeVar("C", bound=AnyCell)
+Outcomes = Mapping[C, Outcome]
+
+
+def share(outcome: Outcome, place: str) -> Share:
+    """The share of right answers at a place."""
+    return pooled(outcome, [place])
+
+
+def pooled(outcome: Outcome, places: Sequence[str]) -> Share:
+    """The share of right answers over these places together."""
+    counts = [sum(seed) for seed in zip(*(outcome.right[place] for place in places), strict=True)]
+    each = outcome.samples * len(places)
+    trials = each * len(counts)
+    low, high = binomial_interval(sum(counts), trials)
+    return Share(sum(counts) / trials, low, high, trials, tuple(count / each for count in counts))
+
+
+def wrong(one: Share) -> float:
+    """The error of a share of right answers, or what it may be at most where none was seen."""
+    return 1 - one.value if one.value < 1 else 1 - one.low
+
+
+def final(losses: list[torch.Tensor]) -> list[float]:
+    """[seed] mean loss over the last twentieth of the steps."""
+    return torch.stack(losses[-max(1, round(LAST_STEPS * len(losses))) :]).mean(0).tolist()
+
+
+def over_seeds(values: Sequence[float]) -> Estimate:
+    """The mean over seeds with Student's 95 % interval; none with one seed."""
+    if len(values) < 2:
+        return Estimate(fmean(values))
+    half = students_t(0.975, len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    return Estimate(fmean(values), fmean(values) - half, fmean(values) + half)
+
+
+def difference(one: Share, other: Share) -> Estimate:
+    """`one` - `other`, paired by seed."""
+    paired = over_seeds([a - b for a, b in zip(one.seeds, other.seeds, strict=True)])
+    return replace(paired, signed=True)
+
+
+def above(estimate: Estimate, level: float = 0.0) -> bool:
+    """Whether the whole interval lies above a level; never without an interval."""
+    return estimate.low is not None and estimate.low > level
+
+
+def below(estimate: Estimate, level: float = 0.0) -> bool:
+    """Whether the whole interval lies below a level; never without an interval."""
+    return estimate.high is not None and estimate.high < level
+
+
+def run_grid(
+    kind: str,
+    cells: Sequence[C],
+    check: Callable[[C, Any], None],
+    work: Callable[..., Outcome],
+    rows: Callable[[C, Outcome], list[Row]],
+    notes: Callable[[Any], list[str]],
+    out: Path | str,
+    scale: Steps,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> Results:
+    """Train and test every cell; a finished one is in `samples.jsonl` and is not run again.
+
+    Args:
+        kind: of the results.
+        cells: in the order of the results.
+        check: refuses a cell that cannot run at the scale.
+        work: trains and tests a cell at the scale, called with `scale` by name.
+        rows: of a cell.
+        notes: of a scale: how to read the numbers.
+        out: run folder.
+        scale: how large the study is, a dataclass.
+        resume: continue an unfinished run.
+        overwrite: replace an earlier one.
+
+    Raises:
+        UsageError: a cell that cannot run (`check`); see `RunFolder`.
+        Interrupted: Ctrl-C. Finished cells stay, and `partial` has their rows.
+    """
+    for cell in cells:
+        check(cell, scale)
+    settings = {"scale": asdict(scale), "cells": [cell.key for cell in cells]}  # type: ignore[call-overload]
+    with RunFolder(out, kind=kind, config=settings, resume=resume, overwrite=overwrite) as folder:
+
+        def results(*, partial: bool) -> Results:
+            outcomes = finished(folder.samples, cells)
+            found = Results(
+                kind=kind,
+                model_name=kind,
+                config=settings,
+                rows=[row for cell, outcome in outcomes.items() for row in rows(cell, outcome)],
+                notes=notes(scale),
+                partial=partial,
+                provenance={
+                    "seconds_of_training_and_testing": round(
+                        sum(outcome.seconds for outcome in outcomes.values()), 1
+                    )
+                },
+            )
+            folder.write_results(found)
+            return found
+
+        run_missing(
+            {cell.key: cell for cell in cells},
+            partial(work, scale=scale),
+            folder.samples,
+            scale=scale,
+            what="cells",
+            so_far=lambda: results(partial=True),
+        )
+        return folder.read_results() if folder.finished else results(partial=False)
+
+
+S = TypeVar("S")
+
+
+def read_scale(kind: type[S], results: Results) -> S:
+    """The scale that a run recorded; JSON has lists where it has tuples."""
+    plain = results.config["scale"]
+    return kind(**{name: tuple(one) if isinstance(one, list) else one for name, one in plain.items()})
+
+
+def finished(log: SampleLog, cells: Iterable[C]) -> dict[C, Outcome]:
+    """The outcomes of the cells that the log holds, in the order of `cells`."""
+    return {cell: Outcome(**log[cell.key]) for cell in cells if cell.key in log}
+
+
+def share_row(cell: AnyCell, task: str, metric: str, one: Share, *, length: int) -> Row:
+    """A share as a row."""
+    return Row(
+        model=MODEL,
+        task=task,
+        metric=metric,
+        value=one.value,
+        unit="share",
+        arm=cell.key,
+        length=length,
+        ci_low=one.low,
+        ci_high=one.high,
+        n=one.n,
+    )
+
+
+def loss_rows(cell: AnyCell, task: str, outcome: Outcome) -> list[Row]:
+    """The final training loss of every seed."""
+    return [
+        Row(model=MODEL, task=task, metric="train_loss", value=loss, arm=cell.key, seed=seed)
+        for seed, loss in enumerate(outcome.train_loss)
+    ]

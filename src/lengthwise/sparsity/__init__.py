@@ -1,0 +1,1 @@
+"""Sparsity and length generalization: planted correlations, position coupling, and the bounds on them."""

@@ -72,6 +72,11 @@ STUDIES: dict[str, Entry] = {
             "how many distant tokens a prediction needs, on books and code (Fig. 2, 6 of the sparsity paper)",
         ),
         Entry(
+            "sparsity-bridge",
+            "sparsity.bridge_page:BRIDGE",
+            "does disagreement fall where predictions are sparse and local? what alignment forgets",
+        ),
+        Entry(
             "figure1",
             "section3.panel_page:FIGURE1",
             "mean, length and reparameterized length by encoding and f (Fig. 1)",

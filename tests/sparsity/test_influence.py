@@ -187,8 +187,16 @@ def test_a_passage_escapes_its_text_and_leaves_out_the_rest():
     assert "<sub>1</sub>" in html
     assert " w19" not in html
     assert " w20" in html
+    assert " w41" not in html
     assert html.count("…") == 2
+    assert '<span class="near"> w55 w56 w57 w58</span>' in html
     assert "<strong> w59</strong>" in html
+
+
+def test_a_marked_blank_is_seen():
+    html = to_html(Passage(pieces=["a", " \n", "b", " "], marked={1: "x"}, near=2, caption=""))
+    assert '<mark title="x">\u2423\u21b5<sub>1</sub></mark>\n' in html
+    assert "<strong>\u2423</strong>" in html
 
 
 def test_pieces_are_the_text_again():

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from lengthwise.results import Row, read_results
-from lengthwise.studies.sparsity.influence_page import CLAIMS, Numbers
+from lengthwise.studies.sparsity.influence_page import CLAIMS, TOO_FEW, Numbers
 from lengthwise.studies.study_table import produce
 
 
-def numbers(**shares: tuple[float, float | None, float | None]) -> Numbers:
+def numbers(documents: int = 8, **shares: tuple[float, float | None, float | None]) -> Numbers:
     return {
         (f"recovered_{name}", k): Row(
             model="m",
@@ -21,6 +21,7 @@ def numbers(**shares: tuple[float, float | None, float | None]) -> Numbers:
             kept=k,
             ci_low=low,
             ci_high=high,
+            documents=documents,
         )
         for name, (value, low, high) in shares.items()
         for k in (1, 8)
@@ -37,12 +38,17 @@ CONTROLS = {"random": (0.1, 0.0, 0.2), "recent": (0.1, 0.0, 0.2), "copies": (0.5
         ((0.7, 0.65, 0.75), (0.3, 0.2, 0.4), ["does not hold", "does not hold", "holds"]),
         ((0.8, 0.55, 0.9), (0.5, 0.4, 0.6), ["not decided", "not decided", "not decided"]),
         ((0.4, 0.3, 0.5), (0.5, 0.4, 0.6), ["does not hold", "not decided", "does not hold"]),
-        ((0.9, None, None), (0.5, None, None), ["not decided: no interval"] * 3),
+        ((0.9, None, None), (0.5, None, None), [TOO_FEW] * 3),
     ],
 )
 def test_verdicts_by_rule(greedy: tuple, net: tuple, verdicts: list[str]):
     found = numbers(greedy=greedy, net=net, **CONTROLS)
     assert [(claim.verdict(found) or ("", ""))[1] for claim in CLAIMS] == verdicts
+
+
+def test_few_documents_decide_nothing():
+    found = numbers(7, greedy=(0.9, 0.82, 0.95), net=(0.7, 0.6, 0.8), **CONTROLS)
+    assert {(claim.verdict(found) or ("", ""))[1] for claim in CLAIMS} == {TOO_FEW}
 
 
 @pytest.mark.real

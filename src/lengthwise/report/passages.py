@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
+_CUT = Markup('<span class="cut"> … </span>')
 _AROUND = 10
 """Tokens that are shown on each side of a marked one."""
 
@@ -34,23 +35,36 @@ def to_html(passage: Passage) -> Markup:
     shown = {
         index
         for mark in passage.marked
-        for index in range(max(0, mark - _AROUND), min(target, mark + _AROUND + 1))
-    } | set(range(passage.near, target))
+        for index in range(max(0, mark - _AROUND), min(passage.near, mark + _AROUND + 1))
+    }
     ranks = {index: rank for rank, index in enumerate(passage.marked, start=1)}
     parts: list[Markup] = []
     before = -1
     for index in sorted(shown):
         if index > before + 1:
-            parts.append(Markup('<span class="cut"> … </span>'))
+            parts.append(_CUT)
         before = index
-        text = escape(passage.pieces[index])
+        piece = passage.pieces[index]
         if index in ranks:
-            title = escape(passage.marked[index])
-            text = Markup('<mark title="{}">{}<sub>{}</sub></mark>').format(title, text, ranks[index])
-        elif index >= passage.near:
-            text = Markup('<span class="near">{}</span>').format(text)
-        parts.append(text)
-    parts.append(Markup("<strong>{}</strong>").format(passage.pieces[target]))
+            title, (seen, rest) = passage.marked[index], _seen(piece)
+            parts.append(
+                Markup('<mark title="{}">{}<sub>{}</sub></mark>{}').format(title, seen, ranks[index], rest)
+            )
+        else:
+            parts.append(escape(piece))
+    if passage.near > before + 1:
+        parts.append(_CUT)
+    parts.append(
+        Markup('<span class="near">{}</span>').format("".join(passage.pieces[passage.near : target]))
+    )
+    parts.append(Markup("<strong>{}</strong>").format(_seen(passage.pieces[target])[0]))
     return Markup(
         '<figure class="passage">\n<blockquote>{}</blockquote>\n<figcaption>{}</figcaption>\n</figure>'
     ).format(Markup("").join(parts), passage.caption)
+
+
+def _seen(piece: str) -> tuple[str, str]:
+    """What to show of a marked token, blanks as signs, and the line end that follows it."""
+    if piece.strip():
+        return piece, ""
+    return piece.replace(" ", "\u2423").replace("\n", "\u21b5"), "\n" if "\n" in piece else ""

@@ -117,14 +117,14 @@ def mean_of(name: str, pairs: Sequence[tuple[str, float]], **place: Any) -> Stat
 
 
 def forgotten(
-    arm: Sequence[Token], control: Sequence[Token], start: Sequence[Token], threshold: float, **place: Any
+    tokens: Sequence[Token], control: Sequence[Token], start: Sequence[Token], threshold: float, **place: Any
 ) -> list[Statistic]:
-    """Loss with all context of an arm minus that of the control, on the same tokens, by the start's groups.
+    """Loss with all context of an arm's `tokens` minus that of the control, on the same tokens, by the start's groups.
 
     Last comes "far and sparse" minus "no gain": whether the arm forgets these tokens in particular.
     """
     changes: dict[str, list[tuple[str, float]]] = {group: [] for group in GROUPS}
-    for one, other, before in zip(arm, control, start, strict=True):
+    for one, other, before in zip(tokens, control, start, strict=True):
         assert (one.key, one.place) == (other.key, other.place) == (before.key, before.place)
         group = group_of(before, threshold)
         if group is not None:

@@ -61,8 +61,8 @@ def sections(results: Results, folder: Path) -> list[Section]:
         Section(
             title="Planted tasks: exact",
             paragraphs=[
-                f"Parity of k planted bits among {PLANTED_LENGTH} tokens, flipped in a share {PLANTED_NOISE:g} of samples; "
-                f"the first {PLANTED_CUT} are cut off. Disagreement of the best predictions is proportional to "
+                f"Parity of k planted bits among {PLANTED_LENGTH} tokens, flipped with probability {PLANTED_NOISE:g};"
+                f" the first {PLANTED_CUT} are cut off. Disagreement of the best predictions is proportional to "
                 "the share of samples in which the cut touches a planted bit. It rises with k; locality lowers it, "
                 "but not below the share that is cut off. The price is what perfect agreement costs.",
             ],

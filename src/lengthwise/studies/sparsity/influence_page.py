@@ -20,6 +20,9 @@ from lengthwise.studies.skeleton import Claim, Part, Study, Verdict, claims_tabl
 
 ARM = Arm(name="as it is")
 NEARLY_ALL, MOST = 0.8, 0.5
+FEWEST_DOCUMENTS = 8
+"""Intervals over fewer are too rough for a verdict."""
+TOO_FEW = f"not decided: fewer than {FEWEST_DOCUMENTS} documents"
 Numbers = dict[tuple[str, int | None], Row]
 
 
@@ -37,8 +40,8 @@ def at_least(metric: str, threshold: float) -> Callable[[Numbers], Verdict | Non
         if row is None:
             return None
         ours = f"{Estimate(row.value, row.ci_low, row.ci_high).text} with {k} tokens"
-        if row.ci_low is None or row.ci_high is None:
-            return ours, "not decided: no interval"
+        if row.ci_low is None or row.ci_high is None or (row.documents or 0) < FEWEST_DOCUMENTS:
+            return ours, TOO_FEW
         if row.ci_low >= threshold:
             return ours, "holds"
         return ours, "does not hold" if row.ci_high < threshold else "not decided"
@@ -56,8 +59,12 @@ def above_controls(numbers: Numbers) -> Verdict | None:
         for row in (greedy, *controls)
     )
     ends = [row.ci_high for row in controls]
-    if greedy.ci_low is None or any(end is None for end in ends):
-        return texts, "not decided: no interval"
+    if (
+        greedy.ci_low is None
+        or any(end is None for end in ends)
+        or (greedy.documents or 0) < FEWEST_DOCUMENTS
+    ):
+        return texts, TOO_FEW
     highest = max(end for end in ends if end is not None)
     best = max(row.value for row in controls if row.value is not None)
     if greedy.ci_low > highest:

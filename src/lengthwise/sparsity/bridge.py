@@ -119,7 +119,7 @@ def mean_of(name: str, pairs: Sequence[tuple[str, float]], **place: Any) -> Stat
 def forgotten(
     tokens: Sequence[Token], control: Sequence[Token], start: Sequence[Token], threshold: float, **place: Any
 ) -> list[Statistic]:
-    """Loss with all context of an arm's `tokens` minus that of the control, on the same tokens, by group of the start.
+    """Loss with all context of `tokens` minus that of the control, on the same tokens, by what `start` needs.
 
     Last comes "far and sparse" minus "no gain": whether the arm forgets these tokens in particular.
     """

@@ -32,6 +32,7 @@ from lengthwise.studies.experiments import Experiment, Scale
 from lengthwise.studies.gap_views import BASELINE, START
 from lengthwise.studies.gap_views import EXPERIMENT as GAP_VIEWS
 from lengthwise.studies.skeleton import Claim, Study, Verdict, claims_table
+from lengthwise.studies.sparsity.influence_page import FEWEST_DOCUMENTS, TOO_FEW
 
 EXPERIMENT = Experiment(
     kind="sparsity-bridge",
@@ -56,7 +57,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
     arms = _tokens(results, folder)
     start = arms[START, None]
     rows = bridge_rows(arms, threshold, results.model_name)
-    claims = claims_table(CLAIMS, rows, ours="ours, nats a token (mean over seeds of the interval's ends)")
+    claims = claims_table(CLAIMS, rows, ours="ours, nats a token, by seed")
     return [
         Section(
             title="Planted tasks: exact",
@@ -204,8 +205,8 @@ def forgets_more(arm: str) -> Callable[[list[Row]], Verdict | None]:
             return None
         ours = "; ".join(Estimate(row.value, row.ci_low, row.ci_high, signed=True).text for row in found)
         ends = [(row.ci_low, row.ci_high) for row in found]
-        if any(low is None or high is None for low, high in ends):
-            return ours, "not decided: no interval"
+        if any(None in pair for pair in ends) or min(row.documents or 0 for row in found) < FEWEST_DOCUMENTS:
+            return ours, TOO_FEW
         if all(low is not None and low > 0 for low, _ in ends):
             return ours, "yes"
         return ours, "no" if all(high is not None and high <= 0 for _, high in ends) else "not decided"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lengthwise.errors import Interrupted, LengthwiseError, MissingError, UsageError
     from lengthwise.evaluation import EvalSpec, run_eval
     from lengthwise.measure import (
+        InfluenceSpec,
         LimitSpec,
         LongPplSpec,
         Measurement,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         PerplexitySpec,
         RecallSpec,
         compare_runs,
+        measure_influence,
         measure_limit,
         measure_longppl,
         measure_misalignment,
@@ -65,6 +67,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     ),
     "errors": ("Interrupted", "LengthwiseError", "MissingError", "UsageError"),
     "measure": (
+        "InfluenceSpec",
         "LimitSpec",
         "LongPplSpec",
         "Measurement",
@@ -72,6 +75,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         "PerplexitySpec",
         "RecallSpec",
         "compare_runs",
+        "measure_influence",
         "measure_limit",
         "measure_longppl",
         "measure_misalignment",
@@ -107,6 +111,7 @@ __all__ = [
     "AlignmentOutput",
     "AlignmentTrainer",
     "EvalSpec",
+    "InfluenceSpec",
     "Interrupted",
     "LengthwiseError",
     "LimitSpec",
@@ -132,6 +137,7 @@ __all__ = [
     "find_head",
     "load",
     "load_corpus",
+    "measure_influence",
     "measure_limit",
     "measure_longppl",
     "measure_misalignment",

@@ -29,6 +29,8 @@ class Display:
     """Functions that take rows and return a `Picture`, or None where there is nothing to draw."""
     answer: str = ""
     """The function that takes rows and settings and returns the lines of the answer in the terminal."""
+    passages: str = ""
+    """The function that takes the samples of a run and returns the `Passage`s of its page."""
 
 
 DISPLAYS: Mapping[str, str] = {entry.task: entry.module for entry in MEASUREMENTS.values() if entry.task}

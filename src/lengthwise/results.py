@@ -31,6 +31,7 @@ PLACE = (
     "position",
     "position_end",
     "distance",
+    "kept",
     "depth",
     "bucket",
     "version",
@@ -64,6 +65,8 @@ class Row:
     """End (exclusive) of that bin."""
     distance: int | None = None
     """Distance in tokens, for recall."""
+    kept: int | None = None
+    """How many distant tokens the context keeps beside the near ones, for influence."""
     depth: float | None = None
     """Where in the context the answer is, in per cent of it: 0 is its beginning; None averages over all depths."""
     bucket: str | None = None
@@ -198,7 +201,7 @@ def _as_lm_eval(rows: list[Row]) -> dict[str, dict[str, float | None]]:
     """The headline rows without distance, arm or seed, in the shape of lm-eval's `results`."""
     table: dict[str, dict[str, float | None]] = {}
     for row in rows:
-        if row.is_headline and row.distance is None and row.arm is None and row.seed is None:
+        if row.is_headline and row.distance is row.kept is row.arm is row.seed is None:
             entry = table.setdefault(row.task if row.length is None else f"{row.task}@{row.length}", {})
             entry[f"{row.metric},none"] = row.value
             entry[f"{row.metric}_stderr,none"] = row.stderr

@@ -54,7 +54,8 @@ OPTIONS: dict[str, list[str]] = {
     "--stride": NUMBERS, "--depth": NUMBERS, "--fail-above": NUMBERS, "--steps": NUMBERS, "--factor": NUMBERS,
     "--text": WORDS, "--split": WORDS, "--bos": WORDS, "--device": [*WORDS, "cpu", "cuda", "meta", "cuda:99"],
     "--dtype": [*WORDS, "float32", "bfloat16", "int8"], "--adapter": WORDS, "--estimator": ["lattice", "paper", *WORDS],
-    "--mode": ["greedy", "likelihood", *WORDS], "--evaluator": WORDS, "--key-tokens": WORDS, "--data": WORDS,
+    "--mode": ["greedy", "likelihood", *WORDS], "--evaluator": WORDS, "--selector": WORDS, "--kept": NUMBERS, "--gain": NUMBERS,
+    "--key-tokens": WORDS, "--data": WORDS,
     "--truncation": ["middle", "left", *WORDS], "--backend": ["native", "lm-eval", "x"],
     "--set": ["a=b", "=", "x", "chat=never", "stories=/nowhere", "optimizer.learning_rate=yes", "steps=.nan", "length=1e30",
               "data.corpus=''", "model=''", "positions.target_length=" + "9" * 30, "extend.factor=.inf", "a.b.c=[" ],
@@ -66,6 +67,7 @@ TAKEN = {
     "recall": ["--distance", "--limit"],
     "limit": ["--max-length", "--reference", "--tolerance", "--share", "--limit"],
     "longppl": ["--max-length", "--short", "--stride", "--evaluator", "--key-tokens", "--limit"],
+    "influence": ["--max-length", "--short", "--kept", "--selector", "--gain", "--limit", "--set"],
     "eval": ["--length", "--depth", "--mode", "--data", "--max-length", "--truncation", "--limit", "--set"],
     "train": ["--set"],
 }  # fmt: skip

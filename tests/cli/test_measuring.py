@@ -14,6 +14,8 @@ from lengthwise.results import read_results
 SIZES = ("--length", 16, "--length", 32, "--limit", 4)
 DISTANCES = ("--distance", 64, "--limit", 4)
 LONGEST = ("--max-length", 256, "--limit", 4)
+RARE = [word for rare in ("candidates=3", "examined=6", "targets=2") for word in ("--set", rare)]
+FEW = ("--max-length", 64, "--short", 8, "--limit", 4, "--gain", 0.01, "--kept", 1, "--kept", 2, *RARE)
 TEXTS = ("--max-length", 96, "--short", 32, "--stride", 32, "--limit", 4)
 VERBS: dict[str, tuple[Any, ...]] = {
     "measure": SIZES,
@@ -21,6 +23,7 @@ VERBS: dict[str, tuple[Any, ...]] = {
     "recall": DISTANCES,
     "limit": LONGEST,
     "longppl": TEXTS,
+    "influence": FEW,
 }
 
 
@@ -190,6 +193,8 @@ def test_dry_run_writes_and_measures_nothing(
         ("recall", 4 * 2 * (64 + 63)),
         # The whole text, and a window of 32 + 32.
         ("longppl", 4 * (96 + 64)),
+        # The window, six near contexts, and of two targets: greedy twice, and everything else once.
+        ("influence", 4 * (64 + 6 * 9 + 2 * (2 * (3 * 10 + 2 * 11) + 5 * 64 + 7 * (10 + 11)))),
     ],
 )
 def test_dry_run_counts_the_tokens(

@@ -18,6 +18,20 @@ RUNS = {
     "recall": ("--distance", 64, "--limit", 4),
     "limit": ("--max-length", 256, "--reference", 32, "--limit", 2),
     "longppl": ("--max-length", 96, "--short", 32, "--limit", 2),
+    "influence": (
+        "--max-length",
+        64,
+        "--short",
+        8,
+        "--limit",
+        3,
+        "--gain",
+        0.01,
+        "--kept",
+        1,
+        "--set",
+        "candidates=2",
+    ),
     "eval": ("needle_single", "--length", 400, "--depth", 0, "--limit", 2),
 }
 

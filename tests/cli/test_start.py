@@ -25,6 +25,8 @@ OPTIONS = {
     "--dtype --batch-size --out --resume --overwrite --dry-run --json --verbose --help",
     "longppl": "--text --split --evaluator --key-tokens --max-length --short --stride --limit --bos --adapter --seed "
     "--device --dtype --batch-size --out --resume --overwrite --dry-run --json --verbose --help",
+    "influence": "--text --split --max-length --short --kept --selector --gain --limit --bos --adapter --seed "
+    "--device --dtype --batch-size --set --out --resume --overwrite --dry-run --json --verbose --help",
     "eval": "--text --split --backend --mode --length --depth --limit --data --max-length --truncation "
     "--adapter --seed --device --dtype --batch-size --set "
     "--out --resume --overwrite --dry-run --json --verbose --help",

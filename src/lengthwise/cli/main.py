@@ -17,8 +17,8 @@ from lengthwise.measure.table import MEASUREMENTS
 
 # Verbs that measure, and those with a module of their own (lengthwise.cli.NAME, with a function NAME).
 VERBS = (
-    "measure", "ppl", "recall", "limit", "longppl", "eval", "extend", "longrope-search", "train", "merge", "compare",
-    "report", "reproduce", "ls", "cp", "doctor",
+    "measure", "ppl", "recall", "limit", "longppl", "influence", "eval", "extend", "longrope-search", "train",
+    "merge", "compare", "report", "reproduce", "ls", "cp", "doctor",
 )  # fmt: skip
 # The name of earlier versions for the synthetic studies: not listed.
 ALIASES = {"synth": "reproduce"}

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lengthwise.measure.perplexity import PerplexitySpec, measure_perplexity, perplexity_by_length
     from lengthwise.measure.recall import RecallSpec, measure_recall
     from lengthwise.measure.run_folder import read_measurement, run_measurement
+    from lengthwise.sparsity.influential_tokens import InfluenceSpec, measure_influence
 
 _HOMES = {
     "Correlation": "lengthwise.measure.correlation",
@@ -38,6 +39,7 @@ _HOMES = {
 __all__ = [
     "MEASUREMENTS",
     "Correlation",
+    "InfluenceSpec",
     "LimitSpec",
     "LongPplSpec",
     "Measurement",
@@ -46,6 +48,7 @@ __all__ = [
     "RecallSpec",
     "compare_runs",
     "correlate",
+    "measure_influence",
     "measure_limit",
     "measure_longppl",
     "measure_misalignment",

@@ -142,8 +142,8 @@ def _check_metrics(metrics: Sequence[str], sides: Sequence[Measurement]) -> None
             raise UsageError(f"these runs have no metric {metric!r}", expected=nearest(metric, known))
 
 
-def _place(row: Row) -> tuple[str, str, int | None, int | None]:
-    return row.task, row.metric, row.length, row.distance
+def _place(row: Row) -> tuple[str, str, int | None, int | None, int | None]:
+    return row.task, row.metric, row.length, row.distance, row.kept
 
 
 def _names(folders: Sequence[Path], sides: Sequence[Measurement]) -> list[str]:

@@ -139,6 +139,7 @@ def _is_plain(row: Row) -> bool:
         row.position,
         row.context_other,
         row.distance,
+        row.kept,
         row.depth,
         row.bucket,
         row.reference,

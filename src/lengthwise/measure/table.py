@@ -98,6 +98,15 @@ MEASUREMENTS = {
             summary="How well are the tokens predicted that need far context?",
         ),
         Entry(
+            name="influence",
+            module="lengthwise.sparsity.influential_tokens",
+            spec="InfluenceSpec",
+            function="measure_influence",
+            settings="InfluenceSettings",
+            task="influence",
+            summary="How many distant tokens does a prediction need?",
+        ),
+        Entry(
             name="eval",
             module="lengthwise.evaluation.evaluate",
             spec="EvalSpec",

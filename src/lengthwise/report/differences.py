@@ -113,6 +113,8 @@ def _draw(axes: Axes, line: _Line) -> None:
 def _group(row: Row) -> str:
     if row.distance is not None:
         return f"distance {row.distance}"
+    if row.kept is not None:
+        return f"{row.kept} kept"
     if row.length is not None:
         return f"{row.length} tokens"
     return row.metric

@@ -16,6 +16,8 @@ from markupsafe import Markup, escape
 
 import lengthwise
 from lengthwise.report.drawing import Picture
+from lengthwise.report.passages import Passage
+from lengthwise.report.passages import to_html as passage_html
 from lengthwise.report.tables import Table, settings_table, to_html
 
 GENERATOR = '<meta name="generator" content="lengthwise">'
@@ -24,12 +26,13 @@ GENERATOR = '<meta name="generator" content="lengthwise">'
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """One part of a page, set in this order: title, paragraphs, tables, figures, notes, details."""
+    """One part of a page, set in this order: title, paragraphs, tables, figures, passages, notes, details."""
 
     title: str
     paragraphs: Sequence[str] = ()
     tables: Sequence[Table] = ()
     figures: Sequence[Picture] = ()
+    passages: Sequence[Passage] = ()
     notes: Sequence[str] = ()
     """Small print in a list: limits, cut rows, missing intervals."""
     details: Sequence[Table] = field(default_factory=tuple)
@@ -85,5 +88,5 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(prose=prose, table=to_html)
+    environment.filters.update(prose=prose, table=to_html, passage=passage_html)
     return environment

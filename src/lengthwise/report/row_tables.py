@@ -23,10 +23,13 @@ _BEFORE_VALUE = {
     "from position": "position",
     "to position": "position_end",
     "distance": "distance",
+    "kept": "kept",
     "depth %": "depth",
     "bucket": "bucket",
     "reference": "reference",
 }
+# What tells rows of one metric apart in narrow tables.
+_PLACES = {name: _BEFORE_VALUE[name] for name in ("length", "distance", "kept")}
 _AFTER_VALUE = {"n": "n", "documents": "documents", "truncated": "truncated"}
 
 
@@ -62,7 +65,7 @@ def side_by_side(rows: Sequence[Row], *, caption: str = "") -> Table:
         name if row.seed is None else f"{name}, seed {row.seed}"
         for row, name in zip(rows, series_names(rows), strict=True)
     ]
-    places = _filled({"length": "length", "distance": "distance"}, rows)
+    places = _filled(_PLACES, rows)
     lines: dict[tuple[Cell, ...], dict[str, Row]] = {}
     for index, (row, name) in enumerate(zip(rows, names, strict=True)):
         lines.setdefault((row.metric, *(column[index] for column in places.values())), {})[name] = row
@@ -86,7 +89,7 @@ def comparison_table(rows: Sequence[Row], *, caption: str = "") -> Table:
     if len({row.task for row in differences}) > 1:
         shown["task"] = [row.task for row in differences]
     shown["metric"] = [row.metric for row in differences]
-    shown |= _filled({"length": "length", "distance": "distance"}, differences)
+    shown |= _filled(_PLACES, differences)
     shown["run"] = [row.model for row in differences]
     shown["value"] = [_value_alone(plain.get((row.model, *row.place))) for row in differences]
     shown["reference's"] = [_value_alone(plain.get((row.reference, *row.place))) for row in differences]

@@ -17,6 +17,7 @@ from lengthwise.report.differences import paired_differences
 from lengthwise.report.drawing import Picture
 from lengthwise.report.figures import training_curves
 from lengthwise.report.html import GENERATOR, Section, render_page
+from lengthwise.report.passages import Passage
 from lengthwise.report.row_tables import (
     difference_rows,
     has_intervals,
@@ -28,6 +29,7 @@ from lengthwise.report.tables import Table
 from lengthwise.report.terminal import sce_sentence
 from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import read_metrics
+from lengthwise.samples import SampleLog
 
 # Settings in which two runs may differ and still be read side by side.
 _MAY_DIFFER = {"model", "adapter", "revision", "device", "dtype", "batch_size"}
@@ -227,9 +229,17 @@ def _section(task: str, runs: Sequence[Run]) -> Section:
         paragraphs=[text for text in (about.question, *_sce_sentences(task, runs)) if text],
         tables=_tables(rows, about.title, partial=any(run.partial for run in runs)),
         figures=_pictures(task, rows, differences, runs),
+        passages=_passages(about.passages, runs),
         notes=[*meanings, *notes],
         details=[rows_table(rows, caption=f"Every number of this part ({len(rows)})")] if rows else [],
     )
+
+
+def _passages(function: str, runs: Sequence[Run]) -> list[Passage]:
+    if not function:
+        return []
+    draw = named_function(function, "lengthwise.report.passages")
+    return [passage for run in runs for passage in draw(SampleLog(run.path / "samples.jsonl"), run.label)]
 
 
 def run_tables(paths: Sequence[Path | str]) -> list[Table]:

@@ -67,6 +67,16 @@ STUDIES: dict[str, Entry] = {
             "SmolLM2-135M at twice its context: rope methods and LoRA (an hour)",
         ),
         Entry(
+            "influence",
+            "sparsity.influence_page:INFLUENCE",
+            "how many distant tokens a prediction needs, on books and code (Fig. 2, 6 of the sparsity paper)",
+        ),
+        Entry(
+            "sparsity-bridge",
+            "sparsity.bridge_page:BRIDGE",
+            "does disagreement fall where predictions are sparse and local? what alignment forgets",
+        ),
+        Entry(
             "figure1",
             "section3.panel_page:FIGURE1",
             "mean, length and reparameterized length by encoding and f (Fig. 1)",

@@ -1,0 +1,168 @@
+"""Predictions from part of a context: some tokens are kept, the others removed, and all positions stay.
+
+A removed token is masked for every query: no token attends to it, in no layer. So its content reaches neither the
+prediction nor the hidden states of the tokens in between, and a kept token is read with the kept tokens before it
+alone. In a causal decoder this equals reading the kept tokens as one sequence at their own positions,
+
+    h_t(x, mask = {s kept}) = h(x[kept], positions = kept),
+
+which costs as many tokens as are kept. `check_removal` proves the equality for a model before it is used.
+
+The first token of the window is kept in every context. Models use it as an attention sink; without it the first kept
+token would take that part and lose its content.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from lengthwise.errors import LengthwiseError, UsageError
+from lengthwise.measure.measurement import in_groups
+from lengthwise.models.head import hidden_states_for
+from lengthwise.models.hidden import unwrap
+from lengthwise.models.losses import target_losses
+from lengthwise.models.position_limits import rope_by_input_length
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from lengthwise.models import LoadedModel
+
+    Positions = NDArray[np.int64]
+
+_PROBE = 24
+# Largest difference allowed, as a share of the largest hidden value.
+_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 6e-2}
+
+
+def distant_positions(target: int, short: int) -> Positions:
+    """The tokens that can be removed before the target: all but the first token and the last `short` ones."""
+    return np.arange(1, target - short)
+
+
+def context(target: int, short: int, kept: Sequence[int] | Positions = ()) -> Positions:
+    """Positions of the first token, the `kept` distant ones and the last `short` before the target, in order."""
+    near = np.arange(target - short, target)
+    return np.concatenate([[0], np.sort(np.asarray(kept, dtype=np.int64)), near])
+
+
+@torch.no_grad()
+def read_contexts(
+    model: LoadedModel, ids: NDArray[np.int64], contexts: Sequence[Positions], *, batch_size: int
+) -> Tensor:
+    """The last row of every context, read on its own: [N, ...], what `model.head.logits` takes.
+
+    Contexts of equal length go together, `batch_size` at a time.
+    """
+    rows: list[Tensor | None] = [None] * len(contexts)
+    by_length = sorted(range(len(contexts)), key=lambda index: len(contexts[index]))
+    lengths = sorted({len(positions) for positions in contexts})
+    for length in lengths:
+        ours = [index for index in by_length if len(contexts[index]) == length]
+        for group in in_groups(ours, batch_size):
+            positions = np.stack([contexts[index] for index in group])
+            hidden = model.hidden_states(
+                torch.from_numpy(ids[positions]), position_ids=torch.from_numpy(positions)
+            )
+            for index, row in zip(group, hidden[:, -1], strict=True):
+                rows[index] = row
+    return torch.stack([row for row in rows if row is not None])
+
+
+def losses_from(
+    model: LoadedModel,
+    ids: NDArray[np.int64],
+    contexts: Sequence[Positions],
+    labels: Sequence[int] | NDArray[np.int64],
+    *,
+    batch_size: int,
+) -> NDArray[np.float64]:
+    """-log p(label | context) of every context, each with its label: [N], nats.
+
+    Raises:
+        NonFiniteLogits: a loss is NaN or infinite.
+    """
+    rows = read_contexts(model, ids, contexts, batch_size=batch_size)
+    return target_losses(model, rows, np.asarray(labels)).numpy()
+
+
+def embedding_attributions(model: LoadedModel, ids: NDArray[np.int64], target: int) -> NDArray[np.float64]:
+    """-(d loss / d e_s) . e_s of every token s before the target, with all context: [target], nats.
+
+    To first order, by how much the loss of the target rises when the embedding e_s is set to zero.
+    """
+    found: list[Tensor] = []
+
+    def leaf(_module: object, _inputs: object, output: Tensor) -> Tensor:
+        found.append(output.detach().requires_grad_())
+        return found[-1]
+
+    handle = model.model.get_input_embeddings().register_forward_hook(leaf)
+    try:
+        with torch.enable_grad():
+            tokens = torch.from_numpy(ids[None, :target]).to(model.device)
+            hidden = hidden_states_for(model.model, model.head, tokens)
+            logits = model.head.logits(hidden[0, -1:])
+            label = torch.tensor([int(ids[target])], device=logits.device)
+            loss = torch.nn.functional.cross_entropy(logits.float(), label)
+            [gradient] = torch.autograd.grad(loss, found)
+    finally:
+        handle.remove()
+    return -(gradient.double() * found[0].detach().double()).sum(dim=-1)[0].cpu().numpy()
+
+
+def check_removal(model: LoadedModel, length: int) -> None:
+    """Raise UsageError unless a masked token and an absent one give this model the same predictions.
+
+    On a few tokens, reading all of them under a mask must equal reading the kept ones at their positions. Layers with
+    local attention count tokens, not positions, so windows beyond their reach are refused.
+    """
+    reach = getattr(model.config, "sliding_window", None)
+    kinds = getattr(model.config, "layer_types", None) or ["sliding_attention"]
+    if reach is not None and "sliding_attention" in kinds and reach < length:
+        raise UsageError(
+            f"{model.name} has local attention of {reach} tokens, which counts a removed token as absent",
+            expected=f"windows of at most {reach} tokens for this model",
+            fix=f"--max-length {reach}",
+        )
+    ids = np.random.default_rng(0).integers(model.vocab_size, size=(1, _PROBE))
+    kept = np.array([0, 3, 4, 9, 13, *range(17, _PROBE)])
+    problem = "the model takes no position ids"
+    method = rope_by_input_length(model.config)
+    if method is not None:
+        problem = f"{method} rope depends on how many tokens are read in one go"
+    elif "position_ids" in inspect.signature(unwrap(model.model).forward).parameters:
+        try:
+            problem = _difference(model, torch.from_numpy(ids), kept)
+        except LengthwiseError:
+            raise
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            problem = f"it takes no mask of its attention ({str(error)[:120]})"
+    if problem:
+        raise UsageError(
+            f"tokens cannot be removed from the context of {model.name} with their positions kept: {problem}",
+            expected="a decoder with rope or learned positions, whose attention takes a mask",
+        )
+
+
+def _difference(model: LoadedModel, ids: Tensor, kept: Positions) -> str:
+    """How a masked reading differs from that of the kept tokens alone; empty if it does not."""
+    allowed = torch.ones(_PROBE, _PROBE, dtype=torch.bool).tril()
+    removed = np.setdiff1d(np.arange(_PROBE), kept)
+    allowed[:, removed] = False
+    dtype = model.model.dtype
+    mask = torch.zeros(_PROBE, _PROBE, dtype=dtype).masked_fill(~allowed, torch.finfo(dtype).min)
+    positions = torch.arange(_PROBE)[None]
+    masked = model.hidden_states(ids, position_ids=positions, attention_mask=mask[None, None])
+    alone = model.hidden_states(ids[:, kept], position_ids=torch.from_numpy(kept)[None])
+    difference = (masked[:, kept] - alone).abs().max().item()
+    limit = _TOLERANCE.get(alone.dtype, 1e-3) * alone.abs().max().item()
+    return (
+        "" if difference <= limit else f"predictions differ by {difference:.3g} where {limit:.1g} is rounding"
+    )

@@ -1,0 +1,206 @@
+"""Which tokens are chosen, what they recover, and what is shown of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lengthwise.errors import UsageError
+from lengthwise.models import LoadedModel
+from lengthwise.report.passages import Passage, to_html
+from lengthwise.sparsity import selection
+from lengthwise.sparsity.influence_rows import statistics_of
+from lengthwise.sparsity.influential_tokens import InfluenceSettings, InfluenceSpec, measure_influence
+from lengthwise.sparsity.selection import CONTROLS, SELECTIONS, Situation
+from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
+from lengthwise.text.tokens import token_pieces
+
+SMALL = {
+    "length": 64,
+    "short": 8,
+    "windows": 4,
+    "gain": 0.01,
+    "kept": (1, 2),
+    "candidates": 3,
+    "examined": 6,
+    "targets": 2,
+}
+
+
+class Planted(Situation):
+    """The loss is 6, less 1 for token 5, 2 for token 9, and 2 more for both; token 20 costs 1."""
+
+    def losses(self, kept: Any) -> np.ndarray:
+        worth = [
+            (5 in some) + 2.0 * (9 in some) + 2.0 * (5 in some and 9 in some) - (20 in some)
+            for some in map(set, map(list, kept))
+        ]
+        return 6 - np.array(worth)
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch) -> Situation:
+    scores = np.zeros(40)
+    scores[[20, 9, 5, 30]] = 4, 3, 2, 1
+    monkeypatch.setattr(selection, "embedding_attributions", lambda model, ids, target: scores[:target])
+    ids = np.arange(60)
+    ids[[3, 17]] = 40
+    return Planted(None, ids, target=40, short=8, candidates=4, batch_size=1)  # type: ignore[arg-type]
+
+
+def test_choices_and_controls(planted: Situation):
+    rng = np.random.default_rng(0)
+    assert SELECTIONS["gradient"](planted, 3) == [20, 9, 5]
+    assert SELECTIONS["greedy"](planted, 3) == [9, 5, 30]
+    assert SELECTIONS["leave_one_out"](planted, 2) == [9, 5]
+    assert CONTROLS["recent"](planted, 3, rng) == [31, 30, 29]
+    assert CONTROLS["copies"](planted, 8, rng) == [17, 3]
+    drawn = CONTROLS["random"](planted, 31, rng)
+    assert sorted(drawn) == list(range(1, 32))
+
+
+def test_the_numbers_are_ratios_of_sums():
+    settings = InfluenceSettings(**SMALL, available=3, bos_id=None)
+    losses = {"greedy": [3.0, 2.0], "random": [5.0, 5.0], "greedy_foreign": [4.5, 4.0]}
+    one = {"position": 40, "losses": losses}
+    two = {"position": 50, "losses": {name: [1.0, 1.0] for name in losses}}
+    records = [
+        {"document": "a", "examined": [[40, 1.0, 5.0, 0.4], [41, 2.0, 2.0, 0.0]], "targets": [one]},
+        {"document": "a", "examined": [[50, 1.0, 2.0, 0.2], [51, 2.0, 2.0, 0.0]], "targets": [two]},
+        {"document": "b", "examined": [[42, 3.0, 3.0, 0.0]], "targets": []},
+    ]
+    found = {
+        (one.row.metric, one.row.kept): one.estimator(one.totals.sum(axis=0, keepdims=True))[0]
+        for one in statistics_of(records, settings, "m")
+    }
+    assert found["gain", None] == 2.5
+    assert found["gaining", None] == 2 / 5
+    assert found["loss_long", None] == 1
+    assert found["jeffreys", None] == pytest.approx(0.12)
+    assert found["recovered_greedy", 1] == (2 + 1) / 5
+    assert found["recovered_greedy", 2] == (3 + 1) / 5
+    assert found["recovered_random", 2] == (0 + 1) / 5
+    assert found["recovered_net", 2] == (2 + 0) / 5
+    assert found["enough", 1] == 1 / 2
+    assert ("recovered_copies", 1) not in found
+
+
+@pytest.fixture(scope="module")
+def model() -> LoadedModel:
+    return LoadedModel(tiny_llama(), tiny_tokenizer(), "tiny", "memory")
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    return [tiny_text(300, seed=seed) for seed in range(3)]
+
+
+def test_another_model_chooses(model: LoadedModel, texts: list[str]):
+    other = LoadedModel(tiny_llama(seed=1), tiny_tokenizer(), "other", "memory")
+    itself, helped = (
+        measure_influence(model, texts, InfluenceSpec(**SMALL), selector=one) for one in (None, other)
+    )
+    assert (itself.settings["selector"], helped.settings["selector"]) == (None, "other")
+    assert len(itself.keys) == 4
+    by_metric = [{(row.metric, row.kept): row.value for row in one.rows} for one in (itself, helped)]
+    for same in ("gain", "gaining", "jeffreys", "loss_long"):
+        assert by_metric[0][same, None] == by_metric[1][same, None]
+    assert by_metric[0]["recovered_random", 2] == by_metric[1]["recovered_random", 2]
+    # What lowers this model's loss is chosen by its own loss.
+    assert by_metric[0]["recovered_greedy", 1] > by_metric[1]["recovered_greedy", 1]
+    chosen = [
+        [t["kept"]["greedy"] for key in one.keys for t in one.samples[key]["targets"]]
+        for one in (itself, helped)
+    ]
+    assert chosen[0] != chosen[1]
+
+
+def test_batches_change_no_number(model: LoadedModel, texts: list[str]):
+    rows = [measure_influence(model, texts, InfluenceSpec(**SMALL, batch_size=size)).rows for size in (1, 16)]
+    for one, other in zip(*rows, strict=True):
+        assert one.value == pytest.approx(other.value, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"short": 30},
+        {"kept": (4,)},
+        {"candidates": 24},
+        {"examined": 33},
+        {"kept": ()},
+        {"gain": float("nan")},
+    ],
+)
+def test_settings_that_cannot_work(wrong: dict[str, Any]):
+    with pytest.raises(UsageError):
+        InfluenceSpec(**{**SMALL, **wrong})
+
+
+def test_another_tokenizer_is_refused(model: LoadedModel, texts: list[str]):
+    other = LoadedModel(tiny_llama(vocab_size=330), tiny_tokenizer(vocab_size=330), "other", "memory")
+    with pytest.raises(UsageError):
+        measure_influence(model, texts, InfluenceSpec(**SMALL), selector=other)
+
+
+def test_a_text_without_gains_is_an_error_that_keeps_the_samples(
+    lengthwise: Callable[..., Any], shared_model: str, tmp_path: Path
+):
+    (tmp_path / "a.txt").write_text(tiny_text(400))
+    sizes = ("--max-length", 64, "--short", 8, "--limit", 2, "--kept", 1, "--set", "candidates=2")
+    command = ("influence", shared_model, "--text", tmp_path / "a.txt", *sizes, "--out", tmp_path / "run")
+    assert lengthwise(*command, "--gain", 1000).code == 2
+    assert len((tmp_path / "run" / "samples.jsonl").read_text().splitlines()) == 2
+
+
+def test_the_page_marks_the_tokens(lengthwise: Callable[..., Any], shared_model: str, tmp_path: Path):
+    (tmp_path / "a.txt").write_text(tiny_text(400).replace("king", "<b>&amp;"))
+    sizes = ("--max-length", 64, "--short", 8, "--limit", 3, "--kept", 1, "--kept", 3, "--gain", 0.01)
+    rare = ("--set", "candidates=3", "--set", "examined=6", "--set", "targets=1")
+    run = tmp_path / "run"
+    assert (
+        lengthwise("influence", shared_model, "--text", tmp_path / "a.txt", *sizes, *rare, "--out", run).code
+        == 0
+    )
+    assert lengthwise("report", run).code == 0
+    page = (run / "report.html").read_text()
+    passages = page.split('<figure class="passage">')[1:]
+    assert 1 <= len(passages) <= 3
+    for passage in passages:
+        body = passage.split("</figure>")[0]
+        assert body.count("<mark ") == 3
+        assert body.count("<strong>") == 1
+    assert "<b>" not in page
+
+
+def test_a_passage_escapes_its_text_and_leaves_out_the_rest():
+    pieces = [f" w{index}" for index in range(60)]
+    pieces[30] = "<script>alert(1)</script>"
+    html = to_html(Passage(pieces=pieces, marked={30: 'a "title"'}, near=55, caption="<i>"))
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    assert 'title="a &#34;title&#34;"' in html
+    assert "<sub>1</sub>" in html
+    assert " w19" not in html
+    assert " w20" in html
+    assert " w41" not in html
+    assert html.count("…") == 2
+    assert '<span class="near"> w55 w56 w57 w58</span>' in html
+    assert "<strong> w59</strong>" in html
+
+
+def test_a_marked_blank_is_seen():
+    html = to_html(Passage(pieces=["a", " \n", "b", " "], marked={1: "x"}, near=2, caption=""))
+    assert '<mark title="x">\u2423\u21b5<sub>1</sub></mark>\n' in html
+    assert "<strong>\u2423</strong>" in html
+
+
+def test_pieces_are_the_text_again():
+    tokenizer = tiny_tokenizer()
+    text = "the king — café 猫 sees"
+    ids = tokenizer(text).input_ids
+    assert "".join(token_pieces(tokenizer, ids)) == text

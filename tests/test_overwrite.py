@@ -133,6 +133,7 @@ def test_a_folder_of_another_program_is_no_run(tmp_path: Path, how: dict[str, bo
     with pytest.raises(UsageError):
         open_run(tmp_path, **how)
     assert contents(tmp_path) == before
+    assert not (tmp_path / ".lock").exists()
 
 
 def test_a_run_of_another_kind_is_not_replaced(finished: Path):

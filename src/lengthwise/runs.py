@@ -178,6 +178,9 @@ class RunFolder:
                     expected="an empty or new folder, or an earlier run",
                     fix="choose another --out",
                 )
+        # Here too, because a refusal under the lock leaves the lock's file. What a kill left is settled first.
+        if (self.path / "config.yaml").exists() and not (self.path / _EARLIER).exists():
+            self._check_kind(read_yaml(self.path / "config.yaml"))
 
     def _names(self) -> set[str]:
         """What is in the folder, without the lock and the temporary files of a killed start."""

@@ -186,7 +186,7 @@ def probe_tokens(model: nn.Module) -> Tensor:
     return torch.randint(weight.shape[0], (2, 6), generator=generator).to(weight.device)
 
 
-def _unwrap_saved(module: nn.Module) -> nn.Module:
+def _unwrap_saved(module: Any) -> nn.Module:
     """The active layer inside PEFT's `modules_to_save`; any other module as it is."""
     peft = sys.modules.get("peft.utils.other")
     if peft is None or not isinstance(module, peft.ModulesToSaveWrapper):

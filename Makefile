@@ -33,7 +33,7 @@ test: lint types $(READY)  ## lint, types, all tests with warnings as errors
 quick: lint $(READY)  ## lint and the tests of formulas, tables, files and settings, in under two minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not real" $(QUICK)
 
-chaos: $(READY)  ## half an hour of kills, mutated settings, full disks and damaged files; prints its seed
+chaos: $(READY)  ## kills, mutated settings, full disks and damaged files, for at most half an hour; prints its seed
 	$(BIN)/python tests/chaos
 
 lint: $(READY)  ## ruff

@@ -1,6 +1,21 @@
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
+
+import lengthwise
+
+HERE = Path(__file__).parent
+MAIN = Path(lengthwise.__file__).with_name("__main__.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -12,3 +27,75 @@ def _place(item: pytest.Item) -> int:
     if item.path.name == "test_tiny_books.py" and item.path.parent.name == "studies":
         return 0
     return 1 if item.get_closest_marker("slow") else 2
+
+
+class Started:
+    """A program in a process of its own, forked from one with the imports done (`fork_server.py`)."""
+
+    def __init__(self, ask: Callable[[dict[str, Any]], Any], words: list[str], folder: Path) -> None:
+        self._ask = ask
+        self._files = folder / "out", folder / "err"
+        self.returncode: int | None = None
+        self.pid: int = ask(
+            {
+                "words": words,
+                "out": str(self._files[0]),
+                "err": str(self._files[1]),
+                "environment": dict(os.environ),
+                "folder": os.getcwd(),
+            }
+        )
+
+    @property
+    def out(self) -> str:
+        """Standard output so far."""
+        return self._files[0].read_text()
+
+    @property
+    def err(self) -> str:
+        """Standard error so far."""
+        return self._files[1].read_text()
+
+    def wait(self, *, signal_at: tuple[signal.Signals, Path, int] | None = None) -> Started:
+        """Until it ends; with `signal_at`, send the signal once the file has so many lines."""
+        if signal_at is not None:
+            number, file, lines = signal_at
+            while not (file.exists() and file.read_bytes().count(b"\n") >= lines):
+                self.returncode = self._ask({"process": self.pid, "poll": True})
+                assert self.returncode is None, (self.returncode, self.out, self.err)
+                time.sleep(0.005)
+            os.kill(self.pid, number)
+        self.returncode = self._ask({"process": self.pid, "poll": False})
+        return self
+
+
+@pytest.fixture(scope="session")
+def _fork_server() -> Iterator[Callable[[dict[str, Any]], Any]]:
+    command = [sys.executable, str(HERE / "fork_server.py")]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        sink, source = server.stdin, server.stdout
+
+        def ask(request: dict[str, Any]) -> Any:
+            sink.write(json.dumps(request) + "\n")
+            sink.flush()
+            return json.loads(source.readline())
+
+        yield ask
+
+
+@pytest.fixture
+def start(
+    _fork_server: Callable[[dict[str, Any]], Any], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Started]:
+    """Start the command line, or a Python file: `start("ppl", model)`, `start("x", program=file)`."""
+
+    def call(*arguments: object, program: Path = MAIN) -> Started:
+        words = [str(program), *map(str, arguments)]
+        return Started(_fork_server, words, tmp_path_factory.mktemp("started"))
+
+    return call

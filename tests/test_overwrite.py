@@ -106,6 +106,31 @@ def test_a_kill_at_any_moment_before_the_first_result_loses_nothing(
     pytest.fail("the run never came to its end")
 
 
+@pytest.mark.parametrize("failing", [False, True])
+def test_a_kill_at_any_moment_of_a_start_can_be_repeated(tmp_path: Path, failing: bool):
+    """SIGKILL before the n-th change of the file system, for every n, and then the same command with --resume."""
+    for moment in range(40):
+        path = tmp_path / f"run-{moment}"
+        child = os.fork()
+        if child == 0:
+            _die_at(moment)
+            try:
+                with open_run(path) as folder:
+                    folder.check_inputs(INPUTS)
+                    if failing:
+                        raise ZeroDivisionError
+            finally:
+                os._exit(0)
+        _, status = os.waitpid(child, 0)
+        with open_run(path, resume=True) as folder:
+            folder.check_inputs(INPUTS)
+            folder.write_results(some_results(2.0))
+        if not os.WIFSIGNALED(status):
+            assert moment > 3
+            return
+    pytest.fail("the start never came to its end")
+
+
 def _die_at(moment: int) -> None:
     """Kill this process at its `moment`-th rename, removal or new folder."""
     left = moment
@@ -133,6 +158,7 @@ def test_a_folder_of_another_program_is_no_run(tmp_path: Path, how: dict[str, bo
     with pytest.raises(UsageError):
         open_run(tmp_path, **how)
     assert contents(tmp_path) == before
+    assert not (tmp_path / ".lock").exists()
 
 
 def test_a_run_of_another_kind_is_not_replaced(finished: Path):

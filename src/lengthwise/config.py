@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -215,10 +216,9 @@ def validate(kind: type[T], settings: Mapping[str, Any], *, source: str) -> T:
     Raises:
         UsageError: anything does not fit.
     """
-    _forbid_unknown_keys(kind)
     lines = [f"{path} = {shown(value)}: expected a finite number" for path, value in _not_finite(settings)]
     try:
-        found = TypeAdapter(kind).validate_python(dict(settings))
+        found = _adapter(kind).validate_python(dict(settings))
     except ValidationError as error:
         lines += [_describe(kind, problem) for problem in error.errors()]
     else:
@@ -227,6 +227,13 @@ def validate(kind: type[T], settings: Mapping[str, Any], *, source: str) -> T:
             return found
     count = "one mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
     raise UsageError(f"{source} has {count}:\n  " + "\n  ".join(lines))
+
+
+@functools.cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    """Pydantic's checks of a dataclass. They take ten times as long to make as to use."""
+    _forbid_unknown_keys(kind)
+    return TypeAdapter(kind)
 
 
 def _not_finite(value: Any, path: str = "") -> Iterator[tuple[str, float]]:

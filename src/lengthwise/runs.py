@@ -42,7 +42,8 @@ _COMMON = (
 )
 # Where --overwrite keeps the earlier run until the new one has a first result.
 _EARLIER = ".earlier"
-_STARTED = {"config.yaml", "env.json", "inputs.json"}
+# What a start writes before its first result. env.json, which tells whose folder this is, comes first and goes last.
+_STARTED = ("inputs.json", "config.yaml", "env.json")
 
 
 class RunFolder:
@@ -171,13 +172,18 @@ class RunFolder:
             raise UsageError(f"{self.path} is a file", expected="a folder", fix="choose another --out")
         if self.path.is_dir():
             names = self._names()
-            # A kill in the midst of --overwrite leaves the settings in `.earlier`.
-            if names and "config.yaml" not in names and not (self.path / _EARLIER / "config.yaml").exists():
+            # A kill in the midst of --overwrite leaves the settings in `.earlier`; one before they are written, or
+            # while a false start is removed, leaves env.json alone.
+            begun = "config.yaml" in names or (self.path / _EARLIER / "config.yaml").exists()
+            if names and not begun and not (names == {"env.json"} and self._is_ours()):
                 raise UsageError(
                     f"{self.path} holds files that belong to no lengthwise run: {', '.join(sorted(names)[:5])}",
                     expected="an empty or new folder, or an earlier run",
                     fix="choose another --out",
                 )
+        # Here too, because a refusal under the lock leaves the lock's file. What a kill left is settled first.
+        if (self.path / "config.yaml").exists() and not (self.path / _EARLIER).exists():
+            self._check_kind(read_yaml(self.path / "config.yaml"))
 
     def _names(self) -> set[str]:
         """What is in the folder, without the lock and the temporary files of a killed start."""
@@ -216,7 +222,7 @@ class RunFolder:
 
     def _check_kind(self, before: Mapping[str, Any]) -> None:
         """Refuse a folder whose config.yaml is another program's, or of another kind of run."""
-        kind, ours = before.get("kind"), "lengthwise" in _packages(self.path / "env.json")
+        kind, ours = before.get("kind"), self._is_ours()
         if ours and kind == self.kind:
             return
         what = f"a run of {kind!r}" if ours else "no run of lengthwise (by its env.json)"
@@ -225,6 +231,9 @@ class RunFolder:
             expected=f"an empty or new folder, or an earlier run of {self.kind!r}",
             fix="choose another --out",
         )
+
+    def _is_ours(self) -> bool:
+        return "lengthwise" in _packages(self.path / "env.json")
 
     def _check_same_run(self, before: dict[str, Any]) -> None:
         now = {"kind": self.kind, **self.config}
@@ -238,7 +247,7 @@ class RunFolder:
 
     def _forget_false_start(self) -> None:
         """A run that failed before anything came of it (a mistyped model) leaves no run to be in the way."""
-        if not self._names() - _STARTED:
+        if not self._names().difference(_STARTED):
             self._remove(_STARTED)
 
     def _set_aside(self) -> None:
@@ -275,7 +284,7 @@ class RunFolder:
         """Whether anything was computed: a sample, a step, a row. An interrupted start can leave results without rows
         and empty folders.
         """
-        for name in set(self._ours) - _STARTED - {"results.json", "README.md"}:
+        for name in set(self._ours).difference(_STARTED, ("results.json", "README.md")):
             entry = self.path / name
             if any(path.stat().st_size for path in (entry, *entry.rglob("*")) if path.is_file()):
                 return True

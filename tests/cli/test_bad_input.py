@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -312,9 +310,10 @@ class TestFolders:
         samples.write_text("{}\n" + samples.read_text())
         refused(lengthwise(*command, "--resume"), 1, "samples.jsonl, line 1 is damaged", "--overwrite")
 
-    def test_full_disk(self, model: str, text: list[str], shared: Path, tmp_path: Path) -> None:
+    def test_full_disk(self, start: Callable[..., Any], model: str, text: list[str], tmp_path: Path) -> None:
         """A limit on the size of a file makes write() fail as a full disk does."""
-        program = (
+        program = tmp_path / "limited.py"
+        program.write_text(
             "import resource, signal\n"
             "import lengthwise.measure.run_folder\n"
             "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -323,10 +322,10 @@ class TestFolders:
             "run()\n"
         )
         command = ["measure", model, *text, "--length", "16", "--limit", "40", "--out", "run"]
-        done = subprocess.run([sys.executable, "-c", program, *command], capture_output=True, text=True)
+        done = start(*command, program=program).wait()
         assert done.returncode == 1
-        assert "cannot write run/samples.jsonl" in done.stderr
-        assert "Traceback" not in done.stderr
+        assert "cannot write run/samples.jsonl" in done.err
+        assert "Traceback" not in done.err
         assert not (tmp_path / "run" / "results.json").exists()
         kept = (tmp_path / "run" / "samples.jsonl").read_bytes().splitlines(keepends=True)
         assert len(kept) > 1

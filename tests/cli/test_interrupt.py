@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,33 +12,17 @@ import pytest
 from lengthwise.results import read_results
 
 
-def interrupt(arguments: list[Any], *, once: Path, lines: int) -> subprocess.CompletedProcess[str]:
-    """Run the command and press Ctrl-C when the file `once` has that many lines."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "lengthwise", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # A shell that starts the tests in the background would have Ctrl-C ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as process:
-        while process.poll() is None and not (once.exists() and once.read_bytes().count(b"\n") >= lines):
-            time.sleep(0.01)
-        assert process.poll() is None, process.communicate()
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate()
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-
-def test_measuring(lengthwise: Callable[..., Any], model: str, text: list[str], tmp_path: Path) -> None:
+def test_measuring(
+    lengthwise: Callable[..., Any], start: Callable[..., Any], model: str, text: list[str], tmp_path: Path
+) -> None:
     command = ["measure", model, *text, "--length", 16, "--length", 64, "--limit", 40]
     run = tmp_path / "run"
-    stopped = interrupt([*command, "--out", run], once=run / "samples.jsonl", lines=45)
-    assert stopped.returncode == 130, stopped.stderr
-    assert "Traceback" not in stopped.stderr
-    assert "lengthwise: the measurement was interrupted after " in stopped.stderr
-    assert "fix: run it again with --resume to continue" in stopped.stderr
-    assert "(partial)" in stopped.stdout, "what was finished is shown"
+    stopped = start(*command, "--out", run).wait(signal_at=(signal.SIGINT, run / "samples.jsonl", 45))
+    assert stopped.returncode == 130, stopped.err
+    assert "Traceback" not in stopped.err
+    assert "lengthwise: the measurement was interrupted after " in stopped.err
+    assert "fix: run it again with --resume to continue" in stopped.err
+    assert "(partial)" in stopped.out, "what was finished is shown"
     partial = read_results(run / "results.json")
     assert partial.partial
     assert partial.select(metric="sce", length=16, position=None, context_other=None)
@@ -55,13 +36,15 @@ def test_measuring(lengthwise: Callable[..., Any], model: str, text: list[str], 
     assert resumed.json["rows"] == lengthwise(*command, "--json").json["rows"]
 
 
-def test_training(lengthwise: Callable[..., Any], recipe: Path, tmp_path: Path) -> None:
+def test_training(
+    lengthwise: Callable[..., Any], start: Callable[..., Any], recipe: Path, tmp_path: Path
+) -> None:
     command = ["train", recipe, "--set", "steps=30", "--set", "save_every=5"]
     run = tmp_path / "run"
-    stopped = interrupt([*command, "--out", run], once=run / "metrics.jsonl", lines=7)
-    assert stopped.returncode == 130, stopped.stderr
-    assert "Traceback" not in stopped.stderr
-    assert "lengthwise: training was interrupted after step " in stopped.stderr
+    stopped = start(*command, "--out", run).wait(signal_at=(signal.SIGINT, run / "metrics.jsonl", 7))
+    assert stopped.returncode == 130, stopped.err
+    assert "Traceback" not in stopped.err
+    assert "lengthwise: training was interrupted after step " in stopped.err
     assert read_results(run / "results.json").partial
     assert list((run / "checkpoints").glob("checkpoint-*"))
 

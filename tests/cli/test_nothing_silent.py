@@ -62,7 +62,9 @@ class TestBlank:
         )
 
     def test_out(self, lengthwise: Callable[..., Any], model: str, text: list[str], tmp_path: Path) -> None:
-        refused(lengthwise("ppl", model, *text, *SIZES, "--out", ""))
+        shown = refused(lengthwise("ppl", model, *text, *SIZES, "--out", ""))
+        assert "--out" in shown
+        assert "\\x0a" not in shown, "a line break that Typer escaped"
         refused(lengthwise("extend", model, "--method", "pi", "--factor", 2, "--out", ""))
         assert not any(tmp_path.iterdir())
 

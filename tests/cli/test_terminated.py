@@ -46,13 +46,13 @@ def test_ppl(lengthwise: Callable[..., Any], model: str, text: list[str], tmp_pa
     assert resumed.json["rows"] == lengthwise(*command, "--json").json["rows"]
 
 
-def test_training(recipe: Path, tmp_path: Path):
+def test_training(start: Callable[..., Any], recipe: Path, tmp_path: Path):
     run = tmp_path / "run"
     command = ["train", recipe, "--set", "steps=400", "--out", run]
-    stopped = terminate(command, once=run / "metrics.jsonl", lines=5)
-    assert stopped.returncode == 143, stopped.stderr
-    assert "Traceback" not in stopped.stderr
-    assert "lengthwise: terminated" in stopped.stderr
+    stopped = start(*command).wait(signal_at=(signal.SIGTERM, run / "metrics.jsonl", 5))
+    assert stopped.returncode == 143, stopped.err
+    assert "Traceback" not in stopped.err
+    assert "lengthwise: terminated" in stopped.err
     assert read_results(run / "results.json").partial
     assert list((run / "checkpoints").glob("checkpoint-*/complete.json"))
 

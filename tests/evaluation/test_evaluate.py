@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean
@@ -321,21 +318,17 @@ def test_stopped_after_any_sample_and_resumed_the_log_is_the_same_to_the_last_bi
 
 
 def test_killed_at_a_sample_and_resumed_nothing_is_lost_or_twice(
-    job: Callable[..., Run], shared: Path, tmp_path: Path
+    job: Callable[..., Run], start: Callable[..., Any], tmp_path: Path
 ) -> None:
     run, spec = settings = job("babilong_qa1", "needle_multi_key", mode="likelihood", samples=12)
     out = tmp_path / "run"
-    program = (
+    program = tmp_path / "program.py"
+    program.write_text(
         "from lengthwise.evaluation import EvalSpec, run_eval\nfrom lengthwise.spec import RunSpec\n"
         f"run_eval({run!r}, EvalSpec(**{spec.model_dump(exclude_unset=True)!r}), out={str(out)!r})\n"
     )
     log = out / "samples.jsonl"
-    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as process:
-        while process.poll() is None and not (log.exists() and log.read_bytes().count(b"\n") >= 5):
-            time.sleep(0.005)
-        assert process.poll() is None, process.communicate()
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    start(program=program).wait(signal_at=(signal.SIGKILL, log, 5))
     before = log.read_bytes()
     whole_lines = before[: before.rfind(b"\n") + 1]
     assert 5 <= whole_lines.count(b"\n") < 48

@@ -106,6 +106,40 @@ def test_a_pickle_is_not_run_and_is_named(copy: Path, folder: str, safe: str, na
 
 
 @pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        (
+            "config.json",
+            {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}},
+        ),
+        (
+            "tokenizer_config.json",
+            {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["own.Own", None]}},
+        ),
+    ],
+)
+def test_code_of_a_model_is_not_run(copy: Path, file: str, change: dict, monkeypatch: pytest.MonkeyPatch):
+    """Nor asked about: transformers would ask on standard input, and a script may answer anything."""
+    monkeypatch.setattr("builtins.input", lambda _: "y")
+    path, ran = copy / "model" / file, copy / "ran"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    (path.parent / "own.py").write_text(f"import os\nos.mkdir({str(ran)!r})\nclass Own: ...\n")
+    assert "brings code of its own" in failing(copy, adapter=False)
+    assert not ran.exists()
+
+
+def test_code_beside_a_type_that_transformers_has_is_not_run(copy: Path):
+    path, ran = copy / "model" / "config.json", copy / "ran"
+    config = json.loads(path.read_text())
+    path.write_text(
+        json.dumps(config | {"auto_map": {"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.Own"}})
+    )
+    (path.parent / "own.py").write_text(f"import os\nos.mkdir({str(ran)!r})\nclass Own: ...\n")
+    assert load(str(path.parent), device="cpu").config.model_type == config["model_type"]
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize(
     "change", [{"r": "xx"}, {"peft_type": "NONE"}, {"peft_type": None}, {"target_modules": 5}]
 )
 def test_wrong_values_of_an_adapter(copy: Path, change: dict):

@@ -3,12 +3,12 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-import os
 import signal
-import subprocess
-import sys
+import textwrap
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -135,7 +135,9 @@ def test_a_file_that_asks_for_bos_gets_it_once(tmp_path: Path, cache: Path):
         assert bos_id not in tokenize(as_corpus(["a king"]), tokenizer, cache=False)[0].ids
 
 
-def test_a_conversion_killed_in_the_middle_leaves_nothing_half_made(gguf_file: Path, cache: Path):
+def test_a_conversion_killed_in_the_middle_leaves_nothing_half_made(
+    gguf_file: Path, cache: Path, start: Callable[..., Any], tmp_path: Path
+):
     code = """
         import os, signal, sys
         import transformers
@@ -144,13 +146,9 @@ def test_a_conversion_killed_in_the_middle_leaves_nothing_half_made(gguf_file: P
         transformers.PreTrainedTokenizerFast.save_pretrained = kill
         load(sys.argv[1])
     """
-    lines = "\n".join(line.strip() for line in code.splitlines())
-    process = subprocess.run(
-        [sys.executable, "-c", lines, str(gguf_file)],
-        env=os.environ | {"LENGTHWISE_CACHE": str(cache)},
-        check=False,
-    )
-    assert process.returncode == -signal.SIGKILL
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(code))
+    assert start(gguf_file, program=program).wait().returncode == -signal.SIGKILL
     (left,) = kept(cache)
     assert left.endswith(".part")
     assert (cache / "models" / left / "model.safetensors").exists(), "it was killed before it wrote anything"

@@ -16,7 +16,7 @@ from lengthwise.errors import UsageError
 from lengthwise.results import Results
 from lengthwise.studies import experiments
 from lengthwise.studies.study_table import produce
-from lengthwise.studies.tiny_books import EXPERIMENT, SCALES, YARN, measures
+from lengthwise.studies.tiny_books import EXPERIMENT, PLAIN, SCALES, SCE, START, YARN, measures
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -90,20 +90,24 @@ def test_switching_yarn_on_gains_far_more_than_any_term(difference):
 
 
 def test_an_interrupted_study_continues_and_ends_the_same(tmp_path, monkeypatch):
-    whole = EXPERIMENT.run(tmp_path / "whole", SCALES["smoke"])
+    # Three arms: one as it is, one trained, and one compared with it, which is stopped after its training.
+    experiment = replace(
+        EXPERIMENT, arms=tuple(arm for arm in EXPERIMENT.arms if arm.name in (START, PLAIN, SCE))
+    )
+    whole = experiment.run(tmp_path / "whole", SCALES["smoke"])
     original, calls = experiments.measure, []
 
     def stopping(*arguments):
         calls.append(1)
-        if len(calls) == 4:
+        if len(calls) == 3:
             raise KeyboardInterrupt
         return original(*arguments)
 
     with monkeypatch.context() as patched:
         patched.setattr(experiments, "measure", stopping)
         with pytest.raises(KeyboardInterrupt):
-            EXPERIMENT.run(tmp_path / "stopped", SCALES["smoke"])
-    resumed = EXPERIMENT.run(tmp_path / "stopped", SCALES["smoke"], resume=True)
+            experiment.run(tmp_path / "stopped", SCALES["smoke"])
+    resumed = experiment.run(tmp_path / "stopped", SCALES["smoke"], resume=True)
     assert json.loads(resumed.to_json())["rows"] == json.loads(whole.to_json())["rows"]
 
 

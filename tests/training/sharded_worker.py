@@ -31,7 +31,7 @@ from lengthwise.testing import tiny_llama, tiny_model
 from lengthwise.text import TokenDocument
 from lengthwise.training import AlignmentTrainer, PairCollator, WindowDataset
 from lengthwise.training.model_loss import model_alignment_loss
-from lengthwise.training.recipe_trainer import is_main_process, process_count
+from lengthwise.training.processes import is_main_process, process_count
 
 GEOMETRY = PairGeometry(16, 5)
 SETTINGS: dict[str, Any] = {"geometry": GEOMETRY, "alpha": 2.0, "divergence": "jeffreys"}

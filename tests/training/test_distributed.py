@@ -18,12 +18,13 @@ from safetensors.torch import load_file
 from lengthwise.training.callbacks import METRICS
 
 WORKER = Path(__file__).with_name("torchrun_worker.py")
+LEAN = WORKER.with_name("lean_worker.py")
 
 
 def torchrun(processes: int, jobs: list[dict[str, Any]], folder: Path) -> None:
     (folder / "jobs.json").write_text(json.dumps(jobs))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc_per_node", str(processes), str(WORKER), str(folder / "jobs.json")]
+    command += ["--nproc_per_node", str(processes), str(LEAN), str(WORKER), str(folder / "jobs.json")]
     finished = subprocess.run(
         command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300
     )

@@ -461,7 +461,7 @@ def test_wrapped_models_in_two_processes(tmp_path: Path):
     worker = Path(__file__).with_name("initial_worker.py")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     finished = subprocess.run(
-        [*command, str(worker), str(tmp_path)],
+        [*command, str(worker.with_name("lean_worker.py")), str(worker), str(tmp_path)],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

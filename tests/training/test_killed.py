@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,9 @@ WORKER = Path(__file__).with_name("killed_worker.py")
 
 
 @pytest.mark.slow
-def test_a_killed_run_resumes_to_equal_weights(recipe_settings: dict[str, Any], tmp_path: Path):
+def test_a_killed_run_resumes_to_equal_weights(
+    recipe_settings: dict[str, Any], tmp_path: Path, start: Callable[..., Any]
+):
     """SIGKILL at a step, then while a checkpoint is written; both go on to the bits of an unbroken run.
 
     LoRA with dropout, so that the state of the random number generators matters too.
@@ -23,25 +23,23 @@ def test_a_killed_run_resumes_to_equal_weights(recipe_settings: dict[str, Any], 
     (tmp_path / "recipe.json").write_text(json.dumps(settings))
     out = tmp_path / "killed"
 
-    def start(how: str, step: int) -> int:
-        command = [sys.executable, str(WORKER), str(tmp_path / "recipe.json"), str(out), how, str(step)]
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        finished = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-        killed_itself = "killing myself" in finished.stdout
-        assert finished.returncode == (-signal.SIGKILL if killed_itself else 0), finished.stderr[-4000:]
+    def run(how: str, step: int) -> int:
+        finished = start(tmp_path / "recipe.json", out, how, step, program=WORKER).wait()
+        killed_itself = "killing myself" in finished.out
+        assert finished.returncode == (-signal.SIGKILL if killed_itself else 0), finished.err[-4000:]
         return finished.returncode
 
     def metrics(folder: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (tmp_path / folder / "metrics.jsonl").read_text().splitlines()]
 
-    assert start("step", 5) == -signal.SIGKILL
+    assert run("step", 5) == -signal.SIGKILL
     assert [line["step"] for line in metrics("killed")] == [1, 2, 3, 4, 5]
-    assert start("checkpoint", 6) == -signal.SIGKILL
+    assert run("checkpoint", 6) == -signal.SIGKILL
     torn = out / "checkpoints" / "checkpoint-6"
     assert (torn / "adapter_model.safetensors").exists()
     assert not (torn / "complete.json").exists()
     assert not (out / "results.json").exists()
-    assert start("never", 0) == 0
+    assert run("never", 0) == 0
 
     assert json.loads((out / "results.json").read_text())["provenance"]["resumed_at_step"] == 4
     assert metrics("killed") == metrics("whole")

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from lengthwise.training.trainer import PARTS
 
 WORKER = Path(__file__).with_name("sharded_worker.py")
+LEAN = WORKER.with_name("lean_worker.py")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def test_two_processes_with_a_sharded_head_equal_one_with_a_whole_one(worker: Mo
     two.mkdir()
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     finished = subprocess.run(
-        [*command, str(WORKER), str(two)],
+        [*command, str(LEAN), str(WORKER), str(two)],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from lengthwise import spec
+from lengthwise.errors import UsageError
 from lengthwise.files import named_path
 
 
@@ -49,7 +50,10 @@ Dtype = Annotated[spec.Dtype, typer.Option(help="auto (as saved), float32, bfloa
 
 def path(text: str) -> Path:
     """The path in an option. An empty one, as from an unset shell variable, would be the current folder."""
-    return named_path(text, what="the path")
+    try:
+        return named_path(text, what="the path")
+    except UsageError as error:
+        raise typer.BadParameter(error.problem) from error
 
 
 Out = Annotated[

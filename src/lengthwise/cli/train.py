@@ -51,8 +51,7 @@ def train(
     written to OUT/model, one line of metrics per step to OUT/metrics.jsonl.
     """
     from lengthwise.training import plan, read_recipe
-    from lengthwise.training import train as run_recipe
-    from lengthwise.training.recipe_trainer import is_main_process
+    from lengthwise.training.processes import is_main_process
 
     resolved = read_recipe(recipe, assignments or ())
     if dry_run:
@@ -60,6 +59,9 @@ def train(
         return
     if out is None:
         raise UsageError("training needs a folder to write to", fix="--out runs/NAME")
+
+    # The Trainer takes seconds to import, which neither a dry run nor a mistake needs.
+    from lengthwise.training import train as run_recipe
 
     def run() -> Results:
         return run_recipe(resolved, out, resume=resume, overwrite=overwrite)

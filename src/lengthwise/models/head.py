@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
+import sys
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from peft.utils.other import ModulesToSaveWrapper
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -186,9 +186,10 @@ def probe_tokens(model: nn.Module) -> Tensor:
     return torch.randint(weight.shape[0], (2, 6), generator=generator).to(weight.device)
 
 
-def _unwrap_saved(module: nn.Module) -> nn.Module:
+def _unwrap_saved(module: Any) -> nn.Module:
     """The active layer inside PEFT's `modules_to_save`; any other module as it is."""
-    if not isinstance(module, ModulesToSaveWrapper):
+    peft = sys.modules.get("peft.utils.other")
+    if peft is None or not isinstance(module, peft.ModulesToSaveWrapper):
         return module
     if module.disable_adapters or not module.active_adapters:
         return module.original_module

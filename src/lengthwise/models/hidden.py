@@ -7,14 +7,16 @@ import inspect
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
-from peft import PeftModel
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from lengthwise.errors import UsageError
+
+if TYPE_CHECKING:
+    from peft import PeftModel
 
 
 class CapturedHiddenStates:
@@ -59,7 +61,7 @@ def shells_of(model: nn.Module) -> list[Any]:
     """The model, the content of each of its wrappers, and last the transformers model."""
     shells = [model]
     while not isinstance(model, PreTrainedModel):
-        if isinstance(model, PeftModel):
+        if is_peft_model(model):
             inner = model.get_base_model()
         else:
             # torch.compile keeps the model under the first name, DDP and FSDP under the second.
@@ -72,6 +74,12 @@ def shells_of(model: nn.Module) -> list[Any]:
         model = inner
         shells.append(model)
     return shells
+
+
+def is_peft_model(model: nn.Module) -> TypeGuard[PeftModel]:
+    """Whether PEFT wraps this model. PEFT is not imported for it, which takes longer than torch with bitsandbytes."""
+    peft = sys.modules.get("peft")
+    return peft is not None and isinstance(model, peft.PeftModel)
 
 
 def is_fsdp2(module: nn.Module) -> bool:

@@ -262,7 +262,7 @@ def _load_weights(resolved: ResolvedModel, dtype: torch.dtype | str, others: dic
             config=config,
             dtype=dtype,
             output_loading_info=True,
-            **resolved.where,
+            **resolved.arguments,
             **others,
         )
     except (LengthwiseError, MemoryError):

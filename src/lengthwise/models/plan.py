@@ -67,7 +67,7 @@ def model_skeleton(config: Any) -> Any:
 
     try:
         with quiet_transformers(), torch.device("meta"):
-            return AutoModelForCausalLM.from_config(config)
+            return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     except (ValueError, KeyError, RuntimeError, *IMPOSSIBLE_CONFIG) as error:
         raise bad_config(config.name_or_path or f"the {config.model_type} model", error) from error
 

@@ -51,8 +51,14 @@ class ResolvedModel:
 
     @property
     def where(self) -> dict[str, Any]:
-        """Arguments of `from_pretrained` beside the location."""
+        """Which files of the location are meant."""
         return {"revision": self.revision or "main", "local_files_only": self.local_files_only}
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of `from_pretrained` beside the location."""
+        # Left out, transformers asks on standard input whether to run code that the model brings.
+        return {**self.where, "trust_remote_code": False}
 
 
 def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
@@ -91,7 +97,7 @@ def read_config(model: str | ResolvedModel) -> Any:
     resolved = resolve(model) if isinstance(model, str) else model
     try:
         with quiet_transformers():
-            config = AutoConfig.from_pretrained(resolved.location, **resolved.where)
+            config = AutoConfig.from_pretrained(resolved.location, **resolved.arguments)
         check_architecture(config, resolved.name)
     except LengthwiseError:
         raise
@@ -121,9 +127,11 @@ def read_tokenizer(model: str | ResolvedModel) -> Any:
     resolved = resolve(model) if isinstance(model, str) else model
     try:
         with quiet_transformers():
-            return AutoTokenizer.from_pretrained(resolved.location, **resolved.where)
+            return AutoTokenizer.from_pretrained(resolved.location, **resolved.arguments)
     # tokenizers raises bare Exception for a damaged file.
     except Exception as error:
+        if (own := _own_code(resolved, error)) is not None:
+            raise own from error
         damaged = damaged_json(Path(resolved.location))
         raise MissingError(
             f"{damaged} is damaged"
@@ -139,6 +147,8 @@ def unloadable(resolved: ResolvedModel, error: Exception) -> LengthwiseError:
     folder = Path(resolved.location)
     if (damaged := damaged_json(folder)) is not None:
         return MissingError(f"{damaged} is damaged: it is no JSON object", fix="copy or download it again")
+    if (own := _own_code(resolved, error)) is not None:
+        return own
     if is_damage(error):
         names = ", ".join(str(file) for file in _weight_files(folder)) or resolved.location
         return MissingError(
@@ -151,6 +161,15 @@ def unloadable(resolved: ResolvedModel, error: Exception) -> LengthwiseError:
     if isinstance(error, OSError):
         return MissingError(f"{resolved.name} cannot be loaded: {reason(error)}")
     return UsageError(f"{resolved.name} cannot be loaded as a causal language model: {reason(error)}")
+
+
+def _own_code(resolved: ResolvedModel, error: Exception) -> UsageError | None:
+    if "trust_remote_code" not in str(error):
+        return None
+    return UsageError(
+        f"{resolved.name} brings code of its own, which lengthwise does not run",
+        expected="a model and a tokenizer of types that transformers has",
+    )
 
 
 def damaged_json(folder: Path) -> Path | None:

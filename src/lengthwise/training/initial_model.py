@@ -10,9 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from peft import PeftModel
-from peft.tuners.tuners_utils import BaseTunerLayer
-from peft.utils.other import AuxiliaryTrainingWrapper
 from torch import Tensor, nn
 
 from lengthwise.errors import UsageError
@@ -21,6 +18,7 @@ from lengthwise.models.head import TOLERANCE, FullLogits, Head, hidden_states_fo
 from lengthwise.models.hidden import (
     evaluation_mode,
     forward_arguments,
+    is_peft_model,
     runnable,
     shells_of,
     uncompiled,
@@ -190,6 +188,9 @@ def initial_cross_entropy(
 
 def _adapter_layers(base: nn.Module) -> list[Any]:
     """Everything in the model that PEFT can switch off."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+    from peft.utils.other import AuxiliaryTrainingWrapper
+
     return [m for m in base.modules() if isinstance(m, (BaseTunerLayer, AuxiliaryTrainingWrapper))]
 
 
@@ -218,8 +219,10 @@ def obstacle_in_structure(model: nn.Module) -> str | None:
     """The same as far as it shows without weights. Left out is an adapter that changes the logits from the start."""
     layers = _adapter_layers(unwrap(model))
     if not layers:
-        adapted = any(isinstance(shell, PeftModel) for shell in shells_of(model))
+        adapted = any(is_peft_model(shell) for shell in shells_of(model))
         return "its kind of adapter cannot be switched off" if adapted else _NO_ADAPTER
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
     held = {id(p) for layer in layers for p in layer.parameters()}
     originals = [
         layer.get_base_layer() if isinstance(layer, BaseTunerLayer) else layer.original_module

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -20,19 +19,10 @@ from lengthwise.models import LoadedModel
 from lengthwise.text import TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize
 from lengthwise.training.collator import PairCollator, WindowDataset
 from lengthwise.training.far_text import select_far
+from lengthwise.training.processes import process_count
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.trainer import AlignmentTrainer
 from lengthwise.training.views.pair import sampled_positions
-
-
-def process_count() -> int:
-    """How many processes train together: torchrun's number, 1 without it."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def is_main_process() -> bool:
-    """Whether this process writes the run folder and reports: torchrun's rank 0, or the only one."""
-    return int(os.environ.get("RANK", "0")) == 0
 
 
 def training_documents(

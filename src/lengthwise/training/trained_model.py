@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from peft import LoraConfig, PeftConfig
 from torch import nn
 
 from lengthwise.errors import UsageError, nearest, reason
@@ -22,6 +21,9 @@ from lengthwise.models.quantization import nf4_config
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.training.recipe import Adapter, Peft, Recipe
 from lengthwise.training.views import VIEWS
+
+if TYPE_CHECKING:
+    from peft import LoraConfig, PeftConfig
 
 
 def load_for_training(recipe: Recipe) -> LoadedModel:
@@ -175,7 +177,7 @@ def peft_config(section: Peft) -> PeftConfig:
     kinds = {
         name
         for name, value in vars(peft).items()
-        if inspect.isclass(value) and issubclass(value, PeftConfig) and name.endswith("Config")
+        if inspect.isclass(value) and issubclass(value, peft.PeftConfig) and name.endswith("Config")
     }
     if section.config not in kinds:
         raise UsageError(f"peft has no {section.config}", expected=nearest(section.config, sorted(kinds)))
@@ -192,6 +194,8 @@ def peft_config(section: Peft) -> PeftConfig:
 
 def lora_config(model: Any, adapter: Adapter) -> LoraConfig:
     """LoRA as a recipe's `adapter` says, with the modules of this model."""
+    from peft import LoraConfig
+
     modules = adapter.target_modules
     saved = _saved_modules(model, adapter.modules_to_save)
     embeddings = unwrap(model).get_input_embeddings()

@@ -19,9 +19,9 @@ from lengthwise.text import load_corpus
 from lengthwise.text.corpus import Document
 from lengthwise.training.far_text import most_tokens_read
 from lengthwise.training.initial_model import obstacle_in_structure
+from lengthwise.training.processes import process_count
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.recipe_reading import check_recipe
-from lengthwise.training.recipe_trainer import process_count
 from lengthwise.training.trained_model import add_adapter, check_positions, check_teacher
 
 

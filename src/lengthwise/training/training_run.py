@@ -33,12 +33,11 @@ from lengthwise.training.callbacks import (
     last_complete_checkpoint,
 )
 from lengthwise.training.far_text import RANKING, selection_note
+from lengthwise.training.processes import is_main_process, process_count
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.recipe_reading import check_recipe
 from lengthwise.training.recipe_trainer import (
     build_trainer,
-    is_main_process,
-    process_count,
     training_documents,
 )
 from lengthwise.training.trained_model import add_adapter, load_for_training

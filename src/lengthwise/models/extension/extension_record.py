@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from peft import PeftModel
 from torch import Tensor, nn
 
 from lengthwise.config import validate
 from lengthwise.files import atomic_write_json, atomic_write_text, read_json
-from lengthwise.models.hidden import unwrap
+from lengthwise.models.hidden import is_peft_model, unwrap
 from lengthwise.models.resolve import ResolvedModel, looks_like_path
 from lengthwise.positions import ROPE_METHODS, rope_method
 from lengthwise.positions.rope.plain_rope import RopeMethod
@@ -97,7 +96,7 @@ def write_extension_files(model: nn.Module, folder: Path) -> None:
     extension = read_extension(unwrap(model).config)
     if extension is None:
         return
-    adapter = isinstance(model, PeftModel)
+    adapter = is_peft_model(model)
     if adapter:
         atomic_write_json(folder / f"{RECORD}.json", extension.to_dict())
     card = folder / "README.md"

@@ -6,9 +6,10 @@ are the same for all seeds, so their errors do not average out. The standard err
     se^2 = a + b,    a = var(d) / S,    b = (mean e_s)^2
 
 and m / se is compared with (a t_{S-1} + b t_{D-1}) / (a + b), Cochran's average of both quantiles of Student's t.
-Among true nulls it calls at most 5 % more than noise, whatever a / b is; Satterthwaite's degrees of freedom reach 6.6 %
-with three seeds (simulated). The part of the documents' noise that differs between seeds counts in both terms, so the
-interval is rather too wide. Holm corrects over all claims of a table, and with p < 0.05 a difference is more than noise.
+Among true nulls it calls at most 5 % more than noise, whatever a / b is; Satterthwaite's degrees of freedom reach
+6.6 % with three seeds (simulated). The part of the documents' noise that differs between seeds counts in both terms,
+so the interval is rather too wide. Holm corrects over all claims of a table; with p < 0.05 a difference is more than
+noise.
 
 A claim that two arms do the same has a margin. It is confirmed where the difference lies within it (two one-sided
 tests), and contradicted where it lies outside.
@@ -218,8 +219,8 @@ def verdict_table(judged: Sequence[Judged], *, caption: str = "The paper's claim
         rows=rows,
         caption=caption,
         notes=[
-            "Intervals at 95 % over seeds and documents. p is corrected over the table (Holm). The last column is the "
-            f"smallest difference that would have been more than noise in {POWER:.0%} of cases. Fewer than "
+            "Intervals at 95 % over seeds and documents. p is corrected over the table (Holm). The last column is "
+            f"the smallest difference that would have been more than noise in {POWER:.0%} of cases. Fewer than "
             f"{FEWEST_SEEDS} seeds give no verdict."
         ],
     )

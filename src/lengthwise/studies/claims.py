@@ -76,7 +76,7 @@ class PairedClaim:
     direction: Direction
     margin: float | None = None
     paper: tuple[float, float] | None = None
-    paper_metric: Literal["perplexity", "LongBench-E", "accuracy", "seconds"] | None = None
+    paper_metric: Literal["perplexity", "LongBench-E", "accuracy"] | None = None
     steps: int | None = None
 
     def __post_init__(self) -> None:
@@ -109,7 +109,7 @@ class PairedClaim:
         if self.paper is None:
             return None
         arm, against = self.paper
-        if self.paper_metric in ("perplexity", "seconds"):
+        if self.paper_metric == "perplexity":
             return math.log(arm / against)
         return (arm - against) / 100
 

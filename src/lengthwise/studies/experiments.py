@@ -71,7 +71,14 @@ class Experiment:
         heading: str = "Where it comes from",
     ) -> Part:
         """The experiment as a part of a study."""
-        return Part(run=self.run, sections=sections, scales=scales, folder=folder, heading=heading)
+        return Part(
+            run=self.run,
+            sections=sections,
+            scales=scales,
+            folder=folder,
+            heading=heading,
+            plan=lambda scale: [(self, scale)],
+        )
 
     def run(self, out: Path | str, scale: Scale, *, resume: bool = False, overwrite: bool = False) -> Results:
         """Train and measure every arm; finished arms and samples stay in `out`.
@@ -83,7 +90,7 @@ class Experiment:
             UsageError: see `RunFolder`.
             Interrupted: Ctrl-C. Finished arms and samples stay.
         """
-        recipe = self._recipe(scale)
+        recipe = self.recipe_of(scale)
         settings = {
             "model": scale.model,
             "dtype": self._dtype(),
@@ -163,7 +170,7 @@ class Experiment:
         if not self.equal_time:
             return {}, []
         assert self.reference is not None
-        recipes = {arm.name: recipe for arm in arms if (recipe := self._recipe(scale, arm, 0)) is not None}
+        recipes = {arm.name: recipe for arm in arms if (recipe := self.recipe_of(scale, arm, 0)) is not None}
         seconds = measure_step_times(recipes, parts / "step-times.json")
         base = seconds[self.reference]
         row = Row(model=scale.model, task="training", metric="seconds_per_step", value=None, unit="seconds")
@@ -200,7 +207,7 @@ class Experiment:
         return found
 
     def _trained(self, arm: Arm, scale: Scale, folder: Path, seed: int | None, pace: float) -> LoadedModel:
-        recipe = self._recipe(scale, arm, seed, pace)
+        recipe = self.recipe_of(scale, arm, seed, pace)
         assert recipe is not None
         model = self._loaded(str(train_or_resume(recipe, folder)), scale, seed)
         return self._extended(arm, model, scale)
@@ -218,7 +225,7 @@ class Experiment:
         model.name = scale.model
         return model
 
-    def _recipe(
+    def recipe_of(
         self, scale: Scale, arm: Arm | None = None, seed: int | None = None, pace: float = 1.0
     ) -> Recipe | None:
         """The recipe at this scale, of an arm and seed where given, for `pace` times as many steps."""

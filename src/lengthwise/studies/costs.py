@@ -137,7 +137,7 @@ def costs_table(costs: Sequence[StudyCost], *, caption: str) -> Table:
 
 
 def _costs(experiment: Experiment, scale: Scale, rate: float) -> list[StudyCost]:
-    config = _config(scale)
+    config = shape(scale.model)
     found: list[StudyCost] = []
     for start in scale.starts:
         if (
@@ -190,15 +190,16 @@ def _costs(experiment: Experiment, scale: Scale, rate: float) -> list[StudyCost]
     return found
 
 
-def _config(scale: Scale) -> Any:
+def shape(name: str) -> Any:
+    """The configuration of a model, from the table where the hub or its first use would be needed."""
     from transformers import AutoConfig
 
-    if scale.model in SHAPES and (scale.model not in EMBEDDED or made_folder(scale.model) is None):
-        shape = dict(SHAPES[scale.model])
+    if name in SHAPES and (name not in EMBEDDED or made_folder(name) is None):
+        shape = dict(SHAPES[name])
         return AutoConfig.for_model(shape.pop("model_type"), **shape)
-    if scale.model == "tiny-books" and made_folder(scale.model) is None:
+    if name == "tiny-books" and made_folder(name) is None:
         return tiny_books_config()
-    return read_config(scale.model)
+    return read_config(name)
 
 
 def _training(recipe: Recipe, config: Any) -> tuple[float, int]:

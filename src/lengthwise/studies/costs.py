@@ -14,10 +14,10 @@ from lengthwise.models.plan import model_skeleton
 from lengthwise.models.resolve import read_config
 from lengthwise.report.tables import Cell, Table
 from lengthwise.studies.arms import Measures, Scale
-from lengthwise.studies.experiments import MEASURES, Experiment, training_precision
+from lengthwise.studies.experiments import Experiment, measure_named, training_precision
 from lengthwise.studies.skeleton import Study, chosen_scales
 from lengthwise.studies.tiny_models import TinyModel
-from lengthwise.training.pretraining import tiny_books_config
+from lengthwise.training.pretraining import Pretraining, tiny_books_config
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.training_plan import trained_skeleton, training_memory
 
@@ -99,13 +99,20 @@ def study_costs(
     sizes = chosen_scales(study, scale, seeds=seeds, steps=steps)
     rates: dict[str, float] = {}
     found: list[StudyCost] = []
+    planned: set[str] = set()
     for part, size in zip(study.parts, sizes, strict=True):
         hardware = getattr(size, "hours_on", None)
         for experiment, at in part.plan(size) if part.plan is not None else ():
             dtype = _dtype(experiment, at)
             if hardware is None and dtype not in rates:
                 rates[dtype] = product_rate(usable_device("auto"), dtype)
-            found += _costs(experiment, at, hardware or rates[dtype])
+            rate = hardware or rates[dtype]
+            missing = [start for start in at.starts if isinstance(start, TinyModel) and not _is_made(start)]
+            for start in missing:
+                if start.name not in planned:
+                    found.append(_pretraining(start, rate))
+                    planned.add(start.name)
+            found.append(_cost(experiment, at, rate))
     return found
 
 
@@ -136,29 +143,27 @@ def costs_table(costs: Sequence[StudyCost], *, caption: str) -> Table:
     )
 
 
-def _costs(experiment: Experiment, scale: Scale, rate: float) -> list[StudyCost]:
-    config = shape(scale.model)
-    found: list[StudyCost] = []
-    for start in scale.starts:
-        if (
-            isinstance(start, TinyModel)
-            and not (cache_dir() / "models" / start.name / "config.json").is_file()
-        ):
-            skeleton = model_skeleton(start.make().config)
-            tokens = start.steps * 32 * start.length
-            work = _work(skeleton, tokens, start.length, passes=6)
-            found.append(
-                StudyCost(
-                    what=f"pretraining {start.name}",
-                    trainings=1,
-                    measured=0,
-                    trained_tokens=tokens,
-                    read_tokens=0,
-                    memory_bytes=None,
-                    operations=work,
-                    rate=rate,
-                )
-            )
+def _is_made(start: TinyModel) -> bool:
+    return (cache_dir() / "models" / start.name / "config.json").is_file()
+
+
+def _pretraining(start: TinyModel, rate: float) -> StudyCost:
+    tokens = start.steps * Pretraining.batch_size * start.length
+    return StudyCost(
+        what=f"pretraining {start.name}",
+        trainings=1,
+        measured=0,
+        trained_tokens=tokens,
+        read_tokens=0,
+        memory_bytes=None,
+        operations=_work(model_skeleton(start.make().config), tokens, start.length, passes=6),
+        rate=rate,
+    )
+
+
+def _cost(experiment: Experiment, scale: Scale, rate: float) -> StudyCost:
+    start = scale.starts[0] if scale.starts else None
+    config = start.make().config if isinstance(start, TinyModel) else shape(scale.model)
     seeds = scale.seeds if experiment.seeded else 1
     trained = [arm for arm in experiment.arms if arm.changes is not None]
     untrained = len(experiment.arms) - len(trained)
@@ -175,19 +180,16 @@ def _costs(experiment: Experiment, scale: Scale, rate: float) -> list[StudyCost]
     each, reading = _reading(scale.measures, plain, scale)
     at_marks, mark_reading = _reading(scale.mark_measures, plain, scale)
     marks = len(scale.marks) * len(trained) * seeds
-    found.append(
-        StudyCost(
-            what=f"{scale.model}, {experiment.recipe or 'no training'}",
-            trainings=len(trained) * seeds,
-            measured=models + marks,
-            trained_tokens=tokens,
-            read_tokens=each * models + at_marks * marks,
-            memory_bytes=memory,
-            operations=work + reading * models + mark_reading * marks,
-            rate=rate,
-        )
+    return StudyCost(
+        what=f"{scale.model}, {experiment.recipe}" if experiment.recipe else experiment.arms[0].name,
+        trainings=len(trained) * seeds,
+        measured=models + marks,
+        trained_tokens=tokens,
+        read_tokens=each * models + at_marks * marks,
+        memory_bytes=memory,
+        operations=work + reading * models + mark_reading * marks,
+        rate=rate,
     )
-    return found
 
 
 def shape(name: str) -> Any:
@@ -227,15 +229,15 @@ def _reading(measures: Measures, model: Any, scale: Scale) -> tuple[int, float]:
     """Tokens that the measures read of one model, and their operations."""
     tokens, work = 0, 0.0
     for name, settings in measures.items():
-        if name == "eval":
+        if measure_named(name).name == "eval":
             made = settings.get("lengths", ())
             many = (
                 len(settings["tasks"]) * len(settings.get("depths", (0,))) * (settings.get("samples") or 10)
             )
             parts = [(many * length, length) for length in made]
         else:
-            spec = MEASURES[name].spec_class(**settings)
-            trained = model.config.get_text_config().max_position_embeddings
+            spec = measure_named(name).spec_class(**settings)
+            trained = getattr(model.config.get_text_config(), "max_position_embeddings", None)
             parts = [(kind.wanted * kind.tokens, kind.longest) for kind in spec.for_model(trained).samples()]
         for count, longest in parts:
             tokens += count

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 
 from lengthwise.measure import MEASUREMENTS, Measurement, paired_difference
+from lengthwise.measure.table import Entry
 from lengthwise.models import LoadedModel, load
 from lengthwise.models.extension import extend
 from lengthwise.results import Results, Row
@@ -264,16 +265,22 @@ def measure(
     folder.mkdir(parents=True, exist_ok=True)
     # One call for all measurements: the text is tokenised once.
     documents = tokenize(text, model.tokenizer)
-    return {
-        name: MEASURES[name].load(MEASURES[name].function)(
+    found: Measured = {}
+    for name, settings in measures.items():
+        entry = measure_named(name)
+        found[name] = entry.load(entry.function)(
             model,
-            text if name in ("eval", "longppl") else documents,
-            MEASURES[name].spec_class(**settings),
-            log=SampleLog(folder / f"{name}.jsonl"),
-            **({"evaluator": evaluator} if name == "longppl" else {}),
+            text if entry.name in ("eval", "longppl") else documents,
+            entry.spec_class(**settings),
+            log=SampleLog(folder / f"{name.replace(' ', '-')}.jsonl"),
+            **({"evaluator": evaluator} if entry.name == "longppl" else {}),
         )
-        for name, settings in measures.items()
-    }
+    return found
+
+
+def measure_named(name: str) -> Entry:
+    """The measurement of a name in `Measures`; a word after it tells apart two with other settings."""
+    return MEASURES[name.partition(" ")[0]]
 
 
 def training_precision() -> Dtype:

@@ -10,7 +10,7 @@ from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results
 from lengthwise.studies.claims import Quantity
 from lengthwise.studies.paper.measures import PARTS, loss
-from lengthwise.studies.paper.models import Measured, measure_models
+from lengthwise.studies.paper.models import Measured, measure_models, plan_models
 from lengthwise.studies.skeleton import Part, Study
 from lengthwise.studies.tiny_models import TinyModel
 
@@ -108,6 +108,13 @@ def _range(results: Results, name: str, trained: int, quantity: Quantity) -> Est
 
 STUDY = Study(
     title="Misalignment by positional encoding",
-    parts=(Part(run=run, sections=sections, scales=SCALES),),
+    parts=(
+        Part(
+            run=run,
+            sections=sections,
+            scales=SCALES,
+            plan=lambda size: plan_models("encodings", size.models()),
+        ),
+    ),
     takes=("seeds",),
 )

@@ -141,9 +141,7 @@ def items_table() -> Table:
     """The items that are no tables."""
     return Table(
         columns=["item", "what", "code", "command", "verdict"],
-        rows=[
-            [one.item, one.what, f"`{one.where}`", f"`{one.command}`", _linked(one.verdict)] for one in ITEMS
-        ],
+        rows=[[one.item, one.what, one.where, one.command, one.verdict] for one in ITEMS],
     )
 
 
@@ -169,7 +167,7 @@ def _claims(folder: Path, name: str) -> Iterator[list[Cell]]:
                 one.claim.place,
                 one.claim.says,
                 one.claim.source,
-                f"`lengthwise reproduce {name}`",
+                f"lengthwise reproduce {name}",
                 one.claim.paper_text,
                 scale,
                 f"{ours} {one.claim.quantity.unit}" if ours else "",
@@ -188,13 +186,9 @@ def _relations(folder: Path) -> Iterator[list[Cell]]:
                 "Table 1" if one.relation.claimed else "Table 1, control",
                 one.relation.says,
                 "Sec. 4.1.2, Table 1, page 6",
-                "`lengthwise reproduce table1`",
+                "lengthwise reproduce table1",
                 "" if one.relation.paper is None else f"{one.relation.paper:g}",
                 scale,
                 ours,
                 one.verdict,
             ]
-
-
-def _linked(verdict: str) -> str:
-    return f"[{verdict}]({verdict})" if verdict.endswith(".md") else verdict

@@ -39,6 +39,8 @@ def all_measures(size: Size, *, window: int) -> dict[str, dict[str, Any]]:
             "depths": list(DEPTHS),
             "samples": size.questions,
         }
+    if size.scores:
+        found["eval longbench_e"] = dict(size.scores)
     return found
 
 
@@ -82,7 +84,7 @@ def answered(times: float, depth: float | None = None) -> Quantity:
 
 def scored() -> Quantity:
     """LongBench-E, greedy replies."""
-    return Quantity(heading="LongBench-E", task="longbench_e", metric="score", unit="share")
+    return Quantity(heading="LongBench-E", task="longbench_e", metric="average_rows", unit="share")
 
 
 PARTS = tuple(

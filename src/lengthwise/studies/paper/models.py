@@ -12,9 +12,9 @@ from lengthwise.models import load
 from lengthwise.models.extension import extend
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
-from lengthwise.studies.arms import Measures
+from lengthwise.studies.arms import Arm, Measures, Scale
 from lengthwise.studies.claims import Quantity
-from lengthwise.studies.experiments import measure
+from lengthwise.studies.experiments import Experiment, measure
 from lengthwise.studies.tiny_models import TinyModel
 from lengthwise.text import load_corpus
 
@@ -102,6 +102,17 @@ def measure_models(
         results = Results(kind=kind, model_name=kind, config=config, rows=rows, notes=[])
         folder.write_results(results)
         return results
+
+
+def plan_models(kind: str, models: Sequence[Measured]) -> list[tuple[Experiment, Scale]]:
+    """What a dry run adds up: each model as an experiment of one untrained arm."""
+    found: list[tuple[Experiment, Scale]] = []
+    for one in models:
+        starts = tuple(model for model in one.models if isinstance(model, TinyModel))
+        name = "tiny-books" if starts else str(one.models[0])
+        scale = Scale(model=name, measures=one.measures, seeds=len(one.models), starts=starts)
+        found.append((Experiment(kind=kind, arms=(Arm(name=one.name),), seeded=True), scale))
+    return found
 
 
 def numbers_of(results: Results, quantities: Mapping[str, Quantity]) -> dict[str, dict[str, float]]:

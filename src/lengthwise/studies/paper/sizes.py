@@ -184,6 +184,7 @@ GPU = Size(
     questions=50,
     corpora={"books": "hf://emozilla/pg19", "pg19": "hf://emozilla/pg19"},
     changes=_GPU,
+    scores={"tasks": ["longbench_e"], "max_length": 16384, "truncation": "middle"},
     quantized=True,
     hours_on=4e14,  # one H200 in bfloat16 at 40 % of its peak: our assumption
 )

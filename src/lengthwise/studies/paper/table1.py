@@ -21,7 +21,7 @@ from lengthwise.studies.paper.dependence import (
     williams_t,
 )
 from lengthwise.studies.paper.measures import PARTS, loss
-from lengthwise.studies.paper.models import Measured, measure_models, numbers_of
+from lengthwise.studies.paper.models import Measured, measure_models, numbers_of, plan_models
 from lengthwise.studies.skeleton import Part, Study
 from lengthwise.studies.tiny_models import TinyModel
 
@@ -177,7 +177,7 @@ def of_the_papers_models() -> str:
     n = len(score)
     p = two_sided_p(williams_t(one, other, partial_correlation(sce, of_loss), n), n - 3)
     return (
-        f"Over the paper's {n} models, from its printed values, SCE and the log perplexity correlate by {one:.2f} and "
+        f"Over the paper's {n} models, from its printed values, SCE and the log perplexity correlate by {one:.2f}, "
         f"the training loss and the log perplexity by {other:.2f} (Pearson). Williams's test of the difference gives "
         f"p = {p:.2f}."
     )
@@ -219,6 +219,13 @@ def sections(results: Results, folder: Path) -> list[Section]:
 
 STUDY = Study(
     title="Table 1: does misalignment go with long-context scores?",
-    parts=(Part(run=run, sections=sections, scales=SCALES),),
+    parts=(
+        Part(
+            run=run,
+            sections=sections,
+            scales=SCALES,
+            plan=lambda size: plan_models("table1", size.models()),
+        ),
+    ),
     takes=("seeds",),
 )

@@ -69,11 +69,11 @@ def sections(results: Results, folder: Path) -> list[Section]:
         Section(
             title="Figure 2: two windows of one text",
             paragraphs=[
-                f"A sample is a stretch of L + e tokens. The long window is its first L = {length} tokens, the "
-                "short one its last; both are read from position 0. At a token that both hold, the long window has e "
-                "more tokens of context. Eq. 2 compares lengths from L/2 to L, so Appendix D compares only tokens "
-                "with L/2 tokens of context in the short window; Sec. 4.2 compares all that both share. The last offset that "
-                "Sec. 4.2 draws, L/2, leaves Appendix D nothing to compare.",
+                f"A sample is a stretch of L + e tokens. The long window is its first L = {length} tokens, the short "
+                "one its last; both are read from position 0. At a token that both hold, the long window has e more "
+                "tokens of context. Eq. 2 compares lengths from L/2 to L, so Appendix D compares only tokens with "
+                "L/2 tokens of context in the short window; Sec. 4.2 compares all that both share. The last offset "
+                "that Sec. 4.2 draws, L/2, leaves Appendix D nothing to compare.",
             ],
             tables=[
                 Table(

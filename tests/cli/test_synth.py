@@ -41,9 +41,9 @@ def test_a_finished_study_is_only_read(lengthwise: Callable[..., Any]) -> None:
 
 
 def test_mistakes_are_told(lengthwise: Callable[..., Any]) -> None:
-    mistyped = lengthwise("reproduce", "figure2", "--out", "run")
+    mistyped = lengthwise("reproduce", "figure6", "--out", "run")
     assert mistyped.code == 2
-    assert "figure2" in mistyped.err
+    assert "figure6" in mistyped.err
     none = lengthwise("reproduce", "figure1", "--scale", "smoke", "--seeds", 0, "--out", "run")
     assert none.code == 2
     assert not Path("run").exists()

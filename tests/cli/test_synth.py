@@ -60,3 +60,12 @@ def test_theorem_1_gives_a_verdict_on_every_claim(lengthwise: Callable[..., Any]
     assert done.code == 0, done.err
     for verdict in ("does not hold", "holds", "vacuous"):
         assert verdict in done.out
+
+
+def test_a_dry_run_tells_the_cost_and_writes_nothing(lengthwise: Callable[..., Any]) -> None:
+    done = lengthwise("reproduce", "table6", "--scale", "smoke", "--dry-run")
+    assert done.code == 0, done.err
+    assert "tiny-books" in done.out
+    assert not list(Path().iterdir())
+    assert lengthwise("reproduce", "figure1", "--dry-run").code == 2
+    assert lengthwise("reproduce", "table6").code == 2

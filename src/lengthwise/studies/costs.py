@@ -138,7 +138,7 @@ def costs_table(costs: Sequence[StudyCost], *, caption: str) -> Table:
         notes=[
             "Time is that of the matrix products alone, at the rate of this machine, measured just now, or that the "
             "scale names for its hardware; expect up to three times it. Memory is the largest training's. Greedy "
-            "replies (LongBench-E) and the finding of key tokens for each arm are not counted."
+            "replies (LongBench-E) are not counted."
         ],
     )
 

@@ -70,7 +70,9 @@ class Size:
     @classmethod
     def of(cls, recorded: Mapping[str, Any]) -> Size:
         """The size of a run from its settings, without its models of several seeds."""
-        plain = {name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()}
+        plain: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()
+        }
         return cls(**plain | {"starts": ()})
 
     def to_dict(self) -> dict[str, Any]:

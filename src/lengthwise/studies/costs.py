@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from lengthwise.cache import cache_dir
 from lengthwise.machine import product_rate, usable_device
 from lengthwise.models.embedded import EMBEDDED, made_folder
+from lengthwise.models.extension import plan_extension, write_extension
 from lengthwise.models.plan import model_skeleton
 from lengthwise.models.resolve import read_config
 from lengthwise.report.tables import Cell, Table
@@ -19,7 +22,7 @@ from lengthwise.studies.skeleton import Study, chosen_scales
 from lengthwise.studies.tiny_models import TinyModel
 from lengthwise.training.pretraining import Pretraining, tiny_books_config
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.training_plan import trained_skeleton, training_memory
+from lengthwise.training.trained_model import add_adapter
 
 _LLAMA = {"model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16"}
 SHAPES: dict[str, dict[str, Any]] = {
@@ -68,7 +71,7 @@ class StudyCost:
         trainings: arms times seeds.
         measured: models that are measured, checkpoints on the way included.
         trained_tokens, read_tokens: over all of them.
-        memory_bytes: of the largest training, on one device.
+        memory_bytes: of the weights, gradients and optimizer of the largest training, on one device.
         operations: floating-point operations of all matrix products.
         rate: operations a second.
     """
@@ -137,7 +140,8 @@ def costs_table(costs: Sequence[StudyCost], *, caption: str) -> Table:
         caption=caption,
         notes=[
             "Time is that of the matrix products alone, at the rate of this machine, measured just now, or that the "
-            "scale names for its hardware; expect up to three times it. Memory is the largest training's. Greedy "
+            "scale names for its hardware; expect up to three times it. Memory is that of weights, gradients "
+            "and AdamW's moments in the largest training; activations come on top. Greedy "
             "replies (LongBench-E) are not counted."
         ],
     )
@@ -206,14 +210,28 @@ def shape(name: str) -> Any:
 
 def _training(recipe: Recipe, config: Any) -> tuple[float, int]:
     """Floating-point operations and bytes of one training."""
-    model = trained_skeleton(recipe, copy.deepcopy(config))
+    config = copy.deepcopy(config)
+    if (section := recipe.extend) is not None:
+        extension = plan_extension(
+            config,
+            section.method,
+            factor=section.factor,
+            original_length=section.original_length,
+            options=section.options,
+            name=recipe.model,
+        )
+        write_extension(config, extension)
+    plain = model_skeleton(config)
+    with torch.device("meta"):
+        model = add_adapter(plain, recipe.adapter or recipe.peft)
     total = sum(p.numel() for p in model.parameters())
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     tokens = recipe.steps * recipe.batch.size * 2 * recipe.length
     # Forward 2, gradient of activations 2, gradient of weights 2 for each trained weight and token.
     passes = 4 + 2 * trainable / total + (2 if recipe.gradient_checkpointing else 0)
-    micro = recipe.batch.micro or recipe.batch.size
-    memory, _ = training_memory(recipe, model, total, trainable, micro)
+    # Frozen weights; trained ones with gradient and AdamW's two moments in float32.
+    frozen = 0.56 if recipe.quantize else 2 if recipe.precision == "bfloat16" else 4
+    memory = round((total - trainable) * frozen + trainable * (18 if recipe.precision == "bfloat16" else 16))
     return _work(model, tokens, recipe.length, passes=passes), memory
 
 

@@ -9,7 +9,7 @@ QUICK := $(filter-out tests/test_golden_runs.py tests/test_readme.py,$(wildcard 
   tests/positions/test_rope_vectors.py tests/positions/test_samplers.py tests/cli/test_start.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo seeds test quick chaos lint types clean
+.PHONY: help demo seeds tables test quick chaos lint types clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -26,6 +26,9 @@ demo: $(READY)  ## measure and train a real model and a small controlled study; 
 
 seeds: $(READY)  ## the small study with three seeds (the README's table)
 	$(BIN)/lengthwise reproduce tiny-books --seeds 3 --out runs/tiny-books --resume
+
+tables: $(READY)  ## the tables of README and docs, made from results/
+	$(BIN)/python -m lengthwise.studies.doc_tables
 
 test: lint types $(READY)  ## lint, types, all tests with warnings as errors
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder --durations 25

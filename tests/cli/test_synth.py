@@ -41,9 +41,9 @@ def test_a_finished_study_is_only_read(lengthwise: Callable[..., Any]) -> None:
 
 
 def test_mistakes_are_told(lengthwise: Callable[..., Any]) -> None:
-    mistyped = lengthwise("reproduce", "figure2", "--out", "run")
+    mistyped = lengthwise("reproduce", "figure6", "--out", "run")
     assert mistyped.code == 2
-    assert "figure2" in mistyped.err
+    assert "figure6" in mistyped.err
     none = lengthwise("reproduce", "figure1", "--scale", "smoke", "--seeds", 0, "--out", "run")
     assert none.code == 2
     assert not Path("run").exists()
@@ -60,3 +60,12 @@ def test_theorem_1_gives_a_verdict_on_every_claim(lengthwise: Callable[..., Any]
     assert done.code == 0, done.err
     for verdict in ("does not hold", "holds", "vacuous"):
         assert verdict in done.out
+
+
+def test_a_dry_run_tells_the_cost_and_writes_nothing(lengthwise: Callable[..., Any]) -> None:
+    done = lengthwise("reproduce", "table6", "--scale", "smoke", "--dry-run")
+    assert done.code == 0, done.err
+    assert "tiny-books" in done.out
+    assert not list(Path().iterdir())
+    assert lengthwise("reproduce", "figure1", "--dry-run").code == 2
+    assert lengthwise("reproduce", "table6").code == 2

@@ -146,3 +146,10 @@ def test_an_estimator_is_applied_to_each_resample():
     assert powered.value == pytest.approx(math.exp(plain.value))
     assert powered.ci_low == pytest.approx(math.exp(plain.ci_low), rel=1e-2)
     assert powered.ci_high == pytest.approx(math.exp(plain.ci_high), rel=1e-2)
+
+
+def test_a_difference_of_undefined_numbers_is_undefined():
+    nothing = statistic([("a", [0, 0]), ("b", [0, 0])])
+    something = statistic([("a", [1, 1]), ("b", [2, 1])])
+    for pair in ((nothing, nothing), (nothing, something), (something, nothing)):
+        assert estimate_difference(*pair).value is None

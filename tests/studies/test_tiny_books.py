@@ -97,11 +97,11 @@ def test_an_interrupted_study_continues_and_ends_the_same(tmp_path, monkeypatch)
     whole = experiment.run(tmp_path / "whole", SCALES["smoke"])
     original, calls = experiments.measure, []
 
-    def stopping(*arguments):
+    def stopping(*arguments, **named):
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return original(*arguments)
+        return original(*arguments, **named)
 
     with monkeypatch.context() as patched:
         patched.setattr(experiments, "measure", stopping)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from lengthwise.cli import options
 from lengthwise.cli.output import print_table
+from lengthwise.errors import UsageError
 
 EXAMPLES = options.examples(
     "lengthwise reproduce demo --out runs/demo",
     "lengthwise reproduce tiny-books --seeds 3 --out runs/tiny-books",
     "lengthwise reproduce figure1 --out runs/figure1 --resume",
     "lengthwise reproduce section3 --scale smoke --out runs/smoke",
+    "lengthwise reproduce table4 --scale paper --dry-run",
 )
 
 
@@ -22,27 +23,34 @@ def reproduce(
     study: Annotated[
         str, typer.Argument(metavar="STUDY", help="A name from `lengthwise ls studies`.", show_default=False)
     ],
-    out: Annotated[
-        Path,
-        typer.Option(parser=options.path, help="Run folder to write: exactly this one.", show_default=False),
-    ],
+    out: options.Out = None,
     seeds: Annotated[
         int | None, typer.Option(help="Seeds: trainings of every arm or configuration.", show_default=False)
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Training steps.", show_default=False)] = None,
     scale: Annotated[
-        str, typer.Option(help="The size: default, or smoke, which takes seconds and proves nothing.")
+        str,
+        typer.Option(
+            help="The size: default (laptop), or smoke, which takes seconds and proves nothing; the paper's tables "
+            "also have laptop-smollm2, laptop-gemma3, gpu and paper."
+        ),
     ] = "default",
     resume: options.Resume = False,
     overwrite: options.Overwrite = False,
+    dry_run: options.DryRun = False,
     verbose: options.Verbose = False,
 ) -> None:
     """Run a study and write its page.
 
     Our numbers with their intervals, and the verdict on every claim that they can decide.
     """
-    from lengthwise.studies.study_table import produce
+    from lengthwise.studies.study_table import plan_study, produce
 
+    if dry_run:
+        print_table(plan_study(study, scale=scale, seeds=seeds, steps=steps))
+        return
+    if out is None:
+        raise UsageError("a study needs a folder to write to", fix="--out runs/NAME")
     produced = produce(study, out, seeds=seeds, steps=steps, scale=scale, resume=resume, overwrite=overwrite)
     for table in produced.tables:
         print_table(table)

@@ -80,13 +80,19 @@ def compare_runs(
 
 def holm(rows: Sequence[Row]) -> list[Row]:
     """The rows with `p_holm`, corrected over those that can be tested."""
-    tested = [(p, index) for index, row in enumerate(rows) if (p := _p_value(row)) is not None]
-    corrected: dict[int, float] = {}
+    corrected = holm_corrected([_p_value(row) for row in rows])
+    return [replace(row, p_holm=p) for row, p in zip(rows, corrected, strict=True)]
+
+
+def holm_corrected(values: Sequence[float | None]) -> list[float | None]:
+    """p-values after Holm's correction over those that are not None, in the order given."""
+    tested = [(p, index) for index, p in enumerate(values) if p is not None]
+    corrected: list[float | None] = [None] * len(values)
     running = 0.0
     for rank, (p, index) in enumerate(sorted(tested)):
         running = max(running, min(1.0, (len(tested) - rank) * p))
         corrected[index] = running
-    return [replace(row, p_holm=corrected.get(index)) for index, row in enumerate(rows)]
+    return corrected
 
 
 def _p_value(row: Row) -> float | None:

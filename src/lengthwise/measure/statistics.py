@@ -117,7 +117,8 @@ def estimate_difference(minuend: Statistic, subtrahend: Statistic) -> Row:
     one, other = _at(minuend, every)[0], _at(subtrahend, every)[0]
     row = replace(minuend.row, reference=subtrahend.row.model)
     rounding = _ROUNDING * float(max(abs(one), abs(other)))
-    value = one - other if abs(one - other) > rounding else 0.0
+    # An undefined number is NaN and stays so.
+    value = 0.0 if abs(one - other) <= rounding else one - other
     spread = _resampled(minuend) - _resampled(subtrahend)
     return _row(row, float(value), spread, len(minuend.documents), rounding=rounding)
 

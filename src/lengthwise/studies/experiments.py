@@ -6,7 +6,7 @@ All arms of an experiment are measured on the same tokens, so their differences 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,13 +14,16 @@ from typing import Any, Literal
 import torch
 
 from lengthwise.measure import MEASUREMENTS, Measurement, paired_difference
+from lengthwise.measure.table import Entry
 from lengthwise.models import LoadedModel, load
 from lengthwise.models.extension import extend
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog
 from lengthwise.spec import Dtype
+from lengthwise.studies.arms import Arm, Measures, Scale
 from lengthwise.studies.skeleton import Part, Section
+from lengthwise.studies.step_times import measure_step_times
 from lengthwise.text import Corpus, load_corpus, tokenize
 from lengthwise.training import read_recipe, train_or_resume
 from lengthwise.training.recipe import Recipe
@@ -28,56 +31,7 @@ from lengthwise.training.recipe import Recipe
 MEASURES = {entry.task or entry.name: entry for entry in MEASUREMENTS.values()}
 """The measurements by the names that scales use: the task of their rows, "eval" for questions."""
 
-Measures = Mapping[str, Mapping[str, Any]]
-"""The settings of each measure, by name."""
 Measured = dict[str, Measurement]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Arm:
-    """One model of an experiment.
-
-    Args:
-        name: of the curve or column.
-        question: what the arm is for.
-        changes: what differs from the experiment's recipe in training; None: not trained.
-        method: a rope method switched on without training, by `factor`.
-        factor: of `method`.
-        compared: whether the arm is compared with the reference.
-    """
-
-    name: str
-    question: str = ""
-    changes: tuple[str, ...] | None = None
-    method: str | None = None
-    factor: float = 1.0
-    compared: bool = True
-
-    @property
-    def slug(self) -> str:
-        """Its folder's name."""
-        return self.name.replace(",", "").replace(" ", "-").lower()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scale:
-    """How large an experiment is.
-
-    Args:
-        model: what all arms start from.
-        measures: what is measured of every arm.
-        seeds: fine-tuning seeds (data order and offsets); each trains every arm.
-        steps: training steps; None: as the recipe says.
-        changes: of the recipe, for all arms.
-        text: what arms are measured on: the test split of this corpus.
-    """
-
-    model: str
-    measures: Measures
-    seeds: int = 1
-    steps: int | None = None
-    changes: tuple[str, ...] = ()
-    text: str = "books"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +43,9 @@ class Experiment:
         arms: in the order of tables.
         recipe: that all trained arms start from.
         reference: the arm that the others are compared with; None for no differences.
+        contrasts: further pairs of arms that are compared: the first minus the second.
+        equal_time: whether arms train for as long as the reference, by their measured time a step, in place of as
+            many steps.
         seeded: whether rows tell seeds apart.
         dtype: of the measurements, a name that `load` takes, or "fast": that of `training_precision`.
         fast_training: whether arms train in `training_precision`, whatever the recipe says.
@@ -99,6 +56,8 @@ class Experiment:
     arms: tuple[Arm, ...]
     recipe: str | None = None
     reference: str | None = None
+    contrasts: tuple[tuple[str, str], ...] = ()
+    equal_time: bool = False
     seeded: bool = False
     dtype: Dtype | Literal["fast"] = "auto"
     fast_training: bool = False
@@ -113,7 +72,14 @@ class Experiment:
         heading: str = "Where it comes from",
     ) -> Part:
         """The experiment as a part of a study."""
-        return Part(run=self.run, sections=sections, scales=scales, folder=folder, heading=heading)
+        return Part(
+            run=self.run,
+            sections=sections,
+            scales=scales,
+            folder=folder,
+            heading=heading,
+            plan=lambda scale: [(self, scale)],
+        )
 
     def run(self, out: Path | str, scale: Scale, *, resume: bool = False, overwrite: bool = False) -> Results:
         """Train and measure every arm; finished arms and samples stay in `out`.
@@ -125,7 +91,7 @@ class Experiment:
             UsageError: see `RunFolder`.
             Interrupted: Ctrl-C. Finished arms and samples stay.
         """
-        recipe = self._recipe(scale)
+        recipe = self.recipe_of(scale)
         settings = {
             "model": scale.model,
             "dtype": self._dtype(),
@@ -134,6 +100,7 @@ class Experiment:
             "measures": {name: dict(of) for name, of in scale.measures.items()},
             "arms": {arm.name: _set_fields(arm) for arm in self.arms},
             "recipe": None if recipe is None else recipe.to_dict(),
+            **_set_settings(self, scale),
         }
         with RunFolder(
             out, kind=self.kind, config=settings, writes=("parts",), resume=resume, overwrite=overwrite
@@ -146,30 +113,34 @@ class Experiment:
             return results
 
     def _measured(self, scale: Scale, recipe: Recipe | None, parts: Path) -> Results:
-        start = load(scale.model, dtype=self._dtype())
+        provenance = self._provenance(scale)
         text = load_corpus(scale.text, split="test")
-        provenance: dict[str, Any] = {"model": start.describe()}
-        pretraining = Path(start.source) / "pretraining.json"
-        if pretraining.is_file():
-            provenance["pretraining"] = json.loads(pretraining.read_text())
-        # Large models are not held twice.
-        del start
-        untrained = {
-            arm.name: self._measure(arm, scale, text, parts / arm.slug)
-            for arm in self.arms
-            if arm.changes is None
-        }
-        rows = [row for name, measured in untrained.items() for row in _rows(measured, arm=name)]
+        trained_arms = [arm for arm in self.arms if arm.changes is not None]
+        paces, rows = self._paces(trained_arms, scale, parts)
+        untrained: dict[str, Measured] = {}
+        if not scale.starts:
+            untrained = self._untrained(scale, text, parts, None)
+            rows += _rows_of(untrained)
         for seed in range(scale.seeds) if self.seeded else [None]:
             folder = parts if seed is None else parts / f"seed-{seed}"
-            trained = {
-                arm.name: self._measure(arm, scale, text, folder / arm.slug, seed=seed)
-                for arm in self.arms
-                if arm.changes is not None
-            }
-            for name, measured in trained.items():
-                rows += _rows(measured, arm=name, seed=seed)
-            rows += self._differences({**untrained, **trained}, seed)
+            if scale.starts:
+                untrained = self._untrained(scale, text, folder, seed)
+                rows += _rows_of(untrained, seed=seed)
+            trained: dict[str, Measured] = {}
+            marked: dict[int, dict[str, Measured]] = {mark: {} for mark in scale.marks}
+            for arm in trained_arms:
+                own, at = folder / arm.slug, paces.get(arm.name, 1.0)
+                model = self._trained(arm, scale, own / "train", seed, at)
+                trained[arm.name] = measure(model, text, scale.measures, own, evaluator=scale.start(seed))
+                for mark in scale.marks:
+                    kept = own / "train" / "checkpoints" / f"checkpoint-{steps_at(mark, at)}"
+                    model = self._extended(arm, self._loaded(str(kept), scale, seed), scale)
+                    marked[mark][arm.name] = measure(model, text, scale.mark_measures, own / f"after-{mark}")
+            rows += _rows_of(trained, seed=seed) + self._differences({**untrained, **trained}, seed)
+            for mark, measured in marked.items():
+                rows += _rows_of(measured, seed=seed, after=mark) + self._differences(
+                    measured, seed, after=mark
+                )
         facts = {
             "documents": len(text.documents),
             "seeds": f"{scale.seeds} fine-tuning seed{'s' if scale.seeds > 1 else ''}",
@@ -187,48 +158,81 @@ class Experiment:
             provenance=provenance,
         )
 
-    def _differences(self, measured: Mapping[str, Measured], seed: int | None) -> list[Row]:
-        if self.reference is None:
-            return []
-        base = measured[self.reference]
-        return [
-            replace(row, arm=arm.name, reference=self.reference, seed=seed)
-            for arm in self.arms
-            if arm.compared and arm.name != self.reference
-            for name, own in measured[arm.name].items()
-            for row in paired_difference(own, base[name])
+    def _provenance(self, scale: Scale) -> dict[str, Any]:
+        start = load(scale.start(0), dtype=self._dtype())
+        provenance: dict[str, Any] = {"model": start.describe()}
+        pretraining = Path(start.source) / "pretraining.json"
+        if pretraining.is_file():
+            provenance["pretraining"] = json.loads(pretraining.read_text())
+        return provenance
+
+    def _paces(self, arms: Sequence[Arm], scale: Scale, parts: Path) -> tuple[dict[str, float], list[Row]]:
+        """In equal-time mode, steps of each arm for one of the reference, and the measured times as rows."""
+        if not self.equal_time:
+            return {}, []
+        assert self.reference is not None
+        recipes = {arm.name: recipe for arm in arms if (recipe := self.recipe_of(scale, arm, 0)) is not None}
+        seconds = measure_step_times(recipes, parts / "step-times.json")
+        base = seconds[self.reference]
+        row = Row(model=scale.model, task="training", metric="seconds_per_step", value=None, unit="seconds")
+        return {name: base / value for name, value in seconds.items()}, [
+            replace(row, arm=name, value=value) for name, value in seconds.items()
         ]
 
-    def _measure(
-        self, arm: Arm, scale: Scale, text: Corpus, folder: Path, *, seed: int | None = None
-    ) -> Measured:
-        model = self._prepared(arm, scale, folder / "train", seed)
-        return measure(model, text, scale.measures, folder)
+    def _differences(
+        self, measured: Mapping[str, Measured], seed: int | None, *, after: int | None = None
+    ) -> list[Row]:
+        if self.reference is None:
+            return []
+        pairs = [
+            (arm.name, self.reference) for arm in self.arms if arm.compared and arm.name != self.reference
+        ]
+        pairs += [pair for pair in self.contrasts if pair not in pairs]
+        return [
+            replace(row, arm=arm_after(one, after), reference=arm_after(other, after), seed=seed)
+            for one, other in pairs
+            if one in measured and other in measured
+            for name, own in measured[one].items()
+            for row in paired_difference(own, measured[other][name])
+        ]
 
-    def _prepared(self, arm: Arm, scale: Scale, folder: Path, seed: int | None) -> LoadedModel:
-        """The model of an arm: as it is, extended, or trained."""
-        dtype = self._dtype()
-        if arm.changes is None:
-            model = load(scale.model, dtype=dtype)
-        else:
-            recipe = self._recipe(scale, arm, seed)
-            assert recipe is not None
-            trained = str(train_or_resume(recipe, folder))
-            if recipe.adapter or recipe.peft:
-                model = load(scale.model, dtype=dtype, adapter=trained)
-            else:
-                model = load(trained, dtype=dtype)
+    def _untrained(self, scale: Scale, text: Corpus, parts: Path, seed: int | None) -> dict[str, Measured]:
+        """Every arm that is not trained: the model as it is, or extended."""
+        found: dict[str, Measured] = {}
+        for arm in self.arms:
+            if arm.changes is None:
+                model = self._extended(arm, load(scale.start(seed), dtype=self._dtype()), scale)
+                found[arm.name] = measure(
+                    model, text, scale.measures, parts / arm.slug, evaluator=scale.start(seed)
+                )
+        return found
+
+    def _trained(self, arm: Arm, scale: Scale, folder: Path, seed: int | None, pace: float) -> LoadedModel:
+        recipe = self.recipe_of(scale, arm, seed, pace)
+        assert recipe is not None
+        model = self._loaded(str(train_or_resume(recipe, folder)), scale, seed)
+        return self._extended(arm, model, scale)
+
+    def _loaded(self, trained: str, scale: Scale, seed: int | None) -> LoadedModel:
+        """The model, or adapter on the model that it was trained on, in a folder."""
+        if (Path(trained) / "adapter_config.json").is_file():
+            return load(scale.start(seed), dtype=self._dtype(), adapter=trained)
+        return load(trained, dtype=self._dtype())
+
+    def _extended(self, arm: Arm, model: LoadedModel, scale: Scale) -> LoadedModel:
         if arm.method is not None:
             extend(model.model, arm.method, factor=arm.factor)
         # Rows name the study's model; arm and seed tell which training. A path would differ between machines.
         model.name = scale.model
         return model
 
-    def _recipe(self, scale: Scale, arm: Arm | None = None, seed: int | None = None) -> Recipe | None:
-        """The recipe at this scale, of an arm and seed where given."""
+    def recipe_of(
+        self, scale: Scale, arm: Arm | None = None, seed: int | None = None, pace: float = 1.0
+    ) -> Recipe | None:
+        """The recipe at this scale, of an arm and seed where given, for `pace` times as many steps."""
         if self.recipe is None:
             return None
-        changes = [f"model={scale.model}", *scale.changes]
+        changes = [f"model={scale.model if arm is None else scale.start(seed)}", *scale.changes]
         if self.fast_training:
             changes.append(f"precision={training_precision()}")
         if arm is not None:
@@ -237,14 +241,22 @@ class Experiment:
             changes.append(f"seed={seed}")
         if scale.steps is not None:
             changes.append(f"steps={scale.steps}")
-        return read_recipe(self.recipe, changes)
+        recipe = read_recipe(self.recipe, changes)
+        if arm is None:
+            return recipe
+        changes += kept_checkpoints([steps_at(mark, pace) for mark in scale.marks])
+        return read_recipe(self.recipe, [*changes, f"steps={steps_at(recipe.steps, pace)}"])
 
     def _dtype(self) -> Dtype:
         return training_precision() if self.dtype == "fast" else self.dtype
 
 
-def measure(model: LoadedModel, text: Corpus, measures: Measures, folder: Path) -> Measured:
+def measure(
+    model: LoadedModel, text: Corpus, measures: Measures, folder: Path, *, evaluator: str | None = None
+) -> Measured:
     """Every measurement of one model. Finished samples stay in `folder`, from where a second call continues.
+
+    `evaluator` finds the key tokens of LongPPL: one for all arms, so that they are compared on the same tokens.
 
     Raises:
         Interrupted: Ctrl-C. Finished samples stay.
@@ -253,15 +265,22 @@ def measure(model: LoadedModel, text: Corpus, measures: Measures, folder: Path) 
     folder.mkdir(parents=True, exist_ok=True)
     # One call for all measurements: the text is tokenised once.
     documents = tokenize(text, model.tokenizer)
-    return {
-        name: MEASURES[name].load(MEASURES[name].function)(
+    found: Measured = {}
+    for name, settings in measures.items():
+        entry = measure_named(name)
+        found[name] = entry.load(entry.function)(
             model,
-            text if name == "eval" else documents,
-            MEASURES[name].spec_class(**settings),
-            log=SampleLog(folder / f"{name}.jsonl"),
+            text if entry.name in ("eval", "longppl") else documents,
+            entry.spec_class(**settings),
+            log=SampleLog(folder / f"{name.replace(' ', '-')}.jsonl"),
+            **({"evaluator": evaluator} if entry.name == "longppl" else {}),
         )
-        for name, settings in measures.items()
-    }
+    return found
+
+
+def measure_named(name: str) -> Entry:
+    """The measurement of a name in `Measures`; a word after it tells apart two with other settings."""
+    return MEASURES[name.partition(" ")[0]]
 
 
 def training_precision() -> Dtype:
@@ -277,8 +296,46 @@ def training_precision() -> Dtype:
     return "float32"
 
 
-def _rows(measured: Measured, *, arm: str, seed: int | None = None) -> list[Row]:
-    return [replace(row, arm=arm, seed=seed) for one in measured.values() for row in one.rows]
+def steps_at(steps: int, pace: float) -> int:
+    """Steps of an arm that takes `pace` steps for each of the reference's."""
+    return max(1, round(steps * pace))
+
+
+def kept_checkpoints(steps: Iterable[int]) -> list[str]:
+    """The changes of a recipe that keep a checkpoint after each of these steps."""
+    kept = list(steps)
+    return [f"checkpoints.save_at={kept}"] if kept else []
+
+
+def arm_after(name: str, steps: int | None) -> str:
+    """What an arm is called after so many of the reference's steps; None: at the end."""
+    return name if steps is None else f"{name} after {steps} steps"
+
+
+def _rows_of(
+    measured: Mapping[str, Measured], *, seed: int | None = None, after: int | None = None
+) -> list[Row]:
+    return [
+        replace(row, arm=arm_after(name, after), seed=seed)
+        for name, measurements in measured.items()
+        for one in measurements.values()
+        for row in one.rows
+    ]
+
+
+def _set_settings(experiment: Experiment, scale: Scale) -> dict[str, Any]:
+    """Settings that only some experiments have."""
+    found: dict[str, Any] = {}
+    if scale.starts:
+        found["starts"] = [start.name for start in scale.starts]
+    if scale.marks:
+        found |= {
+            "marks": list(scale.marks),
+            "mark_measures": {k: dict(v) for k, v in scale.mark_measures.items()},
+        }
+    if experiment.equal_time:
+        found["equal_time"] = True
+    return found
 
 
 def _set_fields(arm: Arm) -> dict[str, Any]:

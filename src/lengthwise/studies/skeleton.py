@@ -38,6 +38,7 @@ class Part:
         scales: the sizes offered, by name; dataclasses, with fields `seeds` and `steps` where the study takes them.
         folder: the run folder below that of the study.
         heading: of the part's settings at the end of the page.
+        plan: the experiments at a scale, for a dry run; None where nothing tells what the part costs.
     """
 
     run: Run
@@ -45,6 +46,7 @@ class Part:
     scales: Mapping[str, Any]
     folder: str = "."
     heading: str = "Where it comes from"
+    plan: Callable[[Any], Sequence[tuple[Any, Any]]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,11 +115,13 @@ def claims_table(
 def chosen_scale(
     scales: Mapping[str, Any], name: str, *, seeds: int | None = None, steps: int | None = None
 ) -> Any:
-    """The scale of that name, with other numbers of seeds and steps where given.
+    """The scale of that name, with other numbers of seeds and steps where given; `laptop` also names `default`.
 
     Raises:
         UsageError: there is none of that name; seeds or steps below 1.
     """
+    if name == "laptop" and name not in scales:
+        name = "default"
     if name not in scales:
         raise UsageError(f"no scale {name!r}", expected=nearest(name, scales))
     given = {what: value for what, value in (("seeds", seeds), ("steps", steps)) if value is not None}
@@ -125,6 +129,20 @@ def chosen_scale(
         if value < 1:
             raise UsageError(f"{what} is {value}", expected="1 or more")
     return replace(scales[name], **given)
+
+
+def chosen_scales(
+    study: Study, scale: str, *, seeds: int | None = None, steps: int | None = None
+) -> list[Any]:
+    """The scale of each part.
+
+    Raises:
+        UsageError: an unknown scale; seeds or steps below 1, or for a study that takes none.
+    """
+    for what, value in (("seeds", seeds), ("steps", steps)):
+        if value is not None and what not in study.takes:
+            raise UsageError(f"this study takes no {what}", expected=f"without --{what}")
+    return [chosen_scale(part.scales, scale, seeds=seeds, steps=steps) for part in study.parts]
 
 
 def produce_page(
@@ -143,10 +161,7 @@ def produce_page(
         UsageError: an unknown scale; seeds or steps below 1, or for a study that takes none; see `RunFolder`.
         Interrupted: Ctrl-C. Finished work stays, and `resume` continues it.
     """
-    for what, value in (("seeds", seeds), ("steps", steps)):
-        if value is not None and what not in study.takes:
-            raise UsageError(f"this study takes no {what}", expected=f"without --{what}")
-    scales = [chosen_scale(part.scales, scale, seeds=seeds, steps=steps) for part in study.parts]
+    scales = chosen_scales(study, scale, seeds=seeds, steps=steps)
     sections: list[Section] = []
     provenance: dict[str, dict[str, Any]] = {}
     partial = False

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lengthwise.errors import UsageError, nearest
 
 if TYPE_CHECKING:
+    from lengthwise.report.tables import Table
     from lengthwise.studies.skeleton import Produced, Study
 
 
@@ -66,6 +67,34 @@ STUDIES: dict[str, Entry] = {
             "extension:EXTENSION",
             "SmolLM2-135M at twice its context: rope methods and LoRA (an hour)",
         ),
+        Entry("table1", "paper.table1:STUDY", "does misalignment go with long-context scores? (Table 1)"),
+        Entry("table2", "paper.table2:STUDY", "the term on windows of T, two corpora (Table 2)"),
+        Entry("table3", "paper.table3:STUDY", "the term on windows of 2T, LongQLoRA and EABF (Table 3)"),
+        Entry("table4", "paper.table4:STUDY", "the weight of the term (Table 4; printed as 6)"),
+        Entry("table5", "paper.table5:STUDY", "the range of the offset (Table 5; printed as 7)"),
+        Entry("table6", "paper.table6:STUDY", "BABILong by length (Table 6; printed as 4)"),
+        Entry(
+            "table7", "paper.table7:STUDY", "BABILong by depth and weight (Table 7, printed as 5; rebuttal)"
+        ),
+        Entry("table9", "paper.table9:STUDY", "table 2 at equal measured time (Table 9)"),
+        Entry("table10", "paper.table10:STUDY", "table 3 at equal measured time (Table 10)"),
+        Entry("table11", "paper.table11:STUDY", "the term without an extension (Table 11)"),
+        Entry(
+            "figure2",
+            "paper.illustrations:FIGURE2",
+            "how the two windows of a sample overlap (Fig. 2, Table 8)",
+        ),
+        Entry("cream", "paper.rebuttal:CREAM_STUDY", "the term with CREAM, 100 steps (rebuttal)"),
+        Entry(
+            "ranges",
+            "paper.rebuttal:RANGES_STUDY",
+            "nearly equal lengths, and readings of the overlap (rebuttal)",
+        ),
+        Entry(
+            "truncation", "paper.rebuttal:TRUNCATION_STUDY", "read all, or only the last T tokens? (rebuttal)"
+        ),
+        Entry("within", "paper.rebuttal:WITHIN_STUDY", "the loss within the training length (rebuttal)"),
+        Entry("encodings", "paper.encodings:STUDY", "misalignment by positional encoding (rebuttal)"),
         Entry(
             "influence",
             "sparsity.influence_page:INFLUENCE",
@@ -153,6 +182,23 @@ def study_named(name: str) -> Entry:
     if name not in known:
         raise UsageError(f"no study {name!r}", expected=nearest(name, known), fix="lengthwise ls studies")
     return known[name]
+
+
+def plan_study(
+    name: str, *, scale: str = "default", seeds: int | None = None, steps: int | None = None
+) -> Table:
+    """The grid of the study `name`, with tokens, memory and time, before any weight is loaded.
+
+    Raises:
+        UsageError: no such study or scale; seeds or steps below 1; a study whose cost nothing tells.
+    """
+    study = study_named(name).load()
+    from lengthwise.studies.costs import costs_table, study_costs
+
+    costs = study_costs(study, scale, seeds=seeds, steps=steps)
+    if not costs:
+        raise UsageError(f"{name} has no language model whose cost could be told", fix="leave out --dry-run")
+    return costs_table(costs, caption=f"{name} at scale {scale}")
 
 
 def produce(

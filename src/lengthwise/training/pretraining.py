@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -222,7 +222,7 @@ def build_tiny_books(*, steps: int = PRETRAINING_STEPS, seed: int = 0) -> Path:
     checkpoint = folder.with_name(f"{folder.name}.checkpoint")
 
     def build(temporary: Path) -> None:
-        _train(temporary, Pretraining(steps=steps, seed=seed, length=LENGTH), checkpoint)
+        train_on_books(temporary, Pretraining(steps=steps, seed=seed, length=LENGTH), checkpoint)
 
     return build_once(folder, build, what="the model tiny-books")
 
@@ -262,19 +262,27 @@ def train_bpe(texts: Iterable[str], *, vocab_size: int = VOCAB_SIZE) -> PreTrain
     )
 
 
-def _train(folder: Path, settings: Pretraining, checkpoint: Path) -> None:
+def train_on_books(
+    folder: Path,
+    settings: Pretraining,
+    checkpoint: Path,
+    *,
+    make: Callable[[], PreTrainedModel] = lambda: LlamaForCausalLM(tiny_books_config()),
+    name: str = "tiny-books",
+) -> None:
+    """Pretrain the model of `make` on the training books with their BPE, and save it with its record in `folder`."""
     started = time.monotonic()
     train = load_corpus("books", split="train")
     test = load_corpus("books", split="test")
     tokenizer = train_bpe(document.text for document in train.documents)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        model = LlamaForCausalLM(tiny_books_config())
+        model = make()
     losses = pretrain(
-        model, tokenize(train, tokenizer), settings, checkpoint=checkpoint, what="pretraining tiny-books"
+        model, tokenize(train, tokenizer), settings, checkpoint=checkpoint, what=f"pretraining {name}"
     )
     record: dict[str, Any] = {
-        "model": "tiny-books",
+        "model": name,
         "corpus": train.name,
         "split_rule": train.split_rule,
         "corpus_fingerprint": train.fingerprint,
@@ -292,7 +300,7 @@ def _train(folder: Path, settings: Pretraining, checkpoint: Path) -> None:
 
 
 @torch.no_grad()
-def held_out_loss(model: LlamaForCausalLM, documents: TokenDocuments, length: int) -> float:
+def held_out_loss(model: PreTrainedModel, documents: TokenDocuments, length: int) -> float:
     """Mean loss, in nats per token, over windows of `length` tokens of held-out text."""
     windows = sample_windows(documents, length + 1, count=_HELD_OUT_WINDOWS)
     losses = [

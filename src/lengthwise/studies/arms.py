@@ -1,0 +1,82 @@
+"""What an experiment is made of: its arms, and how large it is. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+Measures = Mapping[str, Mapping[str, Any]]
+"""The settings of each measure, by name."""
+
+
+class Start(Protocol):
+    """A model of one pretraining seed."""
+
+    @property
+    def name(self) -> str:
+        """Which model and seed."""
+        ...
+
+    def build(self) -> Path:
+        """Its folder, trained at the first call."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One model of an experiment.
+
+    Args:
+        name: of the curve or column.
+        question: what the arm is for.
+        changes: what differs from the experiment's recipe in training; None: not trained.
+        method: a rope method switched on without training, by `factor`.
+        factor: of `method`.
+        compared: whether the arm is compared with the reference.
+    """
+
+    name: str
+    question: str = ""
+    changes: tuple[str, ...] | None = None
+    method: str | None = None
+    factor: float = 1.0
+    compared: bool = True
+
+    @property
+    def slug(self) -> str:
+        """Its folder's name."""
+        return self.name.replace(",", "").replace(" ", "-").lower()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How large an experiment is.
+
+    Args:
+        model: what all arms start from.
+        measures: what is measured of every arm.
+        seeds: fine-tuning seeds (data order and offsets); each trains every arm.
+        steps: training steps; None: as the recipe says.
+        changes: of the recipe, for all arms.
+        text: what arms are measured on: the test split of this corpus.
+        starts: models of several pretraining seeds in place of `model`; seed s starts from number s, modulo their
+            count.
+        marks: steps after which every trained arm is measured too, before the last.
+        mark_measures: what is measured then.
+    """
+
+    model: str
+    measures: Measures
+    seeds: int = 1
+    steps: int | None = None
+    changes: tuple[str, ...] = ()
+    text: str = "books"
+    starts: tuple[Start, ...] = ()
+    marks: tuple[int, ...] = ()
+    mark_measures: Measures = field(default_factory=dict)
+
+    def start(self, seed: int | None) -> str:
+        """The name or folder of the model that arms of this seed start from."""
+        return str(self.starts[(seed or 0) % len(self.starts)].build()) if self.starts else self.model

@@ -1,0 +1,276 @@
+"""What a study would take: its grid, tokens, memory and time, before any weight is loaded (`reproduce --dry-run`)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from lengthwise.cache import cache_dir
+from lengthwise.machine import product_rate, usable_device
+from lengthwise.models.embedded import EMBEDDED, made_folder
+from lengthwise.models.extension import plan_extension, write_extension
+from lengthwise.models.plan import model_skeleton
+from lengthwise.models.resolve import read_config
+from lengthwise.report.tables import Cell, Table
+from lengthwise.studies.arms import Measures, Scale
+from lengthwise.studies.experiments import Experiment, measure_named, training_precision
+from lengthwise.studies.skeleton import Study, chosen_scales
+from lengthwise.studies.tiny_models import TinyModel
+from lengthwise.training.pretraining import Pretraining, tiny_books_config
+from lengthwise.training.recipe import Recipe
+from lengthwise.training.trained_model import add_adapter
+
+_LLAMA = {"model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16"}
+SHAPES: dict[str, dict[str, Any]] = {
+    "meta-llama/Llama-2-7b-hf": _LLAMA
+    | {
+        "vocab_size": 32000,
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "max_position_embeddings": 4096,
+    },
+    "HuggingFaceTB/SmolLM2-1.7B": _LLAMA
+    | {
+        "vocab_size": 49152,
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 32,
+        "max_position_embeddings": 8192,
+        "tie_word_embeddings": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 130000.0},
+    },
+    "smollm2-135m": _LLAMA
+    | {
+        "vocab_size": 49152,
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "max_position_embeddings": 8192,
+        "tie_word_embeddings": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 100000.0},
+    },
+}
+"""The shapes of models whose costs are told without the hub, and before the first use."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyCost:
+    """One experiment of a study at a scale.
+
+    Args:
+        what: the model and the recipe.
+        trainings: arms times seeds.
+        measured: models that are measured, checkpoints on the way included.
+        trained_tokens, read_tokens: over all of them.
+        memory_bytes: of the weights, gradients and optimizer of the largest training, on one device.
+        operations: floating-point operations of all matrix products.
+        rate: operations a second.
+    """
+
+    what: str
+    trainings: int
+    measured: int
+    trained_tokens: int
+    read_tokens: int
+    memory_bytes: int | None
+    operations: float
+    rate: float
+
+    @property
+    def seconds(self) -> float:
+        """The matrix products alone."""
+        return self.operations / self.rate
+
+
+def study_costs(
+    study: Study, scale: str, *, seeds: int | None = None, steps: int | None = None
+) -> list[StudyCost]:
+    """The cost of every experiment of a study; empty for a study of another kind.
+
+    Raises:
+        UsageError: as `chosen_scales`.
+    """
+    sizes = chosen_scales(study, scale, seeds=seeds, steps=steps)
+    rates: dict[str, float] = {}
+    found: list[StudyCost] = []
+    planned: set[str] = set()
+    for part, size in zip(study.parts, sizes, strict=True):
+        hardware = getattr(size, "hours_on", None)
+        for experiment, at in part.plan(size) if part.plan is not None else ():
+            dtype = _dtype(experiment, at)
+            if hardware is None and dtype not in rates:
+                rates[dtype] = product_rate(usable_device("auto"), dtype)
+            rate = hardware or rates[dtype]
+            missing = [start for start in at.starts if isinstance(start, TinyModel) and not _is_made(start)]
+            for start in missing:
+                if start.name not in planned:
+                    found.append(_pretraining(start, rate))
+                    planned.add(start.name)
+            found.append(_cost(experiment, at, rate))
+    return found
+
+
+def costs_table(costs: Sequence[StudyCost], *, caption: str) -> Table:
+    """One line for each experiment, and their sum."""
+    lines: list[list[Cell]] = [
+        [
+            one.what,
+            one.trainings,
+            one.measured,
+            f"{one.trained_tokens:,}",
+            f"{one.read_tokens:,}",
+            "" if one.memory_bytes is None else f"{one.memory_bytes / 1e9:.2g} GB",
+            _duration(one.seconds),
+        ]
+        for one in costs
+    ]
+    total = sum(one.seconds for one in costs)
+    return Table(
+        columns=["what", "trainings", "measured", "tokens trained", "tokens read", "memory", "time at least"],
+        rows=[*lines, ["all", *[""] * 5, _duration(total)]],
+        caption=caption,
+        notes=[
+            "Time is that of the matrix products alone, at the rate of this machine, measured just now, or that the "
+            "scale names for its hardware; expect up to three times it. Memory is that of weights, gradients "
+            "and AdamW's moments in the largest training; activations come on top. Greedy "
+            "replies (LongBench-E) are not counted."
+        ],
+    )
+
+
+def _is_made(start: TinyModel) -> bool:
+    return (cache_dir() / "models" / start.name / "config.json").is_file()
+
+
+def _pretraining(start: TinyModel, rate: float) -> StudyCost:
+    tokens = start.steps * Pretraining.batch_size * start.length
+    return StudyCost(
+        what=f"pretraining {start.name}",
+        trainings=1,
+        measured=0,
+        trained_tokens=tokens,
+        read_tokens=0,
+        memory_bytes=None,
+        operations=_work(model_skeleton(start.make().config), tokens, start.length, passes=6),
+        rate=rate,
+    )
+
+
+def _cost(experiment: Experiment, scale: Scale, rate: float) -> StudyCost:
+    start = scale.starts[0] if scale.starts else None
+    config = start.make().config if isinstance(start, TinyModel) else shape(scale.model)
+    seeds = scale.seeds if experiment.seeded else 1
+    trained = [arm for arm in experiment.arms if arm.changes is not None]
+    untrained = len(experiment.arms) - len(trained)
+    plain = model_skeleton(config)
+    work, tokens, memory = 0.0, 0, None
+    for arm in trained:
+        recipe = experiment.recipe_of(replace(scale, starts=()), arm, 0)
+        assert recipe is not None
+        own, most = _training(recipe, config)
+        work += own * seeds
+        tokens += seeds * recipe.steps * recipe.batch.size * 2 * recipe.length
+        memory = max(memory or 0, most)
+    models = len(trained) * seeds + untrained * (seeds if scale.starts else 1)
+    each, reading = _reading(scale.measures, plain, scale)
+    at_marks, mark_reading = _reading(scale.mark_measures, plain, scale)
+    marks = len(scale.marks) * len(trained) * seeds
+    return StudyCost(
+        what=f"{scale.model}, {experiment.recipe}" if experiment.recipe else experiment.arms[0].name,
+        trainings=len(trained) * seeds,
+        measured=models + marks,
+        trained_tokens=tokens,
+        read_tokens=each * models + at_marks * marks,
+        memory_bytes=memory,
+        operations=work + reading * models + mark_reading * marks,
+        rate=rate,
+    )
+
+
+def shape(name: str) -> Any:
+    """The configuration of a model, from the table where the hub or its first use would be needed."""
+    from transformers import AutoConfig
+
+    if name in SHAPES and (name not in EMBEDDED or made_folder(name) is None):
+        shape = dict(SHAPES[name])
+        return AutoConfig.for_model(shape.pop("model_type"), **shape)
+    if name == "tiny-books" and made_folder(name) is None:
+        return tiny_books_config()
+    return read_config(name)
+
+
+def _training(recipe: Recipe, config: Any) -> tuple[float, int]:
+    """Floating-point operations and bytes of one training."""
+    config = copy.deepcopy(config)
+    if (section := recipe.extend) is not None:
+        extension = plan_extension(
+            config,
+            section.method,
+            factor=section.factor,
+            original_length=section.original_length,
+            options=section.options,
+            name=recipe.model,
+        )
+        write_extension(config, extension)
+    plain = model_skeleton(config)
+    with torch.device("meta"):
+        model = add_adapter(plain, recipe.adapter or recipe.peft)
+    total = sum(p.numel() for p in model.parameters())
+    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    tokens = recipe.steps * recipe.batch.size * 2 * recipe.length
+    # Forward 2, gradient of activations 2, gradient of weights 2 for each trained weight and token.
+    passes = 4 + 2 * trainable / total + (2 if recipe.gradient_checkpointing else 0)
+    # Frozen weights; trained ones with gradient and AdamW's two moments in float32.
+    frozen = 0.56 if recipe.quantize else 2 if recipe.precision == "bfloat16" else 4
+    memory = round((total - trainable) * frozen + trainable * (18 if recipe.precision == "bfloat16" else 16))
+    return _work(model, tokens, recipe.length, passes=passes), memory
+
+
+def _work(model: Any, tokens: int, context: int, *, passes: float) -> float:
+    """Operations of the weights and of causal attention over rows of `context` tokens."""
+    config = model.config.get_text_config()
+    weights = sum(p.numel() for p in model.parameters())
+    attention = config.num_hidden_layers * config.hidden_size * context
+    return float(passes) * tokens * (weights + attention)
+
+
+def _reading(measures: Measures, model: Any, scale: Scale) -> tuple[int, float]:
+    """Tokens that the measures read of one model, and their operations."""
+    tokens, work = 0, 0.0
+    for name, settings in measures.items():
+        if measure_named(name).name == "eval":
+            made = settings.get("lengths", ())
+            many = (
+                len(settings["tasks"]) * len(settings.get("depths", (0,))) * (settings.get("samples") or 10)
+            )
+            parts = [(many * length, length) for length in made]
+        else:
+            spec = measure_named(name).spec_class(**settings)
+            trained = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+            parts = [(kind.wanted * kind.tokens, kind.longest) for kind in spec.for_model(trained).samples()]
+        for count, longest in parts:
+            tokens += count
+            work += _work(model, count, longest, passes=2)
+    return tokens, work
+
+
+def _dtype(experiment: Experiment, scale: Scale) -> str:
+    recipe = experiment.recipe_of(replace(scale, starts=()))
+    if recipe is None or experiment.fast_training:
+        return training_precision() if experiment.dtype == "fast" else "float32"
+    return recipe.precision
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,115 @@
+"""Tables in the documentation, made from the kept results: `python -m lengthwise.studies.doc_tables` (`make tables`).
+
+A page holds a generated part between two comments:
+
+    <!-- table: NAME ARGUMENT -->
+    <!-- end of table -->
+
+NAME is a key of `MAKERS`, ARGUMENT what it takes, such as the file of a kept run. What is between them is replaced.
+
+`python -m lengthwise.studies.doc_tables keep RUN` keeps the results of a run: numbers without samples and bins by
+position, as `results/KIND.json` (`results/KIND-SCALE.json` with a second argument).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from lengthwise.errors import UsageError, nearest
+from lengthwise.files import atomic_write_text
+from lengthwise.report.tables import Table, to_markdown
+from lengthwise.results import Results, read_results
+
+_PART = re.compile(r"(<!-- table: (\S+)((?: \S+)*) -->\n).*?(<!-- end of table -->)", flags=re.DOTALL)
+PAGES = ("README.md", "docs/*.md")
+
+
+def _training_forms(results: Results, which: str) -> Table:
+    from lengthwise.studies.training_forms import CONTROL, arms_table, depths_table
+
+    return {
+        "arms": lambda: arms_table(results, caption=""),
+        "differences": lambda: arms_table(results, caption="", reference=CONTROL),
+        "depths": lambda: replace(depths_table(results), caption=""),
+    }[which]()
+
+
+def _verdicts(results: Results) -> Table:
+    from lengthwise.studies.paper.index import paper_table
+    from lengthwise.studies.verdicts import verdict_table
+
+    return verdict_table(paper_table(results.kind).judged(results), caption="")
+
+
+def _claims(root: Path) -> Table:
+    from lengthwise.studies.paper.index import claims_index
+
+    return claims_index(root / "results")
+
+
+def _items(root: Path) -> Table:
+    from lengthwise.studies.paper.index import items_table
+
+    return items_table()
+
+
+MAKERS: dict[str, Callable[..., Table]] = {
+    "training-forms": lambda root, file, which: _training_forms(read_results(root / file), which),
+    "verdicts": lambda root, file: _verdicts(read_results(root / file)),
+    "paper-items": _items,
+    "paper-claims": _claims,
+}
+"""Name of a generated part -> its table, from the repository and the arguments."""
+
+
+def generated(text: str, root: Path) -> str:
+    """The page with every generated part made anew.
+
+    Raises:
+        UsageError: a part of an unknown name.
+    """
+
+    def made(match: re.Match[str]) -> str:
+        name, arguments = match[2], match[3].split()
+        if name not in MAKERS:
+            raise UsageError(f"no generated table {name!r}", expected=nearest(name, MAKERS))
+        return match[1] + to_markdown(MAKERS[name](root, *arguments)) + match[4]
+
+    return _PART.sub(made, text)
+
+
+def pages(root: Path) -> list[Path]:
+    """The pages that may hold generated parts."""
+    return [path for pattern in PAGES for path in sorted(root.glob(pattern))]
+
+
+def keep(run: Path, root: Path, scale: str = "") -> Path:
+    """Copy a run's results into `results/`, without bins by position and pairs of contexts."""
+    results = read_results(run / "results.json")
+    rows = [row for row in results.rows if row.position is None and row.context_other is None]
+    target = root / "results" / f"{results.kind}{f'-{scale}' if scale else ''}.json"
+    plain = json.loads(replace(results, rows=rows).to_json())
+    atomic_write_text(target, json.dumps(plain, separators=(",", ":")) + "\n")
+    return target
+
+
+def main(arguments: list[str], root: Path) -> None:
+    """Generate all pages below `root`, or keep a run."""
+    if arguments[:1] == ["keep"]:
+        print(keep(Path(arguments[1]), root, *arguments[2:]))
+        return
+    for path in pages(root):
+        before = path.read_text()
+        after = generated(before, root)
+        if after != before:
+            atomic_write_text(path, after)
+            print(f"written: {path}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:], Path.cwd())

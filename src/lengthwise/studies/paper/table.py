@@ -1,0 +1,266 @@
+"""The form of a table of the paper: claims, settings, arms. It runs one experiment a setting and judges at the end.
+
+A setting is one block of a table: a way to adjust the model, and a corpus. Where a table has several, the arms of a
+setting are named after it, and Holm's correction is over the whole table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from lengthwise.report.html import Section
+from lengthwise.report.tables import Cell, Estimate, Table
+from lengthwise.results import Results, Row
+from lengthwise.runs import RunFolder
+from lengthwise.studies.arms import Arm, Measures, Scale
+from lengthwise.studies.claims import PairedClaim, Quantity
+from lengthwise.studies.experiments import Experiment, arm_after
+from lengthwise.studies.paper.measures import all_measures, columns, mark_measures
+from lengthwise.studies.paper.methods import PLAIN, Adjustment, standard_arms
+from lengthwise.studies.paper.sizes import SIZES, Size
+from lengthwise.studies.skeleton import Part, Study
+from lengthwise.studies.verdicts import Judged, judge, verdict_table
+
+STEPS = 200
+"""The paper's training steps."""
+ArmsOf = Callable[[Adjustment, Size], Sequence[Arm]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One block of a table.
+
+    Args:
+        name: before the names of its arms; "" in a table with one.
+        adjustment: of the model.
+        corpus: the paper's: books (RedPajama-Book) or pg19.
+        arms: default: `standard_arms`.
+    """
+
+    adjustment: Adjustment
+    name: str = ""
+    corpus: str = "books"
+    arms: ArmsOf = standard_arms
+
+    def arm(self, name: str) -> str:
+        """What an arm of this setting is called in the table."""
+        return f"{self.name}: {name}" if self.name else name
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperTable:
+    """One table of the paper, or of the rebuttal.
+
+    Args:
+        name: of the study.
+        title: of its page.
+        shows: what it shows, in a sentence or two.
+        settings: its blocks.
+        claims: that it makes.
+        follows: whether it measures after the paper's 50 and 100 steps too.
+        equal_time: whether arms train equally long instead of equally many steps.
+        extra: further measures at a size, beside those that every table has; a measure of the same name is replaced.
+        reference: the arm that all others are compared with.
+        sizes: by scale.
+    """
+
+    name: str
+    title: str
+    shows: tuple[str, ...]
+    settings: tuple[Setting, ...]
+    claims: tuple[PairedClaim, ...]
+    follows: bool = False
+    equal_time: bool = False
+    extra: Callable[[Size], Measures] = lambda size: {}
+    reference: str = PLAIN
+    sizes: Mapping[str, Size] = field(default_factory=lambda: SIZES)
+
+    @property
+    def study(self) -> Study:
+        """The table as a study."""
+        part = Part(run=self.run, sections=self.sections, scales=self.sizes, plan=self.plan)
+        return Study(title=self.title, parts=(part,), takes=("seeds", "steps"))
+
+    def experiments(self, size: Size) -> list[tuple[Setting, Experiment, Scale]]:
+        """The experiment of each setting; settings that a size cannot tell apart are run once."""
+        found: list[tuple[Setting, Experiment, Scale]] = []
+        for setting in self.settings:
+            corpus = size.corpora[setting.corpus]
+            window = setting.adjustment.window(size)
+            arms = tuple(setting.arms(setting.adjustment, size))
+            experiment = Experiment(
+                kind=self.name,
+                arms=arms,
+                recipe=setting.adjustment.recipe,
+                reference=self.reference,
+                contrasts=_contrasts(self.claims, setting, arms),
+                equal_time=self.equal_time,
+                seeded=True,
+                dtype="auto",
+            )
+            scale = Scale(
+                model=size.model,
+                measures={**all_measures(size, window=window), **self.extra(size)},
+                seeds=size.seeds,
+                steps=size.steps,
+                changes=setting.adjustment.changes(size, corpus),
+                text=corpus,
+                starts=size.starts,
+                marks=size.marks if self.follows else (),
+                mark_measures=mark_measures(size) if self.follows else {},
+            )
+            if all((experiment, scale) != (other, at) for _, other, at in found):
+                found.append((setting, experiment, scale))
+        return found
+
+    def run(self, out: Path, scale: Size, *, resume: bool = False, overwrite: bool = False) -> Results:
+        """Train and measure every setting; finished arms and samples stay in `out`.
+
+        Raises:
+            UsageError: see `RunFolder`.
+            Interrupted: Ctrl-C. Finished arms and samples stay.
+        """
+        experiments = self.experiments(scale)
+        settings = {
+            "table": self.name,
+            "size": scale.to_dict(),
+            "settings": {setting.name or setting.adjustment.name: at.text for setting, _, at in experiments},
+        }
+        with RunFolder(
+            out, kind=self.name, config=settings, writes=("parts",), resume=resume, overwrite=overwrite
+        ) as folder:
+            if folder.finished:
+                return folder.read_results()
+            rows: list[Row] = []
+            notes: list[str] = []
+            provenance: dict[str, Any] = {}
+            for setting, experiment, at in experiments:
+                slug = (setting.name or setting.adjustment.name).replace(",", "").replace(" ", "-").lower()
+                part = experiment.run(folder.path / "parts" / slug, at, resume=True)
+                rows += [_named(row, setting) for row in part.rows]
+                provenance[slug] = {"recipe": part.config["recipe"], **part.provenance}
+                for note in part.notes:
+                    notes += [note] if note not in notes else []
+            results = Results(
+                kind=self.name,
+                model_name=scale.model,
+                config=settings,
+                rows=rows,
+                notes=[*notes, *scale.notes],
+                provenance=provenance,
+            )
+            folder.write_results(results)
+            return results
+
+    def judged(self, results: Results) -> list[Judged]:
+        """The verdicts on all claims of the table, from the rows of a run."""
+        size = Size.of(results.config["size"])
+        at = {STEPS: ""}
+        if self.follows:
+            at |= {STEPS * part // 4: arm_after("", size.steps * part // 4) for part in (1, 2)}
+        return judge(self.claims, results.rows, length=size.trained, at=at)
+
+    def sections(self, results: Results, folder: Path) -> list[Section]:
+        """The table as one section of a page."""
+        judged = self.judged(results)
+        size = Size.of(results.config["size"])
+        shown = columns(size)
+        tables = [
+            verdict_table(judged),
+            values_table(results.rows, shown, size.trained, reference=None, caption="Every arm"),
+            values_table(
+                results.rows,
+                shown,
+                size.trained,
+                reference="any",
+                caption="Paired difference from the reference",
+            ),
+        ]
+        if self.equal_time:
+            tables.append(times_table(results.rows, self.reference))
+        return [
+            Section(
+                title=self.title,
+                paragraphs=[" ".join(self.shows), *(one.sentence for one in judged)],
+                tables=[table for table in tables if table.rows],
+                notes=results.notes,
+            )
+        ]
+
+    def plan(self, scale: Size) -> list[tuple[Experiment, Scale]]:
+        """What a dry run adds up."""
+        return [(experiment, at) for _, experiment, at in self.experiments(scale)]
+
+
+def values_table(
+    rows: Sequence[Row], shown: Sequence[Quantity], length: int, *, reference: str | None, caption: str
+) -> Table:
+    """One line for each arm, means over seeds with their range; of differences where `reference` is not None."""
+    chosen = [row for row in rows if (row.reference is None) == (reference is None) and row.arm is not None]
+    there = [one for one in shown if any(one.is_in(row, length) for row in chosen)]
+    lines: list[list[Cell]] = []
+    for arm, against in dict.fromkeys((row.arm, row.reference) for row in chosen):
+        own = [row for row in chosen if (row.arm, row.reference) == (arm, against)]
+        cells = [
+            _over_seeds([row for row in own if one.is_in(row, length)], reference is not None)
+            for one in there
+        ]
+        if any(cell is not None for cell in cells):
+            lines.append([f"{arm}" if against is None else f"{arm} minus {against}", *cells])
+    return Table(
+        columns=["", *(one.heading for one in there)],
+        rows=lines,
+        caption=caption,
+        notes=[
+            "Means over seeds; in brackets the lowest and the highest seed, or with one seed the 95 % interval."
+        ],
+    )
+
+
+def times_table(rows: Sequence[Row], reference: str) -> Table:
+    """The measured time of a step of each arm, and its ratio to the reference's of the same setting."""
+    found = {row.arm: row.value for row in rows if row.metric == "seconds_per_step" and row.arm and row.value}
+    lines: list[list[Cell]] = []
+    for arm, seconds in found.items():
+        base = found[f"{arm.rpartition(': ')[0]}: {reference}".removeprefix(": ")]
+        lines.append([arm, seconds, f"{seconds / base:.2f}"])
+    return Table(
+        columns=["", "seconds a step", f"of {reference}'s"],
+        rows=lines,
+        caption="Time of a training step, measured in this run",
+    )
+
+
+def _over_seeds(rows: Sequence[Row], signed: bool) -> Estimate | None:
+    values = [row.value for row in rows if row.value is not None]
+    if not values:
+        return None
+    if len(values) == 1:
+        [row] = [row for row in rows if row.value is not None]
+        return Estimate(row.value, row.ci_low, row.ci_high, signed=signed)
+    return Estimate(sum(values) / len(values), min(values), max(values), signed=signed)
+
+
+def _contrasts(
+    claims: Sequence[PairedClaim], setting: Setting, arms: Sequence[Arm]
+) -> tuple[tuple[str, str], ...]:
+    """The pairs of this setting's arms that claims compare."""
+    names = {setting.arm(arm.name): arm.name for arm in arms}
+    return tuple(
+        dict.fromkeys(
+            (names[claim.arm], names[claim.against])
+            for claim in claims
+            if claim.arm in names and claim.against in names
+        )
+    )
+
+
+def _named(row: Row, setting: Setting) -> Row:
+    return replace(
+        row,
+        arm=None if row.arm is None else setting.arm(row.arm),
+        reference=None if row.reference is None else setting.arm(row.reference),
+    )

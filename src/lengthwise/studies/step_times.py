@@ -1,0 +1,67 @@
+"""What a training step of each arm takes: measured in turns in one process; a busy machine slows all alike."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from transformers import TrainerCallback, set_seed
+
+from lengthwise.files import atomic_write_json
+from lengthwise.models.quiet import quiet_transformers
+from lengthwise.training.recipe import Recipe
+from lengthwise.training.recipe_trainer import build_trainer, training_documents
+from lengthwise.training.trained_model import add_adapter, load_for_training
+
+ROUNDS = 2
+STEPS = 4
+"""Of each arm in each round; the first is not counted."""
+
+
+def measure_step_times(recipes: Mapping[str, Recipe], kept: Path) -> dict[str, float]:
+    """Seconds a step of each recipe: the median over `ROUNDS` rounds, in each of which every recipe takes its turn.
+
+    Loading, the first step and checkpoints are not counted. The times are kept in the file `kept` and read from there
+    by a later call, so that a resumed study trains for as many steps as it began with.
+    """
+    if kept.is_file():
+        return json.loads(kept.read_text())
+    found: dict[str, list[float]] = {name: [] for name in recipes}
+    for _ in range(ROUNDS):
+        for name, recipe in recipes.items():
+            found[name] += _step_times(replace(recipe, steps=STEPS, save_every=STEPS + 1))
+    seconds = {name: median(times) for name, times in found.items()}
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    atomic_write_json(kept, seconds)
+    return seconds
+
+
+class _Clock(TrainerCallback):
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self._began = 0.0
+
+    def on_step_begin(self, *arguments: Any, **kwargs: Any) -> None:
+        self._began = time.perf_counter()
+
+    def on_step_end(self, *arguments: Any, **kwargs: Any) -> None:
+        self.seconds.append(time.perf_counter() - self._began)
+
+
+def _step_times(recipe: Recipe) -> list[float]:
+    set_seed(recipe.seed)
+    loaded = load_for_training(recipe)
+    documents, _ = training_documents(recipe, loaded)
+    model = add_adapter(loaded.model, recipe.adapter or recipe.peft)
+    clock = _Clock()
+    with tempfile.TemporaryDirectory() as folder, quiet_transformers():
+        trainer = build_trainer(recipe, Path(folder), model, loaded, documents)
+        trainer.add_callback(clock)
+        trainer.train()
+    return clock.seconds[1:]

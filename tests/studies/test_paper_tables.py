@@ -1,0 +1,181 @@
+"""The paper's tables: claims and arms as data, their plans without network, two steps of a large scale in small."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lengthwise.models.plan import model_skeleton
+from lengthwise.results import Results, Row, read_results
+from lengthwise.studies.costs import SHAPES, shape, study_costs
+from lengthwise.studies.paper.index import TABLES, kept_results, paper_table
+from lengthwise.studies.paper.methods import BEST, BEST_FORM, CLEX, PLAIN, best_form, standard_arms
+from lengthwise.studies.paper.sizes import LAPTOP, PAPER, SIZES, Size
+from lengthwise.studies.paper.table import PaperTable
+from lengthwise.studies.study_table import STUDIES
+from lengthwise.testing import save_tiny_model, tiny_text
+from lengthwise.training.recipe_reading import read_recipe
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_claim_compares_arms_that_some_setting_has(name):
+    table = paper_table(name)
+    assert table.study is not None
+    assert name in STUDIES
+    for size in (LAPTOP, PAPER):
+        compared = set()
+        for setting, experiment, _ in table.experiments(table.sizes["laptop" if size is LAPTOP else "paper"]):
+            own = {(setting.arm(one), setting.arm(other)) for one, other in experiment.contrasts}
+            own |= {
+                (setting.arm(arm.name), setting.arm(PLAIN)) for arm in experiment.arms if arm.name != PLAIN
+            }
+            compared |= own
+        missing = {
+            (claim.arm, claim.against) for claim in table.claims if (claim.arm, claim.against) not in compared
+        }
+        # At the paper's scale both corpora are one, so the second setting of tables 2 and 9 is not run.
+        assert all(size is PAPER and arm.startswith("PG19") for arm, _ in missing)
+
+
+def test_the_papers_numbers_of_table_4():
+    claims = {claim.says: claim for claim in paper_table("table4").claims}
+    claim = claims["alpha 0.1 lowers the perplexity after 200 steps"]
+    assert claim.paper == (5.88, 6.12)
+    assert claim.paper_difference == pytest.approx(-0.0400, abs=1e-4)
+    assert len([claim for claim in claims.values() if claim.paper_metric == "perplexity"]) == 12
+
+
+def test_the_paper_scale_has_the_papers_values():
+    [(_, experiment, scale)] = paper_table("table4").experiments(PAPER)
+    recipe = experiment.recipe_of(scale, experiment.arms[2], 0)
+    assert recipe is not None
+    assert (recipe.length, recipe.batch.size, recipe.steps) == (4096, 64, 200)
+    assert recipe.checkpoints.save_at == (50, 100)
+    assert (recipe.extend.method, recipe.extend.factor) == ("clex", 16)  # type: ignore[union-attr]
+    assert recipe.objective.alpha == 0.1
+    assert scale.measures["perplexity"]["lengths"] == [1024, 2048, 4096, 8192, 16384]
+
+
+def test_the_best_form_is_that_of_its_recipe():
+    shipped = read_recipe(BEST_FORM)
+    [arm] = [arm for arm in standard_arms(CLEX, LAPTOP) if arm.name == BEST]
+    recipe = read_recipe(CLEX.recipe, [*CLEX.changes(LAPTOP, "books"), *(arm.changes or ())])
+    assert arm.changes == best_form(CLEX, LAPTOP)
+    assert (recipe.views, recipe.objective) == (shipped.views, shipped.objective)
+    assert recipe.positions.sampler == shipped.positions.sampler  # type: ignore[union-attr]
+    assert recipe.positions.target_length == 4 * 128  # type: ignore[union-attr]
+
+
+def test_a_size_is_read_back_from_a_run():
+    for size in SIZES.values():
+        assert Size.of(size.to_dict()) == replace(size, starts=())
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes_have_the_parameters_of_their_models(name):
+    known = {
+        "meta-llama/Llama-2-7b-hf": 6_738_415_616,
+        "HuggingFaceTB/SmolLM2-1.7B": 1_711_376_384,
+        "smollm2-135m": 134_515_008,
+    }
+    model = model_skeleton(shape(name))
+    assert sum(parameter.numel() for parameter in model.parameters()) == known[name]
+
+
+def test_the_paper_scale_is_planned_without_network(monkeypatch):
+    monkeypatch.setattr("lengthwise.studies.costs.read_config", None)
+    [cost] = study_costs(paper_table("table6").study, "paper")
+    # Five trained arms of three seeds: 200 steps of 64 pairs of 4096 tokens.
+    assert (cost.trainings, cost.measured) == (15, 16)
+    assert cost.trained_tokens == 15 * 200 * 64 * 2 * 4096
+    # Six operations a weight and token, two more for the recomputed forward pass, and attention.
+    weights = 8 * 6_738_415_616 * cost.trained_tokens
+    assert weights < cost.operations < 2 * weights
+    assert cost.memory_bytes is not None
+    assert cost.memory_bytes > 16 * 6_738_415_616
+
+
+def _tiny(size: Size, folder: Path) -> Size:
+    (folder / "text").mkdir()
+    for seed in range(6):
+        (folder / "text" / f"{seed}.txt").write_text(tiny_text(1500, seed=seed))
+    model = save_tiny_model(folder / "model", max_position_embeddings=32)
+    text = str(folder / "text")
+    return replace(
+        size,
+        model=str(model),
+        trained=32,
+        window=32,
+        factor=4,
+        steps=2,
+        batch=2,
+        seeds=1,
+        corpora=dict.fromkeys(size.corpora, text),
+        lengths=(1, 2),
+        distances=(1,),
+        windows=2,
+        segments=2,
+        pairs=2,
+        key_texts=0,
+        limit_windows=0,
+        question_lengths=(),
+        scores={},
+        quantized=False,
+        changes=(*size.changes, "device=cpu"),
+    )
+
+
+@pytest.mark.slow
+def test_two_steps_of_the_paper_scale_with_a_tiny_llama(tmp_path):
+    table = paper_table("table6")
+    out = tmp_path / "run"
+    size = _tiny(PAPER, tmp_path)
+    results = table.run(out, size)
+    arms = {row.arm for row in results.rows}
+    assert arms == {"untrained", PLAIN, "SCE 0.1", "entropy 0.1", "Jeffreys 10", BEST}
+    assert {row.reference for row in results.rows} == {None, PLAIN}
+    assert {one.verdict for one in table.judged(results)} == {"not run"}
+    assert table.run(out, size, resume=True).rows == results.rows
+    assert table.sections(results, out)[0].tables
+
+
+@pytest.mark.slow
+def test_equal_time_and_marks(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "lengthwise.studies.experiments.measure_step_times",
+        lambda recipes, kept: {name: 1.0 if name == "plain CE" else 2.0 for name in recipes},
+    )
+    base = paper_table("table6")
+    table = PaperTable(
+        name="short",
+        title="short",
+        shows=("short",),
+        settings=tuple(
+            replace(one, arms=lambda adjustment, size: standard_arms(adjustment, size)[1:3])
+            for one in base.settings
+        ),
+        claims=(),
+        follows=True,
+        equal_time=True,
+    )
+    results = table.run(tmp_path / "run", replace(_tiny(LAPTOP, tmp_path), steps=4, starts=()))
+    trained = {
+        path.parent.name: read_results(path / "results.json")
+        for path in (tmp_path / "run").glob("parts/*/parts/seed-0/*/train")
+    }
+    assert {name: of.config["steps"] for name, of in trained.items()} == {"plain-ce": 4, "sce-0.1": 2}
+    marked = {row.arm for row in results.rows if row.reference is None and row.task == "perplexity"}
+    assert marked == {
+        f"{arm}{after}" for arm in (PLAIN, "SCE 0.1") for after in ("", " after 1 steps", " after 2 steps")
+    }
+    assert {row.reference for row in results.rows} >= {f"{PLAIN} after 2 steps"}
+
+
+def test_kept_results_are_found_by_study_and_scale(tmp_path):
+    row = Row(model="m", task="t", metric="x", value=1.0)
+    text = Results(kind="table1", model_name="m", config={}, rows=[row]).to_json()
+    for name in ("table1", "table1-gpu", "table10", "table11-gpu"):
+        (tmp_path / f"{name}.json").write_text(text)
+    assert [scale for scale, _ in kept_results(tmp_path, "table1")] == ["gpu", "laptop"]

@@ -19,7 +19,11 @@ def test_a_killed_run_resumes_to_equal_weights(recipe_settings: dict[str, Any], 
 
     LoRA with dropout, so that the state of the random number generators matters too.
     """
-    settings = recipe_settings | {"steps": 8, "adapter": {"r": 2, "dropout": 0.2}}
+    settings = recipe_settings | {
+        "steps": 8,
+        "adapter": {"r": 2, "dropout": 0.2},
+        "checkpoints": {"save_at": [3]},
+    }
     (tmp_path / "recipe.json").write_text(json.dumps(settings))
     out = tmp_path / "killed"
 
@@ -45,5 +49,8 @@ def test_a_killed_run_resumes_to_equal_weights(recipe_settings: dict[str, Any], 
 
     assert json.loads((out / "results.json").read_text())["provenance"]["resumed_at_step"] == 4
     assert metrics("killed") == metrics("whole")
+    for name in ("killed", "whole"):
+        kept = {path.name for path in (tmp_path / name / "checkpoints").iterdir()}
+        assert kept == {"checkpoint-3", "checkpoint-6", "checkpoint-8"}
     adapters = [tmp_path / name / "model" / "adapter_model.safetensors" for name in ("killed", "whole")]
     assert adapters[0].read_bytes() == adapters[1].read_bytes()

@@ -19,7 +19,7 @@ from lengthwise.results import Results, read_results
 from lengthwise.runs import RunFolder
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.training import open_run, read_recipe, train
-from lengthwise.training.callbacks import METRICS
+from lengthwise.training.callbacks import METRICS, checkpoint_step
 from lengthwise.training.recipe import Adapter, Recipe
 from lengthwise.training.recipe_trainer import build_trainer, training_documents
 from lengthwise.training.trained_model import add_adapter, load_for_training
@@ -82,6 +82,17 @@ def test_what_a_run_leaves_behind(make: Make, tmp_path: Path, capsys: pytest.Cap
     assert again.model.config.use_cache
     assert again.tokenizer("a king").input_ids == tiny_tokenizer()("a king").input_ids
     assert read_recipe(out / "config.yaml") == recipe
+
+
+@pytest.mark.parametrize(
+    ("keep", "kept"), [("last", {1, 3, 4, 6}), ("all", {1, 2, 3, 4, 6})], ids=["last", "all"]
+)
+def test_named_checkpoints_stay(make: Make, tmp_path: Path, keep: str, kept: set[int]):
+    recipe = make(checkpoints={"save_at": [1, 3], "keep": keep})
+    run(recipe, tmp_path)
+    assert {checkpoint_step(path) for path in (tmp_path / "checkpoints").iterdir()} == kept
+    assert load(str(tmp_path / "checkpoints" / "checkpoint-3")).tokenizer is not None
+    assert read_recipe(tmp_path / "config.yaml") == recipe
 
 
 def test_the_first_and_last_tenth_are_averaged(make: Make, tmp_path: Path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from lengthwise.files import atomic_write_text, first_damaged, seal, share
 from lengthwise.models.extension import write_extension_files
 from lengthwise.progress import progress
+from lengthwise.training.recipe import Checkpoints
 from lengthwise.training.trainer import BUDGET_PARTS, PARTS, WEIGHT_PARTS
 
 logger = logging.getLogger(__name__)
@@ -141,12 +143,19 @@ def checkpoint_step(checkpoint: Path) -> int:
     return int(match[1])
 
 
-class CheckpointMark(TrainerCallback):
-    """Adds the tokenizer and the record of an extension to each checkpoint; last, the list of its files, which marks
-    it as whole."""
+class WholeCheckpoints(TrainerCallback):
+    """Saves at the named steps too; adds the tokenizer and the record of an extension to each checkpoint, and the list
+    of its files, which marks it as whole. Then the older ones that are to stay no longer are removed."""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, wanted: Checkpoints) -> None:
         self._tokenizer = tokenizer
+        self._wanted = wanted
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Ask for a checkpoint after a named step."""
+        control.should_save |= state.global_step in self._wanted.save_at
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -163,3 +172,7 @@ class CheckpointMark(TrainerCallback):
         write_extension_files(kwargs["model"], checkpoint)
         seal(checkpoint)
         share(checkpoint)
+        if self._wanted.keep == "last":
+            for older in checkpoints_in(checkpoint.parent)[2:]:
+                if checkpoint_step(older) not in self._wanted.save_at:
+                    shutil.rmtree(older)

@@ -180,6 +180,16 @@ class Optimizer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Checkpoints:
+    """Which checkpoints stay, besides the last two, from which a stopped run continues."""
+
+    save_at: tuple[int, ...] = ()
+    """Steps after which one is saved and stays, whatever `save_every` says."""
+    keep: Literal["last", "all"] = "last"
+    """all: those of `save_every` stay too."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
     """Everything that decides a training run."""
 
@@ -219,6 +229,7 @@ class Recipe:
     device: Literal["auto", "cpu"] = "auto"
     save_every: int = 50
     """Steps between checkpoints; the last step always makes one. The last two are kept."""
+    checkpoints: Checkpoints = field(default_factory=Checkpoints, metadata=ADDED_LATER)
     report_to: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
     """Trackers that also get every log, through transformers. Without one nothing leaves the machine."""
 

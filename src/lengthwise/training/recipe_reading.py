@@ -115,6 +115,9 @@ def mistakes_in(recipe: Recipe) -> Iterator[str]:
     yield from _view_mistakes(recipe)
     yield from _optimizer_mistakes(recipe.optimizer)
     yield from _mistake("", lambda: recipe.batch.accumulation(1))
+    for step in recipe.checkpoints.save_at:
+        if not 1 <= step <= recipe.steps:
+            yield f"checkpoints.save_at names step {shown(step)}: expected 1 to steps = {recipe.steps}"
 
 
 def _mistake(section: str, check: Callable[[], object]) -> Iterator[str]:

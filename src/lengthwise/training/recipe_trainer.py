@@ -122,7 +122,6 @@ def build_trainer(
         logging_steps=1,
         logging_nan_inf_filter=False,
         save_steps=recipe.save_every,
-        save_total_limit=2,
         report_to=list(recipe.report_to) or "none",
         disable_tqdm=True,
     )

@@ -24,9 +24,9 @@ from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import RunFolder, is_finished
 from lengthwise.text import left_out_note
 from lengthwise.training.callbacks import (
-    CheckpointMark,
     MetricsLog,
     TrainingProgress,
+    WholeCheckpoints,
     checkpoint_step,
     checkpoints_in,
     forget_metrics_after,
@@ -131,7 +131,7 @@ def _train(recipe: Recipe, folder: RunFolder | Path, *, resume: bool) -> Results
     use_cache = model.config.use_cache
     bar = TrainingProgress()
     trainer = build_trainer(recipe, path / "checkpoints", model, loaded, documents)
-    trainer.add_callback(CheckpointMark(loaded.tokenizer))
+    trainer.add_callback(WholeCheckpoints(loaded.tokenizer, recipe.checkpoints))
     trainer.add_callback(bar)
     if isinstance(folder, RunFolder):
         trainer.add_callback(MetricsLog(folder.append_metrics))

@@ -27,11 +27,11 @@ from transformers import TrainingArguments
 
 from lengthwise.alignment import Normalizers, PairGeometry, alignment_loss, next_token_labels
 from lengthwise.models import Head, final_hidden_states, find_head
+from lengthwise.processes import is_main_process, process_count
 from lengthwise.testing import tiny_llama, tiny_model
 from lengthwise.text import TokenDocument
 from lengthwise.training import AlignmentTrainer, PairCollator, WindowDataset
 from lengthwise.training.model_loss import model_alignment_loss
-from lengthwise.training.recipe_trainer import is_main_process, process_count
 
 GEOMETRY = PairGeometry(16, 5)
 SETTINGS: dict[str, Any] = {"geometry": GEOMETRY, "alpha": 2.0, "divergence": "jeffreys"}

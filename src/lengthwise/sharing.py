@@ -83,7 +83,7 @@ class Team:
     _calls = itertools.count()
 
     def __init__(self) -> None:
-        from torch.distributed import PrefixStore
+        from torch.distributed.distributed_c10d import PrefixStore
 
         self.rank, self.size = process_rank(), process_count()
         # A program may share one run after another.

@@ -35,7 +35,20 @@ if TYPE_CHECKING:
 _BACKENDS = {"native": "own_tasks", "lm-eval": "lm_eval_backend"}
 # What lm-eval's tasks take of the settings that only some tasks take.
 _LM_EVAL_TAKES = frozenset({"lengths", "samples", "data", "max_length", "truncation", "seed"})
-_ANY_RUN = frozenset({"model", "adapter", "dtype", "device", "tasks", "backend", "batch_size"})
+_ANY_RUN = frozenset(
+    {
+        "model",
+        "adapter",
+        "dtype",
+        "device",
+        "device_map",
+        "tp_plan",
+        "quantize",
+        "tasks",
+        "backend",
+        "batch_size",
+    }
+)
 
 
 class EvalSpec(Settings):
@@ -210,6 +223,7 @@ def run_eval(
         config=spec.config(run),
         resume=resume,
         overwrite=overwrite,
+        split=run.tp_plan is None,
     )
 
 
@@ -300,9 +314,12 @@ def load_model(run: RunSpec, folder: RunFolder | None) -> LoadedModel:
     from lengthwise.models import load
     from lengthwise.models.fingerprint import model_fingerprint
 
-    model = load(run.model, dtype=run.dtype, device=run.device, adapter=run.adapter)
-    if folder is not None:
-        folder.check_inputs({"model": model_fingerprint(model)})
+    model = load(run.model, dtype=run.dtype, device=run.device, adapter=run.adapter, **run.placement)
+    # Every process that holds a part of the weights is asked for it.
+    if folder is not None or run.tp_plan is not None:
+        prints = {"model": model_fingerprint(model)}
+        if folder is not None:
+            folder.check_inputs(prints)
     return model
 
 

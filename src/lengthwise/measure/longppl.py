@@ -130,7 +130,7 @@ class LongPplSpec(Spec):
 
         if self.evaluator is None or (self.evaluator == run.model and run.adapter is None):
             return {"evaluator": model}
-        return {"evaluator": load(self.evaluator, dtype=run.dtype, device=run.device)}
+        return {"evaluator": load(self.evaluator, dtype=run.dtype, device=run.device, **run.placement)}
 
 
 class LongPplSettings(LongPplSpec):

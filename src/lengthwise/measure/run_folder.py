@@ -48,6 +48,7 @@ def run_measurement(
         config=spec.config(run),
         resume=resume,
         overwrite=overwrite,
+        split=run.tp_plan is None,
     )
 
 
@@ -111,7 +112,7 @@ def _run(run: RunSpec, spec: Spec, folder: RunFolder | None, log: SampleLog) -> 
     entry = MEASUREMENTS[spec.kind]
     measure = entry.load(entry.function)
     corpus = load_corpus(run.text, split=run.split)
-    model = load(run.model, dtype=run.dtype, device=run.device, adapter=run.adapter)
+    model = load(run.model, dtype=run.dtype, device=run.device, adapter=run.adapter, **run.placement)
     documents = tokenize(corpus, model.tokenizer)
     kinds = spec.for_model(model.trained_length).samples()
     left_out = {**corpus.left_out, **documents.left_out(kind.stretch for kind in kinds)}
@@ -125,12 +126,13 @@ def _run(run: RunSpec, spec: Spec, folder: RunFolder | None, log: SampleLog) -> 
         "tokens": documents.total_tokens,
         "left_out": left_out,
     }
-    if folder is not None:
+    # Every process that holds a part of the weights is asked for it.
+    if folder is not None or run.tp_plan is not None:
         from lengthwise.models.fingerprint import model_fingerprint
 
-        folder.check_inputs(
-            {"model": model_fingerprint(model), "text": {"corpus": documents.corpus_fingerprint}}
-        )
+        prints = {"model": model_fingerprint(model), "text": {"corpus": documents.corpus_fingerprint}}
+        if folder is not None:
+            folder.check_inputs(prints)
     others = spec.others(run, model)
     started = time.perf_counter()
 

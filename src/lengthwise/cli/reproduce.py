@@ -14,6 +14,7 @@ EXAMPLES = options.examples(
     "lengthwise reproduce demo --out runs/demo",
     "lengthwise reproduce tiny-books --seeds 3 --out runs/tiny-books",
     "lengthwise reproduce figure1 --out runs/figure1 --resume",
+    "lengthwise reproduce tiny-books --seeds 3 --ray local --out runs/tiny-books",
     "lengthwise reproduce section3 --scale smoke --out runs/smoke",
 )
 
@@ -33,6 +34,14 @@ def reproduce(
     scale: Annotated[
         str, typer.Option(help="The size: default, or smoke, which takes seconds and proves nothing.")
     ] = "default",
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Train and measure arms and seeds as Ray tasks: local, auto (a running cluster) or HOST:PORT.",
+            show_default=False,
+        ),
+    ] = None,
     resume: options.Resume = False,
     overwrite: options.Overwrite = False,
     verbose: options.Verbose = False,
@@ -43,7 +52,8 @@ def reproduce(
     """
     from lengthwise.studies.study_table import produce
 
-    produced = produce(study, out, seeds=seeds, steps=steps, scale=scale, resume=resume, overwrite=overwrite)
+    how = {"seeds": seeds, "steps": steps, "scale": scale, "resume": resume, "overwrite": overwrite}
+    produced = produce(study, out, **how, ray=ray)
     for table in produced.tables:
         print_table(table)
     print(f"the page: {produced.page}")

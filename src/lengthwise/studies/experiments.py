@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -31,6 +32,8 @@ MEASURES = {entry.task or entry.name: entry for entry in MEASUREMENTS.values()}
 Measures = Mapping[str, Mapping[str, Any]]
 """The settings of each measure, by name."""
 Measured = dict[str, Measurement]
+FAN_OUT: ContextVar[Callable[[Experiment, Scale, Path], None] | None] = ContextVar("FAN_OUT", default=None)
+"""What fills the folders of arms and seeds on other machines before they are read (`studies.fan_out`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +143,8 @@ class Experiment:
         ) as folder:
             if folder.finished:
                 return folder.read_results()
+            if (fan_out := FAN_OUT.get()) is not None:
+                fan_out(self, scale, folder.path / "parts")
             results = self._measured(scale, recipe, folder.path / "parts")
             results.config = settings
             folder.write_results(results)
@@ -160,7 +165,7 @@ class Experiment:
             if arm.changes is None
         }
         rows = [row for name, measured in untrained.items() for row in _rows(measured, arm=name)]
-        for seed in range(scale.seeds) if self.seeded else [None]:
+        for seed in self._seeds(scale):
             folder = parts if seed is None else parts / f"seed-{seed}"
             trained = {
                 arm.name: self._measure(arm, scale, text, folder / arm.slug, seed=seed)
@@ -186,6 +191,9 @@ class Experiment:
             notes=[note.format_map(facts) for note in self.notes],
             provenance=provenance,
         )
+
+    def _seeds(self, scale: Scale) -> list[int | None]:
+        return list(range(scale.seeds)) if self.seeded else [None]
 
     def _differences(self, measured: Mapping[str, Measured], seed: int | None) -> list[Row]:
         if self.reference is None:

@@ -154,7 +154,8 @@ def _with_cost(recipe: Recipe, plan: TrainingPlan, card: int | None) -> Training
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     total = sum(p.numel() for p in model.parameters())
     size = {"micro": plan.micro_batch, "devices": plan.processes, "device": _device(recipe)}
-    memory = device_memory(recipe, model, **size)
+    alone = replace(recipe, parallel=None)
+    memory = device_memory(recipe if plan.processes > 1 else alone, model, **size)
     spread = {name: device_memory(way, model, **size).device for name, way in ways(recipe)}
     if plan.processes == 1:
         spread = {"whole copies": spread["whole copies"]}

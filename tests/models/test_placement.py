@@ -42,7 +42,7 @@ def test_weights_on_disk_give_the_same_numbers(untied: str):
     assert model_fingerprint(spread) == model_fingerprint(whole)
 
 
-@pytest.mark.parametrize(("method", "error"), [("int8", 0.03), ("nf4", 0.2)])
+@pytest.mark.parametrize(("method", "error"), [("int8", 0.1), ("nf4", 0.3)])
 def test_quantised_weights_are_close(untied: str, method: str, error: float):
     ours, theirs = (load(untied, device="cpu", quantization=q) for q in (None, method))
     hidden, rounded = (model.hidden_states(IDS) for model in (ours, theirs))

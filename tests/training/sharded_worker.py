@@ -270,6 +270,11 @@ if __name__ == "__main__":
     train(Path(sys.argv[1]), sharded=True)
     errors = {name: way_of_sharding(name) for name in WAYS}
     errors["direct"] = direct()
+    warnings.simplefilter("default")
+    from sharded_recipes import sharded, tiny
+
+    folder = Path(sys.argv[1])
+    sharded(tiny("clex", folder, "precision=float32"), folder / "clex")
     if distributed.get_rank() == 0:
         (Path(sys.argv[1]) / "errors.json").write_text(json.dumps(errors))
     distributed.destroy_process_group()

@@ -249,7 +249,9 @@ def load(
         if device_map is not None:
             others |= {"device_map": device_map}
         if tp_plan is not None:
-            others |= {"tp_plan": tp_plan}
+            from transformers.distributed import DistributedConfig
+
+            others |= {"distributed_config": DistributedConfig(tp_plan=tp_plan)}
         model = _load_weights(resolved, torch_dtype, others)
         keep_layout(model)
         restore_extension(model, lambda names: read_tensors(resolved, names))

@@ -55,7 +55,7 @@ def test_two_processes_with_a_sharded_model_equal_one_with_a_whole_one(
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     assert finished.returncode == 0, finished.stderr[-4000:]
     errors = json.loads((two / "errors.json").read_text())

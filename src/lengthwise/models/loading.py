@@ -249,7 +249,7 @@ def load(
         if device_map is not None:
             others |= {"device_map": device_map}
         if tp_plan is not None:
-            from transformers.distributed import DistributedConfig
+            from transformers.distributed.configuration_utils import DistributedConfig
 
             others |= {"distributed_config": DistributedConfig(tp_plan=tp_plan)}
         model = _load_weights(resolved, torch_dtype, others)

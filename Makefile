@@ -9,7 +9,7 @@ QUICK := $(filter-out tests/test_golden_runs.py tests/test_readme.py,$(wildcard 
   tests/positions/test_rope_vectors.py tests/positions/test_samplers.py tests/cli/test_start.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo seeds tables test quick chaos lint types clean
+.PHONY: help demo seeds tables test quick chaos recipes cluster lint types clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -38,6 +38,12 @@ quick: lint $(READY)  ## lint and the tests of formulas, tables, files and setti
 
 chaos: $(READY)  ## kills, mutated settings, full disks and damaged files, for at most half an hour; prints its seed
 	$(BIN)/python tests/chaos
+
+recipes: $(READY)  ## two steps of every 7B and 8B recipe on a tiny model, sharded over two processes (a minute)
+	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node 2 tests/training/sharded_recipes.py runs/sharded-recipes
+
+cluster: $(READY)  ## an experiment on two Ray workers, one of them killed, against one in sequence (needs Ray)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/cluster
 
 lint: $(READY)  ## ruff
 	$(BIN)/ruff check .

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 
 from lengthwise.errors import MissingError, UsageError
+from lengthwise.processes import local_rank
 
 
 def usable_device(name: str) -> str:
-    """A device that this machine can compute on; "auto" is CUDA if there is one.
+    """A device that this machine can compute on; "auto" is CUDA if there is one, each process of torchrun its own.
 
     Raises:
         UsageError: the name is not that of a device to compute on.
@@ -17,8 +18,13 @@ def usable_device(name: str) -> str:
     import torch
 
     here = torch.accelerator.current_accelerator()
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
+    rank = local_rank()
+    if name == "auto" and not torch.cuda.is_available():
+        return "cpu"
+    if name in ("auto", "cuda") and rank is not None:
+        name = f"cuda:{rank}"
+    elif name == "auto":
+        return "cuda"
     try:
         device = torch.device(name)
     except RuntimeError as error:

@@ -8,13 +8,16 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
+from lengthwise.processes import is_main_process
+
 T = TypeVar("T")
 
 
 def progress(items: Iterable[T], *, what: str, total: int | None = None, initial: int = 0) -> tqdm[T]:
     """Iterate with a bar that shows progress and time left.
 
-    On a terminal the bar is live; in a log file it is redrawn every 15 seconds at most.
+    On a terminal the bar is live; in a log file it is redrawn every 15 seconds at most. Of several processes only the
+    first shows its bar.
     """
     live = sys.stderr.isatty()
     return tqdm(
@@ -26,4 +29,5 @@ def progress(items: Iterable[T], *, what: str, total: int | None = None, initial
         mininterval=0.2 if live else 15.0,
         dynamic_ncols=live,
         leave=True,
+        disable=not is_main_process(),
     )

@@ -179,17 +179,26 @@ def read_results(path: Path) -> Results:
         raise UsageError(
             f"cannot read results in {path}: {str(error)[:200]}", expected="a results.json of a run folder"
         ) from error
+    return parse_results(plain, source=path)
+
+
+def parse_results(plain: Any, *, source: Path | str = "results") -> Results:
+    """Results from the plain values of their JSON; `source` names them in errors.
+
+    Raises:
+        UsageError: not this schema, or of another version.
+    """
     version = plain.get("schema_version") if isinstance(plain, dict) else None
     if version != SCHEMA_VERSION:
         raise UsageError(
-            f"{path} has schema_version {version!r}",
+            f"{source} has schema_version {version!r}",
             expected=f"{SCHEMA_VERSION}, the results.json of a run folder",
             fix="read it with the version of lengthwise that wrote it, or measure again",
         )
     try:
         return _ADAPTER.validate_python(plain)
     except ValidationError as error:
-        raise UsageError(f"{path} does not match the results schema: {error}") from error
+        raise UsageError(f"{source} does not match the results schema: {error}") from error
 
 
 def results_schema() -> dict[str, Any]:

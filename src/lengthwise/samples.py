@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -35,6 +35,13 @@ class SampleLog:
         if path is not None and path.exists():
             self._read(path)
 
+    @classmethod
+    def of(cls, records: Mapping[str, dict[str, Any]]) -> SampleLog:
+        """These samples, in memory."""
+        log = cls()
+        log._records = dict(records)
+        return log
+
     def __contains__(self, key: str) -> bool:
         return key in self._records
 
@@ -63,6 +70,13 @@ class SampleLog:
                 expected="the samples of an earlier version, as they were written",
                 fix="--overwrite starts again",
             ) from error
+
+    def share(self, items: Sequence[T], *, at_once: int = 1) -> list[T]:
+        """The items that this process is to do, in batches of `at_once`: all of them, where it is alone."""
+        return list(items)
+
+    def gather(self) -> None:
+        """Wait until the samples of every process are here; there is only this one."""
 
     def append(self, key: str, record: dict[str, Any]) -> None:
         """Add one finished sample under a new `key`."""

@@ -120,10 +120,23 @@ class RunSpec(Settings):
     """auto (as saved), float32, bfloat16, float16 or float64."""
     device: str = "auto"
     """auto (CUDA if there is one), cpu, cuda, cuda:1, ..."""
+    device_map: Annotated[
+        Literal["auto", "balanced", "balanced_low_0", "sequential"] | None, Option(recorded=False)
+    ] = None
+    """Spread whole layers over the devices of this process (and processor and disk), as accelerate does."""
+    tp_plan: Annotated[Literal["auto"] | None, Option(recorded=False)] = None
+    """auto: split every layer over the processes of torchrun."""
+    quantize: Annotated[Literal["nf4", "int8"] | None, Option(recorded=False)] = None
+    """Linear layers in 4 or 8 bits, through bitsandbytes."""
     text: str = "books"
     """Text to measure on: books, a .txt, .md, .jsonl or .parquet file, a folder, hf://owner/name."""
     split: Literal["test", "train", "all"] = "test"
     """Documents of the text to use."""
+
+    @property
+    def placement(self) -> dict[str, Any]:
+        """What `load` is told besides dtype, device and adapter."""
+        return {"device_map": self.device_map, "tp_plan": self.tp_plan, "quantization": self.quantize}
 
 
 @dataclass(frozen=True)

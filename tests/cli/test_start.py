@@ -33,15 +33,21 @@ OPTIONS = {
     "extend": "--method --factor --original-length --set --out --dry-run --json --verbose --help",
     "longrope-search": "--factor --out --original-length --text --split --limit --population --iterations "
     "--bos --seed --device --dtype --json --verbose --help",
-    "train": "--set --out --resume --overwrite --dry-run --json --verbose --help",
+    "train": "--set --out --resume --overwrite --dry-run --memory --devices --json --verbose --help",
     "merge": "--out --dtype --json --verbose --help",
-    "reproduce": "--out --seeds --steps --scale --resume --overwrite --verbose --help",
+    "reproduce": "--out --seeds --steps --scale --ray --resume --overwrite --verbose --help",
     "compare": "--reference --metric --correlate --format --json --verbose --help",
     "report": "--out --format --verbose --help",
     "ls": "--json --verbose --help",
     "cp": "--verbose --help",
     "doctor": "--json --verbose --help",
 }
+
+# Verbs that load a model to measure it place its weights in more ways.
+for _verb in ("measure", "ppl", "recall", "limit", "longppl", "eval"):
+    OPTIONS[_verb] = OPTIONS[_verb].replace(
+        "--device --dtype", "--device --device-map --tp-plan --dtype --quantize"
+    )
 
 
 def loaded(names: tuple[str, ...], arguments: list[str]) -> str:

@@ -27,11 +27,11 @@ from transformers import TrainingArguments
 
 from lengthwise.alignment import Normalizers, PairGeometry, alignment_loss, next_token_labels
 from lengthwise.models import Head, final_hidden_states, find_head
+from lengthwise.processes import is_main_process, process_count
 from lengthwise.testing import tiny_llama, tiny_model
 from lengthwise.text import TokenDocument
 from lengthwise.training import AlignmentTrainer, PairCollator, WindowDataset
 from lengthwise.training.model_loss import model_alignment_loss
-from lengthwise.training.processes import is_main_process, process_count
 
 GEOMETRY = PairGeometry(16, 5)
 SETTINGS: dict[str, Any] = {"geometry": GEOMETRY, "alpha": 2.0, "divergence": "jeffreys"}
@@ -270,6 +270,11 @@ if __name__ == "__main__":
     train(Path(sys.argv[1]), sharded=True)
     errors = {name: way_of_sharding(name) for name in WAYS}
     errors["direct"] = direct()
+    warnings.simplefilter("default")
+    from sharded_recipes import sharded, tiny
+
+    folder = Path(sys.argv[1])
+    sharded(tiny("clex", folder, "precision=float32"), folder / "clex")
     if distributed.get_rank() == 0:
         (Path(sys.argv[1]) / "errors.json").write_text(json.dumps(errors))
     distributed.destroy_process_group()

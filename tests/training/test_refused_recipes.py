@@ -26,6 +26,8 @@ OPTIMIZER = {"learning_rate": 0.01}
         ({"steps": True}, "steps"),
         ({"steps": 10**30}, "steps"),
         ({"seed": 2**32}, "seed"),
+        ({"parallel": {"context": 2}}, "parallel.context"),
+        ({"parallel": {}, "adapter": {"r": 2}, "quantize": {}}, "parallel with quantize"),
         ({"checkpoints": {"save_at": [7]}}, "checkpoints.save_at"),
         ({"batch": {"size": 10**30}}, "batch.size"),
         ({"adapter": {"r": 10**30}}, "adapter.r"),

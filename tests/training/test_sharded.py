@@ -11,17 +11,20 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
+from lengthwise.files import first_damaged
+from lengthwise.models import load
+from lengthwise.training import train
 from lengthwise.training.trainer import PARTS
 
 WORKER = Path(__file__).with_name("sharded_worker.py")
 LEAN = WORKER.with_name("lean_worker.py")
 
 
-@pytest.fixture(scope="module")
-def worker() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("sharded_worker", WORKER)
+def loaded(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, WORKER.with_name(f"{name}.py"))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -29,17 +32,31 @@ def worker() -> ModuleType:
     return module
 
 
+@pytest.fixture(scope="module")
+def worker() -> ModuleType:
+    return loaded("sharded_worker")
+
+
+@pytest.fixture(scope="module")
+def recipes() -> ModuleType:
+    return loaded("sharded_recipes")
+
+
 @pytest.mark.slow
-def test_two_processes_with_a_sharded_head_equal_one_with_a_whole_one(worker: ModuleType, tmp_path: Path):
+def test_two_processes_with_a_sharded_model_equal_one_with_a_whole_one(
+    worker: ModuleType, recipes: ModuleType, tmp_path: Path
+):
+    """Heads sharded in every way, AlignmentTrainer, and the recipe clex, whose memory is that of its plan."""
     one, two = tmp_path / "one", tmp_path / "two"
     two.mkdir()
+    recipes.inputs(two)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     finished = subprocess.run(
         [*command, str(LEAN), str(WORKER), str(two)],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     assert finished.returncode == 0, finished.stderr[-4000:]
     errors = json.loads((two / "errors.json").read_text())
@@ -58,3 +75,22 @@ def test_two_processes_with_a_sharded_head_equal_one_with_a_whole_one(worker: Mo
     assert weights.keys() == gathered.keys()
     for name, value in weights.items():
         assert (value - gathered[name]).abs().max().item() <= 1e-9, name
+
+    memory = json.loads((two / "clex" / "memory.json").read_text())
+    assert memory["allocated"] == memory["planned"]
+    train(recipes.tiny("clex", two, "precision=float32", "parallel=null"), one / "clex")
+    left, right = (
+        [json.loads(line) for line in (side / "clex" / "metrics.jsonl").read_text().splitlines()]
+        for side in (one, two)
+    )
+    for expected, got in zip(left, right, strict=True):
+        for name in ("loss", "misalignment", "grad_norm"):
+            assert got[name] == pytest.approx(expected[name], rel=1e-4), name
+    whole, saved = (load(str(side / "clex" / "model")) for side in (one, two))
+    assert saved.extension == whole.extension
+    ids = torch.arange(32)[None]
+    difference = (saved.model(ids).logits - whole.model(ids).logits).abs().max().item()
+    assert difference <= 1e-3
+    step = two / "clex" / "checkpoints" / "checkpoint-2"
+    assert first_damaged(step) is None
+    assert torch.equal(load(str(step)).model(ids).logits, saved.model(ids).logits)

@@ -34,6 +34,7 @@ def tiny(name: str, shared: Path, own: Sequence[str] = ()) -> Recipe:
         "batch.size=2",
         "batch.micro=1",
         "device=cpu",
+        "parallel=null",
     ]
     return read_recipe(name, [*sizes, *(own or SIZES[name])])
 

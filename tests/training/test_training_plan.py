@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import LlamaConfig
 
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.models import find_head
 from lengthwise.training import plan, read_recipe, training_plan
 from lengthwise.training.initial_model import InitialModel
+from lengthwise.training.memory import parse_memory
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.trained_model import add_adapter, load_for_training
 
@@ -108,3 +110,45 @@ def test_an_embedded_model_is_not_made_for_a_plan():
 def test_a_missing_model_is_an_error(make: Make, tmp_path: Path):
     with pytest.raises(MissingError, match="missing"):
         plan(make(model=str(tmp_path / "missing")))
+
+
+def test_a_plan_for_many_devices_needs_a_configuration_alone(make: Make, tmp_path: Path):
+    """A Llama of 7B: 16 bytes of state a weight, whole or in shares."""
+    LlamaConfig(
+        vocab_size=32000,
+        hidden_size=4096,
+        intermediate_size=11008,
+        num_hidden_layers=32,
+        num_attention_heads=32,
+        tie_word_embeddings=False,
+        architectures=["LlamaForCausalLM"],
+    ).save_pretrained(tmp_path)
+    recipe = make(model=str(tmp_path), precision="bfloat16", gradient_checkpointing=True, batch={"size": 8})
+    result = plan(recipe, devices=8, memory=parse_memory("40GB")).to_dict()
+    weights = 6_738_415_616
+    assert result["parameters"] == weights
+    assert result["text_not_checked"]
+    need = result["memory_by_sharding"]
+    # 16 bytes of state, autocast's copy and the buckets of gradients; the rest is small at 16 tokens.
+    assert need["whole copies"] == pytest.approx(22 * weights, rel=0.02)
+    block = 32000 * 4096
+    # Two blocks and the head in bfloat16, the gradient of the largest unit in both types.
+    largest = 4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096
+    gathered = 2 * (2 * largest + block) + 6 * max(block, largest)
+    assert need["full_shard"] == pytest.approx(2 * weights + gathered, rel=0.02)
+    assert need["shard_grad_op"] - need["full_shard"] == 2 * (weights - 2 * largest - block)
+    assert need["full_shard"] - need["full_shard with offload"] == 2 * weights
+    assert result["fits"] == "shard_grad_op"
+    assert plan(recipe, devices=8, memory=10**9).fits.startswith("nothing")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("80GB", 80 * 10**9), ("80 GiB", 80 * 2**30), ("1.5tb", 15 * 10**11)]
+)
+def test_sizes_of_memory(text: str, size: int):
+    assert parse_memory(text) == size
+
+
+def test_a_memory_without_a_unit_we_know():
+    with pytest.raises(UsageError, match="80 cards"):
+        parse_memory("80 cards")

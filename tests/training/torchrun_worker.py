@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from transformers import TrainingArguments
 
+from lengthwise.processes import is_main_process, process_count
 from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
 from lengthwise.training import AlignmentTrainer, PairCollator, WindowDataset, make_recipe, open_run, train
-from lengthwise.training.processes import is_main_process, process_count
 
 
 class SomeIgnored(PairCollator):

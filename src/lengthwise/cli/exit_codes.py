@@ -15,6 +15,7 @@ from typing import NoReturn
 import typer
 
 from lengthwise.errors import Interrupted, LengthwiseError
+from lengthwise.processes import is_main_process
 
 INTERRUPTED = 130
 TERMINATED = 143
@@ -101,5 +102,7 @@ def out_of_memory(error: BaseException) -> LengthwiseError | None:
 def _stop(error: BaseException, code: int, context: typer.Context, *, message: str | None = None) -> NoReturn:
     if context.meta.get("verbose"):
         traceback.print_exception(error)
-    print(f"lengthwise: {message or error}", file=sys.stderr)
+    # Of several processes that are stopped together the first alone speaks; an error may be that of any.
+    if is_main_process() or code not in (INTERRUPTED, TERMINATED):
+        print(f"lengthwise: {message or error}", file=sys.stderr)
     raise typer.Exit(code) from error

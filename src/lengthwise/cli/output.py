@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import Interrupted, ThresholdCrossed
+from lengthwise.processes import is_main_process
 
 if TYPE_CHECKING:
     from lengthwise.measure.correlation import Correlation
@@ -19,7 +20,12 @@ if TYPE_CHECKING:
 
 
 def show(run: Callable[[], Results], *, out: Path | None, as_json: bool, verbose: bool = False) -> Results:
-    """Call `run` and print what it returns, or the part that was finished when it was interrupted."""
+    """Call `run` and print what it returns, or the part that was finished when it was interrupted.
+
+    Of several processes the first alone prints.
+    """
+    if not is_main_process():
+        return run()
     try:
         results = run()
     except Interrupted as stop:
@@ -65,7 +71,9 @@ def _readable(plan: Mapping[str, Any]) -> dict[str, Any]:
     """Sizes and times in units for people; JSON keeps bytes and seconds."""
     shown = dict(plan)
     for key, value in plan.items():
-        if key.endswith("_bytes") and value is not None:
+        if key == "memory_by_sharding":
+            shown[key] = ", ".join(f"{name} {need / 1e9:.1f} GB" for name, need in value.items())
+        elif key.endswith("_bytes") and value is not None:
             shown[key] = f"{value / 1e9:.2f} GB"
         elif key.startswith("seconds") and isinstance(value, (int, float)):
             shown[key] = f"{value:.0f} s" if value < 120 else f"{value / 60:.0f} min"

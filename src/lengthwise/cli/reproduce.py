@@ -14,6 +14,7 @@ EXAMPLES = options.examples(
     "lengthwise reproduce demo --out runs/demo",
     "lengthwise reproduce tiny-books --seeds 3 --out runs/tiny-books",
     "lengthwise reproduce figure1 --out runs/figure1 --resume",
+    "lengthwise reproduce tiny-books --seeds 3 --ray local --out runs/tiny-books",
     "lengthwise reproduce section3 --scale smoke --out runs/smoke",
     "lengthwise reproduce table4 --scale paper --dry-run",
 )
@@ -35,6 +36,14 @@ def reproduce(
             "also have laptop-smollm2, laptop-gemma3, gpu and paper."
         ),
     ] = "default",
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Train and measure arms and seeds as Ray tasks: local, auto (a running cluster) or HOST:PORT.",
+            show_default=False,
+        ),
+    ] = None,
     resume: options.Resume = False,
     overwrite: options.Overwrite = False,
     dry_run: options.DryRun = False,
@@ -51,7 +60,8 @@ def reproduce(
         return
     if out is None:
         raise UsageError("a study needs a folder to write to", fix="--out runs/NAME")
-    produced = produce(study, out, seeds=seeds, steps=steps, scale=scale, resume=resume, overwrite=overwrite)
+    how = {"seeds": seeds, "steps": steps, "scale": scale, "resume": resume, "overwrite": overwrite}
+    produced = produce(study, out, **how, ray=ray)
     for table in produced.tables:
         print_table(table)
     print(f"the page: {produced.page}")

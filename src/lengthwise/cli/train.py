@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 EXAMPLES = options.examples(
     "lengthwise train smollm2-lora --out runs/lora",
     "lengthwise train my-recipe.yaml --set objective.alpha=0.1 --dry-run",
+    "lengthwise train clex --dry-run --memory 80GB --devices 8",
     "lengthwise train runs/lora/config.yaml --out runs/again",
     "lengthwise train smollm2-lora --out runs/lora --resume",
     "torchrun --nproc-per-node 2 -m lengthwise train my-recipe.yaml --out runs/two",
@@ -42,6 +43,20 @@ def train(
     resume: options.Resume = False,
     overwrite: options.Overwrite = False,
     dry_run: options.DryRun = False,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="With --dry-run: name the sharding that fits a card of this size, as in 80GB.",
+            show_default=False,
+        ),
+    ] = None,
+    devices: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="With --dry-run: plan for so many devices (default: torchrun's).", show_default=False
+        ),
+    ] = None,
     as_json: options.Json = False,
     verbose: options.Verbose = False,
 ) -> None:
@@ -51,12 +66,15 @@ def train(
     written to OUT/model, one line of metrics per step to OUT/metrics.jsonl.
     """
     from lengthwise.training import plan, read_recipe
-    from lengthwise.training.processes import is_main_process
+    from lengthwise.training.memory import parse_memory
 
     resolved = read_recipe(recipe, assignments or ())
     if dry_run:
-        print_plan(plan(resolved).to_dict(), as_json=as_json)
+        card = None if memory is None else parse_memory(memory)
+        print_plan(plan(resolved, devices=devices, memory=card).to_dict(), as_json=as_json)
         return
+    if memory is not None or devices is not None:
+        raise UsageError("--memory and --devices are of a plan", fix="add --dry-run")
     if out is None:
         raise UsageError("training needs a folder to write to", fix="--out runs/NAME")
 
@@ -66,7 +84,4 @@ def train(
     def run() -> Results:
         return run_recipe(resolved, out, resume=resume, overwrite=overwrite)
 
-    if is_main_process():
-        show(run, out=out, as_json=as_json)
-    else:
-        run()
+    show(run, out=out, as_json=as_json)

@@ -40,13 +40,16 @@ def ask(
         if any(one.question.key not in log for one in group)
     ]
     done = len(asked) - sum(map(len, groups))
-    with progress(groups, what="questions", total=len(asked), initial=done) as bar:
+    groups = log.share(groups)
+    total = done + sum(map(len, groups))
+    with progress(groups, what="questions", total=total, initial=done) as bar:
         for group in groups:
             records = (_ranked if likelihood else _replied)(model, group, batch_size)
             for one, record in zip(group, records, strict=True):
                 if one.question.key not in log:
                     log.append(one.question.key, {**one.logged, **record})
             bar.update(len(group))
+    log.gather()
 
 
 def _room(one: Asked) -> int:

@@ -23,17 +23,32 @@ from lengthwise.evaluation.family import ANY_TASK, Mode
 from lengthwise.evaluation.prompts import Truncation
 from lengthwise.evaluation.tasks import FAMILIES, resolve_tasks
 from lengthwise.models.plan import Plan
+from lengthwise.processes import process_count
 from lengthwise.spec import Count, Finite, Option, RunSpec, Seed, Settings, Whole
 
 if TYPE_CHECKING:
     from lengthwise.models import LoadedModel
     from lengthwise.results import Results, Row
     from lengthwise.runs import RunFolder
+    from lengthwise.samples import SampleLog
 
 _BACKENDS = {"native": "own_tasks", "lm-eval": "lm_eval_backend"}
 # What lm-eval's tasks take of the settings that only some tasks take.
 _LM_EVAL_TAKES = frozenset({"lengths", "samples", "data", "max_length", "truncation", "seed"})
-_ANY_RUN = frozenset({"model", "adapter", "dtype", "device", "tasks", "backend", "batch_size"})
+_ANY_RUN = frozenset(
+    {
+        "model",
+        "adapter",
+        "dtype",
+        "device",
+        "device_map",
+        "tp_plan",
+        "quantize",
+        "tasks",
+        "backend",
+        "batch_size",
+    }
+)
 
 
 class EvalSpec(Settings):
@@ -182,31 +197,40 @@ def run_eval(
 ) -> Results:
     """Make or read the questions, ask the model, score, and write the run folder if `out` names one.
 
-    A finished run is read, not repeated, with `resume`. Without `out` nothing is written.
+    A finished run is read, not repeated, with `resume`. Without `out` nothing is written. The processes of torchrun
+    share the questions of our own tasks, and all of them return the results.
 
     Raises:
         UsageError: a setting, a row of the data, or prompts over the limit without a truncation.
         MissingError, LengthwiseError: as `load`, `load_corpus`, `RunFolder` and the data.
         Interrupted: Ctrl-C; its `partial` is the `Results` of the finished questions.
     """
-    from lengthwise.runs import RunFolder
+    from lengthwise.sharing import shared_run
 
     spec.refuse_untaken(run.model_fields_set)
-    if out is None:
-        if resume or overwrite:
-            raise UsageError("--resume and --overwrite need the folder of an earlier run", fix="add --out")
-        return _run(run, spec, None)
+    if spec.backend == "lm-eval" and process_count() > 1:
+        raise UsageError(
+            f"lm-eval in {process_count()} processes",
+            expected="one process, or tasks of --backend native",
+            fix="run it without torchrun",
+        )
     # lm-eval works in the folder of its data.
-    out = Path(out).absolute() if spec.backend == "lm-eval" else out
-    config = spec.config(run)
-    with RunFolder(out, kind=spec.kind, config=config, resume=resume, overwrite=overwrite) as folder:
-        return folder.read_results() if folder.finished else _run(run, spec, folder)
+    out = Path(out).absolute() if spec.backend == "lm-eval" and out is not None else out
+    return shared_run(
+        lambda folder, log: _run(run, spec, folder, log),
+        out=out,
+        kind=spec.kind,
+        config=spec.config(run),
+        resume=resume,
+        overwrite=overwrite,
+        split=run.tp_plan is None,
+    )
 
 
-def _run(run: RunSpec, spec: EvalSpec, folder: Any) -> Results:
+def _run(run: RunSpec, spec: EvalSpec, folder: RunFolder | None, log: SampleLog) -> Results:
     from lengthwise.models.position_limits import rope_by_input_length
     from lengthwise.results import Results
-    from lengthwise.samples import SampleLog
+    from lengthwise.sharing import process_facts
 
     started = time.perf_counter()
 
@@ -229,6 +253,7 @@ def _run(run: RunSpec, spec: EvalSpec, folder: Any) -> Results:
                 "model": found.model.describe(),
                 **found.facts,
                 "seconds": round(time.perf_counter() - started, 3),
+                **process_facts(),
             },
         )
         if folder is not None:
@@ -236,7 +261,6 @@ def _run(run: RunSpec, spec: EvalSpec, folder: Any) -> Results:
         return results
 
     try:
-        log = SampleLog() if folder is None else folder.samples
         return keep(_backend(spec).evaluate(run, spec, log, folder))
     except Interrupted as stop:
         if stop.partial is None:
@@ -290,9 +314,12 @@ def load_model(run: RunSpec, folder: RunFolder | None) -> LoadedModel:
     from lengthwise.models import load
     from lengthwise.models.fingerprint import model_fingerprint
 
-    model = load(run.model, dtype=run.dtype, device=run.device, adapter=run.adapter)
-    if folder is not None:
-        folder.check_inputs({"model": model_fingerprint(model)})
+    model = load(run.model, dtype=run.dtype, device=run.device, adapter=run.adapter, **run.placement)
+    # Every process that holds a part of the weights is asked for it.
+    if folder is not None or run.tp_plan is not None:
+        prints = {"model": model_fingerprint(model)}
+        if folder is not None:
+            folder.check_inputs(prints)
     return model
 
 

@@ -176,7 +176,7 @@ def evaluate(run: RunSpec, spec: EvalSpec, log: SampleLog, folder: RunFolder | N
     check_positions_fit(model.max_positions, spec.longest_made, name=model.name)
     prepared = prepare(spec, model.tokenizer, corpus)
 
-    def evaluated() -> Evaluated:
+    def evaluated(log: SampleLog) -> Evaluated:
         scored = [
             Scored(one.task, one.question, log[one.question.key])
             for one in prepared.asked
@@ -191,8 +191,8 @@ def evaluate(run: RunSpec, spec: EvalSpec, log: SampleLog, folder: RunFolder | N
     try:
         ask(model, prepared.asked, log, likelihood=spec.mode == "likelihood", batch_size=spec.batch_size)
     except KeyboardInterrupt as error:
-        raise Interrupted("the evaluation was interrupted", partial=evaluated()) from error
-    return evaluated()
+        raise Interrupted("the evaluation was interrupted", partial=log.summarised(evaluated)) from error
+    return log.summarised(evaluated)
 
 
 def measure_tasks(

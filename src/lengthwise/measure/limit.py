@@ -293,7 +293,7 @@ def _fill(log: SampleLog, model: LoadedModel, settings: LimitSettings, windows: 
     if not missing:
         return
     kind = reader_kind(model)
-    for key, same, window in progress(missing, what="limit"):
+    for key, same, window in progress(log.share(missing), what="limit"):
         with naming_bad_logits(model, window_words(window)):
             scores = (_same if same else _different)(model, kind, window.ids, settings)
         log.append(key, {**window_record(window), **scores})

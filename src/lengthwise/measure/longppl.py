@@ -130,7 +130,7 @@ class LongPplSpec(Spec):
 
         if self.evaluator is None or (self.evaluator == run.model and run.adapter is None):
             return {"evaluator": model}
-        return {"evaluator": load(self.evaluator, dtype=run.dtype, device=run.device)}
+        return {"evaluator": load(self.evaluator, dtype=run.dtype, device=run.device, **run.placement)}
 
 
 class LongPplSettings(LongPplSpec):
@@ -198,7 +198,7 @@ def measure_longppl(
     def fill(samples: SampleLog) -> None:
         from lengthwise.measure.key_tokens import encode
 
-        for index, window in enumerate(progress(windows, what="longppl")):
+        for index, window in progress(samples.share(list(enumerate(windows))), what="longppl"):
             name = window.document_id
             _, offsets = encode(judge.tokenizer, whole[name], judge.name)
             begin, end = int(offsets[window.start, 0]), int(offsets[window.start + spec.length - 1, 1])
@@ -219,7 +219,7 @@ def _on_earlier_key_tokens(
 
     def fill(samples: SampleLog) -> None:
         keys = [_key(settings, index) for index in range(settings.available)]
-        for key in progress(keys, what="longppl"):
+        for key in progress(samples.share(keys), what="longppl"):
             found = earlier.samples[key]
             place = (found["document"], found["start"], found["end"])
             _add(samples, key, model, settings, place, whole.get(found["document"], ""), found=found)

@@ -133,6 +133,7 @@ def collect(
     samples = SampleLog() if log is None else log
     try:
         fill(samples)
+        samples.gather()
     except KeyboardInterrupt as error:
         partial = samples.summarised(summarise)
         partial.partial = True

@@ -207,6 +207,7 @@ def _fill(
     from lengthwise.measure.lattice import window_sums
 
     missing = unfinished(log, windows, lambda index: [_key(settings, length, index)])
+    missing = log.share(missing, at_once=_at_once(settings))
     score = _paper_scores if settings.estimator == "paper" else _lattice_scores
     with progress(missing, what=f"misalignment, L = {length}") as bar:
         for (index, window), found in score(model, settings, length, bar):
@@ -214,6 +215,11 @@ def _fill(
 
 
 _Item = tuple[int, "Window"]
+
+
+def _at_once(settings: MisalignmentSettings) -> int:
+    """Windows whose views are read together."""
+    return 1 if settings.estimator == "paper" else max(1, settings.batch_size // settings.views)
 
 
 def _lattice_scores(
@@ -227,7 +233,7 @@ def _lattice_scores(
     from lengthwise.measure.lattice import draw_starts, score_lattice
     from lengthwise.models import naming_bad_logits
 
-    for group in in_groups(items, max(1, settings.batch_size // settings.views)):
+    for group in in_groups(items, _at_once(settings)):
         starts = [draw_starts(_rng(settings, length, index), length, settings.views) for index, _ in group]
         views = [
             view(window.ids, start, length, settings.bos_id)

@@ -197,7 +197,8 @@ def _fill(
     from lengthwise.models import naming_bad_logits
 
     missing = unfinished(log, windows, lambda index: [_key(length, index) for length in settings.lengths])
-    for group in in_groups(progress(missing, what="perplexity"), settings.batch_size):
+    mine = log.share(missing, at_once=settings.batch_size)
+    for group in in_groups(progress(mine, what="perplexity"), settings.batch_size):
         for length in settings.lengths:
             todo = [(index, window) for index, window in group if _key(length, index) not in log]
             if not todo:

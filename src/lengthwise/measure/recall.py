@@ -221,7 +221,8 @@ def _fill(log: SampleLog, model: LoadedModel, settings: RecallSettings, windows:
     from lengthwise.models import naming_bad_logits
 
     missing = unfinished(log, windows, lambda index: [_key(d, index) for d in settings.distances])
-    for group in in_groups(progress(missing, what="recall"), max(1, settings.batch_size // 2)):
+    pairs = max(1, settings.batch_size // 2)
+    for group in in_groups(progress(log.share(missing, at_once=pairs), what="recall"), pairs):
         for distance in settings.distances:
             todo = [(index, window) for index, window in group if _key(distance, index) not in log]
             if not todo:

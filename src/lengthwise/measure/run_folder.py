@@ -13,6 +13,7 @@ from lengthwise.measure.table import MEASUREMENTS
 from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog
+from lengthwise.sharing import process_facts, shared_run
 from lengthwise.text import left_out_note, load_corpus, tokenize
 
 if TYPE_CHECKING:
@@ -33,19 +34,22 @@ def run_measurement(
 
         run_measurement(RunSpec(model="smollm2-135m"), RecallSpec(pairs=64), out="runs/recall")
 
-    is what `lengthwise recall` does. A finished run is read, not repeated, with `resume`.
+    is what `lengthwise recall` does. A finished run is read, not repeated, with `resume`. The processes of torchrun
+    share the samples, and all of them return the results.
 
     Raises:
         UsageError, MissingError, LengthwiseError: as `load`, `load_corpus`, `RunFolder` and the measurement.
         Interrupted: Ctrl-C; its `partial` is the `Results` of the finished samples, which `out` holds too.
     """
-    if out is None:
-        if resume or overwrite:
-            raise UsageError("--resume and --overwrite need the folder of an earlier run", fix="add --out")
-        return _run(run, spec, None)
-    config = spec.config(run)
-    with RunFolder(out, kind=spec.kind, config=config, resume=resume, overwrite=overwrite) as folder:
-        return folder.read_results() if folder.finished else _run(run, spec, folder)
+    return shared_run(
+        lambda folder, log: _run(run, spec, folder, log),
+        out=out,
+        kind=spec.kind,
+        config=spec.config(run),
+        resume=resume,
+        overwrite=overwrite,
+        split=run.tp_plan is None,
+    )
 
 
 def read_measurement(path: Path) -> tuple[str, Measurement]:
@@ -102,13 +106,13 @@ def correlate_runs(
     return correlate_rows(runs, metric, score)
 
 
-def _run(run: RunSpec, spec: Spec, folder: RunFolder | None) -> Results:
+def _run(run: RunSpec, spec: Spec, folder: RunFolder | None, log: SampleLog) -> Results:
     from lengthwise.models import load
 
     entry = MEASUREMENTS[spec.kind]
     measure = entry.load(entry.function)
     corpus = load_corpus(run.text, split=run.split)
-    model = load(run.model, dtype=run.dtype, device=run.device, adapter=run.adapter)
+    model = load(run.model, dtype=run.dtype, device=run.device, adapter=run.adapter, **run.placement)
     documents = tokenize(corpus, model.tokenizer)
     kinds = spec.for_model(model.trained_length).samples()
     left_out = {**corpus.left_out, **documents.left_out(kind.stretch for kind in kinds)}
@@ -122,12 +126,13 @@ def _run(run: RunSpec, spec: Spec, folder: RunFolder | None) -> Results:
         "tokens": documents.total_tokens,
         "left_out": left_out,
     }
-    if folder is not None:
+    # Every process that holds a part of the weights is asked for it.
+    if folder is not None or run.tp_plan is not None:
         from lengthwise.models.fingerprint import model_fingerprint
 
-        folder.check_inputs(
-            {"model": model_fingerprint(model), "text": {"corpus": documents.corpus_fingerprint}}
-        )
+        prints = {"model": model_fingerprint(model), "text": {"corpus": documents.corpus_fingerprint}}
+        if folder is not None:
+            folder.check_inputs(prints)
     others = spec.others(run, model)
     started = time.perf_counter()
 
@@ -144,13 +149,13 @@ def _run(run: RunSpec, spec: Spec, folder: RunFolder | None) -> Results:
                 "text": text,
                 "measurement": dict(measurement.settings),
                 "seconds": round(time.perf_counter() - started, 3),
+                **process_facts(),
             },
         )
         if folder is not None:
             folder.write_results(results)
         return results
 
-    log = None if folder is None else folder.samples
     measured = corpus if spec.reads_characters else documents
     try:
         return keep(measure(model, measured, spec, log=log, **others))

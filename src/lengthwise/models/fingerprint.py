@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from lengthwise.models.placement import whole_tensor
+
 if TYPE_CHECKING:
     from lengthwise.models.loading import LoadedModel
 
@@ -41,7 +43,7 @@ def weights_fingerprint(model: nn.Module) -> str:
         if not isinstance(tensor, Tensor):
             continue
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        digest.update(_sampled(tensor))
+        digest.update(_sampled(whole_tensor(model, name, tensor)))
     return digest.hexdigest()[:32]
 
 

@@ -26,6 +26,7 @@ from lengthwise.models.hidden import (
     uncompiled,
     unwrap,
 )
+from lengthwise.models.placement import device_of, resident
 
 logger = logging.getLogger(__name__)
 
@@ -141,6 +142,10 @@ def _candidate(base: PreTrainedModel) -> tuple[Head | None, str | None]:
     for name in _DIVISORS:
         scale /= getattr(config, name, None) or 1.0
     soft_cap = next((cap for name in _SOFT_CAPS if (cap := getattr(config, name, None))), None)
+    own = _unwrap_saved(module)
+    assert isinstance(own, nn.Linear)
+    held = resident(own)
+    module = module if held is own else held
     return Head(module, float(scale), float(soft_cap) if soft_cap is not None else None), None
 
 
@@ -151,7 +156,7 @@ def _refute(model: nn.Module, head: Head) -> str | None:
         with capture_hidden_states(model, replace=lambda hidden, factor=factor: hidden * factor) as captured:
             logits = model(input_ids=input_ids, **forward_arguments(model, last_logits_only=False)).logits
         own = _at_least_float32(logits)
-        ours = head.logits(captured.hidden_states)
+        ours = head.logits(captured.hidden_states.to(head.weight.device)).to(own.device)
         if ours.shape != own.shape:
             return f"the head gives {tuple(ours.shape)} logits, the model {tuple(own.shape)}"
         if not own.isfinite().all():
@@ -180,10 +185,10 @@ def _check_causal(model: nn.Module) -> None:
 
 def probe_tokens(model: nn.Module) -> Tensor:
     """Two short sequences of random token ids, the same at each call, on the model's device."""
-    weight = unwrap(model).get_input_embeddings().weight
-    assert isinstance(weight, Tensor)
+    embedding = unwrap(model).get_input_embeddings()
+    assert isinstance(embedding.weight, Tensor)
     generator = torch.Generator().manual_seed(0)
-    return torch.randint(weight.shape[0], (2, 6), generator=generator).to(weight.device)
+    return torch.randint(embedding.weight.shape[0], (2, 6), generator=generator).to(device_of(embedding))
 
 
 def _unwrap_saved(module: Any) -> nn.Module:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from lengthwise.models.extension.extending import extend_as_recorded
 from lengthwise.models.extension.extension_record import adapter_extension, read_tensors
 from lengthwise.models.head import FullLogits, Head, find_head, hidden_states_for
 from lengthwise.models.hidden import unwrap
+from lengthwise.models.placement import check_placement, device_of
 from lengthwise.models.plan import DTYPE_NAMES, check_dtype
 from lengthwise.models.position_limits import (
     check_positions_fit,
@@ -25,7 +26,7 @@ from lengthwise.models.position_limits import (
     rope_parameters,
     trained_length,
 )
-from lengthwise.models.quantization import keep_layout
+from lengthwise.models.quantization import keep_layout, quantization_config
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.resolve import (
     ResolvedModel,
@@ -75,7 +76,7 @@ class LoadedModel:
     @property
     def device(self) -> torch.device:
         """The device of the input embedding."""
-        return self.model.get_input_embeddings().weight.device
+        return device_of(self.model.get_input_embeddings())
 
     @property
     def vocab_size(self) -> int:
@@ -118,13 +119,18 @@ class LoadedModel:
             needed = input_ids.shape[1] if position_ids is None else int(position_ids.max()) + 1
             check_positions_fit(self.max_positions, needed, name=self.name)
         device = self.device
-        return hidden_states_for(
+        hidden = hidden_states_for(
             self.model,
             self.head,
             input_ids.to(device),
             position_ids=None if position_ids is None else position_ids.to(device),
             attention_mask=None if attention_mask is None else attention_mask.to(device),
         )
+        return self.at_head(hidden)
+
+    def at_head(self, hidden: Tensor) -> Tensor:
+        """Hidden states on the device of the output head, which may be another than that of the last layer."""
+        return hidden.to(self.head.weight.device) if isinstance(self.head, Head) else hidden
 
     def push_to_hub(self, repo_id: str, *, private: bool | None = None, revision: str | None = None) -> str:
         """Upload model (or adapter), tokenizer and model card to the hub, as `load` and transformers read them.
@@ -204,6 +210,8 @@ def load(
     revision: str | None = None,
     attn_implementation: str | None = None,
     quantization: Any = None,
+    device_map: Any = None,
+    tp_plan: Literal["auto"] | None = None,
 ) -> LoadedModel:
     """Load a causal LM and its tokenizer.
 
@@ -216,14 +224,18 @@ def load(
         adapter: a PEFT adapter (folder or hub id), added after the extension that it was trained with.
         revision: branch, tag or commit of a hub model.
         attn_implementation: passed to transformers ("sdpa", "eager", ...); None means its default.
-        quantization: passed to transformers as `quantization_config` (`lengthwise.models.quantization.nf4_config`);
-            the weights are then placed on `device` at once.
+        quantization: "nf4" or "int8"; or what is passed to transformers as `quantization_config`
+            (`lengthwise.models.quantization.nf4_config`). The weights are then placed on `device` at once.
+        device_map: spreads whole layers over the devices of this process, the processor and the disk: "auto",
+            "balanced", "balanced_low_0", "sequential", or a dict of module names (accelerate's).
+        tp_plan: "auto" splits every layer over the processes of torchrun, all of which then run the same inputs.
 
     Raises:
         MissingError: the model, part of it, its tokenizer or a package is missing.
         UsageError: not a causal LM, a tokenizer that does not fit, an unknown dtype or device.
     """
     torch_dtype = _dtype(dtype)
+    check_placement(device, device_map, tp_plan)
     torch_device = torch.device(usable_device(device))
     if adapter is not None:
         named_path(adapter, what="the adapter")
@@ -231,7 +243,15 @@ def load(
     with quiet_transformers(bars=resolved.kind == "hub"):
         others: dict[str, Any] = {"attn_implementation": attn_implementation}
         if quantization is not None:
+            if isinstance(quantization, str):
+                quantization = quantization_config(quantization, _compute_dtype(torch_dtype, resolved))
             others |= {"quantization_config": quantization, "device_map": {"": torch_device}}
+        if device_map is not None:
+            others |= {"device_map": device_map}
+        if tp_plan is not None:
+            from transformers.distributed.configuration_utils import DistributedConfig
+
+            others |= {"distributed_config": DistributedConfig(tp_plan=tp_plan)}
         model = _load_weights(resolved, torch_dtype, others)
         keep_layout(model)
         restore_extension(model, lambda names: read_tensors(resolved, names))
@@ -242,7 +262,8 @@ def load(
             if extension is not None:
                 extend_as_recorded(model, extension, source=f"the adapter {adapter}")
             model = add_saved_adapter(model, adapter)
-    model = model.to(torch_device)
+    if device_map is None and tp_plan is None:
+        model = model.to(torch_device)
     model.eval()
     return LoadedModel(model, tokenizer, name_or_path, resolved.source, adapter)
 
@@ -250,6 +271,11 @@ def load(
 def _dtype(name: str) -> torch.dtype | str:
     check_dtype(name)
     return name if name == "auto" else DTYPES[name]
+
+
+def _compute_dtype(dtype: torch.dtype | str, resolved: ResolvedModel) -> torch.dtype:
+    """The dtype in which quantised weights are multiplied: the given one, or that of the configuration."""
+    return dtype if isinstance(dtype, torch.dtype) else read_config(resolved).dtype or torch.float32
 
 
 def _load_weights(resolved: ResolvedModel, dtype: torch.dtype | str, others: dict[str, Any]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lengthwise.errors import MissingError
+from lengthwise.errors import MissingError, UsageError
 
 
 def nf4_config(*, double: bool, compute_dtype: torch.dtype) -> Any:
@@ -22,10 +22,7 @@ def nf4_config(*, double: bool, compute_dtype: torch.dtype) -> Any:
     Raises:
         MissingError: bitsandbytes is not installed.
     """
-    if importlib.util.find_spec("bitsandbytes") is None:
-        raise MissingError(
-            "4-bit weights need bitsandbytes, which is not installed", fix="pip install 'lengthwise[qlora]'"
-        )
+    _check_installed()
     from transformers import BitsAndBytesConfig
 
     return BitsAndBytesConfig(
@@ -34,6 +31,31 @@ def nf4_config(*, double: bool, compute_dtype: torch.dtype) -> Any:
         bnb_4bit_use_double_quant=double,
         bnb_4bit_compute_dtype=compute_dtype,
     )
+
+
+def quantization_config(method: str, compute_dtype: torch.dtype) -> Any:
+    """The `quantization_config` of a model that is only read: "nf4" (scales quantised too) or "int8" (LLM.int8).
+
+    Raises:
+        MissingError: bitsandbytes is not installed.
+        UsageError: another method.
+    """
+    if method == "nf4":
+        return nf4_config(double=True, compute_dtype=compute_dtype)
+    if method != "int8":
+        raise UsageError(f"unknown quantization {method!r}", expected="nf4 or int8")
+    _check_installed()
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(load_in_8bit=True)
+
+
+def _check_installed() -> None:
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise MissingError(
+            "quantised weights need bitsandbytes, which is not installed",
+            fix="pip install 'lengthwise[qlora]'",
+        )
 
 
 def keep_layout(model: nn.Module) -> None:

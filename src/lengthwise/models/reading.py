@@ -125,7 +125,7 @@ class CachedReader:
         with capture_hidden_states(model.model) as captured:
             output = model.model(**arguments)
         self._cache = getattr(output, "past_key_values", None)
-        return captured.hidden_states
+        return model.at_head(captured.hidden_states)
 
 
 class PlainReader:

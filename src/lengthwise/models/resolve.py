@@ -61,8 +61,10 @@ class ResolvedModel:
         return {**self.where, "trust_remote_code": False}
 
 
-def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
+def resolve(name: str, *, revision: str | None = None, weights: bool = True) -> ResolvedModel:
     """Find what `name` means: an embedded model, a .gguf file, a folder, or a hub id.
+
+    Without `weights` a folder needs to hold no more than config.json.
 
     Raises:
         UsageError: a mistyped embedded name, a file that is no model, a revision where there is none.
@@ -70,7 +72,7 @@ def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
     """
     path = named_path(name, what="the model")
     if name not in EMBEDDED and not path.exists() and not looks_like_path(name):
-        return _resolve_hub(name, revision)
+        return _resolve_hub(name, revision, weights=weights)
     if revision is not None:
         raise UsageError(f"revision {revision!r} is given, but {name} is not a hub model", fix="leave it out")
     if name in EMBEDDED:
@@ -78,7 +80,7 @@ def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
     if not path.exists():
         raise MissingError(f"there is no model folder {name}", fix="check the path")
     if path.is_dir():
-        check_folder(path)
+        check_folder(path, weights=weights)
         return ResolvedModel(name, "folder", str(path))
     if path.suffix.lower() == ".gguf":
         return ResolvedModel(name, "gguf", str(convert_gguf_file(path)))
@@ -215,8 +217,8 @@ def check_architecture(config: Any, name: str) -> None:
     )
 
 
-def check_folder(folder: Path) -> None:
-    """Raise MissingError unless `folder` holds a whole model: config, and every file of the weights."""
+def check_folder(folder: Path, *, weights: bool = True) -> None:
+    """Raise MissingError unless `folder` holds a whole model: config, and every file of the `weights`."""
     if not (folder / "config.json").is_file():
         adapter = (folder / "adapter_config.json").is_file()
         raise MissingError(
@@ -224,6 +226,8 @@ def check_folder(folder: Path) -> None:
             expected="a folder saved by save_pretrained",
             fix=f"load the base model with --adapter {folder}" if adapter else "check the path",
         )
+    if not weights:
+        return
     files = _weight_files(folder)
     if not files:
         raise MissingError(
@@ -278,7 +282,7 @@ def looks_like_path(name: str) -> bool:
     )
 
 
-def _resolve_hub(name: str, revision: str | None) -> ResolvedModel:
+def _resolve_hub(name: str, revision: str | None, *, weights: bool) -> ResolvedModel:
     from huggingface_hub import HfApi, constants, try_to_load_from_cache
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -328,5 +332,5 @@ def _resolve_hub(name: str, revision: str | None) -> ResolvedModel:
         )
     # The cache keeps the files of a commit in a folder of that name.
     snapshot = Path(cached).parent
-    check_folder(snapshot)
+    check_folder(snapshot, weights=weights)
     return ResolvedModel(name, "hub", name, revision=snapshot.name, local_files_only=True)

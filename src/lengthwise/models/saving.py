@@ -21,8 +21,10 @@ from lengthwise.models.resolve import read_config
 from lengthwise.positions import rope_method
 
 
-def save_whole(model: Any, tokenizer: Any, path: Path) -> None:
+def save_whole(model: Any, tokenizer: Any, path: Path, *, weights: dict[str, Any] | None = None) -> None:
     """Save model (or adapter) and tokenizer so that `path`, missing or empty before, holds all of it or nothing.
+
+    `weights` are those of a model that does not hold them itself, because it is sharded.
 
     An extended model's card says so; an extended base model is recorded beside its adapter, so that
     `load(base, adapter=path)` extends it again.
@@ -34,7 +36,7 @@ def save_whole(model: Any, tokenizer: Any, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
         try:
-            model.save_pretrained(unfinished)
+            model.save_pretrained(unfinished, **({} if weights is None else {"state_dict": weights}))
             tokenizer.save_pretrained(unfinished)
             write_extension_files(model, unfinished)
             share(unfinished)

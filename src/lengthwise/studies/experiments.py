@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +33,8 @@ MEASURES = {entry.task or entry.name: entry for entry in MEASUREMENTS.values()}
 """The measurements by the names that scales use: the task of their rows, "eval" for questions."""
 
 Measured = dict[str, Measurement]
+FAN_OUT: ContextVar[Callable[[Experiment, Scale, Path], None] | None] = ContextVar("FAN_OUT", default=None)
+"""What fills the folders of arms and seeds on other machines before they are read (`studies.fan_out`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +110,8 @@ class Experiment:
         ) as folder:
             if folder.finished:
                 return folder.read_results()
+            if (fan_out := FAN_OUT.get()) is not None:
+                fan_out(self, scale, folder.path / "parts")
             results = self._measured(scale, recipe, folder.path / "parts")
             results.config = settings
             folder.write_results(results)
@@ -121,7 +126,7 @@ class Experiment:
         if not scale.starts:
             untrained = self._untrained(scale, text, parts, None)
             rows += _rows_of(untrained)
-        for seed in range(scale.seeds) if self.seeded else [None]:
+        for seed in self._seeds(scale):
             folder = parts if seed is None else parts / f"seed-{seed}"
             if scale.starts:
                 untrained = self._untrained(scale, text, folder, seed)
@@ -157,6 +162,9 @@ class Experiment:
             notes=[note.format_map(facts) for note in self.notes],
             provenance=provenance,
         )
+
+    def _seeds(self, scale: Scale) -> list[int | None]:
+        return list(range(scale.seeds)) if self.seeded else [None]
 
     def _provenance(self, scale: Scale) -> dict[str, Any]:
         start = load(scale.start(0), dtype=self._dtype())

@@ -210,14 +210,23 @@ def produce(
     steps: int | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    ray: str | None = None,
 ) -> Produced:
-    """Run the study `name` in the folder `out`, or continue it, to its page.
+    """Run the study `name` in the folder `out`, or continue it, to its page; on the Ray cluster `ray` if named.
 
     Raises:
-        UsageError: no such study or scale; seeds or steps below 1, or for a study that takes none.
+        UsageError: no such study or scale; seeds or steps below 1, or for a study that takes none; a cluster for a
+            study without arms.
         Interrupted: Ctrl-C. Finished work stays.
     """
     study = study_named(name).load()
     from lengthwise.studies.skeleton import produce_page
 
-    return produce_page(study, out, scale=scale, seeds=seeds, steps=steps, resume=resume, overwrite=overwrite)
+    how = {"scale": scale, "seeds": seeds, "steps": steps, "resume": resume, "overwrite": overwrite}
+    if ray is None:
+        return produce_page(study, out, **how)
+    from lengthwise.studies.fan_out import check_fans_out, on_ray
+
+    check_fans_out(study, name)
+    with on_ray(ray):
+        return produce_page(study, out, **how)

@@ -144,8 +144,8 @@ def checkpoint_step(checkpoint: Path) -> int:
 
 
 class WholeCheckpoints(TrainerCallback):
-    """Saves at the named steps too; adds the tokenizer and the record of an extension to each checkpoint, and the list
-    of its files, which marks it as whole. Then the older ones that are to stay no longer are removed."""
+    """Saves at the named steps too; adds the tokenizer and the record of an extension to each checkpoint, and last
+    the list of its files, which marks it as whole. Older ones that need not stay are then removed."""
 
     def __init__(self, tokenizer: Any, wanted: Checkpoints) -> None:
         self._tokenizer = tokenizer

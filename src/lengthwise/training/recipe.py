@@ -189,6 +189,25 @@ class Checkpoints:
     """all: those of `save_every` stay too."""
 
 
+Sharding = Literal["full_shard", "shard_grad_op"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parallel:
+    """Spread the training state over the processes of torchrun (FSDP2, through accelerate).
+
+    Products are in the dtype of `precision`; gradients are summed in float32.
+    """
+
+    sharding: Sharding = "full_shard"
+    """full_shard: each device keeps its share of weights, gradients and optimizer state, and gathers one block at a
+    time. shard_grad_op: gathered weights stay on every device until the backward pass ends."""
+    offload: bool = False
+    """Keep the shares in main memory, where the optimizer then runs."""
+    context: int = 1
+    """Devices that share one window. Only 1: the objective compares rows that would lie on different devices."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """Everything that decides a training run."""
@@ -230,6 +249,8 @@ class Recipe:
     save_every: int = 50
     """Steps between checkpoints; the last step always makes one. The last two are kept."""
     checkpoints: Checkpoints = field(default_factory=Checkpoints, metadata=ADDED_LATER)
+    parallel: Parallel | None = field(default=None, metadata=ADDED_LATER)
+    """null keeps a whole copy of the model on every device."""
     report_to: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
     """Trackers that also get every log, through transformers. Without one nothing leaves the machine."""
 

@@ -115,9 +115,28 @@ def mistakes_in(recipe: Recipe) -> Iterator[str]:
     yield from _view_mistakes(recipe)
     yield from _optimizer_mistakes(recipe.optimizer)
     yield from _mistake("", lambda: recipe.batch.accumulation(1))
+    if recipe.parallel is not None:
+        yield from _parallel_mistakes(recipe)
     for step in recipe.checkpoints.save_at:
         if not 1 <= step <= recipe.steps:
             yield f"checkpoints.save_at names step {shown(step)}: expected 1 to steps = {recipe.steps}"
+
+
+def _parallel_mistakes(recipe: Recipe) -> Iterator[str]:
+    assert recipe.parallel is not None
+    if recipe.parallel.context != 1:
+        yield (
+            f"parallel.context = {recipe.parallel.context}: expected 1. The objective compares row i + e of one view "
+            "with row i of the other, which would lie on different devices, and sampled positions need an attention "
+            "mask, which context parallel attention does not take; use sharding, offload and gradient_checkpointing"
+        )
+    if recipe.quantize is not None:
+        yield "parallel with quantize: 4-bit weights are not sharded; expected whole copies, without parallel"
+    if recipe.objective.budget is not None or recipe.objective.teacher == "initial":
+        yield (
+            "parallel with a budget or teacher: initial: the model before training would be a whole copy on every "
+            "device; expected whole copies, without parallel"
+        )
 
 
 def _mistake(section: str, check: Callable[[], object]) -> Iterator[str]:

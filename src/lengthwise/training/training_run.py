@@ -20,6 +20,7 @@ from lengthwise.models.fingerprint import model_fingerprint
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.resolve import is_damage
 from lengthwise.models.saving import save_whole
+from lengthwise.processes import is_main_process, process_count
 from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import RunFolder, is_finished
 from lengthwise.text import left_out_note
@@ -33,11 +34,11 @@ from lengthwise.training.callbacks import (
     last_complete_checkpoint,
 )
 from lengthwise.training.far_text import RANKING, selection_note
-from lengthwise.training.processes import is_main_process, process_count
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.recipe_reading import check_recipe
 from lengthwise.training.recipe_trainer import (
     build_trainer,
+    gathered_weights,
     training_documents,
 )
 from lengthwise.training.trained_model import add_adapter, load_for_training
@@ -142,9 +143,10 @@ def _train(recipe: Recipe, folder: RunFolder | Path, *, resume: bool) -> Results
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
             # The Trainer switches it off in the configuration, which is saved with the model.
             model.config.use_cache = use_cache
+            weights = gathered_weights(trainer)
             if isinstance(folder, RunFolder):
                 shutil.rmtree(path / "model", ignore_errors=True)
-                save_whole(trainer.model, loaded.tokenizer, path / "model")
+                save_whole(trainer.model, loaded.tokenizer, path / "model", weights=weights)
     except KeyboardInterrupt:
         interrupted = True
     finally:

@@ -1,0 +1,150 @@
+"""The arms and seeds of an experiment as Ray tasks: each fills its folder, and the study then finds all of it done.
+
+    lengthwise reproduce tiny-books --seeds 3 --ray auto --out /shared/runs/tiny-books
+
+The folder has to be one that every machine of the cluster sees. A task whose worker is killed is started again, and
+continues from its last checkpoint and finished samples.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lengthwise.errors import LengthwiseError, MissingError, UsageError
+from lengthwise.progress import progress
+from lengthwise.studies.experiments import FAN_OUT, Experiment, Scale
+from lengthwise.studies.skeleton import Study
+
+RETRIES = 3
+"""How often a task is started again after its worker died."""
+_LIBRARIES = 2**30
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneSeed(Experiment):
+    """The experiment at one of its seeds."""
+
+    seed: int | None = None
+
+    def _seeds(self, scale: Scale) -> list[int | None]:
+        return [self.seed]
+
+
+@contextlib.contextmanager
+def on_ray(address: str) -> Iterator[None]:
+    """Let experiments inside the block train and measure on Ray.
+
+    Args:
+        address: "local" starts Ray on this machine and ends it; "auto" and "HOST:PORT" are a running cluster.
+
+    Raises:
+        MissingError: Ray is not installed.
+        LengthwiseError: there is no such cluster.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise MissingError("--ray needs Ray, which is not installed", fix="pip install 'lengthwise[ray]'")
+    ray = importlib.import_module("ray")
+    where = {"include_dashboard": False} if address == "local" else {}
+    try:
+        ray.init(address=address, log_to_driver=False, **where)
+    except ConnectionError as error:
+        raise LengthwiseError(
+            f"no Ray cluster at {address}: {error}", fix="ray start --head, or --ray local"
+        ) from error
+    token = FAN_OUT.set(partial(fan_out, ray))
+    try:
+        yield
+    finally:
+        FAN_OUT.reset(token)
+        ray.shutdown()
+
+
+def check_fans_out(study: Study, name: str) -> None:
+    """Raise UsageError if no part of the study has arms."""
+    if not any(isinstance(getattr(part.run, "__self__", None), Experiment) for part in study.parts):
+        raise UsageError(f"no part of {name} has arms to train on Ray", fix="leave --ray out")
+
+
+def fill(experiment: Experiment, scale: Scale, parts: Path) -> None:
+    """Train and measure every arm of `experiment` in `parts`, or what is left of it."""
+    experiment._measured(scale, experiment.recipe_of(scale), parts)
+
+
+def tasks(experiment: Experiment, scale: Scale) -> list[Experiment]:
+    """The experiment as one for each arm and seed; an arm that no seed changes is one."""
+    alone: list[Experiment] = []
+    for arm in experiment.arms:
+        if arm.changes is None and not scale.starts:
+            alone.append(replace(experiment, arms=(arm,), reference=None))
+            continue
+        own = {each.name: getattr(experiment, each.name) for each in fields(experiment)}
+        own |= {"arms": (arm,), "reference": None}
+        alone += [OneSeed(**own, seed=seed) for seed in experiment._seeds(scale)]
+    return alone
+
+
+def resources(experiment: Experiment, scale: Scale, *, gpus: bool) -> dict[str, float]:
+    """What Ray sets aside for a task, from the plan of its training: one GPU, or main memory."""
+    from lengthwise.training import plan
+
+    if gpus:
+        return {"num_cpus": 1, "num_gpus": 1}
+    (arm,) = experiment.arms
+    recipe = experiment.recipe_of(scale, arm, *experiment._seeds(scale)[:1])
+    needed = None if recipe is None or arm.changes is None else plan(recipe).cost.memory_bytes
+    return {"num_cpus": 1} if needed is None else {"num_cpus": 1, "memory": needed + _LIBRARIES}
+
+
+def fan_out(
+    ray: Any,
+    experiment: Experiment,
+    scale: Scale,
+    parts: Path,
+    *,
+    work: Callable[[Experiment, Scale, Path], None] = fill,
+) -> None:
+    """Run every task of the experiment on the cluster, and wait for all.
+
+    Raises:
+        UsageError: its arms train for equal times, which machines of a cluster do not share.
+        LengthwiseError: a task failed, with its own error; or no machine of the cluster is large enough for one.
+    """
+    if experiment.equal_time:
+        raise UsageError("equal times of arms on several machines", fix="leave --ray out")
+    remote = ray.remote(max_retries=RETRIES)(work)
+    machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    gpus = any(machine.get("GPU") for machine in machines)
+    waiting: list[Any] = []
+    for task in tasks(experiment, scale):
+        wanted = resources(task, scale, gpus=gpus)
+        named = {"CPU": wanted["num_cpus"], "memory": wanted.get("memory", 0)}
+        if not any(all(m.get(name, 0) >= amount for name, amount in named.items()) for m in machines):
+            raise LengthwiseError(
+                f"no machine of the cluster has {named['memory'] / 1e9:.1f} GB for {task.arms[0].name}",
+                fix="add a larger machine, or run without --ray",
+            )
+        waiting.append(remote.options(**wanted).remote(task, scale, parts.absolute()))
+    with progress(waiting, what="arms and seeds", total=len(waiting)) as bar:
+        while waiting:
+            done, waiting = ray.wait(waiting)
+            try:
+                ray.get(done)
+            except ray.exceptions.RayTaskError as error:
+                for other in waiting:
+                    ray.cancel(other, force=True)
+                if isinstance(error.cause, LengthwiseError):
+                    raise error.cause from error
+                raise
+            except ray.exceptions.WorkerCrashedError as error:
+                raise LengthwiseError(
+                    f"a worker died {RETRIES + 1} times at the same task",
+                    fix="look at Ray's logs; --resume continues from what is finished",
+                ) from error
+            bar.update(len(done))

@@ -1,0 +1,192 @@
+"""Memory of a training run on each device, from shapes alone, for every way to spread it over devices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from lengthwise.alignment.chunked import default_chunk_size
+from lengthwise.alignment.divergences import Objective
+from lengthwise.errors import UsageError
+from lengthwise.models.hidden import unwrap
+from lengthwise.training.initial_model import obstacle_in_structure
+from lengthwise.training.recipe import Parallel, Recipe
+
+MARGIN = 0.9
+"""Share of a card that a plan may fill: the driver, libraries and fragmentation take the rest."""
+BASIS = (
+    "weights (of a copy of the initial model too), gradients and AdamW's moments exactly; what sharded training "
+    "gathers by unit; what the blocks keep for the backward pass as counted for a Llama; one chunk of logits. On a "
+    "CPU about 1 GB more was resident with a model of 135M parameters (libraries, weight file, working memory)"
+)
+_UNITS = {
+    "": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceMemory:
+    """Bytes on one device, and in main memory for one device."""
+
+    state: int
+    """Weights, gradients and optimizer state that this device keeps; in main memory with offload."""
+    gathered: int
+    """Weights and gradients of other devices' shares, while they are used."""
+    activations: int
+    logits: int
+    offloaded: bool = False
+
+    @property
+    def device(self) -> int:
+        """Bytes on the device."""
+        return self.gathered + self.activations + self.logits + (0 if self.offloaded else self.state)
+
+    @property
+    def host(self) -> int:
+        """Bytes in main memory for it."""
+        return self.state if self.offloaded else 0
+
+
+def device_memory(
+    recipe: Recipe, model: Any, *, micro: int, devices: int, device: torch.device
+) -> DeviceMemory:
+    """What a device needs when `devices` of them train `recipe` as its `parallel` says.
+
+    Args:
+        recipe: a checked recipe.
+        model: its model with its adapter; the meta device will do.
+        micro: samples at a time on a device.
+        devices: how many.
+        device: whose chunk of logits is meant.
+    """
+    mixed = recipe.precision == "bfloat16"
+    config = model.config.get_text_config()
+    dtype = torch.bfloat16 if mixed else torch.float32
+    pairs = default_chunk_size(config.vocab_size, dtype, device)
+    state, gathered = _state(recipe, model, devices)
+    return DeviceMemory(
+        state=state,
+        gathered=gathered,
+        activations=_activations(recipe, config, micro),
+        logits=2 * pairs * config.vocab_size * dtype.itemsize,
+        offloaded=recipe.parallel is not None and recipe.parallel.offload,
+    )
+
+
+def ways(recipe: Recipe) -> Iterator[tuple[str, Recipe]]:
+    """The ways to spread a recipe over devices, by name, from the fastest to the one that needs least memory."""
+    yield "whole copies", replace(recipe, parallel=None)
+    if recipe.quantize is not None:
+        return
+    yield "shard_grad_op", replace(recipe, parallel=Parallel(sharding="shard_grad_op"))
+    yield "full_shard", replace(recipe, parallel=Parallel())
+    yield "full_shard with offload", replace(recipe, parallel=Parallel(offload=True))
+
+
+def parse_memory(text: str) -> int:
+    """Bytes of "80GB", "141 GB", "80GiB".
+
+    Raises:
+        UsageError: it is no size.
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    if found is None or found[2].upper() not in _UNITS:
+        raise UsageError(f"a memory of {text!r}", expected="a size such as 80GB or 80GiB")
+    return round(float(found[1]) * _UNITS[found[2].upper()])
+
+
+def passes(objective: Objective) -> tuple[int, int]:
+    """How many forward passes each window takes, and how many of them have gradients."""
+    if objective.budget is not None:
+        # It finds an alpha above 0; the initial model reads the long view.
+        objective = replace(objective, alpha=1.0, budget=None)
+        return sum(objective.reads) + 1, sum(objective.trains)
+    return sum(objective.reads), sum(objective.trains)
+
+
+def _state(recipe: Recipe, model: Any, devices: int) -> tuple[int, int]:
+    """Bytes that a device keeps, and bytes that it gathers beside them."""
+    mixed = recipe.precision == "bfloat16"
+    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    frozen = sum(p.numel() for p in model.parameters()) - trainable
+    small = _quantized_weights(recipe, model)
+    # 4 bits, and for each 64 weights a scale of 4 bytes, or of 1 byte with 4 for each 256 of those.
+    small_bytes = 0.5 + (1 / 64 + 4 / (64 * 256) if recipe.quantize and recipe.quantize.double else 4 / 64)
+    weights = round((frozen - small) * (2 if mixed else 4) + small * small_bytes) + 4 * trainable
+    # Gradient and AdamW's two moments, all float32.
+    state = weights + 12 * trainable
+    if recipe.parallel is None:
+        keeps_initial = recipe.objective.teacher == "initial" or recipe.objective.budget is not None
+        if keeps_initial and obstacle_in_structure(model) is not None:
+            state += weights + sum(buffer.nbytes for buffer in model.buffers())
+        # Autocast's copies; and the buckets in which gradients are summed over devices.
+        return round(state + trainable * ((2 if mixed else 0) + (4 if devices > 1 else 0))), 0
+    itemsize = 2 if mixed else 4
+    block, tail, embedding = _units(model)
+    every = sum(p.numel() for p in model.parameters())
+    used = 2 * block + tail if recipe.parallel.sharding == "full_shard" else every
+    # Whole gradients of one unit, and their float32 copy on the way to the shares.
+    gradients = max(tail, embedding, block) if trainable > frozen else trainable // max(1, _blocks(model))
+    return round(state / devices), itemsize * used + (itemsize + 4) * gradients
+
+
+def _activations(recipe: Recipe, config: Any, micro: int) -> int:
+    mixed = recipe.precision == "bfloat16"
+    width, layers = config.hidden_size, config.num_hidden_layers
+    inner = getattr(config, "intermediate_size", None) or 4 * width
+    # Bytes that a Llama block keeps for each token's backward pass, counted with saved-tensor hooks.
+    block = 4 * (9 * width + 2.4 * inner) if mixed else 4 * (10 * width + 4 * inner)
+    # With checkpointing, the inputs of all blocks and the inside of the one that is recomputed.
+    kept = layers * 4 * width + block if recipe.gradient_checkpointing else layers * block
+    _, views = passes(recipe.objective)
+    return round(views * micro * recipe.length * kept)
+
+
+def _quantized_weights(recipe: Recipe, model: Any) -> int:
+    """Weights that will be kept in 4 bits: the frozen ones of linear layers, but for the head."""
+    if recipe.quantize is None:
+        return 0
+    head = set(model.get_output_embeddings().modules())
+    return sum(
+        m.weight.numel()
+        for m in model.modules()
+        if isinstance(m, nn.Linear) and m not in head and not m.weight.requires_grad
+    )
+
+
+def _units(model: Any) -> tuple[int, int, int]:
+    """Weights of the largest block, of head and final norm, and of the embedding, as accelerate shards them.
+
+    A head that is tied to the embedding is one unit with it.
+    """
+    base = unwrap(model)
+    blocks = [_size(module) for module in base.modules() if type(module).__name__ in _block_names(base)]
+    head, embedding = base.get_output_embeddings(), base.get_input_embeddings()
+    assert head is not None
+    tied = head.weight is embedding.weight
+    return max(blocks, default=0), _size(head), 0 if tied else _size(embedding)
+
+
+def _blocks(model: Any) -> int:
+    base = unwrap(model)
+    return sum(type(module).__name__ in _block_names(base) for module in base.modules())
+
+
+def _block_names(base: Any) -> set[str]:
+    return set(base._no_split_modules or ())
+
+
+def _size(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())

@@ -1,0 +1,127 @@
+"""`make cluster`: an experiment on two Ray workers of this machine, one of which is killed, against one in sequence.
+
+    python tests/cluster [FOLDER]
+
+Says so and stops where Ray is not installed. Prints what it compared; exits with 1 if anything differs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lengthwise.samples import SampleLog
+from lengthwise.studies.experiments import FAN_OUT, Arm, Experiment, Scale
+from lengthwise.studies.fan_out import fan_out, fill
+from lengthwise.testing import save_tiny_model, tiny_text
+
+RECIPE = """\
+model: {folder}/model
+data: {{corpus: {folder}/text, split: all}}
+length: 32
+steps: 12
+optimizer: {{learning_rate: 0.01}}
+batch: {{size: 4}}
+device: cpu
+save_every: 2
+"""
+
+
+def experiment(folder: Path) -> tuple[Experiment, Scale]:
+    """Two trained arms and one that is not, two seeds, on a tiny model."""
+    save_tiny_model(folder / "model")
+    (folder / "text").mkdir()
+    for index in range(12):
+        (folder / "text" / f"{index}.txt").write_text(tiny_text(600, seed=index))
+    (folder / "recipe.yaml").write_text(RECIPE.format(folder=folder))
+    arms = (
+        Arm(name="start"),
+        Arm(name="cross entropy", changes=("objective.alpha=0",)),
+        Arm(name="aligned", changes=("objective.alpha=1", "objective.divergence=jeffreys")),
+    )
+    return (
+        Experiment(
+            kind="cluster-check",
+            arms=arms,
+            recipe=str(folder / "recipe.yaml"),
+            reference="cross entropy",
+            seeded=True,
+        ),
+        Scale(
+            model=str(folder / "model"),
+            measures={"perplexity": {"lengths": (16, 32), "segments": 4}},
+            seeds=2,
+            text=str(folder / "text"),
+        ),
+    )
+
+
+def killed_once(task: Experiment, scale: Scale, parts: Path) -> None:
+    """`fill`, in a worker that one arm and seed kills with SIGKILL after its first checkpoint."""
+    torch.set_num_threads(1)
+    seed = getattr(task, "seed", None)
+    mark, checkpoint = (
+        parts / "killed",
+        parts / "seed-1" / "aligned" / "train" / "checkpoints" / "checkpoint-2",
+    )
+
+    def kill() -> None:
+        while not (checkpoint / "complete.json").exists():
+            time.sleep(0.01)
+        mark.write_text(str(os.getpid()))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if task.arms[0].name == "aligned" and seed == 1 and not mark.exists():
+        threading.Thread(target=kill, daemon=True).start()
+    fill(task, scale, parts)
+
+
+def main(folder: Path) -> int:
+    """Run both ways and compare rows and samples."""
+    if importlib.util.find_spec("ray") is None:
+        print("skipped: Ray is not installed (pip install 'lengthwise[ray]')")
+        return 0
+    import ray
+
+    torch.set_num_threads(1)
+    made, scale = experiment(folder)
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    token = FAN_OUT.set(partial(fan_out, ray, work=killed_once))
+    spread = made.run(folder / "ray", scale)
+    FAN_OUT.reset(token)
+    ray.shutdown()
+    alone = made.run(folder / "alone", scale)
+    killed = (folder / "ray" / "parts" / "killed").exists()
+    resumed: list[Any] = sorted((folder / "ray" / "parts").glob("seed-1/aligned/train/results.json"))
+    step = json.loads(resumed[0].read_text())["provenance"]["resumed_at_step"]
+    logs = [
+        {
+            str(file.relative_to(side / "parts")): list(SampleLog(file))
+            for file in sorted(side.rglob("*.jsonl"))
+            if file.name != "metrics.jsonl"
+        }
+        for side in (folder / "ray", folder / "alone")
+    ]
+    print(
+        f"rows: {len(spread.rows)} on Ray, {len(alone.rows)} in sequence, equal: {spread.rows == alone.rows}"
+    )
+    print(f"samples equal: {logs[0] == logs[1]}; a worker was killed: {killed}, and resumed at step {step}")
+    return 0 if spread.rows == alone.rows and logs[0] == logs[1] and killed and step > 0 else 1
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        sys.exit(main(Path(sys.argv[1])))
+    with tempfile.TemporaryDirectory() as temporary:
+        sys.exit(main(Path(temporary)))

@@ -1,0 +1,62 @@
+"""Models whose layers lie on several devices, here the processor and the disk, give the numbers of one device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lengthwise.errors import UsageError
+from lengthwise.models import Head, load, target_losses
+from lengthwise.models.fingerprint import model_fingerprint
+from lengthwise.models.quantization import expand_into, quantized_layers
+from lengthwise.models.reading import CachedReader
+from lengthwise.testing import save_tiny_model
+
+SPREAD = {
+    "model.embed_tokens": "disk",
+    "model.rotary_emb": "cpu",
+    "model.layers.0": "cpu",
+    "model.layers.1": "disk",
+    "model.norm": "cpu",
+    "lm_head": "disk",
+}
+IDS = torch.arange(40)[None] % 23
+
+
+@pytest.fixture(scope="module")
+def untied(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("placement")
+    return str(save_tiny_model(folder / "model", tie_word_embeddings=False))
+
+
+def test_weights_on_disk_give_the_same_numbers(untied: str):
+    whole, spread = load(untied, device="cpu"), load(untied, device_map=SPREAD)
+    assert spread.model.lm_head.weight.is_meta
+    assert isinstance(spread.head, Head)
+    assert not spread.head.weight.is_meta
+    assert spread.device == torch.device("cpu")
+    hidden = spread.hidden_states(IDS)
+    assert torch.equal(hidden, whole.hidden_states(IDS))
+    losses = [target_losses(model, hidden[0, :-1], IDS[0, 1:]) for model in (whole, spread)]
+    assert torch.equal(*losses)
+    assert torch.equal(CachedReader(spread).read(IDS), CachedReader(whole).read(IDS))
+    assert model_fingerprint(spread) == model_fingerprint(whole)
+
+
+def test_int8_weights_are_close(untied: str):
+    whole, rounded = load(untied, device="cpu"), load(untied, device="cpu", quantization="int8")
+    hidden, close = whole.hidden_states(IDS), rounded.hidden_states(IDS)
+    assert 0 < ((close - hidden).norm() / hidden.norm()).item() < 0.1
+
+
+def test_nf4_weights_are_read_as_what_they_stand_for(untied: str):
+    expanded, rounded = load(untied, device="cpu"), load(untied, device="cpu", quantization="nf4")
+    assert quantized_layers(rounded.model)
+    expand_into(expanded.model, rounded.model)
+    torch.testing.assert_close(rounded.hidden_states(IDS), expanded.hidden_states(IDS), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("placed", [{"tp_plan": "auto"}, {"device_map": "auto", "device": "cpu"}])
+def test_places_that_exclude_each_other(untied: str, placed: dict[str, str]):
+    with pytest.raises(UsageError):
+        load(untied, **placed)  # type: ignore[arg-type]

@@ -1,0 +1,114 @@
+"""Two processes that share a measurement give the numbers of one, to the bit. Held by real processes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from lengthwise.samples import SampleLog
+from lengthwise.sharing import SharedLog
+from lengthwise.testing import save_tiny_model, tiny_text
+
+WORKER = Path(__file__).with_name("sharing_worker.py")
+SPECS: dict[str, tuple[str, dict[str, Any]]] = {
+    "measure": ("measure", {"lengths": (16, 32), "windows": 3, "batch_size": 3}),
+    "paper": ("measure", {"lengths": (16,), "windows": 3, "estimator": "paper"}),
+    "ppl": ("ppl", {"lengths": (16, 32), "segments": 5, "batch_size": 2}),
+    "recall": ("recall", {"distances": (16, 32), "passage": 8, "scored": 4, "pairs": 3}),
+    "limit": ("limit", {"length": 64, "reference": 16, "passage": 8, "scored": 4, "windows": 3}),
+    "longppl": ("longppl", {"length": 48, "short": 16, "texts": 3}),
+    "eval": (
+        "eval",
+        {
+            "tasks": ("needle_multi_key",),
+            "mode": "likelihood",
+            "lengths": (448,),
+            "depths": (0.0,),
+            "samples": 2,
+        },
+    ),
+}
+
+
+@pytest.fixture
+def worker() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("sharing_worker", WORKER)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_two_processes_share_a_measurement(
+    worker: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Every verb that measures; one of them resumes what one process began."""
+    monkeypatch.setenv("LENGTHWISE_CACHE", str(tmp_path / "cache"))
+    save_tiny_model(tmp_path / "model", max_position_embeddings=512)
+    (tmp_path / "text").mkdir()
+    for index in range(4):
+        (tmp_path / "text" / f"{index}.txt").write_text(tiny_text(600, seed=index))
+    run = {
+        "model": str(tmp_path / "model"),
+        "text": str(tmp_path / "text"),
+        "split": "all",
+        "device": "cpu",
+    }
+    jobs = [{"name": name, "verb": verb, "spec": spec, "run": run} for name, (verb, spec) in SPECS.items()]
+    one, two = tmp_path / "one", tmp_path / "two"
+    alone = worker.run_all(jobs, one)
+
+    begun = two / "recall"
+    begun.mkdir(parents=True)
+    for name in ("config.yaml", "env.json", "inputs.json"):
+        (begun / name).write_bytes((one / "recall" / name).read_bytes())
+    lines = (one / "recall" / "samples.jsonl").read_bytes().splitlines(keepends=True)
+    (begun / "samples.jsonl").write_bytes(b"".join(lines[:3]))
+
+    (tmp_path / "jobs.json").write_text(json.dumps(jobs))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    # What torchrun sets. This process is rank 0 and holds the store.
+    for name, value in {"WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("RANK", "0")
+    other = subprocess.Popen(
+        [sys.executable, str(WORKER), str(tmp_path / "jobs.json"), str(two)],
+        env=os.environ | {"RANK": "1", "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    own: list[str] = []
+    append = SharedLog.append
+
+    def note(log: SharedLog, key: str, record: dict[str, Any]) -> None:
+        own.append(key)
+        append(log, key, record)
+
+    monkeypatch.setattr(SharedLog, "append", note)
+    try:
+        together = worker.run_all(jobs, two)
+        _, errors = other.communicate(timeout=300)
+    finally:
+        other.kill()
+    assert other.returncode == 0, errors[-4000:]
+
+    for name in SPECS:
+        assert together[name].rows == alone[name].rows, name
+        assert together[name].notes == alone[name].notes, name
+        assert not together[name].partial
+        assert together[name].provenance["processes"] == 2
+        logs = [SampleLog(side / name / "samples.jsonl") for side in (one, two)]
+        assert {key: logs[0][key] for key in logs[0]} == {key: logs[1][key] for key in logs[1]}, name
+        assert 0 < sum(key in logs[1] for key in own) < len(logs[1]), name

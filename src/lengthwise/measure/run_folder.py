@@ -103,12 +103,10 @@ def correlate_runs(
 
 
 def _run(run: RunSpec, spec: Spec, folder: RunFolder | None) -> Results:
-    from lengthwise.models import load
-
     entry = MEASUREMENTS[spec.kind]
     measure = entry.load(entry.function)
     corpus = load_corpus(run.text, split=run.split)
-    model = load(run.model, dtype=run.dtype, device=run.device, adapter=run.adapter)
+    model = spec.model(run)
     documents = tokenize(corpus, model.tokenizer)
     kinds = spec.for_model(model.trained_length).samples()
     left_out = {**corpus.left_out, **documents.left_out(kind.stretch for kind in kinds)}
@@ -123,11 +121,7 @@ def _run(run: RunSpec, spec: Spec, folder: RunFolder | None) -> Results:
         "left_out": left_out,
     }
     if folder is not None:
-        from lengthwise.models.fingerprint import model_fingerprint
-
-        folder.check_inputs(
-            {"model": model_fingerprint(model), "text": {"corpus": documents.corpus_fingerprint}}
-        )
+        folder.check_inputs({"model": model.fingerprint(), "text": {"corpus": documents.corpus_fingerprint}})
     others = spec.others(run, model)
     started = time.perf_counter()
 

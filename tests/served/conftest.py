@@ -36,7 +36,14 @@ def local(folder: Path) -> LoadedModel:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "FIRST_WAIT_SECONDS", 0.01)
-    for name in ("LENGTHWISE_API_KEY", "OPENAI_API_KEY", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+    for name in (
+        "LENGTHWISE_API_KEY",
+        "OPENAI_API_KEY",
+        "HTTP_PROXY",
+        "http_proxy",
+        "ALL_PROXY",
+        "all_proxy",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -92,7 +92,9 @@ class Stub:
             if self.most_logprobs is None and self.shape == "echo":
                 return 400, {"error": {"message": "logprobs must be at least 0"}}
             best = log_p[-1].topk(self.most_logprobs or log_p.shape[1])
-            named = {f"token_id:{t}": v for t, v in zip(best.indices.tolist(), best.values.tolist(), strict=True)}
+            named = {
+                f"token_id:{t}": v for t, v in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            }
             choice["logprobs"] = {"top_logprobs": [named]}
         if body["max_tokens"] > 1:
             choice["text"] = self._written(ids, body)

@@ -53,7 +53,9 @@ def test_a_part_of_the_distribution_is_refused(most: int | None, serve: Any, fol
     ("shape", "said"),
     [("none", "llamacpp"), ("nulls", "token 3"), ("missing", "entries"), ("zeros", "same number")],
 )
-def test_a_server_without_log_probabilities_is_refused(shape: str, said: str, serve: Any, folder: Path) -> None:
+def test_a_server_without_log_probabilities_is_refused(
+    shape: str, said: str, serve: Any, folder: Path
+) -> None:
     with pytest.raises(UsageError) as caught:
         Endpoint(serve(shape).url, tokenizer=str(folder))
     assert said in caught.value.problem

@@ -15,7 +15,7 @@ class Entry:
     """
 
     name: str
-    """The verb."""
+    """The verb; of `served` it is `compare` with an endpoint."""
     module: str
     spec: str
     """The `lengthwise.spec.Spec`."""
@@ -96,6 +96,16 @@ MEASUREMENTS = {
             settings="LongPplSettings",
             task="longppl",
             summary="How well are the tokens predicted that need far context?",
+        ),
+        Entry(
+            name="served",
+            module="lengthwise.measure.served",
+            spec="ServedSpec",
+            function="measure_served",
+            settings="ServedSettings",
+            task="served",
+            summary="Does the served model predict as its checkpoint does?",
+            fail_above="difference",
         ),
         Entry(
             name="eval",

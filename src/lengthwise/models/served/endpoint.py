@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # Scripts, numbers and spaces that tokenizers cut differently.
-PROBE = "The old queen remembers the golden mountain. On 12 March 1984 the naïve Zoë paid $3,456.78;\n\tif x<=10: Straße, кот, 東京, 🙂 disestablishmentarians"
+PROBE = (
+    "The old queen remembers the golden mountain. On 12 March 1984 the naïve Zoë paid $3,456.78;\n"
+    "\tif x<=10: Straße, кот, 東京, 🙂 disestablishmentarians"
+)
 _PROBED = 48
 """Tokens of it that are scored."""
 _ROUNDING = 0.25

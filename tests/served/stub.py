@@ -15,7 +15,7 @@ import torch
 from lengthwise.models.loading import LoadedModel
 
 NAME = "tiny"
-LIMIT = 240
+LIMIT = 512
 
 
 class Stub:

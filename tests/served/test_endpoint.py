@@ -24,7 +24,7 @@ def test_losses_are_the_models_own(
     endpoint = lengthwise.load(serve(shape).url, served_model="tiny", tokenizer=str(folder))
     assert isinstance(endpoint, Endpoint)
     assert endpoint.protocol.name == protocol
-    assert endpoint.max_positions == 238
+    assert endpoint.max_positions == 510
     # More than are sent at once, and of two lengths.
     views = [IDS[start : start + size] for start in range(10) for size in (20, 33)]
     labels = [IDS[start + size - 9 : start + size + 1] for start in range(10) for size in (20, 33)]
@@ -83,15 +83,15 @@ def test_prompts_beyond_the_maximum_are_refused_before_they_are_sent(serve: Any,
     endpoint = Endpoint(stub.url, tokenizer=str(folder))
     before = stub.seen.total()
     with pytest.raises(UsageError) as caught:
-        endpoint.token_losses([np.resize(IDS, 239)], [np.resize(IDS, 240)[239:]])
+        endpoint.token_losses([np.resize(IDS, 511)], [np.resize(IDS, 512)[511:]])
     assert caught.value.exit_code == 2
     assert stub.seen.total() == before
-    assert len(endpoint.token_losses([np.resize(IDS, 238)], [np.resize(IDS, 239)[238:]])[0]) == 1
+    assert len(endpoint.token_losses([np.resize(IDS, 510)], [np.resize(IDS, 511)[510:]])[0]) == 1
     # The server's own refusal of a length is passed on and not repeated.
     before = stub.seen.total()
     with pytest.raises(LengthwiseError) as refused:
-        endpoint._asked([list(range(1, 260))])
-    assert "maximum context length is 240" in str(refused.value)
+        endpoint._asked([[1] * 520])
+    assert "maximum context length is 512" in str(refused.value)
     assert stub.seen.total() == before + 1
 
 

@@ -46,7 +46,7 @@ def plan_measurement(run: RunSpec, spec: Spec) -> MeasurementPlan:
         tokens = sum(kind.wanted * kind.tokens for kind in spec.samples())
         return replace(plan, tokens_to_run=tokens, cost=cost)
     if served:
-        config, model = None, run.load()
+        config, model = None, spec.model(run)
         documents, trained = tokenize(corpus, model.tokenizer), model.trained_length
     else:
         model, resolved = None, resolve(run.model)

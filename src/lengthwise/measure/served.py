@@ -32,7 +32,6 @@ from lengthwise.measure.measurement import (
     window_record,
     window_words,
 )
-from lengthwise.measure.served_verdict import verdict
 from lengthwise.measure.statistics import Statistic
 from lengthwise.progress import progress
 from lengthwise.results import Row
@@ -54,6 +53,7 @@ DISPLAY = Display(
         "equal_up_to": "tokens of context up to which the difference stays within the tolerance",
         "difference": "mean |log p served - log p checkpoint| of the same tokens",
         "largest": "the largest difference of one token",
+        "tolerance": "the difference up to which a bin of positions counts as equal",
         "shift": "loss of the served model - loss of the checkpoint: above 0 it predicts worse",
         "loss_served": "cross entropy of the next token, served",
         "loss_checkpoint": "cross entropy of the next token, from the checkpoint",
@@ -143,8 +143,8 @@ def measure_served(
 
     Rows of task "served" for each length: `equal_up_to` (tokens: where the first bin of positions begins whose
     difference is above the tolerance; `at_least` where none is), `difference`, `shift`, `loss_served`,
-    `loss_checkpoint` (means, nats a token) and `largest` (of one token, without an interval); `difference` and
-    `shift` by position too (`position` .. `position_end` - 1).
+    `loss_checkpoint` (means, nats a token), `largest` (of one token) and `tolerance`, without intervals; by position
+    (`position` .. `position_end` - 1) `difference` and `shift`.
 
     Args:
         model: the checkpoint: loaded and in eval mode, a name or path, or a pair (model, tokenizer).
@@ -180,7 +180,7 @@ def measure_served(
 def summarise(log: SampleLog, settings: ServedSettings, model_name: str) -> Measurement:
     """The numbers from the samples in `log` alone; partial if some are missing."""
     statistics: list[Statistic] = []
-    largest: list[Row] = []
+    constant: list[Row] = []
     keys: list[str] = []
     for length in settings.lengths:
         found = [key for index in range(settings.available) if (key := _key(length, index)) in log]
@@ -189,7 +189,10 @@ def summarise(log: SampleLog, settings: ServedSettings, model_name: str) -> Meas
             blank = Row(model=model_name, task="served", metric="", value=None, length=length)
             statistics += _statistics(records, settings, blank)
             value = max(record["largest"] for record in records)
-            largest.append(replace(blank, metric="largest", value=value, n=length * len(records)))
+            constant += [
+                replace(blank, metric="largest", value=value, n=length * len(records)),
+                replace(blank, metric="tolerance", value=settings.tolerance),
+            ]
         keys += found
     notes = [bos_note(settings.bos_id)]
     if settings.available < settings.windows:
@@ -209,8 +212,7 @@ def summarise(log: SampleLog, settings: ServedSettings, model_name: str) -> Meas
         replace(row, at_least=True) if row.metric == "equal_up_to" and row.value == row.length else row
         for row in measurement.rows
     ]
-    measurement.rows = rows + largest
-    measurement.notes = verdict(measurement.rows, settings.tolerance) + measurement.notes
+    measurement.rows = rows + constant
     return measurement
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lengthwise.results import Row
 
 
-def verdict(rows: Sequence[Row], tolerance: float) -> list[str]:
+def verdict(rows: Sequence[Row]) -> list[str]:
     """One sentence on where both are equal and how far they are apart beyond, and one on what does that.
 
     By `equal_up_to` of each length. A place that is the same at every length that reaches it is a matter of the
@@ -20,7 +20,9 @@ def verdict(rows: Sequence[Row], tolerance: float) -> list[str]:
     places = {length: int(whole[length].value or 0) for length in lengths}
     longest = lengths[-1]
     if all(places[length] == length for length in lengths):
-        mean, largest = (_at(rows, metric, longest) for metric in ("difference", "largest"))
+        mean, largest, tolerance = (
+            _at(rows, metric, longest) for metric in ("difference", "largest", "tolerance")
+        )
         return [
             f"The served model predicts as the checkpoint does, up to {longest:,} tokens: {mean:.2g} nats per token "
             f"apart on average, {largest:.2g} at most (tolerance {tolerance:g})."

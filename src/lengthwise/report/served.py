@@ -39,6 +39,9 @@ def differences_by_position(rows: Sequence[Row], *, name: str = "served-by-posit
             axes.axhline(0, color="#555555", linewidth=0.9)
             axes.set_title(heading, fontsize=9)
             axes.set(xlabel="position (tokens)")
+        for row in rows:
+            if row.metric == "tolerance" and row.value is not None:
+                grid[0][0].axhline(row.value, color="#555555", linewidth=0.9, linestyle="--")
         grid[0][0].set_ylabel("nats per token")
         legend_below(figure, grid[0][0])
         words = " ".join(
@@ -51,15 +54,16 @@ def differences_by_position(rows: Sequence[Row], *, name: str = "served-by-posit
             name=name,
             title=title,
             alt=f"{title}. {words}",
-            caption="The same tokens, read by the server and by the checkpoint. 0 on the left is an equal model; "
-            "above 0 on the right the served model predicts worse. Bands or bars are 95 % intervals (bootstrap over "
-            "documents).",
+            caption=" ".join(verdict(rows))
+            + " The same tokens, read by the server and by the checkpoint. 0 on the "
+            "left is an equal model, the dashed line the tolerance; above 0 on the right the served model predicts "
+            "worse. Bands or bars are 95 % intervals (bootstrap over documents).",
         )
 
 
-def served_answer(rows: Sequence[Row], config: Mapping[str, Any]) -> list[str]:
+def served_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     """The verdict, and the difference by position at the greatest length."""
-    lines = [line for said in verdict(rows, float(config.get("tolerance", 0.05))) for line in sentences(said)]
+    lines = [line for said in verdict(rows) for line in sentences(said)]
     longest = max((row.length for row in rows if row.length is not None), default=None)
     bins = [
         row

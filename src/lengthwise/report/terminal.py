@@ -59,12 +59,12 @@ def misalignment_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     if agree is not None and agree.value is not None:
         said += f"; {100 * agree.value:.1f} % of them keep their most likely token"
     lines = sentences(said + ".")
-    if sce := scesentences(rows):
+    if sce := sce_sentence(rows):
         lines += sentences(sce)
     return lines + _plot_by("length", curve, "Jeffreys, nats per token", zero=True)
 
 
-def scesentences(rows: Sequence[Row]) -> str | None:
+def sce_sentence(rows: Sequence[Row]) -> str | None:
     """What SCE consists of at the greatest length measured, in one sentence; None without these rows."""
     sce, entropy, jeffreys = (
         next(iter(_curve(rows, metric)[-1:]), None) for metric in ("sce", "entropy", "jeffreys")

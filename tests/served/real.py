@@ -1,8 +1,8 @@
-"""One real server: vLLM on this machine's CPU, measured and compared with its checkpoint. `make served` runs this.
+"""One real server against its checkpoint: vLLM on this machine's CPU. `make served` runs this.
 
-Starts vLLM on the loopback with SmolLM2-135M in fp32, measures `ppl` and Eq. 2 over HTTP, compares the server with the
-checkpoint, stops it by its process id; then the same comparison with a server that was told to use YaRN x2, which must
-be found. Run folders and `summary.json` go to --out.
+Starts vLLM on the loopback with SmolLM2-135M in fp32, measures `ppl` and Eq. 2 over HTTP, compares the server with
+the checkpoint, and stops it by its process id; then the same comparison with a server that was told to use YaRN x2,
+which must be found. Run folders and `summary.json` go to --out.
 
     python tests/served/real.py --vllm .venv-served/bin/vllm --out runs/served
 """

@@ -16,17 +16,19 @@ HEAVY = ("torch", "transformers", "matplotlib", "rich")
 # The command line is a promise: a changed line here is a changed promise.
 OPTIONS = {
     "measure": "--text --split --length --limit --estimator --bos --adapter --seed --device --dtype --batch-size "
-    "--fail-above --out --resume --overwrite --dry-run --json --verbose --help",
+    "--served-model --tokenizer --fail-above --out --resume --overwrite --dry-run --json --verbose --help",
     "ppl": "--text --split --length --limit --bos --adapter --seed --device --dtype --batch-size "
-    "--fail-above --out --resume --overwrite --dry-run --json --verbose --help",
+    "--served-model --tokenizer --fail-above --out --resume --overwrite --dry-run --json --verbose --help",
     "recall": "--text --split --distance --limit --bos --adapter --seed --device --dtype --batch-size "
-    "--out --resume --overwrite --dry-run --json --verbose --help",
+    "--served-model --tokenizer --out --resume --overwrite --dry-run --json --verbose --help",
     "limit": "--text --split --max-length --reference --limit --tolerance --share --bos --adapter --seed --device "
-    "--dtype --batch-size --out --resume --overwrite --dry-run --json --verbose --help",
+    "--dtype --batch-size --served-model --tokenizer "
+    "--out --resume --overwrite --dry-run --json --verbose --help",
     "longppl": "--text --split --evaluator --key-tokens --max-length --short --stride --limit --bos --adapter --seed "
-    "--device --dtype --batch-size --out --resume --overwrite --dry-run --json --verbose --help",
+    "--device --dtype --batch-size --served-model --tokenizer "
+    "--out --resume --overwrite --dry-run --json --verbose --help",
     "eval": "--text --split --backend --mode --length --depth --limit --data --max-length --truncation "
-    "--adapter --seed --device --dtype --batch-size --set "
+    "--adapter --seed --device --dtype --batch-size --served-model --tokenizer --set "
     "--out --resume --overwrite --dry-run --json --verbose --help",
     "extend": "--method --factor --original-length --set --out --dry-run --json --verbose --help",
     "longrope-search": "--factor --out --original-length --text --split --limit --population --iterations "

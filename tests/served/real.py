@@ -83,7 +83,14 @@ def server(given: argparse.Namespace, overrides: dict[str, Any], running: str | 
         *(["--hf-overrides", json.dumps(overrides)] if overrides else []),
     ]
     given.out.mkdir(parents=True, exist_ok=True)
-    settings = {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+    # The first request compiles, which on a busy machine takes longer than the engine waits by default.
+    settings = {
+        "VLLM_CPU_KVCACHE_SPACE": "2",
+        "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "1800",
+        "VLLM_NO_USAGE_STATS": "1",
+        "TORCHDYNAMO_DISABLE": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
     with (given.out / f"server-{'overridden' if overrides else 'plain'}.log").open("w") as log:
         process = subprocess.Popen(
             [str(word) for word in command],

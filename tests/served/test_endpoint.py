@@ -117,6 +117,18 @@ def test_failures_that_stay_are_an_error(serve: Any, folder: Path, monkeypatch: 
     assert caught.value.exit_code == 1
 
 
+def test_a_server_that_dies_in_the_probe_is_not_called_incapable(
+    serve: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "ATTEMPTS", 2)
+    stub = serve(failures=(0,) * 100)
+    stub.seen["/v1/completions"] = 2
+    with pytest.raises(LengthwiseError) as caught:
+        Endpoint(stub.url, tokenizer=str(folder))
+    assert type(caught.value) is LengthwiseError
+    assert "does not answer, 2 times" in caught.value.problem
+
+
 def test_no_server() -> None:
     with pytest.raises(MissingError):
         Endpoint("http://127.0.0.1:9/v1")

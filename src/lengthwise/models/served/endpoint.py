@@ -38,6 +38,17 @@ _ROUNDING = 0.25
 """Nats by which a token's log-probability may change with what follows it: 16-bit rounding."""
 
 
+class Incomplete(LengthwiseError):
+    """An answer lacks log-probabilities of its prompt; `missing` says which."""
+
+    def __init__(self, name: str, missing: str) -> None:
+        self.missing = missing
+        super().__init__(
+            f"{name} leaves out log-probabilities of a prompt: {missing}",
+            expected="one for each token but the first",
+        )
+
+
 class Endpoint:
     """A model behind an OpenAI-style API. `lengthwise.load("http://HOST:PORT/v1")` opens one.
 
@@ -201,10 +212,7 @@ class Endpoint:
                 protocol.log_probs(answer, prompt) for answer, prompt in zip(answers, prompts, strict=True)
             ]
         except NoLogProbs as error:
-            raise LengthwiseError(
-                f"{self.name} leaves out log-probabilities of a prompt: {error}",
-                expected="one for each token but the first",
-            ) from error
+            raise Incomplete(self.name, str(error)) from error
 
     def _probed(self) -> Protocol:
         """The first protocol that holds on a short prompt and on its beginning.
@@ -217,11 +225,13 @@ class Endpoint:
         for protocol in PROTOCOLS:
             try:
                 whole, beginning = self._asked([ids, ids[:-4]], protocol)
-            except (Refused, LengthwiseError) as error:
-                if isinstance(error, Refused) and error.status in (401, 403, 404):
+            except Refused as error:
+                if error.status in (401, 403, 404):
                     raise
-                reason = error.message if isinstance(error, Refused) else str(error.__cause__ or error)
-                reasons.append(f"{protocol.name}: {reason}")
+                reasons.append(f"{protocol.name}: {error.message}")
+                continue
+            except Incomplete as error:
+                reasons.append(f"{protocol.name}: {error.missing}")
                 continue
             reason = _misfit(whole, beginning)
             if reason is None:

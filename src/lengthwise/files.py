@@ -63,6 +63,11 @@ def read_json(path: Path, *, expected: str) -> dict[str, Any]:
     return value
 
 
+def is_url(name: str) -> bool:
+    """Whether `name` is the URL of an endpoint."""
+    return name.lower().startswith(("http://", "https://"))
+
+
 def named_path(name: str | Path, *, what: str) -> Path:
     """The path that a user named, with `~` expanded. It may not exist, but the system can look it up.
 

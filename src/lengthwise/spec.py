@@ -21,7 +21,7 @@ from pydantic import AllowInfNan, BaseModel, BeforeValidator, ConfigDict, Valida
 from lengthwise.errors import LengthwiseError, UsageError, nearest, shown
 
 if TYPE_CHECKING:
-    from lengthwise.models import LoadedModel
+    from lengthwise.models import Predictor
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class RunSpec(Settings):
     """Which model is loaded, which text, and how."""
 
     model: Annotated[str, Option(on="argument", metavar="MODEL")]
-    """A hub id, a folder, a .gguf file, or a name from `lengthwise ls models`."""
+    """A hub id, a folder, a .gguf file, a name from `lengthwise ls models`, or the URL of an endpoint."""
     adapter: str | None = None
     """PEFT adapter on top of the model: a folder or a hub id."""
     dtype: Dtype = "auto"
@@ -132,11 +132,29 @@ class RunSpec(Settings):
     """Text to measure on: books, a .txt, .md, .jsonl or .parquet file, a folder, hf://owner/name."""
     split: Literal["test", "train", "all"] = "test"
     """Documents of the text to use."""
+    served_model: Annotated[str | None, Option(metavar="NAME", recorded=False)] = None
+    """Of an endpoint: the name that it gives the model. Default: the only one that it serves."""
+    tokenizer: Annotated[str | None, Option(metavar="MODEL", recorded=False)] = None
+    """Of an endpoint: hub id or folder of the model's tokenizer. Default: what the server says that it loaded."""
 
     @property
     def placement(self) -> dict[str, Any]:
         """What `load` is told besides dtype, device and adapter."""
         return {"device_map": self.device_map, "tp_plan": self.tp_plan, "quantization": self.quantize}
+
+    def load(self) -> Predictor:
+        """The model, loaded, or the endpoint, opened."""
+        from lengthwise.models import load
+
+        return load(
+            self.model,
+            dtype=self.dtype,
+            device=self.device,
+            adapter=self.adapter,
+            served_model=self.served_model,
+            tokenizer=self.tokenizer,
+            **self.placement,
+        )
 
 
 @dataclass(frozen=True)
@@ -189,7 +207,15 @@ class Spec(Settings):
         """The spec with what it takes from a model's configuration filled in."""
         return self
 
-    def others(self, run: RunSpec, model: LoadedModel) -> dict[str, Any]:
+    def model(self, run: RunSpec) -> Predictor:
+        """The model to measure, loaded as the run says."""
+        return run.load()
+
+    def served_settings(self, run: RunSpec) -> dict[str, Any]:
+        """The settings of the run that its model must be an endpoint for."""
+        return {"served_model": run.served_model, "tokenizer": run.tokenizer}
+
+    def others(self, run: RunSpec, model: Predictor) -> dict[str, Any]:
         """What else the measurement's function takes, loaded as the run says."""
         return {}
 

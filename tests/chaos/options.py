@@ -55,7 +55,7 @@ OPTIONS: dict[str, list[str]] = {
     "--text": WORDS, "--split": WORDS, "--bos": WORDS, "--device": [*WORDS, "cpu", "cuda", "meta", "cuda:99"],
     "--dtype": [*WORDS, "float32", "bfloat16", "int8"], "--adapter": WORDS, "--estimator": ["lattice", "paper", *WORDS],
     "--mode": ["greedy", "likelihood", *WORDS], "--evaluator": WORDS, "--selector": WORDS, "--kept": NUMBERS, "--gain": NUMBERS,
-    "--key-tokens": WORDS, "--data": WORDS,
+    "--key-tokens": WORDS, "--data": WORDS, "--served-model": WORDS, "--tokenizer": WORDS,
     "--truncation": ["middle", "left", *WORDS], "--backend": ["native", "lm-eval", "x"],
     "--set": ["a=b", "=", "x", "chat=never", "stories=/nowhere", "optimizer.learning_rate=yes", "steps=.nan", "length=1e30",
               "data.corpus=''", "model=''", "positions.target_length=" + "9" * 30, "extend.factor=.inf", "a.b.c=[" ],
@@ -80,6 +80,8 @@ COMMON = [
     "--dtype",
     "--batch-size",
     "--adapter",
+    "--served-model",
+    "--tokenizer",
     "--json",
     "--resume",
 ]

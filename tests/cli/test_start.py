@@ -16,26 +16,29 @@ HEAVY = ("torch", "transformers", "matplotlib", "rich")
 # The command line is a promise: a changed line here is a changed promise.
 OPTIONS = {
     "measure": "--text --split --length --limit --estimator --bos --adapter --seed --device --dtype --batch-size "
-    "--fail-above --out --resume --overwrite --dry-run --json --verbose --help",
+    "--served-model --tokenizer --fail-above --out --resume --overwrite --dry-run --json --verbose --help",
     "ppl": "--text --split --length --limit --bos --adapter --seed --device --dtype --batch-size "
-    "--fail-above --out --resume --overwrite --dry-run --json --verbose --help",
+    "--served-model --tokenizer --fail-above --out --resume --overwrite --dry-run --json --verbose --help",
     "recall": "--text --split --distance --limit --bos --adapter --seed --device --dtype --batch-size "
-    "--out --resume --overwrite --dry-run --json --verbose --help",
+    "--served-model --tokenizer --out --resume --overwrite --dry-run --json --verbose --help",
     "limit": "--text --split --max-length --reference --limit --tolerance --share --bos --adapter --seed --device "
-    "--dtype --batch-size --out --resume --overwrite --dry-run --json --verbose --help",
+    "--dtype --batch-size --served-model --tokenizer "
+    "--out --resume --overwrite --dry-run --json --verbose --help",
     "longppl": "--text --split --evaluator --key-tokens --max-length --short --stride --limit --bos --adapter --seed "
-    "--device --dtype --batch-size --out --resume --overwrite --dry-run --json --verbose --help",
+    "--device --dtype --batch-size --served-model --tokenizer "
+    "--out --resume --overwrite --dry-run --json --verbose --help",
     "influence": "--text --split --max-length --short --kept --selector --gain --limit --bos --adapter --seed "
-    "--device --dtype --batch-size --set --out --resume --overwrite --dry-run --json --verbose --help",
+    "--device --dtype --batch-size --served-model --tokenizer --set "
+    "--out --resume --overwrite --dry-run --json --verbose --help",
     "eval": "--text --split --backend --mode --length --depth --limit --data --max-length --truncation "
-    "--adapter --seed --device --dtype --batch-size --set "
+    "--adapter --seed --device --dtype --batch-size --served-model --tokenizer --set "
     "--out --resume --overwrite --dry-run --json --verbose --help",
     "extend": "--method --factor --original-length --set --out --dry-run --json --verbose --help",
     "longrope-search": "--factor --out --original-length --text --split --limit --population --iterations "
     "--bos --seed --device --dtype --json --verbose --help",
     "train": "--set --out --resume --overwrite --dry-run --memory --devices --json --verbose --help",
     "merge": "--out --dtype --json --verbose --help",
-    "reproduce": "--out --seeds --steps --scale --ray --resume --overwrite --verbose --help",
+    "reproduce": "--out --seeds --steps --scale --ray --resume --overwrite --dry-run --verbose --help",
     "compare": "--reference --metric --correlate --format --json --verbose --help",
     "report": "--out --format --verbose --help",
     "ls": "--json --verbose --help",
@@ -44,7 +47,7 @@ OPTIONS = {
 }
 
 # Verbs that load a model to measure it place its weights in more ways.
-for _verb in ("measure", "ppl", "recall", "limit", "longppl", "eval"):
+for _verb in ("measure", "ppl", "recall", "limit", "longppl", "influence", "eval"):
     OPTIONS[_verb] = OPTIONS[_verb].replace(
         "--device --dtype", "--device --device-map --tp-plan --dtype --quantize"
     )

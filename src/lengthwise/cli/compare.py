@@ -14,6 +14,7 @@ EXAMPLES = options.examples(
     "lengthwise compare runs/before runs/after",
     "lengthwise compare runs/plain runs/sce runs/jeffreys --reference runs/plain --metric loss",
     "lengthwise compare runs/before runs/after --metric loss --format latex",
+    "lengthwise compare ./checkpoint http://127.0.0.1:8000/v1 --help",
     "lengthwise compare runs/*/measure runs/*/eval --correlate misalignment/jeffreys@1024 babilong/accuracy@4096",
 )
 
@@ -59,6 +60,9 @@ def compare(
 
     Paired differences on the same items (tokens, windows, questions), with intervals by bootstrap over documents
     and p-values corrected for the whole table (Holm). Runs on different tokens are refused.
+
+    With a checkpoint and the URL of an endpoint in place of runs: does the served model predict as its checkpoint
+    does? The last example shows the options for that.
     """
     if correlate is not None:
         from lengthwise.measure.run_folder import correlate_runs

@@ -13,6 +13,7 @@ import lengthwise
 from lengthwise.cli.exit_codes import reported, treat_sigterm_as_interrupt
 from lengthwise.cli.options import examples
 from lengthwise.cli.verbs import command, epilog
+from lengthwise.files import is_url
 from lengthwise.measure.table import MEASUREMENTS
 
 # Verbs that measure, and those with a module of their own (lengthwise.cli.NAME, with a function NAME).
@@ -44,6 +45,12 @@ class _Verbs(TyperGroup):
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        # `compare` with an endpoint measures; with run folders it reads them. Each has its own options.
+        if args[0] == "compare" and any(is_url(word) for word in args[1:]):
+            return "compare", _verb("served"), args[1:]
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         with reported(ctx):
             return super().invoke(ctx)
@@ -54,7 +61,7 @@ def _verb(name: str) -> Any:
     own = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=_CONTEXT)
     if name in MEASUREMENTS:
         entry = MEASUREMENTS[name]
-        own.command(name, epilog=epilog(entry), short_help=entry.summary)(command(entry))
+        own.command(entry.name, epilog=epilog(entry), short_help=entry.summary)(command(entry))
     else:
         module = _module(name)
         own.command(name, epilog=module.EXAMPLES)(getattr(module, name.replace("-", "_")))

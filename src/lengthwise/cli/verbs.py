@@ -22,7 +22,19 @@ if TYPE_CHECKING:
     from lengthwise.measure.table import Entry
 
 # Fields of the bases that every verb shows after its own options, in this order.
-_LAST = ("bos", "adapter", "seed", "device", "device_map", "tp_plan", "dtype", "quantize", "batch_size")
+_LAST = (
+    "bos",
+    "adapter",
+    "seed",
+    "device",
+    "device_map",
+    "tp_plan",
+    "dtype",
+    "quantize",
+    "batch_size",
+    "served_model",
+    "tokenizer",
+)
 _OUTPUT: dict[str, tuple[Any, Any]] = {
     "out": (options.Out, None),
     "resume": (options.Resume, False),

@@ -8,17 +8,16 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.evaluation.decoding import likelihoods, replies
-from lengthwise.models.position_limits import check_positions_fit
 from lengthwise.progress import progress
 
 if TYPE_CHECKING:
     from lengthwise.evaluation.own_tasks import Asked
-    from lengthwise.models import LoadedModel
+    from lengthwise.models import Predictor
     from lengthwise.samples import SampleLog
 
 
 def ask(
-    model: LoadedModel, asked: Sequence[Asked], log: SampleLog, *, likelihood: bool, batch_size: int
+    model: Predictor, asked: Sequence[Asked], log: SampleLog, *, likelihood: bool, batch_size: int
 ) -> None:
     """Fill `log` with every question of `asked`: its score, and the reply or (`likelihood`) the ranked answers.
 
@@ -33,7 +32,7 @@ def ask(
     for one in asked:
         if one.question.key in log:
             one.check_logged(log[one.question.key])
-    check_positions_fit(model.max_positions, max(map(_room, asked), default=0), name=model.name)
+    model.check_ready(max(map(_room, asked), default=0))
     groups = [
         group
         for group in _groups(asked, 1 if likelihood else batch_size)
@@ -81,7 +80,7 @@ def _groups(asked: Sequence[Asked], batch_size: int) -> Iterator[list[Asked]]:
             yield singles[start : start + batch_size]
 
 
-def _ranked(model: LoadedModel, group: Sequence[Asked], batch_size: int) -> list[dict[str, Any]]:
+def _ranked(model: Predictor, group: Sequence[Asked], batch_size: int) -> list[dict[str, Any]]:
     found = likelihoods(
         model, [one.prompt.ids for one in group], [one.answers for one in group], batch_size=batch_size
     )
@@ -101,7 +100,7 @@ def _ranking(one: Asked, scores: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def _replied(model: LoadedModel, group: Sequence[Asked], batch_size: int) -> list[dict[str, Any]]:
+def _replied(model: Predictor, group: Sequence[Asked], batch_size: int) -> list[dict[str, Any]]:
     task = group[0].task
     stop = model.tokenizer(task.stop_text, add_special_tokens=False).input_ids[-1:] if task.stop_text else []
     found = replies(

@@ -16,16 +16,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.models import unwrap
+from lengthwise.models import Endpoint, LoadedModel, unwrap, weights_of
 from lengthwise.models.losses import NonFiniteLogits, naming_bad_logits, target_losses
 from lengthwise.models.position_limits import check_positions_fit
 from lengthwise.models.reading import CachedReader
 
 if TYPE_CHECKING:
-    from lengthwise.models import LoadedModel
+    from lengthwise.models import Predictor
 
 Tokens = tuple[int, ...]
 
@@ -45,7 +46,7 @@ class Reply:
 
 @torch.no_grad()
 def likelihoods(
-    model: LoadedModel,
+    model: Predictor,
     prompts: Sequence[Tokens],
     answers: Sequence[Sequence[Tokens]],
     *,
@@ -63,6 +64,8 @@ def likelihoods(
         UsageError: more tokens than the model's table of positions has, or a model without a key-value cache.
         NonFiniteLogits: logits that are NaN or infinite.
     """
+    if not isinstance(model, LoadedModel):
+        return _asked_likelihoods(model, prompts, answers)
     # The last token of an answer is never read; so answers of one token share one row.
     rows = sorted(
         {(*prompt, *answer[:-1]) for prompt, own in zip(prompts, answers, strict=True) for answer in own},
@@ -82,7 +85,7 @@ def likelihoods(
 
 @torch.no_grad()
 def replies(
-    model: LoadedModel,
+    model: Predictor,
     prompts: Sequence[Tokens],
     *,
     new_tokens: int,
@@ -101,6 +104,11 @@ def replies(
         UsageError: more tokens than the model's table of positions has, or a model without a key-value cache.
         NonFiniteLogits: logits that are NaN or infinite.
     """
+    if isinstance(model, Endpoint):
+        return _asked_replies(
+            model, prompts, new_tokens=new_tokens, stop_ids=stop_ids, at_least=at_least, until=until
+        )
+    model = weights_of(model, needs="decoding reads its logits", fix="give a model")
     check_positions_fit(model.max_positions, max(map(len, prompts)) + new_tokens - 1, name=model.name)
     rows = sorted(set(prompts), key=lambda row: (len(row), row))
     shared = _shared(rows, at_most=len(rows[0]) - 1)
@@ -111,6 +119,40 @@ def replies(
             decoder = _Decoder(model, reader, stops=stops, at_least=at_least, until=until)
             found.update(zip(batch, decoder.run(states, new_tokens), strict=True))
     return [found[prompt] for prompt in prompts]
+
+
+def _asked_likelihoods(
+    model: Predictor, prompts: Sequence[Tokens], answers: Sequence[Sequence[Tokens]]
+) -> list[list[float]]:
+    """`likelihoods` from the losses of given tokens: every answer is read after its whole prompt."""
+    pairs = [(prompt, answer) for prompt, own in zip(prompts, answers, strict=True) for answer in own]
+    with naming_bad_logits(model, _WHERE):
+        losses = model.token_losses(
+            [np.array([*prompt, *answer[:-1]]) for prompt, answer in pairs],
+            [np.array(answer) for _, answer in pairs],
+        )
+    found = iter(-float(each.sum()) for each in losses)
+    return [[next(found) for _ in own] for own in answers]
+
+
+def _asked_replies(
+    model: Endpoint,
+    prompts: Sequence[Tokens],
+    *,
+    new_tokens: int,
+    stop_ids: frozenset[int],
+    at_least: int,
+    until: Callable[[str], bool] | None,
+) -> list[Reply]:
+    """`replies` of the server, cut where `until` is first true of their tokens."""
+    texts = model.replies(prompts, new_tokens=new_tokens, stop_ids=sorted(stop_ids), at_least=at_least)
+    found = []
+    for text in texts:
+        ids = tuple(model.tokenizer(text, add_special_tokens=False).input_ids)
+        starts = (model.tokenizer.decode(ids[: count + 1]) for count in range(len(ids)))
+        over = next((count + 1 for count, start in enumerate(starts) if until and until(start)), None)
+        found.append(Reply(ids[:over], text if over is None else model.tokenizer.decode(ids[:over])))
+    return found
 
 
 class _Decoder:

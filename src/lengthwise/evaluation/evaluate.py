@@ -22,12 +22,13 @@ from lengthwise.errors import Interrupted, UsageError
 from lengthwise.evaluation.family import ANY_TASK, Mode
 from lengthwise.evaluation.prompts import Truncation
 from lengthwise.evaluation.tasks import FAMILIES, resolve_tasks
+from lengthwise.files import is_url
 from lengthwise.models.plan import Plan
 from lengthwise.processes import process_count
 from lengthwise.spec import Count, Finite, Option, RunSpec, Seed, Settings, Whole
 
 if TYPE_CHECKING:
-    from lengthwise.models import LoadedModel
+    from lengthwise.models import Predictor
     from lengthwise.results import Results, Row
     from lengthwise.runs import RunFolder
     from lengthwise.samples import SampleLog
@@ -44,6 +45,8 @@ _ANY_RUN = frozenset(
         "device_map",
         "tp_plan",
         "quantize",
+        "served_model",
+        "tokenizer",
         "tasks",
         "backend",
         "batch_size",
@@ -167,7 +170,7 @@ class Summary:
 class Evaluated:
     """What a backend gives."""
 
-    model: LoadedModel
+    model: Predictor
     summary: Summary
     facts: dict[str, Any]
     """For the provenance. `tasks` holds version and questions of each."""
@@ -228,6 +231,7 @@ def run_eval(
 
 
 def _run(run: RunSpec, spec: EvalSpec, folder: RunFolder | None, log: SampleLog) -> Results:
+    from lengthwise.models import LoadedModel
     from lengthwise.models.position_limits import rope_by_input_length
     from lengthwise.results import Results
     from lengthwise.sharing import process_facts
@@ -236,7 +240,7 @@ def _run(run: RunSpec, spec: EvalSpec, folder: RunFolder | None, log: SampleLog)
 
     def keep(found: Evaluated) -> Results:
         notes = list(found.summary.notes)
-        method = rope_by_input_length(found.model.config)
+        method = rope_by_input_length(found.model.config) if isinstance(found.model, LoadedModel) else None
         if method is not None:
             notes.append(
                 f"The positions of {method} depend on how much is read in one pass: a shared context is read at "
@@ -281,14 +285,19 @@ def plan_eval(run: RunSpec, spec: EvalSpec) -> Plan:
         UsageError, MissingError: the model, the data or a setting cannot work.
     """
     from lengthwise.machine import usable_device
-    from lengthwise.models.plan import check_dtype, model_skeleton, reading_cost, unknown_cost
+    from lengthwise.models.plan import SERVED_COST, check_dtype, model_skeleton, reading_cost, unknown_cost
     from lengthwise.models.position_limits import check_positions_fit, max_positions
-    from lengthwise.models.resolve import read_config, read_tokenizer, resolve
+    from lengthwise.models.resolve import check_served, read_config, read_tokenizer, resolve
 
-    check_dtype(run.dtype)
-    usable_device(run.device)
     spec.refuse_untaken(run.model_fields_set)
     plan = EvalPlan(settings={"kind": spec.kind, **spec.config(run)})
+    if is_url(run.model):
+        endpoint = run.load()
+        endpoint.check_ready(spec.longest_made)
+        return _backend(spec).plan(replace(plan, cost=SERVED_COST), run, spec, endpoint.tokenizer)
+    check_served(run.model, {"served_model": run.served_model, "tokenizer": run.tokenizer})
+    check_dtype(run.dtype)
+    usable_device(run.device)
     unknown = unknown_cost(run.model)
     if unknown is not None:
         return replace(plan, cost=unknown)
@@ -309,15 +318,12 @@ def plan_eval(run: RunSpec, spec: EvalSpec) -> Plan:
     return replace(plan, cost=cost)
 
 
-def load_model(run: RunSpec, folder: RunFolder | None) -> LoadedModel:
+def load_model(run: RunSpec, folder: RunFolder | None) -> Predictor:
     """The model of the run; UsageError if the run in `folder` was begun with another one under its name."""
-    from lengthwise.models import load
-    from lengthwise.models.fingerprint import model_fingerprint
-
-    model = load(run.model, dtype=run.dtype, device=run.device, adapter=run.adapter, **run.placement)
+    model = run.load()
     # Every process that holds a part of the weights is asked for it.
     if folder is not None or run.tp_plan is not None:
-        prints = {"model": model_fingerprint(model)}
+        prints = {"model": model.fingerprint()}
         if folder is not None:
             folder.check_inputs(prints)
     return model

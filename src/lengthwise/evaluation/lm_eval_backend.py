@@ -31,6 +31,7 @@ from lengthwise.evaluation.evaluate import EvalPlan, Evaluated, Summary, load_mo
 from lengthwise.evaluation.lm_eval_requests import Limits, Place, logged_model
 from lengthwise.evaluation.lm_eval_tasks import TaskLoad, load_tasks, seed_everything
 from lengthwise.measure.statistics import Statistic, estimate
+from lengthwise.models import weights_of
 from lengthwise.results import Row
 
 if TYPE_CHECKING:
@@ -51,7 +52,11 @@ def evaluate(run: RunSpec, spec: EvalSpec, log: SampleLog, folder: RunFolder | N
         UsageError: an unknown task, or prompts over the limit without a truncation.
         Interrupted: Ctrl-C; finished requests are in `log`.
     """
-    model = load_model(run, folder)
+    model = weights_of(
+        load_model(run, folder),
+        needs="this backend asks for logits",
+        fix="--backend native, or lm-eval's own local-completions",
+    )
     rows: list[Row] = []
     tasks: dict[str, Any] = {}
     prompts, cut = 0, 0

@@ -169,11 +169,10 @@ def evaluate(run: RunSpec, spec: EvalSpec, log: SampleLog, folder: RunFolder | N
         Interrupted: Ctrl-C; `partial` is what was `Evaluated` of the finished questions.
     """
     from lengthwise.evaluation.asking import ask
-    from lengthwise.models.position_limits import check_positions_fit
 
     corpus = background(run, spec)
     model = load_model(run, folder)
-    check_positions_fit(model.max_positions, spec.longest_made, name=model.name)
+    model.check_ready(spec.longest_made)
     prepared = prepare(spec, model.tokenizer, corpus)
 
     def evaluated(log: SampleLog) -> Evaluated:
@@ -213,12 +212,11 @@ def measure_tasks(
     from lengthwise.evaluation.asking import ask
     from lengthwise.evaluation.compared_scores import evaluation_of
     from lengthwise.models import as_model
-    from lengthwise.models.position_limits import check_positions_fit
     from lengthwise.results import Results
     from lengthwise.samples import SampleLog
 
     loaded, log = as_model(model), SampleLog() if log is None else log
-    check_positions_fit(loaded.max_positions, spec.longest_made, name=loaded.name)
+    loaded.check_ready(spec.longest_made)
     prepared = prepare(spec, loaded.tokenizer, as_corpus(text))
     ask(loaded, prepared.asked, log, likelihood=spec.mode == "likelihood", batch_size=spec.batch_size)
     results = Results(

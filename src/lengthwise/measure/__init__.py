@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lengthwise.measure.perplexity import PerplexitySpec, measure_perplexity, perplexity_by_length
     from lengthwise.measure.recall import RecallSpec, measure_recall
     from lengthwise.measure.run_folder import read_measurement, run_measurement
+    from lengthwise.measure.served import ServedSpec, measure_served
     from lengthwise.sparsity.influential_tokens import InfluenceSpec, measure_influence
 
 _HOMES = {
@@ -46,6 +47,7 @@ __all__ = [
     "MisalignmentSpec",
     "PerplexitySpec",
     "RecallSpec",
+    "ServedSpec",
     "compare_runs",
     "correlate",
     "measure_influence",
@@ -54,6 +56,7 @@ __all__ = [
     "measure_misalignment",
     "measure_perplexity",
     "measure_recall",
+    "measure_served",
     "paired_difference",
     "perplexity_by_length",
     "rank_correlation",

@@ -17,19 +17,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from lengthwise.errors import UsageError
 from lengthwise.measure.distributions import compare_contexts
 from lengthwise.measure.measurement import in_groups
+from lengthwise.models.loading import LoadedModel
 from lengthwise.models.losses import target_losses
 from lengthwise.text import view
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from lengthwise.models import LoadedModel
+    from lengthwise.models import Predictor
 
 Span = tuple[int, int]
+_Groups = Sequence[Sequence[int]]
+"""Starts of short windows that are read together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +46,8 @@ class KeyTokens:
     """The evaluator's own losses with all context, one for each of its tokens but the first."""
     compared: int
     """Tokens that were read with two contexts."""
-    jeffreys: float
-    """Disagreement of the two predictions, summed over them (nats)."""
+    jeffreys: float | None
+    """Disagreement of the two predictions, summed over them (nats); None from an endpoint."""
 
 
 def encode(tokenizer: Any, text: str, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -65,7 +67,7 @@ def encode(tokenizer: Any, text: str, name: str) -> tuple[NDArray[np.int64], NDA
 
 
 def find_key_tokens(
-    evaluator: LoadedModel,
+    evaluator: Predictor,
     text: str,
     *,
     short: int,
@@ -80,11 +82,35 @@ def find_key_tokens(
     Arguments as the fields of `LongPplSpec`.
     """
     ids, offsets = encode(evaluator.tokenizer, text, evaluator.name)
-    hidden = read_whole(evaluator, ids, bos_id)
     starts = range(stride, max(stride, len(ids) - short), stride)
     # The last window may be shorter, so it goes alone.
     full = [start for start in starts if start + short + stride <= len(ids)]
     groups = [*in_groups(full, batch_size), *([start] for start in starts if start not in full)]
+    compared = _compared if isinstance(evaluator, LoadedModel) else _compared_losses
+    early, loss, loss_short, jeffreys = compared(evaluator, ids, groups, short, stride, bos_id)  # type: ignore[arg-type]
+    key = np.flatnonzero((loss_short - loss > alpha) & (loss < -beta)) + short + stride
+    return KeyTokens(
+        spans=joined(offsets[key]),
+        tokens=len(key),
+        losses=np.concatenate([early, loss]),
+        compared=len(loss),
+        jeffreys=jeffreys,
+    )
+
+
+_Compared = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], float | None]
+"""Losses before the first short window; after it with all context and with the short one; summed Jeffreys."""
+
+
+def _compared(
+    evaluator: LoadedModel,
+    ids: NDArray[np.int64],
+    groups: _Groups,
+    short: int,
+    stride: int,
+    bos_id: int | None,
+) -> _Compared:
+    hidden = read_whole(evaluator, ids, bos_id)
     scores = []
     for group in groups:
         targets = min(stride, len(ids) - short - group[0])
@@ -102,14 +128,22 @@ def find_key_tokens(
     labels = ids[1 : short + stride]
     early = target_losses(evaluator, hidden[: len(labels)], labels, first=0).numpy()
     loss, loss_short, jeffreys = both.T
-    key = np.flatnonzero((loss_short - loss > alpha) & (loss < -beta)) + short + stride
-    return KeyTokens(
-        spans=joined(offsets[key]),
-        tokens=len(key),
-        losses=np.concatenate([early, loss]),
-        compared=len(both),
-        jeffreys=float(jeffreys.sum()),
-    )
+    return early, loss, loss_short, float(jeffreys.sum())
+
+
+def _compared_losses(
+    evaluator: Predictor, ids: NDArray[np.int64], groups: _Groups, short: int, stride: int, bos_id: int | None
+) -> _Compared:
+    whole = whole_losses(evaluator, ids, bos_id)
+    found = [np.empty(0)]
+    for group in groups:
+        targets = min(stride, len(ids) - short - group[0])
+        views = [view(ids, start, short + targets - 1, bos_id) for start in group]
+        labels = [ids[start + short : start + short + targets] for start in group]
+        found += [losses.numpy() for losses in evaluator.token_losses(views, labels)]
+    # Token t has loss t - 1.
+    early = min(short + stride, len(ids)) - 1
+    return whole[:early], whole[early:], np.concatenate(found), None
 
 
 def joined(offsets: NDArray[np.int64]) -> list[Span]:
@@ -133,6 +167,13 @@ def tokens_within(offsets: NDArray[np.int64], spans: Sequence[Sequence[int]]) ->
     # The first token of a text has no prediction.
     inside[:1] = False
     return np.flatnonzero(inside)
+
+
+def whole_losses(model: Predictor, ids: NDArray[np.int64], bos_id: int | None) -> NDArray[np.float64]:
+    """Losses of all of `ids` but the first, each with all before it: [T - 1], nats."""
+    if isinstance(model, LoadedModel):
+        return target_losses(model, read_whole(model, ids, bos_id)[:-1], ids[1:]).numpy()
+    return model.token_losses([view(ids, 0, len(ids) - 1, bos_id)], [ids[1:]])[0].numpy()
 
 
 def read_whole(model: LoadedModel, ids: NDArray[np.int64], bos_id: int | None) -> torch.Tensor:

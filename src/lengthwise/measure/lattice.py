@@ -34,7 +34,7 @@ from lengthwise.text import view
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.models import FullLogits, Head, LoadedModel
+    from lengthwise.models import FullLogits, Head, Predictor
 
 CONTEXT_BINS = 5
 POSITION_BINS = 8
@@ -207,7 +207,7 @@ def draw_suffixes(rng: np.random.Generator, length: int) -> Suffixes:
 
 @torch.no_grad()
 def score_suffixes(
-    model: LoadedModel, ids: NDArray[np.integer], suffixes: Suffixes, bos_id: int | None
+    model: Predictor, ids: NDArray[np.integer], suffixes: Suffixes, bos_id: int | None
 ) -> Lattice:
     """Run just the two suffixes of the window `ids` and compare their last rows.
 
@@ -216,9 +216,8 @@ def score_suffixes(
     """
     scored = []
     for start, length in zip(suffixes.starts, suffixes.lengths, strict=True):
-        tokens = torch.from_numpy(view(ids, start, length, bos_id))[None]
         try:
-            scored.append(Distributions.of(model.head.logits(model.hidden_states(tokens)[0, -1:])))
+            scored.append(Distributions.of(model.next_logits(view(ids, start, length, bos_id))))
         except NonFiniteLogits as error:
             raise NonFiniteLogits(start + length - 1) from error
         if suffixes.geometry.offset == 0:

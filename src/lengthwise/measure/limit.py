@@ -15,7 +15,7 @@ docs/evaluation.md defines the two limits that are computed from these, with wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
@@ -30,22 +30,17 @@ from lengthwise.measure.measurement import (
     bos_note,
     check_logged,
     check_passage,
-    check_ready,
     collect,
-    in_groups,
     window_record,
     window_words,
 )
 from lengthwise.progress import progress
 from lengthwise.samples import SampleLog
 from lengthwise.spec import NO_OPTION, Count, Option, Positive, Samples, Share, Spec, Whole
-from lengthwise.text import as_documents, resolve_bos, sample_windows, view
+from lengthwise.text import as_documents, resolve_bos, sample_windows
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-    from torch import Tensor
-
-    from lengthwise.models import CachedReader, LoadedModel, ModelLike, PlainReader
+    from lengthwise.models import ModelLike, Predictor
     from lengthwise.text import TextLike, TokenDocuments, Window
 
 DISPLAY = Display(
@@ -194,13 +189,13 @@ def measure_limit(
         LengthwiseError: logits that are not finite.
         Interrupted: Ctrl-C; `partial` is the measurement of what was finished.
     """
-    from lengthwise.models import as_model
+    from lengthwise.models import LoadedModel, as_model
 
     model = as_model(model)
     documents = as_documents(text, model.tokenizer)
     reference = _reference(model, spec.reference)
     longest = _longest(model, spec.length, reference, spec.passage)
-    check_ready(model, longest=longest)
+    model.check_ready(longest)
     windows = sample_windows(
         documents, longest + 1 + 2 * spec.passage, count=spec.windows, seed=spec.seed, allow_fewer=True
     )
@@ -209,7 +204,7 @@ def measure_limit(
         length=longest,
         reference=reference,
         available=len(windows),
-        table=model.max_positions,
+        table=model.max_positions if isinstance(model, LoadedModel) else None,
         bos_id=resolve_bos(model.tokenizer, spec.bos),
     )
     return collect(
@@ -243,7 +238,7 @@ def default_length(trained: int | None) -> int:
     return LONGEST if trained is None else min(LONGEST, TIMES_TRAINED * trained)
 
 
-def _reference(model: LoadedModel, reference: int | None) -> int:
+def _reference(model: Predictor, reference: int | None) -> int:
     if reference is not None:
         return reference
     trained = model.trained_length
@@ -262,7 +257,7 @@ def _reference(model: LoadedModel, reference: int | None) -> int:
     return reference
 
 
-def _longest(model: LoadedModel, length: int | None, reference: int, passage: int) -> int:
+def _longest(model: Predictor, length: int | None, reference: int, passage: int) -> int:
     """The length of the spec or what a table allows, in whole blocks of R/2."""
     least = max(2 * reference, 4 * passage)
     if length is None:
@@ -279,9 +274,10 @@ def _longest(model: LoadedModel, length: int | None, reference: int, passage: in
     return longest
 
 
-def _fill(log: SampleLog, model: LoadedModel, settings: LimitSettings, windows: Sequence[Window]) -> None:
+def _fill(log: SampleLog, model: Predictor, settings: LimitSettings, windows: Sequence[Window]) -> None:
     """Read what the log does not hold yet: each window, and each with another first passage."""
-    from lengthwise.models import naming_bad_logits, reader_kind
+    from lengthwise.measure.limit_reading import reading_of
+    from lengthwise.models import naming_bad_logits
 
     missing: list[tuple[str, bool, Window]] = []
     for index, window in enumerate(windows):
@@ -292,87 +288,11 @@ def _fill(log: SampleLog, model: LoadedModel, settings: LimitSettings, windows: 
                 missing.append((key, same, window))
     if not missing:
         return
-    kind = reader_kind(model)
+    read = reading_of(model, settings)
     for key, same, window in progress(log.share(missing), what="limit"):
         with naming_bad_logits(model, window_words(window)):
-            scores = (_same if same else _different)(model, kind, window.ids, settings)
+            scores = (read.same if same else read.different)(window.ids)
         log.append(key, {**window_record(window), **scores})
-
-
-def _different(
-    model: LoadedModel,
-    kind: type[CachedReader] | type[PlainReader],
-    ids: NDArray[np.integer],
-    settings: LimitSettings,
-) -> dict[str, Any]:
-    """The passage's losses by distance after another first passage."""
-    context = np.concatenate([ids[-settings.passage :], ids[settings.passage :]])
-    losses: list[float] = []
-    for _ in _blocks(model, kind, context, ids, settings, losses):
-        pass
-    return {"different": losses}
-
-
-def _same(
-    model: LoadedModel,
-    kind: type[CachedReader] | type[PlainReader],
-    ids: NDArray[np.integer],
-    settings: LimitSettings,
-) -> dict[str, Any]:
-    """The passage's losses by distance after itself, and by bin the sums of the comparison with short contexts."""
-    import torch
-
-    from lengthwise.measure.distributions import compare_contexts
-
-    losses: list[float] = []
-    half = settings.reference // 2
-    sums: list[Tensor] = []
-    blocks = enumerate(_blocks(model, kind, ids, ids, settings, losses))
-    beyond = ((index * half, hidden) for index, hidden in blocks if index * half >= settings.reference)
-    for group in in_groups(beyond, settings.batch_size):
-        views = [view(ids, start - half, settings.reference, settings.bos_id) for start, _ in group]
-        ends = model.hidden_states(torch.from_numpy(np.stack(views)))[:, half:]
-        for (start, whole), cut in zip(group, ends, strict=True):
-            labels = ids[start + 1 : start + 1 + half]
-            loss, short, jeffreys = compare_contexts(model, whole, cut, labels, first=start).T
-            scores = torch.stack([loss - short, jeffreys, loss], dim=1)
-            sums.append(scores.unflatten(0, (-1, settings.bin)).sum(dim=1))
-    return {
-        "same": losses,
-        **dict(zip(("excess", "jeffreys", "loss"), torch.cat(sums).T.tolist(), strict=True)),
-    }
-
-
-def _blocks(
-    model: LoadedModel,
-    kind: type[CachedReader] | type[PlainReader],
-    context: NDArray[np.integer],
-    ids: NDArray[np.integer],
-    settings: LimitSettings,
-    losses: list[float],
-) -> Iterator[Tensor]:
-    """Read `context` in blocks of R/2 and yield their hidden states, [R/2, ...].
-
-    Appends to `losses` the summed loss of the passage that `ids` begins with, after each distance.
-    """
-    import torch
-
-    from lengthwise.models import target_losses
-
-    reader = kind(model)
-    tokens = view(context, 0, settings.length, settings.bos_id)
-    question = ids[: settings.passage]
-    place = 0
-    for end in range(settings.reference // 2, settings.length + 1, settings.reference // 2):
-        pieces = []
-        for cut in sorted({end, *(d for d in settings.distances if place < d <= end)}):
-            pieces.append(reader.read(tokens[None, place:cut])[0])
-            place = cut
-            if cut in settings.distances:
-                hidden = reader.fork().read(question[None, :-1])[0, -settings.scored :]
-                answer = question[-settings.scored :]
-                losses.append(target_losses(model, hidden, answer, first=place).sum().item())
-        yield torch.cat(pieces)
 
 
 def _keys(settings: LimitSettings, index: int) -> tuple[str, str]:

@@ -110,7 +110,7 @@ def limit_statistics(
         ),
     ]
     edges = equal_bins(0, compared // settings.bin, _SHOWN_BINS)
-    for metric in ("excess", "jeffreys", "loss"):
+    for metric in (name for name in ("excess", "jeffreys", "loss") if name in records[0]):
         for begin, end in pairwise(edges):
             rows = settings.bin * (end - begin)
             row = replace(

@@ -27,7 +27,6 @@ from lengthwise.measure.measurement import (
     Measurement,
     bos_note,
     check_logged,
-    check_ready,
     collect,
     few_samples_note,
 )
@@ -41,7 +40,7 @@ from lengthwise.text import as_corpus, resolve_bos, sample_windows, tokenize
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.models import LoadedModel, ModelLike
+    from lengthwise.models import ModelLike, Predictor
     from lengthwise.text import Corpus, TextLike
 
 DISPLAY = Display(
@@ -124,7 +123,7 @@ class LongPplSpec(Spec):
         tokens = self.length if self.key_tokens else finding + self.length * (self.evaluator is not None)
         return [Samples("texts", self.texts, self.length, tokens, self.length)]
 
-    def others(self, run: RunSpec, model: LoadedModel) -> dict[str, Any]:
+    def others(self, run: RunSpec, model: Predictor) -> dict[str, Any]:
         """The evaluator, loaded as the measured model is."""
         from lengthwise.models import load
 
@@ -180,7 +179,7 @@ def measure_longppl(
         return _on_earlier_key_tokens(model, corpus, spec, log)
     wanted = evaluator or spec.evaluator
     judge = model if wanted is None else as_model(wanted)
-    check_ready(judge, longest=spec.length)
+    judge.check_ready(spec.length)
     windows = sample_windows(
         tokenize(corpus, judge.tokenizer), spec.length, count=spec.texts, seed=spec.seed, allow_fewer=True
     )
@@ -210,7 +209,7 @@ def measure_longppl(
 
 
 def _on_earlier_key_tokens(
-    model: LoadedModel, corpus: Corpus, spec: LongPplSpec, log: SampleLog | None
+    model: Predictor, corpus: Corpus, spec: LongPplSpec, log: SampleLog | None
 ) -> Measurement:
     """LongPPL on the key tokens that the evaluator of an earlier run found; no evaluator is needed again."""
     earlier = _earlier(spec)
@@ -255,20 +254,20 @@ def _earlier(spec: LongPplSpec) -> Measurement:
 def _add(
     samples: SampleLog,
     key: str,
-    model: LoadedModel,
+    model: Predictor,
     settings: LongPplSettings,
     place: tuple[str, int, int],
     document: str,
     *,
-    judge: LoadedModel | None = None,
+    judge: Predictor | None = None,
     found: dict[str, Any] | None = None,
 ) -> None:
     """Score the text at `place` (document, first and last character) unless the log has it.
 
     Its key tokens are those that `judge` finds, or those of the sample `found`.
     """
-    from lengthwise.measure.key_tokens import encode, find_key_tokens, read_whole
-    from lengthwise.models import naming_bad_logits, target_losses
+    from lengthwise.measure.key_tokens import encode, find_key_tokens, whole_losses
+    from lengthwise.models import naming_bad_logits
 
     name, begin, end = place
     text = document[begin:end]
@@ -299,9 +298,8 @@ def _add(
         if keys is not None and judge is model:
             losses, jeffreys = keys.losses, keys.jeffreys
         else:
-            check_ready(model, longest=len(ids))
-            hidden = read_whole(model, ids, settings.bos_id)
-            losses, jeffreys = target_losses(model, hidden[:-1], ids[1:]).numpy(), None
+            model.check_ready(len(ids))
+            losses, jeffreys = whole_losses(model, ids, settings.bos_id), None
     assert found is not None
     samples.append(
         key,

@@ -14,7 +14,6 @@ from lengthwise.results import Row
 from lengthwise.samples import SampleLog
 
 if TYPE_CHECKING:
-    from lengthwise.models import LoadedModel
     from lengthwise.text import Window
 
 T = TypeVar("T")
@@ -86,15 +85,6 @@ def paired_difference(a: Measurement, b: Measurement) -> list[Row]:
         for statistic in a.statistics
         if _identity(statistic.row) in by_identity
     ]
-
-
-def check_ready(model: LoadedModel, *, longest: int) -> None:
-    """Raise UsageError if `model` cannot take `longest` tokens or would be measured with dropout."""
-    from lengthwise.models.position_limits import check_positions_fit
-
-    check_positions_fit(model.max_positions, longest, name=model.name)
-    if model.model.training:
-        raise UsageError(f"{model.name} is in training mode", fix="call model.eval() before measuring")
 
 
 def check_passage(*, passage: int, scored: int) -> None:

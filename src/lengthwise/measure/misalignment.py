@@ -18,7 +18,6 @@ from lengthwise.display import Display
 from lengthwise.measure.measurement import (
     Measurement,
     bos_note,
-    check_ready,
     collect,
     few_samples_note,
     in_groups,
@@ -34,12 +33,17 @@ from lengthwise.text import as_documents, resolve_bos, sample_windows, view
 
 if TYPE_CHECKING:
     from lengthwise.measure.lattice import Lattice
-    from lengthwise.models import LoadedModel, ModelLike
+    from lengthwise.models import ModelLike, Predictor
     from lengthwise.text import TextLike, TokenDocuments, Window
 
 ESTIMATORS = {
     "lattice": "Eq. 2 from several views of each window, every shared position compared (default)",
     "paper": "Eq. 2 as it is written: sample x, l1 and l2, compare the last tokens; wider intervals",
+}
+
+_LATTICE = {
+    "needs": "the lattice compares the whole distributions at every position of every view, which no endpoint gives",
+    "fix": "--estimator paper, which needs them at one position a view",
 }
 
 DISPLAY = Display(
@@ -132,13 +136,17 @@ def measure_misalignment(
         Interrupted: Ctrl-C; `partial` is the measurement of what was finished.
     """
     from lengthwise.measure.lattice import window_length
-    from lengthwise.models import as_model
+    from lengthwise.models import as_model, weights_of
     from lengthwise.models.position_limits import rope_by_input_length
 
     model = as_model(model)
+    if spec.estimator == "lattice":
+        by_length = rope_by_input_length(weights_of(model, **_LATTICE).config)
+    else:
+        by_length = None
     documents = as_documents(text, model.tokenizer)
     lengths = ascending(spec.lengths)
-    check_ready(model, longest=lengths[-1])
+    model.check_ready(lengths[-1])
     texts = [
         sample_windows(documents, window_length(length), count=spec.windows, seed=spec.seed, allow_fewer=True)
         for length in lengths
@@ -157,9 +165,9 @@ def measure_misalignment(
 
     def summary(samples: SampleLog) -> Measurement:
         measurement = summarise(samples, settings, model.name)
-        if spec.estimator == "lattice" and (method := rope_by_input_length(model.config)) is not None:
+        if by_length is not None:
             measurement.notes.append(
-                f"The frequencies of the model's rope method ({method}) depend on the length of the whole input, "
+                f"The frequencies of the model's rope method ({by_length}) depend on the length of the whole input, "
                 "so a row inside L tokens is not the prediction after fewer tokens alone; the estimator 'paper' "
                 "is exact here."
             )
@@ -198,7 +206,7 @@ def summarise(log: SampleLog, settings: MisalignmentSettings, model_name: str) -
 
 def _fill(
     log: SampleLog,
-    model: LoadedModel,
+    model: Predictor,
     settings: MisalignmentSettings,
     length: int,
     windows: Sequence[Window],
@@ -223,7 +231,7 @@ def _at_once(settings: MisalignmentSettings) -> int:
 
 
 def _lattice_scores(
-    model: LoadedModel,
+    model: Predictor,
     settings: MisalignmentSettings,
     length: int,
     items: Iterable[_Item],
@@ -231,8 +239,9 @@ def _lattice_scores(
     import torch
 
     from lengthwise.measure.lattice import draw_starts, score_lattice
-    from lengthwise.models import naming_bad_logits
+    from lengthwise.models import naming_bad_logits, weights_of
 
+    model = weights_of(model, **_LATTICE)
     for group in in_groups(items, _at_once(settings)):
         starts = [draw_starts(_rng(settings, length, index), length, settings.views) for index, _ in group]
         views = [
@@ -250,7 +259,7 @@ def _lattice_scores(
 
 
 def _paper_scores(
-    model: LoadedModel,
+    model: Predictor,
     settings: MisalignmentSettings,
     length: int,
     items: Iterable[_Item],

@@ -10,7 +10,7 @@ its context, and the others have BOS and one token of text less; the targets sta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -24,7 +24,6 @@ from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import (
     Measurement,
     bos_note,
-    check_ready,
     collect,
     few_samples_note,
     in_groups,
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from lengthwise.models import LoadedModel, ModelLike
+    from lengthwise.models import LoadedModel, ModelLike, Predictor
     from lengthwise.text import TextLike, TokenDocuments, Window
 
 
@@ -128,7 +127,8 @@ def measure_perplexity(
     `loss_best_temperature` (the loss after fitting one inverse temperature for this model and length on
     these very targets: what is left when over- or underconfidence is taken out) and `inverse_temperature`
     (the fitted one, in 1/2 .. 2; below 1 the model is overconfident). At the greatest length also `loss` by
-    the row in the window (`position` .. `position_end` - 1).
+    the row in the window (`position` .. `position_end` - 1). Temperatures need whole distributions: an endpoint
+    has no rows of them.
 
     Args:
         model: loaded and in eval mode, a name or path, or a pair (model, tokenizer).
@@ -146,7 +146,7 @@ def measure_perplexity(
     model = as_model(model)
     documents = as_documents(text, model.tokenizer)
     lengths = ascending(spec.lengths)
-    check_ready(model, longest=lengths[-1])
+    model.check_ready(lengths[-1])
     windows = sample_windows(
         documents, lengths[-1] + 1, count=spec.segments, seed=spec.seed, allow_fewer=True
     )
@@ -188,13 +188,11 @@ def summarise(log: SampleLog, settings: PerplexitySettings, model_name: str) -> 
     return measurement
 
 
-def _fill(
-    log: SampleLog, model: LoadedModel, settings: PerplexitySettings, windows: Sequence[Window]
-) -> None:
+def _fill(log: SampleLog, model: Predictor, settings: PerplexitySettings, windows: Sequence[Window]) -> None:
     """Score the segments that the log does not hold yet, each at all lengths before the next."""
-    import torch
+    from lengthwise.models import LoadedModel
 
-    from lengthwise.models import naming_bad_logits
+    read = _tempered if isinstance(model, LoadedModel) else _untempered
 
     missing = unfinished(log, windows, lambda index: [_key(length, index) for length in settings.lengths])
     mine = log.share(missing, at_once=settings.batch_size)
@@ -205,14 +203,51 @@ def _fill(
                 continue
             views = [_windows(window.ids, length, settings.bos_id) for _, window in todo]
             # As many windows as batch_size segments hold, so that a short length fills the same batch.
-            hidden = model.hidden_states(torch.from_numpy(np.concatenate(views)))
-            for (index, window), part in zip(todo, hidden.split(len(views[0])), strict=True):
-                with naming_bad_logits(model, window_words(window)):
-                    scores = _score(model, part, window.ids)
-                log.append(
-                    _key(length, index),
-                    {**window_record(window), **_sums(scores, settings, length)},
-                )
+            records = read(model, views, [window for _, window in todo], settings, length)  # type: ignore[arg-type]
+            for (index, window), record in zip(todo, records, strict=True):
+                log.append(_key(length, index), {**window_record(window), **record})
+
+
+def _tempered(
+    model: LoadedModel,
+    views: Sequence[NDArray[np.int64]],
+    windows: Sequence[Window],
+    settings: PerplexitySettings,
+    length: int,
+) -> Iterator[dict[str, Any]]:
+    """The sums of each segment, with the losses at other temperatures: from whole distributions."""
+    import torch
+
+    from lengthwise.models import naming_bad_logits
+
+    hidden = model.hidden_states(torch.from_numpy(np.concatenate(views)))
+    for window, part in zip(windows, hidden.split(len(views[0])), strict=True):
+        with naming_bad_logits(model, window_words(window)):
+            scores = _score(model, part, window.ids)
+        record = {"targets": len(scores), "tempered": scores.sum(dim=0).flatten().tolist()}
+        yield record | _by_position(scores[:, _PLAIN, 0], settings, length)
+
+
+def _untempered(
+    model: Predictor,
+    views: Sequence[NDArray[np.int64]],
+    windows: Sequence[Window],
+    settings: PerplexitySettings,
+    length: int,
+) -> Iterator[dict[str, Any]]:
+    """The sums of each segment: from the losses of its tokens alone."""
+    import torch
+
+    from lengthwise.models import naming_bad_logits
+
+    labels = [each for window in windows for each in window.ids[1:].reshape(-1, length)]
+    size = len(views[0])
+    with naming_bad_logits(model, lambda view: window_words(windows[view // size])):
+        found = model.token_losses([view for some in views for view in some], labels)
+    for start in range(0, len(found), size):
+        losses = torch.cat(found[start : start + size])
+        record = {"targets": len(losses), "loss": losses.sum().item()}
+        yield record | _by_position(losses, settings, length)
 
 
 def _windows(ids: NDArray[np.integer], length: int, bos_id: int | None) -> NDArray[np.int64]:
@@ -233,25 +268,30 @@ def _score(model: LoadedModel, hidden: Tensor, ids: NDArray[np.integer]) -> Tens
     )
 
 
-def _sums(scores: Tensor, settings: PerplexitySettings, length: int) -> dict[str, Any]:
-    record: dict[str, Any] = {"targets": len(scores), "tempered": scores.sum(dim=0).flatten().tolist()}
-    if length == settings.lengths[-1]:
-        edges = equal_bins(0, length, settings.position_bins)
-        record["position"] = np.add.reduceat(scores[:, _PLAIN, 0].numpy(), edges[:-1]).tolist()
-    return record
+def _by_position(losses: Tensor, settings: PerplexitySettings, length: int) -> dict[str, Any]:
+    """The losses by bin of the position, at the greatest length."""
+    if length != settings.lengths[-1]:
+        return {}
+    edges = equal_bins(0, length, settings.position_bins)
+    return {"position": np.add.reduceat(losses.numpy(), edges[:-1]).tolist()}
 
 
 def _statistics(records: Sequence[dict[str, Any]], length: int, model_name: str) -> list[Statistic]:
     n = sum(record["targets"] for record in records)
     blank = Row(model=model_name, task="perplexity", metric="", value=None, length=length, n=n)
-    # Column 0 is the count; the plain loss is the value at the knot 1.
-    totals = [(record["document"], [record["targets"], *record["tempered"]]) for record in records]
-    of_all: list[tuple[str, str, Estimator]] = [
-        ("loss", "nats", _loss),
-        ("perplexity", "ratio", _perplexity),
-        ("loss_best_temperature", "nats", loss_at_best_temperature),
-        ("inverse_temperature", "ratio", best_inverse_temperature),
-    ]
+    of_all: list[tuple[str, str, Estimator]]
+    if "tempered" in records[0]:
+        # Column 0 is the count; the plain loss is the value at the knot 1.
+        totals = [(record["document"], [record["targets"], *record["tempered"]]) for record in records]
+        of_all = [
+            ("loss", "nats", _loss),
+            ("perplexity", "ratio", _perplexity),
+            ("loss_best_temperature", "nats", loss_at_best_temperature),
+            ("inverse_temperature", "ratio", best_inverse_temperature),
+        ]
+    else:
+        totals = [(record["document"], [record["loss"], record["targets"]]) for record in records]
+        of_all = [("loss", "nats", ratio), ("perplexity", "ratio", lambda sums: np.exp(ratio(sums)))]
     statistics = [
         Statistic.of(replace(blank, metric=metric, unit=unit), totals, estimator=estimator)
         for metric, unit, estimator in of_all

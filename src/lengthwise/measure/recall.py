@@ -17,7 +17,7 @@ tokens right before the second passage are the same at every distance.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Self
 
 import numpy as np
@@ -30,7 +30,6 @@ from lengthwise.measure.measurement import (
     Measurement,
     bos_note,
     check_passage,
-    check_ready,
     collect,
     few_samples_note,
     in_groups,
@@ -47,9 +46,8 @@ from lengthwise.text import as_documents, resolve_bos, sample_windows, view
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from torch import Tensor
 
-    from lengthwise.models import LoadedModel, ModelLike
+    from lengthwise.models import ModelLike, Predictor
     from lengthwise.text import TextLike, TokenDocuments, Window
 
 DISPLAY = Display(
@@ -145,7 +143,7 @@ def measure_recall(
     model = as_model(model)
     documents = as_documents(text, model.tokenizer)
     distances = ascending(spec.distances)
-    check_ready(model, longest=distances[-1] + spec.passage - 1)
+    model.check_ready(distances[-1] + spec.passage - 1)
     [sample] = spec.samples()
     windows = sample_windows(documents, sample.stretch, count=spec.pairs, seed=spec.seed, allow_fewer=True)
     bos_id = resolve_bos(model.tokenizer, spec.bos)
@@ -214,7 +212,7 @@ def sequences(ids: NDArray[np.integer], distance: int, passage: int, bos_id: int
     )
 
 
-def _fill(log: SampleLog, model: LoadedModel, settings: RecallSettings, windows: Sequence[Window]) -> None:
+def _fill(log: SampleLog, model: Predictor, settings: RecallSettings, windows: Sequence[Window]) -> None:
     """Score the pairs that the log does not hold yet, each at all distances before the next."""
     import torch
 
@@ -228,31 +226,20 @@ def _fill(log: SampleLog, model: LoadedModel, settings: RecallSettings, windows:
             if not todo:
                 continue
             views = [sequences(window.ids, distance, settings.passage, settings.bos_id) for _, window in todo]
-            hidden = model.hidden_states(torch.from_numpy(np.concatenate(views)))
-            last = hidden[:, -settings.scored :].unflatten(0, (len(todo), 2))
-            for (index, window), rows in zip(todo, last, strict=True):
-                labels = window.ids[settings.passage - settings.scored : settings.passage]
-                with naming_bad_logits(
-                    model, f"the repetition at distance {distance}, {window_words(window)}"
-                ):
-                    same, different = _losses(model, rows, labels, hidden.shape[1] - settings.scored)
+            labels = [window.ids[settings.passage - settings.scored : settings.passage] for _, window in todo]
+            with naming_bad_logits(model, _words([window for _, window in todo], distance)):
+                losses = model.token_losses(
+                    [view for pair in views for view in pair], [each for each in labels for _ in range(2)]
+                )
+            sums = torch.stack(losses).unflatten(0, (-1, 2)).sum(dim=-1).tolist()
+            for (index, window), (same, different) in zip(todo, sums, strict=True):
                 record = {"targets": settings.scored, "same": same, "different": different}
                 log.append(_key(distance, index), {**window_record(window), **record})
 
 
-def _losses(model: LoadedModel, rows: Tensor, labels: NDArray[np.integer], first: int) -> tuple[float, float]:
-    """Sums of the targets' losses after the same and after a different passage.
-
-    `rows` [2, scored, ...] begin at position `first` of the sequence, which only errors name.
-    """
-    from lengthwise.models import NonFiniteLogits, target_losses
-
-    try:
-        found = target_losses(model, rows.flatten(0, 1), np.tile(labels, 2))
-    except NonFiniteLogits as error:
-        raise NonFiniteLogits(first + error.position % rows.shape[1]) from error
-    same, different = found.unflatten(0, (2, -1)).sum(dim=1).tolist()
-    return same, different
+def _words(windows: Sequence[Window], distance: int) -> Callable[[int], str]:
+    """The text of a view, two views a window, in words."""
+    return lambda view: f"the repetition at distance {distance}, {window_words(windows[view // 2])}"
 
 
 def _key(distance: int, index: int) -> str:

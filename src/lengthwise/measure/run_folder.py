@@ -107,12 +107,10 @@ def correlate_runs(
 
 
 def _run(run: RunSpec, spec: Spec, folder: RunFolder | None, log: SampleLog) -> Results:
-    from lengthwise.models import load
-
     entry = MEASUREMENTS[spec.kind]
     measure = entry.load(entry.function)
     corpus = load_corpus(run.text, split=run.split)
-    model = load(run.model, dtype=run.dtype, device=run.device, adapter=run.adapter, **run.placement)
+    model = spec.model(run)
     documents = tokenize(corpus, model.tokenizer)
     kinds = spec.for_model(model.trained_length).samples()
     left_out = {**corpus.left_out, **documents.left_out(kind.stretch for kind in kinds)}
@@ -128,9 +126,7 @@ def _run(run: RunSpec, spec: Spec, folder: RunFolder | None, log: SampleLog) -> 
     }
     # Every process that holds a part of the weights is asked for it.
     if folder is not None or run.tp_plan is not None:
-        from lengthwise.models.fingerprint import model_fingerprint
-
-        prints = {"model": model_fingerprint(model), "text": {"corpus": documents.corpus_fingerprint}}
+        prints = {"model": model.fingerprint(), "text": {"corpus": documents.corpus_fingerprint}}
         if folder is not None:
             folder.check_inputs(prints)
     others = spec.others(run, model)

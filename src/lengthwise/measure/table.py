@@ -15,7 +15,7 @@ class Entry:
     """
 
     name: str
-    """The verb."""
+    """The verb; of `served` it is `compare` with an endpoint."""
     module: str
     spec: str
     """The `lengthwise.spec.Spec`."""
@@ -105,6 +105,16 @@ MEASUREMENTS = {
             settings="InfluenceSettings",
             task="influence",
             summary="How many distant tokens does a prediction need?",
+        ),
+        Entry(
+            name="served",
+            module="lengthwise.measure.served",
+            spec="ServedSpec",
+            function="measure_served",
+            settings="ServedSettings",
+            task="served",
+            summary="Does the served model predict as its checkpoint does?",
+            fail_above="difference",
         ),
         Entry(
             name="eval",

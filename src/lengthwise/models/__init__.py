@@ -10,11 +10,13 @@ if TYPE_CHECKING:
     from lengthwise.models.extension import Extension, extend
     from lengthwise.models.head import FullLogits, Head, find_head, hidden_states_for
     from lengthwise.models.hidden import capture_hidden_states, final_hidden_states, unwrap
-    from lengthwise.models.loading import DTYPES, Dtype, LoadedModel, ModelLike, as_model, load
+    from lengthwise.models.loading import DTYPES, Dtype, LoadedModel, ModelLike, as_model, load, weights_of
     from lengthwise.models.losses import NonFiniteLogits, naming_bad_logits, target_losses
     from lengthwise.models.plan import Cost, Plan
+    from lengthwise.models.predictor import Predictor
     from lengthwise.models.reading import CachedReader, PlainReader, reader_kind
     from lengthwise.models.resolve import read_config, read_tokenizer
+    from lengthwise.models.served.endpoint import Endpoint
 
 _HOMES = {
     "DTYPES": "loading",
@@ -23,6 +25,7 @@ _HOMES = {
     "CachedReader": "reading",
     "Cost": "plan",
     "EmbeddedModel": "embedded",
+    "Endpoint": "served.endpoint",
     "Extension": "extension",
     "FullLogits": "head",
     "Head": "head",
@@ -31,6 +34,7 @@ _HOMES = {
     "NonFiniteLogits": "losses",
     "PlainReader": "reading",
     "Plan": "plan",
+    "Predictor": "predictor",
     "as_model": "loading",
     "capture_hidden_states": "hidden",
     "extend": "extension",
@@ -44,6 +48,7 @@ _HOMES = {
     "reader_kind": "reading",
     "target_losses": "losses",
     "unwrap": "hidden",
+    "weights_of": "loading",
 }
 
 __all__ = [
@@ -53,6 +58,7 @@ __all__ = [
     "Cost",
     "Dtype",
     "EmbeddedModel",
+    "Endpoint",
     "Extension",
     "FullLogits",
     "Head",
@@ -61,6 +67,7 @@ __all__ = [
     "NonFiniteLogits",
     "PlainReader",
     "Plan",
+    "Predictor",
     "as_model",
     "capture_hidden_states",
     "extend",
@@ -74,6 +81,7 @@ __all__ = [
     "reader_kind",
     "target_losses",
     "unwrap",
+    "weights_of",
 ]
 
 

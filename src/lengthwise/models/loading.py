@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Union, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from lengthwise.errors import LengthwiseError, MissingError, UsageError, reason
-from lengthwise.files import named_path
+from lengthwise.files import is_url, named_path
 from lengthwise.machine import usable_device
 from lengthwise.models.extension import Extension, read_extension, restore_extension
 from lengthwise.models.extension.extending import extend_as_recorded
 from lengthwise.models.extension.extension_record import adapter_extension, read_tensors
 from lengthwise.models.head import FullLogits, Head, find_head, hidden_states_for
 from lengthwise.models.hidden import unwrap
+from lengthwise.models.losses import NonFiniteLogits, target_losses
 from lengthwise.models.placement import check_placement, device_of
 from lengthwise.models.plan import DTYPE_NAMES, check_dtype
 from lengthwise.models.position_limits import (
@@ -30,6 +33,7 @@ from lengthwise.models.quantization import keep_layout, quantization_config
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.resolve import (
     ResolvedModel,
+    check_served,
     check_whole,
     damaged_json,
     is_damage,
@@ -40,6 +44,12 @@ from lengthwise.models.resolve import (
     unloadable,
 )
 from lengthwise.spec import Dtype
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lengthwise.models.predictor import Predictor
+    from lengthwise.models.served.endpoint import Endpoint
 
 ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 
@@ -132,6 +142,31 @@ class LoadedModel:
         """Hidden states on the device of the output head, which may be another than that of the last layer."""
         return hidden.to(self.head.weight.device) if isinstance(self.head, Head) else hidden
 
+    def token_losses(
+        self, views: Sequence[NDArray[np.integer]], labels: Sequence[NDArray[np.integer]]
+    ) -> list[Tensor]:
+        """See `Predictor.token_losses`. Views of one length go through one forward pass, others one by one."""
+        if len({(len(view), len(some)) for view, some in zip(views, labels, strict=True)}) > 1:
+            return [self.token_losses([v], [some])[0] for v, some in zip(views, labels, strict=True)]
+        length, scored = len(views[0]), len(labels[0])
+        hidden = self.hidden_states(torch.from_numpy(np.stack(views)))[:, length - scored :]
+        try:
+            losses = target_losses(self, hidden.flatten(0, 1), np.concatenate(labels))
+        except NonFiniteLogits as error:
+            view, row = divmod(error.position, scored)
+            raise NonFiniteLogits(length - scored + row, view=view) from error
+        return list(losses.split(scored))
+
+    def next_logits(self, view: NDArray[np.integer]) -> Tensor:
+        """See `Predictor.next_logits`."""
+        return self.head.logits(self.hidden_states(torch.from_numpy(view)[None])[0, -1:])
+
+    def fingerprint(self) -> dict[str, str]:
+        """See `lengthwise.models.fingerprint.model_fingerprint`."""
+        from lengthwise.models.fingerprint import model_fingerprint
+
+        return model_fingerprint(self)
+
     def push_to_hub(self, repo_id: str, *, private: bool | None = None, revision: str | None = None) -> str:
         """Upload model (or adapter), tokenizer and model card to the hub, as `load` and transformers read them.
 
@@ -176,18 +211,20 @@ class LoadedModel:
         }
 
 
-ModelLike = LoadedModel | str | Path | tuple[Any, Any]
-"""A loaded model, a name or path that `load` takes, or a pair (model, tokenizer)."""
+ModelLike = Union[LoadedModel, "Endpoint", str, Path, tuple[Any, Any]]
+"""A loaded model or an endpoint, a name, path or URL that `load` takes, or a pair (model, tokenizer)."""
 
 
-def as_model(model: ModelLike) -> LoadedModel:
-    """The model that is given by itself, by its name or path, or as a pair (model, tokenizer).
+def as_model(model: ModelLike) -> Predictor:
+    """The model that is given by itself, by its name, path or URL, or as a pair (model, tokenizer).
 
     Raises:
         UsageError, MissingError: as `load`; or it is something else.
     """
+    from lengthwise.models.served.endpoint import Endpoint
+
     match model:
-        case LoadedModel():
+        case LoadedModel() | Endpoint():
             return model
         case str() | Path():
             return load(str(model))
@@ -201,6 +238,24 @@ def as_model(model: ModelLike) -> LoadedModel:
             )
 
 
+def weights_of(model: Predictor, *, needs: str, fix: str) -> LoadedModel:
+    """The model, if its weights are here.
+
+    Args:
+        model: any.
+        needs: what asks for them, and why, for the error.
+        fix: what to do instead.
+
+    Raises:
+        UsageError: it is an endpoint.
+    """
+    if isinstance(model, LoadedModel):
+        return model
+    raise UsageError(
+        f"{model.name} is an endpoint, and {needs}", expected="a model whose weights are loaded here", fix=fix
+    )
+
+
 def load(
     name_or_path: str,
     *,
@@ -212,13 +267,16 @@ def load(
     quantization: Any = None,
     device_map: Any = None,
     tp_plan: Literal["auto"] | None = None,
+    served_model: str | None = None,
+    tokenizer: str | None = None,
 ) -> LoadedModel:
-    """Load a causal LM and its tokenizer.
+    """Load a causal LM and its tokenizer, or open an endpoint that serves one.
 
     A model that lengthwise extended and saved is extended again; a base model is extended as its adapter needs.
 
     Args:
-        name_or_path: a hub id, a folder, a .gguf file, or an embedded name (`smollm2-135m`, `tiny-books`).
+        name_or_path: a hub id, a folder, a .gguf file, or an embedded name (`smollm2-135m`, `tiny-books`). For a
+            URL, such as "http://127.0.0.1:8000/v1", the result is an `Endpoint`, which measurements take as well.
         dtype: of the weights; "auto" keeps the one they were saved in.
         device: a torch device; "auto" uses CUDA if there is one.
         adapter: a PEFT adapter (folder or hub id), added after the extension that it was trained with.
@@ -229,11 +287,32 @@ def load(
         device_map: spreads whole layers over the devices of this process, the processor and the disk: "auto",
             "balanced", "balanced_low_0", "sequential", or a dict of module names (accelerate's).
         tp_plan: "auto" splits every layer over the processes of torchrun, all of which then run the same inputs.
+        served_model: of an endpoint: the name that it gives the model; None is the only one that it serves.
+        tokenizer: of an endpoint: name or folder of the model's tokenizer; None is what the server says it loaded.
 
     Raises:
-        MissingError: the model, part of it, its tokenizer or a package is missing.
-        UsageError: not a causal LM, a tokenizer that does not fit, an unknown dtype or device.
+        MissingError: the model, part of it, its tokenizer or a package is missing; no server answers.
+        UsageError: not a causal LM, a tokenizer that does not fit, an unknown dtype or device; an endpoint that gives
+            no log-probabilities; a setting that it cannot honour.
     """
+    if is_url(name_or_path):
+        from lengthwise.models.served.endpoint import Endpoint
+
+        check_served(
+            name_or_path,
+            {
+                "adapter": adapter,
+                "dtype": None if dtype == "auto" else dtype,
+                "device": None if device == "auto" else device,
+                "revision": revision,
+                "attn_implementation": attn_implementation,
+                "quantization": quantization,
+                "device_map": device_map,
+                "tp_plan": tp_plan,
+            },
+        )
+        return cast(Any, Endpoint(name_or_path, served_model=served_model, tokenizer=tokenizer))
+    check_served(name_or_path, {"served_model": served_model, "tokenizer": tokenizer})
     torch_dtype = _dtype(dtype)
     check_placement(device, device_map, tp_plan)
     torch_device = torch.device(usable_device(device))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lengthwise.models.loading import LoadedModel
+    from lengthwise.models.predictor import Predictor
 
 # fp32 logits in one chunk. Above 32 MiB the C allocator of Linux maps and clears new memory for every
 # temporary, which made the elementwise work per row four times as slow on a CPU.
@@ -33,10 +34,13 @@ class NonFiniteLogits(LengthwiseError):
         position: row or token position, counted from where the code that raised it began.
         model: the model's name, once it is known.
         text: the text in words, once it is known.
+        view: which of several views that were read together, where the code that raised it knows.
     """
 
-    def __init__(self, position: int, *, model: str | None = None, text: str | None = None) -> None:
-        self.position, self.model, self.text = position, model, text
+    def __init__(
+        self, position: int, *, model: str | None = None, text: str | None = None, view: int | None = None
+    ) -> None:
+        self.position, self.model, self.text, self.view = position, model, text, view
         where = f"at position {position}" + (f" of {text}" if text else "")
         super().__init__(
             f"{model or 'the model'} gives logits that are NaN or infinite {where}",
@@ -46,12 +50,18 @@ class NonFiniteLogits(LengthwiseError):
 
 
 @contextmanager
-def naming_bad_logits(model: LoadedModel, text: str) -> Iterator[None]:
-    """Add the model's name and the text to a `NonFiniteLogits` raised inside."""
+def naming_bad_logits(model: Predictor, text: str | Callable[[int], str]) -> Iterator[None]:
+    """Add the model's name and the text to a `NonFiniteLogits` raised inside.
+
+    Args:
+        model: whose logits they are.
+        text: in words; a function of the view where several are read together.
+    """
     try:
         yield
     except NonFiniteLogits as error:
-        raise NonFiniteLogits(error.position, model=model.name, text=text) from error
+        words = text if isinstance(text, str) else text(error.view or 0)
+        raise NonFiniteLogits(error.position, model=model.name, text=words) from error
 
 
 def require_finite(scores: Tensor) -> None:

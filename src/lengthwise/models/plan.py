@@ -50,6 +50,10 @@ class Plan:
         return {name: value for name, value in own.items() if value is not None} | self.cost.to_dict()
 
 
+SERVED_COST = Cost(memory_basis="the server's", seconds_basis="the server's, and that of as many requests")
+"""What is known of a model that a server runs."""
+
+
 def unknown_cost(model: str) -> Cost | None:
     """What is known of a model that is made or converted at its first use; None if its configuration is there."""
     if model in EMBEDDED and made_folder(model) is None:

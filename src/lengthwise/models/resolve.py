@@ -10,7 +10,7 @@ from typing import Any, Literal
 from huggingface_hub.errors import StrictDataclassError
 
 from lengthwise.errors import LengthwiseError, MissingError, UsageError, nearest, reason
-from lengthwise.files import named_path, read_json
+from lengthwise.files import is_url, named_path, read_json
 from lengthwise.models.embedded import EMBEDDED
 from lengthwise.models.gguf import convert_gguf_file
 from lengthwise.models.quiet import quiet_transformers
@@ -70,6 +70,11 @@ def resolve(name: str, *, revision: str | None = None, weights: bool = True) -> 
         UsageError: a mistyped embedded name, a file that is no model, a revision where there is none.
         MissingError: no such folder or model, files of it missing, or the hub cannot be reached.
     """
+    if is_url(name):
+        raise UsageError(
+            f"{name} is an endpoint, whose weights cannot be loaded",
+            expected="a folder, a .gguf file, a hub id, or an embedded name; verbs that measure take endpoints too",
+        )
     path = named_path(name, what="the model")
     if name not in EMBEDDED and not path.exists() and not looks_like_path(name):
         return _resolve_hub(name, revision, weights=weights)
@@ -85,6 +90,14 @@ def resolve(name: str, *, revision: str | None = None, weights: bool = True) -> 
     if path.suffix.lower() == ".gguf":
         return ResolvedModel(name, "gguf", str(convert_gguf_file(path)))
     raise UsageError(f"{name} is a file, not a model", expected="a model folder or a .gguf file")
+
+
+def check_served(name: str, others: dict[str, Any]) -> None:
+    """Raise UsageError for a setting that only weights have and an endpoint is given, or the other way round."""
+    for setting, value in others.items():
+        if value is not None:
+            what = "is an endpoint, whose server decides" if is_url(name) else "is no endpoint"
+            raise UsageError(f"{setting} is given, and {name} {what}", fix=f"leave {setting} out")
 
 
 def read_config(model: str | ResolvedModel) -> Any:

@@ -150,11 +150,13 @@ def limit_curves(rows: Sequence[Row], *, name: str = "limit") -> Picture | None:
         curves_of([r for r in rows if r.metric == metric and _is_point(r)], _limit_x)
         for metric, *_ in _LIMIT_PANELS
     ]
-    if not all(curves):
+    if not (curves[0] and curves[-1]):
         return None
     title = "Effective context length"
-    with drawn(height=3.3, panels=(1, 3), legend=curves[0]) as (figure, grid):
-        for axes, lines, (metric, limit, heading) in zip(grid[0], curves, _LIMIT_PANELS, strict=True):
+    # An endpoint gives no distributions to disagree.
+    panels = [(lines, about) for lines, about in zip(curves, _LIMIT_PANELS, strict=True) if lines]
+    with drawn(height=3.3, panels=(1, len(panels)), legend=curves[0]) as (figure, grid):
+        for axes, (lines, (metric, limit, heading)) in zip(grid[0], panels, strict=True):
             draw_curves(axes, lines)
             across = [x for line in lines for x in line.x]
             if metric == "benefit":
@@ -166,7 +168,7 @@ def limit_curves(rows: Sequence[Row], *, name: str = "limit") -> Picture | None:
             axes.set_title(heading, fontsize=9)
             axes.set(xlabel="distance (tokens)" if metric == "benefit" else "context (tokens)")
         _draw_level(grid[0][0], rows, "tolerance")
-        _draw_level(grid[0][2], rows, "used_level")
+        _draw_level(grid[0][-1], rows, "used_level")
         grid[0][0].set_ylabel("nats per token")
         legend_below(figure, grid[0][0])
         return picture(

@@ -58,9 +58,9 @@ def misalignment_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     )
     if agree is not None and agree.value is not None:
         said += f"; {100 * agree.value:.1f} % of them keep their most likely token"
-    lines = _sentence(said + ".")
+    lines = sentences(said + ".")
     if sce := sce_sentence(rows):
-        lines += _sentence(sce)
+        lines += sentences(sce)
     return lines + _plot_by("length", curve, "Jeffreys, nats per token", zero=True)
 
 
@@ -94,7 +94,7 @@ def perplexity_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     said += "."
     if best is not last:
         said += f" It is lowest at {best.length} tokens: {_value(best)}."
-    return _sentence(said) + _plot_by("length", curve, "loss, nats per token; lower is better")
+    return sentences(said) + _plot_by("length", curve, "loss, nats per token; lower is better")
 
 
 def recall_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
@@ -114,7 +114,7 @@ def recall_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
             if clear
             else " Its use is not clear (every interval includes 0)."
         )
-    return _sentence(said) + _plot_by("distance", curve, "benefit, nats per token; 0 is no use", zero=True)
+    return sentences(said) + _plot_by("distance", curve, "benefit, nats per token; 0 is no use", zero=True)
 
 
 def limit_answer(rows: Sequence[Row], config: Mapping[str, Any]) -> list[str]:
@@ -124,24 +124,24 @@ def limit_answer(rows: Sequence[Row], config: Mapping[str, Any]) -> list[str]:
     if sound is None or used is None:
         return []
     within = f"{tolerance.value:g}" if tolerance and tolerance.value is not None else "the tolerated"
-    lines = _sentence(
+    lines = sentences(
         f"Predictions are sound up to {_text(sound, digits=0)} tokens of context: up to there the loss with all "
         f"context is at most {within} nats per token above the loss with only the most recent tokens."
     )
     if used.value is None:
-        lines += _sentence(
+        lines += sentences(
             "How far back context is used is not clear: a passage nearby has no clear benefit either."
         )
     elif used.value == 0:
-        lines += _sentence("A repeated passage has no benefit at any distance measured.")
+        lines += sentences("A repeated passage has no benefit at any distance measured.")
     else:
         share = f"{100 * config['share']:g} % of " if "share" in config else ""
-        lines += _sentence(
+        lines += sentences(
             f"Context is used up to {_text(used, digits=0)} tokens back: up to there a repeated passage keeps at "
             f"least {share}its benefit nearby."
         )
     bins = _joined([row for row in rows if row.metric == "excess" and row.position is not None])
-    lines += _plot(
+    lines += plot(
         [(row.position_end or 0, row) for row in bins],
         "context",
         f"excess loss, nats per token; lines at 0 and at the tolerance, {within}",
@@ -150,7 +150,7 @@ def limit_answer(rows: Sequence[Row], config: Mapping[str, Any]) -> list[str]:
     )
     curve = _curve(rows, "benefit")
     marks = _limit_mark(used, "used up to") if used.value else {}
-    return lines + _plot(
+    return lines + plot(
         [(row.distance or 0, row) for row in _thinned(curve)],
         "distance",
         "benefit of a repeated passage, nats per token; line at 0",
@@ -168,11 +168,11 @@ def longppl_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     if longppl is None or plain is None:
         return []
     if longppl.value is None:
-        return _sentence(f"No token of these texts is key; the perplexity of all tokens is {_text(plain)}.")
+        return sentences(f"No token of these texts is key; the perplexity of all tokens is {_text(plain)}.")
     said = f"LongPPL, the perplexity on tokens that need far context, is {_text(longppl)}"
     if key is not None and key.n is not None and share is not None and share.value is not None:
         said += f" ({key.n} key tokens, {100 * share.value:.1f} % of all)"
-    return _sentence(f"{said}; the perplexity of all tokens is {_text(plain)}.")
+    return sentences(f"{said}; the perplexity of all tokens is {_text(plain)}.")
 
 
 def scores_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
@@ -185,13 +185,13 @@ def scores_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
         return []
     whole = sorted((row for row in ours if row.depth is None), key=lambda row: row.length or 0)
     if ours[0].unit != "share":
-        return _sentence(
+        return sentences(
             f"{ours[0].task}: {'; '.join(f'{metric} {_text(row)}{_tokens(row)}' for row in whole)}."
         )
     chance = next((row.value for row in shown if row.metric == "chance"), None)
     guessing = "" if chance is None else f" (guessing gives {100 * chance:.0f} %)"
     scores = "; ".join(f"{_per_cent(row)}{_tokens(row)}" for row in whole)
-    lines = _sentence(f"{ours[0].task}: {metric.replace('_', ' ') if metric else ''} {scores}{guessing}.")
+    lines = sentences(f"{ours[0].task}: {metric.replace('_', ' ') if metric else ''} {scores}{guessing}.")
     depths = sorted({row.depth for row in ours if row.depth is not None})
     lengths = sorted({row.length for row in ours if row.depth is not None and row.length is not None})
     if len(depths) > 1 and lengths:
@@ -220,7 +220,7 @@ def training_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
         return []
     n = max((row.n or 1 for row in rows), default=1)
     steps = "the first step to the last" if n == 1 else f"the first {n} steps to the last {n} (means)"
-    return _sentence(f"From {steps}, in nats per token: {'; '.join(parts)}. Each step sees other text.")
+    return sentences(f"From {steps}, in nats per token: {'; '.join(parts)}. Each step sees other text.")
 
 
 @dataclass(frozen=True)
@@ -237,10 +237,10 @@ def _plot_by(field: str, rows: Sequence[Row], what: str, *, zero: bool = False) 
     if len(rows) < 2:
         return []
     points = [(getattr(row, field), row) for row in _thinned(rows)]
-    return _plot(points, field, what, levels=[0.0] if zero else [])
+    return plot(points, field, what, levels=[0.0] if zero else [])
 
 
-def _plot(
+def plot(
     points: Sequence[tuple[int, Row]],
     across: str,
     what: str,
@@ -364,5 +364,6 @@ def _listed(rows: Sequence[Row]) -> str:
     return ", ".join(str(row.distance) for row in rows[:-1]) + f" and {rows[-1].distance}"
 
 
-def _sentence(text: str) -> list[str]:
+def sentences(text: str) -> list[str]:
+    """A paragraph as lines."""
     return textwrap.wrap(text, WIDTH)

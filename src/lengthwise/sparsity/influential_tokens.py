@@ -28,7 +28,6 @@ from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import (
     Measurement,
     bos_note,
-    check_ready,
     collect,
     few_samples_note,
     unfinished,
@@ -44,7 +43,7 @@ from lengthwise.text import as_documents, resolve_bos, sample_windows, view
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.models import LoadedModel, ModelLike
+    from lengthwise.models import LoadedModel, ModelLike, Predictor
     from lengthwise.text import TextLike, TokenDocuments, Window
 
 DISPLAY = Display(
@@ -135,13 +134,13 @@ class InfluenceSpec(Spec):
         tokens = self.length + self.examined * near + self.targets * (2 * greedy + rest)
         return [Samples("windows", self.windows, self.length, tokens, self.length)]
 
-    def others(self, run: RunSpec, model: LoadedModel) -> dict[str, Any]:
+    def others(self, run: RunSpec, model: Predictor) -> dict[str, Any]:
         """The selector, loaded as the measured model is."""
         from lengthwise.models import load
 
         if self.selector is None or (self.selector == run.model and run.adapter is None):
             return {"selector": model}
-        return {"selector": load(self.selector, dtype=run.dtype, device=run.device)}
+        return {"selector": load(self.selector, dtype=run.dtype, device=run.device, **run.placement)}
 
 
 class InfluenceSettings(InfluenceSpec):
@@ -150,6 +149,12 @@ class InfluenceSettings(InfluenceSpec):
     available: int
     """Windows that the text has, at most `windows`."""
     bos_id: int | None
+
+
+_INFLUENCE = {
+    "needs": "influence masks tokens and takes gradients, which no endpoint does",
+    "fix": "the checkpoint that it serves",
+}
 
 
 def measure_influence(
@@ -178,14 +183,14 @@ def measure_influence(
         LengthwiseError: logits that are not finite.
         Interrupted: Ctrl-C; `partial` is the measurement of what was finished.
     """
-    from lengthwise.models import as_model
+    from lengthwise.models import as_model, weights_of
     from lengthwise.sparsity.kept_context import check_removal
 
-    model = as_model(model)
-    chooser = as_model(selector or spec.selector or model)
+    model = weights_of(as_model(model), **_INFLUENCE)
+    chooser = weights_of(as_model(selector or spec.selector or model), **_INFLUENCE)
     documents = as_documents(text, model.tokenizer)
     for one in {id(model): model, id(chooser): chooser}.values():
-        check_ready(one, longest=spec.length)
+        one.check_ready(longest=spec.length)
         check_removal(one, spec.length)
     _check_tokenizer(model, chooser)
     windows = sample_windows(documents, spec.length, count=spec.windows, seed=spec.seed, allow_fewer=True)
@@ -250,7 +255,7 @@ def _fill(
     from lengthwise.sparsity.examination import examine_window
 
     missing = unfinished(log, windows, lambda index: [_key(settings, index)])
-    for index, window in progress(missing, what="influence"):
+    for index, window in progress(log.share(missing), what="influence"):
         ids = view(window.ids, 0, settings.length, settings.bos_id)
         foreign = _foreign(windows, index)
         with naming_bad_logits(model, window_words(window)):

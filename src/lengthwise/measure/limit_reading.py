@@ -1,0 +1,142 @@
+"""How `limit` reads a window: with hidden states, each token once; or by losses alone, each context on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lengthwise.measure.distributions import compare_contexts
+from lengthwise.measure.measurement import in_groups
+from lengthwise.models.loading import LoadedModel
+from lengthwise.models.losses import target_losses
+from lengthwise.models.reading import CachedReader, PlainReader, reader_kind
+from lengthwise.text import view
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lengthwise.measure.limit import LimitSettings
+    from lengthwise.models import Predictor
+
+
+class Reading(Protocol):
+    """Reads one window, [length + 1 + 2 * passage] ids, for its two samples."""
+
+    def different(self, ids: NDArray[np.integer]) -> dict[str, Any]:
+        """The passage's summed losses by distance after another first passage."""
+        ...
+
+    def same(self, ids: NDArray[np.integer]) -> dict[str, Any]:
+        """The passage's summed losses after itself by distance; by bin, sums of all context against its end."""
+        ...
+
+
+def reading_of(model: Predictor, settings: LimitSettings) -> Reading:
+    """The reading that the model allows."""
+    if isinstance(model, LoadedModel):
+        return _ByHiddenStates(model, settings, reader_kind(model))
+    return _ByLosses(model, settings)
+
+
+@dataclass(frozen=True)
+class _ByHiddenStates:
+    model: LoadedModel
+    settings: LimitSettings
+    kind: type[CachedReader] | type[PlainReader]
+
+    def different(self, ids: NDArray[np.integer]) -> dict[str, Any]:
+        losses: list[float] = []
+        for _ in self._blocks(_with_other_passage(ids, self.settings), ids, losses):
+            pass
+        return {"different": losses}
+
+    def same(self, ids: NDArray[np.integer]) -> dict[str, Any]:
+        settings, losses = self.settings, list[float]()
+        half = settings.reference // 2
+        sums: list[Tensor] = []
+        blocks = enumerate(self._blocks(ids, ids, losses))
+        beyond = ((index * half, hidden) for index, hidden in blocks if index * half >= settings.reference)
+        for group in in_groups(beyond, settings.batch_size):
+            views = [view(ids, start - half, settings.reference, settings.bos_id) for start, _ in group]
+            ends = self.model.hidden_states(torch.from_numpy(np.stack(views)))[:, half:]
+            for (start, whole), cut in zip(group, ends, strict=True):
+                labels = ids[start + 1 : start + 1 + half]
+                loss, short, jeffreys = compare_contexts(self.model, whole, cut, labels, first=start).T
+                scores = torch.stack([loss - short, jeffreys, loss], dim=1)
+                sums.append(scores.unflatten(0, (-1, settings.bin)).sum(dim=1))
+        return {
+            "same": losses,
+            **dict(zip(("excess", "jeffreys", "loss"), torch.cat(sums).T.tolist(), strict=True)),
+        }
+
+    def _blocks(
+        self, context: NDArray[np.integer], ids: NDArray[np.integer], losses: list[float]
+    ) -> Iterator[Tensor]:
+        """Read `context` in blocks of R/2 and yield their hidden states, [R/2, ...].
+
+        Appends to `losses` the summed loss of the passage that `ids` begins with, after each distance.
+        """
+        settings = self.settings
+        reader = self.kind(self.model)
+        tokens = view(context, 0, settings.length, settings.bos_id)
+        question = ids[: settings.passage]
+        place = 0
+        for end in range(settings.reference // 2, settings.length + 1, settings.reference // 2):
+            pieces = []
+            for cut in sorted({end, *(d for d in settings.distances if place < d <= end)}):
+                pieces.append(reader.read(tokens[None, place:cut])[0])
+                place = cut
+                if cut in settings.distances:
+                    hidden = reader.fork().read(question[None, :-1])[0, -settings.scored :]
+                    answer = question[-settings.scored :]
+                    losses.append(target_losses(self.model, hidden, answer, first=place).sum().item())
+            yield torch.cat(pieces)
+
+
+@dataclass(frozen=True)
+class _ByLosses:
+    """Without hidden states: no Jeffreys divergence, and each distance reads its context again."""
+
+    model: Predictor
+    settings: LimitSettings
+
+    def different(self, ids: NDArray[np.integer]) -> dict[str, Any]:
+        return {"different": self._by_distance(_with_other_passage(ids, self.settings), ids)}
+
+    def same(self, ids: NDArray[np.integer]) -> dict[str, Any]:
+        settings = self.settings
+        length, reference, half = settings.length, settings.reference, settings.reference // 2
+        [whole] = self.model.token_losses(
+            [view(ids, 0, length, settings.bos_id)], [ids[reference + 1 : length + 1]]
+        )
+        short: list[Tensor] = []
+        for group in in_groups(range(reference, length, half), settings.batch_size):
+            short += self.model.token_losses(
+                [view(ids, start - half, reference, settings.bos_id) for start in group],
+                [ids[start + 1 : start + 1 + half] for start in group],
+            )
+        sums = torch.stack([whole - torch.cat(short), whole]).unflatten(1, (-1, settings.bin)).sum(dim=2)
+        excess, loss = sums.tolist()
+        return {"same": self._by_distance(ids, ids), "excess": excess, "loss": loss}
+
+    def _by_distance(self, context: NDArray[np.integer], ids: NDArray[np.integer]) -> list[float]:
+        settings = self.settings
+        question = ids[: settings.passage]
+        tokens = view(context, 0, settings.length, settings.bos_id)
+        found: list[float] = []
+        for group in in_groups(settings.distances, settings.batch_size):
+            losses = self.model.token_losses(
+                [np.concatenate([tokens[:distance], question[:-1]]) for distance in group],
+                [question[-settings.scored :] for _ in group],
+            )
+            found += [each.sum().item() for each in losses]
+        return found
+
+
+def _with_other_passage(ids: NDArray[np.integer], settings: LimitSettings) -> NDArray[np.integer]:
+    return np.concatenate([ids[-settings.passage :], ids[settings.passage :]])

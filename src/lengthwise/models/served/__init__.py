@@ -1,0 +1,1 @@
+"""Served models: endpoints that give log-probabilities over HTTP."""

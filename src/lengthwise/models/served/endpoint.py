@@ -1,0 +1,335 @@
+"""`Endpoint`: a served model as a `Predictor`, proven on a short prompt before anything is measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lengthwise.errors import LengthwiseError, MissingError, UsageError
+from lengthwise.models.losses import NonFiniteLogits
+from lengthwise.models.resolve import read_tokenizer
+from lengthwise.models.served.client import Client, Refused
+from lengthwise.models.served.protocols import (
+    DISTRIBUTION,
+    PROTOCOLS,
+    LogProbs,
+    NoLogProbs,
+    Protocol,
+    choice,
+    distribution,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+# Scripts, numbers and spaces that tokenizers cut differently.
+PROBE = (
+    "The old queen remembers the golden mountain. On 12 March 1984 the naïve Zoë paid $3,456.78;\n"
+    "\tif x<=10: Straße, кот, 東京, 🙂 disestablishmentarians"
+)
+_PROBED = 48
+"""Tokens of it that are scored."""
+_ROUNDING = 0.25
+"""Nats by which a token's log-probability may change with what follows it: 16-bit rounding."""
+
+
+class Incomplete(LengthwiseError):
+    """An answer lacks log-probabilities of its prompt; `missing` says which."""
+
+    def __init__(self, name: str, missing: str) -> None:
+        self.missing = missing
+        super().__init__(
+            f"{name} leaves out log-probabilities of a prompt: {missing}",
+            expected="one for each token but the first",
+        )
+
+
+class Endpoint:
+    """A model behind an OpenAI-style API. `lengthwise.load("http://HOST:PORT/v1")` opens one.
+
+    Prompts are token ids. A prompt beyond the server's maximum is refused here, never cut.
+
+    Args:
+        url: of the API.
+        served_model: the name that the server gives the model; None is the only one that it serves.
+        tokenizer: name or folder of the model's tokenizer, or the tokenizer; None is what the server says it loaded.
+
+    Raises:
+        UsageError: several models are served, a server without log-probabilities of prompts, another tokenizer.
+        MissingError: no server answers, or there is no tokenizer of that name.
+    """
+
+    def __init__(self, url: str, *, served_model: str | None = None, tokenizer: Any = None) -> None:
+        self._client = Client(url)
+        self.name = url
+        card = _card(self._client, served_model)
+        self.served_model: str = card["id"]
+        self._card = card
+        self.tokenizer = (
+            _tokenizer(tokenizer, card) if tokenizer is None or isinstance(tokenizer, str) else tokenizer
+        )
+        self.protocol = self._probed()
+        self._check_tokenizer()
+
+    @property
+    def served_length(self) -> int | None:
+        """The server's maximum, prompt and generated token together; None if it does not say."""
+        length = self._card.get("max_model_len")
+        return length if isinstance(length, int) else None
+
+    @property
+    def max_positions(self) -> int | None:
+        """Tokens of the longest view: its last label and one generated token go to the server too."""
+        return None if self.served_length is None else self.served_length - 2
+
+    @property
+    def trained_length(self) -> int | None:
+        """None: an endpoint does not say what its model was trained for."""
+        return None
+
+    def check_ready(self, tokens: int) -> None:
+        """Raise UsageError if the server does not take views of `tokens` tokens."""
+        if self.max_positions is not None and tokens > self.max_positions:
+            raise UsageError(
+                f"{tokens} tokens are needed, but {self.name} serves {self.served_length} in all",
+                expected=f"at most {self.max_positions}: the last label and one generated token come on top",
+                fix="use a shorter length, or start the server with a greater maximum (vLLM: --max-model-len)",
+            )
+
+    def token_losses(self, views: Sequence[NDArray[Any]], labels: Sequence[NDArray[Any]]) -> list[Tensor]:
+        """See `Predictor.token_losses`. One request a view, several at once."""
+        prompts = []
+        for view, following in zip(views, labels, strict=True):
+            self.check_ready(len(view))
+            assert np.array_equal(view[len(view) - len(following) + 1 :], following[:-1])
+            prompts.append([int(token) for token in (*view, following[-1])])
+        found = []
+        for index, (values, following) in enumerate(zip(self._asked(prompts), labels, strict=True)):
+            first = len(values) - len(following)
+            numbers = [math.nan if value is None else -value for value in values[first:]]
+            bad = next((place for place, number in enumerate(numbers) if not math.isfinite(number)), None)
+            if bad is not None:
+                raise NonFiniteLogits(first - 1 + bad, model=self.name, view=index)
+            found.append(torch.tensor(numbers, dtype=torch.float64))
+        return found
+
+    def next_logits(self, view: NDArray[Any]) -> Tensor:
+        """log p of every token after `view`: [1, V], fp64.
+
+        Raises:
+            UsageError: the server gives only some of them.
+        """
+        self.check_ready(len(view))
+        prompt = [int(token) for token in view]
+        why = None
+        try:
+            [answer] = self._complete([prompt], DISTRIBUTION)
+            found = distribution(answer)
+        except Refused as error:
+            found, why = {}, error.message
+        except NoLogProbs as error:
+            found, why = {}, str(error)
+        values = torch.tensor(
+            [found.get(token, math.nan) for token in range(len(found))], dtype=torch.float64
+        )
+        total = float(values.exp().sum())
+        if why is None and not abs(total - 1) < 1e-2:
+            why = f"{len(found)} entries whose probabilities sum to {total:.4g}"
+        if why is not None:
+            raise UsageError(
+                f"{self.name} does not give the whole distribution of the next token: {why}",
+                expected="log-probabilities of every token of the vocabulary, by token id",
+                fix="start vLLM with --max-logprobs -1",
+            )
+        return values[None]
+
+    def replies(
+        self, prompts: Sequence[Sequence[int]], *, new_tokens: int, stop_ids: Sequence[int], at_least: int
+    ) -> list[str]:
+        """Greedy replies of the server, each up to EOS, an id of `stop_ids` or `new_tokens` tokens.
+
+        Raises:
+            UsageError: a prompt that leaves no room, or `stop_ids` with a server other than vLLM.
+        """
+        for prompt in prompts:
+            self.check_ready(len(prompt) + new_tokens - 2)
+        asks: dict[str, Any] = {"max_tokens": new_tokens, "temperature": 0}
+        if stop_ids or at_least:
+            if self.protocol.name != "prompt_logprobs":
+                raise UsageError(
+                    f"{self.name} cannot end a reply at a token",
+                    expected="a server of vLLM, for tasks whose replies end there",
+                    fix="use --mode likelihood, or a task without it",
+                )
+            asks |= {"stop_token_ids": list(stop_ids), "min_tokens": at_least}
+        texts = [choice(answer).get("text") for answer in self._complete(prompts, asks)]
+        if not all(isinstance(text, str) for text in texts):
+            raise LengthwiseError(f"{self.name} gives a completion without text")
+        return [str(text) for text in texts]
+
+    def describe(self) -> dict[str, Any]:
+        """What a result records about its model; JSON values only."""
+        return {
+            "name": self.name,
+            "source": f"{self.name} {self.served_model}",
+            "adapter": None,
+            "served_model": self.served_model,
+            "served_length": self.served_length,
+            "server": self._card.get("owned_by"),
+            "server_version": _version(self._client),
+            "served_from": self._card.get("root"),
+            "protocol": self.protocol.name,
+            "trained_length": None,
+            "max_positions": self.max_positions,
+            "tokenizer": type(self.tokenizer).__name__,
+        }
+
+    def fingerprint(self) -> dict[str, str]:
+        """What can be known of a served model: its name, what it was loaded from, its maximum, the tokenizer."""
+        from lengthwise.text import tokenizer_fingerprint
+
+        return {
+            "served name": self.served_model,
+            "served weights": str(self._card.get("root")),
+            "served length": str(self.served_length),
+            "tokenizer": tokenizer_fingerprint(self.tokenizer),
+        }
+
+    def _complete(self, prompts: Sequence[Any], asks: Any) -> list[Any]:
+        bodies = [{"model": self.served_model, "prompt": list(prompt), **asks} for prompt in prompts]
+        return self._client.post(f"{self._client.url}/completions", bodies)
+
+    def _asked(self, prompts: Sequence[Sequence[int]], protocol: Protocol | None = None) -> list[LogProbs]:
+        protocol = protocol or self.protocol
+        answers = self._complete(prompts, protocol.asks)
+        try:
+            return [
+                protocol.log_probs(answer, prompt) for answer, prompt in zip(answers, prompts, strict=True)
+            ]
+        except NoLogProbs as error:
+            raise Incomplete(self.name, str(error)) from error
+
+    def _probed(self) -> Protocol:
+        """The first protocol that holds on a short prompt and on its beginning.
+
+        Raises:
+            UsageError: none does; says what is wrong with each.
+        """
+        ids = list(self.tokenizer(PROBE, add_special_tokens=False).input_ids)[:_PROBED]
+        reasons = []
+        for protocol in PROTOCOLS:
+            try:
+                whole, beginning = self._asked([ids, ids[:-4]], protocol)
+            except Refused as error:
+                if error.status in (401, 403, 404):
+                    raise
+                reasons.append(f"{protocol.name}: {error.message}")
+                continue
+            except Incomplete as error:
+                reasons.append(f"{protocol.name}: {error.missing}")
+                continue
+            reason = _misfit(whole, beginning)
+            if reason is None:
+                return protocol
+            reasons.append(f"{protocol.name}: {reason}")
+        raise UsageError(
+            f"{self.name} ({self._card.get('owned_by') or 'a server without a name'}) gives no log-probabilities of "
+            f"prompts ({'; '.join(reasons)})",
+            expected="vLLM, SGLang, or another server with prompt_logprobs or echo on /v1/completions",
+        )
+
+    def _check_tokenizer(self) -> None:
+        """Raise UsageError unless server and tokenizer make the same ids, or as many, of one text."""
+        ours = list(self.tokenizer(PROBE, add_special_tokens=False).input_ids)
+        theirs: Any = None
+        try:
+            body = {"model": self.served_model, "prompt": PROBE, "add_special_tokens": False}
+            [answer] = self._client.post(f"{self._client.root}/tokenize", [body])
+            theirs = answer.get("tokens") if isinstance(answer, dict) else None
+        except Refused:
+            pass
+        if isinstance(theirs, list) and theirs:
+            same, seen = theirs == ours, len(theirs)
+        else:
+            body = {"model": self.served_model, "prompt": PROBE, "max_tokens": 1, "temperature": 0}
+            [answer] = self._client.post(f"{self._client.url}/completions", [body])
+            seen = (answer.get("usage") or {}).get("prompt_tokens") if isinstance(answer, dict) else None
+            # Servers add special tokens to a text as the tokenizer does.
+            same = seen in (len(ours), len(self.tokenizer(PROBE).input_ids))
+        if not same:
+            raise UsageError(
+                f"the tokenizer {self.tokenizer.name_or_path!r} makes {len(ours)} tokens of a text of which "
+                f"{self.name} makes {seen}" + (" others" if seen == len(ours) else ""),
+                expected="the tokenizer of the served model",
+                fix="--tokenizer with the checkpoint that the server loaded",
+            )
+
+
+def _misfit(whole: LogProbs, beginning: LogProbs) -> str | None:
+    """What is wrong with the log-probabilities of a text and of its beginning; None if they fit each other."""
+    values = [value for value in whole if value is not None]
+    if not all(math.isfinite(value) and value <= 1e-3 for value in values):
+        return "numbers that are no log-probabilities"
+    if max(values) - min(values) < 1e-3:
+        return "the same number for every token"
+    apart = max(abs(a - b) for a, b in zip(values, beginning[1:], strict=False) if b is not None)
+    if apart > _ROUNDING:
+        return f"a token's number changes by {apart:.3g} nats with what follows it"
+    return None
+
+
+def _card(client: Client, served_model: str | None) -> dict[str, Any]:
+    """What the server's list says of the model.
+
+    Raises:
+        UsageError: no such model is served, or several are and none is named.
+    """
+    try:
+        listed = client.get(f"{client.url}/models")
+    except Refused as error:
+        if error.status != 404:
+            raise
+        raise UsageError(
+            f"{client.url} has no list of models ({error.status})",
+            expected="the URL of an API, such as .../v1",
+        ) from error
+    cards = listed.get("data") if isinstance(listed, dict) else None
+    named = {
+        card["id"]: card for card in cards or [] if isinstance(card, dict) and isinstance(card.get("id"), str)
+    }
+    if served_model is None and len(named) == 1:
+        return next(iter(named.values()))
+    if served_model in named:
+        return named[served_model]
+    said = f"does not serve {served_model!r}" if served_model else "serves several models, or none"
+    raise UsageError(
+        f"{client.url} {said}", expected=f"--served-model with one of: {', '.join(named) or 'none'}"
+    )
+
+
+def _tokenizer(name: str | None, card: dict[str, Any]) -> Any:
+    if name is not None:
+        return read_tokenizer(name)
+    root = card.get("root")
+    try:
+        return read_tokenizer(root if isinstance(root, str) else card["id"])
+    except LengthwiseError as error:
+        raise MissingError(
+            f"the tokenizer of the served model {card['id']} is not known here: {error.problem}",
+            fix="--tokenizer with its hub id or folder",
+        ) from error
+
+
+def _version(client: Client) -> str | None:
+    """What vLLM says of itself; None from other servers."""
+    try:
+        said = client.get(f"{client.root}/version")
+    except LengthwiseError:
+        return None
+    version = said.get("version") if isinstance(said, dict) else None
+    return version if isinstance(version, str) else None

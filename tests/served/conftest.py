@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lengthwise import load
+from lengthwise.models import Endpoint, LoadedModel
+from lengthwise.models.served import client
+from lengthwise.testing import save_tiny_model
+
+# Tests are no package; the stub is loaded by its place.
+_SPEC = importlib.util.spec_from_file_location("served_stub", Path(__file__).parent / "stub.py")
+assert _SPEC is not None
+assert _SPEC.loader is not None
+stub = importlib.util.module_from_spec(_SPEC)
+sys.modules["served_stub"] = stub
+_SPEC.loader.exec_module(stub)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny_model(tmp_path_factory.mktemp("served") / "model")
+
+
+@pytest.fixture(scope="session")
+def local(folder: Path) -> LoadedModel:
+    return load(str(folder))
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "FIRST_WAIT_SECONDS", 0.01)
+    for name in (
+        "LENGTHWISE_API_KEY",
+        "OPENAI_API_KEY",
+        "HTTP_PROXY",
+        "http_proxy",
+        "ALL_PROXY",
+        "all_proxy",
+    ):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def serve(local: LoadedModel) -> Iterator[Callable[..., Any]]:
+    """Start a stub: `serve("vllm", failures=(429,))`; it ends with the test."""
+    with ExitStack() as stack:
+        yield lambda shape="vllm", model=local, **how: stack.enter_context(
+            stub.serving(stub.Stub(model, shape, **how))
+        )
+
+
+@pytest.fixture
+def endpoint(serve: Callable[..., Any], folder: Path) -> Endpoint:
+    return Endpoint(serve().url, tokenizer=str(folder))

@@ -1,0 +1,152 @@
+"""A server on the loopback that answers as servers do, with a tiny real model behind it, and fails as they do."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import torch
+
+from lengthwise.models.loading import LoadedModel
+
+NAME = "tiny"
+LIMIT = 512
+
+
+class Stub:
+    """What the server does.
+
+    Args:
+        model: that it serves.
+        shape: "vllm", "echo" (echo and logprobs alone), "none" (llama.cpp: neither), "nulls" or "missing" (entries of
+            prompt_logprobs without a number, or fewer of them), "zeros" (the same number everywhere).
+        failures: statuses of the first completions after the probe, 0 for a cut connection.
+        tokenizer: the server's, if it is another.
+        most_logprobs: entries of a whole distribution, if fewer than V.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        shape: str = "vllm",
+        *,
+        failures: tuple[int, ...] = (),
+        tokenizer: Any = None,
+        most_logprobs: int | None = None,
+    ) -> None:
+        self.model, self.shape = model, shape
+        self.tokenizer = tokenizer or model.tokenizer
+        self.failures = list(failures)
+        self.most_logprobs = most_logprobs
+        self.seen: Counter[str] = Counter()
+        self.keys: set[str | None] = set()
+        self.url = ""
+
+    def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        """Status and JSON of one request; status 0 cuts the connection."""
+        self.seen[path] += 1
+        vllm = self.shape not in ("echo", "none")
+        if path == "/v1/models":
+            owner = {"none": "llamacpp", "echo": "sglang"}.get(self.shape, "vllm")
+            return 200, {"data": [{"id": NAME, "owned_by": owner, "max_model_len": LIMIT}]}
+        if path == "/version" and vllm:
+            return 200, {"version": "0"}
+        if path == "/tokenize" and vllm:
+            return 200, {"tokens": self.tokenizer(body["prompt"], add_special_tokens=False).input_ids}
+        if path != "/v1/completions":
+            return 404, {"detail": "Not Found"}
+        if isinstance(body["prompt"], list) and self.seen[path] > 2 and self.failures:
+            return self.failures.pop(0), {"error": {"message": f"busy, {body['model']}"}}
+        return self._completed(body)
+
+    def _completed(self, body: dict[str, Any]) -> tuple[int, Any]:
+        prompt = body["prompt"]
+        ids = self.tokenizer(prompt).input_ids if isinstance(prompt, str) else prompt
+        if len(ids) + body["max_tokens"] > LIMIT:
+            return 400, {"error": {"message": f"maximum context length is {LIMIT} tokens"}}
+        with torch.no_grad():
+            log_p = self.model.model(torch.tensor([ids])).logits[0].double().log_softmax(-1)
+        own = [log_p[place, token].item() for place, token in enumerate(ids[1:])]
+        if self.shape == "zeros":
+            own = [0.0] * len(own)
+        choice: dict[str, Any] = {"text": "", "logprobs": None}
+        if body.get("prompt_logprobs") == 0 and self.shape not in ("echo", "none"):
+            entries: list[Any] = [None]
+            entries += [
+                {str(t): {"logprob": v, "rank": 1}, "7": {"logprob": -9.0}}
+                if t != 7
+                else {"7": {"logprob": v}}
+                for t, v in zip(ids[1:], own, strict=True)
+            ]
+            if self.shape == "nulls":
+                entries[3] = None
+            choice["prompt_logprobs"] = entries[:-1] if self.shape == "missing" else entries
+        if body.get("echo") and self.shape == "echo":
+            choice["logprobs"] = {"token_logprobs": [None, *own, -1.0]}
+        if body.get("logprobs") == -1:
+            if self.most_logprobs is None and self.shape == "echo":
+                return 400, {"error": {"message": "logprobs must be at least 0"}}
+            best = log_p[-1].topk(self.most_logprobs or log_p.shape[1])
+            named = {
+                f"token_id:{t}": v for t, v in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            }
+            choice["logprobs"] = {"top_logprobs": [named]}
+        if body["max_tokens"] > 1:
+            choice["text"] = self._written(ids, body)
+        return 200, {"choices": [choice], "usage": {"prompt_tokens": len(ids)}}
+
+    def _written(self, ids: list[int], body: dict[str, Any]) -> str:
+        start, stops = len(ids), {self.tokenizer.eos_token_id, *body.get("stop_token_ids", ())}
+        for _ in range(body["max_tokens"]):
+            with torch.no_grad():
+                token = int(self.model.model(torch.tensor([ids])).logits[0, -1].argmax())
+            if token in stops:
+                break
+            ids = [*ids, token]
+        return self.tokenizer.decode(ids[start:], skip_special_tokens=True)
+
+
+@contextmanager
+def serving(stub: Stub) -> Iterator[Stub]:
+    """The stub on a free port of the loopback, its `url` set."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _do(self) -> None:
+            stub.keys.add(self.headers.get("Authorization"))
+            body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"null")
+            status, answer = stub.answer(self.command, self.path, body)
+            if status == 0:
+                self.close_connection = True
+                return
+            data = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_POST = _do
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *_: Any) -> None:
+            """A client that has gone is no error of the server."""
+
+    server = Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    stub.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    try:
+        yield stub
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import lengthwise
+from lengthwise.errors import LengthwiseError, MissingError, UsageError
+from lengthwise.models import Endpoint, LoadedModel
+from lengthwise.models.served import client
+from lengthwise.testing import tiny_tokenizer
+
+IDS = np.random.default_rng(0).integers(1, 320, size=60)
+
+
+@pytest.mark.parametrize(("shape", "protocol"), [("vllm", "prompt_logprobs"), ("echo", "echo")])
+def test_losses_are_the_models_own(
+    shape: str, protocol: str, serve: Any, local: LoadedModel, folder: Path
+) -> None:
+    endpoint = lengthwise.load(serve(shape).url, served_model="tiny", tokenizer=str(folder))
+    assert isinstance(endpoint, Endpoint)
+    assert endpoint.protocol.name == protocol
+    assert endpoint.max_positions == 510
+    # More than are sent at once, and of two lengths.
+    views = [IDS[start : start + size] for start in range(10) for size in (20, 33)]
+    labels = [IDS[start + size - 9 : start + size + 1] for start in range(10) for size in (20, 33)]
+    assert len(views) > client.MOST_AT_ONCE
+    theirs, ours = endpoint.token_losses(views, labels), local.token_losses(views, labels)
+    torch.testing.assert_close(theirs, ours, atol=1e-5, rtol=1e-5)
+    assert theirs[0].dtype == torch.float64
+
+
+def test_the_whole_distribution(endpoint: Endpoint, local: LoadedModel) -> None:
+    theirs, ours = endpoint.next_logits(IDS[:30]), local.next_logits(IDS[:30])
+    assert theirs.shape == (1, 320)
+    torch.testing.assert_close(theirs, ours.double().log_softmax(-1), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("most", [20, None])
+def test_a_part_of_the_distribution_is_refused(most: int | None, serve: Any, folder: Path) -> None:
+    shape = "vllm" if most else "echo"
+    endpoint = Endpoint(serve(shape, most_logprobs=most).url, tokenizer=str(folder))
+    with pytest.raises(UsageError) as caught:
+        endpoint.next_logits(IDS[:30])
+    assert "--max-logprobs -1" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [("none", "llamacpp"), ("nulls", "token 3"), ("missing", "entries"), ("zeros", "same number")],
+)
+def test_a_server_without_log_probabilities_is_refused(
+    shape: str, said: str, serve: Any, folder: Path
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        Endpoint(serve(shape).url, tokenizer=str(folder))
+    assert said in caught.value.problem
+
+
+def test_entries_that_are_missing_later_are_an_error(endpoint: Endpoint, serve: Any, folder: Path) -> None:
+    stub = serve()
+    endpoint = Endpoint(stub.url, tokenizer=str(folder))
+    stub.shape = "nulls"
+    with pytest.raises(LengthwiseError) as caught:
+        endpoint.token_losses([IDS[:10]], [IDS[10:11]])
+    assert "token 3" in caught.value.problem
+
+
+@pytest.mark.parametrize("shape", ["vllm", "echo"])
+def test_another_tokenizer_is_refused(shape: str, serve: Any, folder: Path) -> None:
+    other = tiny_tokenizer(vocab_size=300)
+    with pytest.raises(UsageError) as caught:
+        Endpoint(serve(shape, tokenizer=other).url, tokenizer=str(folder))
+    assert "tokenizer" in caught.value.problem
+
+
+def test_prompts_beyond_the_maximum_are_refused_before_they_are_sent(serve: Any, folder: Path) -> None:
+    stub = serve()
+    endpoint = Endpoint(stub.url, tokenizer=str(folder))
+    before = stub.seen.total()
+    with pytest.raises(UsageError) as caught:
+        endpoint.token_losses([np.resize(IDS, 511)], [np.resize(IDS, 512)[511:]])
+    assert caught.value.exit_code == 2
+    assert stub.seen.total() == before
+    assert len(endpoint.token_losses([np.resize(IDS, 510)], [np.resize(IDS, 511)[510:]])[0]) == 1
+    # The server's own refusal of a length is passed on and not repeated.
+    before = stub.seen.total()
+    with pytest.raises(LengthwiseError) as refused:
+        endpoint._asked([[1] * 520])
+    assert "maximum context length is 512" in str(refused.value)
+    assert stub.seen.total() == before + 1
+
+
+@pytest.mark.parametrize("failures", [(429, 503), (0, 429, 0)])
+def test_failures_that_pass_are_waited_out(
+    failures: tuple[int, ...], serve: Any, local: LoadedModel, folder: Path
+) -> None:
+    stub = serve(failures=failures)
+    endpoint = Endpoint(stub.url, tokenizer=str(folder))
+    before = stub.seen["/v1/completions"]
+    [found] = endpoint.token_losses([IDS[:10]], [IDS[6:11]])
+    assert stub.seen["/v1/completions"] == before + len(failures) + 1
+    torch.testing.assert_close([found], local.token_losses([IDS[:10]], [IDS[6:11]]), atol=1e-5, rtol=1e-5)
+
+
+def test_failures_that_stay_are_an_error(serve: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "ATTEMPTS", 3)
+    stub = serve(failures=(503,) * 100)
+    endpoint = Endpoint(stub.url, tokenizer=str(folder))
+    with pytest.raises(LengthwiseError) as caught:
+        endpoint.token_losses([IDS[:10]], [IDS[6:11]])
+    assert "503: busy, tiny" in caught.value.problem
+    assert caught.value.exit_code == 1
+
+
+def test_a_server_that_dies_in_the_probe_is_not_called_incapable(
+    serve: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "ATTEMPTS", 2)
+    stub = serve(failures=(0,) * 100)
+    stub.seen["/v1/completions"] = 2
+    with pytest.raises(LengthwiseError) as caught:
+        Endpoint(stub.url, tokenizer=str(folder))
+    assert type(caught.value) is LengthwiseError
+    assert "does not answer, 2 times" in caught.value.problem
+
+
+def test_no_server() -> None:
+    with pytest.raises(MissingError):
+        Endpoint("http://127.0.0.1:9/v1")
+
+
+@pytest.mark.parametrize(
+    "url", ["http://me:word@127.0.0.1:9/v1", "http://127.0.0.1:9/v1?api_key=word", "http:///v1"]
+)
+def test_urls_that_hold_a_secret_are_refused(url: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Endpoint(url)
+    assert "word" not in str(caught.value).replace("without password", "")
+
+
+def test_the_served_model_is_named_or_the_only_one(serve: Any, folder: Path) -> None:
+    stub = serve()
+    with pytest.raises(UsageError) as caught:
+        Endpoint(stub.url, served_model="other", tokenizer=str(folder))
+    assert "tiny" in str(caught.value.expected)
+
+
+def test_settings_of_weights_are_refused(serve: Any, folder: Path) -> None:
+    url = serve().url
+    with pytest.raises(UsageError):
+        lengthwise.load(url, dtype="bfloat16", tokenizer=str(folder))
+    with pytest.raises(UsageError):
+        lengthwise.load(str(folder), served_model="tiny")
+
+
+def test_the_key_goes_to_the_server_alone(
+    serve: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-other")
+    monkeypatch.setenv("LENGTHWISE_API_KEY", "sk-secret")
+    stub = serve()
+    with caplog.at_level("DEBUG"):
+        endpoint = Endpoint(stub.url, tokenizer=str(folder))
+        endpoint.token_losses([IDS[:10]], [IDS[6:11]])
+    assert stub.keys == {"Bearer sk-secret"}
+    assert "sk-secret" not in caplog.text + str(endpoint.describe()) + str(vars(endpoint))
+    assert os.environ["LENGTHWISE_API_KEY"] == "sk-secret"
+    # A server that repeats the key in its error.
+    stub.failures = [400]
+    monkeypatch.setattr("served_stub.NAME", "sk-secret")
+    endpoint.served_model = "sk-secret"
+    with pytest.raises(LengthwiseError) as caught:
+        endpoint.token_losses([IDS[:10]], [IDS[6:11]])
+    assert "busy, ***" in str(caught.value)

@@ -1,0 +1,122 @@
+"""Measurements of an endpoint are those of the model behind it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lengthwise.cli.main import app
+from lengthwise.errors import LengthwiseError, UsageError
+from lengthwise.evaluation import EvalSpec, run_eval
+from lengthwise.measure import (
+    LimitSpec,
+    LongPplSpec,
+    MisalignmentSpec,
+    PerplexitySpec,
+    RecallSpec,
+    run_measurement,
+)
+from lengthwise.spec import RunSpec, Spec
+from lengthwise.testing import tiny_text
+
+SPECS: dict[str, Spec] = {
+    "ppl": PerplexitySpec(lengths=(32, 64), segments=3, batch_size=2),
+    "recall": RecallSpec(distances=(16, 40), passage=12, scored=8, pairs=3),
+    "limit": LimitSpec(length=96, reference=32, windows=2, passage=8, scored=4, batch_size=8),
+    "longppl": LongPplSpec(length=96, short=32, stride=16, texts=2, alpha=0.1, beta=-20.0),
+    "measure": MisalignmentSpec(lengths=(32,), windows=3, estimator="paper"),
+}
+WITHOUT = {"loss_best_temperature", "inverse_temperature", "jeffreys"}
+"""Metrics that need whole distributions at every position."""
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("text")
+    for index in range(3):
+        (folder / f"{index}.txt").write_text(tiny_text(300, seed=index))
+    return str(folder)
+
+
+@pytest.fixture
+def runs(serve: Any, folder: Path, text: str) -> tuple[RunSpec, RunSpec]:
+    """The model itself, and the endpoint that serves it."""
+    own = RunSpec(model=str(folder), text=text, split="all")
+    return own, RunSpec.of(own, model=serve().url, tokenizer=str(folder))
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_rows_equal_those_of_the_model(kind: str, runs: tuple[RunSpec, RunSpec], tmp_path: Path) -> None:
+    own, served = (run_measurement(run, SPECS[kind]) for run in runs)
+    wanted = {row.place: row for row in own.rows if kind == "measure" or row.metric not in WITHOUT}
+    found = {row.place: row for row in served.rows}
+    assert found.keys() == wanted.keys()
+    for place, row in wanted.items():
+        for name in ("value", "ci_low", "ci_high"):
+            ours, theirs = getattr(row, name), getattr(found[place], name)
+            expected = ours if ours is None else pytest.approx(ours, rel=1e-4, abs=1e-4)
+            assert theirs == expected, (place, name)
+    assert served.provenance["model"]["protocol"] == "prompt_logprobs"
+
+
+def test_the_lattice_is_refused(runs: tuple[RunSpec, RunSpec]) -> None:
+    with pytest.raises(UsageError) as caught:
+        run_measurement(runs[1], MisalignmentSpec(lengths=(32,), windows=1))
+    assert "--estimator paper" in str(caught.value.fix)
+
+
+@pytest.mark.parametrize("mode", ["likelihood", "greedy"])
+def test_answers_equal_those_of_the_model(mode: Any, runs: tuple[RunSpec, RunSpec], tmp_path: Path) -> None:
+    spec = EvalSpec(tasks=("needle_multi_key",), mode=mode, lengths=(400,), depths=(50.0,), samples=2)
+    logs = []
+    for run in runs:
+        out = tmp_path / str(len(logs))
+        run_eval(run, spec, out=out)
+        lines = [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
+        logs.append({line["key"]: line for line in lines})
+    own, served = logs
+    assert own.keys() == served.keys()
+    for key, line in own.items():
+        if mode == "likelihood":
+            assert served[key]["likelihoods"] == pytest.approx(line["likelihoods"], abs=1e-4)
+        else:
+            assert served[key]["reply"] == line["reply"]
+
+
+def test_an_interrupted_run_continues(
+    serve: Any, folder: Path, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub = serve()
+    run = RunSpec(model=stub.url, text=text, split="all", tokenizer=str(folder))
+    spec = PerplexitySpec(lengths=(32,), segments=4)
+    monkeypatch.setenv("LENGTHWISE_API_KEY", "sk-secret")
+    answer = stub.answer
+    monkeypatch.setattr(
+        stub, "answer", lambda *request: answer(*request) if stub.seen.total() < 6 else (400, "stop")
+    )
+    with pytest.raises(LengthwiseError):
+        run_measurement(run, spec, out=tmp_path / "run")
+    done = (tmp_path / "run" / "samples.jsonl").read_text()
+    assert 0 < len(done.splitlines()) < 4
+    monkeypatch.setattr(stub, "answer", answer)
+    resumed = run_measurement(run, spec, out=tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "samples.jsonl").read_text().startswith(done)
+    assert resumed.rows == run_measurement(run, spec).rows
+    assert stub.keys == {"Bearer sk-secret"}
+    for file in (tmp_path / "run").rglob("*"):
+        assert not file.is_file() or b"sk-secret" not in file.read_bytes()
+
+
+def test_dry_run_measures_nothing(
+    serve: Any, folder: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stub = serve()
+    common = [stub.url, "--tokenizer", str(folder), "--text", text, "--split", "all", "--dry-run", "--json"]
+    app(["ppl", *common, "--length", "64", "--limit", "2"], standalone_mode=False)
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["tokens_to_run"] == 128
+    assert plan["settings"]["tokenizer"] == str(folder)
+    assert stub.seen["/v1/completions"] == 2

@@ -283,17 +283,18 @@ def _add(
         return
     with naming_bad_logits(model, words):
         ids, offsets = encode(model.tokenizer, text, model.name)
-        keys = judge and find_key_tokens(
-            judge,
-            text,
-            short=settings.short,
-            stride=settings.stride,
-            alpha=settings.alpha,
-            beta=settings.beta,
-            bos_id=settings.evaluator_bos_id,
-            batch_size=settings.batch_size,
-        )
-        if keys is not None:
+        keys = None
+        if judge is not None:
+            keys = find_key_tokens(
+                judge,
+                text,
+                short=settings.short,
+                stride=settings.stride,
+                alpha=settings.alpha,
+                beta=settings.beta,
+                bos_id=settings.evaluator_bos_id,
+                batch_size=settings.batch_size,
+            )
             found = {"spans": keys.spans, "compared": keys.compared}
         if keys is not None and judge is model:
             losses, jeffreys = keys.losses, keys.jeffreys

@@ -241,8 +241,8 @@ def _fill(
                 continue
             tokens = view(window.ids, 0, length, settings.bos_id)
             labels = window.ids[1 : length + 1]
-            losses = [_losses(each, tokens, labels, window) for each in (model, served)]
-            log.append(_key(length, index), {**window_record(window), **_sums(*losses, length)})
+            here, there = (_losses(each, tokens, labels, window) for each in (model, served))
+            log.append(_key(length, index), {**window_record(window), **_sums(here, there, length)})
 
 
 def _losses(model: Predictor, tokens: NDArray[Any], labels: NDArray[Any], window: Window) -> Tensor:

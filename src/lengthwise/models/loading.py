@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lengthwise.models.predictor import Predictor
-    from lengthwise.models.served.endpoint import Endpoint
 
 ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 
@@ -93,7 +92,7 @@ class LoadedModel:
         """V, the number of logits (padding of the vocabulary included)."""
         return self.config.vocab_size
 
-    @cached_property
+    @property
     def max_positions(self) -> int | None:
         """The number of positions that have an embedding; None if every position has one (rope, ALiBi)."""
         return max_positions(self.model)
@@ -211,7 +210,7 @@ class LoadedModel:
         }
 
 
-ModelLike = Union[LoadedModel, "Endpoint", str, Path, tuple[Any, Any]]
+ModelLike = Union["Predictor", str, Path, tuple[Any, Any]]
 """A loaded model or an endpoint, a name, path or URL that `load` takes, or a pair (model, tokenizer)."""
 
 

@@ -190,7 +190,7 @@ def measure_influence(
     chooser = weights_of(as_model(selector or spec.selector or model), **_INFLUENCE)
     documents = as_documents(text, model.tokenizer)
     for one in {id(model): model, id(chooser): chooser}.values():
-        one.check_ready(longest=spec.length)
+        one.check_ready(spec.length)
         check_removal(one, spec.length)
     _check_tokenizer(model, chooser)
     windows = sample_windows(documents, spec.length, count=spec.windows, seed=spec.seed, allow_fewer=True)

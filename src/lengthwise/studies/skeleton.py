@@ -89,7 +89,7 @@ class Claim:
     place: str
     claim: str
     paper: str
-    judge: Callable[[Any], Verdict]
+    judge: Callable[[Any], Verdict | None]
     rule: str
 
     def verdict(self, numbers: Any) -> Verdict | None:

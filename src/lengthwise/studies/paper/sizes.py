@@ -73,7 +73,8 @@ class Size:
         plain: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()
         }
-        return cls(**plain | {"starts": ()})
+        plain["starts"] = ()
+        return cls(**plain)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as a run records them."""

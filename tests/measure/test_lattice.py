@@ -41,6 +41,9 @@ class TableModel:
     def hidden_states(self, tokens: torch.Tensor) -> torch.Tensor:
         return self.table[tokens, torch.arange(tokens.shape[1])]
 
+    def next_logits(self, tokens: np.ndarray) -> torch.Tensor:
+        return self.hidden_states(torch.from_numpy(tokens)[None])[0, -1:]
+
     def lattice(self, window: int, starts: tuple[int, ...]) -> Lattice:
         views = [view(self.window(window), start, self.length, None) for start in sorted(set(starts))]
         hidden = self.hidden_states(torch.from_numpy(np.stack(views)))

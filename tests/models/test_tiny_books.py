@@ -48,7 +48,7 @@ def test_built_once_recorded_and_loadable(monkeypatch: pytest.MonkeyPatch):
     tokens = pretraining.tokenize(held_out, loaded.tokenizer)
     assert pretraining.held_out_loss(loaded.model, tokens, 128) == pytest.approx(record["held_out_loss"])
 
-    monkeypatch.setattr(pretraining, "_train", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr(pretraining, "train_on_books", lambda *_, **__: pytest.fail("trained again"))
     assert build_tiny_books(steps=2, seed=1) == folder
 
 

@@ -215,7 +215,7 @@ def test_stopped_between_the_last_checkpoint_and_the_model(
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     run(make(), whole)
 
-    def stop(*arguments: Any) -> None:
+    def stop(*arguments: Any, **settings: Any) -> None:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:

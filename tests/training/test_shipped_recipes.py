@@ -56,8 +56,7 @@ def test_a_papers_recipe_runs(name: str, shared: Path, tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["smollm2-far", "llama3-8b-far", "llama3-8b-far-qlora"])
 def test_a_recipe_for_far_context_reads_each_window_once(name: str, shared: Path, tmp_path: Path):
-    sizes = [f"positions.target_length={4 * LENGTH}", "view_options.passage=8"]
-    recipe = tiny(name, shared, sizes)
+    recipe = tiny(name, shared, [f"positions.target_length={4 * LENGTH}"])
     train(recipe, tmp_path / "run")
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert len(lines) == 2

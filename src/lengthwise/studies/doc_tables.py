@@ -39,6 +39,15 @@ def _training_forms(results: Results, which: str) -> Table:
     }[which]()
 
 
+def _far_context(results: Results, which: str) -> Table:
+    from lengthwise.studies.far_context import verdicts
+    from lengthwise.studies.training_forms import CONTROL, arms_table
+
+    if which == "verdicts":
+        return replace(verdicts(results), caption="", notes=[])
+    return arms_table(results, caption="", reference=CONTROL)
+
+
 def _verdicts(results: Results) -> Table:
     from lengthwise.studies.paper.index import paper_table
     from lengthwise.studies.verdicts import verdict_table
@@ -60,6 +69,7 @@ def _items(root: Path) -> Table:
 
 MAKERS: dict[str, Callable[..., Table]] = {
     "training-forms": lambda root, file, which: _training_forms(read_results(root / file), which),
+    "far-context": lambda root, file, which: _far_context(read_results(root / file), which),
     "verdicts": lambda root, file: _verdicts(read_results(root / file)),
     "paper-items": _items,
     "paper-claims": _claims,

@@ -63,6 +63,11 @@ STUDIES: dict[str, Entry] = {
             "SmolLM2-135M after a few steps of each form: does it use far context? (hours)",
         ),
         Entry(
+            "far-context",
+            "far_context:FAR_CONTEXT",
+            "the recommended form against cross entropy, three seeds, with verdicts (an hour or two)",
+        ),
+        Entry(
             "extension",
             "extension:EXTENSION",
             "SmolLM2-135M at twice its context: rope methods and LoRA (an hour)",

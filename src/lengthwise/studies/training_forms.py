@@ -21,9 +21,10 @@ from lengthwise.studies.arm_tables import Line
 from lengthwise.studies.experiments import Arm, Experiment, Scale
 from lengthwise.studies.skeleton import Study
 
-START, CONTROL = "before", "no skip, CE"
-_GAP = ("views=gap", "view_options={}")
-_TRUNCATION = ("views=truncation", "view_options={}", "positions=null", "objective.ce_on=both")
+START, CONTROL, HALF = "before", "no skip, CE", "skip in half of the steps, CE"
+_ALWAYS = ("positions.options={shifted: 0.5}",)
+_REPEAT = (*_ALWAYS, "views=repeat", "view_options={share: 0.5, passage: 64, place: end}")
+_TRUNCATION = ("views=truncation", "positions=null", "objective.ce_on=both")
 _KL = ("objective.divergence=kl", "objective.detach=long", "objective.alpha=1")
 _REVERSE_KL = ("objective.divergence=reverse_kl", "objective.detach=long", "objective.alpha=1")
 
@@ -36,44 +37,72 @@ EXPERIMENT = Experiment(
     fast_training=True,
     arms=(
         Arm(name=START, question="the model as it is"),
-        Arm(name=CONTROL, changes=(*_GAP, "objective.ce_on=long"), question="the same windows and steps, CE"),
-        Arm(name="skip, CE", changes=_GAP, question="PoSE within the trained length"),
-        Arm(name="skip + repeats, CE", changes=(), question="and a passage that comes again behind the skip"),
+        Arm(
+            name=CONTROL,
+            changes=(*_ALWAYS, "objective.ce_on=long"),
+            question="the same windows and steps, CE",
+        ),
+        Arm(name=HALF, changes=(), question="every other step skips, on average"),
+        Arm(name="skip, CE", changes=_ALWAYS, question="PoSE within the trained length"),
+        Arm(
+            name="log skip, CE",
+            changes=("positions.options={shifted: 0.5, spread: log}",),
+            question="small gaps as often as large ones",
+        ),
+        Arm(
+            name="4 skips, CE",
+            changes=("positions.options={shifted: 0.5, skips: 4}",),
+            question="four skips in each window",
+        ),
+        Arm(
+            name="skip + repeats, CE",
+            changes=_REPEAT,
+            question="and a passage that comes again behind the skip",
+        ),
         Arm(
             name="log skip + repeats, CE",
-            changes=("positions.options.spread=log", "view_options.place=anywhere"),
+            changes=(*_REPEAT, "positions.options.spread=log", "view_options.place=anywhere"),
             question="small gaps as often as large ones, repeats anywhere behind the skip",
         ),
         Arm(
+            name="2 skips + repeats from anywhere, CE",
+            changes=(
+                *_REPEAT,
+                "positions.options.skips=2",
+                "view_options.source=anywhere",
+                "view_options.place=anywhere",
+            ),
+            question="repeats of near, middle and far passages, so that distance does not tell",
+        ),
+        Arm(
             name="skip, reverse KL, CE long",
-            changes=(*_GAP, *_REVERSE_KL, "objective.ce_on=long"),
+            changes=(*_ALWAYS, *_REVERSE_KL, "objective.ce_on=long"),
             question="the published form, with skips up to the trained length",
         ),
         Arm(
             name="distractor + skip, CE",
-            changes=("views=distractor", "view_options={}"),
+            changes=(*_ALWAYS, "views=distractor"),
             question="foreign text between the two parts of a window, at the skip's positions",
         ),
         Arm(
             name="skip + repeats, KL, initial teacher",
-            changes=(*_KL, "objective.teacher=initial"),
+            changes=(*_REPEAT, *_KL, "objective.teacher=initial"),
             question="the frozen model at contiguous positions teaches",
         ),
         Arm(
             name="skip + repeats, LongCE",
-            changes=("objective.weighting=longce",),
+            changes=(*_REPEAT, "objective.weighting=longce"),
             question="CE weighted by how much the skip hurts a token",
         ),
         Arm(
             name="skip + repeats, position",
-            changes=("objective.weighting=position",),
+            changes=(*_REPEAT, "objective.weighting=position"),
             question="the control for a weighting: by position alone",
         ),
         Arm(
             name="cyclic, reverse KL, CE long",
             changes=(
                 "views=cyclic",
-                "view_options={}",
                 "positions=null",
                 *_REVERSE_KL,
                 "objective.ce_on=long",
@@ -96,7 +125,6 @@ EXPERIMENT = Experiment(
         "books. An arm with a divergence, or with CE on both views, reads each window twice. {seeds}.",
         "Held-out text: {documents} whole documents, the background of the questions too. All arms answer the same "
         "questions and predict the same tokens. Computed in {precision}.",
-        "A model that is trained to copy does well in recall whatever else it can do: the questions decide.",
     ),
 )
 
@@ -112,7 +140,6 @@ SCALES = {
                 "samples": 12,
             },
             "perplexity": {"lengths": [1024, 2048], "segments": 8},
-            "recall": {"distances": [512, 7500], "pairs": 2},
         },
     ),
     "smoke": Scale(
@@ -126,7 +153,6 @@ SCALES = {
                 "samples": 2,
             },
             "perplexity": {"lengths": [64, 128], "segments": 2},
-            "recall": {"distances": [64, 256], "pairs": 2},
         },
         steps=2,
         changes=("length=64", "positions.target_length=256"),
@@ -143,13 +169,9 @@ def lines(results: Results) -> list[Line]:
             Line(f"{name} at {length:,}", "needle_multi_key", metric, decimals, length=length)
             for name, metric, decimals in (("accuracy", "accuracy", 2), ("gold", "gold_probability", 3))
         ]
-    found += [
+    return found + [
         Line(f"loss at {length:,}", "perplexity", "loss", 3, length=length)
         for length in measures["perplexity"]["lengths"]
-    ]
-    return found + [
-        Line(f"recall at {distance:,}", "recall", "benefit", 2, distance=distance)
-        for distance in measures["recall"]["distances"]
     ]
 
 

@@ -1,0 +1,129 @@
+"""Does the recommended form make a real model use far context? Three seeds against cross entropy on the same tokens.
+
+What the form has to do, as claims that `studies.verdicts` judges: answer more questions at the far end of the trained
+length, cost at most 0.01 nats at short lengths, and lose no questions there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from lengthwise.report.html import Section
+from lengthwise.report.tables import Table
+from lengthwise.results import Results
+from lengthwise.studies.claims import PairedClaim, Quantity
+from lengthwise.studies.experiments import Experiment
+from lengthwise.studies.skeleton import Study
+from lengthwise.studies.training_forms import (
+    CONTROL,
+    HALF,
+    SCALES,
+    START,
+    arms_table,
+    depths_table,
+)
+from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
+from lengthwise.studies.verdicts import judge, verdict_table
+
+EXPERIMENT = Experiment(
+    kind="far-context",
+    recipe=SCREEN.recipe,
+    reference=CONTROL,
+    seeded=True,
+    dtype="fast",
+    fast_training=True,
+    arms=tuple(arm for arm in SCREEN.arms if arm.name in (START, CONTROL, HALF)),
+    notes=SCREEN.notes,
+)
+COST = 0.01
+"""Nats a token that the form may cost at the shortest length."""
+SHORT_LOSS = 0.05
+"""Share of the short questions that it may lose, or win, and still count as equal."""
+
+
+def claims(results: Results) -> list[PairedClaim]:
+    """What the form has to do, at the lengths that were measured; lengths are multiples of the shortest."""
+    measures = results.config["measures"]
+    asked, read = measures["eval"]["lengths"], measures["perplexity"]["lengths"]
+    unit = min(read)
+
+    def accuracy(length: int) -> Quantity:
+        return Quantity(
+            heading=f"accuracy at {length:,}",
+            task="needle_multi_key",
+            metric="accuracy",
+            times=length / unit,
+            unit="share",
+        )
+
+    loss = Quantity(heading=f"loss at {unit:,}", task="perplexity", metric="loss", times=1)
+    either = {"source": "our own", "arm": HALF, "against": CONTROL}
+    found = [
+        PairedClaim(
+            place="far", says="it answers more", quantity=accuracy(max(asked)), direction="higher", **either
+        ),
+        PairedClaim(
+            place="cost",
+            says=f"it costs at most {COST:g} nats",
+            quantity=loss,
+            direction="same",
+            margin=COST,
+            **either,
+        ),
+    ]
+    if min(asked) < max(asked):
+        found.append(
+            PairedClaim(
+                place="near",
+                says="it answers as many",
+                quantity=accuracy(min(asked)),
+                direction="same",
+                margin=SHORT_LOSS,
+                **either,
+            )
+        )
+    return found
+
+
+def verdicts(results: Results) -> Table:
+    """Each claim with its mean difference over seeds and documents, and the verdict."""
+    unit = min(results.config["measures"]["perplexity"]["lengths"])
+    judged = judge(claims(results), results.rows, length=unit)
+    return verdict_table(judged, caption="What the form has to do")
+
+
+def sections(results: Results, folder: Path) -> list[Section]:
+    """The study as one section of a page."""
+    return [
+        Section(
+            title="The recommended form",
+            paragraphs=[
+                f"`{results.model_name}` after the same few steps with and without skips in half of the steps, on "
+                "questions that no form was trained on."
+            ],
+            tables=[
+                verdicts(results),
+                arms_table(
+                    results,
+                    caption="Every arm and seed; accuracy and probability of the right answer are shares",
+                ),
+                arms_table(results, caption=f"Paired difference from {CONTROL}", reference=CONTROL),
+                depths_table(results),
+            ],
+            figures=[],
+            notes=results.notes,
+        )
+    ]
+
+
+FAR_CONTEXT = Study(
+    title="Does the recommended form make a model use far context?",
+    parts=(
+        EXPERIMENT.part(
+            sections,
+            {name: replace(scale, seeds=3) for name, scale in SCALES.items()},
+        ),
+    ),
+    takes=("seeds", "steps"),
+)

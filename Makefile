@@ -31,8 +31,10 @@ seeds: $(READY)  ## the small study with three seeds (the README's table)
 tables: $(READY)  ## the tables of README and docs, made from results/
 	$(BIN)/python -m lengthwise.studies.doc_tables
 
-test: lint types $(READY)  ## lint, types, all tests with warnings as errors
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder --durations 25
+# Types beside the tests: pyright takes one core for a minute.
+test: lint $(READY)  ## lint, types, all tests with warnings as errors
+	$(BIN)/pyright & types=$$!; OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder --durations 25; \
+	  tests=$$?; wait $$types && exit $$tests
 
 quick: lint $(READY)  ## lint and the tests of formulas, tables, files and settings, in under two minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not real" $(QUICK)

@@ -37,11 +37,11 @@ from stage import Stage, build_stage
 # name: module, trials of a whole campaign, trials of the small part in `make test`.
 CAMPAIGNS = {
     # First, because it takes longest.
-    "options": (options, 2_000, 6),
-    "kill": (kills, 42, 2),
-    "recipe": (recipes, 10_000, 100),
+    "options": (options, 2_000, 4),
+    "kill": (kills, 42, 1),
+    "recipe": (recipes, 10_000, 60),
     "disk": (disks, 42, 1),
-    "damage": (damage, 90, 3),
+    "damage": (damage, 90, 2),
     "writers": (writers, 7, 1),
 }
 

@@ -73,6 +73,11 @@ def main() -> int:
     at_once = 1 if given.small else os.cpu_count()
     with tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as folder:
         os.environ["LENGTHWISE_CACHE"] = str(Path(folder) / "cache")
+        # Some trials name "../..": a folder of the campaign, not whatever it was started in.
+        sys.path[0] = str(Path(sys.path[0]).resolve())
+        work = Path(folder) / "work" / "here"
+        work.mkdir(parents=True)
+        os.chdir(work)
         run = functools.partial(
             _run,
             stage=build_stage(Path(folder) / "stage"),

@@ -70,9 +70,10 @@ def flip_last_byte(content: bytes) -> bytes:
         lambda _: b"",
         lambda _: b"not a header\n",
         lambda _: b"[1, 2]\n",
+        lambda _: b"[" * 100_000 + b"\n",
         lambda content: content.replace(b'"sizes": [', b'"sizes": [7, '),
     ],
-    ids=["flipped", "cut", "empty", "header", "list", "sizes"],
+    ids=["flipped", "cut", "empty", "header", "list", "nested", "sizes"],
 )
 def test_a_damaged_entry_is_noticed_and_rebuilt(corpus: Corpus, cache: Path, tokenizer, caplog, damage):
     good = tokenize(corpus, tokenizer)

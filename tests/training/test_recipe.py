@@ -140,6 +140,8 @@ def test_an_unknown_recipe_names_the_nearest():
         read_recipe("tiny-boks")
     with pytest.raises(UsageError, match=r"cannot read .*missing\.yaml"):
         read_recipe("missing.yaml")
+    with pytest.raises(UsageError, match="cannot be looked up"):
+        read_recipe("x" * 300)
 
 
 def test_listing_recipes_needs_no_torch():

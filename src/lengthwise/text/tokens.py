@@ -169,7 +169,7 @@ def _read(path: Path, corpus: Corpus) -> tuple[TokenDocument, ...] | None:
             and len(sizes) == len(corpus.documents)
             and 4 * sum(sizes) == len(payload)
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         whole = False
         sizes = []
     if not whole:

@@ -9,6 +9,7 @@ from typing import Any
 
 from lengthwise.config import override, read_yaml, validate
 from lengthwise.errors import UsageError, nearest, shown
+from lengthwise.files import named_path
 from lengthwise.training.recipe import Adapter, Attention, Extend, Optimizer, Recipe
 from lengthwise.training.views import VIEWS, check_views, make_views
 
@@ -26,10 +27,10 @@ def read_recipe(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
         overrides: `section.key=value` assignments that go on top.
 
     Raises:
-        UsageError: no such file or name; unknown keys, wrong or impossible values, all named at once.
+        UsageError: no such file or name, or one that cannot be looked up; unknown keys, wrong or impossible values, all named at once.
     """
     shipped = shipped_recipes()
-    file = shipped.get(str(path), Path(path))
+    file = shipped.get(str(path)) or named_path(path, what="the recipe")
     if not file.exists() and file.suffix not in (".yaml", ".yml"):
         raise UsageError(
             f"no recipe {str(path)!r}: it is no file and none of this name comes with lengthwise",

@@ -47,7 +47,7 @@ def metrics(out: Path) -> list[dict[str, float]]:
 
 @pytest.mark.slow
 def test_two_processes_equal_one(worker: ModuleType, recipe_settings: dict[str, Any], tmp_path: Path):
-    """Full fine-tuning, gap views, and LoRA with a budget as recipes; fp64 with uneven labels, accumulation and checkpointing."""
+    """Whole models, gap views, LoRA with a budget as recipes; fp64, uneven labels, accumulation, checkpointing."""
     settings = recipe_settings | {
         "batch": {"size": 8, "micro": 2},
         "optimizer": {"learning_rate": 1e-3, "warmup_steps": 2},

@@ -27,7 +27,8 @@ def read_recipe(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
         overrides: `section.key=value` assignments that go on top.
 
     Raises:
-        UsageError: no such file or name, or one that cannot be looked up; unknown keys, wrong or impossible values, all named at once.
+        UsageError: no such file or name, or one that cannot be looked up; unknown keys, wrong or impossible values,
+            all named at once.
     """
     shipped = shipped_recipes()
     file = shipped.get(str(path)) or named_path(path, what="the recipe")

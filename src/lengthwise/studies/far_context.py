@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
@@ -58,7 +59,7 @@ def claims(results: Results) -> list[PairedClaim]:
         )
 
     loss = Quantity(heading=f"loss at {unit:,}", task="perplexity", metric="loss", times=1)
-    either = {"source": "our own", "arm": HALF, "against": CONTROL}
+    either: dict[str, Any] = {"source": "our own", "arm": HALF, "against": CONTROL}
     found = [
         PairedClaim(
             place="far", says="it answers more", quantity=accuracy(max(asked)), direction="higher", **either

@@ -9,7 +9,7 @@ import pytest
 from lengthwise.errors import UsageError
 from lengthwise.results import SCHEMA_VERSION, Results, Row, read_results, results_schema
 
-SCHEMA_FILE = Path(__file__).parents[1] / "docs" / "results.schema.json"
+SCHEMA_FILE = Path(__file__).parents[1] / "docs" / "reference" / "results.schema.json"
 
 
 def row(**given: Any) -> Row:

@@ -3,7 +3,7 @@
 `results.json` of every run folder is one `Results`. Tables and pictures are made from its `rows`. Its `results`
 key repeats the headline rows in lm-eval's shape (task -> `"metric,none"` -> value, `"metric_stderr,none"` ->
 standard error) for programs that read lm-eval's files. `results_schema()` is the JSON schema, kept in
-`docs/results.schema.json`.
+`docs/reference/results.schema.json`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     python tests/chaos [--seed N] [--minutes 30] [--only kill recipe ...] [--small]
 
-One line a trial on standard error, a table at the end, exit code 1 if any promise of docs/guarantees.md failed.
-As many campaigns run at once as there are cores; the trials of each follow from the seed and its name alone.
+One line a trial on standard error, a table at the end, exit code 1 if any promise of
+docs/explanation/guarantees.md failed. As many campaigns run at once as there are cores; the trials of each
+follow from the seed and its name alone.
 """
 
 from __future__ import annotations

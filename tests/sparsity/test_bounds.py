@@ -1,4 +1,4 @@
-"""The bounds as formulas, and what is to be said of them (docs/sparsity.md, errata)."""
+"""The bounds as formulas, and what is to be said of them (docs/explanation/sparsity.md, errata)."""
 
 from __future__ import annotations
 

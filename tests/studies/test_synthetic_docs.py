@@ -1,4 +1,4 @@
-"""The verdicts of docs/synthetic.md are those of the rules, applied to the numbers of the same page."""
+"""The verdicts of docs/explanation/synthetic.md are those of the rules, applied to the numbers of the same page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lengthwise.studies.section3.panels import (
     FIGURE5_PANELS,
 )
 
-PAGE = (Path(__file__).parents[2] / "docs" / "synthetic.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "explanation" / "synthetic.md").read_text()
 PANELS = (*FIGURE1_PANELS, *FIGURE3_PANELS, *FIGURE4_PANELS, *FIGURE5_PANELS)
 LENGTHS = list(range(1, 51))
 

@@ -10,7 +10,7 @@ that differs in its first passage alone (`measure_recall`, with the filler's beg
 
     benefit(d) = loss(passage | a different passage d tokens back) - loss(passage | the same one)
 
-docs/evaluation.md defines the two limits that are computed from these, with what they assume and cannot see.
+docs/explanation/evaluation.md defines the two limits that follow from these, with what they assume and cannot see.
 """
 
 from __future__ import annotations

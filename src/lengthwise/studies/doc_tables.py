@@ -26,7 +26,7 @@ from lengthwise.report.tables import Table, to_markdown
 from lengthwise.results import Results, read_results
 
 _PART = re.compile(r"(<!-- table: (\S+)((?: \S+)*) -->\n).*?(<!-- end of table -->)", flags=re.DOTALL)
-PAGES = ("README.md", "docs/*.md")
+PAGES = ("README.md", "docs/**/*.md")
 
 
 def _training_forms(results: Results, which: str) -> Table:

@@ -1,4 +1,4 @@
-"""The pictures of docs/methods.md: what each rope method does to the frequencies, and the position ids of samplers.
+"""The pictures of docs/explanation/methods.md: rope methods' frequencies and samplers' position ids.
 
 python -m lengthwise.studies.method_pictures docs/figures
 """

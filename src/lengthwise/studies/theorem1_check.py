@@ -1,6 +1,6 @@
 """Theorem 1 as a study: the printed bound on a model that breaks it, and bounds that hold on models drawn at random.
 
-The counterexample and the bounds are formulas of `synthetic.theorem1`; `docs/theory.md` derives them.
+The counterexample and the bounds are formulas of `synthetic.theorem1`; `docs/explanation/theory.md` derives them.
 """
 
 from __future__ import annotations

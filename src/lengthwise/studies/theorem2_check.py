@@ -55,7 +55,8 @@ def run_theorem2(out: Path | str, scale: Scale, *, resume: bool = False, overwri
                 "Exact errors and losses are by enumeration in fp64, over the last bit and the number of ones.",
                 "Trained: Adam on sampled strings of length 10, every prefix predicted (Eq. 8); the interval is "
                 "from the best to the worst seed.",
-                "The bounds are our own constants for theorem 2 (`docs/theorem2.md`); the paper states an order.",
+                "The bounds are our own constants for theorem 2 (`docs/explanation/theory.md`); "
+                "the paper states an order.",
             ],
         )
         folder.write_results(results)

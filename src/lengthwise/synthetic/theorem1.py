@@ -6,8 +6,8 @@ Linear attention with an output projection reads the last n tokens as
     A = W^Q (W^K)^T,  B = W^V W.
 
 With l <= l_test, k = l_test - l, the near view v = g(x[-l:]) and the far view r = g of the other k tokens
-(asked by the same last token), the whole view is exactly u = (l v + k r) / l_test. `docs/theory.md` derives
-everything below from this.
+(asked by the same last token), the whole view is exactly u = (l v + k r) / l_test. Everything below follows
+from this (`docs/explanation/theory.md`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ attended to. All that it can compute is a table of four numbers a[s][t] = q_s * 
 The objective (Eq. 8) averages the squared error over the prefixes of lengths 1 .. L. It depends on a string
 through its last bit and its number of ones alone, so expectations are sums of at most 2 * L terms. With
 one head dimension the table has rank 1 (the paper's scalar proof); with two or more it is free.
-`train_tables` trains the same model on samples. `docs/theory.md` has the derivations.
+`train_tables` trains the same model on samples. `docs/explanation/theory.md` has the derivations.
 """
 
 from __future__ import annotations

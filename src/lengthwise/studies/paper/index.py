@@ -1,7 +1,7 @@
 """Each equation, table, figure, theorem and answer of the paper: where it is, the command, theirs, ours, the verdict.
 
-The rows of tables are their claims, with the verdicts that kept results give. `docs/paper-index.md` is written from
-here by `lengthwise.studies.doc_tables`.
+The rows of tables are their claims, with the verdicts that kept results give. `lengthwise.studies.doc_tables`
+writes `docs/reference/paper-index.md` from here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ITEMS = (
         "a bound on the error",
         "synthetic/theorem1.py",
         "lengthwise reproduce theorem1",
-        "theory.md",
+        "[theory](../explanation/theory.md)",
     ),
     Item("Eq. 4", "the objective", "alignment/objective.py", "lengthwise train RECIPE", "computed"),
     Item(
@@ -45,14 +45,14 @@ ITEMS = (
         "errors of linear attention",
         "synthetic/theorem2.py",
         "lengthwise reproduce theorem2",
-        "theory.md",
+        "[theory](../explanation/theory.md)",
     ),
     Item(
         "Fig. 1",
         "mean, length, reparameterized length",
         "studies/section3/panels.py",
         "lengthwise reproduce figure1",
-        "synthetic.md",
+        "[synthetic](../explanation/synthetic.md)",
     ),
     Item(
         "Fig. 2, Table 8",
@@ -66,21 +66,21 @@ ITEMS = (
         "sum and length by training length",
         "studies/section3/panels.py",
         "lengthwise reproduce figure3",
-        "synthetic.md",
+        "[synthetic](../explanation/synthetic.md)",
     ),
     Item(
         "Fig. 4, App. C",
         "the sum",
         "studies/section3/panels.py",
         "lengthwise reproduce figure4",
-        "synthetic.md",
+        "[synthetic](../explanation/synthetic.md)",
     ),
     Item(
         "Fig. 5, App. F",
         "the mean with a uniform count",
         "studies/section3/panels.py",
         "lengthwise reproduce figure5",
-        "synthetic.md",
+        "[synthetic](../explanation/synthetic.md)",
     ),
     Item(
         "App. A",
@@ -94,7 +94,7 @@ ITEMS = (
         "the code of the objective",
         "alignment/geometry.py",
         "lengthwise reproduce ranges",
-        "errata.md",
+        "[errata](../explanation/errata.md)",
     ),
     Item(
         "Rebuttal Q6",

@@ -14,6 +14,7 @@ from lengthwise.studies.paper.index import TABLES, kept_results, paper_table
 from lengthwise.studies.paper.methods import BEST, BEST_FORM, CLEX, PLAIN, best_form, standard_arms
 from lengthwise.studies.paper.sizes import LAPTOP, PAPER, SIZES, Size
 from lengthwise.studies.paper.table import PaperTable
+from lengthwise.studies.skeleton import Study
 from lengthwise.studies.study_table import STUDIES
 from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.training.recipe_reading import read_recipe
@@ -87,14 +88,31 @@ def test_shapes_have_the_parameters_of_their_models(name):
 def test_the_paper_scale_is_planned_without_network(monkeypatch):
     monkeypatch.setattr("lengthwise.studies.costs.read_config", None)
     [cost] = study_costs(paper_table("table6").study, "paper")
-    # Five trained arms of three seeds: 200 steps of 64 pairs of 4096 tokens.
+    # Five trained arms of three seeds: 200 steps of 64 windows of 4096 tokens; the best form reads one of two views.
     assert (cost.trainings, cost.measured) == (15, 16)
-    assert cost.trained_tokens == 15 * 200 * 64 * 2 * 4096
+    assert cost.trained_tokens == 3 * (4 * 2 + 1) * 200 * 64 * 4096
     # Six operations a weight and token, two more for the recomputed forward pass, and attention.
     weights = 8 * 6_738_415_616 * cost.trained_tokens
     assert weights < cost.operations < 2 * weights
-    assert cost.memory_bytes is not None
-    assert cost.memory_bytes > 16 * 6_738_415_616
+
+
+def test_training_costs_products_state_and_activations():
+    [(_, experiment, scale)] = paper_table("table6").experiments(PAPER)
+    scale = replace(scale, measures={}, marks=(), seeds=1)
+    # The best form, which reads one view.
+    [*_, arm] = experiment.arms
+    one = replace(experiment, arms=(arm,), reference=None, contrasts=())
+    parts = (one.part(lambda results, folder: [], {"default": scale}),)
+    [cost] = study_costs(Study(title="training alone", parts=parts), "default")
+    width, inner, layers, length, weights = 4096, 11008, 32, 4096, 6_738_415_616
+    assert cost.trained_tokens == 200 * 64 * length
+    # A query meets length / 2 keys and as many values: 2 operations each, four times, as for a weight.
+    assert cost.operations == pytest.approx(
+        8 * (weights + layers * width * length) * cost.trained_tokens, rel=1e-3
+    )
+    # Weight, gradient and two moments in float32, autocast's copy; inputs of all blocks, and the inside of one.
+    kept = length * (layers * 4 * width + 4 * (9 * width + 2.4 * inner))
+    assert cost.memory_bytes == pytest.approx(18 * weights + kept, abs=1e9)
 
 
 def _tiny(size: Size, folder: Path) -> Size:

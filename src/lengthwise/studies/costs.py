@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +11,6 @@ import torch
 from lengthwise.cache import cache_dir
 from lengthwise.machine import product_rate, usable_device
 from lengthwise.models.embedded import EMBEDDED, made_folder
-from lengthwise.models.extension import plan_extension, write_extension
 from lengthwise.models.plan import model_skeleton
 from lengthwise.models.resolve import read_config
 from lengthwise.report.tables import Cell, Table
@@ -20,9 +18,9 @@ from lengthwise.studies.arms import Measures, Scale
 from lengthwise.studies.experiments import Experiment, measure_named, training_precision
 from lengthwise.studies.skeleton import Study, chosen_scales
 from lengthwise.studies.tiny_models import TinyModel
+from lengthwise.training.memory import BASIS, device_memory
 from lengthwise.training.pretraining import Pretraining, tiny_books_config
-from lengthwise.training.recipe import Recipe
-from lengthwise.training.trained_model import add_adapter
+from lengthwise.training.recipe_cost import attention_factors, recipe_skeleton, training_operations
 
 _LLAMA = {"model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16"}
 SHAPES: dict[str, dict[str, Any]] = {
@@ -70,8 +68,8 @@ class StudyCost:
         what: the model and the recipe.
         trainings: arms times seeds.
         measured: models that are measured, checkpoints on the way included.
-        trained_tokens, read_tokens: over all of them.
-        memory_bytes: of the weights, gradients and optimizer of the largest training, on one device.
+        trained_tokens, read_tokens: over all of them; a view that an arm does not read has none.
+        memory_bytes: of the largest training, whole on one device (`device_memory`).
         operations: floating-point operations of all matrix products.
         rate: operations a second.
     """
@@ -110,12 +108,14 @@ def study_costs(
             if hardware is None and dtype not in rates:
                 rates[dtype] = product_rate(usable_device("auto"), dtype)
             rate = hardware or rates[dtype]
+            # The hardware that scales name are GPUs.
+            device = torch.device("cuda" if hardware else usable_device("auto"))
             missing = [start for start in at.starts if isinstance(start, TinyModel) and not _is_made(start)]
             for start in missing:
                 if start.name not in planned:
                     found.append(_pretraining(start, rate))
                     planned.add(start.name)
-            found.append(_cost(experiment, at, rate))
+            found.append(_cost(experiment, at, rate, device))
     return found
 
 
@@ -140,9 +140,8 @@ def costs_table(costs: Sequence[StudyCost], *, caption: str) -> Table:
         caption=caption,
         notes=[
             "Time is that of the matrix products alone, at the rate of this machine, measured just now, or that the "
-            "scale names for its hardware; expect up to three times it. Memory is that of weights, gradients "
-            "and AdamW's moments in the largest training; activations come on top. Greedy "
-            "replies (LongBench-E) are not counted."
+            "scale names for its hardware; expect up to three times it. Greedy replies (LongBench-E) are not "
+            f"counted. Memory is that of the largest training, whole on one device: {BASIS}."
         ],
     )
 
@@ -165,7 +164,7 @@ def _pretraining(start: TinyModel, rate: float) -> StudyCost:
     )
 
 
-def _cost(experiment: Experiment, scale: Scale, rate: float) -> StudyCost:
+def _cost(experiment: Experiment, scale: Scale, rate: float, device: torch.device) -> StudyCost:
     start = scale.starts[0] if scale.starts else None
     config = start.make().config if isinstance(start, TinyModel) else shape(scale.model)
     seeds = scale.seeds if experiment.seeded else 1
@@ -176,9 +175,15 @@ def _cost(experiment: Experiment, scale: Scale, rate: float) -> StudyCost:
     for arm in trained:
         recipe = experiment.recipe_of(replace(scale, starts=()), arm, 0)
         assert recipe is not None
-        own, most = _training(recipe, config)
-        work += own * seeds
-        tokens += seeds * recipe.steps * recipe.batch.size * 2 * recipe.length
+        model = recipe_skeleton(recipe, config)
+        view = seeds * recipe.steps * recipe.batch.size * recipe.length
+        tokens += view * sum(recipe.objective.reads)
+        trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        attention = attention_factors(model, recipe.length)
+        work += view * training_operations(recipe, sum(p.numel() for p in model.parameters()), trainable)
+        work += view * training_operations(recipe, attention, attention)
+        micro = recipe.batch.size // recipe.batch.accumulation(1)
+        most = device_memory(recipe, model, micro=micro, devices=1, device=device).device
         memory = max(memory or 0, most)
     models = len(trained) * seeds + untrained * (seeds if scale.starts else 1)
     each, reading = _reading(scale.measures, plain, scale)
@@ -208,39 +213,10 @@ def shape(name: str) -> Any:
     return read_config(name)
 
 
-def _training(recipe: Recipe, config: Any) -> tuple[float, int]:
-    """Floating-point operations and bytes of one training."""
-    config = copy.deepcopy(config)
-    if (section := recipe.extend) is not None:
-        extension = plan_extension(
-            config,
-            section.method,
-            factor=section.factor,
-            original_length=section.original_length,
-            options=section.options,
-            name=recipe.model,
-        )
-        write_extension(config, extension)
-    plain = model_skeleton(config)
-    with torch.device("meta"):
-        model = add_adapter(plain, recipe.adapter or recipe.peft)
-    total = sum(p.numel() for p in model.parameters())
-    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    tokens = recipe.steps * recipe.batch.size * 2 * recipe.length
-    # Forward 2, gradient of activations 2, gradient of weights 2 for each trained weight and token.
-    passes = 4 + 2 * trainable / total + (2 if recipe.gradient_checkpointing else 0)
-    # Frozen weights; trained ones with gradient and AdamW's two moments in float32.
-    frozen = 0.56 if recipe.quantize else 2 if recipe.precision == "bfloat16" else 4
-    memory = round((total - trainable) * frozen + trainable * (18 if recipe.precision == "bfloat16" else 16))
-    return _work(model, tokens, recipe.length, passes=passes), memory
-
-
-def _work(model: Any, tokens: int, context: int, *, passes: float) -> float:
-    """Operations of the weights and of causal attention over rows of `context` tokens."""
-    config = model.config.get_text_config()
+def _work(model: Any, tokens: int, context: int, *, passes: int) -> float:
+    """Operations of the weights and of causal attention over rows of `context` tokens; a forward pass counts 2."""
     weights = sum(p.numel() for p in model.parameters())
-    attention = config.num_hidden_layers * config.hidden_size * context
-    return float(passes) * tokens * (weights + attention)
+    return float(passes) * tokens * (weights + attention_factors(model, context))
 
 
 def _reading(measures: Measures, model: Any, scale: Scale) -> tuple[int, float]:

@@ -62,7 +62,7 @@ class DeviceMemory:
 def device_memory(
     recipe: Recipe, model: Any, *, micro: int, devices: int, device: torch.device
 ) -> DeviceMemory:
-    """What a device needs when `devices` of them train `recipe` as its `parallel` says.
+    """What a device needs when `devices` of them train `recipe` as its `parallel` says; one of them has all of it.
 
     Args:
         recipe: a checked recipe.
@@ -71,6 +71,8 @@ def device_memory(
         devices: how many.
         device: whose chunk of logits is meant.
     """
+    if devices == 1:
+        recipe = replace(recipe, parallel=None)
     mixed = recipe.precision == "bfloat16"
     config = model.config.get_text_config()
     dtype = torch.bfloat16 if mixed else torch.float32

@@ -10,18 +10,17 @@ import torch
 
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.models.embedded import EMBEDDED, made_folder
-from lengthwise.models.extension import plan_extension, write_extension
-from lengthwise.models.plan import Cost, model_skeleton, seconds_at_least, unknown_cost
+from lengthwise.models.plan import Cost, seconds_at_least, unknown_cost
 from lengthwise.models.resolve import read_config, read_tokenizer, resolve
 from lengthwise.processes import process_count
 from lengthwise.text import load_corpus
 from lengthwise.text.corpus import Corpus, Document
 from lengthwise.text.corpus_sources import HUB_PREFIX
 from lengthwise.training.far_text import most_tokens_read
-from lengthwise.training.memory import BASIS, MARGIN, device_memory, passes, ways
+from lengthwise.training.memory import BASIS, MARGIN, device_memory, ways
 from lengthwise.training.recipe import Recipe
+from lengthwise.training.recipe_cost import recipe_skeleton, training_operations
 from lengthwise.training.recipe_reading import check_recipe
-from lengthwise.training.trained_model import add_adapter, check_positions, check_teacher
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,20 +149,16 @@ def _bytes(documents: Sequence[Document]) -> int:
 
 
 def _with_cost(recipe: Recipe, plan: TrainingPlan, card: int | None) -> TrainingPlan:
-    model = _skeleton(recipe)
+    model = recipe_skeleton(recipe, read_config(resolve(recipe.model, weights=False)))
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     total = sum(p.numel() for p in model.parameters())
     size = {"micro": plan.micro_batch, "devices": plan.processes, "device": _device(recipe)}
-    alone = replace(recipe, parallel=None)
-    memory = device_memory(recipe if plan.processes > 1 else alone, model, **size)
+    memory = device_memory(recipe, model, **size)
     spread = {name: device_memory(way, model, **size).device for name, way in ways(recipe)}
     if plan.processes == 1:
         spread = {"whole copies": spread["whole copies"]}
-    # Forward 2, gradient of activations 2, gradient of weights 2 for each trained weight and token of a trained view.
-    recomputed = 2 if recipe.gradient_checkpointing else 0
-    read, trained = passes(recipe.objective)
     view = plan.tokens // plan.processes // 2
-    work = view * (trained * ((2 + recomputed) * total + 2 * trainable) + read * 2 * total)
+    work = view * training_operations(recipe, total, trainable)
     work += plan.ranking_tokens * 2 * total
     seconds, basis = seconds_at_least(work, device=str(_device(recipe)), dtype=recipe.precision)
     return replace(
@@ -192,26 +187,6 @@ def _fitting(spread: dict[str, int], card: int) -> str:
         f"nothing: {name} needs {least / 1e9:.0f} GB of {card / 1e9:.0f}; take more devices, or a smaller length or "
         "batch.micro"
     )
-
-
-def _skeleton(recipe: Recipe) -> Any:
-    """The model with its adapter, without weights."""
-    config = read_config(resolve(recipe.model, weights=False))
-    if (section := recipe.extend) is not None:
-        extension = plan_extension(
-            config,
-            section.method,
-            factor=section.factor,
-            original_length=section.original_length,
-            options=section.options,
-            name=recipe.model,
-        )
-        write_extension(config, extension)
-    model = model_skeleton(config)
-    check_positions(recipe, model)
-    check_teacher(recipe, model)
-    with torch.device("meta"):
-        return add_adapter(model, recipe.adapter or recipe.peft)
 
 
 def _device(recipe: Recipe) -> torch.device:

@@ -10,7 +10,7 @@ import pytest
 from lengthwise.errors import Interrupted, UsageError
 from lengthwise.results import read_results
 from lengthwise.studies.sparsity import bounds_page, coupling_cells, coupling_page, parity_cells, parity_page
-from lengthwise.studies.sparsity.grid import Outcome, difference, over_seeds, pooled, run_grid, share
+from lengthwise.studies.sparsity.shares import Outcome, difference, over_seeds, pooled, run_grid, share
 from lengthwise.studies.study_table import produce
 
 SMOKE = parity_cells.SCALES["smoke"]

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 
 from lengthwise.results import Results, Row
-from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog
+from lengthwise.studies import cell_runs
+from lengthwise.studies.cell_runs import MODEL
 from lengthwise.studies.section3.cells import CEILING, Cell, Number, Outcome, Scale, check, run_cell
-from lengthwise.studies.section3.side_by_side import run_missing
 from lengthwise.synthetic.reparameterization import constant_error, length_alone_error, reparameterization
 from lengthwise.synthetic.tasks import bit_task
 
-MODEL = "small Transformer"
 ORIGINAL = "squared units of the task"
 TRANSFORMED = "squared units of f"
 
@@ -184,28 +182,24 @@ def run_cells(
         Interrupted: Ctrl-C. Finished cells stay, and `partial` has their rows.
     """
     check(cells, scale)
-    settings = {"scale": asdict(scale), "cells": [cell.key for cell in cells]}
-    with RunFolder(out, kind=f"synth-{name}", config=settings, resume=resume, overwrite=overwrite) as folder:
-
-        def results(*, partial: bool) -> Results:
-            found = _results(name, settings, scale, finished_outcomes(folder.samples, cells), partial=partial)
-            folder.write_results(found)
-            return found
-
-        run_missing(
-            {cell.key: cell for cell in cells},
-            partial(run_cell, scale=scale),
-            folder.samples,
-            scale=scale,
-            what="cells",
-            so_far=lambda: results(partial=True),
-        )
-        return folder.read_results() if folder.finished else results(partial=False)
+    return cell_runs.run_cells(
+        f"synth-{name}",
+        cells,
+        run_cell,
+        Outcome,
+        _rows_of,
+        notes(scale),
+        out,
+        scale,
+        name=name,
+        resume=resume,
+        overwrite=overwrite,
+    )
 
 
 def finished_outcomes(log: SampleLog, cells: Iterable[Cell]) -> dict[Cell, Outcome]:
     """The outcomes of the cells that the log holds, in the order of `cells`."""
-    return {cell: Outcome(**log[cell.key]) for cell in cells if cell.key in log}
+    return cell_runs.finished_cells(log, cells, Outcome)
 
 
 def baselines(cell: Cell, lengths: Sequence[int]) -> tuple[list[float], list[float], list[float]]:
@@ -219,7 +213,7 @@ def baselines(cell: Cell, lengths: Sequence[int]) -> tuple[list[float], list[flo
     return [original for original, _ in both], [transformed for _, transformed in both], alone
 
 
-def _results(name: str, settings: dict, scale: Scale, outcomes: Outcomes, *, partial: bool) -> Results:
+def _rows_of(outcomes: Outcomes) -> list[Row]:
     rows: list[Row] = []
     drawn: set[tuple[str, str, int, int]] = set()
     for cell, outcome in outcomes.items():
@@ -230,16 +224,7 @@ def _results(name: str, settings: dict, scale: Scale, outcomes: Outcomes, *, par
             drawn.add(trivial)
             constant, _, _ = baselines(cell, outcome.lengths)
             rows += baseline_rows(cell, outcome.lengths, constant, "best constant")
-    seconds = sum(outcome.seconds for outcome in outcomes.values())
-    return Results(
-        kind=f"synth-{name}",
-        model_name=name,
-        config=settings,
-        rows=rows,
-        notes=notes(scale),
-        partial=partial,
-        provenance={"seconds_of_training_and_testing": round(seconds, 1)},
-    )
+    return rows
 
 
 def notes(scale: Scale) -> list[str]:

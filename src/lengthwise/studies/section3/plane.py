@@ -19,6 +19,7 @@ from scipy.stats import rankdata
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog
+from lengthwise.studies.cell_runs import MODEL
 from lengthwise.studies.section3.cells import SCALES as CELL_SCALES
 from lengthwise.studies.section3.cells import Scale
 from lengthwise.studies.section3.exactness import (
@@ -28,7 +29,7 @@ from lengthwise.studies.section3.exactness import (
     range_outside,
     symbol_shift,
 )
-from lengthwise.studies.section3.grid import MODEL, spread
+from lengthwise.studies.section3.grid import spread
 from lengthwise.studies.section3.side_by_side import run_missing
 from lengthwise.synthetic.tasks import BIT_TASKS, SYMBOL_TASKS
 

@@ -28,7 +28,8 @@ from lengthwise.sparsity.bounds import (
 from lengthwise.studies.skeleton import Claim, Part, Study, Verdict, claims_table
 from lengthwise.studies.sparsity import coupling_cells, parity_cells
 from lengthwise.studies.sparsity.coupled_bounds import coupled_sections, run_coupled
-from lengthwise.studies.sparsity.grid import (
+from lengthwise.studies.sparsity.parity_cells import Cell, Scale, law_of, place
+from lengthwise.studies.sparsity.shares import (
     Outcome,
     Share,
     finished,
@@ -38,7 +39,6 @@ from lengthwise.studies.sparsity.grid import (
     share,
     wrong,
 )
-from lengthwise.studies.sparsity.parity_cells import Cell, Scale, law_of, place
 
 KIND = "sparsity-bounds"
 SCALES = {

@@ -11,7 +11,7 @@ from lengthwise.samples import SampleLog
 from lengthwise.sparsity.bounds import coupled_bound
 from lengthwise.sparsity.coupled_tasks import COUPLED_TASKS
 from lengthwise.studies.sparsity import coupling_cells
-from lengthwise.studies.sparsity.grid import finished, read_scale, run_grid, share, wrong
+from lengthwise.studies.sparsity.shares import finished, read_scale, run_grid, share, wrong
 
 KIND = "sparsity-bounds-coupled"
 COUPLED = coupling_cells.Cell(task="parity", ids="coupled")

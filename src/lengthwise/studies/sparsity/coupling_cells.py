@@ -19,7 +19,7 @@ from lengthwise.sparsity.coupling import (
     exact_responses,
     held_out_batch,
 )
-from lengthwise.studies.sparsity.grid import OPTIMIZER, Outcome, final, loss_rows, share, share_row
+from lengthwise.studies.sparsity.shares import OPTIMIZER, Outcome, final, loss_rows, share, share_row
 from lengthwise.synthetic.training import one_thread, train
 from lengthwise.synthetic.transformer import Architecture, StackedTransformer
 

@@ -31,7 +31,7 @@ from lengthwise.studies.sparsity.coupling_cells import (
     place,
     run_cell,
 )
-from lengthwise.studies.sparsity.grid import (
+from lengthwise.studies.sparsity.shares import (
     Outcome,
     Share,
     above,

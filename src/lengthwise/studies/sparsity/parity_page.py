@@ -12,7 +12,18 @@ from lengthwise.report.tables import Estimate, Table
 from lengthwise.results import Results
 from lengthwise.samples import SampleLog
 from lengthwise.studies.skeleton import Claim, Part, Study, Verdict, claims_table
-from lengthwise.studies.sparsity.grid import (
+from lengthwise.studies.sparsity.parity_cells import (
+    SCALES,
+    Cell,
+    Scale,
+    cell_rows,
+    cells_of,
+    check,
+    notes,
+    place,
+    run_cell,
+)
+from lengthwise.studies.sparsity.shares import (
     Outcome,
     Share,
     above,
@@ -24,17 +35,6 @@ from lengthwise.studies.sparsity.grid import (
     read_scale,
     run_grid,
     share,
-)
-from lengthwise.studies.sparsity.parity_cells import (
-    SCALES,
-    Cell,
-    Scale,
-    cell_rows,
-    cells_of,
-    check,
-    notes,
-    place,
-    run_cell,
 )
 
 CHANCE = 0.5

@@ -1,37 +1,26 @@
-"""The cells of a study of sparsity in a run folder: each is trained and tested once, and its record makes rows."""
+"""Shares of right answers: what a cell of a study of sparsity gave, its intervals, comparisons and rows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from lengthwise.measure.statistics import binomial_interval, students_t
 from lengthwise.report.tables import Estimate
 from lengthwise.results import Results, Row
-from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog
-from lengthwise.studies.section3.side_by_side import Steps, run_missing
+from lengthwise.studies.cell_runs import MODEL, AnyCell, C, finished_cells, run_cells
+from lengthwise.studies.section3.side_by_side import Steps
 from lengthwise.synthetic.optimizers import OPTIMIZERS
 
-MODEL = "small Transformer"
 LAST_STEPS = 0.05
 OPTIMIZER = OPTIMIZERS["adam"]
-
-
-class AnyCell(Protocol):
-    """One configuration; hashable."""
-
-    @property
-    def key(self) -> str:
-        """Everything that tells this cell from another, in one line."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +51,6 @@ class Share:
     seeds: tuple[float, ...]
 
 
-C = TypeVar("C", bound=AnyCell)
 Outcomes = Mapping[C, Outcome]
 
 
@@ -147,36 +135,13 @@ def run_grid(
     """
     for cell in cells:
         check(cell, scale)
-    settings = {"scale": asdict(scale), "cells": [cell.key for cell in cells]}  # type: ignore[call-overload]
-    with RunFolder(out, kind=kind, config=settings, resume=resume, overwrite=overwrite) as folder:
 
-        def results(*, partial: bool) -> Results:
-            outcomes = finished(folder.samples, cells)
-            found = Results(
-                kind=kind,
-                model_name=kind,
-                config=settings,
-                rows=[row for cell, outcome in outcomes.items() for row in rows(cell, outcome)],
-                notes=notes(scale),
-                partial=partial,
-                provenance={
-                    "seconds_of_training_and_testing": round(
-                        sum(outcome.seconds for outcome in outcomes.values()), 1
-                    )
-                },
-            )
-            folder.write_results(found)
-            return found
+    def rows_of(outcomes: Outcomes[C]) -> list[Row]:
+        return [row for cell, outcome in outcomes.items() for row in rows(cell, outcome)]
 
-        run_missing(
-            {cell.key: cell for cell in cells},
-            partial(work, scale=scale),
-            folder.samples,
-            scale=scale,
-            what="cells",
-            so_far=lambda: results(partial=True),
-        )
-        return folder.read_results() if folder.finished else results(partial=False)
+    return run_cells(
+        kind, cells, work, Outcome, rows_of, notes(scale), out, scale, resume=resume, overwrite=overwrite
+    )
 
 
 S = TypeVar("S")
@@ -190,7 +155,7 @@ def read_scale(kind: type[S], results: Results) -> S:
 
 def finished(log: SampleLog, cells: Iterable[C]) -> dict[C, Outcome]:
     """The outcomes of the cells that the log holds, in the order of `cells`."""
-    return {cell: Outcome(**log[cell.key]) for cell in cells if cell.key in log}
+    return finished_cells(log, cells, Outcome)
 
 
 def share_row(cell: AnyCell, task: str, metric: str, one: Share, *, length: int) -> Row:

@@ -12,8 +12,8 @@ from lengthwise.results import Results, Row, read_results
 from lengthwise.studies.costs import SHAPES, shape, study_costs
 from lengthwise.studies.paper.index import TABLES, kept_results, paper_table
 from lengthwise.studies.paper.methods import BEST, BEST_FORM, CLEX, PLAIN, best_form, standard_arms
+from lengthwise.studies.paper.paper_table import PaperTable
 from lengthwise.studies.paper.sizes import LAPTOP, PAPER, SIZES, Size
-from lengthwise.studies.paper.table import PaperTable
 from lengthwise.studies.skeleton import Study
 from lengthwise.studies.study_table import STUDIES
 from lengthwise.testing import save_tiny_model, tiny_text

@@ -12,7 +12,7 @@ import scipy.stats
 
 from lengthwise.measure.comparison import holm_corrected
 from lengthwise.results import Row
-from lengthwise.studies.claims import PairedClaim, Quantity
+from lengthwise.studies.paired_claims import PairedClaim, Quantity
 from lengthwise.studies.verdicts import Judged, judge, verdict_table
 
 LOSS = Quantity(heading="loss at 2L", task="perplexity", metric="loss", times=2)

@@ -58,8 +58,8 @@ DISPLAY = Display(
         "loss_served": "cross entropy of the next token, served",
         "loss_checkpoint": "cross entropy of the next token, from the checkpoint",
     },
-    figures=("lengthwise.report.served:differences_by_position",),
-    answer="lengthwise.report.served:served_answer",
+    figures=("lengthwise.report.served_differences:differences_by_position",),
+    answer="lengthwise.report.served_differences:served_answer",
 )
 _FIRST_EDGE = 16
 

@@ -13,8 +13,8 @@ from typing import Any
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise.results import Results
-from lengthwise.studies.claims import PairedClaim, Quantity
 from lengthwise.studies.experiments import Experiment, Scale
+from lengthwise.studies.paired_claims import PairedClaim, Quantity
 from lengthwise.studies.skeleton import Study
 from lengthwise.studies.training_forms import (
     CONTROL,

@@ -99,7 +99,9 @@ STUDIES: dict[str, Entry] = {
             "truncation", "paper.rebuttal:TRUNCATION_STUDY", "read all, or only the last T tokens? (rebuttal)"
         ),
         Entry("within", "paper.rebuttal:WITHIN_STUDY", "the loss within the training length (rebuttal)"),
-        Entry("encodings", "paper.encodings:STUDY", "misalignment by positional encoding (rebuttal)"),
+        Entry(
+            "encodings", "paper.encoding_misalignment:STUDY", "misalignment by positional encoding (rebuttal)"
+        ),
         Entry(
             "influence",
             "sparsity.influence_page:INFLUENCE",

@@ -29,7 +29,7 @@ from lengthwise.measure.comparison import holm_corrected
 from lengthwise.measure.statistics import SIGNIFICANCE, students_t
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Row
-from lengthwise.studies.claims import PairedClaim
+from lengthwise.studies.paired_claims import PairedClaim
 
 Verdict = Literal["reproduced", "opposite", "not distinguishable from noise", "not run"]
 FEWEST_SEEDS = 3

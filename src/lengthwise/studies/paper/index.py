@@ -14,7 +14,7 @@ from pathlib import Path
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results, read_results
 from lengthwise.studies.paper.dependence import relate
-from lengthwise.studies.paper.table import PaperTable
+from lengthwise.studies.paper.paper_table import PaperTable
 from lengthwise.studies.verdicts import judge
 
 
@@ -99,7 +99,7 @@ ITEMS = (
     Item(
         "Rebuttal Q6",
         "encodings and misalignment",
-        "studies/paper/encodings.py",
+        "studies/paper/encoding_misalignment.py",
         "lengthwise reproduce encodings",
         "shown",
     ),

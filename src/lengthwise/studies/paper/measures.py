@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lengthwise.studies.arms import Measures
-from lengthwise.studies.claims import Quantity
+from lengthwise.studies.paired_claims import Quantity
 from lengthwise.studies.paper.sizes import Size
 
 DEPTHS = (0.0, 25.0, 50.0, 75.0)

@@ -1,5 +1,6 @@
 """The tables of the rebuttal that are not in the paper: CREAM, ranges and readings of the overlap, truncation, and
-the loss within the training length. The table by depth and alpha is table 7's, that by encoding in `encodings.py`."""
+the loss within the training length. The table by depth and alpha is table 7's, that by encoding in
+`encoding_misalignment.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lengthwise.studies.arms import Arm
-from lengthwise.studies.claims import PairedClaim, Quantity
+from lengthwise.studies.paired_claims import PairedClaim, Quantity
 from lengthwise.studies.paper.measures import loss, scored
 from lengthwise.studies.paper.methods import (
     CLEX,
@@ -20,8 +21,8 @@ from lengthwise.studies.paper.methods import (
     standard_arms,
     term,
 )
+from lengthwise.studies.paper.paper_table import PaperTable, Setting
 from lengthwise.studies.paper.sizes import SIZES, Size
-from lengthwise.studies.paper.table import PaperTable, Setting
 
 _ON_EABF = Setting(name="EABF", adjustment=EABF)
 _WITH_CREAM = Setting(name="CREAM", adjustment=CREAM)

@@ -12,7 +12,7 @@ from lengthwise.measure.statistics import two_sided_p
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Table
 from lengthwise.results import Results
-from lengthwise.studies.claims import Quantity
+from lengthwise.studies.paired_claims import Quantity
 from lengthwise.studies.paper.dependence import (
     Relation,
     partial_correlation,

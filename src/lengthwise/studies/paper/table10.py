@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lengthwise.studies.paper.table import PaperTable
+from lengthwise.studies.paper.paper_table import PaperTable
 from lengthwise.studies.paper.table3 import ENTROPY_ABF, QLORA, claims
 
 TABLE = PaperTable(

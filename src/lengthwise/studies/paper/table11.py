@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lengthwise.studies.claims import PairedClaim, Quantity
+from lengthwise.studies.paired_claims import PairedClaim, Quantity
 from lengthwise.studies.paper.measures import loss, scored
 from lengthwise.studies.paper.methods import RAW, SCE
-from lengthwise.studies.paper.table import PaperTable, Setting
+from lengthwise.studies.paper.paper_table import PaperTable, Setting
 from lengthwise.studies.paper.table3 import ENTROPY_ABF, QLORA
 
 ALONE = Setting(name="no adjustment", adjustment=RAW)

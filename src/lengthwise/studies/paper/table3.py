@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lengthwise.studies.claims import PairedClaim
+from lengthwise.studies.paired_claims import PairedClaim
 from lengthwise.studies.paper.measures import loss, scored
 from lengthwise.studies.paper.methods import EABF, LONGQLORA, PLAIN, SCE
-from lengthwise.studies.paper.table import PaperTable, Setting
+from lengthwise.studies.paper.paper_table import PaperTable, Setting
 from lengthwise.studies.paper.table2 import STRONG, arms
 
 QLORA = Setting(name="LongQLoRA", adjustment=LONGQLORA, arms=arms)

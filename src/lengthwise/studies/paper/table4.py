@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lengthwise.studies.arms import Arm
-from lengthwise.studies.claims import PairedClaim
+from lengthwise.studies.paired_claims import PairedClaim
 from lengthwise.studies.paper.measures import loss, scored
 from lengthwise.studies.paper.methods import CLEX, PLAIN, Adjustment, standard_arms, term
+from lengthwise.studies.paper.paper_table import PaperTable, Setting
 from lengthwise.studies.paper.sizes import Size
-from lengthwise.studies.paper.table import PaperTable, Setting
 
 _SOURCE = "Sec. 5.3, Table 4, page 9, line 432"
 _PRINTED: dict[float, dict[int, tuple[float, float]]] = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lengthwise.studies.arms import Arm
-from lengthwise.studies.claims import PairedClaim
+from lengthwise.studies.paired_claims import PairedClaim
 from lengthwise.studies.paper.measures import loss, scored
 from lengthwise.studies.paper.methods import LONGQLORA, PLAIN, SCE, Adjustment, standard_arms, term
+from lengthwise.studies.paper.paper_table import PaperTable, Setting
 from lengthwise.studies.paper.sizes import Size
-from lengthwise.studies.paper.table import PaperTable, Setting
 
 NARROW, FAR, WHOLE = "SCE, e to L/4", "SCE, e from L/4", "SCE, e to L"
 _SOURCE = "Sec. 5.3, Table 5, page 9, line 457"

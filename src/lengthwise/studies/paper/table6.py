@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lengthwise.studies.claims import PairedClaim
+from lengthwise.studies.paired_claims import PairedClaim
 from lengthwise.studies.paper.measures import answered
 from lengthwise.studies.paper.methods import CLEX, PLAIN, SCE
-from lengthwise.studies.paper.table import PaperTable, Setting
+from lengthwise.studies.paper.paper_table import PaperTable, Setting
 
 _GAINS = {1: None, 2: 2.0, 4: 2.2}
 """T -> the gain that the text names, in points of accuracy."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lengthwise.studies.arms import Arm
-from lengthwise.studies.claims import Direction, PairedClaim
+from lengthwise.studies.paired_claims import Direction, PairedClaim
 from lengthwise.studies.paper.measures import DEPTHS, answered
 from lengthwise.studies.paper.methods import CLEX, PLAIN, Adjustment, standard_arms, term
+from lengthwise.studies.paper.paper_table import PaperTable, Setting
 from lengthwise.studies.paper.sizes import Size
-from lengthwise.studies.paper.table import PaperTable, Setting
 
 _PRINTED: dict[float, tuple[float, ...]] = {
     0.0: (75, 64, 30, 69),

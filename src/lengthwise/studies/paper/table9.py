@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lengthwise.studies.paper.table import PaperTable
+from lengthwise.studies.paper.paper_table import PaperTable
 from lengthwise.studies.paper.table2 import BOOKS, PG19, claims
 
 TABLE = PaperTable(

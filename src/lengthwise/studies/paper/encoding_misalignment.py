@@ -8,7 +8,7 @@ from pathlib import Path
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results
-from lengthwise.studies.claims import Quantity
+from lengthwise.studies.paired_claims import Quantity
 from lengthwise.studies.paper.measures import PARTS, loss
 from lengthwise.studies.paper.models import Measured, measure_models, plan_models
 from lengthwise.studies.skeleton import Part, Study

@@ -1,4 +1,4 @@
-"""What a paper says of two arms of an experiment, as data: the number, the direction, the paper's own values.
+"""What is said of two arms of an experiment, as data: the number, the direction, the paper's own values.
 
 A claim is judged by `lengthwise.studies.verdicts`. What would confirm it and what would contradict it follow from its
 direction, so no sentence about it is written by hand.
@@ -51,11 +51,14 @@ class Quantity:
 
 @dataclass(frozen=True, kw_only=True)
 class PairedClaim:
-    """One statement of a paper about two arms.
+    """One statement about two arms of an experiment, a paper's or our own, without a rule of its own.
+
+    The paired differences of its `quantity` decide on it, by the one rule of `studies.verdicts` (seeds, documents,
+    Holm's correction over the table). A statement about anything else is a `skeleton.Claim`.
 
     Args:
         place: the table or the answer of the rebuttal that makes it.
-        source: section, page and line of the text.
+        source: section, page and line of the paper's text; None for a claim of our own.
         says: the statement, in short.
         quantity: what is compared.
         arm: the arm that the statement is about.
@@ -68,7 +71,7 @@ class PairedClaim:
     """
 
     place: str
-    source: str
+    source: str | None
     says: str
     quantity: Quantity
     arm: str

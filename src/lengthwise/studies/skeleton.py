@@ -76,7 +76,9 @@ class Produced:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """One statement of the paper, with the rule that decides on it.
+    """One statement of the paper about any numbers of a study (curves, ranks, bounds), with a rule of its own.
+
+    A statement about the difference of two arms of an experiment is a `paired_claims.PairedClaim`.
 
     Args:
         place: the panel, table or equation that makes it.

@@ -45,6 +45,8 @@ def results(far: float, cost: float, near: float) -> Results:
 def test_the_form_is_judged_by_its_three_claims(differences: tuple[float, float, float], expected: list[str]):
     table = verdicts(results(*differences))
     assert [row[table.columns.index("verdict")] for row in table.rows] == expected
+    # No paper says anything of this form.
+    assert "paper" not in table.columns
 
 
 def test_claims_compare_the_form_with_its_control_and_every_scale_has_three_seeds():

@@ -59,7 +59,7 @@ def claims(results: Results) -> list[PairedClaim]:
         )
 
     loss = Quantity(heading=f"loss at {unit:,}", task="perplexity", metric="loss", times=1)
-    either: dict[str, Any] = {"source": "our own", "arm": HALF, "against": CONTROL}
+    either: dict[str, Any] = {"source": None, "arm": HALF, "against": CONTROL}
     found = [
         PairedClaim(
             place="far", says="it answers more", quantity=accuracy(max(asked)), direction="higher", **either

@@ -199,12 +199,13 @@ def _judged(claim: PairedClaim, test: _Test, p_holm: float | None, tests: int) -
 
 
 def verdict_table(judged: Sequence[Judged], *, caption: str = "The paper's claims") -> Table:
-    """One line for each claim: the paper's values, ours, the verdict, and what could have been seen."""
+    """One line for each claim: ours, the verdict, what could be seen, and the paper's values if a claim is a paper's."""
+    papers = any(one.claim.source is not None for one in judged)
     rows: list[list[Cell]] = [
         [
             one.claim.place,
             one.claim.says,
-            one.claim.paper_text,
+            *([one.claim.paper_text] if papers else []),
             one.claim.difference,
             None if one.difference is None else Estimate(one.difference, one.low, one.high, signed=True),
             one.claim.quantity.unit,
@@ -214,8 +215,9 @@ def verdict_table(judged: Sequence[Judged], *, caption: str = "The paper's claim
         ]
         for one in judged
     ]
+    columns = ["place", "claim", "paper", "what", "ours", "unit", "p (Holm)", "verdict", "could be seen"]
     return Table(
-        columns=["place", "claim", "paper", "what", "ours", "unit", "p (Holm)", "verdict", "could be seen"],
+        columns=[column for column in columns if papers or column != "paper"],
         rows=rows,
         caption=caption,
         notes=[

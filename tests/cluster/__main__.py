@@ -23,7 +23,7 @@ import torch
 
 from lengthwise.samples import SampleLog
 from lengthwise.studies.experiments import FAN_OUT, Arm, Experiment, Scale
-from lengthwise.studies.fan_out import fan_out, fill
+from lengthwise.studies.fan_out import fan_out
 from lengthwise.testing import save_tiny_model, tiny_text
 
 RECIPE = """\
@@ -68,7 +68,7 @@ def experiment(folder: Path) -> tuple[Experiment, Scale]:
 
 
 def killed_once(task: Experiment, scale: Scale, parts: Path) -> None:
-    """`fill`, in a worker that one arm and seed kills with SIGKILL after its first checkpoint."""
+    """`Experiment.fill`, in a worker that one arm and seed kills with SIGKILL after its first checkpoint."""
     torch.set_num_threads(1)
     seed = getattr(task, "seed", None)
     mark, checkpoint = (
@@ -84,7 +84,7 @@ def killed_once(task: Experiment, scale: Scale, parts: Path) -> None:
 
     if task.arms[0].name == "aligned" and seed == 1 and not mark.exists():
         threading.Thread(target=kill, daemon=True).start()
-    fill(task, scale, parts)
+    task.fill(scale, parts)
 
 
 def main(folder: Path) -> int:

@@ -14,25 +14,21 @@ from typing import Any, Literal
 
 import torch
 
-from lengthwise.measure import MEASUREMENTS, Measurement, paired_difference
-from lengthwise.measure.table import Entry
+from lengthwise.measure import paired_difference
 from lengthwise.models import LoadedModel, load
 from lengthwise.models.extension import extend
+from lengthwise.processes import process_count
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
-from lengthwise.samples import SampleLog
 from lengthwise.spec import Dtype
-from lengthwise.studies.arms import Arm, Measures, Scale
+from lengthwise.studies.arms import Arm, Scale
+from lengthwise.studies.measured_model import Measured, measure
 from lengthwise.studies.skeleton import Part, Section
 from lengthwise.studies.step_times import measure_step_times
-from lengthwise.text import Corpus, load_corpus, tokenize
+from lengthwise.text import Corpus, load_corpus
 from lengthwise.training import read_recipe, train_or_resume
 from lengthwise.training.recipe import Recipe
 
-MEASURES = {entry.task or entry.name: entry for entry in MEASUREMENTS.values()}
-"""The measurements by the names that scales use: the task of their rows, "eval" for questions."""
-
-Measured = dict[str, Measurement]
 FAN_OUT: ContextVar[Callable[[Experiment, Scale, Path], None] | None] = ContextVar("FAN_OUT", default=None)
 """What fills the folders of arms and seeds on other machines before they are read (`studies.fan_out`)."""
 
@@ -50,6 +46,7 @@ class Experiment:
         equal_time: whether arms train for as long as the reference, by their measured time a step, in place of as
             many steps.
         seeded: whether rows tell seeds apart.
+        only_seed: the one seed of a seeded experiment that is run; None: all of the scale.
         dtype: of the measurements, a name that `load` takes, or "fast": that of `training_precision`.
         fast_training: whether arms train in `training_precision`, whatever the recipe says.
         notes: with `{documents}`, `{seeds}`, `{tokens}`, `{precision}`, `{recipe...}` and `{measures...}` filled in.
@@ -62,6 +59,7 @@ class Experiment:
     contrasts: tuple[tuple[str, str], ...] = ()
     equal_time: bool = False
     seeded: bool = False
+    only_seed: int | None = None
     dtype: Dtype | Literal["fast"] = "auto"
     fast_training: bool = False
     notes: tuple[str, ...] = ()
@@ -112,12 +110,18 @@ class Experiment:
                 return folder.read_results()
             if (fan_out := FAN_OUT.get()) is not None:
                 fan_out(self, scale, folder.path / "parts")
-            results = self._measured(scale, recipe, folder.path / "parts")
+            results = self.fill(scale, folder.path / "parts")
             results.config = settings
             folder.write_results(results)
             return results
 
-    def _measured(self, scale: Scale, recipe: Recipe | None, parts: Path) -> Results:
+    def fill(self, scale: Scale, parts: Path) -> Results:
+        """Train and measure every arm in the folder `parts`, or what is left of it; the results have no settings.
+
+        Raises:
+            Interrupted: Ctrl-C. Finished arms and samples stay.
+        """
+        recipe = self.recipe_of(scale)
         provenance = self._provenance(scale)
         text = load_corpus(scale.text, split="test")
         trained_arms = [arm for arm in self.arms if arm.changes is not None]
@@ -126,7 +130,7 @@ class Experiment:
         if not scale.starts:
             untrained = self._untrained(scale, text, parts, None)
             rows += _rows_of(untrained)
-        for seed in self._seeds(scale):
+        for seed in self.seeds(scale):
             folder = parts if seed is None else parts / f"seed-{seed}"
             if scale.starts:
                 untrained = self._untrained(scale, text, folder, seed)
@@ -163,8 +167,19 @@ class Experiment:
             provenance=provenance,
         )
 
-    def _seeds(self, scale: Scale) -> list[int | None]:
-        return list(range(scale.seeds)) if self.seeded else [None]
+    def seeds(self, scale: Scale) -> list[int | None]:
+        """The seeds that are run; [None] where rows do not tell them apart."""
+        if not self.seeded:
+            return [None]
+        return list(range(scale.seeds)) if self.only_seed is None else [self.only_seed]
+
+    def alone(self, scale: Scale) -> list[Experiment]:
+        """One experiment for each arm and seed, which together fill the same folders; no seed changes some arms."""
+        return [
+            replace(self, arms=(arm,), reference=None, only_seed=seed)
+            for arm in self.arms
+            for seed in ([None] if arm.changes is None and not scale.starts else self.seeds(scale))
+        ]
 
     def _provenance(self, scale: Scale) -> dict[str, Any]:
         start = load(scale.start(0), dtype=self._dtype())
@@ -241,6 +256,9 @@ class Experiment:
         if self.recipe is None:
             return None
         changes = [f"model={scale.model if arm is None else scale.start(seed)}", *scale.changes]
+        if process_count() == 1:
+            # Shares of the training state need several processes; one has it whole.
+            changes.append("parallel=null")
         if self.fast_training:
             changes.append(f"precision={training_precision()}")
         if arm is not None:
@@ -257,38 +275,6 @@ class Experiment:
 
     def _dtype(self) -> Dtype:
         return training_precision() if self.dtype == "fast" else self.dtype
-
-
-def measure(
-    model: LoadedModel, text: Corpus, measures: Measures, folder: Path, *, evaluator: str | None = None
-) -> Measured:
-    """Every measurement of one model. Finished samples stay in `folder`, from where a second call continues.
-
-    `evaluator` finds the key tokens of LongPPL: one for all arms, so that they are compared on the same tokens.
-
-    Raises:
-        Interrupted: Ctrl-C. Finished samples stay.
-        UsageError: the folder holds samples of other text or settings.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    # One call for all measurements: the text is tokenised once.
-    documents = tokenize(text, model.tokenizer)
-    found: Measured = {}
-    for name, settings in measures.items():
-        entry = measure_named(name)
-        found[name] = entry.load(entry.function)(
-            model,
-            text if entry.name in ("eval", "longppl") else documents,
-            entry.spec_class(**settings),
-            log=SampleLog(folder / f"{name.replace(' ', '-')}.jsonl"),
-            **({"evaluator": evaluator} if entry.name == "longppl" else {}),
-        )
-    return found
-
-
-def measure_named(name: str) -> Entry:
-    """The measurement of a name in `Measures`; a word after it tells apart two with other settings."""
-    return MEASURES[name.partition(" ")[0]]
 
 
 def training_precision() -> Dtype:

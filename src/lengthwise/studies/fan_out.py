@@ -12,7 +12,6 @@ import contextlib
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,16 +24,6 @@ from lengthwise.studies.skeleton import Study
 RETRIES = 3
 """How often a task is started again after its worker died."""
 _LIBRARIES = 2**30
-
-
-@dataclass(frozen=True, kw_only=True)
-class OneSeed(Experiment):
-    """The experiment at one of its seeds."""
-
-    seed: int | None = None
-
-    def _seeds(self, scale: Scale) -> list[int | None]:
-        return [self.seed]
 
 
 @contextlib.contextmanager
@@ -72,24 +61,6 @@ def check_fans_out(study: Study, name: str) -> None:
         raise UsageError(f"no part of {name} has arms to train on Ray", fix="leave --ray out")
 
 
-def fill(experiment: Experiment, scale: Scale, parts: Path) -> None:
-    """Train and measure every arm of `experiment` in `parts`, or what is left of it."""
-    experiment._measured(scale, experiment.recipe_of(scale), parts)
-
-
-def tasks(experiment: Experiment, scale: Scale) -> list[Experiment]:
-    """The experiment as one for each arm and seed; an arm that no seed changes is one."""
-    alone: list[Experiment] = []
-    for arm in experiment.arms:
-        if arm.changes is None and not scale.starts:
-            alone.append(replace(experiment, arms=(arm,), reference=None))
-            continue
-        own = {each.name: getattr(experiment, each.name) for each in fields(experiment)}
-        own |= {"arms": (arm,), "reference": None}
-        alone += [OneSeed(**own, seed=seed) for seed in experiment._seeds(scale)]
-    return alone
-
-
 def resources(experiment: Experiment, scale: Scale, *, gpus: bool) -> dict[str, float]:
     """What Ray sets aside for a task, from the plan of its training: one GPU, or main memory."""
     from lengthwise.training import plan
@@ -97,7 +68,7 @@ def resources(experiment: Experiment, scale: Scale, *, gpus: bool) -> dict[str, 
     if gpus:
         return {"num_cpus": 1, "num_gpus": 1}
     (arm,) = experiment.arms
-    recipe = experiment.recipe_of(scale, arm, experiment._seeds(scale)[0])
+    recipe = experiment.recipe_of(scale, arm, experiment.seeds(scale)[0])
     needed = None if recipe is None or arm.changes is None else plan(recipe).cost.memory_bytes
     return {"num_cpus": 1} if needed is None else {"num_cpus": 1, "memory": needed + _LIBRARIES}
 
@@ -108,7 +79,7 @@ def fan_out(
     scale: Scale,
     parts: Path,
     *,
-    work: Callable[[Experiment, Scale, Path], None] = fill,
+    work: Callable[[Experiment, Scale, Path], Any] = Experiment.fill,
 ) -> None:
     """Run every task of the experiment on the cluster, and wait for all.
 
@@ -122,7 +93,7 @@ def fan_out(
     machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     gpus = any(machine.get("GPU") for machine in machines)
     waiting: list[Any] = []
-    for task in tasks(experiment, scale):
+    for task in experiment.alone(scale):
         wanted = resources(task, scale, gpus=gpus)
         named = {"CPU": wanted["num_cpus"], "memory": wanted.get("memory", 0)}
         if not any(all(m.get(name, 0) >= amount for name, amount in named.items()) for m in machines):

@@ -199,7 +199,7 @@ def _judged(claim: PairedClaim, test: _Test, p_holm: float | None, tests: int) -
 
 
 def verdict_table(judged: Sequence[Judged], *, caption: str = "The paper's claims") -> Table:
-    """One line for each claim: ours, the verdict, what could be seen, and the paper's values if a claim is a paper's."""
+    """One line for each claim: ours, the verdict, what could be seen; the paper's values if a claim is a paper's."""
     papers = any(one.claim.source is not None for one in judged)
     rows: list[list[Cell]] = [
         [

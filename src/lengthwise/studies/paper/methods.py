@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any
 
 from lengthwise.config import read_yaml
-from lengthwise.processes import process_count
 from lengthwise.studies.arms import Arm
 from lengthwise.studies.paper.sizes import Size
 from lengthwise.training.recipe_reading import shipped_recipes
@@ -63,9 +62,6 @@ class Adjustment:
             found.append(f"positions.target_length={round(self.factor(size) * size.trained)}")
         if "quantize" in shipped and not size.quantized:
             found.append("quantize=null")
-        if "parallel" in shipped and process_count() == 1:
-            # Shares of the state need several processes; one has it whole.
-            found.append("parallel=null")
         return (*found, *size.changes)
 
 

@@ -13,7 +13,8 @@ from lengthwise.models.extension import extend
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.studies.arms import Arm, Measures, Scale
-from lengthwise.studies.experiments import Experiment, measure
+from lengthwise.studies.experiments import Experiment
+from lengthwise.studies.measured_model import measure
 from lengthwise.studies.paired_claims import Quantity
 from lengthwise.studies.tiny_models import TinyModel
 from lengthwise.text import load_corpus

@@ -1,0 +1,49 @@
+"""Every measurement of one model of a study, on one text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lengthwise.measure import MEASUREMENTS, Measurement
+from lengthwise.measure.table import Entry
+from lengthwise.models import LoadedModel
+from lengthwise.samples import SampleLog
+from lengthwise.studies.arms import Measures
+from lengthwise.text import Corpus, tokenize
+
+MEASURES = {entry.task or entry.name: entry for entry in MEASUREMENTS.values()}
+"""The measurements by the names that scales use: the task of their rows, "eval" for questions."""
+
+Measured = dict[str, Measurement]
+
+
+def measure(
+    model: LoadedModel, text: Corpus, measures: Measures, folder: Path, *, evaluator: str | None = None
+) -> Measured:
+    """Every measurement of one model. Finished samples stay in `folder`, from where a second call continues.
+
+    `evaluator` finds the key tokens of LongPPL: one for all arms, so that they are compared on the same tokens.
+
+    Raises:
+        Interrupted: Ctrl-C. Finished samples stay.
+        UsageError: the folder holds samples of other text or settings.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    # One call for all measurements: the text is tokenised once.
+    documents = tokenize(text, model.tokenizer)
+    found: Measured = {}
+    for name, settings in measures.items():
+        entry = measure_named(name)
+        found[name] = entry.load(entry.function)(
+            model,
+            text if entry.name in ("eval", "longppl") else documents,
+            entry.spec_class(**settings),
+            log=SampleLog(folder / f"{name.replace(' ', '-')}.jsonl"),
+            **({"evaluator": evaluator} if entry.name == "longppl" else {}),
+        )
+    return found
+
+
+def measure_named(name: str) -> Entry:
+    """The measurement of a name in `Measures`; a word after it tells apart two with other settings."""
+    return MEASURES[name.partition(" ")[0]]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lengthwise.errors import LengthwiseError, MissingError, UsageError, reason
+from lengthwise.errors import UsageError
 from lengthwise.files import is_url, named_path
 from lengthwise.machine import usable_device
 from lengthwise.models.extension import Extension, read_extension, restore_extension
@@ -31,26 +31,14 @@ from lengthwise.models.position_limits import (
 )
 from lengthwise.models.quantization import keep_layout, quantization_config
 from lengthwise.models.quiet import quiet_transformers
-from lengthwise.models.resolve import (
-    ResolvedModel,
-    check_served,
-    check_whole,
-    damaged_json,
-    is_damage,
-    looks_like_path,
-    read_config,
-    read_tokenizer,
-    resolve,
-    unloadable,
-)
+from lengthwise.models.resolve import ResolvedModel, check_served, read_config, read_tokenizer, resolve
+from lengthwise.models.saved_weights import add_saved_adapter, check_vocabulary, load_weights
 from lengthwise.spec import Dtype
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lengthwise.models.predictor import Predictor
-
-ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPE_NAMES}
 
@@ -330,11 +318,11 @@ def load(
             from transformers.distributed.configuration_utils import DistributedConfig
 
             others |= {"distributed_config": DistributedConfig(tp_plan=tp_plan)}
-        model = _load_weights(resolved, torch_dtype, others)
+        model = load_weights(resolved, torch_dtype, others)
         keep_layout(model)
         restore_extension(model, lambda names: read_tensors(resolved, names))
         tokenizer = read_tokenizer(resolved)
-        _check_vocabulary(tokenizer, model.config.get_text_config().vocab_size, name_or_path)
+        check_vocabulary(tokenizer, model.config.get_text_config().vocab_size, name_or_path)
         if adapter is not None:
             extension = adapter_extension(adapter)
             if extension is not None:
@@ -354,108 +342,3 @@ def _dtype(name: str) -> torch.dtype | str:
 def _compute_dtype(dtype: torch.dtype | str, resolved: ResolvedModel) -> torch.dtype:
     """The dtype in which quantised weights are multiplied: the given one, or that of the configuration."""
     return dtype if isinstance(dtype, torch.dtype) else read_config(resolved).dtype or torch.float32
-
-
-def _load_weights(resolved: ResolvedModel, dtype: torch.dtype | str, others: dict[str, Any]) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    config = read_config(resolved)
-    try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            resolved.location,
-            config=config,
-            dtype=dtype,
-            output_loading_info=True,
-            **resolved.arguments,
-            **others,
-        )
-    except (LengthwiseError, MemoryError):
-        raise
-    except Exception as error:
-        # Exhausted memory is a RuntimeError too, and has its own explanation.
-        if isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error):
-            raise
-        raise unloadable(resolved, error) from error
-    model, info = loaded
-    _check_loaded(info, resolved.name)
-    return model
-
-
-def _check_loaded(info: dict[str, Any], name: str) -> None:
-    """Raise MissingError if the checkpoint had no values for some weights, which would be random."""
-    missing = sorted(info["missing_keys"]) + sorted(str(key) for key in info["mismatched_keys"])
-    if missing:
-        shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
-        raise MissingError(
-            f"the checkpoint of {name} has no weights for {shown}",
-            expected="every weight of the model (missing ones would be random)",
-            fix="download the model again, or save it with its output head",
-        )
-
-
-def _check_vocabulary(tokenizer: Any, vocab_size: int, name: str) -> None:
-    """Raise UsageError if plain text can become ids that the model does not have.
-
-    The vocabulary may be larger than the tokenizer's. Special tokens may lie beyond it: some text models come with
-    the tokenizer of their multimodal relatives.
-    """
-    special = set(tokenizer.all_special_ids)
-    beyond = [
-        index
-        for token, index in tokenizer.get_vocab().items()
-        if index >= vocab_size and index not in special and not _is_special(tokenizer, index)
-    ]
-    if beyond:
-        raise UsageError(
-            f"the tokenizer of {name} has ids up to {max(beyond)}, the model a vocabulary of {vocab_size}",
-            expected="the tokenizer that the model was trained with",
-            fix="put the right tokenizer files beside the weights",
-        )
-
-
-def _is_special(tokenizer: Any, index: int) -> bool:
-    added = tokenizer.added_tokens_decoder.get(index)
-    return added is not None and added.special
-
-
-def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
-    """The model with a saved PEFT adapter.
-
-    Raises:
-        MissingError: there is none, or a file of it is damaged.
-        UsageError: it is of another model.
-    """
-    from peft import PeftModel
-
-    folder = Path(adapter).expanduser()
-    if not folder.exists() and looks_like_path(adapter):
-        raise MissingError(f"there is no adapter folder {adapter}", fix="check the path")
-    if folder.exists() and not (folder / "adapter_config.json").is_file():
-        raise MissingError(
-            f"{adapter} has no adapter_config.json", expected="a folder saved by PEFT's save_pretrained"
-        )
-    weights = next(
-        (folder / name for name in ADAPTER_WEIGHTS if (folder / name).is_file()), folder / ADAPTER_WEIGHTS[0]
-    )
-    if folder.exists():
-        if (damaged := damaged_json(folder)) is not None:
-            raise MissingError(f"{damaged} is damaged: it is no JSON object", fix="copy the adapter again")
-        if weights.is_file():
-            check_whole(weights)
-    try:
-        return PeftModel.from_pretrained(model, str(folder) if folder.exists() else adapter)
-    except MemoryError:
-        raise
-    # PEFT raises whatever a wrong value in adapter_config.json leads it to.
-    except Exception as error:
-        if is_damage(error):
-            raise MissingError(
-                f"{weights} cannot be read: damaged, or it holds other objects than tensors",
-                fix="copy the adapter again",
-            ) from error
-        if isinstance(error, RuntimeError) and not isinstance(error, RecursionError):
-            raise UsageError(
-                f"the adapter {adapter} does not fit the model: {reason(error)}",
-                fix="load the model that it was trained on",
-            ) from error
-        raise MissingError(f"the adapter {adapter} cannot be loaded: {reason(error)}") from error

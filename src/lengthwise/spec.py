@@ -156,6 +156,14 @@ class RunSpec(Settings):
             **self.placement,
         )
 
+    def load_beside(self, model: Predictor, name: str | None) -> Predictor:
+        """A second model, loaded as this run's is; `model`, which is this run's, where `name` is None or names it."""
+        from lengthwise.models import load
+
+        if name is None or (name == self.model and self.adapter is None):
+            return model
+        return load(name, dtype=self.dtype, device=self.device, **self.placement)
+
 
 @dataclass(frozen=True)
 class Samples:

@@ -125,11 +125,7 @@ class LongPplSpec(Spec):
 
     def others(self, run: RunSpec, model: Predictor) -> dict[str, Any]:
         """The evaluator, loaded as the measured model is."""
-        from lengthwise.models import load
-
-        if self.evaluator is None or (self.evaluator == run.model and run.adapter is None):
-            return {"evaluator": model}
-        return {"evaluator": load(self.evaluator, dtype=run.dtype, device=run.device, **run.placement)}
+        return {"evaluator": run.load_beside(model, self.evaluator)}
 
 
 class LongPplSettings(LongPplSpec):

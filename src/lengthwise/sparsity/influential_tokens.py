@@ -136,11 +136,7 @@ class InfluenceSpec(Spec):
 
     def others(self, run: RunSpec, model: Predictor) -> dict[str, Any]:
         """The selector, loaded as the measured model is."""
-        from lengthwise.models import load
-
-        if self.selector is None or (self.selector == run.model and run.adapter is None):
-            return {"selector": model}
-        return {"selector": load(self.selector, dtype=run.dtype, device=run.device, **run.placement)}
+        return {"selector": run.load_beside(model, self.selector)}
 
 
 class InfluenceSettings(InfluenceSpec):

@@ -11,6 +11,11 @@ Measures = Mapping[str, Mapping[str, Any]]
 """The settings of each measure, by name."""
 
 
+def slug(name: str) -> str:
+    """The folder's name of what is called so in tables."""
+    return name.replace(",", "").replace(" ", "-").lower()
+
+
 class Start(Protocol):
     """A model of one pretraining seed."""
 
@@ -47,7 +52,7 @@ class Arm:
     @property
     def slug(self) -> str:
         """Its folder's name."""
-        return self.name.replace(",", "").replace(" ", "-").lower()
+        return slug(self.name)
 
 
 @dataclass(frozen=True, kw_only=True)

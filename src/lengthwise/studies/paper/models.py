@@ -12,7 +12,7 @@ from lengthwise.models import load
 from lengthwise.models.extension import extend
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
-from lengthwise.studies.arms import Arm, Measures, Scale
+from lengthwise.studies.arms import Arm, Measures, Scale, slug
 from lengthwise.studies.experiments import Experiment
 from lengthwise.studies.measured_model import measure
 from lengthwise.studies.paired_claims import Quantity
@@ -45,7 +45,7 @@ class Measured:
     @property
     def slug(self) -> str:
         """Its folder's name."""
-        return self.name.replace(",", "").replace(" ", "-").lower()
+        return slug(self.name)
 
 
 def measure_models(

@@ -15,7 +15,7 @@ from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
-from lengthwise.studies.arms import Arm, Measures, Scale
+from lengthwise.studies.arms import Arm, Measures, Scale, slug
 from lengthwise.studies.experiments import Experiment, arm_after
 from lengthwise.studies.paired_claims import PairedClaim, Quantity
 from lengthwise.studies.paper.measures import all_measures, columns, mark_measures
@@ -138,10 +138,10 @@ class PaperTable:
             notes: list[str] = []
             provenance: dict[str, Any] = {}
             for setting, experiment, at in experiments:
-                slug = (setting.name or setting.adjustment.name).replace(",", "").replace(" ", "-").lower()
-                part = experiment.run(folder.path / "parts" / slug, at, resume=True)
+                own = slug(setting.name or setting.adjustment.name)
+                part = experiment.run(folder.path / "parts" / own, at, resume=True)
                 rows += [_named(row, setting) for row in part.rows]
-                provenance[slug] = {"recipe": part.config["recipe"], **part.provenance}
+                provenance[own] = {"recipe": part.config["recipe"], **part.provenance}
                 for note in part.notes:
                     notes += [note] if note not in notes else []
             results = Results(

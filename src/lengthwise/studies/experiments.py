@@ -174,7 +174,10 @@ class Experiment:
         return list(range(scale.seeds)) if self.only_seed is None else [self.only_seed]
 
     def alone(self, scale: Scale) -> list[Experiment]:
-        """One experiment for each arm and seed, which together fill the same folders; no seed changes some arms."""
+        """One experiment for each arm and seed, which together fill the same folders.
+
+        An untrained arm is one, unless every seed has its own start.
+        """
         return [
             replace(self, arms=(arm,), reference=None, only_seed=seed)
             for arm in self.arms

@@ -77,6 +77,7 @@ class ServedSpec(Spec):
         "lengthwise compare ./my-model http://127.0.0.1:8000/v1 --length 4096 --length 16384 --out runs/served",
         "lengthwise compare ./my-model http://127.0.0.1:8000/v1 --fail-above 0.05",
     )
+    not_of_the_run = ("tokenizer",)
 
     endpoint: Annotated[str, Option(on="argument", metavar="ENDPOINT")]
     """URL of the server's API, mostly ending in /v1. Its key: LENGTHWISE_API_KEY, else OPENAI_API_KEY."""

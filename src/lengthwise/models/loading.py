@@ -92,7 +92,7 @@ class LoadedModel:
         """V, the number of logits (padding of the vocabulary included)."""
         return self.config.vocab_size
 
-    @property
+    @cached_property
     def max_positions(self) -> int | None:
         """The number of positions that have an embedding; None if every position has one (rope, ALiBi)."""
         return max_positions(self.model)

@@ -10,7 +10,7 @@ QUICK := $(filter-out tests/test_golden_runs.py tests/test_readme.py,$(wildcard 
   tests/positions/test_rope_vectors.py tests/positions/test_samplers.py tests/cli/test_start.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo seeds tables test quick chaos recipes cluster served lint types clean
+.PHONY: help demo seeds tables test suite quick chaos recipes cluster served lint types clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -33,8 +33,10 @@ tables: $(READY)  ## the tables of README and docs, made from results/
 
 # Types beside the tests: pyright takes one core for a minute.
 test: lint $(READY)  ## lint, types, all tests with warnings as errors
-	$(BIN)/pyright & types=$$!; OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder --durations 25; \
-	  tests=$$?; wait $$types && exit $$tests
+	$(MAKE) --no-print-directory --jobs 2 types suite
+
+suite: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder --durations 25
 
 quick: lint $(READY)  ## lint and the tests of formulas, tables, files and settings, in under two minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not real" $(QUICK)

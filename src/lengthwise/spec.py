@@ -113,7 +113,7 @@ class RunSpec(Settings):
     """Which model is loaded, which text, and how."""
 
     model: Annotated[str, Option(on="argument", metavar="MODEL")]
-    """A hub id, a folder, a .gguf file, a name from `lengthwise ls models`, or the URL of an endpoint."""
+    """A hub id, a folder, a .gguf file, or a name from `lengthwise ls models`."""
     adapter: str | None = None
     """PEFT adapter on top of the model: a folder or a hub id."""
     dtype: Dtype = "auto"
@@ -135,7 +135,8 @@ class RunSpec(Settings):
     served_model: Annotated[str | None, Option(metavar="NAME", recorded=False)] = None
     """Of an endpoint: the name that it gives the model. Default: the only one that it serves."""
     tokenizer: Annotated[str | None, Option(metavar="MODEL", recorded=False)] = None
-    """Of an endpoint: hub id or folder of the model's tokenizer. Default: what the server says that it loaded."""
+    """The model may be the URL of an endpoint. Then: hub id or folder of its tokenizer. Default: what the server says
+    that it loaded."""
 
     @property
     def placement(self) -> dict[str, Any]:
@@ -191,6 +192,8 @@ class Spec(Settings):
 
     beside_the_numbers: ClassVar[tuple[str, ...]] = ("bos", "batch_size")
     """Fields that do not decide the numbers, or only through the BOS id."""
+    not_of_the_run: ClassVar[tuple[str, ...]] = ()
+    """Settings of the `RunSpec` that the measurement cannot use, so that its verb has no option for them."""
 
     bos: Literal["auto", "always", "never"] = "auto"
     """Begin each view with BOS; auto does as the tokenizer does."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from lengthwise.testing import save_tiny_model, tiny_text
 
@@ -75,3 +76,25 @@ def test_a_resumed_run(lengthwise: Callable[..., Any], own: Path, verb: str, cha
     assert outcome.code == 2
     after = {file.name: file.read_bytes() for file in (own / "run").iterdir() if file.is_file()}
     assert after == before
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "others"),
+    [
+        ("quantize", "int8", [("--quantize", "nf4"), ()]),
+        ("device_map", "auto", [("--device-map", "balanced"), ()]),
+    ],
+)
+def test_a_run_is_resumed_as_it_was_loaded(
+    lengthwise: Callable[..., Any], own: Path, name: str, value: str, others: list[tuple[str, ...]]
+) -> None:
+    text = ("--text", own / "text", "--split", "all")
+    command = ("ppl", own / "model", *RUNS["ppl"], *text, "--out", own / "run")
+    given = (f"--{name.replace('_', '-')}", value)
+    assert lengthwise(*command, *given).code == 0
+    assert yaml.safe_load((own / "run" / "config.yaml").read_text())[name] == value
+    before = interrupted(own / "run")
+    for other in others:
+        assert lengthwise(*command, *other, "--resume").code == 2
+        assert {file.name: file.read_bytes() for file in (own / "run").iterdir() if file.is_file()} == before
+    assert lengthwise(*command, *given, "--resume").code == 0

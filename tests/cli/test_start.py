@@ -28,7 +28,7 @@ OPTIONS = {
     "--device --dtype --batch-size --served-model --tokenizer "
     "--out --resume --overwrite --dry-run --json --verbose --help",
     "influence": "--text --split --max-length --short --kept --selector --gain --limit --bos --adapter --seed "
-    "--device --dtype --batch-size --served-model --tokenizer --set "
+    "--device --dtype --batch-size --set "
     "--out --resume --overwrite --dry-run --json --verbose --help",
     "eval": "--text --split --backend --mode --length --depth --limit --data --max-length --truncation "
     "--adapter --seed --device --dtype --batch-size --served-model --tokenizer --set "

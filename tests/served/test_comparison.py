@@ -10,12 +10,15 @@ import pytest
 import torch
 
 from lengthwise.cli.main import app
+from lengthwise.errors import UsageError
 from lengthwise.measure import ServedSpec, measure_served
+from lengthwise.measure.dry_run import plan_measurement
 from lengthwise.measure.served import position_edges
 from lengthwise.measure.served_verdict import verdict
 from lengthwise.models import LoadedModel
 from lengthwise.report.run_page import build_report
 from lengthwise.results import Row
+from lengthwise.spec import RunSpec
 from lengthwise.testing import tiny_llama, tiny_text
 
 TEXTS = [tiny_text(300, seed=seed) for seed in range(3)]
@@ -118,5 +121,6 @@ def rescaled() -> Any:
 
 def test_sides_are_checked(folder: Path, serve: Any) -> None:
     url = serve().url
-    for arguments in ([url, str(folder)], [str(folder), url, "--tokenizer", "t"]):
-        assert app(["compare", *arguments, "--dry-run"], standalone_mode=False) == 2
+    assert app(["compare", url, str(folder), "--dry-run"], standalone_mode=False) == 2
+    with pytest.raises(UsageError):
+        plan_measurement(RunSpec(model=str(folder), tokenizer="t"), ServedSpec(endpoint=url))

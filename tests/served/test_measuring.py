@@ -12,6 +12,7 @@ from lengthwise.cli.main import app
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.evaluation import EvalSpec, run_eval
 from lengthwise.measure import (
+    InfluenceSpec,
     LimitSpec,
     LongPplSpec,
     MisalignmentSpec,
@@ -19,6 +20,7 @@ from lengthwise.measure import (
     RecallSpec,
     run_measurement,
 )
+from lengthwise.measure.dry_run import plan_measurement
 from lengthwise.spec import RunSpec, Spec
 from lengthwise.testing import tiny_text
 
@@ -62,10 +64,19 @@ def test_rows_equal_those_of_the_model(kind: str, runs: tuple[RunSpec, RunSpec],
     assert served.provenance["model"]["protocol"] == "prompt_logprobs"
 
 
-def test_the_lattice_is_refused(runs: tuple[RunSpec, RunSpec]) -> None:
+@pytest.mark.parametrize("act", [run_measurement, plan_measurement])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        MisalignmentSpec(lengths=(32,), windows=1),
+        InfluenceSpec(length=64, short=8, kept=(1,), candidates=2, examined=4, windows=1),
+    ],
+    ids=["lattice", "influence"],
+)
+def test_what_needs_weights_is_refused(act: Any, spec: Spec, runs: tuple[RunSpec, RunSpec]) -> None:
     with pytest.raises(UsageError) as caught:
-        run_measurement(runs[1], MisalignmentSpec(lengths=(32,), windows=1))
-    assert "--estimator paper" in str(caught.value.fix)
+        act(runs[1], spec)
+    assert "is an endpoint" in caught.value.problem
 
 
 @pytest.mark.parametrize("mode", ["likelihood", "greedy"])

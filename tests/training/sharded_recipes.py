@@ -35,12 +35,8 @@ SIZES = {
     "longlora": ["extend.original_length=16"],
     "longqlora": ["extend.original_length=16", "quantize=null"],
     "pose": [f"extend.original_length={LENGTH}", f"positions.target_length={4 * LENGTH}"],
-    "llama3-8b-far": [f"positions.target_length={4 * LENGTH}", "view_options.passage=8"],
-    "llama3-8b-far-qlora": [
-        f"positions.target_length={4 * LENGTH}",
-        "view_options.passage=8",
-        "quantize=null",
-    ],
+    "llama3-8b-far": [f"positions.target_length={4 * LENGTH}"],
+    "llama3-8b-far-qlora": [f"positions.target_length={4 * LENGTH}", "quantize=null"],
 }
 """What a model of 128 positions needs instead of a recipe's sizes."""
 

@@ -47,7 +47,7 @@ def metrics(out: Path) -> list[dict[str, float]]:
 
 @pytest.mark.slow
 def test_two_processes_equal_one(worker: ModuleType, recipe_settings: dict[str, Any], tmp_path: Path):
-    """Whole models, gap views, LoRA with a budget as recipes; fp64, uneven labels, accumulation, checkpointing."""
+    """Whole models, LoRA, gap views, a budget as recipes; fp64, uneven labels, accumulation, checkpointing."""
     settings = recipe_settings | {
         "batch": {"size": 8, "micro": 2},
         "optimizer": {"learning_rate": 1e-3, "warmup_steps": 2},
@@ -59,6 +59,7 @@ def test_two_processes_equal_one(worker: ModuleType, recipe_settings: dict[str, 
     }
     runs: dict[str, Any] = {
         "full": {"kind": "recipe", "arguments": {"settings": settings}},
+        "lora": {"kind": "recipe", "arguments": {"settings": settings | {"adapter": {"r": 2}}}},
         "gap": {"kind": "recipe", "arguments": {"settings": settings | gap}},
         "budget": {"kind": "recipe", "arguments": {"settings": settings | gap | budget}},
     }
@@ -72,14 +73,14 @@ def test_two_processes_equal_one(worker: ModuleType, recipe_settings: dict[str, 
     torchrun(2, [job | {"out": str(two / name)} for name, job in runs.items()], two)
     worker.run_jobs([job | {"out": str(one / name)} for name, job in runs.items()])
 
-    for name in ("full", "gap", "budget"):
+    for name in ("full", "lora", "gap", "budget"):
         lines = list(zip(metrics(one / name), metrics(two / name), strict=True))
         assert len(lines) == 6
         for expected, got in lines:
             assert got.keys() == expected.keys()
             for field in {*METRICS} & expected.keys():
                 assert got[field] == pytest.approx(expected[field], rel=1e-6, abs=1e-6), field
-        file = "adapter_model.safetensors" if name == "budget" else "model.safetensors"
+        file = "adapter_model.safetensors" if name in ("lora", "budget") else "model.safetensors"
         left, right = (load_file(side / name / "model" / file) for side in (one, two))
         for key, value in left.items():
             assert (value - right[key]).abs().max().item() <= 1e-6, key

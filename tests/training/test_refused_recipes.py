@@ -95,5 +95,7 @@ def test_a_plan_needs_its_text(make: Make, tmp_path: Path):
 def test_a_warm_up_beyond_the_last_step_is_noted(make: Make, tmp_path: Path):
     from lengthwise.training import train
 
-    results = train(make(steps=1, optimizer=OPTIMIZER | {"warmup_steps": 5}), tmp_path / "run")
-    assert any("warmup_steps = 5" in note for note in results.notes)
+    recipe = make(steps=1, optimizer=OPTIMIZER | {"warmup_steps": 5})
+    [note] = plan(recipe).to_dict()["notes"]
+    assert "warmup_steps = 5" in note
+    assert note in train(recipe, tmp_path / "run").notes

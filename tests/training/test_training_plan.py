@@ -26,6 +26,7 @@ def test_the_plan_of_a_step(make: Make):
     assert (result["micro_batch"], result["accumulation"], result["processes"]) == (2, 2, 1)
     assert (result["min_context"], result["offsets"]) == (8, [1, 7])
     assert result["recipe"] == recipe.to_dict()
+    assert "notes" not in result
     json.dumps(result)
 
 

@@ -110,7 +110,13 @@ def _is_default(context: typer.Context, name: str) -> bool:
 def _parameters(spec_class: type[Spec]) -> Iterator[tuple[str, tuple[Any, Any]]]:
     """Arguments, the text, the measurement's own fields, and what all have in common."""
     own = [name for name in spec_class.model_fields if name not in Spec.model_fields]
-    last = [(kind, name) for name in _LAST for kind in (RunSpec, spec_class) if name in kind.model_fields]
+    last = [
+        (kind, name)
+        for name in _LAST
+        if name not in spec_class.not_of_the_run
+        for kind in (RunSpec, spec_class)
+        if name in kind.model_fields
+    ]
     fields: list[tuple[type[BaseModel], str]] = [(RunSpec, "model")]
     fields += [(spec_class, name) for name in own if option_of(spec_class, name).on == "argument"]
     fields += [(RunSpec, "text"), (RunSpec, "split")]

@@ -68,6 +68,7 @@ class EvalSpec(Settings):
         "lengthwise eval ./my-model longbench_e --data LongBench/data --max-length 3500 --truncation middle",
         "lengthwise eval ./my-model longbench_qasper_e --backend lm-eval --max-length 16384 --out runs/harness",
     )
+    not_of_the_run: ClassVar[tuple[str, ...]] = ()
 
     tasks: Annotated[tuple[str, ...], MinLen(1), Option(on="argument", metavar="TASK...")]
     """Names or groups of `lengthwise ls tasks`; with --backend lm-eval, its own names."""

@@ -86,8 +86,11 @@ def find_key_tokens(
     # The last window may be shorter, so it goes alone.
     full = [start for start in starts if start + short + stride <= len(ids)]
     groups = [*in_groups(full, batch_size), *([start] for start in starts if start not in full)]
-    compared = _compared if isinstance(evaluator, LoadedModel) else _compared_losses
-    early, loss, loss_short, jeffreys = compared(evaluator, ids, groups, short, stride, bos_id)  # type: ignore[arg-type]
+    if isinstance(evaluator, LoadedModel):
+        found = _compared(evaluator, ids, groups, short, stride, bos_id)
+    else:
+        found = _compared_losses(evaluator, ids, groups, short, stride, bos_id)
+    early, loss, loss_short, jeffreys = found
     key = np.flatnonzero((loss_short - loss > alpha) & (loss < -beta)) + short + stride
     return KeyTokens(
         spans=joined(offsets[key]),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lengthwise.errors import Interrupted, UsageError
 from lengthwise.measure.statistics import Statistic, estimate, estimate_difference, few_documents
+from lengthwise.progress import progress
 from lengthwise.results import Row
 from lengthwise.samples import SampleLog
 
@@ -160,6 +161,38 @@ def in_groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
     iterator = iter(items)
     while group := list(islice(iterator, size)):
         yield group
+
+
+def batches(
+    log: SampleLog,
+    windows: Sequence[Window],
+    sizes: Sequence[int],
+    key: Callable[[int, int], str],
+    *,
+    at_once: int,
+    what: str,
+) -> Iterator[tuple[int, list[int], list[Window]]]:
+    """What this process is to read, a batch at a time: the size, and the windows that lack a sample of it.
+
+    Each batch of windows comes at all sizes before the next.
+
+    Args:
+        log: the samples so far; it gets those of a batch before the next is asked for.
+        windows: all windows.
+        sizes: lengths or distances at which each window is read.
+        key: (size, index of the window) -> the key of the sample.
+        at_once: windows in a batch.
+        what: for the progress bar.
+
+    Raises:
+        UsageError: a sample in the log is of another window.
+    """
+    missing = unfinished(log, windows, lambda index: [key(size, index) for size in sizes])
+    for group in in_groups(progress(log.share(missing, at_once=at_once), what=what), at_once):
+        for size in sizes:
+            todo = [(index, window) for index, window in group if key(size, index) not in log]
+            if todo:
+                yield size, [index for index, _ in todo], [window for _, window in todo]
 
 
 def window_words(window: Window) -> str:

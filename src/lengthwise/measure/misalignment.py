@@ -28,7 +28,7 @@ from lengthwise.measure.measurement import (
 from lengthwise.measure.statistics import Statistic
 from lengthwise.progress import progress
 from lengthwise.samples import SampleLog
-from lengthwise.spec import PYTHON_ONLY, Count, Option, Samples, Spec, Whole, ascending
+from lengthwise.spec import PYTHON_ONLY, Count, Option, RunSpec, Samples, Spec, Whole, ascending
 from lengthwise.text import as_documents, resolve_bos, sample_windows, view
 
 if TYPE_CHECKING:
@@ -100,6 +100,13 @@ class MisalignmentSpec(Spec):
             Samples(f"windows, L = {length}", self.windows, window_length(length), cost(length), length)
             for length in self.lengths
         ]
+
+    def model(self, run: RunSpec) -> Predictor:
+        """The model, whose weights must be here for the lattice."""
+        from lengthwise.models import weights_of
+
+        model = super().model(run)
+        return weights_of(model, **_LATTICE) if self.estimator == "lattice" else model
 
 
 class MisalignmentSettings(MisalignmentSpec):

@@ -23,17 +23,15 @@ from lengthwise.display import Display
 from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import (
     Measurement,
+    batches,
     bos_note,
     collect,
     few_samples_note,
-    in_groups,
-    unfinished,
     window_record,
     window_words,
 )
 from lengthwise.measure.statistics import Estimator, Statistic, equal_bins, ratio
 from lengthwise.measure.temperature import KNOTS, best_inverse_temperature, loss_at_best_temperature
-from lengthwise.progress import progress
 from lengthwise.results import Row
 from lengthwise.samples import SampleLog
 from lengthwise.spec import PYTHON_ONLY, Count, Option, Samples, Spec, Whole, ascending
@@ -192,20 +190,17 @@ def _fill(log: SampleLog, model: Predictor, settings: PerplexitySettings, window
     """Score the segments that the log does not hold yet, each at all lengths before the next."""
     from lengthwise.models import LoadedModel
 
-    read = _tempered if isinstance(model, LoadedModel) else _untempered
-
-    missing = unfinished(log, windows, lambda index: [_key(length, index) for length in settings.lengths])
-    mine = log.share(missing, at_once=settings.batch_size)
-    for group in in_groups(progress(mine, what="perplexity"), settings.batch_size):
-        for length in settings.lengths:
-            todo = [(index, window) for index, window in group if _key(length, index) not in log]
-            if not todo:
-                continue
-            views = [_windows(window.ids, length, settings.bos_id) for _, window in todo]
-            # As many windows as batch_size segments hold, so that a short length fills the same batch.
-            records = read(model, views, [window for _, window in todo], settings, length)  # type: ignore[arg-type]
-            for (index, window), record in zip(todo, records, strict=True):
-                log.append(_key(length, index), {**window_record(window), **record})
+    # As many windows as batch_size segments hold, so that a short length fills the same batch.
+    for length, indices, some in batches(
+        log, windows, settings.lengths, _key, at_once=settings.batch_size, what="perplexity"
+    ):
+        views = [_windows(window.ids, length, settings.bos_id) for window in some]
+        if isinstance(model, LoadedModel):
+            records = _tempered(model, views, some, settings, length)
+        else:
+            records = _untempered(model, views, some, settings, length)
+        for index, window, record in zip(indices, some, records, strict=True):
+            log.append(_key(length, index), {**window_record(window), **record})
 
 
 def _tempered(

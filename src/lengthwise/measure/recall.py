@@ -28,17 +28,15 @@ from lengthwise.display import Display
 from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import (
     Measurement,
+    batches,
     bos_note,
     check_passage,
     collect,
     few_samples_note,
-    in_groups,
-    unfinished,
     window_record,
     window_words,
 )
 from lengthwise.measure.statistics import Statistic
-from lengthwise.progress import progress
 from lengthwise.results import Row
 from lengthwise.samples import SampleLog
 from lengthwise.spec import NO_OPTION, Count, Option, Samples, Spec, Tokens, Whole, ascending
@@ -218,23 +216,20 @@ def _fill(log: SampleLog, model: Predictor, settings: RecallSettings, windows: S
 
     from lengthwise.models import naming_bad_logits
 
-    missing = unfinished(log, windows, lambda index: [_key(d, index) for d in settings.distances])
     pairs = max(1, settings.batch_size // 2)
-    for group in in_groups(progress(log.share(missing, at_once=pairs), what="recall"), pairs):
-        for distance in settings.distances:
-            todo = [(index, window) for index, window in group if _key(distance, index) not in log]
-            if not todo:
-                continue
-            views = [sequences(window.ids, distance, settings.passage, settings.bos_id) for _, window in todo]
-            labels = [window.ids[settings.passage - settings.scored : settings.passage] for _, window in todo]
-            with naming_bad_logits(model, _words([window for _, window in todo], distance)):
-                losses = model.token_losses(
-                    [view for pair in views for view in pair], [each for each in labels for _ in range(2)]
-                )
-            sums = torch.stack(losses).unflatten(0, (-1, 2)).sum(dim=-1).tolist()
-            for (index, window), (same, different) in zip(todo, sums, strict=True):
-                record = {"targets": settings.scored, "same": same, "different": different}
-                log.append(_key(distance, index), {**window_record(window), **record})
+    for distance, indices, some in batches(
+        log, windows, settings.distances, _key, at_once=pairs, what="recall"
+    ):
+        views = [sequences(window.ids, distance, settings.passage, settings.bos_id) for window in some]
+        labels = [window.ids[settings.passage - settings.scored : settings.passage] for window in some]
+        with naming_bad_logits(model, _words(some, distance)):
+            losses = model.token_losses(
+                [view for pair in views for view in pair], [each for each in labels for _ in range(2)]
+            )
+        sums = torch.stack(losses).unflatten(0, (-1, 2)).sum(dim=-1).tolist()
+        for index, window, (same, different) in zip(indices, some, sums, strict=True):
+            record = {"targets": settings.scored, "same": same, "different": different}
+            log.append(_key(distance, index), {**window_record(window), **record})
 
 
 def _words(windows: Sequence[Window], distance: int) -> Callable[[int], str]:

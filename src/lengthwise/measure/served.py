@@ -25,15 +25,14 @@ from lengthwise.errors import UsageError
 from lengthwise.files import is_url
 from lengthwise.measure.measurement import (
     Measurement,
+    batches,
     bos_note,
     collect,
     few_samples_note,
-    unfinished,
     window_record,
     window_words,
 )
 from lengthwise.measure.statistics import Statistic
-from lengthwise.progress import progress
 from lengthwise.results import Row
 from lengthwise.samples import SampleLog
 from lengthwise.spec import Count, Option, Positive, RunSpec, Samples, Spec, Whole, ascending
@@ -77,6 +76,7 @@ class ServedSpec(Spec):
         "lengthwise compare ./my-model http://127.0.0.1:8000/v1 --length 4096 --length 16384 --out runs/served",
         "lengthwise compare ./my-model http://127.0.0.1:8000/v1 --fail-above 0.05",
     )
+    not_of_the_run = ("tokenizer",)
 
     endpoint: Annotated[str, Option(on="argument", metavar="ENDPOINT")]
     """URL of the server's API, mostly ending in /v1. Its key: LENGTHWISE_API_KEY, else OPENAI_API_KEY."""
@@ -234,22 +234,20 @@ def _fill(
     windows: Sequence[Window],
 ) -> None:
     """Compare the windows that the log does not hold yet, each at all lengths before the next."""
-    missing = unfinished(log, windows, lambda index: [_key(length, index) for length in settings.lengths])
-    for index, window in progress(log.share(missing), what="served against checkpoint"):
-        for length in settings.lengths:
-            if _key(length, index) in log:
-                continue
-            tokens = view(window.ids, 0, length, settings.bos_id)
-            labels = window.ids[1 : length + 1]
-            here, there = (_losses(each, tokens, labels, window) for each in (model, served))
-            log.append(_key(length, index), {**window_record(window), **_sums(here, there, length)})
+    for length, indices, some in batches(
+        log, windows, settings.lengths, _key, at_once=settings.batch_size, what="served against checkpoint"
+    ):
+        here, there = (_losses(each, some, length, settings.bos_id) for each in (model, served))
+        for index, window, own, other in zip(indices, some, here, there, strict=True):
+            log.append(_key(length, index), {**window_record(window), **_sums(own, other, length)})
 
 
-def _losses(model: Predictor, tokens: NDArray[Any], labels: NDArray[Any], window: Window) -> Tensor:
+def _losses(model: Predictor, windows: Sequence[Window], length: int, bos_id: int | None) -> list[Tensor]:
     from lengthwise.models import naming_bad_logits
 
-    with naming_bad_logits(model, window_words(window)):
-        return model.token_losses([tokens], [labels])[0]
+    views = [view(window.ids, 0, length, bos_id) for window in windows]
+    with naming_bad_logits(model, lambda index: window_words(windows[index])):
+        return model.token_losses(views, [window.ids[1 : length + 1] for window in windows])
 
 
 def _sums(checkpoint: Tensor, served: Tensor, length: int) -> dict[str, Any]:

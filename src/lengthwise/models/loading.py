@@ -83,6 +83,11 @@ class LoadedModel:
     @property
     def max_positions(self) -> int | None:
         """The number of positions that have an embedding; None if every position has one (rope, ALiBi)."""
+        return self._max_positions
+
+    # Looked for once, not at every window. (A protocol's property cannot be a cached one.)
+    @cached_property
+    def _max_positions(self) -> int | None:
         return max_positions(self.model)
 
     @property

@@ -17,7 +17,7 @@ _TABLES = frozenset({"wpe", "embed_positions", "position_embedding", "position_e
 def max_positions(model: nn.Module) -> int | None:
     """Rows of the model's table of positions; None if it computes positions (rope, ALiBi).
 
-    A table is learned (GPT-2, OPT) or fixed at construction (GPT-J).
+    A table is learned (GPT-2, OPT) or fixed at construction (GPT-J). `lengthwise.extend` refuses models with one.
     """
     base = unwrap(model)
     config: Any = base.config

@@ -83,6 +83,7 @@ class InfluenceSpec(Spec):
         "lengthwise influence tiny-books --max-length 128 --short 16 --kept 1 --kept 4",
         "lengthwise influence ./my-model --selector ./its-sibling --text notes.txt",
     )
+    not_of_the_run = ("served_model", "tokenizer")
 
     length: Annotated[Count, Option("--max-length", metavar="TOKENS")] = 512
     """Tokens of a window; targets are in its second half."""
@@ -133,6 +134,12 @@ class InfluenceSpec(Spec):
         rest = (self.candidates + 2) * self.length + len(METHODS) * sum(near + k for k in self.kept)
         tokens = self.length + self.examined * near + self.targets * (2 * greedy + rest)
         return [Samples("windows", self.windows, self.length, tokens, self.length)]
+
+    def model(self, run: RunSpec) -> LoadedModel:
+        """The model, whose weights must be here."""
+        from lengthwise.models import weights_of
+
+        return weights_of(super().model(run), **_INFLUENCE)
 
     def others(self, run: RunSpec, model: Predictor) -> dict[str, Any]:
         """The selector, loaded as the measured model is."""

@@ -271,3 +271,14 @@ class Recipe:
         if not VIEWS[self.views].truncates:
             return (0, 0)
         return self.objective.offsets or (1, self.length - self.min_context - 1)
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of settings that work and are hardly meant."""
+        warmup = self.optimizer.warmup_steps
+        if warmup <= self.steps:
+            return []
+        return [
+            f"optimizer.warmup_steps = {warmup} is more than steps = {self.steps}: the learning rate does not reach "
+            "its peak."
+        ]

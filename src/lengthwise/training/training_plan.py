@@ -47,6 +47,8 @@ class TrainingPlan:
     """Bytes on each of several devices, by the way the run is spread over them."""
     host_memory_bytes: int | None = None
     """In main memory for each device, where the recipe offloads to it."""
+    notes: tuple[str, ...] | None = None
+    """`Recipe.notes`, if there are any."""
     fits: str | None = None
     """The fastest way of `memory_by_sharding` that fits the card that was asked for."""
     cost: Cost = field(default_factory=Cost)
@@ -55,7 +57,7 @@ class TrainingPlan:
         """Plain values; the cost's are at the same level."""
         plain = asdict(self)
         cost = plain.pop("cost")
-        optional = ("text_not_checked", "memory_by_sharding", "host_memory_bytes", "fits")
+        optional = ("text_not_checked", "memory_by_sharding", "host_memory_bytes", "notes", "fits")
         plain = {name: value for name, value in plain.items() if value is not None or name not in optional}
         return plain | {name: value for name, value in cost.items() if name not in ("device", "dtype")}
 
@@ -91,6 +93,7 @@ def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = Non
         tokens=recipe.steps * tokens,
         ranking_tokens=most_tokens_read(recipe, able),
         text_not_checked=unchecked,
+        notes=tuple(recipe.notes) or None,
     )
     unknown = unknown_cost(recipe.model)
     return replace(found, cost=unknown) if unknown is not None else _with_cost(recipe, found, memory)

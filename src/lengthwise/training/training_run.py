@@ -235,11 +235,7 @@ def training_results(
         f"Training values are means over the first and the last {tenth} of {len(steps)} steps (n counts "
         "steps), on the training text, without intervals."
     ]
-    if recipe.optimizer.warmup_steps > recipe.steps:
-        notes.append(
-            f"optimizer.warmup_steps = {recipe.optimizer.warmup_steps} is more than steps = {recipe.steps}: the "
-            "learning rate never reached its peak."
-        )
+    notes += recipe.notes
     notes += selection_note(facts.get("selected"))
     notes += left_out_note(facts.get("left_out", {}), facts.get("documents", 0))
     if partial:

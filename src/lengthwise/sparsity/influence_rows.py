@@ -60,12 +60,16 @@ def statistics_of(
         return ratio_of(f"recovered_{metric}", "share", pairs, count, settings.kept[column])
 
     count = sum(len(table["gain"]) for table in targets)
+    gaining = of_examined("gaining", "share", lambda e: e[:, 2] - e[:, 1] > settings.gain)
+    jeffreys = of_examined("jeffreys", "nats", lambda e: e[:, 3])
+    if not settings.targets:
+        return [gaining, jeffreys]
     found = [
         of_targets("gain", "nats", lambda t: t["gain"]),
-        of_examined("gaining", "share", lambda e: e[:, 2] - e[:, 1] > settings.gain),
+        gaining,
         of_targets("loss_long", "nats", lambda t: t["long"]),
         of_targets("loss_short", "nats", lambda t: t["short"][:, 0]),
-        of_examined("jeffreys", "nats", lambda e: e[:, 3]),
+        jeffreys,
     ]
     methods = [name for name in METHODS if all(name in table for table in targets)]
     for column, k in enumerate(settings.kept):

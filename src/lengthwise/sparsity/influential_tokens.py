@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
-from annotated_types import MinLen
+from annotated_types import Ge, MinLen
 from pydantic import model_validator
 
 from lengthwise.display import Display
@@ -37,7 +37,7 @@ from lengthwise.measure.measurement import (
 from lengthwise.progress import progress
 from lengthwise.samples import SampleLog
 from lengthwise.sparsity.influence_rows import ENOUGH, METHODS, statistics_of
-from lengthwise.spec import Count, Finite, Option, RunSpec, Samples, Spec, Tokens, ascending
+from lengthwise.spec import Count, Finite, Option, RunSpec, Samples, Spec, Tokens, Whole, ascending
 from lengthwise.text import as_documents, resolve_bos, sample_windows, view
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ class InfluenceSpec(Spec):
     """Windows."""
     examined: Annotated[Count, Option(on="set")] = 32
     """Tokens of a window that are examined for a gain, at random places."""
-    targets: Annotated[Count, Option(on="set")] = 4
-    """Targets of a window: at most so many of those that gain, at random."""
+    targets: Annotated[Whole, Ge(0), Option(on="set")] = 4
+    """Targets of a window: at most so many of those that gain, at random. 0 examines tokens and chooses none."""
     candidates: Annotated[Count, Option(on="set")] = 16
     """Distant tokens that are tried one by one: those with the largest gradient times embedding."""
     batch_size: Count = 16
@@ -209,7 +209,7 @@ def measure_influence(
         lambda samples: _fill(samples, model, chooser, settings, windows),
         lambda samples: summarise(samples, settings, model.name),
     )
-    if not any(measured.samples[key]["targets"] for key in measured.keys):
+    if spec.targets and not any(measured.samples[key]["targets"] for key in measured.keys):
         raise UsageError(
             f"none of the {len(windows) * spec.examined} examined tokens gains more than {spec.gain:g} nats from "
             f"up to {spec.length} tokens of context over the last {spec.short}",

@@ -62,6 +62,7 @@ class Scale:
     Args:
         model: what all arms start from.
         measures: what is measured of every arm.
+        trained_measures: what is measured of trained arms in its place; None: the same.
         seeds: fine-tuning seeds (data order and offsets); each trains every arm.
         steps: training steps; None: as the recipe says.
         changes: of the recipe, for all arms.
@@ -74,6 +75,7 @@ class Scale:
 
     model: str
     measures: Measures
+    trained_measures: Measures | None = None
     seeds: int = 1
     steps: int | None = None
     changes: tuple[str, ...] = ()
@@ -81,6 +83,11 @@ class Scale:
     starts: tuple[Start, ...] = ()
     marks: tuple[int, ...] = ()
     mark_measures: Measures = field(default_factory=dict)
+
+    @property
+    def of_trained(self) -> Measures:
+        """What is measured of every trained arm."""
+        return self.measures if self.trained_measures is None else self.trained_measures
 
     def start(self, seed: int | None) -> str:
         """The name or folder of the model that arms of this seed start from."""

@@ -186,18 +186,19 @@ def _cost(experiment: Experiment, scale: Scale, rate: float, device: torch.devic
         micro = recipe.batch.size // recipe.batch.accumulation(1)
         most = device_memory(recipe, model, micro=micro, devices=1, device=device).device
         memory = max(memory or 0, most)
-    models = len(trained) * seeds + untrained * (seeds if scale.starts else 1)
+    finished, plain_models = len(trained) * seeds, untrained * (seeds if scale.starts else 1)
     each, reading = _reading(scale.measures, plain, scale)
+    each_trained, trained_reading = _reading(scale.of_trained, plain, scale)
     at_marks, mark_reading = _reading(scale.mark_measures, plain, scale)
     marks = len(scale.marks) * len(trained) * seeds
     return StudyCost(
         what=f"{scale.model}, {experiment.recipe}" if experiment.recipe else experiment.arms[0].name,
-        trainings=len(trained) * seeds,
-        measured=models + marks,
+        trainings=finished,
+        measured=finished + plain_models + marks,
         trained_tokens=tokens,
-        read_tokens=each * models + at_marks * marks,
+        read_tokens=each * plain_models + each_trained * finished + at_marks * marks,
         memory_bytes=memory,
-        operations=work + reading * models + mark_reading * marks,
+        operations=work + reading * plain_models + trained_reading * finished + mark_reading * marks,
         rate=rate,
     )
 

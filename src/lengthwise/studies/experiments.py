@@ -140,7 +140,7 @@ class Experiment:
             for arm in trained_arms:
                 own, at = folder / arm.slug, paces.get(arm.name, 1.0)
                 model = self._trained(arm, scale, own / "train", seed, at)
-                trained[arm.name] = measure(model, text, scale.measures, own, evaluator=scale.start(seed))
+                trained[arm.name] = measure(model, text, scale.of_trained, own, evaluator=scale.start(seed))
                 for mark in scale.marks:
                     kept = own / "train" / "checkpoints" / f"checkpoint-{steps_at(mark, at)}"
                     model = self._extended(arm, self._loaded(str(kept), scale, seed), scale)
@@ -330,6 +330,8 @@ def _set_settings(experiment: Experiment, scale: Scale) -> dict[str, Any]:
             "marks": list(scale.marks),
             "mark_measures": {k: dict(v) for k, v in scale.mark_measures.items()},
         }
+    if scale.trained_measures is not None:
+        found["trained_measures"] = {k: dict(v) for k, v in scale.trained_measures.items()}
     if experiment.equal_time:
         found["equal_time"] = True
     return found

@@ -113,6 +113,11 @@ STUDIES: dict[str, Entry] = {
             "does disagreement fall where predictions are sparse and local? what alignment forgets",
         ),
         Entry(
+            "sparsity-bridge-real",
+            "sparsity.bridge_page:BRIDGE_REAL",
+            "SmolLM2-135M: which tokens alignment and skips forget, by what they need (an hour)",
+        ),
+        Entry(
             "figure1",
             "section3.panel_page:FIGURE1",
             "mean, length and reparameterized length by encoding and f (Fig. 1)",

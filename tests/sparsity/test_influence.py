@@ -119,6 +119,17 @@ def test_another_model_chooses(model: LoadedModel, texts: list[str]):
     assert chosen[0] != chosen[1]
 
 
+def test_without_targets_the_same_tokens_are_examined(model: LoadedModel, texts: list[str]):
+    whole, examined = (
+        measure_influence(model, texts, InfluenceSpec(**{**SMALL, "targets": targets})) for targets in (2, 0)
+    )
+    kept = [row for row in whole.rows if row.metric in ("gaining", "jeffreys")]
+    assert [(row.metric, row.value) for row in examined.rows] == [(row.metric, row.value) for row in kept]
+    assert [examined.samples[key]["examined"] for key in examined.keys] == [
+        whole.samples[key]["examined"] for key in whole.keys
+    ]
+
+
 def test_batches_change_no_number(model: LoadedModel, texts: list[str]):
     rows = [measure_influence(model, texts, InfluenceSpec(**SMALL, batch_size=size)).rows for size in (1, 16)]
     for one, other in zip(*rows, strict=True):

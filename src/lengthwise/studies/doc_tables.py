@@ -8,7 +8,8 @@ A page holds a generated part between two comments:
 NAME is a key of `MAKERS`, ARGUMENT what it takes, such as the file of a kept run. What is between them is replaced.
 
 `python -m lengthwise.studies.doc_tables keep RUN` keeps the results of a run: numbers without samples and bins by
-position, as `results/KIND.json` (`results/KIND-SCALE.json` with a second argument).
+position, as `results/KIND.json` (`results/KIND-SCALE.json` with a second argument). `keep-tables STUDY RUN` keeps the
+tables of a study as text, as `results/tables/STUDY.json`.
 """
 
 from __future__ import annotations
@@ -67,12 +68,26 @@ def _items(root: Path) -> Table:
     return items_table()
 
 
+def _kept(root: Path, name: str, number: str) -> Table:
+    from lengthwise.studies.kept_tables import kept_table
+
+    return kept_table(name, int(number), root)
+
+
+def _sparsity(root: Path) -> Table:
+    from lengthwise.studies.kept_tables import sparsity_index
+
+    return sparsity_index(root)
+
+
 MAKERS: dict[str, Callable[..., Table]] = {
     "training-forms": lambda root, file, which: _training_forms(read_results(root / file), which),
     "far-context": lambda root, file, which: _far_context(read_results(root / file), which),
     "verdicts": lambda root, file: _verdicts(read_results(root / file)),
     "paper-items": _items,
     "paper-claims": _claims,
+    "kept": _kept,
+    "sparsity-claims": _sparsity,
 }
 """Name of a generated part -> its table, from the repository and the arguments."""
 
@@ -109,9 +124,14 @@ def keep(run: Path, root: Path, scale: str = "") -> Path:
 
 
 def main(arguments: list[str], root: Path) -> None:
-    """Generate all pages below `root`, or keep a run."""
+    """Generate all pages below `root`, or keep a run or the tables of a study."""
     if arguments[:1] == ["keep"]:
         print(keep(Path(arguments[1]), root, *arguments[2:]))
+        return
+    if arguments[:1] == ["keep-tables"]:
+        from lengthwise.studies.kept_tables import keep_tables
+
+        print(keep_tables(arguments[1], Path(arguments[2]), root))
         return
     for path in pages(root):
         before = path.read_text()

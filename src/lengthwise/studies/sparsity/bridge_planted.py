@@ -158,7 +158,9 @@ def run_cell(cell: Cell, scale: Scale) -> Outcome:
     def note(name: str, values: Tensor, where: Tensor | None = None) -> None:
         """The mean over samples of every model, as a number of its objective and seed."""
         some = values if where is None else values[:, where]
-        means = some.double().mean(1).tolist() if some.shape[1] else [None] * len(seeds)
+        means: list[float | None] = [None] * len(seeds)
+        if some.shape[1]:
+            means = some.double().mean(1).tolist()
         for index, own in enumerate(numbers.values()):
             own[name] = means[index * scale.seeds : (index + 1) * scale.seeds]
 

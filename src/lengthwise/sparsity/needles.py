@@ -40,7 +40,9 @@ class Needle:
     sentence: tuple[int, ...]
 
 
-def planted(background: NDArray[np.int64], sentence: NDArray[np.int64], answer: int, distance: int) -> Needle:
+def planted(
+    background: NDArray[np.integer], sentence: NDArray[np.int64], answer: int, distance: int
+) -> Needle:
     """Put a sentence and its answer in a text so that the answer is `distance` tokens before its second place.
 
     Args:

@@ -9,7 +9,7 @@ import pytest
 
 from lengthwise.results import Row
 from lengthwise.sparsity.bridge import SPARSE, Token, planted_jeffreys, share_touched
-from lengthwise.studies.sparsity import bridge_needle, bridge_planted
+from lengthwise.studies.sparsity import bridge_needle, bridge_planted, bridge_planted_cells
 from lengthwise.studies.sparsity.bridge_page import REAL, SMALL
 from lengthwise.studies.sparsity.bridge_text import in_every_seed
 from lengthwise.studies.sparsity.influence_page import TOO_FEW
@@ -34,20 +34,21 @@ def test_a_smoke_run_decides_nothing_and_is_read_again(part, tmp_path):
 
 
 class TestPlanted:
-    scale = bridge_planted.SCALES["default"]
+    scale = bridge_planted_cells.SCALES["default"]
 
-    def numbers(self, *, aligned_touched=0.6, untouched=0.06, found=0.99):
+    def numbers(self, *, aligned_touched=0.6, aligned_untouched=0.06, untouched=0.06, found=0.99):
         entropy = 0.056
         rows = {}
-        for cell in bridge_planted.CELLS:
+        for cell in bridge_planted_cells.CELLS:
             for k in self.scale.ks:
                 best = planted_jeffreys(share_touched(24, 12, k, cell.width(self.scale)), 0.01)
-                for arm in bridge_planted.OBJECTIVES:
-                    touched = aligned_touched if arm == bridge_planted.ALIGNED else entropy
+                for arm in bridge_planted_cells.OBJECTIVES:
+                    aligned = arm == bridge_planted_cells.ALIGNED
+                    touched = aligned_touched if aligned else entropy
                     values = {
                         "jeffreys": best * 1.02,
                         "loss_touched": touched,
-                        "loss_untouched": untouched,
+                        "loss_untouched": aligned_untouched if aligned else untouched,
                         "found": found,
                     }
                     for metric, value in values.items():
@@ -69,6 +70,10 @@ class TestPlanted:
     def test_models_that_forget_nothing_and_look_elsewhere(self):
         found = verdicts(bridge_planted.claims_of(self.scale), self.numbers(aligned_touched=0.1, found=0.5))
         assert found == ["holds", "holds", "holds for 0 of 6", "holds", "holds for 0 of 6"]
+
+    def test_alignment_that_costs_on_untouched_samples_too(self):
+        found = verdicts(bridge_planted.claims_of(self.scale), self.numbers(aligned_untouched=0.3))
+        assert found == ["holds", "holds", "holds for 0 of 6", "holds", "holds"]
 
     def test_models_that_were_not_trained_decide_nothing(self):
         found = verdicts(bridge_planted.claims_of(self.scale), self.numbers(untouched=0.3))

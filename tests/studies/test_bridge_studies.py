@@ -65,19 +65,19 @@ class TestPlanted:
         return rows
 
     def test_models_that_do_as_the_best_predictions(self):
-        assert verdicts(bridge_planted.claims_of(self.scale), self.numbers()) == ["holds"] * 5
+        assert verdicts(bridge_planted.claims_of(self.scale), self.numbers()) == ["holds"] * 6
 
     def test_models_that_forget_nothing_and_look_elsewhere(self):
         found = verdicts(bridge_planted.claims_of(self.scale), self.numbers(aligned_touched=0.1, found=0.5))
-        assert found == ["holds", "holds", "holds for 0 of 6", "holds", "holds for 0 of 6"]
+        assert found == [*["holds"] * 2, "holds for 0 of 6", "holds", *["holds for 0 of 6"] * 2]
 
     def test_alignment_that_costs_on_untouched_samples_too(self):
         found = verdicts(bridge_planted.claims_of(self.scale), self.numbers(aligned_untouched=0.3))
-        assert found == ["holds", "holds", "holds for 0 of 6", "holds", "holds"]
+        assert found == [*["holds"] * 2, "holds for 0 of 6", *["holds"] * 3]
 
     def test_models_that_were_not_trained_decide_nothing(self):
         found = verdicts(bridge_planted.claims_of(self.scale), self.numbers(untouched=0.3))
-        assert found == ["says nothing: not trained"] * 5
+        assert found == ["says nothing: not trained"] * 6
 
 
 def needle_row(metric, distance, low, high):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from lengthwise.report.html import Section
@@ -160,23 +160,24 @@ def claims_of(scale: Scale) -> tuple[Claim, ...]:
     places = [(cell, k) for cell in CELLS for k in scale.ks]
 
     def judged(
-        holds: Callable[[Numbers, Cell, int], bool], needs: Sequence[str], shown: Callable[[Row], bool]
+        holds: Callable[[Numbers, Cell, int], bool], arm: str, metric: str, needs: str
     ) -> Callable[[Numbers], Verdict | None]:
-        """Counts the laws and k at which a statement holds, where the objectives in `needs` learned the task."""
+        """Counts the laws and k at which a statement holds, where the objective `needs` learned the task."""
 
         def judge(numbers: Numbers) -> Verdict | None:
-            asked = [place for place in places if all(learned(scale, numbers, *place, arm) for arm in needs)]
-            values = [row.value for row in numbers.values() if shown(row) and row.value is not None]
+            asked = [place for place in places if learned(scale, numbers, *place, needs)]
+            found = [numbers[cell.key, arm, k, metric, None].value for cell, k in asked or places]
+            values = [value for value in found if value is not None]
             ours = f"{min(values):.2f} to {max(values):.2f}"
             if not asked:
                 return ours, "says nothing: not trained"
             right = sum(holds(numbers, *place) for place in asked)
-            return ours, "holds" if right == len(asked) else f"holds for {right} of {len(asked)}"
+            untrained = f"; {len(places) - len(asked)} not trained" if len(asked) < len(places) else ""
+            return ours, (
+                "holds" if right == len(asked) else f"holds for {right} of {len(asked)}"
+            ) + untrained
 
         return judge
-
-    def of(arm: str, metric: str) -> Callable[[Row], bool]:
-        return lambda row: (row.arm, row.metric, row.distance) == (arm, metric, None)
 
     def exact(numbers: Numbers, cell: Cell, k: int) -> bool:
         best = planted_jeffreys(share_touched(scale.length, scale.cut, k, cell.width(scale)), scale.noise)
@@ -190,15 +191,15 @@ def claims_of(scale: Scale) -> tuple[Claim, ...]:
     def spares(numbers: Numbers, cell: Cell, k: int) -> bool:
         return (numbers[cell.key, WHOLE, k, "loss_touched", None].value or 9.0) <= _entropy(scale) + LEARNED
 
-    def finds(numbers: Numbers, cell: Cell, k: int) -> bool:
-        return (numbers[cell.key, WHOLE, k, "found", None].value or 0.0) >= FOUND
+    def finds(arm: str) -> Callable[[Numbers, Cell, int], bool]:
+        return lambda numbers, cell, k: (numbers[cell.key, arm, k, "found", None].value or 0.0) >= FOUND
 
     return (
         Claim(
             place="the bridge",
             claim="a trained model disagrees as much as the best predictions",
             paper="in neither paper",
-            judge=judged(exact, (BOTH,), of(BOTH, "jeffreys")),
+            judge=judged(exact, BOTH, "jeffreys", BOTH),
             rule=f"Jeffreys of `{BOTH}` within {CLOSE:.0%} of the exact number, for each law and k",
         ),
         Claim(
@@ -213,7 +214,7 @@ def claims_of(scale: Scale) -> tuple[Claim, ...]:
             place="the bridge",
             claim="alignment forgets the samples that far tokens decide, and no others",
             paper="in neither paper",
-            judge=judged(forgets, (BOTH,), of(ALIGNED, "loss_touched")),
+            judge=judged(forgets, ALIGNED, "loss_touched", BOTH),
             rule=f"loss on touched samples more than {LEARNED:g} nats above that of `{BOTH}` (intervals), on "
             f"untouched ones within {LEARNED:g} nats of the noise's entropy",
         ),
@@ -221,15 +222,18 @@ def claims_of(scale: Scale) -> tuple[Claim, ...]:
             place="the bridge",
             claim="training on whole views spares them",
             paper="in neither paper",
-            judge=judged(spares, (WHOLE,), of(WHOLE, "loss_touched")),
+            judge=judged(spares, WHOLE, "loss_touched", WHOLE),
             rule=f"loss of `{WHOLE}` on touched samples within {LEARNED:g} nats of the noise's entropy",
         ),
-        Claim(
-            place="the bridge",
-            claim="the tokens that move a trained model most are the planted ones",
-            paper="in neither paper",
-            judge=judged(finds, (WHOLE,), of(WHOLE, "found")),
-            rule=f"in {FOUND:.0%} of the samples or more, for each law and k",
+        *(
+            Claim(
+                place="the bridge",
+                claim=f"the tokens that move a model of `{arm}` most are the planted ones",
+                paper="in neither paper",
+                judge=judged(finds(arm), arm, "found", arm),
+                rule=f"in {FOUND:.0%} of the samples or more, for each law and k",
+            )
+            for arm in (WHOLE, BOTH)
         ),
     )
 

@@ -1,4 +1,4 @@
-"""Small models of planted tasks of known k and locality: three objectives on two views, tested by what the cut takes."""
+"""Small models of planted tasks of known k and locality: three objectives, two views, tests by what a cut takes."""
 
 from __future__ import annotations
 

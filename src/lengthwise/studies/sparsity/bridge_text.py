@@ -24,12 +24,12 @@ from lengthwise.sparsity.bridge import (
     forgotten,
     group_of,
     mean_of,
-    rank_correlation_by_document,
     tokens_of,
 )
 from lengthwise.studies.experiments import Experiment, Scale
 from lengthwise.studies.skeleton import Claim, Part, Verdict, claims_table
 from lengthwise.studies.sparsity.influence_page import FEWEST_DOCUMENTS, TOO_FEW
+from lengthwise.studies.sparsity.token_ranks import rank_table
 
 Arms = dict[tuple[str, int | None], list[Token]]
 """The examined tokens of every arm and seed, in one order."""
@@ -162,31 +162,6 @@ class TextBridge:
             for arm in self.others
         ]
         return (*forget, *spare)
-
-
-def rank_table(tokens: list[Token]) -> Table:
-    """Spearman's rho of Jeffreys with what a token gains and needs."""
-    tried = [token for token in tokens if token.needed is not None]
-    keys = [float(token.is_key) for token in tokens]
-    pairs: list[tuple[str, list[Token], Callable[[Token], float]]] = [
-        ("gain from distant context", tokens, lambda token: token.gain),
-        ("size of the gain, |gain|", tokens, lambda token: abs(token.gain)),
-        ("loss with near context", tokens, lambda token: token.short),
-        ("distant tokens needed (targets)", tried, lambda token: token.needed or 0.0),
-        ("being a key token of LongPPL", tokens, lambda token: float(token.is_key)),
-    ]
-    rows: list[list[Cell]] = []
-    for name, some, value in pairs:
-        found = rank_correlation_by_document(
-            [token.jeffreys for token in some], [value(token) for token in some], [t.document for t in some]
-        )
-        rows.append([name, Estimate(found.value, found.low, found.high, signed=True), found.n])
-    return Table(
-        columns=["Jeffreys against", "Spearman's rho [95 % interval]", "tokens"],
-        rows=rows,
-        caption="Rank correlation over tokens, documents resampled",
-        notes=[f"{int(sum(keys))} of {len(keys)} examined tokens are key tokens."],
-    )
 
 
 def groups_table(

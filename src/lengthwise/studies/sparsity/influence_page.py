@@ -14,9 +14,11 @@ from lengthwise.report.influence import influential_passages, recovered_by_kept
 from lengthwise.report.tables import Estimate, Table
 from lengthwise.results import Results, Row
 from lengthwise.samples import SampleLog
+from lengthwise.sparsity.bridge import tokens_of
 from lengthwise.sparsity.influence_rows import METHODS
 from lengthwise.studies.experiments import Arm, Experiment, Scale
 from lengthwise.studies.skeleton import Claim, Part, Study, Verdict, claims_table
+from lengthwise.studies.sparsity.token_ranks import rank_table
 
 ARM = Arm(name="as it is")
 NEARLY_ALL, MOST = 0.8, 0.5
@@ -124,6 +126,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
     claims = claims_table(CLAIMS, numbers, ours="ours")
     picture = recovered_by_kept(results.rows, name=folder.name)
     samples = SampleLog(folder / "parts" / ARM.slug / "influence.jsonl")
+    tokens = tokens_of(samples, results.config["measures"]["influence"]["kept"], keys=sorted(samples))
     gain, gaining = numbers["gain", None], numbers["gaining", None]
     return [
         Section(
@@ -136,6 +139,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
             tables=[
                 *([claims] if claims else []),
                 recovery_table(numbers, caption=f"Recovered gain on {text}, 95 % intervals over documents"),
+                rank_table(tokens),
             ],
             figures=[picture] if picture else [],
             passages=influential_passages(samples, results.model_name),

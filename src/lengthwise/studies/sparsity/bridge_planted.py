@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from lengthwise.report.drawing import Curve, Picture, draw_curves, drawn, legend_below, picture
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell as TableCell
 from lengthwise.report.tables import Estimate, Table
@@ -68,6 +69,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 trained_table(scale, numbers),
                 distance_table(scale, numbers),
             ],
+            figures=[distance_picture(scale, numbers)],
             notes=results.notes,
         ),
     ]
@@ -155,6 +157,42 @@ def distance_table(scale: Scale, numbers: Numbers) -> Table:
     )
 
 
+def distance_picture(scale: Scale, numbers: Numbers) -> Picture:
+    """The same as a picture: exact steps, and a curve for each objective."""
+    bins, near = distance_bins(scale), scale.length - scale.cut
+    middle = [(nearest + farthest) / 2 for nearest, farthest in bins]
+    curves = []
+    for style, arm in enumerate(OBJECTIVES):
+        rows = [numbers["anywhere", arm, 1, "jeffreys", farthest] for _, farthest in bins]
+        curves.append(
+            Curve(
+                label=arm,
+                x=middle,
+                y=[math.nan if row.value is None else row.value for row in rows],
+                low=[row.ci_low for row in rows],
+                high=[row.ci_high for row in rows],
+                style=style,
+            )
+        )
+    full, title = planted_jeffreys(1.0, scale.noise), "Disagreement over a needle's distance"
+    with drawn(height=3.0, legend=curves) as (figure, grid):
+        axes = grid[0][0]
+        steps = ([0, near, near, scale.length], [0, 0, full, full])
+        axes.plot(*steps, color="#555555", linestyle="--", linewidth=1.3)
+        draw_curves(axes, curves)
+        axes.set(xlabel="distance D of the planted bit to the end (tokens)", ylabel="Jeffreys (nats)")
+        legend_below(figure, axes)
+        ends = "; ".join(f"{curve.label}: {curve.y[0]:.2f} near, {curve.y[-1]:.2f} far" for curve in curves)
+        return picture(
+            figure,
+            name="bridge-planted-distance",
+            title=title,
+            alt=f"{title}. Across: distance. Up: Jeffreys. {ends}; exact: 0 near, {full:.2f} far.",
+            caption=f"One planted bit (k = 1), near context {near} tokens. Dashed: best predictions. Intervals over "
+            "seeds.",
+        )
+
+
 def claims_of(scale: Scale) -> tuple[Claim, ...]:
     """The bridge's statements on trained models."""
     places = [(cell, k) for cell in CELLS for k in scale.ks]
@@ -200,14 +238,14 @@ def claims_of(scale: Scale) -> tuple[Claim, ...]:
             claim="a trained model disagrees as much as the best predictions",
             paper="in neither paper",
             judge=judged(exact, BOTH, "jeffreys", BOTH),
-            rule=f"Jeffreys of `{BOTH}` within {CLOSE:.0%} of the exact number, for each law and k",
+            rule=f"Jeffreys of {BOTH} within {CLOSE:.0%} of the exact number, for each law and k",
         ),
         Claim(
             place="the bridge",
             claim="disagreement rises with k and falls with locality",
             paper="in neither paper",
             judge=rises_and_falls(scale),
-            rule=f"`{BOTH}`: the interval at the largest k that was learned above that at the smallest (anywhere), "
+            rule=f"{BOTH}: the interval at the largest k that was learned above that at the smallest (anywhere), "
             "and above that of local ones at the same k",
         ),
         Claim(
@@ -215,7 +253,7 @@ def claims_of(scale: Scale) -> tuple[Claim, ...]:
             claim="alignment forgets the samples that far tokens decide, and no others",
             paper="in neither paper",
             judge=judged(forgets, ALIGNED, "loss_touched", BOTH),
-            rule=f"loss on touched samples more than {LEARNED:g} nats above that of `{BOTH}` (intervals), on "
+            rule=f"loss on touched samples more than {LEARNED:g} nats above that of {BOTH} (intervals), on "
             f"untouched ones within {LEARNED:g} nats of the noise's entropy",
         ),
         Claim(
@@ -223,12 +261,12 @@ def claims_of(scale: Scale) -> tuple[Claim, ...]:
             claim="training on whole views spares them",
             paper="in neither paper",
             judge=judged(spares, WHOLE, "loss_touched", WHOLE),
-            rule=f"loss of `{WHOLE}` on touched samples within {LEARNED:g} nats of the noise's entropy",
+            rule=f"loss of {WHOLE} on touched samples within {LEARNED:g} nats of the noise's entropy",
         ),
         *(
             Claim(
                 place="the bridge",
-                claim=f"the tokens that move a model of `{arm}` most are the planted ones",
+                claim=f"the tokens that move a model of {arm} most are the planted ones",
                 paper="in neither paper",
                 judge=judged(finds(arm), arm, "found", arm),
                 rule=f"in {FOUND:.0%} of the samples or more, for each law and k",

@@ -142,7 +142,7 @@ class TextBridge:
         forget = [
             Claim(
                 place="the bridge",
-                claim=f"`{arm}` forgets far and sparse tokens more than those without a gain",
+                claim=f"{arm} forgets far and sparse tokens more than those without a gain",
                 paper="in neither paper",
                 judge=in_every_seed(arm, self.control, "forgotten_more", None, higher=True),
                 rule="change of the loss on far and sparse tokens minus that on tokens without a gain; above 0 in "
@@ -153,10 +153,10 @@ class TextBridge:
         spare = [
             Claim(
                 place="the bridge",
-                claim=f"`{arm}` spares the far and sparse tokens that `{self.aligned[0]}` forgets",
+                claim=f"{arm} spares the far and sparse tokens that {self.aligned[0]} forgets",
                 paper="in neither paper",
                 judge=in_every_seed(arm, self.aligned[0], "forgotten", SPARSE, higher=False),
-                rule=f"its loss on far and sparse tokens minus that of `{self.aligned[0]}`; below 0 in every seed "
+                rule=f"its loss on far and sparse tokens minus that of {self.aligned[0]}; below 0 in every seed "
                 "(interval over documents)",
             )
             for arm in self.others

@@ -7,8 +7,17 @@ from dataclasses import replace
 
 import pytest
 
+from lengthwise.errors import UsageError
 from lengthwise.results import Row
 from lengthwise.sparsity.bridge import SPARSE, Token, planted_jeffreys, share_touched
+from lengthwise.studies.kept_tables import (
+    CLAIMS,
+    SPARSITY,
+    keep_tables,
+    kept_table,
+    kept_tables,
+    sparsity_index,
+)
 from lengthwise.studies.sparsity import bridge_needle, bridge_planted, bridge_planted_cells
 from lengthwise.studies.sparsity.bridge_page import REAL, SMALL
 from lengthwise.studies.sparsity.bridge_text import in_every_seed
@@ -21,16 +30,23 @@ def verdicts(claims, numbers):
 
 @pytest.mark.parametrize("part", [bridge_planted.PLANTED, bridge_needle.NEEDLE], ids=["planted", "needle"])
 def test_a_smoke_run_decides_nothing_and_is_read_again(part, tmp_path):
-    made = part.run(tmp_path / "run", part.scales["smoke"], resume=False, overwrite=False)
-    again = part.run(tmp_path / "run", part.scales["smoke"], resume=True, overwrite=False)
+    folder = tmp_path / "run" / part.folder
+    made = part.run(folder, part.scales["smoke"], resume=False, overwrite=False)
+    again = part.run(folder, part.scales["smoke"], resume=True, overwrite=False)
     assert again.rows == made.rows
-    for section in part.sections(made, tmp_path / "run"):
-        for table in section.tables:
-            if table.columns[-2:] == ["verdict", "rule"]:
-                assert {row[4] for row in table.rows} <= {
-                    "says nothing: not trained",
-                    "not decided: too few texts",
-                }
+    keep_tables("sparsity-bridge", tmp_path / "run", tmp_path)
+    [verdicts] = [table for table in kept_tables("sparsity-bridge", tmp_path) if table.caption == CLAIMS]
+    assert {row[4] for row in verdicts.rows} <= {"says nothing: not trained", "not decided: too few texts"}
+    index = sparsity_index(tmp_path)
+    assert len(index.rows) == len(SPARSITY) - 1 + len(verdicts.rows)
+    assert [row[-1] for row in index.rows].count("not run") == len(SPARSITY) - 1
+
+
+def test_a_study_without_a_finished_part_keeps_nothing(tmp_path):
+    with pytest.raises(UsageError):
+        keep_tables("sparsity-bridge", tmp_path, tmp_path)
+    with pytest.raises(UsageError):
+        kept_table("sparsity-bridge", 0, tmp_path)
 
 
 class TestPlanted:

@@ -19,7 +19,7 @@ from lengthwise.runs import RunFolder
 from lengthwise.sparsity.needles import ANSWERS, SENTENCE, examine_needle, planted
 from lengthwise.studies.experiments import training_precision
 from lengthwise.studies.skeleton import Claim, Part, Verdict, claims_table
-from lengthwise.studies.sparsity.grid import read_scale
+from lengthwise.studies.sparsity.shares import read_scale
 from lengthwise.text import load_corpus, sample_windows, tokenize
 
 FEWEST_PROMPTS = 8

@@ -25,7 +25,7 @@ from lengthwise.studies.sparsity.bridge_planted_cells import (
     distance_bins,
     run,
 )
-from lengthwise.studies.sparsity.grid import read_scale
+from lengthwise.studies.sparsity.shares import read_scale
 
 LEARNED, CLOSE, FOUND = 0.1, 0.1, 0.9
 """Learned: cross entropy at most this many nats above the noise's. Close to exact; nearly always."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,10 @@ from torch import Tensor
 
 from lengthwise.report.tables import Estimate
 from lengthwise.results import Results, Row
-from lengthwise.runs import RunFolder
-from lengthwise.samples import SampleLog
 from lengthwise.sparsity.planted import Anywhere, Within, sparse_parity
 from lengthwise.sparsity.planted_views import Objective, Task, examine_views, losses_by, views
-from lengthwise.studies.section3.side_by_side import run_missing
-from lengthwise.studies.sparsity.grid import MODEL, OPTIMIZER, final, over_seeds
+from lengthwise.studies.cell_runs import MODEL, run_cells
+from lengthwise.studies.sparsity.shares import OPTIMIZER, final, over_seeds
 from lengthwise.synthetic.training import one_thread, train
 from lengthwise.synthetic.transformer import Architecture, StackedTransformer
 
@@ -186,41 +183,25 @@ def distance_bins(scale: Scale) -> list[tuple[int, int]]:
 
 def run(out: Path | str, scale: Scale, *, resume: bool = False, overwrite: bool = False) -> Results:
     """Train and test both cells; a finished one is not run again."""
-    config = {"scale": asdict(scale)}
-    with RunFolder(out, kind="bridge-planted", config=config, resume=resume, overwrite=overwrite) as folder:
-        if folder.finished:
-            return folder.read_results()
-        run_missing(
-            {cell.key: cell for cell in CELLS},
-            partial(run_cell, scale=scale),
-            folder.samples,
-            scale=scale,
-            what="cells",
-        )
-        found = outcomes(folder.samples)
-        results = Results(
-            kind="bridge-planted",
-            model_name=MODEL,
-            config=config,
-            rows=[row for cell, outcome in found.items() for row in cell_rows(cell, outcome)],
-            notes=[
-                f"Models: {scale.layers} layers, width {scale.width}, {scale.heads} heads, no position encoding; "
-                f"{scale.steps} steps of {scale.batch} samples with Adam; {scale.seeds} seeds. The begin marker "
-                "tells k. All objectives see the same samples.",
-                "Intervals are Student's over seeds. With no position encoding a skip in the positions changes "
-                f"nothing, so skipped views are `{WHOLE}` here.",
-            ],
-            provenance={
-                "seconds_of_training_and_testing": round(sum(one.seconds for one in found.values()), 1)
-            },
-        )
-        folder.write_results(results)
-        return results
-
-
-def outcomes(log: SampleLog) -> dict[Cell, Outcome]:
-    """The finished cells."""
-    return {cell: Outcome(**log[cell.key]) for cell in CELLS if cell.key in log}
+    return run_cells(
+        "bridge-planted",
+        CELLS,
+        run_cell,
+        Outcome,
+        lambda found: [row for cell, outcome in found.items() for row in cell_rows(cell, outcome)],
+        [
+            f"Models: {scale.layers} layers, width {scale.width}, {scale.heads} heads, no position encoding; "
+            f"{scale.steps} steps of {scale.batch} samples with Adam; {scale.seeds} seeds. The begin marker tells k. "
+            "All objectives see the same samples.",
+            "Intervals are Student's over seeds. With no position encoding a skip in the positions changes nothing, "
+            f"so skipped views are `{WHOLE}` here.",
+        ],
+        out,
+        scale,
+        name=MODEL,
+        resume=resume,
+        overwrite=overwrite,
+    )
 
 
 def cell_rows(cell: Cell, outcome: Outcome) -> list[Row]:

@@ -46,7 +46,7 @@ class Planted(Situation):
 def planted(monkeypatch: pytest.MonkeyPatch) -> Situation:
     scores = np.zeros(40)
     scores[[20, 9, 5, 30]] = 4, 3, 2, 1
-    monkeypatch.setattr(selection, "embedding_attributions", lambda model, ids, target: scores[:target])
+    monkeypatch.setattr(selection, "embedding_attributions", lambda model, ids, target: scores[:target, None])
     ids = np.arange(60)
     ids[[3, 17]] = 40
     return Planted(None, ids, target=40, short=8, candidates=4, batch_size=1)  # type: ignore[arg-type]

@@ -64,7 +64,7 @@ def test_nothing_removed_is_the_whole_context(model: LoadedModel, ids: np.ndarra
 
 
 def test_attribution_is_the_first_order_effect_of_the_embedding(model: LoadedModel, ids: np.ndarray):
-    found = embedding_attributions(model, ids, TARGET)
+    found = embedding_attributions(model, ids, TARGET).sum(-1)
     embeddings = model.model.get_input_embeddings()(torch.from_numpy(ids[None, :TARGET])).detach()
     # transformers takes norms in fp32, so a small step is lost in rounding.
     step = 1e-2

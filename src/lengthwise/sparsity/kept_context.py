@@ -93,9 +93,9 @@ def losses_from(
 
 
 def embedding_attributions(model: LoadedModel, ids: NDArray[np.int64], target: int) -> NDArray[np.float64]:
-    """-(d loss / d e_s) . e_s of every token s before the target, with all context: [target], nats.
+    """-(d loss / d e_s) * e_s of every token s before the target, with all context: [target, width], nats.
 
-    To first order, by how much the loss of the target rises when the embedding e_s is set to zero.
+    To first order, the sum of a row is by how much the loss of the target rises when the embedding e_s is set to zero.
     """
     found: list[Tensor] = []
 
@@ -111,10 +111,10 @@ def embedding_attributions(model: LoadedModel, ids: NDArray[np.int64], target: i
             logits = model.head.logits(hidden[0, -1:])
             label = torch.tensor([int(ids[target])], device=logits.device)
             loss = torch.nn.functional.cross_entropy(logits.float(), label)
-            [gradient] = torch.autograd.grad(loss, found)
+            [gradient] = torch.autograd.grad(loss, found[-1:])
     finally:
         handle.remove()
-    return -(gradient.double() * found[0].detach().double()).sum(dim=-1)[0].cpu().numpy()
+    return -(gradient.double() * found[-1].detach().double())[0].cpu().numpy()
 
 
 def check_removal(model: LoadedModel, length: int) -> None:

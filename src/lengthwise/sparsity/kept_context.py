@@ -95,7 +95,7 @@ def losses_from(
 def embedding_attributions(model: LoadedModel, ids: NDArray[np.int64], target: int) -> NDArray[np.float64]:
     """-(d loss / d e_s) * e_s of every token s before the target, with all context: [target, width], nats.
 
-    To first order, the sum of a row is by how much the loss of the target rises when the embedding e_s is set to zero.
+    To first order, the sum of a row is by how much the loss of the target rises when e_s is set to zero.
     """
     found: list[Tensor] = []
 

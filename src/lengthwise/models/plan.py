@@ -107,7 +107,6 @@ def reading_cost(
     """
     import torch
 
-    from lengthwise.models.losses import CHUNK_BYTES
     from lengthwise.models.position_limits import check_positions_fit, max_positions
 
     model = model_skeleton(config)
@@ -116,21 +115,28 @@ def reading_cost(
     if dtype == "auto":
         dtype = str(model.config.dtype or torch.float32).removeprefix("torch.")
     device = usable_device(device)
-    text = config.get_text_config()
-    inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
-    # Without gradients one layer lives at a time: about six tensors of the width, two of the MLP's inside.
-    values = parameters + at_once * (6 * text.hidden_size + 2 * inner)
     seconds, basis = seconds_at_least(2 * parameters * tokens, device=device, dtype=dtype)
     return Cost(
         parameters=parameters,
         device=device,
         dtype=dtype,
-        memory_bytes=values * getattr(torch, dtype).itemsize + 4 * CHUNK_BYTES,
+        memory_bytes=reading_bytes(config, parameters, at_once=at_once, itemsize=getattr(torch, dtype).itemsize),
         memory_basis="weights exactly; activations of one layer by rule of thumb; a few chunks of logits; "
         "without the libraries' own few hundred MB",
         seconds_at_least=seconds,
         seconds_basis=basis,
     )
+
+
+def reading_bytes(config: Any, parameters: int, *, at_once: int, itemsize: int) -> int:
+    """Bytes of the weights, of one layer's activations for `at_once` tokens, and of a few chunks of logits."""
+    from lengthwise.models.losses import CHUNK_BYTES
+
+    text = config.get_text_config()
+    inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
+    # Without gradients one layer lives at a time: about six tensors of the width, two of the MLP's inside.
+    values = parameters + at_once * (6 * text.hidden_size + 2 * inner)
+    return values * itemsize + 4 * CHUNK_BYTES
 
 
 def seconds_at_least(operations: float, *, device: str, dtype: str) -> tuple[float, str]:

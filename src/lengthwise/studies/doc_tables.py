@@ -80,6 +80,12 @@ def _sparsity(root: Path) -> Table:
     return sparsity_index(root)
 
 
+def _hardware(root: Path, which: str, *arguments: str) -> Table:
+    from lengthwise.studies.hardware_tables import TABLES
+
+    return TABLES[which](root, *arguments)
+
+
 MAKERS: dict[str, Callable[..., Table]] = {
     "training-forms": lambda root, file, which: _training_forms(read_results(root / file), which),
     "far-context": lambda root, file, which: _far_context(read_results(root / file), which),
@@ -88,6 +94,7 @@ MAKERS: dict[str, Callable[..., Table]] = {
     "paper-claims": _claims,
     "kept": _kept,
     "sparsity-claims": _sparsity,
+    "hardware": _hardware,
 }
 """Name of a generated part -> its table, from the repository and the arguments."""
 

@@ -120,7 +120,9 @@ def reading_cost(
         parameters=parameters,
         device=device,
         dtype=dtype,
-        memory_bytes=reading_bytes(config, parameters, at_once=at_once, itemsize=getattr(torch, dtype).itemsize),
+        memory_bytes=reading_bytes(
+            config, parameters, at_once=at_once, itemsize=getattr(torch, dtype).itemsize
+        ),
         memory_basis="weights exactly; activations of one layer by rule of thumb; a few chunks of logits; "
         "without the libraries' own few hundred MB",
         seconds_at_least=seconds,

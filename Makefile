@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SERVED := .venv-served
+DOCS := .venv-docs
 # Fast tests that fail first when an edit breaks something.
 QUICK := $(filter-out tests/test_golden_runs.py tests/test_readme.py,$(wildcard tests/test_*.py)) tests/report tests/text \
   tests/alignment/test_geometry.py tests/alignment/test_formulas.py tests/alignment/test_errata.py \
   tests/positions/test_rope_vectors.py tests/positions/test_samplers.py tests/cli/test_start.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo seeds tables test suite quick chaos recipes cluster served lint types clean
+.PHONY: help demo seeds tables reference docs test suite quick chaos recipes cluster served lint types clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -30,6 +31,20 @@ seeds: $(READY)  ## the small study with three seeds (the README's table)
 
 tables: $(READY)  ## the tables of README and docs, made from results/
 	$(BIN)/python -m lengthwise.studies.doc_tables
+
+reference: $(READY)  ## the generated pages of docs/reference, made from the code
+	$(BIN)/python -m tools.reference
+
+docs: $(DOCS)/.ready  ## the site, in site/: built without a connection, every link checked
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict --quiet
+	$(DOCS)/bin/python tools/site_check.py site
+
+# Only the extra `docs`: mkdocs reads the package without importing it.
+$(DOCS)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'], sep='\n')" > $(DOCS)/requirements.txt
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --requirement $(DOCS)/requirements.txt
+	touch $@
 
 # Types beside the tests: pyright takes one core for a minute.
 test: lint $(READY)  ## lint, types, all tests with warnings as errors
@@ -71,4 +86,4 @@ types: $(READY)  ## pyright on the package
 	$(BIN)/pyright
 
 clean:  ## remove the environment and all runs
-	rm -rf $(VENV) $(SERVED) runs
+	rm -rf $(VENV) $(SERVED) $(DOCS) site runs

@@ -31,9 +31,10 @@ import damage
 import disks
 import kills
 import options
-import recipes
 import writers
 from stage import Stage, build_stage
+
+import recipes
 
 # name: module, trials of a whole campaign, trials of the small part in `make test`.
 CAMPAIGNS = {

@@ -16,6 +16,7 @@ class Adapter:
     """Train low-rank adapters instead of the weights (LoRA, through peft)."""
 
     method: Literal["lora"] = "lora"
+    """LoRA (Hu et al., ICLR 2022). Other methods are in `peft`."""
     r: int = 8
     """Rank."""
     alpha: float = 16.0
@@ -44,7 +45,7 @@ class Quantize:
     """Keep the frozen linear layers in 4 bits (QLoRA, through bitsandbytes)."""
 
     method: Literal["nf4"] = "nf4"
-    """4-bit NormalFloat in blocks of 64 weights."""
+    """4-bit NormalFloat in blocks of 64 weights (QLoRA, Dettmers et al., NeurIPS 2023)."""
     double: bool = True
     """Quantise the blocks' scales too: 0.13 bits a weight for them in place of 0.5."""
 
@@ -92,6 +93,7 @@ class Data:
     corpus: str
     """What `lengthwise.text.load_corpus` takes: books, code, a file, a folder, hf://owner/name."""
     split: Literal["train", "test", "all"] = "train"
+    """Documents of the text to train on. Measurements use test by default."""
     text_field: str = "text"
     """The column with the text, for tables and hub data sets."""
     packing: bool = False
@@ -100,7 +102,7 @@ class Data:
     """Whether the first token of each view is replaced by BOS; auto does as the tokenizer does."""
     select: Literal["all", "far"] = field(default="all", metadata=ADDED_LATER)
     """far: only documents whose predictions depend most on far context, by mean KL(long context || short context)
-    of the model before training (LongFilter). They are ranked once, before the first step."""
+    of the model before training (LongFilter, ICLR 2026). They are ranked once, before the first step."""
     select_share: float = field(default=0.5, metadata=ADDED_LATER)
     """Share of the tokens that `select: far` keeps."""
 
@@ -156,16 +158,18 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """AdamW and its learning rate over the steps."""
+    """AdamW (Loshchilov & Hutter, ICLR 2019) and its learning rate over the steps."""
 
     learning_rate: float
     """The peak."""
     weight_decay: float = 0.0
     """On weight matrices; biases and norms are not decayed."""
     betas: tuple[float, float] = (0.9, 0.999)
+    """Decay of the running means of gradient and squared gradient."""
     warmup_steps: int = 0
     """Steps in which the learning rate rises linearly to its peak; the first is not zero."""
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    """How the learning rate falls after the warmup."""
     final_share: float | None = None
     """Share of the peak that the last step has; null is 0.1 for cosine, 0 for linear."""
     max_grad_norm: float | None = 1.0
@@ -246,6 +250,7 @@ class Recipe:
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time, same result."""
     device: Literal["auto", "cpu"] = "auto"
+    """auto: the accelerator if there is one."""
     save_every: int = 50
     """Steps between checkpoints; the last step always makes one. The last two are kept."""
     checkpoints: Checkpoints = field(default_factory=Checkpoints, metadata=ADDED_LATER)

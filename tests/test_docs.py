@@ -1,0 +1,72 @@
+"""Links, anchors and pictures of the documentation lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
+
+
+@cache
+def prose(page: Path) -> str:
+    """The page without code."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"`[^`\n]*`", lambda code: "`" + re.sub(r"[\[\]]", "", code[0].strip("`")) + "`", text)
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as code hosts and `mkdocs.yml` make them."""
+    seen: Counter[str] = Counter()
+    for heading in re.findall(r"^#+ (.+)$", prose(page), flags=re.MULTILINE):
+        words = re.sub(r"\]\([^)]*\)", "", heading).lower()
+        seen[re.sub(r"[^\w\- ]", "", words).replace(" ", "-")] += 1
+    # A second heading of the same words would get a number, and each renderer counts otherwise.
+    return {anchor for anchor, times in seen.items() if times == 1}
+
+
+def links(page: Path) -> list[tuple[str, str]]:
+    """Words and target of every link and picture."""
+    return re.findall(r"\[([^\]]*)\]\(([^)\s]+)\)", prose(page))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_to_a_file_and_a_heading(page):
+    dead = []
+    for _, target in links(page):
+        path, _, anchor = target.partition("#")
+        if re.match(r"[a-z]+:", path):
+            continue
+        other = (page.parent / path).resolve() if path else page
+        if not other.exists() or (anchor and anchor not in anchors(other)):
+            dead.append(target)
+    assert dead == []
+
+
+def test_every_picture_says_what_it_shows():
+    without = [(page.name, path) for page in PAGES for alt, path in pictures(page) if len(alt) < 10]
+    assert without == []
+
+
+def pictures(page: Path) -> list[tuple[str, str]]:
+    """Alternative text and file of every picture."""
+    return re.findall(r"!\[([^\]]*)\]\(([^)\s]+)\)", prose(page))
+
+
+def test_the_navigation_has_every_page():
+    listed = re.findall(
+        r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
+def test_no_picture_is_left_over():
+    shown = {(page.parent / path).resolve() for page in PAGES for _, path in pictures(page)}
+    assert set((DOCS / "figures").iterdir()) <= shown

@@ -1,0 +1,168 @@
+"""The literal tables: everything that has a name, from the tables that the code looks names up in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from lengthwise.alignment.divergences import DIVERGENCES
+from lengthwise.alignment.weightings import WEIGHTINGS, describe
+from lengthwise.catalogue import recipes
+from lengthwise.evaluation.tasks import FAMILIES
+from lengthwise.measure.misalignment import ESTIMATORS
+from lengthwise.measure.table import MEASUREMENTS
+from lengthwise.models.embedded import EMBEDDED
+from lengthwise.positions import ATTENTIONS, POSITION_SAMPLERS, ROPE_METHODS
+from lengthwise.studies.study_table import STUDIES
+from lengthwise.text import EMBEDDED_CORPORA
+from lengthwise.training.views import VIEWS
+from tools.reference.declared import fields_of
+from tools.reference.words import code, default_words, plain, table, type_words
+
+_INTRODUCTION = """\
+# Tables
+
+Everything in lengthwise that has a name: what commands, recipes and functions accept. `lengthwise ls` prints most of
+these tables, with what is installed on your machine. An unknown name is an error that names the nearest valid one.
+
+[Measurements](#measurements) · [Estimators](#estimators) · [Models](#models) · [Texts](#texts) · [Tasks](#tasks) ·
+[Rope methods](#rope-methods) · [Position samplers](#position-samplers) · [Attention](#attention) · [Views](#views) ·
+[Divergences](#divergences) · [Weightings](#weightings) · [Recipes](#recipes) · [Studies](#studies)
+"""
+
+
+def page() -> str:
+    """The page, in Markdown."""
+    return "\n".join(
+        [_INTRODUCTION, *_measured(), *_texts_and_models(), *_extension(), *_training(), *_named()]
+    )
+
+
+def _measured() -> Iterator[str]:
+    yield "## Measurements\n"
+    yield "The settings of a measurement are the options of [its verb](cli.md) and the fields of its spec.\n"
+    rows = (
+        (
+            "`compare` with a URL" if entry.name == "served" else code(entry.name),
+            plain(entry.summary),
+            code(entry.spec),
+            code(entry.function.rpartition(":")[2]),
+            code(entry.fail_above or ""),
+        )
+        for entry in MEASUREMENTS.values()
+    )
+    yield table(["verb", "question", "spec", "function", "metric of `--fail-above`"], rows)
+    yield "## Estimators\n"
+    yield "Of misalignment: `lengthwise measure --estimator`. [Both are unbiased](../explanation/measuring.md).\n"
+    yield table(["name", "what"], ((code(name), plain(what)) for name, what in ESTIMATORS.items()))
+
+
+def _texts_and_models() -> Iterator[str]:
+    yield "## Models\n"
+    yield (
+        "[Models that need no model hub](models-and-texts.md). MODEL can also be a hub id, a folder, a GGUF file or "
+        "the URL of an endpoint.\n"
+    )
+    rows = (
+        (code(one.name), plain(one.description), f"{one.parameters:,}", plain(one.licence), code(one.install))
+        for one in EMBEDDED.values()
+    )
+    yield table(["name", "what", "parameters", "licence", "made from"], rows)
+    yield "## Texts\n"
+    rows = (
+        (code(one.name), plain(one.description), plain(one.licence), code(one.install))
+        for one in EMBEDDED_CORPORA.values()
+    )
+    yield table(["name", "what", "licence", "made from"], rows)
+    yield "## Tasks\n"
+    yield "Of `lengthwise eval`. The name of a family is the group of its tasks.\n"
+    rows = (
+        (code(family.name), code(task.name), str(task.version), code(task.metric), plain(task.what))
+        for family in FAMILIES
+        for task in family.tasks
+    )
+    yield table(["family", "task", "version", "score", "what"], rows)
+
+
+def _extension() -> Iterator[str]:
+    home = "lengthwise.positions"
+    yield "## Rope methods\n"
+    yield (
+        "`lengthwise extend --method`, `extend.method` in a recipe. [Methods](../explanation/methods.md) has "
+        "formulas and sources.\n"
+    )
+    yield table(["name", "what"], ((code(name), plain(entry.what)) for name, entry in ROPE_METHODS.items()))
+    yield from _options((name, f"{home}.{entry.home}") for name, entry in ROPE_METHODS.items())
+    yield "## Position samplers\n"
+    yield "`positions.sampler` in a recipe.\n"
+    yield table(
+        ["name", "what"], ((code(name), plain(entry.what)) for name, entry in POSITION_SAMPLERS.items())
+    )
+    yield from _options((name, f"{home}.{entry.home}") for name, entry in POSITION_SAMPLERS.items())
+    yield "## Attention\n"
+    yield "`attention.method` in a recipe.\n"
+    yield table(["name", "what"], ((code(name), plain(entry.what)) for name, entry in ATTENTIONS.items()))
+
+
+def _training() -> Iterator[str]:
+    yield "## Views\n"
+    yield (
+        "`views` in a recipe: how the two views of a sample differ. [Training](../how-to/training.md#views) compares "
+        "them.\n"
+    )
+    rows = (
+        (code(name), plain(entry.what), plain(entry.rewards), _positions(entry.positions))
+        for name, entry in VIEWS.items()
+    )
+    yield table(["name", "what", "agreement rewards", "position sampler"], rows)
+    yield from _options((name, f"lengthwise.training.views.{entry.home}") for name, entry in VIEWS.items())
+    yield "## Divergences\n"
+    yield (
+        "`objective.divergence` in a recipe, in nats per paired position. p is the long view's prediction, q the "
+        "short one's.\n"
+    )
+    rows = (
+        (
+            code(name),
+            plain(entry.what),
+            ", ".join(map(code, entry.detach)),
+            "yes" if entry.has_entropy else "no",
+        )
+        for name, entry in DIVERGENCES.items()
+    )
+    yield table(["name", "what", "`detach`", "contains entropy, so sharpens"], rows)
+    yield "## Weightings\n"
+    yield "`objective.weighting` in a recipe: weights of the tokens' cross entropies.\n"
+    yield table(["name", "what"], ((code(name), plain(describe(name))) for name in WEIGHTINGS))
+    kinds = {name: kind for name, kind in WEIGHTINGS.items() if kind is not None}
+    yield from _options((name, f"{kind.__module__}.{kind.__qualname__}") for name, kind in kinds.items())
+
+
+def _named() -> Iterator[str]:
+    yield "## Recipes\n"
+    yield "`lengthwise train NAME`, `lengthwise cp NAME`. [Recipe keys](recipe.md) explains what is in them.\n"
+    yield table(["name", "what"], ((code(one["name"]), plain(one["what"])) for one in recipes()))
+    yield "## Studies\n"
+    yield "`lengthwise reproduce NAME`. The [paper index](paper-index.md) has their verdicts.\n"
+    rows = ((code(one.name), code(one.alias or ""), plain(one.description)) for one in STUDIES.values())
+    yield table(["name", "also", "what it shows"], rows)
+
+
+def _positions(rule: str) -> str:
+    return {"own": "has its own positions"}.get(rule, rule)
+
+
+def _options(places: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """The options of the methods of a table that have any."""
+    rows = [
+        (
+            code(name),
+            code(field.name),
+            type_words(field.annotation),
+            default_words(field.default),
+            plain(field.meaning),
+        )
+        for name, place in places
+        for field in fields_of(place)
+    ]
+    yield "Options:\n"
+    yield table(["name", "option", "type", "default", "meaning"], rows)

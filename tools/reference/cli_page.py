@@ -60,7 +60,7 @@ def _section(heading: str, verb: Callable[..., None], examples: str) -> Iterator
             (code(metavar.strip("[]") if "|" not in metavar else "LIST"), what) for metavar, what in arguments
         )
         yield table(["argument", "meaning"], rows)
-    yield table(["option", "type", "default", "meaning"], options)
+    yield table(["option", "meaning", "type", "default"], options)
     lines = examples.partition("Examples:\n")[2].splitlines()
     yield "```bash\n" + "\n".join(line.strip() for line in lines) + "\n```\n"
 
@@ -81,9 +81,9 @@ def _option(name: str, kind: Any, mark: OptionInfo, default: Any) -> tuple[str, 
         words = code(mark.metavar)
     return (
         ", ".join(map(code, flags)),
+        plain(mark.help or ""),
         words + (", repeatable" if repeatable else ""),
         _default(default),
-        plain(mark.help or ""),
     )
 
 

@@ -63,13 +63,13 @@ def page() -> str:
         SECTIONS
     )
     assert not missing, f"sections of a recipe that the page and the code do not share: {missing}"
-    parts = [_INTRODUCTION, "## Top level\n", table(["key", "type", "default", "meaning"], map(_top, keys))]
+    parts = [_INTRODUCTION, "## Top level\n", table(["key", "meaning", "type", "default"], map(_top, keys))]
     for name, kind in SECTIONS.items():
         place = f"{_MODULE}.{kind}"
         parts += [
             f"## `{name}`\n",
             plain(doc_of(place).partition("\n\n")[0]) + f" Class: `{place}`.\n",
-            table(["key", "type", "default", "meaning"], map(_row, fields_of(place))),
+            table(["key", "meaning", "type", "default"], map(_row, fields_of(place))),
         ]
     return "\n".join(parts)
 
@@ -79,9 +79,9 @@ def _top(field: Field) -> tuple[str, str, str, str]:
         return _row(field)
     meaning = plain(field.meaning) or plain(doc_of(f"{_MODULE}.{SECTIONS[field.name]}").partition("\n\n")[0])
     kind = f"[section](#{field.name})" + (" or null" if field.annotation.endswith("None") else "")
-    return code(field.name), kind, default_words(field.default), meaning
+    return code(field.name), meaning, kind, default_words(field.default)
 
 
 def _row(field: Field) -> tuple[str, str, str, str]:
     kind = type_words(field.annotation, _CHOICES)
-    return code(field.name), kind, default_words(field.default), plain(field.meaning)
+    return code(field.name), plain(field.meaning), kind, default_words(field.default)

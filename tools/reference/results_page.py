@@ -22,7 +22,7 @@ that do not apply.
 
 def page() -> str:
     """The page, in Markdown."""
-    columns = ["field", "type", "meaning"]
+    columns = ["field", "meaning", "type"]
     place = ", ".join(map(code, PLACE))
     return "\n".join(
         [
@@ -47,6 +47,6 @@ def _files() -> list[tuple[str, str]]:
 def _rows(fields: Sequence[Field]) -> list[tuple[str, str, str]]:
     kinds = {"list[Row]": "list of [rows](#a-row)"}
     return [
-        (code(field.name), kinds.get(field.annotation) or type_words(field.annotation), plain(field.meaning))
+        (code(field.name), plain(field.meaning), kinds.get(field.annotation) or type_words(field.annotation))
         for field in fields
     ]

@@ -157,12 +157,12 @@ def _options(places: Iterable[tuple[str, str]]) -> Iterator[str]:
         (
             code(name),
             code(field.name),
+            plain(field.meaning),
             type_words(field.annotation),
             default_words(field.default),
-            plain(field.meaning),
         )
         for name, place in places
         for field in fields_of(place)
     ]
     yield "Options:\n"
-    yield table(["name", "option", "type", "default", "meaning"], rows)
+    yield table(["name", "option", "meaning", "type", "default"], rows)

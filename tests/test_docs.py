@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.site_check import loads_from_elsewhere
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
@@ -70,3 +72,12 @@ def test_the_navigation_has_every_page():
 def test_no_picture_is_left_over():
     shown = {(page.parent / path).resolve() for page in PAGES for _, path in pictures(page)}
     assert set((DOCS / "figures").iterdir()) <= shown
+
+
+def test_what_a_built_page_loads_from_elsewhere_is_found(tmp_path):
+    own = '<script src="a.js"></script><a href="https://elsewhere.org">read</a>'
+    (tmp_path / "own.html").write_text(own)
+    assert list(loads_from_elsewhere(tmp_path)) == []
+    (tmp_path / "other.html").write_text(own + '<link rel="stylesheet" href="//fonts.org/x.css">')
+    (tmp_path / "x.css").write_text("@font-face {src: url(https://fonts.org/x.woff)}")
+    assert len(list(loads_from_elsewhere(tmp_path))) == 2

@@ -80,4 +80,6 @@ def _doc(place: str) -> str:
 
 
 def _directive(place: str) -> str:
-    return f"::: {place}\n"
+    # The values of a table are in tables.md.
+    is_table = place.rpartition(".")[2].isupper()
+    return f"::: {place}\n" + ("    options:\n      show_attribute_values: false\n" if is_table else "")

@@ -85,4 +85,6 @@ def _read() -> Iterator[str]:
 
 
 def _strings(*nodes: ast.expr) -> Iterator[str]:
-    return (node.value for node in nodes if isinstance(node, ast.Constant) and str(node.value).isupper())
+    """The texts in capitals among them."""
+    values = (node.value for node in nodes if isinstance(node, ast.Constant))
+    return (value for value in values if isinstance(value, str) and value.isupper())

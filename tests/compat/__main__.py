@@ -61,17 +61,8 @@ def made(folder: Path, name: str) -> Path | None:
     if not ready.exists():
         if subprocess.run(["uv", "venv", "--clear", "--python", version, str(folder / name)]).returncode != 0:
             return None
-        install = [
-            "uv",
-            "pip",
-            "install",
-            "--python",
-            str(python),
-            *how,
-            "-r",
-            "pyproject.toml",
-            "pytest>=8.3",
-        ]
+        install = ["uv", "pip", "install", "--python", str(python), *how]
+        install += ["--requirement", "pyproject.toml", "pytest>=8.3"]
         subprocess.run(install, cwd=ROOT, check=True)
         ready.touch()
     return python
@@ -81,17 +72,17 @@ def tested(python: Path) -> tuple[dict[str, str], str]:
     """The versions in an environment, and the last line of pytest."""
     found = subprocess.run([str(python), "-c", VERSIONS], capture_output=True, text=True, check=True).stdout
     # Older libraries warn of what newer ones no longer have. Warnings are errors in `make test`.
+    how = (
+        "-q -p no:cacheprovider -o filterwarnings=default --disable-warnings --continue-on-collection-errors"
+    )
     words = [
         "-m",
         "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-o",
-        "filterwarnings=default",
-        "--disable-warnings",
+        *how.split(),
+        "-m",
+        "not slow and not real",
+        *(f"tests/{name}" for name in TESTS),
     ]
-    words += ["-m", "not slow and not real", *(f"tests/{name}" for name in TESTS)]
     done = subprocess.run(
         [str(python), *words],
         cwd=ROOT,

@@ -5,13 +5,15 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SERVED := .venv-served
 DOCS := .venv-docs
+# An environment for the built package alone, and the one that builds it.
+INSTALLED := .venv-installed
 # Fast tests that fail first when an edit breaks something.
-QUICK := $(filter-out tests/test_golden_runs.py tests/test_readme.py,$(wildcard tests/test_*.py)) tests/report tests/text \
+QUICK := $(filter-out tests/test_golden_runs.py tests/test_readme.py tests/test_contributing.py,$(wildcard tests/test_*.py)) tests/report tests/text \
   tests/alignment/test_geometry.py tests/alignment/test_formulas.py tests/alignment/test_errata.py \
   tests/positions/test_rope_vectors.py tests/positions/test_samplers.py tests/cli/test_start.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo seeds tables reference docs test suite quick chaos recipes cluster served lint types clean
+.PHONY: help demo seeds tables reference docs test suite quick chaos recipes cluster served compat release lint types clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -78,6 +80,20 @@ $(SERVED)/.ready:
 	  sed -i 's/^Name: .*/Name: vllm/; s/^Version: .*/Version: 0.32.0+cpu/' vllm-0.32.0+cpu.dist-info/METADATA
 	touch $(SERVED)/.ready
 
+compat:  ## a part of the tests on Python 3.12 and 3.13 and with the lowest versions (three environments)
+	$(PYTHON) -m venv .venv-compat/uv
+	.venv-compat/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
+	PATH="$(CURDIR)/.venv-compat/uv/bin:$$PATH" $(PYTHON) tests/compat --folder .venv-compat
+
+release:  ## sdist and wheel in dist/, and the wheel tried in an environment of its own
+	rm -rf dist build $(INSTALLED)
+	$(PYTHON) -m venv $(INSTALLED)/build
+	$(INSTALLED)/build/bin/python -m pip install --quiet --disable-pip-version-check build
+	$(INSTALLED)/build/bin/python -m build --outdir dist
+	$(PYTHON) -m venv $(INSTALLED)/wheel
+	$(INSTALLED)/wheel/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt dist/*.whl
+	$(INSTALLED)/wheel/bin/python -I tests/installed.py
+
 lint: $(READY)  ## ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -86,4 +102,4 @@ types: $(READY)  ## pyright on the package
 	$(BIN)/pyright
 
 clean:  ## remove the environment and all runs
-	rm -rf $(VENV) $(SERVED) $(DOCS) site runs
+	rm -rf $(VENV) $(SERVED) $(DOCS) $(INSTALLED) .venv-compat site build dist runs

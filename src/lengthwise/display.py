@@ -28,7 +28,8 @@ class Display:
     figures: Sequence[str] = ()
     """Functions that take rows and return a `Picture`, or None where there is nothing to draw."""
     answer: str = ""
-    """The function that takes rows and settings and returns the lines of the answer in the terminal."""
+    """The function that takes rows and settings and returns the lines of the answer in the terminal. Without one the
+    terminal shows the table."""
     passages: str = ""
     """The function that takes the samples of a run and returns the `Passage`s of its page."""
 

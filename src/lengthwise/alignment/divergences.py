@@ -20,7 +20,14 @@ from lengthwise.errors import UsageError, nearest
 if TYPE_CHECKING:
     from torch import Tensor
 
-DivergenceName = Literal["sce", "jeffreys", "js", "kl", "reverse_kl", "entropy"]
+DivergenceName = Literal[
+    "sce",
+    "jeffreys",
+    "js",
+    "kl",
+    "reverse_kl",
+    "entropy",
+]
 
 Detach = Literal["none", "long", "short", "both-targets"]
 """What the divergence sends no gradient to. Its value, and the gradients of the cross entropies, do not change.

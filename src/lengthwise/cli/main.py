@@ -16,10 +16,11 @@ from lengthwise.cli.verbs import command, epilog
 from lengthwise.files import is_url
 from lengthwise.measure.table import MEASUREMENTS
 
-# Verbs that measure, and those with a module of their own (lengthwise.cli.NAME, with a function NAME).
+# Verbs that measure (`served` is `compare` with an endpoint), and those with a module of their own
+# (lengthwise.cli.NAME, with a function NAME).
 VERBS = (
-    "measure", "ppl", "recall", "limit", "longppl", "influence", "eval", "extend", "longrope-search", "train",
-    "merge", "compare", "report", "reproduce", "ls", "cp", "doctor",
+    *(name for name in MEASUREMENTS if name != "served"), "extend", "longrope-search", "train", "merge", "compare",
+    "report", "reproduce", "ls", "cp", "doctor",
 )  # fmt: skip
 # The name of earlier versions for the synthetic studies: not listed.
 ALIASES = {"synth": "reproduce"}

@@ -11,7 +11,12 @@ from lengthwise.evaluation.longbench_e import LONGBENCH_E
 from lengthwise.evaluation.needle import NEEDLE
 from lengthwise.evaluation.tracking import TRACKING
 
-FAMILIES: tuple[Family, ...] = (NEEDLE, BABILONG, LONGBENCH_E, TRACKING)
+FAMILIES: tuple[Family, ...] = (
+    NEEDLE,
+    BABILONG,
+    LONGBENCH_E,
+    TRACKING,
+)
 
 TASKS: dict[str, Task] = {task.name: task for family in FAMILIES for task in family.tasks}
 

@@ -27,7 +27,10 @@ def answer(results: Results) -> list[str]:
     tasks = dict.fromkeys(row.task for row in results.rows)
     lines: list[str] = []
     for task in sorted(tasks, key=lambda task: ORDER.index(task) if task in ORDER else len(ORDER)):
-        function = named_function(display_of(task).answer, __name__)
+        name = display_of(task).answer
+        if not name:
+            continue
+        function = named_function(name, __name__)
         found = function([row for row in results.rows if row.task == task], results.config)
         lines += ["", *found] if lines and found else found
     return lines

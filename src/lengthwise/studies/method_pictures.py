@@ -50,7 +50,7 @@ def frequencies_picture() -> Picture:
                 label=curve.label,
             )
         axes.set_yscale("log", base=2)
-        axes.yaxis.set_major_formatter(lambda value, _: "1" if value == 1 else f"1/{1 / value:.0f}")
+        axes.yaxis.set_major_formatter(lambda value, _: _share(value))
         axes.set_xlabel("pair of dimensions k (fast frequencies left, slow ones right)")
         axes.set_ylabel("frequency / that of plain rope")
         for rotations in (32, 1):
@@ -71,16 +71,20 @@ def frequencies_picture() -> Picture:
             figure,
             name="rope-frequencies",
             title=f"What each rope method does to the frequencies, factor {FACTOR:g}",
-            alt=(
-                "Frequency relative to plain rope by dimension pair, 0 to 31. pi is 1/4 throughout. yarn, "
-                "yarn_revised, ntk_by_parts and llama3 are 1 for fast frequencies and 1/4 for slow ones. ntk falls "
-                "evenly to 1/4, clex to 1/7, dynamic_ntk to 1/13, abf to 1/44."
-            ),
+            alt="Frequency relative to plain rope, from the fastest to the slowest: "
+            + "; ".join(f"{curve.label} {_share(curve.y[0])} to {_share(curve.y[-1])}" for curve in curves)
+            + ".",
             caption=(
                 f"d = {HEAD_DIM}, theta = {THETA:g}, original length {ORIGINAL}. 1 leaves a frequency as it is, "
                 f"1/{FACTOR:g} keeps its angles over the extended context within those that were trained."
             ),
         )
+
+
+def _share(value: float) -> str:
+    """1, 1/4, or 0."""
+    inverse = round(1 / value) if value else None
+    return "0" if inverse is None else "1" if inverse == 1 else f"1/{inverse}"
 
 
 LENGTH, TARGET, DRAWS = 60, 240, 16

@@ -52,6 +52,7 @@ def _package_folder(module: str, package: str) -> Path:
     if spec is None or spec.origin is None:
         raise MissingError(
             f"the corpus 'books' needs the package {package}, which is not installed",
+            expected="its two packages, or a text of your own: --text FILE",
             fix=INSTALL,
         )
     return Path(spec.origin).parent

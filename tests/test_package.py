@@ -1,0 +1,30 @@
+"""What a release must agree on; `make release` builds and tries it."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import yaml
+
+import lengthwise
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def test_one_version_everywhere() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert lengthwise.__version__ == PROJECT["project"]["version"] == citation["version"]
+    assert f"Version {lengthwise.__version__} " in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_every_data_file_is_declared() -> None:
+    package = ROOT / "src" / "lengthwise"
+    declared = {
+        path
+        for glob in PROJECT["tool"]["setuptools"]["package-data"]["lengthwise"]
+        for path in package.glob(glob)
+    }
+    files = {path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert {path for path in files if path.suffix != ".py"} == declared

@@ -10,7 +10,7 @@ QUICK := $(filter-out tests/test_golden_runs.py tests/test_readme.py,$(wildcard 
   tests/positions/test_rope_vectors.py tests/positions/test_samplers.py tests/cli/test_start.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo seeds tables test suite quick chaos recipes cluster served lint types clean
+.PHONY: help demo seeds tables tutorials test suite quick chaos recipes cluster served lint types clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -30,6 +30,9 @@ seeds: $(READY)  ## the small study with three seeds (the README's table)
 
 tables: $(READY)  ## the tables of README and docs, made from results/
 	$(BIN)/python -m lengthwise.studies.doc_tables
+
+tutorials: $(READY)  ## run docs/tutorials with the real model; writes their outputs and figures
+	OMP_NUM_THREADS=1 $(BIN)/python tests/tutorials/pages.py $(PAGES)
 
 # Types beside the tests: pyright takes one core for a minute.
 test: lint $(READY)  ## lint, types, all tests with warnings as errors

@@ -4,7 +4,7 @@
 
 `test_tutorials.py` runs the same blocks in small. A page is plain Markdown, of which this file reads:
 
-    ```bash                            run by `bash -e`; lines that begin with `lengthwise` or `torchrun` each by itself
+    ```bash                            run by `bash -e`; `lengthwise ...` and `torchrun ...` each by itself
     ```python                          run in one set of names, as the cells of a notebook are
     <!-- not run: WHY -->              above a block: it is only shown
     <!-- small only: WHY -->           above a block: only the small run runs it
@@ -28,7 +28,6 @@ import re
 import resource
 import shlex
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

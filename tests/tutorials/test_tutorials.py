@@ -22,8 +22,10 @@ pages = importlib.util.module_from_spec(_SPEC)
 sys.modules["tutorial_pages"] = pages
 _SPEC.loader.exec_module(pages)
 
-# PEFT asks transformers for a property under its old name; TRL sets an argument under its old name.
+# PEFT asks transformers for a property under its old name; TRL sets an argument under its old name. Without a GPU
+# torch says that it pins no memory.
 pytestmark = [
+    pytest.mark.filterwarnings("ignore:'pin_memory' argument:UserWarning"),
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
     pytest.mark.filterwarnings("ignore:`gradient_checkpointing` is deprecated:FutureWarning"),
 ]

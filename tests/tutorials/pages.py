@@ -29,6 +29,7 @@ import resource
 import shlex
 import subprocess
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -65,10 +66,13 @@ class Cost:
         self.memory = max(self.memory, 1024 * used.ru_maxrss)
 
     def __str__(self) -> str:
-        return (
-            f"Measured: all commands of this page take {max(1, round(self.seconds / 60))} minutes of one processor "
-            f"core ({_processor()}, no GPU) and at most {self.memory / 1e9:.1f} GB of memory."
+        minutes = max(1, round(self.seconds / 60))
+        said = (
+            f"Measured: all commands of this page take about {minutes} minute{'s' if minutes > 1 else ''} of one "
+            f"processor core ({_processor()}, no GPU) and at most {self.memory / 1e9:.1f} GB of memory. The start of "
+            "each command, some seconds, comes on top."
         )
+        return textwrap.fill(said, 110)
 
 
 @dataclass

@@ -10,7 +10,7 @@
     <!-- small only: WHY -->           above a block: only the small run runs it
     <!-- in small: A => B -->          the small run reads B for A in every block of the page; A has to occur
     <!-- server: MODEL at URL -->      from here on a stand-in for a server (tests/served/stub.py) answers at URL
-    <!-- output --> .. <!-- /output --> what the block before printed
+    <!-- output --> .. <!-- /output --> what the block before printed; `output: a b`: of it the lines of `a` and `b`
     <!-- figure: FILE -->              above an image: FILE of the folder is the image
     <!-- cost --> .. <!-- /cost -->    processor time and memory of the page's blocks
 
@@ -46,7 +46,7 @@ _ITEM = re.compile(
     r"(?:<!-- (?P<mark>not run|small only): [^\n]* -->\n)?```(?P<language>bash|python)\n(?P<code>.*?)```\n"
     r"|<!-- server: (?P<model>\S+) at (?P<url>\S+) -->\n"
     r"|<!-- figure: (?P<file>\S+) -->\n!\[[^\]]+\]\((?P<image>\S+)\)"
-    r"|<!-- output -->\n(?P<output>.*?)<!-- /output -->",
+    r"|<!-- output(?:: (?P<only>[^\n]+?))? -->\n(?P<output>.*?)<!-- /output -->",
     re.DOTALL,
 )
 _COST = re.compile(r"<!-- cost -->\n(.*?)<!-- /cost -->", re.DOTALL)
@@ -114,7 +114,8 @@ class PageRun:
         elif self.small:
             assert found["output"].strip(), f"{self.page.name}: an output is empty; make tutorials fills it"
         else:
-            return f"<!-- output -->\n```text\n{self._shown()}\n```\n<!-- /output -->"
+            mark = found[0].partition("\n")[0]
+            return f"{mark}\n```text\n{lines_of(self._shown(), found['only'])}\n```\n<!-- /output -->"
         return found[0]
 
     def _replaced(self, text: str) -> str:
@@ -153,6 +154,15 @@ class PageRun:
         for old, new in self._instead.items():
             text = text.replace(new, old)
         return "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
+
+
+def lines_of(text: str, words: str | None) -> str:
+    """The lines that begin with one of the words; all without words."""
+    if words is None:
+        return text
+    found = [line for line in text.splitlines() if line.split()[:1] and line.split()[0] in words.split()]
+    assert len(found) == len(words.split()), (words, found)
+    return "\n".join(found)
 
 
 def statements(code: str) -> Iterator[tuple[bool, str]]:

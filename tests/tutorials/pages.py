@@ -160,8 +160,8 @@ def lines_of(text: str, words: str | None) -> str:
     """The lines that begin with one of the words; all without words."""
     if words is None:
         return text
-    found = [line for line in text.splitlines() if line.split()[:1] and line.split()[0] in words.split()]
-    assert len(found) == len(words.split()), (words, found)
+    found = [line for line in text.splitlines() if line.strip() and line.split()[0] in words.split()]
+    assert {line.split()[0] for line in found} == set(words.split()), (words, found)
     return "\n".join(found)
 
 

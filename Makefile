@@ -13,7 +13,7 @@ QUICK := $(filter-out tests/test_golden_runs.py tests/test_readme.py tests/test_
   tests/positions/test_rope_vectors.py tests/positions/test_samplers.py tests/cli/test_start.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo seeds tables reference docs test suite quick chaos recipes cluster served compat release lint types clean
+.PHONY: help demo seeds tables tutorials reference docs test suite quick chaos recipes cluster served compat release lint types clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -47,6 +47,9 @@ $(DOCS)/.ready: pyproject.toml constraints.txt
 	$(DOCS)/bin/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'], sep='\n')" > $(DOCS)/requirements.txt
 	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --requirement $(DOCS)/requirements.txt
 	touch $@
+
+tutorials: $(READY)  ## run docs/tutorials with the real model; writes their outputs and figures
+	OMP_NUM_THREADS=1 $(BIN)/python tests/tutorials/pages.py $(PAGES)
 
 # Types beside the tests: pyright takes one core for a minute.
 test: lint $(READY)  ## lint, types, all tests with warnings as errors

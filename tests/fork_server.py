@@ -50,7 +50,8 @@ def answer(request: dict[str, Any]) -> int | None:
     return os.waitstatus_to_exitcode(status) if done else None
 
 
-if __name__ == "__main__":
+def import_all() -> None:
+    """The heavy imports, once for all forks."""
     import peft  # noqa: F401
     import torch
 
@@ -60,5 +61,9 @@ if __name__ == "__main__":
     import lengthwise.training.training_run  # noqa: F401
 
     torch.set_num_threads(1)
+
+
+if __name__ == "__main__":
+    import_all()
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), flush=True)

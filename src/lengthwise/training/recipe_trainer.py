@@ -191,6 +191,12 @@ class _RecipeTrainer(AlignmentTrainer):
         self._recipe = recipe
         super().__init__(*args, **kwargs)
         plugin: Any = getattr(self.accelerator.state, "fsdp_plugin", None)
+        if recipe.parallel is not None and plugin is None:
+            raise UsageError(
+                "parallel: shards on GPUs alone, and there is none",
+                expected="a GPU for each process",
+                fix="--set parallel=null trains with whole copies",
+            )
         if recipe.parallel is not None and plugin.mixed_precision_policy is not None:
             plugin.mixed_precision_policy = replace(plugin.mixed_precision_policy, reduce_dtype=torch.float32)
 

@@ -1,0 +1,111 @@
+"""The tutorials run as they are printed, on a tiny model."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lengthwise.cli.main import run
+
+_SPEC = importlib.util.spec_from_file_location("tutorial_pages", Path(__file__).with_name("pages.py"))
+assert _SPEC is not None
+assert _SPEC.loader is not None
+pages = importlib.util.module_from_spec(_SPEC)
+sys.modules["tutorial_pages"] = pages
+_SPEC.loader.exec_module(pages)
+
+# PEFT asks transformers for a property under its old name; TRL sets an argument under its old name. Without a GPU
+# torch says that it pins no memory.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:'pin_memory' argument:UserWarning"),
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:`gradient_checkpointing` is deprecated:FutureWarning"),
+]
+
+
+@pytest.fixture
+def command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: Callable[..., Any]
+) -> Callable[[list[str]], str]:
+    """`lengthwise ...` in this process; `torchrun ...` as forks with torchrun's variables."""
+    import huggingface_hub.constants
+
+    for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
+        monkeypatch.setenv(name, "1")
+        monkeypatch.setattr(huggingface_hub.constants, name, True)
+    monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
+    monkeypatch.setenv("LENGTHWISE_CACHE", str(tmp_path / "cache"))
+
+    def torchrun(words: list[str]) -> str:
+        option, count, module, name, *arguments = words
+        assert (option, module, name) == ("--nproc-per-node", "-m", "lengthwise")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        variables = {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
+        variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        processes = []
+        for rank in range(int(count)):
+            with monkeypatch.context() as environment:
+                for key, value in (variables | {"RANK": rank, "LOCAL_RANK": rank}).items():
+                    environment.setenv(key, str(value))
+                processes.append(start(*arguments))
+        for process in processes:
+            assert process.wait().returncode == 0, process.err
+        return processes[0].out
+
+    def call(words: list[str]) -> str:
+        if words[0] == "torchrun":
+            return torchrun(words[1:])
+        monkeypatch.setattr(sys, "argv", words)
+        with contextlib.redirect_stdout(io.StringIO()) as printed, pytest.raises(SystemExit) as stopped:
+            run()
+        assert stopped.value.code in (None, 0), words
+        return printed.getvalue()
+
+    return call
+
+
+@pytest.mark.parametrize("page", pages.PAGES, ids=[page.stem for page in pages.PAGES])
+def test_it_runs_in_small(page: Path, command: Callable[[list[str]], str], tmp_path: Path) -> None:
+    (tmp_path / "page").mkdir()
+    pages.make_small(tmp_path / "page")
+    pages.PageRun(page, tmp_path / "page", command, small=True)()
+
+
+def test_what_a_page_says_is_run_and_written(tmp_path: Path) -> None:
+    """Blocks in order with one set of names, marks kept, outputs filled; a stale replacement is found."""
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- in small: 5 => 7 -->\n"
+        "```python\nnumber = 5\n```\n"
+        "<!-- not run: no -->\n```bash\nexit 1\n```\n"
+        "<!-- small only: yes -->\n```python\nnumber += 1\n```\n"
+        "```python\nprint(number)\n```\n\n<!-- output -->\nold\n<!-- /output -->\n"
+        "```bash\nlengthwise a 'b c' \\\n  d\necho more\n```\n\n<!-- output -->\n<!-- /output -->\n"
+    )
+    called: list[list[str]] = []
+
+    def command(words: list[str]) -> str:
+        called.append(words)
+        return "said\n"
+
+    written = pages.PageRun(page, tmp_path, command, small=False)()
+    assert called == [["lengthwise", "a", "b c", "d"]]
+    assert "<!-- output -->\n```text\n5\n```\n<!-- /output -->" in written
+    assert "```text\nsaid\nmore\n```" in written
+    page.write_text(written)
+    small = pages.PageRun(page, tmp_path, command, small=True)
+    assert small() == written
+    assert small._names["number"] == 8
+    page.write_text(written.replace("5 => 7", "6 => 7"))
+    with pytest.raises(AssertionError):
+        pages.PageRun(page, tmp_path, command, small=True)()

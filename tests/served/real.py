@@ -62,10 +62,10 @@ SERVERS: dict[str, dict[str, Any]] = {
 VERBS: dict[str, tuple[str, ...]] = {
     "ppl": ("--length", "256", "--limit", "2"),
     "recall": ("--distance", "128", "--limit", "2"),
-    "limit": ("--max-length", "128", "--reference", "32", "--limit", "2"),
-    "longppl": ("--max-length", "256", "--short", "32", "--stride", "32", "--limit", "2"),
+    "longppl": ("--max-length", "256", "--short", "32", "--stride", "32", "--limit", "1"),
     "measure": ("--length", "128", "--estimator", "paper", "--limit", "2"),
     "eval": ("needle_multi_key", "--mode", "likelihood", "--length", "448", "--depth", "50", "--limit", "1"),
+    "limit": ("--max-length", "256", "--reference", "64", "--limit", "1"),
 }
 
 

@@ -18,6 +18,7 @@ def apart(verb: str, own: Sequence[Row], served: Sequence[Row]) -> list[Row]:
     checkpoint has.
     """
     theirs = {row.place: row.value for row in served}
+    assert theirs.keys() <= {row.place for row in own}, f"{verb}: numbers of the server alone"
     found: dict[str, list[float]] = {}
     missing = 0
     for row in own:
@@ -29,12 +30,12 @@ def apart(verb: str, own: Sequence[Row], served: Sequence[Row]) -> list[Row]:
         same = row.value is None and value is None
         assert same or (row.value is not None and value is not None), f"{verb}: {row.place}"
         found.setdefault(row.unit, []).append(0.0 if same else abs((row.value or 0) - (value or 0)))
-    blank = Row(model=own[0].model, task=verb, metric="apart", value=0.0)
+    model = own[0].model
     rows = [
-        Row(model=blank.model, task=verb, metric="apart", value=max(values), unit=unit, n=len(values))
+        Row(model=model, task=verb, metric="apart", value=max(values), unit=unit, n=len(values))
         for unit, values in found.items()
     ]
-    return [*rows, Row(model=blank.model, task=verb, metric="not over HTTP", value=missing, unit="rows")]
+    return [*rows, Row(model=model, task=verb, metric="not over HTTP", value=missing, unit="rows")]
 
 
 def comparisons_table(results: Results) -> Table:

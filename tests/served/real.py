@@ -2,10 +2,10 @@
 
     python tests/served/real.py --vllm .venv-served/bin/vllm --out runs/served
 
-Serves SmolLM2-135M in fp32 on the loopback three times, as the table `SERVERS` says, and stops each server by its
-process id. The plain one must predict as the checkpoint does and give the numbers of every verb; an override of the
-rope scaling and a sliding window must be found. Exits with 1 if any of this fails. Run folders with their pages go to
---out, all numbers to its `results.json`, which `python -m lengthwise.studies.doc_tables keep` keeps for the
+Serves SmolLM2-135M in fp32 on the loopback twice, as it is and with YaRN x2, and stops each server by its process id.
+Each must predict as the checkpoint with its rope scaling does and be found to differ from the other; the plain one
+must give the numbers of every verb. Exits with 1 if any of this fails. Run folders with their pages go to --out, all
+numbers to its `results.json`, which `python -m lengthwise.studies.doc_tables keep` keeps for the
 documentation. What is finished there is not run again.
 """
 
@@ -39,7 +39,6 @@ EXTENDED = "yarn-x2"
 """The folder of the checkpoint extended by YaRN x2."""
 LENGTHS = (128, 512)
 SERVED_LENGTH = 4098
-WINDOW = 128
 EQUAL = 0.001
 """Nats per token; fp32 rounding is a hundredth of it."""
 SERVERS: dict[str, dict[str, Any]] = {
@@ -52,10 +51,6 @@ SERVERS: dict[str, dict[str, Any]] = {
             "factor": 2.0,
             "original_max_position_embeddings": 8192,
         },
-    },
-    f"sliding window of {WINDOW}": {
-        "layer_types": ["sliding_attention"] * 30,
-        "sliding_window": WINDOW,
     },
 }
 """Name -> what `--hf-overrides` changes of the checkpoint's configuration."""
@@ -94,7 +89,6 @@ PAIRS = (
     Pair("plain", extended=True, equal_up_to=0),
     Pair("YaRN x2", extended=False, equal_up_to=0),
     Pair("YaRN x2", extended=True, equal_up_to=LENGTHS[-1]),
-    Pair(f"sliding window of {WINDOW}", extended=False, equal_up_to=WINDOW),
 )
 
 
@@ -141,19 +135,12 @@ def commands_of(name: str, out: Path) -> Iterator[Command]:
         if pair.server == name:
             lengths = [word for length in LENGTHS for word in ("--length", length)]
             checkpoint = out / EXTENDED if pair.extended else NAME
-            words = (
-                "compare",
-                checkpoint,
-                "{url}",
-                *lengths,
-                "--limit",
-                2,
-                "--dtype",
-                "float32",
-                "--fail-above",
-                EQUAL,
+            common = ("--limit", 2, "--dtype", "float32", "--fail-above", EQUAL)
+            yield Command(
+                ("compare", checkpoint, "{url}", *lengths, *common),
+                out / slug(pair.arm),
+                code=0 if pair.equal else 4,
             )
-            yield Command(words, out / slug(pair.arm), code=0 if pair.equal else 4)
     if name == "plain":
         for verb, options in VERBS.items():
             yield Command((verb, NAME, *options, "--dtype", "float32"), out / verb / "checkpoint")
@@ -162,7 +149,8 @@ def commands_of(name: str, out: Path) -> Iterator[Command]:
 
 def finished(command: Command) -> bool:
     """Whether an earlier, interrupted run of all this has its results."""
-    return (command.out / "results.json").exists()
+    results = command.out / "results.json"
+    return results.exists() and not read_results(results).partial
 
 
 def found(out: Path) -> Results:
@@ -171,7 +159,7 @@ def found(out: Path) -> Results:
     notes: list[str] = []
     for pair in PAIRS:
         results = read_results(out / slug(pair.arm) / "results.json")
-        rows += [replace(row, arm=pair.arm) for row in results.rows if row.is_whole]
+        rows += [replace(row, model=NAME, arm=pair.arm) for row in results.rows if row.is_whole]
         notes.append(f"{pair.arm}: {' '.join(verdict(results.rows))}")
         build_report([out / slug(pair.arm)])
     for verb in VERBS:

@@ -4,8 +4,8 @@
 
 Serves SmolLM2-135M in fp32 on the loopback twice, as it is and with YaRN x2, and stops each server by its process id.
 Each must predict as the checkpoint with its rope scaling does and be found to differ from the other; the plain one
-must give the numbers of every verb. Exits with 1 if any of this fails. Run folders with their pages go to --out, all
-numbers to its `results.json`, which `python -m lengthwise.studies.doc_tables keep` keeps for the
+must give the numbers of the verbs in `VERBS`. Exits with 1 if any of this fails. Run folders with their pages go to
+--out, all numbers to its `results.json`, which `python -m lengthwise.studies.doc_tables keep` keeps for the
 documentation. What is finished there is not run again.
 """
 
@@ -60,7 +60,6 @@ VERBS: dict[str, tuple[str, ...]] = {
     "longppl": ("--max-length", "256", "--short", "32", "--stride", "32", "--limit", "1"),
     "measure": ("--length", "128", "--estimator", "paper", "--limit", "2"),
     "eval": ("needle_multi_key", "--mode", "likelihood", "--length", "448", "--depth", "50", "--limit", "1"),
-    "limit": ("--max-length", "256", "--reference", "64", "--limit", "1"),
 }
 
 

@@ -60,8 +60,7 @@ chaos: $(READY)  ## kills, mutated settings, full disks and damaged files, for a
 	$(BIN)/python tests/chaos
 
 recipes: $(READY)  ## two steps of every 7B and 8B recipe on a tiny model, sharded over two processes (a minute)
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node 2 \
-	  tests/training/sharded_recipes.py runs/sharded-recipes
+	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node 2 tests/training/sharded_recipes.py runs/sharded-recipes
 
 cluster: $(READY)  ## an experiment on two Ray workers, one of them killed, against one in sequence (needs Ray)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/cluster

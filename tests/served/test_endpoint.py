@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,26 @@ def test_failures_that_pass_are_waited_out(
     [found] = endpoint.token_losses([IDS[:10]], [IDS[6:11]])
     assert stub.seen["/v1/completions"] == before + len(failures) + 1
     torch.testing.assert_close([found], local.token_losses([IDS[:10]], [IDS[6:11]]), atol=1e-5, rtol=1e-5)
+
+
+def test_an_answer_that_does_not_come_is_asked_for_again(
+    serve: Any, local: LoadedModel, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub = serve()
+    endpoint = Endpoint(stub.url, tokenizer=str(folder))
+    answer, asked = stub.answer, list[str]()
+
+    def late_once(method: str, path: str, body: Any) -> Any:
+        asked.append(path)
+        if len(asked) == 1:
+            time.sleep(1.5)
+        return answer(method, path, body)
+
+    monkeypatch.setattr(stub, "answer", late_once)
+    monkeypatch.setattr(client, "_TIMEOUT", 1.0)
+    [found] = endpoint.token_losses([IDS[:10]], [IDS[6:11]])
+    torch.testing.assert_close([found], local.token_losses([IDS[:10]], [IDS[6:11]]), atol=1e-5, rtol=1e-5)
+    assert len(asked) >= 2
 
 
 def test_failures_that_stay_are_an_error(serve: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

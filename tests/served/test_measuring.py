@@ -113,6 +113,11 @@ def test_an_interrupted_run_continues(
     done = (tmp_path / "run" / "samples.jsonl").read_text()
     assert 0 < len(done.splitlines()) < 4
     monkeypatch.setattr(stub, "answer", answer)
+    with monkeypatch.context() as other:
+        other.setattr("served_stub.LIMIT", 256)
+        with pytest.raises(UsageError) as caught:
+            run_measurement(run, spec, out=tmp_path / "run", resume=True)
+    assert "served length" in caught.value.problem
     resumed = run_measurement(run, spec, out=tmp_path / "run", resume=True)
     assert (tmp_path / "run" / "samples.jsonl").read_text().startswith(done)
     assert resumed.rows == run_measurement(run, spec).rows

@@ -306,7 +306,8 @@ def _resolve_hub(name: str, revision: str | None, *, weights: bool) -> ResolvedM
 
     if "/" not in name and (near := nearest(name, EMBEDDED)).startswith("did you mean"):
         raise UsageError(f"unknown model {name!r}", expected=near)
-    fetch = f"hf download {name}" + (f" --revision {revision}" if revision else "")
+    fetch = f"hf download {name}" + ("" if weights else " config.json")
+    fetch += f" --revision {revision}" if revision else ""
     embedded = ", ".join(sorted(EMBEDDED))
     # One request first: without a connection, from_pretrained retries every file for most of a minute and does
     # not say what is missing.
@@ -341,7 +342,8 @@ def _resolve_hub(name: str, revision: str | None, *, weights: bool) -> ResolvedM
             f"the model {name!r} is not in the local hub cache ({constants.HF_HUB_CACHE}), "
             f"and the hub cannot be reached: {problem}",
             expected=f"a folder, a .gguf file, a hub id, or one of: {embedded}",
-            fix=f"on a machine with the hub: {fetch}, then copy the cache; or give a local folder",
+            fix=f"on a machine with the hub: {fetch}, then copy the cache; or give a local folder"
+            + ("" if weights else " with that file alone"),
         )
     # The cache keeps the files of a commit in a folder of that name.
     snapshot = Path(cached).parent

@@ -49,6 +49,16 @@ def _far_context(results: Results, which: str) -> Table:
     return arms_table(results, caption="", reference=CONTROL)
 
 
+def _served(results: Results, which: str) -> Table:
+    from lengthwise.studies import served_tables
+
+    return {
+        "comparisons": served_tables.comparisons_table,
+        "verdicts": served_tables.verdicts_table,
+        "verbs": served_tables.verbs_table,
+    }[which](results)
+
+
 def _verdicts(results: Results) -> Table:
     from lengthwise.studies.paper.index import paper_table
     from lengthwise.studies.verdicts import verdict_table
@@ -89,6 +99,7 @@ def _hardware(root: Path, which: str, *arguments: str) -> Table:
 MAKERS: dict[str, Callable[..., Table]] = {
     "training-forms": lambda root, file, which: _training_forms(read_results(root / file), which),
     "far-context": lambda root, file, which: _far_context(read_results(root / file), which),
+    "served": lambda root, file, which: _served(read_results(root / file), which),
     "verdicts": lambda root, file: _verdicts(read_results(root / file)),
     "paper-items": _items,
     "paper-claims": _claims,

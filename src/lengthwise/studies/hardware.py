@@ -162,7 +162,7 @@ def _model(size: str, adapter: Adapter | None = None, layers: int = 1) -> Any:
 def _config(size: str, layers: int) -> Any:
     from transformers import AutoConfig
 
-    shape = _LLAMA | SIZES[size] | {"num_hidden_layers": layers}
+    shape: dict[str, Any] = _LLAMA | SIZES[size] | {"num_hidden_layers": layers}
     return AutoConfig.for_model(shape.pop("model_type"), **shape)
 
 

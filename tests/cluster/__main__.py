@@ -70,7 +70,7 @@ def experiment(folder: Path) -> tuple[Experiment, Scale]:
 def killed_once(task: Experiment, scale: Scale, parts: Path) -> None:
     """`Experiment.fill`, in a worker that one arm and seed kills with SIGKILL after its first checkpoint."""
     torch.set_num_threads(1)
-    seed = getattr(task, "seed", None)
+    seed = task.only_seed
     mark, checkpoint = (
         parts / "killed",
         parts / "seed-1" / "aligned" / "train" / "checkpoints" / "checkpoint-2",

@@ -28,6 +28,8 @@ DASHES = ("-", "--", ":", "-.")
 WIDTH = 7.2
 """Inches; the text column of the page."""
 
+_WIDEST_SHIFT = 12.0
+"""Points between the first and the last of curves side by side."""
 _MOST_BANDS = 3
 """More of them on one panel cover each other."""
 
@@ -138,8 +140,9 @@ def draw_curves(axes: Axes, curves: Sequence[Curve]) -> None:
         if curve.faint:
             axes.plot(curve.x, curve.y, color=color, linewidth=0.8, alpha=0.45)
             continue
-        # Beside each other, so that equal values stay visible.
-        shift = 4.0 * (shown.index(curve) - (len(shown) - 1) / 2) if several else 0.0
+        # Beside each other, so that equal values stay visible; in all by so little that x can still be read.
+        apart = min(4.0, _WIDEST_SHIFT / max(1, len(shown) - 1))
+        shift = apart * (shown.index(curve) - (len(shown) - 1) / 2) if several else 0.0
         place = offset_copy(axes.transData, axes.get_figure(), x=shift, units="points")  # pyright: ignore[reportArgumentType]
         many = len(curve.x) > 40
         [line] = axes.plot(

@@ -54,7 +54,7 @@ class Situation:
     def by_gradient(self) -> list[int]:
         """All distant tokens, first the one with the largest |d loss / d e_s * e_s|, a norm over the embedding.
 
-        The signed sum over the embedding does not rank: it put the answer of a needle last as often as first.
+        The signed sum over the embedding does not rank: it put the answer of a needle last more often than first.
         """
         products = embedding_attributions(self.model, self.ids, self.target)[self.distant]
         return self.distant[np.argsort(-np.linalg.norm(products, axis=-1), kind="stable")].tolist()

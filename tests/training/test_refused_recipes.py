@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lengthwise.errors import UsageError
 from lengthwise.models.quiet import quiet_transformers
-from lengthwise.training import plan
+from lengthwise.training import AlignmentTrainer, plan
 from lengthwise.training.recipe import Recipe
+from lengthwise.training.recipe_trainer import _RecipeTrainer
 
 Make = Callable[..., Recipe]
 OPTIMIZER = {"learning_rate": 0.01}
@@ -99,3 +101,14 @@ def test_a_warm_up_beyond_the_last_step_is_noted(make: Make, tmp_path: Path):
     [note] = plan(recipe).to_dict()["notes"]
     assert "warmup_steps = 5" in note
     assert note in train(recipe, tmp_path / "run").notes
+
+
+def test_shards_without_an_accelerator_are_refused(make: Make, monkeypatch: pytest.MonkeyPatch):
+    # accelerate makes no plugin on CPUs, so there is nothing that would shard.
+    def without_plugin(trainer: Any, *args: Any, **kwargs: Any) -> None:
+        trainer.accelerator = SimpleNamespace(state=SimpleNamespace())
+
+    monkeypatch.setattr(AlignmentTrainer, "__init__", without_plugin)
+    _RecipeTrainer(recipe=make())
+    with pytest.raises(UsageError, match="parallel"):
+        _RecipeTrainer(recipe=make(parallel={}))

@@ -98,6 +98,8 @@ def embedding_attributions(model: LoadedModel, ids: NDArray[np.int64], target: i
     To first order, the sum of a row is by how much the loss of the target rises when e_s is set to zero.
     """
     found: list[Tensor] = []
+    # Its first use proves it by reading a few tokens, which the hook must not see.
+    head = model.head
 
     def leaf(_module: object, _inputs: object, output: Tensor) -> Tensor:
         found.append(output.detach().requires_grad_())
@@ -107,14 +109,14 @@ def embedding_attributions(model: LoadedModel, ids: NDArray[np.int64], target: i
     try:
         with torch.enable_grad():
             tokens = torch.from_numpy(ids[None, :target]).to(model.device)
-            hidden = hidden_states_for(model.model, model.head, tokens)
-            logits = model.head.logits(hidden[0, -1:])
+            hidden = hidden_states_for(model.model, head, tokens)
+            logits = head.logits(hidden[0, -1:])
             label = torch.tensor([int(ids[target])], device=logits.device)
             loss = torch.nn.functional.cross_entropy(logits.float(), label)
-            [gradient] = torch.autograd.grad(loss, found[-1:])
+            [gradient] = torch.autograd.grad(loss, found)
     finally:
         handle.remove()
-    return -(gradient.double() * found[-1].detach().double())[0].cpu().numpy()
+    return -(gradient.double() * found[0].detach().double())[0].cpu().numpy()
 
 
 def check_removal(model: LoadedModel, length: int) -> None:

@@ -23,9 +23,9 @@ from lengthwise.training.memory import BASIS, device_memory
 from lengthwise.training.pretraining import Pretraining, tiny_books_config
 from lengthwise.training.recipe_cost import attention_factors, recipe_skeleton, training_operations
 
-_LLAMA = {"model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16"}
+LLAMA = {"model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16"}
 SHAPES: dict[str, dict[str, Any]] = {
-    "meta-llama/Llama-2-7b-hf": _LLAMA
+    "meta-llama/Llama-2-7b-hf": LLAMA
     | {
         "vocab_size": 32000,
         "hidden_size": 4096,
@@ -34,7 +34,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_attention_heads": 32,
         "max_position_embeddings": 4096,
     },
-    "HuggingFaceTB/SmolLM2-1.7B": _LLAMA
+    "HuggingFaceTB/SmolLM2-1.7B": LLAMA
     | {
         "vocab_size": 49152,
         "hidden_size": 2048,
@@ -45,7 +45,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
         "rope_parameters": {"rope_type": "default", "rope_theta": 130000.0},
     },
-    "smollm2-135m": _LLAMA
+    "smollm2-135m": LLAMA
     | {
         "vocab_size": 49152,
         "hidden_size": 576,

@@ -13,6 +13,7 @@ from lengthwise.errors import UsageError
 from lengthwise.measure.limit import MOST_REFERENCE
 from lengthwise.measure.table import MEASUREMENTS
 from lengthwise.models.plan import reading_bytes
+from lengthwise.studies.costs import LLAMA, SHAPES
 from lengthwise.training.memory import DeviceMemory, device_memory
 from lengthwise.training.recipe import (
     Adapter,
@@ -29,22 +30,8 @@ from lengthwise.training.recipe_cost import attention_factors, recipe_skeleton, 
 LENGTHS = tuple(1024 * 2**k for k in range(2, 8))
 """4k to 128k tokens."""
 DEVICES = 8
-_LLAMA = {
-    "model_type": "llama",
-    "hidden_act": "silu",
-    "rms_norm_eps": 1e-5,
-    "max_position_embeddings": LENGTHS[-1],
-}
 SIZES: dict[str, dict[str, Any]] = {
-    "135M": {
-        "vocab_size": 49152,
-        "hidden_size": 576,
-        "intermediate_size": 1536,
-        "num_hidden_layers": 30,
-        "num_attention_heads": 9,
-        "num_key_value_heads": 3,
-        "tie_word_embeddings": True,
-    },
+    "135M": SHAPES["smollm2-135m"],
     "1B": {
         "vocab_size": 128256,
         "hidden_size": 2048,
@@ -71,7 +58,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 8,
     },
 }
-"""SmolLM2-135M, Llama 3.2 1B, Llama 3.1 8B and 70B, with positions for every length of the tables."""
+"""SmolLM2-135M, Llama 3.2 1B, Llama 3.1 8B and 70B."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,7 +149,9 @@ def _model(size: str, adapter: Adapter | None = None, layers: int = 1) -> Any:
 def _config(size: str, layers: int) -> Any:
     from transformers import AutoConfig
 
-    shape: dict[str, Any] = _LLAMA | SIZES[size] | {"num_hidden_layers": layers}
+    # Positions for every length of the tables.
+    ours = {"num_hidden_layers": layers, "max_position_embeddings": LENGTHS[-1]}
+    shape: dict[str, Any] = LLAMA | SIZES[size] | ours
     return AutoConfig.for_model(shape.pop("model_type"), **shape)
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from lengthwise.text import Split
+
 Measures = Mapping[str, Mapping[str, Any]]
 """The settings of each measure, by name."""
 
@@ -66,7 +68,8 @@ class Scale:
         seeds: fine-tuning seeds (data order and offsets); each trains every arm.
         steps: training steps; None: as the recipe says.
         changes: of the recipe, for all arms.
-        text: what arms are measured on: the test split of this corpus.
+        text: the corpus that arms are measured on.
+        split: of this corpus. Held-out documents, unless nothing was trained on the others.
         starts: models of several pretraining seeds in place of `model`; seed s starts from number s, modulo their
             count.
         marks: steps after which every trained arm is measured too, before the last.
@@ -80,6 +83,7 @@ class Scale:
     steps: int | None = None
     changes: tuple[str, ...] = ()
     text: str = "books"
+    split: Split = "test"
     starts: tuple[Start, ...] = ()
     marks: tuple[int, ...] = ()
     mark_measures: Measures = field(default_factory=dict)

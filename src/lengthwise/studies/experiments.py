@@ -123,7 +123,7 @@ class Experiment:
         """
         recipe = self.recipe_of(scale)
         provenance = self._provenance(scale)
-        text = load_corpus(scale.text, split="test")
+        text = load_corpus(scale.text, split=scale.split)
         trained_arms = [arm for arm in self.arms if arm.changes is not None]
         paces, rows = self._paces(trained_arms, scale, parts)
         untrained: dict[str, Measured] = {}
@@ -323,6 +323,8 @@ def _rows_of(
 def _set_settings(experiment: Experiment, scale: Scale) -> dict[str, Any]:
     """Settings that only some experiments have."""
     found: dict[str, Any] = {}
+    if scale.split != "test":
+        found["split"] = scale.split
     if scale.starts:
         found["starts"] = [start.name for start in scale.starts]
     if scale.marks:

@@ -2,10 +2,10 @@
 
     python tests/served/real.py --vllm .venv-served/bin/vllm --out runs/served
 
-Serves SmolLM2-135M in fp32 on the loopback twice, as it is and with YaRN x2, and stops each server by its process id.
-Each must predict as the checkpoint with its rope scaling does and be found to differ from the other; the plain one
-must give the numbers of the verbs in `VERBS`. Exits with 1 if any of this fails. Run folders with their pages go to
---out, all numbers to its `results.json`, which `python -m lengthwise.studies.doc_tables keep` keeps for the
+Serves SmolLM2-135M in fp32 on the loopback: as it is, with YaRN x2, and with a sliding window of 128 tokens. Each
+server is stopped by its process id. `PAIRS` says up to where each must be found equal to which checkpoint; the plain
+server must give the numbers of the verbs in `VERBS`. Exits with 1 if any of this fails. Run folders with their pages
+go to --out, all numbers to its `results.json`, which `python -m lengthwise.studies.doc_tables keep` keeps for the
 documentation. What is finished there is not run again.
 """
 
@@ -22,11 +22,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from lengthwise.cli.exit_codes import treat_sigterm_as_interrupt
 from lengthwise.cli.main import app
 from lengthwise.measure.served_verdict import verdict
 from lengthwise.models.resolve import resolve
@@ -38,7 +39,10 @@ NAME = "smollm2-135m"
 EXTENDED = "yarn-x2"
 """The folder of the checkpoint extended by YaRN x2."""
 LENGTHS = (128, 512)
-SERVED_LENGTH = 4098
+LONG = 4096
+"""Tokens of the one long window that the plain server is compared on."""
+WINDOW = 128
+LAYERS = 30
 EQUAL = 0.001
 """Nats per token; fp32 rounding is a hundredth of it."""
 SERVERS: dict[str, dict[str, Any]] = {
@@ -52,11 +56,13 @@ SERVERS: dict[str, dict[str, Any]] = {
             "original_max_position_embeddings": 8192,
         },
     },
+    f"window {WINDOW}": {"layer_types": ["sliding_attention"] * LAYERS, "sliding_window": WINDOW},
 }
 """Name -> what `--hf-overrides` changes of the checkpoint's configuration."""
 VERBS: dict[str, tuple[str, ...]] = {
     "ppl": ("--length", "256", "--limit", "2"),
     "recall": ("--distance", "128", "--limit", "2"),
+    "limit": ("--max-length", "256", "--reference", "64", "--limit", "1"),
     "longppl": ("--max-length", "256", "--short", "32", "--stride", "32", "--limit", "1"),
     "measure": ("--length", "128", "--estimator", "paper", "--limit", "2"),
     "eval": ("needle_multi_key", "--mode", "likelihood", "--length", "448", "--depth", "50", "--limit", "1"),
@@ -71,16 +77,23 @@ class Pair:
     extended: bool
     equal_up_to: int
     """Where it must be found, by `equal_up_to` at the greatest length."""
+    lengths: tuple[int, ...] = LENGTHS
+    windows: int = 2
 
     @property
     def equal(self) -> bool:
         """Whether both are to be equal everywhere."""
-        return self.equal_up_to == LENGTHS[-1]
+        return self.equal_up_to == self.lengths[-1]
 
     @property
     def arm(self) -> str:
         """What its rows are called."""
         return f"{self.server} against {'YaRN x2' if self.extended else 'plain'}"
+
+    @property
+    def folder(self) -> str:
+        """Of its run, below --out."""
+        return slug(f"{self.arm} {self.lengths[-1]}")
 
 
 PAIRS = (
@@ -88,6 +101,8 @@ PAIRS = (
     Pair("plain", extended=True, equal_up_to=0),
     Pair("YaRN x2", extended=False, equal_up_to=0),
     Pair("YaRN x2", extended=True, equal_up_to=LENGTHS[-1]),
+    Pair(f"window {WINDOW}", extended=False, equal_up_to=WINDOW),
+    Pair("plain", extended=False, equal_up_to=LONG, lengths=(LONG,), windows=1),
 )
 
 
@@ -97,6 +112,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     out: Path = given.out
+    # So that the server is stopped then too.
+    treat_sigterm_as_interrupt()
     out.mkdir(parents=True, exist_ok=True)
     if not (out / EXTENDED).exists():
         run("extend", NAME, "--method", "yarn", "--factor", 2, "--out", out / EXTENDED)
@@ -129,21 +146,21 @@ class Command:
 
 
 def commands_of(name: str, out: Path) -> Iterator[Command]:
-    """What is run while the server of this name runs."""
-    for pair in PAIRS:
-        if pair.server == name:
-            lengths = [word for length in LENGTHS for word in ("--length", length)]
-            checkpoint = out / EXTENDED if pair.extended else NAME
-            common = ("--limit", 2, "--dtype", "float32", "--fail-above", EQUAL)
-            yield Command(
-                ("compare", checkpoint, "{url}", *lengths, *common),
-                out / slug(pair.arm),
-                code=0 if pair.equal else 4,
-            )
+    """What is run while the server of this name runs, what takes long last."""
     if name == "plain":
         for verb, options in VERBS.items():
             yield Command((verb, NAME, *options, "--dtype", "float32"), out / verb / "checkpoint")
             yield Command((verb, "{url}", *options, "--tokenizer", NAME), out / verb / "served")
+    for pair in PAIRS:
+        if pair.server == name:
+            lengths = [word for length in pair.lengths for word in ("--length", length)]
+            checkpoint = out / EXTENDED if pair.extended else NAME
+            common = ("--limit", pair.windows, "--dtype", "float32", "--fail-above", EQUAL)
+            yield Command(
+                ("compare", checkpoint, "{url}", *lengths, *common),
+                out / pair.folder,
+                code=0 if pair.equal else 4,
+            )
 
 
 def finished(command: Command) -> bool:
@@ -157,14 +174,18 @@ def found(out: Path) -> Results:
     rows: list[Row] = []
     notes: list[str] = []
     for pair in PAIRS:
-        results = read_results(out / slug(pair.arm) / "results.json")
+        results = read_results(out / pair.folder / "results.json")
         rows += [replace(row, model=NAME, arm=pair.arm) for row in results.rows if row.is_whole]
         notes.append(f"{pair.arm}: {' '.join(verdict(results.rows))}")
-        build_report([out / slug(pair.arm)])
+        build_report([out / pair.folder])
     for verb in VERBS:
         own, served = (read_results(out / verb / side / "results.json") for side in ("checkpoint", "served"))
         rows += apart(verb, own.rows, served.rows)
-    settings = {"lengths": list(LENGTHS), "servers": SERVERS, "verbs": {k: list(v) for k, v in VERBS.items()}}
+    settings = {
+        "lengths": {pair.folder: list(pair.lengths) for pair in PAIRS},
+        "servers": SERVERS,
+        "verbs": {k: list(v) for k, v in VERBS.items()},
+    }
     return Results(kind=KIND, model_name=NAME, config=settings, rows=rows, notes=notes)
 
 
@@ -172,7 +193,7 @@ def unexpected(results: Results) -> list[str]:
     """What is not as it has to be."""
     said = []
     for pair in PAIRS:
-        [row] = results.select(arm=pair.arm, metric="equal_up_to", length=LENGTHS[-1])
+        [row] = results.select(arm=pair.arm, metric="equal_up_to", length=pair.lengths[-1])
         if row.value != pair.equal_up_to:
             said.append(f"{pair.arm}: equal up to {row.value}, not {pair.equal_up_to}")
     for row in results.select(metric="apart", unit="nats"):
@@ -212,7 +233,7 @@ def server(vllm: Path, log: Path, overrides: Mapping[str, Any]) -> Iterator[str]
     command = [
         *(vllm.absolute(), "serve", resolve(NAME).location, "--served-model-name", NAME),
         *("--host", "127.0.0.1", "--port", port, "--dtype", "float32", "--enforce-eager"),
-        *("--max-model-len", SERVED_LENGTH, "--max-logprobs", -1, "--max-num-seqs", 8),
+        *("--max-model-len", LONG + 2, "--max-logprobs", -1, "--max-num-seqs", 8),
         *(["--hf-overrides", json.dumps(overrides)] if overrides else []),
     ]
     # The first request compiles, which on a busy machine takes longer than the engine waits by default.
@@ -238,9 +259,13 @@ def server(vllm: Path, log: Path, overrides: Mapping[str, Any]) -> Iterator[str]
             wait_for(f"{url}/models", process, log)
             yield url
         finally:
-            # Its engine and workers are in its own session.
+            # Its engine and workers are in its own session. One that is still starting may not heed the first signal.
             os.killpg(process.pid, signal.SIGTERM)
-            process.wait(timeout=120)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=120)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:

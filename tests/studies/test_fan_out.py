@@ -9,17 +9,37 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from lengthwise.studies.experiments import FAN_OUT
+import pytest
+
+from lengthwise.errors import LengthwiseError, MissingError
+from lengthwise.studies.experiments import FAN_OUT, Experiment, Scale
 from lengthwise.studies.fan_out import fan_out
 
 
+class RayError(Exception):
+    """Ray's errors, each with the cause that an error of a task has."""
+
+    def __init__(self, cause: BaseException | None = None) -> None:
+        self.cause = cause
+
+
+NAMES = ("RayTaskError", "WorkerCrashedError", "OutOfMemoryError", "NodeDiedError")
+ERRORS = {name: type(name, (RayError,), {}) for name in NAMES}
+
+
 class InThisProcess:
-    """The part of Ray that `fan_out` uses, on a cluster of one machine."""
+    """The part of Ray that `fan_out` uses, on a cluster of one machine.
 
-    exceptions = SimpleNamespace(RayTaskError=ZeroDivisionError, WorkerCrashedError=ZeroDivisionError)
+    Args:
+        failure: what the second task ends with.
+    """
 
-    def __init__(self) -> None:
+    exceptions = SimpleNamespace(RayError=RayError, **ERRORS)
+
+    def __init__(self, failure: RayError | None = None) -> None:
         self.asked: list[dict[str, float]] = []
+        self.failure = failure
+        self.cancelled: list[Any] = []
 
     def nodes(self) -> list[dict[str, Any]]:
         return [{"Alive": True, "Resources": {"CPU": 2.0, "memory": 64e9}}]
@@ -38,17 +58,28 @@ class InThisProcess:
         return waiting[:1], waiting[1:]
 
     def get(self, done: list[Any]) -> list[Any]:
+        if self.failure is not None and done == ["start 2"]:
+            raise self.failure
         return done
 
+    def cancel(self, task: Any, *, force: bool) -> None:
+        assert force
+        self.cancelled.append(task)
 
-def test_arms_and_seeds_as_tasks_give_the_rows_of_a_sequence(tmp_path: Path) -> None:
+
+def small(folder: Path) -> tuple[Experiment, Scale]:
+    """The experiment of `make cluster`."""
     place = Path(__file__).parents[1] / "cluster" / "__main__.py"
     spec = importlib.util.spec_from_file_location("cluster_check", place)
     assert spec is not None
     assert spec.loader is not None
     cluster = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(cluster)
-    experiment, scale = cluster.experiment(tmp_path)
+    return cluster.experiment(folder)
+
+
+def test_arms_and_seeds_as_tasks_give_the_rows_of_a_sequence(tmp_path: Path) -> None:
+    experiment, scale = small(tmp_path)
     scale = replace(scale, steps=2)
     alone = experiment.run(tmp_path / "alone", scale)
     ray = InThisProcess()
@@ -60,3 +91,28 @@ def test_arms_and_seeds_as_tasks_give_the_rows_of_a_sequence(tmp_path: Path) -> 
     assert spread.rows == alone.rows
     # The arm that is not trained, and two arms with two seeds, which ask for the memory of their plan.
     assert [("memory" in wanted) for wanted in ray.asked] == [False, True, True, True, True]
+
+
+OWN = MissingError("no text")
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [
+        *((ERRORS[name](), LengthwiseError) for name in NAMES[1:]),
+        (ERRORS["RayTaskError"](OWN), MissingError),
+        (ERRORS["RayTaskError"](ValueError("a bug")), ERRORS["RayTaskError"]),
+    ],
+    ids=[*NAMES[1:], "own error", "bug"],
+)
+def test_a_task_that_fails_for_good_ends_the_others(
+    tmp_path: Path, failure: RayError, kind: type[BaseException]
+) -> None:
+    """Ray itself has started it again before."""
+    experiment, scale = small(tmp_path)
+    ray = InThisProcess(failure)
+    names = iter(f"start {number}" for number in range(1, 9))
+    with pytest.raises(kind) as caught:
+        fan_out(ray, experiment, scale, tmp_path / "parts", work=lambda *_: next(names))
+    assert type(caught.value) is kind
+    assert ray.cancelled == ["start 3", "start 4", "start 5"]

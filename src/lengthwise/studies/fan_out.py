@@ -2,8 +2,8 @@
 
     lengthwise reproduce tiny-books --seeds 3 --ray auto --out /shared/runs/tiny-books
 
-The folder has to be one that every machine of the cluster sees. A task whose worker is killed is started again, and
-continues from its last checkpoint and finished samples.
+The folder has to be one that every machine of the cluster sees. A task whose worker dies, is ended by Ray for memory
+or is lost with its machine is started again, and continues from its last checkpoint and finished samples.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,7 @@ from lengthwise.studies.experiments import FAN_OUT, Experiment, Scale
 from lengthwise.studies.skeleton import Study
 
 RETRIES = 3
-"""How often a task is started again after its worker died."""
+"""How often a task is started again after its worker died, and as often after Ray ended it for memory."""
 _LIBRARIES = 2**30
 
 
@@ -39,6 +40,8 @@ def on_ray(address: str) -> Iterator[None]:
     """
     if importlib.util.find_spec("ray") is None:
         raise MissingError("--ray needs Ray, which is not installed", fix="pip install 'lengthwise[ray]'")
+    # Ray counts these apart from other deaths, and by default without end: a task too large would run for ever.
+    os.environ.setdefault("RAY_task_oom_retries", str(RETRIES))
     ray = importlib.import_module("ray")
     where = {"include_dashboard": False} if address == "local" else {}
     try:
@@ -107,15 +110,29 @@ def fan_out(
             done, waiting = ray.wait(waiting)
             try:
                 ray.get(done)
-            except ray.exceptions.RayTaskError as error:
+            except ray.exceptions.RayError as error:
                 for other in waiting:
                     ray.cancel(other, force=True)
-                if isinstance(error.cause, LengthwiseError):
-                    raise error.cause from error
-                raise
-            except ray.exceptions.WorkerCrashedError as error:
-                raise LengthwiseError(
-                    f"a worker died {RETRIES + 1} times at the same task",
-                    fix="look at Ray's logs; --resume continues from what is finished",
-                ) from error
+                explained = _explained(ray.exceptions, error)
+                if explained is None:
+                    raise
+                raise explained from error
             bar.update(len(done))
+
+
+def _explained(known: Any, error: Any) -> LengthwiseError | None:
+    """Our own error that a task failed with, or that its worker died too often; None for any other."""
+    if isinstance(error, known.RayTaskError):
+        return error.cause if isinstance(error.cause, LengthwiseError) else None
+    deaths = {
+        known.WorkerCrashedError: ("died", "look at Ray's logs"),
+        known.OutOfMemoryError: ("was ended for memory", "use larger machines, or fewer tasks at once"),
+        known.NodeDiedError: ("was lost with its machine", "look at the machines of the cluster"),
+    }
+    for kind, (what, fix) in deaths.items():
+        if isinstance(error, kind):
+            return LengthwiseError(
+                f"a worker {what} {RETRIES + 1} times at the same task",
+                fix=f"{fix}; --resume continues from what is finished",
+            )
+    return None

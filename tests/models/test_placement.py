@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import operator
+from typing import Any
+
 import pytest
 import torch
 
 from lengthwise.errors import UsageError
-from lengthwise.models import Head, load, target_losses
+from lengthwise.models import Head, load, read_config, target_losses
 from lengthwise.models.fingerprint import model_fingerprint
-from lengthwise.models.quantization import expand_into, quantized_layers
+from lengthwise.models.plan import reading_cost
+from lengthwise.models.quantization import expand_into, quantized_layers, small_layers
 from lengthwise.models.reading import CachedReader
 from lengthwise.testing import save_tiny_model
 
@@ -43,8 +47,29 @@ def test_weights_on_disk_give_the_same_numbers(untied: str):
     assert model_fingerprint(spread) == model_fingerprint(whole)
 
 
+def planned(name: str, method: str | None) -> int:
+    """Bytes that a dry run counts for reading a few tokens."""
+    cost = reading_cost(
+        read_config(name), tokens=1, at_once=1, longest=1, name=name, device="cpu", quantize=method
+    )
+    assert cost.memory_bytes is not None
+    return cost.memory_bytes
+
+
+def kept(model: Any, *scales: str) -> int:
+    """Bytes that the layers keep in the place of their weights, but for bitsandbytes' tables."""
+    return sum(
+        layer.weight.nbytes + sum(operator.attrgetter(scale)(layer.weight).nbytes for scale in scales)
+        for layer in model.modules()
+        if type(layer).__name__ in ("Linear4bit", "Linear8bitLt")
+    )
+
+
 def test_int8_weights_are_close(untied: str):
     whole, rounded = load(untied, device="cpu"), load(untied, device="cpu", quantization="int8")
+    small = small_layers(whole.model)
+    weights = sum(4 * layer.weight.numel() for layer in small)
+    assert planned(untied, None) - planned(untied, "int8") == weights - kept(rounded.model, "SCB")
     hidden, close = whole.hidden_states(IDS), rounded.hidden_states(IDS)
     assert 0 < ((close - hidden).norm() / hidden.norm()).item() < 0.1
 
@@ -52,6 +77,12 @@ def test_int8_weights_are_close(untied: str):
 def test_nf4_weights_are_read_as_what_they_stand_for(untied: str):
     expanded, rounded = load(untied, device="cpu"), load(untied, device="cpu", quantization="nf4")
     assert quantized_layers(rounded.model)
+    saved = sum(4 * layer.weight.numel() for layer in small_layers(expanded.model))
+    saved -= kept(rounded.model, "quant_state.absmax", "quant_state.state2.absmax")
+    # A layer of fewer than 256 scales keeps a whole number for them.
+    assert abs(planned(untied, None) - planned(untied, "nf4") - saved) < 4 * len(
+        quantized_layers(rounded.model)
+    )
     expand_into(expanded.model, rounded.model)
     torch.testing.assert_close(rounded.hidden_states(IDS), expanded.hidden_states(IDS), rtol=1e-3, atol=1e-3)
 

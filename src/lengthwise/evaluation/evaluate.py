@@ -315,6 +315,7 @@ def plan_eval(run: RunSpec, spec: EvalSpec) -> Plan:
         name=run.model,
         dtype=run.dtype,
         device=run.device,
+        quantize=run.quantize,
     )
     return replace(plan, cost=cost)
 

@@ -80,5 +80,6 @@ def plan_measurement(run: RunSpec, spec: Spec) -> MeasurementPlan:
         name=run.model,
         dtype=run.dtype,
         device=run.device,
+        quantize=run.quantize,
     )
     return replace(plan, cost=cost)

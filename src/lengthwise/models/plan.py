@@ -91,6 +91,7 @@ def reading_cost(
     name: str,
     dtype: str = "auto",
     device: str = "auto",
+    quantize: str | None = None,
 ) -> Cost:
     """The cost of reading `tokens` tokens in all, `at_once` in one forward pass, without gradients.
 
@@ -101,6 +102,7 @@ def reading_cost(
         longest: in the longest row.
         name: the model's, for errors.
         dtype, device: as `load`.
+        quantize: "nf4" or "int8" keeps the linear layers in 4 or 8 bits.
 
     Raises:
         UsageError, MissingError: the device is not there, or the model has no positions for `longest` tokens.
@@ -108,6 +110,7 @@ def reading_cost(
     import torch
 
     from lengthwise.models.position_limits import check_positions_fit, max_positions
+    from lengthwise.models.quantization import small_bytes, small_layers
 
     model = model_skeleton(config)
     check_positions_fit(max_positions(model), longest, name=name)
@@ -115,14 +118,17 @@ def reading_cost(
     if dtype == "auto":
         dtype = str(model.config.dtype or torch.float32).removeprefix("torch.")
     device = usable_device(device)
+    itemsize = getattr(torch, dtype).itemsize
+    memory = reading_bytes(config, parameters, at_once=at_once, itemsize=itemsize)
+    if quantize is not None:
+        small = small_layers(model)
+        memory += small_bytes(small, quantize) - itemsize * sum(layer.weight.numel() for layer in small)
     seconds, basis = seconds_at_least(2 * parameters * tokens, device=device, dtype=dtype)
     return Cost(
         parameters=parameters,
         device=device,
         dtype=dtype,
-        memory_bytes=reading_bytes(
-            config, parameters, at_once=at_once, itemsize=getattr(torch, dtype).itemsize
-        ),
+        memory_bytes=memory,
         memory_basis="weights exactly; activations of one layer by rule of thumb; a few chunks of logits; "
         "without the libraries' own few hundred MB",
         seconds_at_least=seconds,

@@ -1,9 +1,10 @@
-"""NF4, the 4-bit weights of QLoRA (Dettmers et al. 2023), through bitsandbytes, also on CPUs."""
+"""Linear layers in 4 bits (NF4 of QLoRA, Dettmers et al. 2023) or 8 (LLM.int8): bitsandbytes, on CPUs as well."""
 
 from __future__ import annotations
 
 import copy
 import importlib.util
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -48,6 +49,28 @@ def quantization_config(method: str, compute_dtype: torch.dtype) -> Any:
     from transformers import BitsAndBytesConfig
 
     return BitsAndBytesConfig(load_in_8bit=True)
+
+
+def small_layers(model: Any) -> list[nn.Linear]:
+    """The layers of an unquantised model whose weights would be kept in 4 or 8 bits: the linear ones but the head."""
+    head = set(model.get_output_embeddings().modules())
+    return [m for m in model.modules() if isinstance(m, nn.Linear) and m not in head]
+
+
+def small_bytes(layers: Iterable[nn.Linear], method: str, *, double: bool = True) -> int:
+    """Bytes of the weights of these layers with their scales.
+
+    nf4: half a byte a weight, and for each 64 of them a scale of 4 bytes; with `double` of 1 byte, and 4 for each 256
+    scales. int8: a byte a weight, and 4 for each row.
+    """
+    found = 0.0
+    for layer in layers:
+        weights = layer.in_features * layer.out_features
+        if method == "nf4":
+            found += weights * (1 / 2 + ((1 + 4 / 256) if double else 4) / 64)
+        else:
+            found += weights + 4 * layer.out_features
+    return round(found)
 
 
 def _check_installed() -> None:

@@ -14,6 +14,7 @@ from lengthwise.alignment.chunked import default_chunk_size
 from lengthwise.alignment.divergences import Objective
 from lengthwise.errors import UsageError
 from lengthwise.models.hidden import unwrap
+from lengthwise.models.quantization import small_bytes, small_layers
 from lengthwise.training.initial_model import obstacle_in_structure
 from lengthwise.training.recipe import Parallel, Recipe
 
@@ -123,10 +124,11 @@ def _state(recipe: Recipe, model: Any, devices: int) -> tuple[int, int]:
     mixed = recipe.precision == "bfloat16"
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     frozen = sum(p.numel() for p in model.parameters()) - trainable
-    small = _quantized_weights(recipe, model)
-    # 4 bits, and for each 64 weights a scale of 4 bytes, or of 1 byte with 4 for each 256 of those.
-    small_bytes = 0.5 + (1 / 64 + 4 / (64 * 256) if recipe.quantize and recipe.quantize.double else 4 / 64)
-    weights = round((frozen - small) * (2 if mixed else 4) + small * small_bytes) + 4 * trainable
+    weights = frozen * (2 if mixed else 4) + 4 * trainable
+    if recipe.quantize is not None:
+        small = [layer for layer in small_layers(model) if not layer.weight.requires_grad]
+        weights -= sum(layer.weight.numel() for layer in small) * (2 if mixed else 4)
+        weights += small_bytes(small, "nf4", double=recipe.quantize.double)
     # Gradient and AdamW's two moments, all float32.
     state = weights + 12 * trainable
     if recipe.parallel is None:
@@ -154,18 +156,6 @@ def _activations(recipe: Recipe, config: Any, micro: int) -> int:
     kept = layers * 4 * width + block if recipe.gradient_checkpointing else layers * block
     _, views = passes(recipe.objective)
     return round(views * micro * recipe.length * kept)
-
-
-def _quantized_weights(recipe: Recipe, model: Any) -> int:
-    """Weights that will be kept in 4 bits: the frozen ones of linear layers, but for the head."""
-    if recipe.quantize is None:
-        return 0
-    head = set(model.get_output_embeddings().modules())
-    return sum(
-        m.weight.numel()
-        for m in model.modules()
-        if isinstance(m, nn.Linear) and m not in head and not m.weight.requires_grad
-    )
 
 
 def _units(model: Any) -> tuple[int, int, int]:

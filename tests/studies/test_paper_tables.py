@@ -78,6 +78,7 @@ def test_a_size_is_read_back_from_a_run():
 def test_shapes_have_the_parameters_of_their_models(name):
     known = {
         "meta-llama/Llama-2-7b-hf": 6_738_415_616,
+        "meta-llama/Llama-3.1-8B": 8_030_261_248,
         "HuggingFaceTB/SmolLM2-1.7B": 1_711_376_384,
         "smollm2-135m": 134_515_008,
     }

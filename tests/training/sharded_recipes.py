@@ -3,7 +3,8 @@
     torchrun --nproc-per-node 2 tests/training/sharded_recipes.py OUT [NAME...]
 
 The model is tiny, of the recipe's architecture. Recipes in 4 bits run with whole weights, which can be sharded.
-Each run's `memory.json` has the bytes that the first process keeps and the plan's.
+Each run's `memory.json` has the bytes that the first process keeps and the plan's. OUT's `results.json` has them all;
+`python -m lengthwise.studies.doc_tables keep OUT` keeps it for the documentation.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from torch.distributed.tensor import DTensor
 
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.processes import is_main_process, process_count
+from lengthwise.results import Results, Row
 from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.training import open_run, read_recipe, recipe_trainer, train
 from lengthwise.training.memory import device_memory
@@ -108,6 +111,22 @@ def _own_bytes(tensor: Tensor) -> int:
     return own.numel() * own.element_size()
 
 
+def kept(folder: Path, names: Sequence[str]) -> Results:
+    """What two steps in two processes gave, of each recipe."""
+    from lengthwise.studies.recipe_tables import KIND, RUN
+
+    rows: list[Row] = []
+    for name in names:
+        blank = Row(model="tiny", task=RUN, metric="", value=None, unit="bytes", arm=name)
+        memory = json.loads((folder / name / "memory.json").read_text())
+        rows += [replace(blank, metric=side, value=value) for side, value in memory.items()]
+        lines = (folder / name / "metrics.jsonl").read_text().splitlines()
+        for step, line in enumerate(lines, start=1):
+            value = json.loads(line)["loss"]
+            rows.append(replace(blank, metric=f"loss {step}", value=value, unit="nats"))
+    return Results(kind=KIND, model_name="tiny", config={"recipes": list(names)}, rows=rows)
+
+
 def main(folder: Path, names: Sequence[str]) -> None:
     """Run the recipes in the folder, one after the other, and print what came of each."""
     distributed.init_process_group("gloo")
@@ -118,11 +137,10 @@ def main(folder: Path, names: Sequence[str]) -> None:
     distributed.barrier()
     for name in names:
         sharded(tiny(name, folder, "parallel.sharding=full_shard"), folder / name)
-        if is_main_process():
-            lines = [json.loads(line) for line in (folder / name / "metrics.jsonl").read_text().splitlines()]
-            memory = json.loads((folder / name / "memory.json").read_text())
-            losses = ", ".join(f"{line['loss']:.4f}" for line in lines)
-            print(f"{name}: losses {losses}; state {memory['allocated']} bytes, planned {memory['planned']}")
+    if is_main_process():
+        results = kept(folder, names)
+        print(*(f"{row.arm}: {row.metric} {row.value:.6g} {row.unit}" for row in results.rows), sep="\n")
+        (folder / "results.json").write_text(results.to_json())
     distributed.destroy_process_group()
 
 

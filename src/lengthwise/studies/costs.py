@@ -34,6 +34,16 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_attention_heads": 32,
         "max_position_embeddings": 4096,
     },
+    "meta-llama/Llama-3.1-8B": LLAMA
+    | {
+        "vocab_size": 128256,
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 131072,
+    },
     "HuggingFaceTB/SmolLM2-1.7B": LLAMA
     | {
         "vocab_size": 49152,

@@ -59,6 +59,18 @@ def _served(results: Results, which: str) -> Table:
     }[which](results)
 
 
+def _recipe_plans(root: Path) -> Table:
+    from lengthwise.studies.recipe_tables import plans_table
+
+    return plans_table()
+
+
+def _recipe_runs(results: Results) -> Table:
+    from lengthwise.studies.recipe_tables import runs_table
+
+    return runs_table(results)
+
+
 def _verdicts(results: Results) -> Table:
     from lengthwise.studies.paper.index import paper_table
     from lengthwise.studies.verdicts import verdict_table
@@ -100,6 +112,8 @@ MAKERS: dict[str, Callable[..., Table]] = {
     "training-forms": lambda root, file, which: _training_forms(read_results(root / file), which),
     "far-context": lambda root, file, which: _far_context(read_results(root / file), which),
     "served": lambda root, file, which: _served(read_results(root / file), which),
+    "recipe-plans": _recipe_plans,
+    "recipe-runs": lambda root, file: _recipe_runs(read_results(root / file)),
     "verdicts": lambda root, file: _verdicts(read_results(root / file)),
     "paper-items": _items,
     "paper-claims": _claims,

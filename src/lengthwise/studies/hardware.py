@@ -41,14 +41,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 8,
         "tie_word_embeddings": True,
     },
-    "8B": {
-        "vocab_size": 128256,
-        "hidden_size": 4096,
-        "intermediate_size": 14336,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-    },
+    "8B": SHAPES["meta-llama/Llama-3.1-8B"],
     "70B": {
         "vocab_size": 128256,
         "hidden_size": 8192,

@@ -11,10 +11,11 @@ import torch
 from lengthwise.errors import UsageError
 from lengthwise.models import Head, load, read_config, target_losses
 from lengthwise.models.fingerprint import model_fingerprint
+from lengthwise.models.placement import check_splits
 from lengthwise.models.plan import reading_cost
 from lengthwise.models.quantization import expand_into, quantized_layers, small_layers
 from lengthwise.models.reading import CachedReader
-from lengthwise.testing import save_tiny_model
+from lengthwise.testing import save_tiny_model, tiny_model
 
 SPREAD = {
     "model.embed_tokens": "disk",
@@ -91,3 +92,15 @@ def test_nf4_weights_are_read_as_what_they_stand_for(untied: str):
 def test_places_that_exclude_each_other(untied: str, placed: dict[str, str]):
     with pytest.raises(UsageError):
         load(untied, **placed)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "processes"), [("llama-gqa", 4), ("llama-gqa", 3), ("gpt2", 2)], ids=["keys", "heads", "no plan"]
+)
+def test_processes_that_cannot_share_the_heads(name: str, processes: int, monkeypatch: pytest.MonkeyPatch):
+    """Four heads of queries and two of keys; GPT-2 has no plan in transformers."""
+    monkeypatch.setenv("WORLD_SIZE", str(processes))
+    with pytest.raises(UsageError):
+        check_splits(tiny_model(name).config)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    check_splits(tiny_model("llama-gqa").config)

@@ -26,7 +26,7 @@ from torch.distributed.tensor import DTensor
 from transformers import TrainingArguments
 
 from lengthwise.alignment import Normalizers, PairGeometry, alignment_loss, next_token_labels
-from lengthwise.models import Head, final_hidden_states, find_head
+from lengthwise.models import Head, final_hidden_states, find_head, load
 from lengthwise.processes import is_main_process, process_count
 from lengthwise.testing import tiny_llama, tiny_model
 from lengthwise.text import TokenDocument
@@ -209,6 +209,17 @@ def direct() -> dict[str, float]:
     }
 
 
+def tensor_parallel(model: str) -> dict[str, float]:
+    """The largest difference of a token's loss where the processes hold shares of every layer."""
+    whole, split = load(model, device="cpu"), load(model, tp_plan="auto")
+    assert isinstance(split.model.model.layers[0].mlp.up_proj.weight, DTensor)
+    assert isinstance(split.head, Head)
+    assert split.head.weight.shape == whole.model.lm_head.weight.shape
+    ids = np.arange(40) % 23
+    ours, theirs = (each.token_losses([ids[:-1]], [ids[1:]])[0] for each in (whole, split))
+    return {"losses": (ours - theirs).abs().max().item()}
+
+
 def train(out: Path, *, sharded: bool) -> None:
     """Four steps of AlignmentTrainer in fp64, accumulating; the log and the saved model go to `out`."""
     rng = np.random.default_rng(0)
@@ -275,6 +286,7 @@ if __name__ == "__main__":
 
     folder = Path(sys.argv[1])
     sharded(tiny("clex", folder, "precision=float32"), folder / "clex")
+    errors["tensor parallel"] = tensor_parallel(str(folder / "model"))
     if distributed.get_rank() == 0:
         (Path(sys.argv[1]) / "errors.json").write_text(json.dumps(errors))
     distributed.destroy_process_group()

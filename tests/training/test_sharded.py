@@ -46,7 +46,7 @@ def recipes() -> ModuleType:
 def test_two_processes_with_a_sharded_model_equal_one_with_a_whole_one(
     worker: ModuleType, recipes: ModuleType, tmp_path: Path
 ):
-    """Heads sharded in every way, AlignmentTrainer, and the recipe clex, whose memory is that of its plan."""
+    """Heads sharded in every way, AlignmentTrainer, clex with its plan's memory, and a tensor parallel model."""
     one, two = tmp_path / "one", tmp_path / "two"
     two.mkdir()
     recipes.inputs(two)
@@ -60,6 +60,8 @@ def test_two_processes_with_a_sharded_model_equal_one_with_a_whole_one(
     )
     assert finished.returncode == 0, finished.stderr[-4000:]
     errors = json.loads((two / "errors.json").read_text())
+    # In fp32.
+    assert errors.pop("tensor parallel")["losses"] <= 1e-5
     assert errors.keys() == {*worker.WAYS, "direct"}
     for way, measured in errors.items():
         for name, error in measured.items():

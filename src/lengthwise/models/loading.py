@@ -21,7 +21,7 @@ from lengthwise.models.extension.extension_record import adapter_extension, read
 from lengthwise.models.head import FullLogits, Head, find_head, hidden_states_for
 from lengthwise.models.hidden import unwrap
 from lengthwise.models.losses import NonFiniteLogits, target_losses
-from lengthwise.models.placement import check_placement, device_of
+from lengthwise.models.placement import check_placement, check_splits, device_of
 from lengthwise.models.plan import DTYPE_NAMES, check_dtype
 from lengthwise.models.position_limits import (
     check_positions_fit,
@@ -322,6 +322,7 @@ def load(
         if tp_plan is not None:
             from transformers.distributed.configuration_utils import DistributedConfig
 
+            check_splits(read_config(resolved).get_text_config())
             others |= {"distributed_config": DistributedConfig(tp_plan=tp_plan)}
         model = load_weights(resolved, torch_dtype, others)
         keep_layout(model)

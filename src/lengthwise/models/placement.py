@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -29,6 +30,31 @@ def check_placement(device: str, device_map: Any, tp_plan: str | None) -> None:
         given.append(f"device {device!r}")
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} both place the weights", expected="one of them")
+
+
+def check_splits(config: Any) -> None:
+    """Raise UsageError unless transformers splits this model's layers over as many processes as there are.
+
+    Args:
+        config: of the text model.
+    """
+    processes = process_count()
+    plan = getattr(config, "base_model_tp_plan", None)
+    if not plan:
+        raise UsageError(
+            f"transformers has no tensor parallel plan for {config.model_type}",
+            fix="--device-map auto, or one process",
+        )
+    queries = config.num_attention_heads
+    keys = getattr(config, "num_key_value_heads", None) or queries
+    split = {name.rpartition(".")[2] for name, way in plan.items() if way == "colwise"}
+    heads = math.gcd(*([queries] if "q_proj" in split else []), *([keys] if "k_proj" in split else []))
+    if heads % processes:
+        works = ", ".join(str(n) for n in range(2, heads + 1) if heads % n == 0) or "none but one"
+        raise UsageError(
+            f"{processes} processes cannot share {queries} heads of queries and {keys} of keys",
+            expected=f"a number of processes that divides both: {works}",
+        )
 
 
 def device_of(module: nn.Module) -> torch.device:

@@ -48,6 +48,14 @@ def test_weights_on_disk_give_the_same_numbers(untied: str):
     assert model_fingerprint(spread) == model_fingerprint(whole)
 
 
+def test_hidden_states_go_to_the_device_of_the_head(untied: str):
+    """The meta device in the place of a second one."""
+    model = load(untied, device="cpu")
+    model.head = Head(torch.nn.Linear(32, 320, bias=False, device="meta"))
+    assert model.hidden_states(IDS).device == CachedReader(model).read(IDS).device == torch.device("meta")
+    assert model.device == torch.device("cpu")
+
+
 def planned(name: str, method: str | None) -> int:
     """Bytes that a dry run counts for reading a few tokens."""
     cost = reading_cost(

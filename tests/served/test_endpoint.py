@@ -164,6 +164,22 @@ def test_urls_that_hold_a_secret_are_refused(url: str) -> None:
     assert "word" not in str(caught.value).replace("without password", "")
 
 
+def test_a_proxy_of_the_environment_is_used(
+    serve: Any, local: LoadedModel, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub = serve()
+    answer = stub.answer
+    # A proxy is asked for whole URLs.
+    monkeypatch.setattr(
+        stub, "answer", lambda how, url, body: answer(how, url.removeprefix("http://model.invalid"), body)
+    )
+    monkeypatch.setenv("http_proxy", stub.url.removesuffix("/v1"))
+    monkeypatch.setenv("no_proxy", "")
+    endpoint = Endpoint("http://model.invalid/v1", tokenizer=str(folder))
+    [found] = endpoint.token_losses([IDS[:10]], [IDS[6:11]])
+    torch.testing.assert_close([found], local.token_losses([IDS[:10]], [IDS[6:11]]), atol=1e-5, rtol=1e-5)
+
+
 def test_the_served_model_is_named_or_the_only_one(serve: Any, folder: Path) -> None:
     stub = serve()
     with pytest.raises(UsageError) as caught:

@@ -42,7 +42,11 @@ def test_a_recipe_that_names_another_number_is_refused(monkeypatch: pytest.Monke
             with pytest.raises(UsageError):
                 plans_table()
         else:
-            assert plans_table().rows == [("clex", None, None, None, need, None, None)]
+            # Eight operations a weight and token of each of two views, 4e14 a second on each of eight cards.
+            minutes = 200 * 64 * 2 * 4096 * 8 * WEIGHTS / 8 / 4e14 / 60
+            assert plans_table().rows == [
+                ("clex", None, None, None, need, None, None, f"{minutes:.0f} min on 8")
+            ]
 
 
 def test_runs():

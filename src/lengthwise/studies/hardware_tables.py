@@ -38,7 +38,7 @@ def _gigabytes(size: float) -> str:
     return _digits(size / 1e9)
 
 
-def _duration(operations: float) -> str:
+def duration(operations: float) -> str:
     """The time of so many operations at `RATE`."""
     seconds = operations / RATE
     for unit, one in (("h", 3600), ("min", 60), ("s", 1)):
@@ -96,7 +96,7 @@ def _reading_time() -> Table:
     """Of one sample, by verb."""
 
     def time(size: str, parts: list[tuple[int, int]] | None) -> str:
-        return "" if parts is None else _duration(reading_operations(size, parts))
+        return "" if parts is None else duration(reading_operations(size, parts))
 
     rows: list[list[Cell]] = []
     for size in SIZES:
@@ -132,7 +132,7 @@ def _training_time() -> Table:
                 size,
                 way.name,
                 form,
-                *(_duration(window_operations(size, way, form, length)) for length in LENGTHS),
+                *(duration(window_operations(size, way, form, length)) for length in LENGTHS),
             ]
             for size in SIZES
             for way in (lora, every)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -11,9 +12,10 @@ from lengthwise.errors import UsageError
 from lengthwise.report.tables import Table
 from lengthwise.results import Results
 from lengthwise.studies.costs import shape
+from lengthwise.studies.hardware_tables import duration
 from lengthwise.training.memory import device_memory, ways
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.recipe_cost import recipe_skeleton
+from lengthwise.training.recipe_cost import recipe_skeleton, training_operations
 from lengthwise.training.recipe_reading import read_recipe, shipped_recipes
 
 KIND = "sharded-recipes"
@@ -42,27 +44,30 @@ _SPREAD = (
 
 
 def plans_table() -> Table:
-    """A line for each recipe: memory of each device at the recipe's own size, by the way of sharding.
+    """A line for each recipe at its own size: memory of each device by the way of sharding, and time of the products.
+
+    The time is that of the devices that the recipe is written for, at `RATE` each.
 
     Raises:
         UsageError: the comment of a recipe does not name what it needs on the devices that it is written for.
     """
     lines = []
     for name in RECIPES:
-        recipe, needs = read_recipe(name), memory_on_cards(name)
-        own = needs[_own_way(recipe), OWN_DEVICES.get(name, 8)]
+        recipe, needs, devices = read_recipe(name), memory_on_cards(name), OWN_DEVICES.get(name, 8)
+        own = needs[_own_way(recipe), devices]
         if not re.search(rf"\b{own}\b", shipped_recipes()[name].read_text().partition("\nmodel:")[0]):
             raise UsageError(f"the recipe {name} does not say {own}", fix="change its first comment")
-        lines.append((name, *(needs.get(key) for key in _SPREAD)))
-    columns = ("recipe", *("one card" if devices == 1 else f"{way} on {devices}" for way, devices in _SPREAD))
+        time = f"{duration(operations(name) / devices)} on {devices}"
+        lines.append((name, *(needs.get(key) for key in _SPREAD), time))
+    ways_ = ("one card" if devices == 1 else f"{way} on {devices}" for way, devices in _SPREAD)
+    columns = ("recipe", *ways_, "matrix products")
     return Table(columns=columns, rows=lines)
 
 
 @cache
 def memory_on_cards(name: str) -> dict[tuple[str, int], str]:
     """(way of sharding, number of cards) -> what a recipe needs on each, in whole GB."""
-    recipe = read_recipe(name)
-    model = recipe_skeleton(recipe, shape(recipe.model))
+    recipe, model = read_recipe(name), _model(name)
     found = {}
     for devices in sorted({devices for _, devices in _SPREAD}):
         micro = recipe.batch.size // devices // recipe.batch.accumulation(devices)
@@ -70,6 +75,21 @@ def memory_on_cards(name: str) -> dict[tuple[str, int], str]:
             need = device_memory(spread, model, micro=micro, devices=devices, device=torch.device("cuda"))
             found[way, devices] = f"{need.device / 1e9:.0f} GB"
     return found
+
+
+def operations(name: str) -> int:
+    """Floating-point operations of the matrix products of a recipe, over all devices."""
+    recipe, model = read_recipe(name), _model(name)
+    weights = [p.numel() for p in model.parameters()]
+    trained = [p.numel() for p in model.parameters() if p.requires_grad]
+    tokens = recipe.steps * recipe.batch.size * recipe.length
+    return tokens * training_operations(recipe, sum(weights), sum(trained))
+
+
+@cache
+def _model(name: str) -> Any:
+    recipe = read_recipe(name)
+    return recipe_skeleton(recipe, shape(recipe.model))
 
 
 def _own_way(recipe: Recipe) -> str:

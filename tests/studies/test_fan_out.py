@@ -106,9 +106,10 @@ OWN = MissingError("no text")
     ids=[*NAMES[1:], "own error", "bug"],
 )
 def test_a_task_that_fails_for_good_ends_the_others(
-    tmp_path: Path, failure: RayError, kind: type[BaseException]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: RayError, kind: type[BaseException]
 ) -> None:
     """Ray itself has started it again before."""
+    monkeypatch.setattr("lengthwise.studies.fan_out.resources", lambda *_, **__: {"num_cpus": 1})
     experiment, scale = small(tmp_path)
     ray = InThisProcess(failure)
     names = iter(f"start {number}" for number in range(1, 9))

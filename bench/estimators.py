@@ -9,7 +9,7 @@ that other work on the machine disturbs it less than wall time. Widths are resca
 used over given time, which corrects the few per cent by which a row misses its time. An interval is an
 estimate itself: with N documents its width is uncertain by about 1 / sqrt(2 N).
 
-Writes estimators.json and estimators.png into --out.
+Writes estimators.json and estimators.svg into --out.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> None:
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
     (out / "estimators.json").write_text(json.dumps(document, indent=2) + "\n")
-    draw(measured, options, out / "estimators.png")
+    draw(measured, options, out / "estimators.svg")
     print(table(measured))
 
 

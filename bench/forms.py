@@ -54,9 +54,9 @@ def main() -> None:
     shown = {key: value for key, value in vars(options).items() if key != "out"}
     document = {"machine": machine(options.threads), "settings": shown, "results": results}
     (out / "forms.json").write_text(json.dumps(document, indent=2) + "\n")
-    draw(results, shown, out / "forms.png")
+    draw(results, shown, out / "forms.svg")
     print_table(results)
-    print(f"written: {out / 'forms.json'}, {out / 'forms.png'}")
+    print(f"written: {out / 'forms.json'}, {out / 'forms.svg'}")
 
 
 def parse() -> argparse.Namespace:
@@ -167,7 +167,7 @@ def draw(rows: dict[str, list[dict]], shown: dict, path: Path) -> None:
     axis.set_xlabel("CPU time of a step / cross entropy of one view")
     axis.set_title("{model}, L = {length}, {dtype}; a dot is a repeat".format(**shown))
     figure.tight_layout()
-    figure.savefig(path, dpi=150)
+    figure.savefig(path)
 
 
 if __name__ == "__main__":

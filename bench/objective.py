@@ -66,10 +66,10 @@ def main() -> None:
     results = {dtype: repeat_rows(dtype, options) for dtype in options.dtype}
     document = {"machine": machine(options.threads), "settings": settings(options), "results": results}
     (out / "objective.json").write_text(json.dumps(document, indent=2) + "\n")
-    draw(results, settings(options), out / "objective.png")
+    draw(results, settings(options), out / "objective.svg")
     for dtype, rows in results.items():
         print_table(dtype, rows)
-    print(f"written: {out / 'objective.json'}, {out / 'objective.png'}")
+    print(f"written: {out / 'objective.json'}, {out / 'objective.svg'}")
 
 
 def parse() -> argparse.Namespace:
@@ -271,7 +271,7 @@ def draw(results: dict[str, dict[str, list[dict]]], shown: dict, path: Path) -> 
         )
     )
     figure.tight_layout()
-    figure.savefig(path, dpi=150)
+    figure.savefig(path)
 
 
 if __name__ == "__main__":

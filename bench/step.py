@@ -40,10 +40,10 @@ def main() -> None:
     shown = {key: value for key, value in vars(options).items() if key not in ("worker", "out")}
     document = {"machine": machine(options.threads), "settings": shown, "results": results}
     (out / "step.json").write_text(json.dumps(document, indent=2) + "\n")
-    draw(results, shown, out / "step.png")
+    draw(results, shown, out / "step.svg")
     for adapter, rows in results.items():
         print_table(adapter, rows)
-    print(f"written: {out / 'step.json'}, {out / 'step.png'}")
+    print(f"written: {out / 'step.json'}, {out / 'step.svg'}")
 
 
 def parse() -> argparse.Namespace:
@@ -199,7 +199,7 @@ def draw(results: dict[str, dict[str, list[dict]]], shown: dict, path: Path) -> 
         axis.set_title(adapter)
     figure.suptitle("{model}, L = {length}, {dtype}; a dot is a repeat".format(**shown))
     figure.tight_layout()
-    figure.savefig(path, dpi=150)
+    figure.savefig(path)
 
 
 if __name__ == "__main__":

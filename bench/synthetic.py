@@ -11,7 +11,7 @@ Four ways to train the same S models on the same samples with the same clipped A
     vmap       torch.func over the ordinary code's stacked parameters
 
 Rounds of all four take turns, so that other work on the machine disturbs them alike; the median round counts.
-Writes synthetic.json and synthetic.png into --out.
+Writes synthetic.json and synthetic.svg into --out.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     document = {"settings": vars(options), "torch": torch.__version__, "rows": rows}
     (out / "synthetic.json").write_text(json.dumps(document, indent=2) + "\n")
-    draw(rows, out / "synthetic.png")
+    draw(rows, out / "synthetic.svg")
 
 
 def measure(models: int, width: int, layers: int, size: int, options: argparse.Namespace) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def draw(rows: list[dict[str, Any]], options: argparse.Namespace, path: Path) ->
         if metric != METRICS[0]:
             panel.set_yticklabels([])
     figure.suptitle(f"{options.model}, L = {options.length}, {options.seconds:g} s of processor time each")
-    figure.savefig(path, dpi=120)
+    figure.savefig(path)
 
 
 def parse() -> argparse.Namespace:

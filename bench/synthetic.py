@@ -196,7 +196,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         "times faster than the stack (dotted: the aim of 3)".replace("than the stack", "as a stack")
     )
     axes.legend()
-    figure.savefig(path, dpi=120)
+    figure.savefig(path)
 
 
 def shape(text: str) -> tuple[int, int, int]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,23 @@ def test_every_link_leads_to_a_file_and_a_heading(page):
         if not other.exists() or (anchor and anchor not in anchors(other)):
             dead.append(target)
     assert dead == []
+
+
+def test_no_sentence_begins_a_list():
+    """A line of a sentence that begins with `256. ` would be the item of a list, whose number is not shown."""
+    items = [(page.name, line) for page in PAGES for line in accidental_items(prose(page))]
+    assert items == []
+    assert list(accidental_items("- it has 40 of\n  256. The rate\n")) == ["  256. The rate"]
+    assert list(accidental_items("1. one\n   more\n2. two\n3. three\n")) == []
+
+
+def accidental_items(text: str) -> Iterator[str]:
+    """Lines that begin with a number and a dot, as deep as the sentence before them."""
+    for before, line in pairwise(text.splitlines()):
+        before = before.replace("- ", "  ", 1) if re.match(" *- ", before) else before
+        number = re.match(r"( *)\d+[.)] ", line)
+        if number and re.match(number[1] + r"(?!\d+[.)] )\S", before):
+            yield line
 
 
 def test_every_picture_says_what_it_shows():

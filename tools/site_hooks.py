@@ -1,4 +1,7 @@
-"""What mkdocs does besides: links to files outside `docs/` lead to copies of these files in the site."""
+"""What mkdocs does besides.
+
+Links to files outside `docs/` lead to copies of these files in the site. Long names in tables break at their joints.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from typing import Any
 from mkdocs.structure.files import File
 
 _LINK = re.compile(r"(?<=\]\()(\.\./[^)#\s]*)")
+_CELL = re.compile(r"<td\b.*?</td>", re.DOTALL)
+_LONG_NAME = re.compile(r"(?<=<code>)[^<]{25,}(?=</code>)")
 ROOT = Path(__file__).parents[1]
 
 
@@ -27,3 +32,12 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
         return posixpath.relpath(f"docs/{copy}", folder)
 
     return _LINK.sub(moved, markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Let long names in table cells break after a slash, colons or an underscore, and others nowhere."""
+
+    def broken(cell: re.Match[str]) -> str:
+        return _LONG_NAME.sub(lambda name: re.sub("::|[/_]", r"\g<0><wbr>", name[0]), cell[0])
+
+    return _CELL.sub(broken, html)

@@ -59,11 +59,12 @@ class Estimate:
 
     def _decimals(self) -> int:
         assert self.value is not None
-        if self.low is not None and self.high is not None and self.high > self.low:
-            return _decimals_for((self.high - self.low) / 2, digits=2)
-        if self.value >= 100 and float(self.value).is_integer():
+        given = [number for number in (self.value, self.low, self.high) if number is not None]
+        if self.value >= 100 and all(float(number).is_integer() for number in given):
             # A count of tokens.
             return 0
+        if self.low is not None and self.high is not None and self.high > self.low:
+            return _decimals_for((self.high - self.low) / 2, digits=2)
         return _decimals_for(abs(self.value), digits=4)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging as standard_logging
 import warnings
 from collections.abc import Iterator
 
@@ -12,6 +13,10 @@ def quiet_transformers(*, bars: bool = False) -> Iterator[None]:
     """Silence transformers inside, errors excepted; progress bars are shown only if `bars` is set."""
     from transformers.utils import logging
 
+    # PEFT imports it, which then remarks on a kernel for 4-bit weights, also where there are none.
+    bitsandbytes = standard_logging.getLogger("bitsandbytes")
+    level = bitsandbytes.level
+    bitsandbytes.setLevel(standard_logging.ERROR)
     verbosity = logging.get_verbosity()
     hide_bars = not bars and logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
@@ -24,5 +29,6 @@ def quiet_transformers(*, bars: bool = False) -> Iterator[None]:
             yield
     finally:
         logging.set_verbosity(verbosity)
+        bitsandbytes.setLevel(level)
         if hide_bars:
             logging.enable_progress_bar()

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from lengthwise.errors import LengthwiseError, MissingError, UsageError, reason
+from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.resolve import (
     ResolvedModel,
     check_whole,
@@ -102,8 +103,6 @@ def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
         MissingError: there is none, or a file of it is damaged.
         UsageError: it is of another model.
     """
-    from peft import PeftModel
-
     folder = Path(adapter).expanduser()
     if not folder.exists() and looks_like_path(adapter):
         raise MissingError(f"there is no adapter folder {adapter}", fix="check the path")
@@ -120,7 +119,10 @@ def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
         if weights.is_file():
             check_whole(weights)
     try:
-        return PeftModel.from_pretrained(model, str(folder) if folder.exists() else adapter)
+        with quiet_transformers():
+            from peft import PeftModel
+
+            return PeftModel.from_pretrained(model, str(folder) if folder.exists() else adapter)
     except MemoryError:
         raise
     # PEFT raises whatever a wrong value in adapter_config.json leads it to.

@@ -171,17 +171,24 @@ def override(settings: Mapping[str, Any], assignments: Iterable[str]) -> dict[st
     return result
 
 
-def recorded(settings: Any) -> Any:
-    """A dataclass as plain values, as they go into YAML and come back equal; `ADDED_LATER` fields if changed."""
+def recorded(settings: Any, *, defaults: bool = True) -> Any:
+    """A dataclass as plain values, as they go into YAML and come back equal; `ADDED_LATER` fields if changed.
+
+    Without `defaults` fields that have their default value are left out, save where a section has nothing else.
+    """
     if is_dataclass(settings):
-        return {
-            each.name: recorded(getattr(settings, each.name))
+        found = {
+            each.name: recorded(getattr(settings, each.name), defaults=defaults)
             for each in fields(settings)
-            if each.metadata.get("recorded") != "if changed" or getattr(settings, each.name) != _default(each)
+            if (defaults and each.metadata.get("recorded") != "if changed")
+            or getattr(settings, each.name) != _default(each)
         }
+        return found if found or defaults else recorded(settings)
     if isinstance(settings, dict):
-        return {key: recorded(inner) for key, inner in settings.items()}
-    return [recorded(inner) for inner in settings] if isinstance(settings, (list, tuple)) else settings
+        return {key: recorded(inner, defaults=defaults) for key, inner in settings.items()}
+    if isinstance(settings, (list, tuple)):
+        return [recorded(inner, defaults=defaults) for inner in settings]
+    return settings
 
 
 def _default(each: Field[Any]) -> Any:

@@ -48,6 +48,8 @@ def test_the_answer_on_stdout_and_progress_on_stderr(
     )
     assert "%|" in done.err, "progress"
     assert "%|" not in done.out
+    assert "[95 % interval]" not in done.out
+    assert "[95 % interval]" in lengthwise(*measure, "-v").out, "the table"
     assert list(tmp_path.iterdir()) == [], "without --out nothing is written"
 
 

@@ -61,6 +61,9 @@ def test_dry_run(lengthwise: Callable[..., Any], recipe: Path, tmp_path: Path) -
     assert {path.name for path in tmp_path.iterdir()} == {"recipe.yaml"}
     shown = lengthwise("train", recipe, "--dry-run")
     assert "what would be done" in shown.out
+    assert "recipe.model" in shown.out
+    assert "recipe.views" not in shown.out
+    assert "recipe.views" in lengthwise("train", recipe, "--dry-run", "--verbose").out
 
 
 def test_one_run_reports_into_its_own_folder(

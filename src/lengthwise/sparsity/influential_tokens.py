@@ -101,8 +101,8 @@ class InfluenceSpec(Spec):
     """Tokens of a window that are examined for a gain, at random places."""
     targets: Annotated[Whole, Ge(0), Option(on="set")] = 4
     """Targets of a window: at most so many of those that gain, at random. 0 examines tokens and chooses none."""
-    candidates: Annotated[Count, Option(on="set")] = 16
-    """Distant tokens that are tried one by one: those with the largest gradient times embedding."""
+    candidates: Annotated[Count, Option(on="set")] = 10
+    """Distant tokens that are tried one by one: those with the largest norm of gradient times embedding."""
     batch_size: Count = 16
     """Contexts at a time. More needs more memory; the numbers stay the same."""
 

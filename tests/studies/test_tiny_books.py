@@ -13,8 +13,10 @@ from statistics import fmean
 import pytest
 
 from lengthwise.errors import UsageError
+from lengthwise.models import load
 from lengthwise.results import Results
 from lengthwise.studies import experiments
+from lengthwise.studies.experiments import Experiment, Scale
 from lengthwise.studies.study_table import produce
 from lengthwise.studies.tiny_books import EXPERIMENT, PLAIN, SCALES, SCE, START, YARN, measures
 
@@ -115,6 +117,19 @@ def test_an_interrupted_study_continues_and_ends_the_same(tmp_path, monkeypatch)
             experiment.run(tmp_path / "stopped", SCALES["smoke"])
     resumed = experiment.run(tmp_path / "stopped", SCALES["smoke"], resume=True)
     assert json.loads(resumed.to_json())["rows"] == json.loads(whole.to_json())["rows"]
+
+
+def test_arms_that_are_measured_otherwise_are_not_compared(tmp_path, monkeypatch):
+    monkeypatch.setattr(Experiment, "_trained", lambda *_: load("tiny-books"))
+    experiment = replace(
+        EXPERIMENT, arms=tuple(arm for arm in EXPERIMENT.arms if arm.name in (START, PLAIN, SCE))
+    )
+    scale = Scale(model="tiny-books", measures={"perplexity": {"lengths": [64], "segments": 3}})
+    alike = experiment.run(tmp_path / "alike", scale)
+    fewer = {"perplexity": {"lengths": [64], "segments": 2}}
+    otherwise = experiment.run(tmp_path / "otherwise", replace(scale, trained_measures=fewer))
+    for results, compared in ((alike, {START, SCE}), (otherwise, {SCE})):
+        assert {row.arm for row in results.rows if row.reference is not None} == compared
 
 
 def test_no_seed_is_refused(tmp_path):

@@ -64,7 +64,8 @@ class Scale:
     Args:
         model: what all arms start from.
         measures: what is measured of every arm.
-        trained_measures: what is measured of trained arms in its place; None: the same.
+        trained_measures: what is measured of trained arms in its place, which are then compared among themselves
+            alone; None: the same.
         seeds: fine-tuning seeds (data order and offsets); each trains every arm.
         steps: training steps; None: as the recipe says.
         changes: of the recipe, for all arms.

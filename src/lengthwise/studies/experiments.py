@@ -145,7 +145,9 @@ class Experiment:
                     kept = own / "train" / "checkpoints" / f"checkpoint-{steps_at(mark, at)}"
                     model = self._extended(arm, self._loaded(str(kept), scale, seed), scale)
                     marked[mark][arm.name] = measure(model, text, scale.mark_measures, own / f"after-{mark}")
-            rows += _rows_of(trained, seed=seed) + self._differences({**untrained, **trained}, seed)
+            # Differences are paired, so arms that were measured otherwise have none.
+            alike = trained if scale.trained_measures is not None else {**untrained, **trained}
+            rows += _rows_of(trained, seed=seed) + self._differences(alike, seed)
             for mark, measured in marked.items():
                 rows += _rows_of(measured, seed=seed, after=mark) + self._differences(
                     measured, seed, after=mark

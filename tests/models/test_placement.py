@@ -13,7 +13,7 @@ from lengthwise.models import Head, load, read_config, target_losses
 from lengthwise.models.fingerprint import model_fingerprint
 from lengthwise.models.placement import check_splits
 from lengthwise.models.plan import reading_cost
-from lengthwise.models.quantization import expand_into, quantized_layers, small_layers
+from lengthwise.models.quantization import expand_into, layers_to_quantize, quantized_layers
 from lengthwise.models.reading import CachedReader
 from lengthwise.testing import save_tiny_model, tiny_model
 
@@ -76,7 +76,7 @@ def kept(model: Any, *scales: str) -> int:
 
 def test_int8_weights_are_close(untied: str):
     whole, rounded = load(untied, device="cpu"), load(untied, device="cpu", quantization="int8")
-    small = small_layers(whole.model)
+    small = layers_to_quantize(whole.model)
     weights = sum(4 * layer.weight.numel() for layer in small)
     assert planned(untied, None) - planned(untied, "int8") == weights - kept(rounded.model, "SCB")
     hidden, close = whole.hidden_states(IDS), rounded.hidden_states(IDS)
@@ -86,7 +86,7 @@ def test_int8_weights_are_close(untied: str):
 def test_nf4_weights_are_read_as_what_they_stand_for(untied: str):
     expanded, rounded = load(untied, device="cpu"), load(untied, device="cpu", quantization="nf4")
     assert quantized_layers(rounded.model)
-    saved = sum(4 * layer.weight.numel() for layer in small_layers(expanded.model))
+    saved = sum(4 * layer.weight.numel() for layer in layers_to_quantize(expanded.model))
     saved -= kept(rounded.model, "quant_state.absmax", "quant_state.state2.absmax")
     # A layer of fewer than 256 scales keeps a whole number for them.
     assert abs(planned(untied, None) - planned(untied, "nf4") - saved) < 4 * len(

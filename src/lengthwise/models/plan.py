@@ -110,7 +110,7 @@ def reading_cost(
     import torch
 
     from lengthwise.models.position_limits import check_positions_fit, max_positions
-    from lengthwise.models.quantization import small_bytes, small_layers
+    from lengthwise.models.quantization import layers_to_quantize, quantized_bytes
 
     model = model_skeleton(config)
     check_positions_fit(max_positions(model), longest, name=name)
@@ -121,8 +121,8 @@ def reading_cost(
     itemsize = getattr(torch, dtype).itemsize
     memory = reading_bytes(config, parameters, at_once=at_once, itemsize=itemsize)
     if quantize is not None:
-        small = small_layers(model)
-        memory += small_bytes(small, quantize) - itemsize * sum(layer.weight.numel() for layer in small)
+        layers = layers_to_quantize(model)
+        memory += quantized_bytes(layers, quantize) - itemsize * sum(layer.weight.numel() for layer in layers)
     seconds, basis = seconds_at_least(2 * parameters * tokens, device=device, dtype=dtype)
     return Cost(
         parameters=parameters,

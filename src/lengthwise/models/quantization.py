@@ -51,13 +51,13 @@ def quantization_config(method: str, compute_dtype: torch.dtype) -> Any:
     return BitsAndBytesConfig(load_in_8bit=True)
 
 
-def small_layers(model: Any) -> list[nn.Linear]:
+def layers_to_quantize(model: Any) -> list[nn.Linear]:
     """The layers of an unquantised model whose weights would be kept in 4 or 8 bits: the linear ones but the head."""
     head = set(model.get_output_embeddings().modules())
     return [m for m in model.modules() if isinstance(m, nn.Linear) and m not in head]
 
 
-def small_bytes(layers: Iterable[nn.Linear], method: str, *, double: bool = True) -> int:
+def quantized_bytes(layers: Iterable[nn.Linear], method: str, *, double: bool = True) -> int:
     """Bytes of the weights of these layers with their scales.
 
     nf4: half a byte a weight, and for each 64 of them a scale of 4 bytes; with `double` of 1 byte, and 4 for each 256

@@ -1,4 +1,4 @@
-"""Loading without transformers' progress bars and tables."""
+"""Loading without the progress bars, tables and remarks of transformers, PEFT and bitsandbytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def quiet_transformers(*, bars: bool = False) -> Iterator[None]:
-    """Silence transformers inside, errors excepted; progress bars are shown only if `bars` is set."""
+    """Silence transformers and bitsandbytes inside, errors excepted; `bars` shows progress bars."""
     from transformers.utils import logging
 
     # PEFT imports it, which then remarks on a kernel for 4-bit weights, also where there are none.

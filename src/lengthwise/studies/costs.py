@@ -21,7 +21,12 @@ from lengthwise.studies.skeleton import Study, chosen_scales
 from lengthwise.studies.tiny_models import TinyModel
 from lengthwise.training.memory import BASIS, device_memory
 from lengthwise.training.pretraining import Pretraining, tiny_books_config
-from lengthwise.training.recipe_cost import attention_factors, recipe_skeleton, training_operations
+from lengthwise.training.recipe_cost import (
+    attention_factors,
+    recipe_skeleton,
+    run_operations,
+    training_operations,
+)
 
 LLAMA = {"model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16"}
 SHAPES: dict[str, dict[str, Any]] = {
@@ -189,12 +194,12 @@ def _cost(experiment: Experiment, scale: Scale, rate: float, device: torch.devic
         model = recipe_skeleton(recipe, config)
         view = seeds * recipe.steps * recipe.batch.size * recipe.length
         tokens += view * sum(recipe.objective.reads)
-        trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
         attention = attention_factors(model, recipe.length)
-        work += view * training_operations(recipe, sum(p.numel() for p in model.parameters()), trainable)
+        work += seeds * run_operations(recipe, model)
         work += view * training_operations(recipe, attention, attention)
-        micro = recipe.batch.size // recipe.batch.accumulation(1)
-        most = device_memory(recipe, model, micro=micro, devices=1, device=device).device
+        most = device_memory(
+            recipe, model, micro=recipe.batch.micro_batch(1), devices=1, device=device
+        ).device
         memory = max(memory or 0, most)
     finished, plain_models = len(trained) * seeds, untrained * (seeds if scale.starts else 1)
     each, reading = _reading(scale.measures, plain, scale)

@@ -15,7 +15,7 @@ from lengthwise.studies.costs import shape
 from lengthwise.studies.hardware_tables import duration
 from lengthwise.training.memory import device_memory, ways
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.recipe_cost import recipe_skeleton, training_operations
+from lengthwise.training.recipe_cost import recipe_skeleton, run_operations
 from lengthwise.training.recipe_reading import read_recipe, shipped_recipes
 
 KIND = "sharded-recipes"
@@ -57,7 +57,7 @@ def plans_table() -> Table:
         own = needs[_own_way(recipe), devices]
         if not re.search(rf"\b{own}\b", shipped_recipes()[name].read_text().partition("\nmodel:")[0]):
             raise UsageError(f"the recipe {name} does not say {own}", fix="change its first comment")
-        time = f"{duration(operations(name) / devices)} on {devices}"
+        time = f"{duration(run_operations(recipe, _model(name)) / devices)} on {devices}"
         lines.append((name, *(needs.get(key) for key in _SPREAD), time))
     ways_ = ("one card" if devices == 1 else f"{way} on {devices}" for way, devices in _SPREAD)
     columns = ("recipe", *ways_, "matrix products")
@@ -70,20 +70,11 @@ def memory_on_cards(name: str) -> dict[tuple[str, int], str]:
     recipe, model = read_recipe(name), _model(name)
     found = {}
     for devices in sorted({devices for _, devices in _SPREAD}):
-        micro = recipe.batch.size // devices // recipe.batch.accumulation(devices)
+        micro = recipe.batch.micro_batch(devices)
         for way, spread in ways(recipe):
             need = device_memory(spread, model, micro=micro, devices=devices, device=torch.device("cuda"))
             found[way, devices] = f"{need.device / 1e9:.0f} GB"
     return found
-
-
-def operations(name: str) -> int:
-    """Floating-point operations of the matrix products of a recipe, over all devices."""
-    recipe, model = read_recipe(name), _model(name)
-    weights = [p.numel() for p in model.parameters()]
-    trained = [p.numel() for p in model.parameters() if p.requires_grad]
-    tokens = recipe.steps * recipe.batch.size * recipe.length
-    return tokens * training_operations(recipe, sum(weights), sum(trained))
 
 
 @cache

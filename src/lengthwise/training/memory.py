@@ -14,7 +14,7 @@ from lengthwise.alignment.chunked import default_chunk_size
 from lengthwise.alignment.divergences import Objective
 from lengthwise.errors import UsageError
 from lengthwise.models.hidden import unwrap
-from lengthwise.models.quantization import small_bytes, small_layers
+from lengthwise.models.quantization import layers_to_quantize, quantized_bytes
 from lengthwise.training.initial_model import obstacle_in_structure
 from lengthwise.training.recipe import Parallel, Recipe
 
@@ -126,9 +126,9 @@ def _state(recipe: Recipe, model: Any, devices: int) -> tuple[int, int]:
     frozen = sum(p.numel() for p in model.parameters()) - trainable
     weights = frozen * (2 if mixed else 4) + 4 * trainable
     if recipe.quantize is not None:
-        small = [layer for layer in small_layers(model) if not layer.weight.requires_grad]
-        weights -= sum(layer.weight.numel() for layer in small) * (2 if mixed else 4)
-        weights += small_bytes(small, "nf4", double=recipe.quantize.double)
+        layers = [layer for layer in layers_to_quantize(model) if not layer.weight.requires_grad]
+        weights -= sum(layer.weight.numel() for layer in layers) * (2 if mixed else 4)
+        weights += quantized_bytes(layers, "nf4", double=recipe.quantize.double)
     # Gradient and AdamW's two moments, all float32.
     state = weights + 12 * trainable
     if recipe.parallel is None:

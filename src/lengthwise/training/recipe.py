@@ -155,6 +155,14 @@ class Batch:
             )
         return share // micro
 
+    def micro_batch(self, processes: int) -> int:
+        """Samples that each of `processes` devices reads at a time.
+
+        Raises:
+            UsageError: the step cannot be cut up so.
+        """
+        return self.size // processes // self.accumulation(processes)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:

@@ -54,6 +54,14 @@ def training_operations(recipe: Recipe, factors: int, trained: int) -> int:
     return graded * ((2 + recomputed) * factors + 2 * trained) + read * 2 * factors
 
 
+def run_operations(recipe: Recipe, model: Any) -> int:
+    """Floating-point operations of all steps, over all devices, for products with weights of a `recipe_skeleton`."""
+    weights = sum(p.numel() for p in model.parameters())
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    tokens = recipe.steps * recipe.batch.size * recipe.length
+    return tokens * training_operations(recipe, weights, trained)
+
+
 def attention_factors(model: Any, context: int) -> int:
     """Products of one token's causal attention, on average over a row of `context` tokens: layers * width * context.
 

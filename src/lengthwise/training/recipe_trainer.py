@@ -92,13 +92,12 @@ def build_trainer(
                 f"report_to names {tracker}, which is not installed", fix=f"pip install {tracker}"
             )
     cpu = recipe.device == "cpu" or not torch.accelerator.is_available()
-    accumulation = recipe.batch.accumulation(process_count())
     settings = recipe.optimizer
     arguments = TrainingArguments(
         output_dir=str(output),
         max_steps=recipe.steps,
-        per_device_train_batch_size=recipe.batch.size // process_count() // accumulation,
-        gradient_accumulation_steps=accumulation,
+        per_device_train_batch_size=recipe.batch.micro_batch(process_count()),
+        gradient_accumulation_steps=recipe.batch.accumulation(process_count()),
         learning_rate=settings.learning_rate,
         weight_decay=settings.weight_decay,
         adam_beta1=settings.betas[0],

@@ -19,7 +19,7 @@ from lengthwise.text.corpus_sources import HUB_PREFIX
 from lengthwise.training.far_text import most_tokens_read
 from lengthwise.training.memory import BASIS, MARGIN, device_memory, ways
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.recipe_cost import recipe_skeleton, training_operations
+from lengthwise.training.recipe_cost import recipe_skeleton, run_operations
 from lengthwise.training.recipe_reading import check_recipe
 
 
@@ -78,7 +78,6 @@ def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = Non
     check_recipe(recipe)
     able, unchecked = _checked_text(recipe)
     count = process_count() if devices is None else devices
-    accumulation = recipe.batch.accumulation(count)
     tokens = recipe.batch.size * 2 * recipe.length
     found = TrainingPlan(
         recipe=recipe.to_dict(),
@@ -87,8 +86,8 @@ def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = Non
         steps=recipe.steps,
         processes=count,
         samples_per_step=recipe.batch.size,
-        micro_batch=recipe.batch.size // count // accumulation,
-        accumulation=accumulation,
+        micro_batch=recipe.batch.micro_batch(count),
+        accumulation=recipe.batch.accumulation(count),
         tokens_per_step=tokens,
         tokens=recipe.steps * tokens,
         ranking_tokens=most_tokens_read(recipe, able),
@@ -160,8 +159,7 @@ def _with_cost(recipe: Recipe, plan: TrainingPlan, card: int | None) -> Training
     spread = {name: device_memory(way, model, **size).device for name, way in ways(recipe)}
     if plan.processes == 1:
         spread = {"whole copies": spread["whole copies"]}
-    view = plan.tokens // plan.processes // 2
-    work = view * training_operations(recipe, total, trainable)
+    work = run_operations(recipe, model) // plan.processes
     work += plan.ranking_tokens * 2 * total
     seconds, basis = seconds_at_least(work, device=str(_device(recipe)), dtype=recipe.precision)
     return replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,36 +32,48 @@ SMALL = {
 }
 
 
-class Planted(Situation):
-    """The loss is 6, less 1 for token 5, 2 for token 9, and 2 more for both; token 20 costs 1."""
-
-    def losses(self, kept: Any) -> np.ndarray:
-        worth = [
-            (5 in some) + 2.0 * (9 in some) + 2.0 * (5 in some and 9 in some) - (20 in some)
-            for some in map(set, map(list, kept))
-        ]
-        return 6 - np.array(worth)
+def planted_losses(model: Any, ids: np.ndarray, contexts: Any, labels: Any, *, batch_size: int) -> np.ndarray:
+    """6, less 1 for token 5, 2 for token 9, and 2 more for both; token 20 costs 1. Twice that for target 41."""
+    worth = [
+        (5 in some) + 2.0 * (9 in some) + 2.0 * (5 in some and 9 in some) - (20 in some)
+        for some in map(set, map(list, contexts))
+    ]
+    return (6 - np.array(worth)) * np.where(np.array(labels) == 41, 2, 1)
 
 
 @pytest.fixture
-def planted(monkeypatch: pytest.MonkeyPatch) -> Situation:
+def planted(monkeypatch: pytest.MonkeyPatch) -> list[Situation]:
     scores = np.zeros(40)
     scores[[20, 9, 5, 30]] = 4, 3, 2, 1
     monkeypatch.setattr(selection, "embedding_attributions", lambda model, ids, target: scores[:target, None])
     ids = np.arange(60)
     ids[[3, 17]] = 40
-    return Planted(None, ids, target=40, short=8, candidates=4, batch_size=1)  # type: ignore[arg-type]
+    monkeypatch.setattr(selection, "losses_from", planted_losses)
+    few = Situation(None, ids, target=41, short=8, candidates=2, batch_size=1)  # type: ignore[arg-type]
+    return [replace(few, target=40, candidates=4), few]
 
 
-def test_choices_and_controls(planted: Situation):
+def test_choices_and_controls(planted: list[Situation]):
     rng = np.random.default_rng(0)
-    assert SELECTIONS["gradient"](planted, 3) == [20, 9, 5]
-    assert SELECTIONS["greedy"](planted, 3) == [9, 5, 30]
-    assert SELECTIONS["leave_one_out"](planted, 2) == [9, 5]
-    assert CONTROLS["recent"](planted, 3, rng) == [31, 30, 29]
-    assert CONTROLS["copies"](planted, 8, rng) == [17, 3]
-    drawn = CONTROLS["random"](planted, 31, rng)
+    assert SELECTIONS["gradient"](planted, 3) == [[20, 9, 5], [20, 9, 5]]
+    assert SELECTIONS["greedy"](planted, 3) == [[9, 5, 30], [9, 20]]
+    assert SELECTIONS["leave_one_out"](planted, 2) == [[9, 5], [9, 20]]
+    assert SELECTIONS["greedy"]([], 3) == []
+    assert CONTROLS["recent"](planted[0], 3, rng) == [31, 30, 29]
+    assert CONTROLS["copies"](planted[0], 8, rng) == [17, 3]
+    drawn = CONTROLS["random"](planted[0], 31, rng)
     assert sorted(drawn) == list(range(1, 32))
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_targets_together_are_chosen_as_one_by_one(name: str, model: LoadedModel):
+    windows = np.random.default_rng(1).integers(model.vocab_size, size=(2, 40))
+    both = [
+        Situation(model, ids, target, short=8, candidates=5, batch_size=4)
+        for ids, target in zip(windows, (30, 36), strict=True)
+    ]
+    alone = [chosen for one in both for chosen in SELECTIONS[name]([one], 3)]
+    assert SELECTIONS[name](both, 3) == alone
 
 
 def test_the_numbers_are_ratios_of_sums():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 
 from lengthwise.measure.distributions import compare_contexts
 from lengthwise.sparsity.kept_context import context, read_contexts
-from lengthwise.sparsity.selection import CONTROLS, SELECTIONS, Situation, greedy
+from lengthwise.sparsity.selection import CONTROLS, SELECTIONS, Situation, greedy, losses_keeping
 from lengthwise.text.tokens import token_pieces
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def examine_window(
     places, rng = examined_places(settings, window)
     found = examine(model, ids, places, short=settings.short, batch_size=settings.batch_size)
     gaining = places[found.short - found.long > settings.gain][: settings.targets]
-    targets = [_kept_losses(model, chooser, settings, ids, int(place), foreign, rng) for place in gaining]
+    targets = _kept_losses(model, chooser, settings, ids, gaining.tolist(), foreign, rng)
     return {
         "examined": [
             list(row) for row in zip(*(part.tolist() for part in vars(found).values()), strict=True)
@@ -81,25 +81,42 @@ def _kept_losses(
     chooser: LoadedModel,
     settings: InfluenceSettings,
     ids: NDArray[np.int64],
-    target: int,
+    targets: Sequence[int],
     foreign: NDArray[np.int32] | None,
     rng: np.random.Generator,
-) -> dict[str, Any]:
-    """The tokens that every choice and control keeps, and the target's loss with the first k of them."""
+) -> list[dict[str, Any]]:
+    """For each target, the tokens that every choice and control keeps, and its loss with the first k of them."""
     most, how = max(settings.kept), (settings.short, settings.candidates, settings.batch_size)
-    chosen_by = Situation(chooser, ids, target, *how)
-    kept = {name: choose(chosen_by, most) for name, choose in SELECTIONS.items()}
-    kept |= {name: choose(chosen_by, most, rng) for name, choose in CONTROLS.items()}
-    judged = Situation(model, ids, target, *how)
-    losses = _losses(judged, kept, settings.kept)
+    choosing = [Situation(chooser, ids, target, *how) for target in targets]
+    kept = {name: choose(choosing, most) for name, choose in SELECTIONS.items()}
+    kept |= {name: [choose(one, most, rng) for one in choosing] for name, choose in CONTROLS.items()}
+    found = _losses([replace(one, model=model) for one in choosing], kept, settings.kept)
     if foreign is not None:
-        other = ids.copy()
-        other[judged.distant] = foreign[judged.distant]
-        chosen = greedy(Situation(chooser, other, target, *how), most)
-        losses |= _losses(Situation(model, other, target, *how), {"greedy_foreign": chosen}, settings.kept)
-    return {"position": target, "kept": kept, "losses": losses}
+        others = [replace(one, ids=_with_distant(one, foreign)) for one in choosing]
+        chosen = {"greedy_foreign": greedy(others, most)}
+        judged = _losses([replace(one, model=model) for one in others], chosen, settings.kept)
+        found = [ours | more for ours, more in zip(found, judged, strict=True)]
+    return [
+        {"position": target, "kept": {name: tokens[index] for name, tokens in kept.items()}, "losses": losses}
+        for index, (target, losses) in enumerate(zip(targets, found, strict=True))
+    ]
 
 
-def _losses(situation: Any, kept: dict[str, list[int]], sizes: Sequence[int]) -> dict[str, list[float]]:
-    flat = situation.losses([chosen[:k] for chosen in kept.values() for k in sizes])
-    return dict(zip(kept, flat.reshape(len(kept), len(sizes)).tolist(), strict=True))
+def _with_distant(situation: Situation, foreign: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The window of the situation, with the distant tokens of another."""
+    ids = situation.ids.copy()
+    ids[situation.distant] = foreign[situation.distant]
+    return ids
+
+
+def _losses(
+    situations: Sequence[Situation], kept: dict[str, list[list[int]]], sizes: Sequence[int]
+) -> list[dict[str, list[float]]]:
+    """For each situation, by choice: the loss with the first k of its tokens, for every k."""
+    sets = [
+        [tokens[index][:k] for tokens in kept.values() for k in sizes] for index in range(len(situations))
+    ]
+    return [
+        dict(zip(kept, losses.reshape(len(kept), len(sizes)).tolist(), strict=True))
+        for losses in losses_keeping(situations, sets)
+    ]

@@ -87,7 +87,7 @@ class InfluenceSpec(Spec):
 
     length: Annotated[Count, Option("--max-length", metavar="TOKENS")] = 512
     """Tokens of a window; targets are in its second half."""
-    short: Annotated[Count, Option(metavar="TOKENS")] = 64
+    short: Annotated[Count, Option(metavar="TOKENS")] = 48
     """The near tokens, which are always kept."""
     kept: Annotated[tuple[Tokens, ...], MinLen(1), Option("--kept", metavar="TOKENS")] = (1, 2, 4, 8)
     """Distant tokens that are kept, k; repeat it for several."""

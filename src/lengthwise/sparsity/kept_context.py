@@ -59,7 +59,14 @@ def read_contexts(
     """The last row of every context, read on its own: [N, ...], what `model.head.logits` takes.
 
     Contexts of equal length go together, `batch_size` at a time.
+
+    Args:
+        model: reads them.
+        ids: the window of all contexts, [T], or one for each, [N, T].
+        contexts: positions that are kept, as `context` makes them.
+        batch_size: contexts at a time.
     """
+    windows = np.broadcast_to(ids, (len(contexts), ids.shape[-1]))
     rows: list[Tensor | None] = [None] * len(contexts)
     by_length = sorted(range(len(contexts)), key=lambda index: len(contexts[index]))
     lengths = sorted({len(positions) for positions in contexts})
@@ -68,7 +75,8 @@ def read_contexts(
         for group in in_groups(ours, batch_size):
             positions = np.stack([contexts[index] for index in group])
             hidden = model.hidden_states(
-                torch.from_numpy(ids[positions]), position_ids=torch.from_numpy(positions)
+                torch.from_numpy(np.take_along_axis(windows[group], positions, axis=1)),
+                position_ids=torch.from_numpy(positions),
             )
             for index, row in zip(group, hidden[:, -1], strict=True):
                 rows[index] = row
@@ -83,7 +91,7 @@ def losses_from(
     *,
     batch_size: int,
 ) -> NDArray[np.float64]:
-    """-log p(label | context) of every context, each with its label: [N], nats.
+    """-log p(label | context) of every context, each with its label: [N], nats. `ids` as in `read_contexts`.
 
     Raises:
         NonFiniteLogits: a loss is NaN or infinite.

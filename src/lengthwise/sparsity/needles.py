@@ -14,7 +14,7 @@ import numpy as np
 
 from lengthwise.errors import UsageError
 from lengthwise.sparsity.examination import examine
-from lengthwise.sparsity.selection import Situation, greedy
+from lengthwise.sparsity.selection import Situation, greedy, losses_keeping
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -87,10 +87,11 @@ def examine_needle(
     situation = Situation(model, needle.ids, target, short, candidates, batch_size)
     if needle.answer not in situation.distant:
         return record
-    picks = greedy(situation, max(kept))
+    [picks] = greedy([situation], max(kept))
     sets = [picks[:k] for k in kept]
     distant = set(situation.distant.tolist())
-    losses = situation.losses([*sets, [needle.answer], [one for one in needle.sentence if one in distant]])
+    told = [[needle.answer], [one for one in needle.sentence if one in distant]]
+    [losses] = losses_keeping([situation], [[*sets, *told]])
     return record | {
         "rank": situation.by_gradient.index(needle.answer) + 1,
         "chosen": [len(set(some) & set(needle.sentence)) for some in sets],

@@ -1,5 +1,7 @@
 """Which k distant tokens are kept: three ways to choose them well, and three controls. All give ranks, best first.
 
+A choice is made for several targets at once, whose contexts then fill the batches.
+
 Choices look at the loss of the target itself, so they fit noise too: they are made by one model and judged by
 another, or held against the same choice from a foreign text.
 """
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
     from lengthwise.models import LoadedModel
 
+    Kept = Sequence[int] | NDArray[np.int64]
+
 
 @dataclass(frozen=True)
 class Situation:
@@ -44,12 +48,6 @@ class Situation:
         """The tokens to choose from."""
         return distant_positions(self.target, self.short)
 
-    def losses(self, kept: Sequence[Sequence[int] | NDArray[np.int64]]) -> NDArray[np.float64]:
-        """The target's loss with each of these sets of distant tokens: [N], nats."""
-        contexts = [context(self.target, self.short, some) for some in kept]
-        labels = [int(self.ids[self.target])] * len(contexts)
-        return losses_from(self.model, self.ids, contexts, labels, batch_size=self.batch_size)
-
     @cached_property
     def by_gradient(self) -> list[int]:
         """All distant tokens, first the one with the largest |d loss / d e_s * e_s|, a norm over the embedding.
@@ -59,26 +57,55 @@ class Situation:
         products = embedding_attributions(self.model, self.ids, self.target)[self.distant]
         return self.distant[np.argsort(-np.linalg.norm(products, axis=-1), kind="stable")].tolist()
 
+    @property
+    def tried(self) -> list[int]:
+        """The candidates."""
+        return self.by_gradient[: self.candidates]
 
-def gradient(situation: Situation, most: int) -> list[int]:
+
+def losses_keeping(
+    situations: Sequence[Situation], kept: Sequence[Sequence[Kept]]
+) -> list[NDArray[np.float64]]:
+    """For every situation, its target's loss with each of its sets of distant tokens, nats.
+
+    All situations are of one model and windows of one length; contexts of all of them go together.
+    """
+    asked = [(one, some) for one, sets in zip(situations, kept, strict=True) for some in sets]
+    if not asked:
+        return [np.empty(0) for _ in situations]
+    found = losses_from(
+        situations[0].model,
+        np.stack([one.ids for one, _ in asked]),
+        [context(one.target, one.short, some) for one, some in asked],
+        [int(one.ids[one.target]) for one, _ in asked],
+        batch_size=situations[0].batch_size,
+    )
+    return np.split(found, np.cumsum([len(sets) for sets in kept])[:-1])
+
+
+def gradient(situations: Sequence[Situation], most: int) -> list[list[int]]:
     """By gradient times embedding in the whole context."""
-    return situation.by_gradient[:most]
+    return [one.by_gradient[:most] for one in situations]
 
 
-def leave_one_out(situation: Situation, most: int) -> list[int]:
+def leave_one_out(situations: Sequence[Situation], most: int) -> list[list[int]]:
     """By how much the loss rises when one candidate alone is removed from the whole context."""
-    tried = situation.by_gradient[: situation.candidates]
-    losses = situation.losses([np.setdiff1d(situation.distant, [one]) for one in tried])
-    return [tried[index] for index in np.argsort(-losses, kind="stable")[:most]]
+    without = [[np.setdiff1d(one.distant, [token]) for token in one.tried] for one in situations]
+    return [
+        [one.tried[index] for index in np.argsort(-losses, kind="stable")[:most]]
+        for one, losses in zip(situations, losses_keeping(situations, without), strict=True)
+    ]
 
 
-def greedy(situation: Situation, most: int) -> list[int]:
+def greedy(situations: Sequence[Situation], most: int) -> list[list[int]]:
     """One by one, each time the candidate that lowers the loss most beside those already kept."""
-    kept: list[int] = []
-    left = list(situation.by_gradient[: situation.candidates])
-    while left and len(kept) < most:
-        losses = situation.losses([[*kept, one] for one in left])
-        kept.append(left.pop(int(np.argmin(losses))))
+    kept: list[list[int]] = [[] for _ in situations]
+    left = [list(one.tried) for one in situations]
+    for _ in range(most):
+        sets = [[[*ours, one] for one in others] for ours, others in zip(kept, left, strict=True)]
+        for ours, others, losses in zip(kept, left, losses_keeping(situations, sets), strict=True):
+            if others:
+                ours.append(others.pop(int(np.argmin(losses))))
     return kept
 
 
@@ -98,7 +125,7 @@ def copies(situation: Situation, most: int, _: np.random.Generator) -> list[int]
     return situation.distant[equal][::-1][:most].tolist()
 
 
-SELECTIONS: dict[str, Callable[[Situation, int], list[int]]] = {
+SELECTIONS: dict[str, Callable[[Sequence[Situation], int], list[list[int]]]] = {
     "greedy": greedy,
     "leave_one_out": leave_one_out,
     "gradient": gradient,

@@ -60,21 +60,22 @@ class TextBridge:
         assert self.experiment.reference is not None
         return self.experiment.reference
 
-    def part(self, scales: Mapping[str, Scale], *, folder: str = "text") -> Part:
+    def part(self, scales: Mapping[str, Scale], *, folder: str = "text", heading: str = "Real text") -> Part:
         """The part of a study."""
-        return self.experiment.part(self.sections, scales, folder=folder, heading="Real text")
+        return self.experiment.part(self.sections, scales, folder=folder, heading=heading)
 
     def sections(self, results: Results, folder: Path) -> list[Section]:
         """The tokens one by one, and what training forgets."""
         threshold = results.config["measures"]["influence"]["gain"]
         arms = self.tokens(results, folder)
+        text = results.config["recipe"]["data"]["corpus"]
         start = arms[self.start, None]
         rows = self.rows(arms, threshold, results.model_name)
         claims = claims_table(self.claims(), rows, ours="ours, nats a token, by seed")
         trained = [arm.name for arm in self.experiment.arms if arm.changes is not None]
         return [
             Section(
-                title=f"Real text, token by token: {results.model_name}",
+                title=f"Token by token: {results.model_name}, {text}",
                 paragraphs=[
                     f"`{results.model_name}` before fine-tuning, {len(start)} examined tokens. A token is far and "
                     f"sparse if it gains more than {threshold:g} nats from distant context and {FEW} distant tokens "
@@ -86,7 +87,7 @@ class TextBridge:
                 ],
             ),
             Section(
-                title=f"What training forgets: {results.model_name}",
+                title=f"What training forgets: {results.model_name}, {text}",
                 paragraphs=[
                     f"Loss with all context minus that of `{self.control}`, on the same tokens; positive is worse."
                 ],

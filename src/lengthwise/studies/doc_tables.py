@@ -71,6 +71,12 @@ def _recipe_runs(results: Results) -> Table:
     return runs_table(results)
 
 
+def _tiny_books(results: Results) -> Table:
+    from lengthwise.studies.tiny_books import differences_beside_plain
+
+    return differences_beside_plain(results)
+
+
 def _verdicts(results: Results) -> Table:
     from lengthwise.studies.paper.index import paper_table
     from lengthwise.studies.verdicts import verdict_table
@@ -114,6 +120,7 @@ MAKERS: dict[str, Callable[..., Table]] = {
     "served": lambda root, file, which: _served(read_results(root / file), which),
     "recipe-plans": _recipe_plans,
     "recipe-runs": lambda root, file: _recipe_runs(read_results(root / file)),
+    "tiny-books": lambda root, file: _tiny_books(read_results(root / file)),
     "verdicts": lambda root, file: _verdicts(read_results(root / file)),
     "paper-items": _items,
     "paper-claims": _claims,

@@ -13,6 +13,7 @@ from typing import Any
 from lengthwise.report.differences import paired_differences
 from lengthwise.report.figures import loss_by_length, recall_by_distance
 from lengthwise.report.html import Section
+from lengthwise.report.tables import Table
 from lengthwise.results import Results
 from lengthwise.studies.arm_tables import (
     Line,
@@ -132,6 +133,15 @@ def sections(results: Results, folder: Path) -> list[Section]:
             notes=results.notes,
         )
     ]
+
+
+def differences_beside_plain(results: Results) -> Table:
+    """Plain cross entropy's own numbers, and beside them what every other arm changes."""
+    others = [SCE, ENTROPY, JEFFREYS, YARN]
+    plain = values_table(results, [PLAIN], LINES, caption="")
+    changes = differences_table(results, others, LINES, reference=PLAIN)
+    rows = [[*ours, *theirs[1:]] for ours, theirs in zip(plain.rows, changes.rows, strict=True)]
+    return Table(columns=[*plain.columns, *others], rows=rows, caption="")
 
 
 def reading(results: Results) -> list[str]:

@@ -206,9 +206,8 @@ def _cost(experiment: Experiment, scale: Scale, rate: float, device: torch.devic
     each_trained, trained_reading = _reading(scale.of_trained, plain, scale)
     at_marks, mark_reading = _reading(scale.mark_measures, plain, scale)
     marks = len(scale.marks) * len(trained) * seeds
-    name = f"{scale.model}, {experiment.recipe}" if experiment.recipe else experiment.arms[0].name
     return StudyCost(
-        what=f"{name}, {scale.text}",
+        what=", ".join(filter(None, (scale.model, experiment.recipe, scale.text))),
         trainings=finished,
         measured=finished + plain_models + marks,
         trained_tokens=tokens,

@@ -19,7 +19,7 @@ from lengthwise.report.drawing import (
 )
 from lengthwise.report.passages import Passage
 from lengthwise.report.tables import Estimate
-from lengthwise.report.terminal import WIDTH
+from lengthwise.report.terminal_curve import WIDTH
 from lengthwise.results import Row
 from lengthwise.samples import SampleLog
 from lengthwise.sparsity.influence_rows import METHODS

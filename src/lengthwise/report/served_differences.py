@@ -17,7 +17,7 @@ from lengthwise.report.drawing import (
     legend_below,
     picture,
 )
-from lengthwise.report.terminal import plot, sentences
+from lengthwise.report.terminal_curve import plot, sentences
 from lengthwise.results import Row
 
 _PANELS = (

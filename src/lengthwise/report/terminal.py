@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lengthwise.display import ORDER, display_of, named_function
 from lengthwise.report.tables import Estimate
+from lengthwise.report.terminal_curve import joined, plot, row_text, sentences, thinned
 from lengthwise.results import Results, Row
-
-WIDTH = 80
-_PLOT = 40
-_MOST_LINES = 12
 
 
 def answer(results: Results) -> list[str]:
@@ -57,7 +51,7 @@ def misalignment_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     agree = _at(rows, "top1_agreement", last.length)
     said = (
         f"With contexts of {(last.length or 0) // 2 + 1} to {last.length} tokens, predictions disagree by "
-        f"{_text(last)} nats per token when context is cut off (Jeffreys; 0 is no disagreement)"
+        f"{row_text(last)} nats per token when context is cut off (Jeffreys; 0 is no disagreement)"
     )
     if agree is not None and agree.value is not None:
         said += f"; {100 * agree.value:.1f} % of them keep their most likely token"
@@ -88,7 +82,7 @@ def perplexity_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     first, last = curve[0], curve[-1]
     best = min(curve, key=lambda row: row.value or 0)
     perplexity = _at(rows, "perplexity", last.length)
-    said = f"At {last.length} tokens the loss is {_text(last)} nats per token"
+    said = f"At {last.length} tokens the loss is {row_text(last)} nats per token"
     if perplexity is not None:
         said += f" (perplexity {_value(perplexity)})"
     if first is not last and first.value is not None and last.value is not None:
@@ -107,7 +101,9 @@ def recall_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
         return []
     last = curve[-1]
     clear = [row for row in curve if row.ci_low is not None and row.ci_low > 0]
-    said = f"A passage that comes again after {last.distance} tokens is worth {_text(last)} nats per token."
+    said = (
+        f"A passage that comes again after {last.distance} tokens is worth {row_text(last)} nats per token."
+    )
     if len(clear) == len(curve):
         said += " The model clearly uses it at every distance measured."
     elif any(row.ci_low is not None for row in curve):
@@ -128,7 +124,7 @@ def limit_answer(rows: Sequence[Row], config: Mapping[str, Any]) -> list[str]:
         return []
     within = f"{tolerance.value:g}" if tolerance and tolerance.value is not None else "the tolerated"
     lines = sentences(
-        f"Predictions are sound up to {_text(sound, digits=0)} tokens of context: up to there the loss with all "
+        f"Predictions are sound up to {row_text(sound, digits=0)} tokens of context: up to there the loss with all "
         f"context is at most {within} nats per token above the loss with only the most recent tokens."
     )
     if used.value is None:
@@ -140,10 +136,10 @@ def limit_answer(rows: Sequence[Row], config: Mapping[str, Any]) -> list[str]:
     else:
         share = f"{100 * config['share']:g} % of " if "share" in config else ""
         lines += sentences(
-            f"Context is used up to {_text(used, digits=0)} tokens back: up to there a repeated passage keeps at "
+            f"Context is used up to {row_text(used, digits=0)} tokens back: up to there a repeated passage keeps at "
             f"least {share}its benefit nearby."
         )
-    bins = _joined([row for row in rows if row.metric == "excess" and row.position is not None])
+    bins = joined([row for row in rows if row.metric == "excess" and row.position is not None])
     lines += plot(
         [(row.position_end or 0, row) for row in bins],
         "context",
@@ -154,7 +150,7 @@ def limit_answer(rows: Sequence[Row], config: Mapping[str, Any]) -> list[str]:
     curve = _curve(rows, "benefit")
     marks = _limit_mark(used, "used up to") if used.value else {}
     return lines + plot(
-        [(row.distance or 0, row) for row in _thinned(curve)],
+        [(row.distance or 0, row) for row in thinned(curve)],
         "distance",
         "benefit of a repeated passage, nats per token; line at 0",
         marks=marks,
@@ -171,11 +167,13 @@ def longppl_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     if longppl is None or plain is None:
         return []
     if longppl.value is None:
-        return sentences(f"No token of these texts is key; the perplexity of all tokens is {_text(plain)}.")
-    said = f"LongPPL, the perplexity on tokens that need far context, is {_text(longppl)}"
+        return sentences(
+            f"No token of these texts is key; the perplexity of all tokens is {row_text(plain)}."
+        )
+    said = f"LongPPL, the perplexity on tokens that need far context, is {row_text(longppl)}"
     if key is not None and key.n is not None and share is not None and share.value is not None:
         said += f" ({key.n} key tokens, {100 * share.value:.1f} % of all)"
-    return sentences(f"{said}; the perplexity of all tokens is {_text(plain)}.")
+    return sentences(f"{said}; the perplexity of all tokens is {row_text(plain)}.")
 
 
 def scores_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
@@ -189,7 +187,7 @@ def scores_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     whole = sorted((row for row in ours if row.depth is None), key=lambda row: row.length or 0)
     if ours[0].unit != "share":
         return sentences(
-            f"{ours[0].task}: {'; '.join(f'{metric} {_text(row)}{_tokens(row)}' for row in whole)}."
+            f"{ours[0].task}: {'; '.join(f'{metric} {row_text(row)}{_tokens(row)}' for row in whole)}."
         )
     chance = next((row.value for row in shown if row.metric == "chance"), None)
     guessing = "" if chance is None else f" (guessing gives {100 * chance:.0f} %)"
@@ -226,103 +224,15 @@ def training_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     return sentences(f"From {steps}, in nats per token: {'; '.join(parts)}. Each step sees other text.")
 
 
-@dataclass(frozen=True)
-class _Scale:
-    low: float
-    high: float
-    width: int
-
-    def column(self, value: float) -> int:
-        return round((value - self.low) / ((self.high - self.low) or 1) * (self.width - 1))
-
-
 def _plot_by(field: str, rows: Sequence[Row], what: str, *, zero: bool = False) -> list[str]:
     if len(rows) < 2:
         return []
-    points = [(getattr(row, field), row) for row in _thinned(rows)]
+    points = [(getattr(row, field), row) for row in thinned(rows)]
     return plot(points, field, what, levels=[0.0] if zero else [])
 
 
-def plot(
-    points: Sequence[tuple[int, Row]],
-    across: str,
-    what: str,
-    *,
-    marks: Mapping[str, float] | None = None,
-    levels: Sequence[float] = (),
-) -> list[str]:
-    """One line for each point: its place, its value with the interval, and both drawn on one scale.
-
-    `marks` are texts at places between points; `levels` are values that get a vertical line.
-    """
-    points = [(place, row) for place, row in points if row.value is not None]
-    if not points:
-        return []
-    ends = [end for _, row in points for end in (row.value, row.ci_low, row.ci_high) if end is not None]
-    texts = [_text(row) for _, row in points]
-    first = max(len(across), *(len(str(place)) for place, _ in points)) + 2
-    second = max(map(len, texts))
-    scale = _Scale(min(*ends, *levels), max(*ends, *levels), min(_PLOT, WIDTH - first - second - 4))
-    lines = ["", f"{across:>{first}}  {what}"]
-    waiting = sorted((marks or {}).items(), key=lambda mark: mark[1])
-    for (place, row), text in zip(points, texts, strict=True):
-        while waiting and waiting[0][1] < place:
-            lines.append(_mark(waiting.pop(0)[0], first))
-        lines.append(f"{place:>{first}}  {text:<{second}}  {_drawn(row, scale, levels)}".rstrip())
-    return lines + [_mark(text, first) for text, _ in waiting]
-
-
-def _drawn(row: Row, scale: _Scale, levels: Iterable[float]) -> str:
-    signs = [" "] * scale.width
-    if row.ci_low is not None and row.ci_high is not None:
-        for column in range(scale.column(row.ci_low), scale.column(row.ci_high) + 1):
-            signs[column] = "─"
-    for level in levels:
-        column = scale.column(level)
-        signs[column] = "┼" if signs[column] == "─" else "│"
-    assert row.value is not None
-    signs[scale.column(row.value)] = "●"
-    return "".join(signs)
-
-
-def _mark(text: str, indent: int) -> str:
-    return f"{'':>{indent}}  {f'-- {text} ':-<{WIDTH - indent - 2}}"
-
-
 def _limit_mark(row: Row, what: str) -> dict[str, float]:
-    return {} if row.value is None else {f"{what} {_text(row, digits=0)} tokens": row.value}
-
-
-def _joined(bins: Sequence[Row]) -> list[Row]:
-    """At most `_MOST_LINES` wider bins; the mean over a wider bin has no interval."""
-    bins = sorted((row for row in bins if row.value is not None), key=lambda row: row.position or 0)
-    if len(bins) <= _MOST_LINES:
-        return bins
-    edges = [len(bins) * line // _MOST_LINES for line in range(_MOST_LINES + 1)]
-    joined = []
-    for begin, end in pairwise(edges):
-        some = bins[begin:end]
-        total = sum(row.n or 1 for row in some)
-        mean = sum((row.value or 0) * (row.n or 1) for row in some) / total
-        joined.append(
-            Row(
-                model=some[0].model,
-                task=some[0].task,
-                metric=some[0].metric,
-                value=mean,
-                position=some[0].position,
-                position_end=some[-1].position_end,
-                n=total,
-            )
-        )
-    return joined
-
-
-def _thinned(rows: Sequence[Row]) -> list[Row]:
-    """At most `_MOST_LINES` of the rows, evenly chosen, the first and the last among them."""
-    if len(rows) <= _MOST_LINES:
-        return list(rows)
-    return [rows[round(line * (len(rows) - 1) / (_MOST_LINES - 1))] for line in range(_MOST_LINES)]
+    return {} if row.value is None else {f"{what} {row_text(row, digits=0)} tokens": row.value}
 
 
 def _curve(rows: Sequence[Row], metric: str) -> list[Row]:
@@ -333,17 +243,6 @@ def _curve(rows: Sequence[Row], metric: str) -> list[Row]:
 
 def _at(rows: Sequence[Row], metric: str, length: int | None) -> Row | None:
     return next((row for row in _curve(rows, metric) if row.length == length), None)
-
-
-def _text(row: Row, *, digits: int | None = None) -> str:
-    if digits is None or row.value is None:
-        if row.ci_low is None and row.unit == "nats" and row.value is not None:
-            return f"{row.value:.3f}"
-        return Estimate(row.value, row.ci_low, row.ci_high, at_least=bool(row.at_least)).text
-    interval = (
-        "" if row.ci_low is None or row.ci_high is None else f" [{row.ci_low:,.0f}, {row.ci_high:,.0f}]"
-    )
-    return f"{'at least ' if row.at_least else ''}{row.value:,.{digits}f}{interval}"
 
 
 def _value(row: Row) -> str:
@@ -365,8 +264,3 @@ def _tokens(row: Row) -> str:
 
 def _listed(rows: Sequence[Row]) -> str:
     return ", ".join(str(row.distance) for row in rows[:-1]) + f" and {rows[-1].distance}"
-
-
-def sentences(text: str) -> list[str]:
-    """A paragraph as lines."""
-    return textwrap.wrap(text, WIDTH)

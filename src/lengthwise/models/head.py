@@ -153,10 +153,10 @@ def _refute(model: nn.Module, head: Head) -> str | None:
     """Why `head` does not give the model's logits; None if it does."""
     input_ids = probe_tokens(model)
     for factor in (1.0, 8.0):
-        with capture_hidden_states(model, replace=lambda hidden, factor=factor: hidden * factor) as captured:
+        with capture_hidden_states(model, passed_on=lambda hidden, by=factor: hidden * by) as captured:
             logits = model(input_ids=input_ids, **forward_arguments(model, last_logits_only=False)).logits
         own = _at_least_float32(logits)
-        ours = head.logits(captured.hidden_states.to(head.weight.device)).to(own.device)
+        ours = head.logits((captured.hidden_states * factor).to(head.weight.device)).to(own.device)
         if ours.shape != own.shape:
             return f"the head gives {tuple(ours.shape)} logits, the model {tuple(own.shape)}"
         if not own.isfinite().all():

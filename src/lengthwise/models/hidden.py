@@ -153,7 +153,7 @@ def decoder_of(model: nn.Module) -> nn.Module:
 
 @contextlib.contextmanager
 def capture_hidden_states(
-    model: nn.Module, *, replace: Callable[[Tensor], Tensor] | None = None
+    model: nn.Module, *, passed_on: Callable[[Tensor], Tensor] | None = None
 ) -> Iterator[CapturedHiddenStates]:
     """Keep the final hidden states of the forward pass made inside.
 
@@ -162,11 +162,11 @@ def capture_hidden_states(
 
     Args:
         model: the model, wrapped or not.
-        replace: if given, the rest of the model sees `replace(hidden_states)`, and so does the caller. Not
-            for a model that torch.compile runs.
+        passed_on: if given, the rest of the model sees `passed_on(hidden_states)`, the caller all of them. Not for a
+            model that torch.compile runs.
     """
     captured = CapturedHiddenStates()
-    if replace is None and is_compiled(model):
+    if passed_on is None and is_compiled(model):
         tap = tap_of(model)
         tap.captured = captured
         try:
@@ -177,16 +177,15 @@ def capture_hidden_states(
 
     def hook(_module: nn.Module, _inputs: Any, output: Any) -> Any:
         hidden = output if isinstance(output, Tensor) else output[0]
-        if replace is None:
-            captured.add(hidden)
-            return None
-        hidden = replace(hidden)
         captured.add(hidden)
+        if passed_on is None:
+            return None
+        rest = passed_on(hidden)
         if isinstance(output, Tensor):
-            return hidden
+            return rest
         if isinstance(output, tuple):
-            return (hidden, *output[1:])
-        output["last_hidden_state"] = hidden
+            return (rest, *output[1:])
+        output["last_hidden_state"] = rest
         return output
 
     handle = decoder_of(model).register_forward_hook(hook)
@@ -194,6 +193,15 @@ def capture_hidden_states(
         yield captured
     finally:
         handle.remove()
+
+
+def last_position(hidden_states: Tensor) -> Tensor:
+    """The last position of hidden states [B, T, d], as [B, 1, d] in memory of its own.
+
+    For a part of a greater tensor, torch multiplies row by row if the weight has no gradient: 0.3 s of a CPU for each
+    row of a batch in bfloat16, where one product of all rows takes 0.01 s.
+    """
+    return hidden_states[:, -1:].clone(memory_format=torch.contiguous_format)
 
 
 class Tap:
@@ -265,7 +273,8 @@ def final_hidden_states(
     attention_mask: Tensor | None = None,
 ) -> Tensor:
     """Run the model and return its final hidden states [B, T, d], with gradients if they are enabled."""
-    with capture_hidden_states(model) as captured:
+    passed_on = None if is_compiled(model) else last_position
+    with capture_hidden_states(model, passed_on=passed_on) as captured:
         model(
             **view_arguments(input_ids, position_ids, attention_mask),
             **forward_arguments(model, last_logits_only=True),

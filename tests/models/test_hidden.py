@@ -41,6 +41,20 @@ def test_only_the_last_logits_are_formed_and_no_cache(name: str):
     assert shapes == [(2, 1, 320)]
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+def test_the_head_reads_the_last_position_from_memory_of_its_own(batch: int):
+    # A part of the whole batch would be multiplied row by row where the head is frozen (last_position).
+    model = tiny_llama().requires_grad_(False)
+    seen: list[torch.Tensor] = []
+    model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    with capture_hidden_states(model) as captured:
+        model(input_ids=random_ids(batch), use_cache=False)
+    hidden = final_hidden_states(model, random_ids(batch))
+    assert torch.equal(hidden, captured.hidden_states)
+    assert torch.equal(seen[-1], hidden[:, -1:])
+    assert seen[-1].stride() == (32, 32, 1)
+
+
 def test_capture_wants_exactly_one_forward_pass():
     model = tiny_llama()
     with capture_hidden_states(model) as captured:

@@ -130,6 +130,7 @@ def check_teacher(recipe: Recipe, model: nn.Module) -> None:
         )
 
 
+@quiet_transformers()
 def add_adapter(model: Any, adapter: Adapter | Peft | None) -> Any:
     """The model with fresh adapters and all else frozen; with None, the model itself, all trainable.
 
@@ -146,8 +147,7 @@ def add_adapter(model: Any, adapter: Adapter | Peft | None) -> Any:
     config = lora_config(model, adapter) if isinstance(adapter, Adapter) else peft_config(adapter)
     add_saved(config, {name.rpartition(".")[2] for name, _ in clex_modules(model)})
     try:
-        with quiet_transformers():
-            adapted = get_peft_model(model, config)
+        adapted = get_peft_model(model, config)
     # PEFT takes options of any type, and fails with whatever they lead to when it uses them.
     except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError) as error:
         what = (
@@ -166,6 +166,7 @@ def add_adapter(model: Any, adapter: Adapter | Peft | None) -> Any:
     return adapted
 
 
+@quiet_transformers()
 def peft_config(section: Peft) -> PeftConfig:
     """The configuration that a recipe's `peft` names.
 
@@ -192,6 +193,7 @@ def peft_config(section: Peft) -> PeftConfig:
         raise UsageError(f"{section.config} refuses its options: {reason(error)}") from error
 
 
+@quiet_transformers()
 def lora_config(model: Any, adapter: Adapter) -> LoraConfig:
     """LoRA as a recipe's `adapter` says, with the modules of this model."""
     from peft import LoraConfig

@@ -84,6 +84,12 @@ def _verdicts(results: Results) -> Table:
     return verdict_table(paper_table(results.kind).judged(results), caption="")
 
 
+def _differences(results: Results) -> Table:
+    from lengthwise.studies.paper.index import paper_table
+
+    return paper_table(results.kind).differences_at_the_end(results)
+
+
 def _claims(root: Path) -> Table:
     from lengthwise.studies.paper.index import claims_index
 
@@ -122,6 +128,7 @@ MAKERS: dict[str, Callable[..., Table]] = {
     "recipe-runs": lambda root, file: _recipe_runs(read_results(root / file)),
     "tiny-books": lambda root, file: _tiny_books(read_results(root / file)),
     "verdicts": lambda root, file: _verdicts(read_results(root / file)),
+    "paper-differences": lambda root, file: _differences(read_results(root / file)),
     "paper-items": _items,
     "paper-claims": _claims,
     "kept": _kept,

@@ -190,6 +190,13 @@ class PaperTable:
             )
         ]
 
+    def differences_at_the_end(self, results: Results) -> Table:
+        """What every arm changes after all steps: losses, parts of SCE and recall, without the other columns."""
+        size = Size.of(results.config["size"])
+        rows = [row for row in results.rows if " after " not in f"{row.arm} {row.reference}"]
+        shown = [one for one in columns(size) if one.metric in ("loss", "entropy", "jeffreys", "benefit")]
+        return values_table(rows, shown, size.trained, reference="any", caption="")
+
     def plan(self, scale: Size) -> list[tuple[Experiment, Scale]]:
         """What a dry run adds up."""
         return [(experiment, at) for _, experiment, at in self.experiments(scale)]

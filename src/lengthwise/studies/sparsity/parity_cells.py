@@ -37,7 +37,7 @@ class Scale:
     """
 
     seeds: int = 5
-    steps: int = 800
+    steps: int = 1600
     batch: int = 32
     train_length: int = 32
     local: int = 16

@@ -43,7 +43,7 @@ def test_only_the_last_logits_are_formed_and_no_cache(name: str):
 
 @pytest.mark.parametrize("batch", [1, 2])
 def test_the_head_reads_the_last_position_from_memory_of_its_own(batch: int):
-    # A part of the whole batch would be multiplied row by row where the head is frozen (last_position).
+    # A part of the whole batch would be multiplied row by row where the head is frozen.
     model = tiny_llama().requires_grad_(False)
     seen: list[torch.Tensor] = []
     model.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from lengthwise.errors import UsageError
 from lengthwise.models.head import Head
-from lengthwise.models.hidden import capture_hidden_states, is_compiled, last_position, unwrap
+from lengthwise.models.hidden import capture_hidden_states, passed_to_head, unwrap
 from lengthwise.models.position_limits import rope_by_input_length
 
 if TYPE_CHECKING:
@@ -122,8 +122,7 @@ class CachedReader:
             return output.logits
         if "logits_to_keep" in self._forward:
             arguments["logits_to_keep"] = 1
-        passed_on = None if is_compiled(model.model) else last_position
-        with capture_hidden_states(model.model, passed_on=passed_on) as captured:
+        with capture_hidden_states(model.model, passed_on=passed_to_head(model.model)) as captured:
             output = model.model(**arguments)
         self._cache = getattr(output, "past_key_values", None)
         return model.at_head(captured.hidden_states)

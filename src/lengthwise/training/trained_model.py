@@ -193,7 +193,6 @@ def peft_config(section: Peft) -> PeftConfig:
         raise UsageError(f"{section.config} refuses its options: {reason(error)}") from error
 
 
-@quiet_transformers()
 def lora_config(model: Any, adapter: Adapter) -> LoraConfig:
     """LoRA as a recipe's `adapter` says, with the modules of this model."""
     from peft import LoraConfig

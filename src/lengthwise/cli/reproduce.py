@@ -32,8 +32,9 @@ def reproduce(
     scale: Annotated[
         str,
         typer.Option(
-            help="The size: default (laptop), or smoke, which takes seconds and proves nothing; the paper's tables "
-            "also have laptop-smollm2, laptop-gemma3, gpu and paper."
+            help="The size: default; laptop, which is smaller for some studies of sparsity and the same otherwise; "
+            "or smoke, which takes seconds and proves nothing. The paper's tables also have laptop-smollm2, "
+            "laptop-gemma3, gpu and paper."
         ),
     ] = "default",
     ray: Annotated[

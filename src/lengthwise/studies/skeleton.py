@@ -117,7 +117,7 @@ def claims_table(
 def chosen_scale(
     scales: Mapping[str, Any], name: str, *, seeds: int | None = None, steps: int | None = None
 ) -> Any:
-    """The scale of that name, with other numbers of seeds and steps where given; `laptop` also names `default`.
+    """The scale of that name, with other seeds and steps where given; `laptop` is `default` unless it is listed.
 
     Raises:
         UsageError: there is none of that name; seeds or steps below 1.

@@ -93,6 +93,7 @@ def _scale(model: str, windows: int, *, seeds: int, length: int = 384, **setting
 
 SCALES = {
     "default": _scale("tiny-books", 60, seeds=3),
+    "laptop": _scale("tiny-books", 24, seeds=3),
     "smoke": _scale("tiny-books", 2, seeds=1, length=128, steps=2),
 }
 
@@ -103,6 +104,7 @@ def _real_scales(text: str, windows: int) -> dict[str, Scale]:
     smoke = ("length=64", "positions.target_length=256", corpus)
     return {
         "default": _scale("smollm2-135m", windows, changes=(corpus,), **here),
+        "laptop": _scale("smollm2-135m", 12, changes=(corpus,), **here),
         "smoke": _scale("tiny-books", 3, steps=2, changes=smoke, **here),
     }
 

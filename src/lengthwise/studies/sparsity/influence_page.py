@@ -167,20 +167,20 @@ def _part(text: str) -> Part:
     )
     return experiment.part(
         sections,
-        {"default": _laptop(text), "laptop": _laptop(text), "smoke": _smoke(text)},
+        {"default": _scale(text, 40), "laptop": _scale(text, 20), "smoke": _smoke(text)},
         folder=f"influence-{text}",
         heading=f"Where it comes from: {text}",
     )
 
 
-def _laptop(text: str) -> Scale:
+def _scale(text: str, windows: int) -> Scale:
     # Seven held-out books are too few for a verdict, and nothing here was trained on the others.
     split = "all" if text == "books" else "test"
     influence = {
         "length": 512,
         "short": 48,
         "kept": [1, 2, 4, 8],
-        "windows": 40,
+        "windows": windows,
         "examined": 32,
         "targets": 3,
     }

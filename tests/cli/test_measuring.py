@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -205,6 +206,19 @@ def test_dry_run_counts_the_tokens(
     plan = lengthwise(verb, model, *text, *VERBS[verb], "--dry-run", "--json").json
     assert plan["tokens_to_run"] == tokens
     assert all(found.startswith("4 of 4, ") for found in plan["samples"].values())
+
+
+def test_dry_run_needs_no_weights(
+    lengthwise: Callable[..., Any], model: str, text: list[str], tmp_path: Path
+) -> None:
+    bare = tmp_path / "bare"
+    shutil.copytree(model, bare, ignore=shutil.ignore_patterns("*.safetensors"))
+    whole, planned = (
+        lengthwise("measure", name, *text, *VERBS["measure"], "--dry-run", "--json").json
+        for name in (model, bare)
+    )
+    for number in ("parameters", "memory_bytes", "tokens_to_run", "samples"):
+        assert planned[number] == whole[number]
 
 
 def test_dry_run_says_how_many_samples_the_text_holds(

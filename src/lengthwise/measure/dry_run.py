@@ -49,7 +49,7 @@ def plan_measurement(run: RunSpec, spec: Spec) -> MeasurementPlan:
         config, model = None, spec.model(run)
         documents, trained = tokenize(corpus, model.tokenizer), model.trained_length
     else:
-        model, resolved = None, resolve(run.model)
+        model, resolved = None, resolve(run.model, weights=False)
         config = read_config(resolved)
         documents, trained = tokenize(corpus, read_tokenizer(resolved)), trained_length(config)
     kinds = spec.for_model(trained).samples()

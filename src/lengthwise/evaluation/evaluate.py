@@ -302,7 +302,7 @@ def plan_eval(run: RunSpec, spec: EvalSpec) -> Plan:
     unknown = unknown_cost(run.model)
     if unknown is not None:
         return replace(plan, cost=unknown)
-    model = resolve(run.model)
+    model = resolve(run.model, weights=False)
     check_positions_fit(max_positions(model_skeleton(read_config(model))), spec.longest_made, name=run.model)
     plan = _backend(spec).plan(plan, run, spec, read_tokenizer(model))
     assert plan.tokens_to_run is not None

@@ -69,14 +69,16 @@ REAL = TextBridge(
 )
 
 
-def _scale(model: str, windows: int, *, seeds: int, length: int = 384, **settings: Any) -> Scale:
+def _scale(
+    model: str, windows: int, *, seeds: int, length: int = 384, targets: int = 3, **settings: Any
+) -> Scale:
     influence = {
         "length": length,
         "short": 32,
         "kept": [1, 2, 4, 8],
         "windows": windows,
         "examined": 32,
-        "targets": 3,
+        "targets": targets,
         "candidates": 10,
         "gain": 0.5,
         "batch_size": 64,
@@ -104,7 +106,7 @@ def _real_scales(text: str, windows: int) -> dict[str, Scale]:
     smoke = ("length=64", "positions.target_length=256", corpus)
     return {
         "default": _scale("smollm2-135m", windows, changes=(corpus,), **here),
-        "laptop": _scale("smollm2-135m", 12, changes=(corpus,), **here),
+        "laptop": _scale("smollm2-135m", 8, targets=2, steps=30, changes=(corpus,), **here),
         "smoke": _scale("tiny-books", 3, steps=2, changes=smoke, **here),
     }
 

@@ -167,13 +167,17 @@ def _part(text: str) -> Part:
     )
     return experiment.part(
         sections,
-        {"default": _scale(text, 40), "laptop": _scale(text, 20), "smoke": _smoke(text)},
+        {
+            "default": _scale(text, 40, targets=3),
+            "laptop": _scale(text, 12, targets=2),
+            "smoke": _smoke(text),
+        },
         folder=f"influence-{text}",
         heading=f"Where it comes from: {text}",
     )
 
 
-def _scale(text: str, windows: int) -> Scale:
+def _scale(text: str, windows: int, *, targets: int) -> Scale:
     # Seven held-out books are too few for a verdict, and nothing here was trained on the others.
     split = "all" if text == "books" else "test"
     influence = {
@@ -182,7 +186,7 @@ def _scale(text: str, windows: int) -> Scale:
         "kept": [1, 2, 4, 8],
         "windows": windows,
         "examined": 32,
-        "targets": 3,
+        "targets": targets,
     }
     return Scale(
         model="smollm2-135m",

@@ -68,6 +68,7 @@ class Scale:
 
 SCALES: dict[str, Scale] = {
     "default": Scale(),
+    "laptop": Scale(seeds=3),
     "smoke": Scale(
         seeds=2,
         steps=6,

@@ -10,19 +10,20 @@ from typing import Any
 import pytest
 
 from lengthwise.errors import MissingError, UsageError
+from lengthwise.evaluation import longbench_rows
 from lengthwise.evaluation.evaluate import EvalSpec
 from lengthwise.evaluation.family import Question
-from lengthwise.evaluation.longbench_e import (
-    BUCKETS,
-    DATA_SETS,
-    bucket_of,
-    read_rows,
-    read_template,
-    rows_of_archive,
-)
+from lengthwise.evaluation.longbench_e import BUCKETS, DATA_SETS, bucket_of
+from lengthwise.evaluation.longbench_rows import rows_of_archive
+from lengthwise.evaluation.longbench_templates import read_template
 from lengthwise.evaluation.tasks import GROUPS, resolve_tasks
 
 needs_lm_eval = pytest.mark.skipif(importlib.util.find_spec("lm_eval") is None, reason="the extra lm-eval")
+
+
+def read_rows(name: str, source: str) -> list[dict[str, Any]]:
+    """The rows of a data set, checked for its own metric."""
+    return longbench_rows.read_rows(name, source, metric=DATA_SETS[name].metric)
 
 
 def test_the_table_is_the_published_one() -> None:
@@ -149,13 +150,15 @@ def test_the_official_archive(official: Callable[..., Path], tmp_path: Path) -> 
     archive = tmp_path / "data.zip"
     with zipfile.ZipFile(archive, "w") as files:
         files.write(tmp_path / "rows" / "lcc_e.jsonl", "data/lcc_e.jsonl")
-    assert rows_of_archive(archive, "lcc") == read_rows("lcc", str(tmp_path / "rows"))
+    assert rows_of_archive(archive, "lcc", metric="code_similarity") == read_rows(
+        "lcc", str(tmp_path / "rows")
+    )
     with pytest.raises(UsageError, match=r"data/trec_e\.jsonl"):
-        rows_of_archive(archive, "trec")
+        rows_of_archive(archive, "trec", metric="class_match")
     with zipfile.ZipFile(archive, "w") as files:
         files.writestr("data/lcc_e.jsonl", (tmp_path / "rows" / "lcc_e.jsonl").read_text() + '{"input"')
     with pytest.raises(UsageError, match=r"data\.zip, data/lcc_e\.jsonl, line 4"):
-        rows_of_archive(archive, "lcc")
+        rows_of_archive(archive, "lcc", metric="code_similarity")
 
 
 def test_the_folder_may_be_the_unpacked_archive(official: Callable[..., Path], tmp_path: Path) -> None:

@@ -14,18 +14,14 @@ Upstream prints 13 data sets in three buckets and no single number, so there are
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
-from lengthwise.errors import MissingError, UsageError
+from lengthwise.errors import UsageError
 from lengthwise.evaluation.family import ANY_TASK, Family, Question, QuestionSet, Scored, Task
+from lengthwise.evaluation.longbench_rows import read_rows
+from lengthwise.evaluation.longbench_templates import Template, read_template
 from lengthwise.evaluation.prompts import takes_chat
 from lengthwise.evaluation.scoring import LONGBENCH_SCORERS, best_over_golds, class_match, first_line
 
@@ -35,23 +31,7 @@ if TYPE_CHECKING:
     from lengthwise.results import Row
     from lengthwise.text import Corpus
 
-Template = Callable[[Mapping[str, Any]], str]
-
-HUB = "THUDM/LongBench"
 BUCKETS = ("0-4k", "4-8k", "8k+")
-
-
-_TEMPLATE_FILES = (
-    "dataset2prompt.json",
-    "config/dataset2prompt.json",
-    "LongBench/config/dataset2prompt.json",
-)
-
-
-# What a gold answer must contain for its metric to find it.
-_ANSWERS = {"number_share": r"^\d+$", "paragraph_share": r"Paragraph (\d+)"}
-# Field, and what its value must be.
-_FIELDS: tuple[tuple[str, type], ...] = (("input", str), ("context", str), ("answers", list), ("length", int))
 
 
 def bucket_of(length: int) -> str:
@@ -86,7 +66,7 @@ class DataSet(Task):
         """A question for each of the first `samples` rows of the data (all if None)."""
         template, source = read_template(spec.templates, self.data_set)
         chat = spec.chat == "auto" and self.chat and takes_chat(tokenizer)
-        rows = read_rows(self.data_set, spec.data)[: spec.samples]
+        rows = read_rows(self.data_set, spec.data, metric=self.metric)[: spec.samples]
         questions = [self.question(index, row, template) for index, row in enumerate(rows)]
         return QuestionSet(questions, chat, {"templates": source, "chat": chat})
 
@@ -112,166 +92,6 @@ class DataSet(Task):
                 lambda text, gold: class_match(text, gold, question.classes), read, question.golds
             )
         return best_over_golds(LONGBENCH_SCORERS[self.metric], read, question.golds)
-
-
-def read_rows(name: str, source: str | None) -> list[dict[str, Any]]:
-    """The rows of a data set, from `<source>/<name>_e.jsonl` or, without a source, from the hub.
-
-    Raises:
-        MissingError: no such file, or the hub cannot be reached.
-        UsageError: a row that is not in the official format; file and line are named.
-    """
-    if source is None:
-        return _from_hub(name)
-    folder = Path(source)
-    path = next(
-        (one for one in (folder / f"{name}_e.jsonl", folder / "data" / f"{name}_e.jsonl") if one.is_file()),
-        None,
-    )
-    if path is None:
-        raise MissingError(
-            f"there is no {name}_e.jsonl in {source}",
-            expected="the folder of LongBench's jsonl files (data.zip of the data set on the hub)",
-        )
-    return _rows_of(path.read_bytes(), name, where=str(path))
-
-
-def _rows_of(content: bytes, name: str, *, where: str) -> list[dict[str, Any]]:
-    """The checked rows of a jsonl file."""
-    rows: list[dict[str, Any]] = []
-    for number, line in enumerate(content.split(b"\n"), start=1):
-        if line.strip():
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise UsageError(f"{where}, line {number} is not JSON: {error}") from error
-            rows.append(checked_row(row, name, where=f"{where}, line {number}"))
-    if not rows:
-        raise UsageError(f"{where} holds no rows")
-    return rows
-
-
-def checked_row(row: Any, name: str, *, where: str) -> dict[str, Any]:
-    """The row if it is in the official format.
-
-    Raises:
-        UsageError: it is not; `where` is named.
-    """
-    expected = "an object with input, context, answers (a list of texts), length and all_classes"
-    if not isinstance(row, dict):
-        raise UsageError(f"{where} is a {type(row).__name__}", expected=expected)
-    for field, kind in _FIELDS:
-        if field not in row:
-            raise UsageError(f"{where} has no field {field!r}", expected=expected)
-        if not isinstance(row[field], kind) or isinstance(row[field], bool):
-            raise UsageError(
-                f"{where}: the field {field!r} is a {type(row[field]).__name__}", expected=expected
-            )
-    if not _texts(row["answers"]):
-        raise UsageError(f"{where}: the field 'answers' is {row['answers']!r}", expected=expected)
-    metric = DATA_SETS[name].metric
-    if metric == "class_match" and not _texts(row.get("all_classes")):
-        raise UsageError(f"{where} has no field 'all_classes'", expected="the class names, for trec")
-    pattern = _ANSWERS.get(metric)
-    for answer in row["answers"]:
-        if pattern is not None and not re.search(pattern, answer):
-            raise UsageError(
-                f"{where}: the answer {answer!r} can never be right", expected=f"a text with {pattern}"
-            )
-    return row
-
-
-def _texts(value: Any) -> bool:
-    """Whether it is a list of texts, not empty."""
-    return isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
-
-
-def _from_hub(name: str) -> list[dict[str, Any]]:
-    from huggingface_hub import hf_hub_download
-
-    try:
-        archive = hf_hub_download(HUB, "data.zip", repo_type="dataset")
-    except Exception as error:
-        # The hub library has changed its HTTP library more than once, so no error class of theirs is named.
-        raise MissingError(
-            f"LongBench cannot be downloaded from the hub: {(str(error) or type(error).__name__).splitlines()[0]}",
-            fix=f"on a machine with the hub: hf download --repo-type dataset {HUB}; then --data FOLDER",
-        ) from error
-    return rows_of_archive(Path(archive), name)
-
-
-def rows_of_archive(archive: Path, name: str) -> list[dict[str, Any]]:
-    """The rows of a data set in the official data.zip.
-
-    Raises:
-        UsageError: no such file in it, or a row that is not in the official format.
-    """
-    import zipfile
-
-    member = f"data/{name}_e.jsonl"
-    with zipfile.ZipFile(archive) as files:
-        if member not in files.namelist():
-            raise UsageError(f"{archive} holds no {member}", expected="LongBench's data.zip")
-        content = files.read(member)
-    return _rows_of(content, name, where=f"{archive}, {member}")
-
-
-def read_template(folder: str | None, name: str) -> tuple[Template, str]:
-    """The prompt template of a data set, and where it is from. Templates are never typed again here.
-
-    The two sources differ in some spaces and newlines, so results name the source.
-
-    Args:
-        folder: a copy of the official repository, or its config folder. None takes lm-eval's templates.
-        name: the data set.
-
-    Raises:
-        MissingError: no such file, or lm-eval is not installed.
-        UsageError: no template for the data set, or a file that cannot be read.
-    """
-    if folder is None:
-        return _template_of_lm_eval(name), "lm-eval's task files"
-    path = next((Path(folder) / file for file in _TEMPLATE_FILES if (Path(folder) / file).is_file()), None)
-    if path is None:
-        raise MissingError(
-            f"there is no dataset2prompt.json in {folder}",
-            expected="a copy of the repository THUDM/LongBench",
-        )
-    try:
-        text = json.loads(path.read_text(encoding="utf-8"))[name]
-    except (ValueError, KeyError) as error:
-        raise UsageError(
-            f"{path} has no template for {name!r}", expected="the official dataset2prompt.json"
-        ) from error
-    return lambda row: text.format(**row), f"the official repository ({path.name})"
-
-
-def _template_of_lm_eval(name: str) -> Template:
-    import jinja2
-
-    spec = importlib.util.find_spec("lm_eval")
-    if spec is None or spec.origin is None:
-        raise MissingError(
-            "LongBench's prompt templates are not here",
-            expected="the package lm-eval, or a copy of the repository THUDM/LongBench",
-            fix="pip install 'lengthwise[lm-eval]', or --set templates=FOLDER",
-        )
-    path = Path(spec.origin).parent / "tasks" / "longbench" / f"{name}_e.yaml"
-    if not path.is_file():
-        raise MissingError(f"lm-eval has no {path.name}", fix="pip install 'lm-eval==0.4.13'")
-    text = yaml.load(path.read_text(encoding="utf-8"), Loader=_TaskLoader)["doc_to_text"]
-    template = jinja2.Environment(
-        keep_trailing_newline=True, undefined=jinja2.StrictUndefined, autoescape=False
-    ).from_string(text)
-    # The mirror that lm-eval reads calls `input` the question.
-    return lambda row: template.render({**row, "question": row["input"]})
-
-
-class _TaskLoader(yaml.SafeLoader):
-    """Reads lm-eval's task files without the functions that they name."""
-
-
-_TaskLoader.add_constructor("!function", lambda loader, node: loader.construct_scalar(node))  # type: ignore[arg-type]
 
 
 def _has_first_line(reply: str) -> bool:

@@ -102,7 +102,9 @@ class Size:
 
 
 _CPU = ("precision=float32", "gradient_checkpointing=false", "data.packing=false", "optimizer.warmup_steps=2")
-_SMALL_RATE = (*_CPU, "optimizer.learning_rate=1.0e-3")
+# At 1e-3 plain fine-tuning raised the loss of an extended tiny-books by 0.06 nats at T and 0.23 at 4T, at 1e-4 by
+# 0.006 and -0.007 (one pretraining).
+_SMALL_RATE = (*_CPU, "optimizer.learning_rate=1.0e-4")
 _LORA = (
     *_CPU,
     "precision=bfloat16",

@@ -81,6 +81,11 @@ def test_a_search_goes_on_and_ends_the_same(model: str, text: str, tmp_path: Pat
     assert read_yaml(tmp_path / "b" / "extend.yaml") == {"extend": whole["extend"]}
     with pytest.raises(UsageError, match="factor"):
         run(tmp_path / "b", factor=3.0)
+    with pytest.raises(UsageError, match="dtype"):
+        run(tmp_path / "b", dtype="bfloat16")
+    save_tiny_model(Path(model), seed=1)
+    with pytest.raises(UsageError, match="weights changed"):
+        run(tmp_path / "b")
 
 
 def test_what_cannot_be_searched(model: str, text: str) -> None:

@@ -80,7 +80,14 @@ def test_signs_do_not_cancel(local: LoadedModel) -> None:
         (lambda p, _: 0.001, ["as the checkpoint does", "128 tokens"]),
         (lambda p, _: 0.5 if p >= 48 else 0, ["up to 48 tokens", "0.5 nats"]),
         (lambda p, _: 0.3, ["first tokens", "0.3 nats"]),
-        (lambda p, length: 0.3 if length > 64 else 0, ["up to 64 tokens", "moves with the length"]),
+        (
+            lambda p, length: 0.3 if length > 64 else 0,
+            ["equal in windows of 64 tokens", "moves with the length"],
+        ),
+        (
+            lambda p, length: 0.3 if length <= 64 else 0,
+            ["equal in windows of 128", "64 tokens it differs", "0.3 nats"],
+        ),
     ],
 )
 def test_verdicts(by: Any, words: list[str], local: LoadedModel) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from lengthwise.errors import UsageError
+from lengthwise.measure import paired_difference
 from lengthwise.models import LoadedModel
 from lengthwise.report.passages import Passage, to_html
 from lengthwise.sparsity import selection
@@ -141,6 +142,51 @@ def test_without_targets_the_same_tokens_are_examined(model: LoadedModel, texts:
     assert [examined.samples[key]["examined"] for key in examined.keys] == [
         whole.samples[key]["examined"] for key in whole.keys
     ]
+
+
+def test_only_what_is_of_the_same_tokens_is_compared(model: LoadedModel, texts: list[str]):
+    other = LoadedModel(tiny_llama(seed=1), tiny_tokenizer(), "other", "memory")
+    whole = [measure_influence(one, texts, InfluenceSpec(**SMALL)) for one in (model, other)]
+    with pytest.raises(UsageError, match="not of the same targets"):
+        paired_difference(*whole)
+    one, two = (
+        measure_influence(one, texts, InfluenceSpec(**{**SMALL, "targets": 0})) for one in (model, other)
+    )
+    values = [{row.metric: row.value or 0.0 for row in side.rows} for side in (one, two)]
+    found = {row.metric: row.value for row in paired_difference(one, two)}
+    assert set(found) == {"gaining", "jeffreys"}
+    for metric, value in found.items():
+        assert value == pytest.approx(values[0][metric] - values[1][metric])
+
+
+def test_a_run_goes_on_with_its_own_selector_alone(
+    lengthwise: Callable[..., Any], shared_model: str, tmp_path: Path
+):
+    (tmp_path / "a.txt").write_text(tiny_text(400))
+    judge = tmp_path / "judge"
+    tiny_llama(seed=1).save_pretrained(judge)
+    tiny_tokenizer().save_pretrained(judge)
+    sizes = (
+        "--max-length",
+        64,
+        "--short",
+        8,
+        "--limit",
+        2,
+        "--kept",
+        1,
+        "--set",
+        "candidates=2",
+        "--gain",
+        0.01,
+    )
+    command = ("influence", shared_model, "--text", tmp_path / "a.txt", "--selector", judge, *sizes)
+    assert lengthwise(*command, "--out", tmp_path / "run").code == 0
+    (tmp_path / "run" / "results.json").unlink()
+    tiny_llama(seed=2).save_pretrained(judge)
+    refused = lengthwise(*command, "--out", tmp_path / "run", "--resume")
+    assert refused.code == 2
+    assert "selector's" in refused.err
 
 
 def test_batches_change_no_number(model: LoadedModel, texts: list[str]):

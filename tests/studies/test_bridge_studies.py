@@ -36,7 +36,10 @@ def test_a_smoke_run_decides_nothing_and_is_read_again(part, tmp_path):
     assert again.rows == made.rows
     keep_tables("sparsity-bridge", tmp_path / "run", tmp_path)
     [verdicts] = [table for table in kept_tables("sparsity-bridge", tmp_path) if table.caption == CLAIMS]
-    assert {row[4] for row in verdicts.rows} <= {"says nothing: not trained", "not decided: too few texts"}
+    assert {row[4] for row in verdicts.rows} <= {
+        "says nothing: not trained",
+        "not decided: fewer than 8 documents",
+    }
     index = sparsity_index(tmp_path)
     assert len(index.rows) == len(SPARSITY) - 1 + len(verdicts.rows)
     assert [row[-1] for row in index.rows].count("not run") == len(SPARSITY) - 1
@@ -96,11 +99,12 @@ class TestPlanted:
         assert found == ["says nothing: not trained"] * 6
 
 
-def needle_row(metric, distance, low, high):
+def needle_row(metric, distance, low, high, documents=8):
     return Row(
         model="m",
         task="needle",
         metric=metric,
+        documents=documents,
         value=(low + high) / 2,
         distance=distance,
         ci_low=low,
@@ -111,8 +115,8 @@ def needle_row(metric, distance, low, high):
 def test_verdicts_on_a_needle():
     scale = replace(bridge_needle.SCALES["default"], distances=(32, 96, 480))
 
-    def numbers(near, alone):
-        rows = [needle_row("jeffreys", 32, 0.0, near)]
+    def numbers(near, alone, documents=8):
+        rows = [needle_row("jeffreys", 32, 0.0, near, documents)]
         for distance in (96, 480):
             rows += [
                 needle_row("jeffreys", distance, 3.0, 4.0),
@@ -123,7 +127,14 @@ def test_verdicts_on_a_needle():
 
     claims = bridge_needle.claims_of(scale)
     assert verdicts(claims, numbers(0.1, (0.1, 0.2))) == ["holds", "does not hold", "holds"]
-    assert verdicts(claims, numbers(3.5, (0.7, 0.9))) == ["does not hold", "not decided", "holds"]
+    assert verdicts(claims, numbers(3.5, (0.7, 0.9))) == ["not decided", "not decided", "holds"]
+    few = verdicts(claims, numbers(0.1, (0.1, 0.2), documents=7))
+    assert few == ["not decided: fewer than 8 documents", "does not hold", "holds"]
+    contrary = {
+        key: replace(row, ci_low=5.0, ci_high=6.0) if key[0] == 32 else row
+        for key, row in numbers(0.1, (0.1, 0.2)).items()
+    }
+    assert verdicts(claims, contrary)[0] == "does not hold"
 
 
 @pytest.mark.parametrize("bridge", [SMALL, REAL], ids=["small", "real"])

@@ -12,12 +12,29 @@ from lengthwise.results import Results, Row, read_results
 from lengthwise.studies.costs import SHAPES, shape, study_costs
 from lengthwise.studies.paper.index import TABLES, kept_results, paper_table
 from lengthwise.studies.paper.methods import BEST, BEST_FORM, CLEX, PLAIN, best_form, standard_arms
-from lengthwise.studies.paper.paper_table import PaperTable
+from lengthwise.studies.paper.paper_table import PaperTable, _over_seeds
 from lengthwise.studies.paper.sizes import LAPTOP, PAPER, SIZES, Size
-from lengthwise.studies.skeleton import Study
+from lengthwise.studies.skeleton import Study, chosen_scale
 from lengthwise.studies.study_table import STUDIES
 from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.training.recipe_reading import read_recipe
+
+
+def test_more_seeds_start_from_pretrainings_of_their_own():
+    more = chosen_scale(SIZES, "laptop", seeds=5)
+    assert [start.seed for start in more.starts] == list(range(5))
+    assert [start.name for start in more.starts[:3]] == [start.name for start in LAPTOP.starts]
+    assert "5 pretrainings" in " ".join(more.notes)
+
+
+def test_a_mean_over_seeds_needs_every_seed():
+    def shown(*rows):
+        return _over_seeds([Row(model="m", task="limit", metric="used_up_to", **row) for row in rows], False)
+
+    assert shown({"value": 1.0}, {"value": None}) is None
+    assert shown({"value": None}) is None
+    bound = shown({"value": 1.0, "at_least": True}, {"value": 3.0})
+    assert (bound.value, bound.low, bound.high, bound.at_least) == (2.0, 1.0, 3.0, True)
 
 
 @pytest.mark.parametrize("name", TABLES)

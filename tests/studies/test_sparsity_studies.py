@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,15 @@ import pytest
 from lengthwise.errors import Interrupted, UsageError
 from lengthwise.results import read_results
 from lengthwise.studies.sparsity import bounds_page, coupling_cells, coupling_page, parity_cells, parity_page
-from lengthwise.studies.sparsity.shares import Outcome, difference, over_seeds, pooled, run_grid, share
+from lengthwise.studies.sparsity.shares import (
+    Outcome,
+    decision,
+    difference,
+    over_seeds,
+    pooled,
+    run_grid,
+    share,
+)
 from lengthwise.studies.study_table import produce
 
 SMOKE = parity_cells.SCALES["smoke"]
@@ -82,10 +91,28 @@ def test_shares_and_their_intervals():
     assert (share(outcome, "a").low, share(outcome, "a").high) == pytest.approx((0.025 ** (1 / 20), 1))
     assert (share(outcome, "c").low, share(outcome, "c").high) == pytest.approx((0, 1 - 0.025 ** (1 / 20)))
     assert pooled(outcome, ["a", "b"]).seeds == (0.75, 0.85)
-    # Student's t at one degree of freedom: 12.706.
     apart = difference(share(outcome, "a"), share(outcome, "b"))
-    assert (apart.value, apart.low, apart.high) == pytest.approx((0.4, 0.4 - 1.2706, 0.4 + 1.2706), abs=1e-4)
-    assert over_seeds([0.5]).low is None
+    assert (apart.value, apart.low) == (pytest.approx(0.4), None), "two seeds have no interval"
+    # Student's t at two degrees of freedom: 4.3027; the standard error is 0.1 / sqrt(3).
+    three = over_seeds([0.3, 0.4, 0.5])
+    half = 4.3027 * 0.1 / math.sqrt(3)
+    assert (three.value, three.low, three.high) == pytest.approx((0.4, 0.4 - half, 0.4 + half), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ((0, 0, 0), "says nothing: not trained"),
+        ((4, 0, 4), "holds"),
+        ((0, 4, 4), "does not hold"),
+        ((0, 0, 4), "not decided"),
+        ((1, 0, 4), "holds for 1 of 4, 3 not decided"),
+        ((1, 3, 4), "holds for 1 of 4"),
+        ((0, 1, 4), "does not hold for 1 of 4, 3 not decided"),
+    ],
+)
+def test_a_claim_fails_only_where_the_numbers_contradict_it(counts, said):
+    assert decision(*counts) == said
 
 
 def _parity_outcome(scale, accuracy):
@@ -127,7 +154,7 @@ class TestParityVerdicts:
         assert verdicts == [
             "holds for 2 of 4",
             "holds for 2 of 4",
-            "holds for 1 of 2",
+            "holds for 1 of 2, 1 not decided",
             "holds",
             "local better at 2 of 2, worse at 0",
         ]

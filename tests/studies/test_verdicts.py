@@ -28,6 +28,7 @@ LOWER = PairedClaim(
     paper_metric="perplexity",
 )
 SAME = replace(LOWER, direction="same", margin=0.02, says="same")
+NOT_HIGHER = replace(LOWER, direction="not higher", margin=0.1, says="not higher")
 
 
 def _rows(values: list[float], *, stderr: float = 0.01, documents: int = 20, **other: Any) -> list[Row]:
@@ -87,6 +88,13 @@ def test_the_paper_difference_is_of_logarithms():
         ([0.0, 0.001, -0.001], replace(SAME, margin=0.1), "reproduced"),
         ([0.0, 0.001, -0.001], replace(SAME, margin=0.001), "not distinguishable from noise"),
         ([0.2, 0.21, 0.19], SAME, "opposite"),
+        ([-0.2, -0.21, -0.19], SAME, "opposite"),
+        ([-0.2, -0.21, -0.19], NOT_HIGHER, "reproduced"),
+        ([0.0, 0.001, -0.001], NOT_HIGHER, "reproduced"),
+        ([0.2, 0.21, 0.19], NOT_HIGHER, "opposite"),
+        ([0.1, 0.101, 0.099], NOT_HIGHER, "not distinguishable from noise"),
+        ([0.2, 0.21, 0.19], replace(NOT_HIGHER, direction="not lower"), "reproduced"),
+        ([-0.2, -0.21, -0.19], replace(NOT_HIGHER, direction="not lower"), "opposite"),
     ],
 )
 def test_verdicts(values, claim, verdict):
@@ -137,6 +145,29 @@ def test_error_rate_and_power_by_simulation(truth):
     else:
         # The estimated error itself varies, so the power is near the nominal 0.8.
         assert 0.65 < seen / tables < 0.95
+
+
+@pytest.mark.parametrize("direction", ["same", "not higher", "not lower"])
+def test_power_of_claims_with_a_margin_by_simulation(direction):
+    """At the margin that is said to be seen in 80 % of cases, without a true difference."""
+    rng = np.random.default_rng(1)
+    seeds_sd, document_sd, documents, tables = 0.02, 0.03, 30, 300
+    error = document_sd / math.sqrt(documents)
+    claim = replace(SAME, direction=direction)
+    margin = _judge([0.02, 0.0, -0.02], claim, stderr=error, documents=documents).detectable
+    assert margin is not None
+    seen = 0
+    for _ in range(tables):
+        values = (rng.normal(0, error) + rng.normal(0, seeds_sd, size=3)).tolist()
+        judged = _judge(values, replace(claim, margin=margin), stderr=error, documents=documents)
+        seen += judged.verdict == "reproduced"
+    assert 0.65 < seen / tables < 0.95
+
+
+def test_without_noise_nothing_is_said_of_what_could_be_seen():
+    judged = _judge([0.0, 0.0, 0.0], stderr=0.0)
+    assert judged.detectable is None
+    assert "would have been seen" not in judged.sentence
 
 
 def test_the_sentence_and_the_table_are_made_from_the_verdict():

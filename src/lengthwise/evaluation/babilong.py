@@ -58,8 +58,8 @@ class BabilongTask(MadeUpTask):
     ) -> list[Question]:  # fmt: skip
         """One question for each depth and sample.
 
-        A sample has the same background at every length and depth. `stories` is a folder of bAbI's own files;
-        without it the stories are generated.
+        A sample has the same background at every depth; at another length it may begin elsewhere.
+        `stories` is a folder of bAbI's own files; without it the stories are generated.
         """
         head = _head(self.number)
         found: list[Question] = []

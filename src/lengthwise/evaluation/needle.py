@@ -5,7 +5,8 @@ needle_multi_key    several keys with a number each. Each question is about one 
                     One context holds a needle at each depth, and is read once for all of them
 needle_multi_value  several numbers for one key; the question asks for all
 
-A sample has the same background, keys and numbers at every length and depth, so these are paired.
+A sample has the same background, keys and numbers at every depth, so depths are paired. At another length keys and
+numbers are the same, but the background may begin elsewhere, so lengths are not paired.
 """
 
 from __future__ import annotations

@@ -19,9 +19,6 @@ from lengthwise.measure.run_folder import read_measurement
 from lengthwise.measure.statistics import SIGNIFICANCE, two_sided_p
 from lengthwise.results import Results, Row
 
-# Levels that are set, or that another number is made of: no outcome of their own.
-_NOT_TESTED = ("tolerance", "used_level")
-
 
 def compare_runs(
     paths: Sequence[Path | str], *, reference: Path | str | None = None, metrics: Sequence[str] = ()
@@ -118,19 +115,7 @@ def _differences(
             expected=error.expected,
             fix=error.fix,
         ) from error
-    bounds = {_place(row) for one in (side, base) for row in one.rows if row.at_least}
-    found = []
-    for row in _wanted(rows, metrics):
-        if row.metric in _NOT_TESTED:
-            continue
-        if _place(row) in bounds:
-            # A lower bound has no difference.
-            row = replace(row, value=None, stderr=None, ci_low=None, ci_high=None)
-        elif row.stderr == 0:
-            # All documents alike: an interval of no width would claim to know all others.
-            row = replace(row, ci_low=None, ci_high=None)
-        found.append(row)
-    return found
+    return _wanted(rows, metrics)
 
 
 def _wanted(rows: Sequence[Row], metrics: Sequence[str]) -> list[Row]:
@@ -146,10 +131,6 @@ def _check_metrics(metrics: Sequence[str], sides: Sequence[Measurement]) -> None
     for metric in metrics:
         if metric not in known:
             raise UsageError(f"these runs have no metric {metric!r}", expected=nearest(metric, known))
-
-
-def _place(row: Row) -> tuple[str, str, int | None, int | None, int | None]:
-    return row.task, row.metric, row.length, row.distance, row.kept
 
 
 def _names(folders: Sequence[Path], sides: Sequence[Measurement]) -> list[str]:

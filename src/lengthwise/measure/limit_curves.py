@@ -130,9 +130,10 @@ def limit_statistics(
 
 
 def on_the_grid(rows: Sequence[Row], settings: LimitSettings) -> list[Row]:
-    """The rows with intervals that end on the grid, and `at_least` where measuring ended.
+    """The rows with intervals as wide as the grid makes them, and `at_least` where measuring ended.
 
-    `used_up_to` has no value where the benefit nearby is not clearly above 0.
+    Those of `used_up_to` end at measured distances, those of `sound_up_to` are a bin wider at each end. `used_up_to`
+    has no value where the benefit nearby is not clearly above 0.
     """
     level = next((row for row in rows if row.metric == "used_level"), None)
     unclear = level is not None and level.ci_low is not None and level.ci_low <= 0

@@ -155,13 +155,14 @@ def run_longrope_search(
     _check_numbers(arguments.get("windows", 1), arguments.get("seed", 0))
     kind = "longrope-search"
     search = {name: value for name, value in arguments.items() if name != "settings"}
-    config = {"model": model, "text": text, "split": split, **search}
+    config = {"model": model, "dtype": dtype, "text": text, "split": split, **search}
     with RunFolder(
         out, kind=kind, config=config, writes=("losses.jsonl", "extend.yaml"), resume=True
     ) as folder:
         corpus = load_corpus(text, split=split)  # type: ignore[arg-type]
         loaded = load(model, device=device, dtype=dtype)
         documents = tokenize(corpus, loaded.tokenizer)
+        folder.check_inputs({"model": loaded.fingerprint(), "text": {"corpus": documents.corpus_fingerprint}})
         found = search_longrope(loaded, documents, log=SampleLog(folder.path / "losses.jsonl"), **arguments)
         written = folder.path / "extend.yaml"
         atomic_write_text(written, to_yaml({"extend": found["extend"]}))

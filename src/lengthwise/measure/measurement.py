@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# What may differ between the two sides of a paired difference.
-_OWN_TO_A_SIDE = ("model", "value", "n", "documents", "arm")
+# What may differ between the two sides of a paired difference, or between a number and its statistic.
+_OWN_TO_A_SIDE = ("model", "value", "stderr", "ci_low", "ci_high", "at_least", "n", "documents", "arm")
+# Levels that are set, or that another number is made of: no outcome of their own.
+_LEVELS = ("tolerance", "used_level")
 
 
 @dataclass(kw_only=True)
@@ -76,16 +78,27 @@ def paired_difference(a: Measurement, b: Measurement) -> list[Row]:
     both, so what makes a text hard or easy for both models cancels: the interval is mostly much narrower
     than those of the two numbers. `Row.reference` names b's model.
 
+    A number that is undefined or a lower bound on either side has no difference. Levels that are set have none
+    either. Where all documents differ by the same there is no interval: it would claim to know all others.
+
     Raises:
         UsageError: the two measurements are not of the same windows, or have other settings.
     """
     _check_same_windows(a, b)
     by_identity = {_identity(statistic.row): statistic for statistic in b.statistics}
-    return [
-        estimate_difference(statistic, by_identity[_identity(statistic.row)])
-        for statistic in a.statistics
-        if _identity(statistic.row) in by_identity
-    ]
+    unknown = {_identity(row) for row in (*a.rows, *b.rows) if row.value is None or row.at_least}
+    found = []
+    for statistic in a.statistics:
+        place = _identity(statistic.row)
+        if place not in by_identity or statistic.row.metric in _LEVELS:
+            continue
+        row = estimate_difference(statistic, by_identity[place])
+        if place in unknown:
+            row = replace(row, value=None, stderr=None, ci_low=None, ci_high=None)
+        elif row.stderr == 0:
+            row = replace(row, ci_low=None, ci_high=None)
+        found.append(row)
+    return found
 
 
 def check_passage(*, passage: int, scored: int) -> None:
@@ -236,6 +249,7 @@ def _check_same_windows(a: Measurement, b: Measurement) -> None:
             expected="the same text, and models that share a tokenizer",
         )
     _check_same_key_tokens(a, b)
+    _check_same_targets(a, b)
 
 
 def _same_text(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -251,6 +265,23 @@ def _check_same_key_tokens(a: Measurement, b: Measurement) -> None:
             expected="one evaluator, with the same weights, adapter and dtype",
             fix="measure both models with the same --evaluator, or the second on the --key-tokens of the first",
         )
+
+
+def _check_same_targets(a: Measurement, b: Measurement) -> None:
+    """`influence` examines the same tokens of both models, but the tokens that gain are each model's own."""
+    other = [key for key in a.keys if _targets(a.samples[key]) != _targets(b.samples[key])]
+    if other:
+        raise UsageError(
+            f"the two measurements are not of the same targets: {other[0]} has others",
+            expected="runs in which the same tokens gain from distant context",
+            fix="measure both with --set targets=0: then the examined tokens are compared, which are the same",
+        )
+
+
+def _targets(record: Mapping[str, Any]) -> list[Any] | None:
+    found = record.get("targets")
+    # Other measurements count targets.
+    return [target["position"] for target in found] if isinstance(found, list) else None
 
 
 def _identity(row: Row) -> tuple[tuple[str, Any], ...]:

@@ -124,12 +124,14 @@ def _run(run: RunSpec, spec: Spec, folder: RunFolder | None, log: SampleLog) -> 
         "tokens": documents.total_tokens,
         "left_out": left_out,
     }
+    others = spec.others(run, model)
     # Every process that holds a part of the weights is asked for it.
     if folder is not None or run.tp_plan is not None:
         prints = {"model": model.fingerprint(), "text": {"corpus": documents.corpus_fingerprint}}
+        # A second model decides samples too.
+        prints |= {name: other.fingerprint() for name, other in others.items() if other is not model}
         if folder is not None:
             folder.check_inputs(prints)
-    others = spec.others(run, model)
     started = time.perf_counter()
 
     def keep(measurement: Measurement) -> Results:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lengthwise.results import Row
 
@@ -27,9 +27,10 @@ def verdict(rows: Sequence[Row]) -> list[str]:
             f"The served model predicts as the checkpoint does, up to {longest:,} tokens: {mean:.2g} nats per token "
             f"apart on average, {largest:.2g} at most (tolerance {tolerance:g})."
         ]
-    unequal = next(length for length in lengths if places[length] < length)
-    place = places[unequal]
-    beyond, largest = _beyond(rows, longest, places[longest]), _at(rows, "largest", longest)
+    unequal = [length for length in lengths if places[length] < length]
+    first, last = unequal[0], unequal[-1]
+    place = places[first]
+    beyond, largest = _beyond(rows, last, places[last]), _at(rows, "largest", last)
     apart = f"{beyond:.2g} nats per token apart on average, {largest:.2g} at most"
     # With a longer input the same place may fall into the next bin.
     by_position = all(places[length] == min(length, place) for length in lengths)
@@ -45,12 +46,20 @@ def verdict(rows: Sequence[Row]) -> list[str]:
             "That is what another rope scaling, a sliding window or a cut context do.",
         ]
     equal = [length for length in lengths if places[length] == length]
-    said = f"equal in windows of up to {equal[-1]:,} tokens" if equal else "equal at no length"
+    some = " and ".join(f"{length:,}" for length in equal)
+    said = f"equal in windows of {some} tokens" if equal else "equal at no length"
     return [
-        f"The served model is {said}; in windows of {unequal:,} tokens it differs from token {place:,} on, in "
-        f"windows of {longest:,} from token {places[longest]:,} on: {apart}.",
+        f"The served model is {said}; {_moves(places, first, last)}: {apart} in windows of {last:,}.",
         "The place moves with the length of the window, as with a rope scaling that depends on it.",
     ]
+
+
+def _moves(places: Mapping[int, int], first: int, last: int) -> str:
+    found = [
+        f"in windows of {length:,} tokens it differs from token {places[length]:,} on"
+        for length in (first, last)
+    ]
+    return found[0] if first == last else ", ".join(found)
 
 
 def _at(rows: Sequence[Row], metric: str, length: int) -> float:

@@ -145,7 +145,7 @@ def _row(row: Row, value: float, resampled: NDArray[np.float64], documents: int,
     defined = resampled[np.isfinite(resampled)]
     if documents < 2 or len(defined) < (1 - _MOST_UNDEFINED) * len(resampled):
         return replace(row, value=value, documents=documents)
-    tail = _tail(documents)
+    tail = expanded_tail(documents)
     low, high = np.quantile(defined, [tail, 1 - tail])
     # The standard deviation of equal numbers can round to more than 0.
     deviation = float(defined.std(ddof=1)) if defined.min() < defined.max() else 0.0
@@ -155,7 +155,7 @@ def _row(row: Row, value: float, resampled: NDArray[np.float64], documents: int,
     )
 
 
-def _tail(documents: int) -> float:
+def expanded_tail(documents: int) -> float:
     """The tail probability of the expanded percentile interval (see the module's text)."""
     return math.erfc(_student(documents - 1) * math.sqrt(documents / (documents - 1)) / math.sqrt(2)) / 2
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lengthwise.measure.statistics import Statistic
+from lengthwise.measure.statistics import Statistic, expanded_tail
 from lengthwise.results import Row
 from lengthwise.sparsity.influence_rows import ENOUGH
 
@@ -177,5 +177,6 @@ def rank_correlation_by_document(x: Sequence[float], y: Sequence[float], documen
     defined = [each for each in drawn if not math.isnan(each)]
     if len(defined) < 0.95 * len(drawn) or not defined:
         return Rank(value, None, None, len(x))
-    low, high = np.quantile(defined, [0.025, 0.975])
+    tail = expanded_tail(len(parts))
+    low, high = np.quantile(defined, [tail, 1 - tail])
     return Rank(value, float(low), float(high), len(x))

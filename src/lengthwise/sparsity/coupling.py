@@ -103,7 +103,10 @@ def coupled_batch(
 def coupled_batches(
     task: CoupledTask, arm: Ids, *, longest: int, size: int, steps: int, seeds: Sequence[int], table: int
 ) -> Iterator[CoupledBatch]:
-    """Fresh samples [S, B, T] for each step, lengths uniform on 1 .. longest; a model's depend on its seed alone."""
+    """Fresh samples [S, B, T] for each step, a model's drawn from its seed.
+
+    Lengths are uniform on 1 .. longest, drawn from the first seed for all models.
+    """
     sources = [random.Random(seed) for seed in seeds]
     for _ in range(steps):
         # One draw of lengths for all models, so that little is padded.

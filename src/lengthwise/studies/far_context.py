@@ -68,7 +68,7 @@ def claims(results: Results) -> list[PairedClaim]:
             place="cost",
             says=f"it costs at most {COST:g} nats",
             quantity=loss,
-            direction="same",
+            direction="not higher",
             margin=COST,
             **either,
         ),
@@ -77,9 +77,9 @@ def claims(results: Results) -> list[PairedClaim]:
         found.append(
             PairedClaim(
                 place="near",
-                says="it answers as many",
+                says=f"it loses at most {100 * SHORT_LOSS:g} points",
                 quantity=accuracy(min(asked)),
-                direction="same",
+                direction="not lower",
                 margin=SHORT_LOSS,
                 **either,
             )

@@ -12,7 +12,8 @@ from typing import Literal
 
 from lengthwise.results import Row
 
-Direction = Literal["lower", "higher", "same"]
+Direction = Literal["lower", "higher", "same", "not higher", "not lower"]
+"""The last three have a margin."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +65,8 @@ class PairedClaim:
         arm: the arm that the statement is about.
         against: the arm that it is compared with.
         direction: what the statement says of the arm's number against the other's.
-        margin: for "same": differences up to this are the same, in the quantity's unit.
+        margin: in the quantity's unit. For "same": differences up to this are the same. For "not higher" and "not
+            lower": how much higher or lower is still allowed.
         paper: the paper's values of both arms, in the unit of `paper_metric`; None where it prints none.
         paper_metric: the paper's number.
         steps: training steps after which it is compared, in the paper's count; None: at the end.
@@ -83,7 +85,7 @@ class PairedClaim:
     steps: int | None = None
 
     def __post_init__(self) -> None:
-        assert (self.margin is not None) == (self.direction == "same"), self.says
+        assert (self.margin is None) == (self.direction in ("lower", "higher")), self.says
         assert self.margin is None or self.margin > 0, self.says
 
     @property
@@ -97,14 +99,29 @@ class PairedClaim:
         """What would confirm the claim."""
         if self.direction == "same":
             return f"within ±{self.margin:g} {self.quantity.unit} beyond noise"
-        return f"{'below' if self.direction == 'lower' else 'above'} 0 beyond noise"
+        return f"{'below' if self.below else 'above'} {self._bound} beyond noise"
 
     @property
     def contradicts(self) -> str:
         """What would contradict the claim."""
         if self.direction == "same":
             return f"outside ±{self.margin:g} {self.quantity.unit} beyond noise"
-        return f"{'above' if self.direction == 'lower' else 'below'} 0 beyond noise"
+        return f"{'above' if self.below else 'below'} {self._bound} beyond noise"
+
+    @property
+    def below(self) -> bool:
+        """Whether a difference below `bound` confirms the claim; not for "same"."""
+        return self.direction in ("lower", "not higher")
+
+    @property
+    def bound(self) -> float:
+        """The difference that separates what confirms the claim from what contradicts it; not for "same"."""
+        margin = self.margin or 0.0
+        return margin if self.below else -margin
+
+    @property
+    def _bound(self) -> str:
+        return f"{self.bound:+g} {self.quantity.unit}" if self.bound else "0"
 
     @property
     def paper_difference(self) -> float | None:

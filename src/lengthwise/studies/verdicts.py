@@ -12,7 +12,8 @@ so the interval is rather too wide. Holm corrects over all claims of a table; wi
 noise.
 
 A claim that two arms do the same has a margin. It is confirmed where the difference lies within it (two one-sided
-tests), and contradicted where it lies outside.
+tests), and contradicted where it lies outside. A claim that one arm is not higher (or lower) than the other by more
+than a margin is tested against that margin alone.
 
 Fewer than three seeds decide nothing.
 """
@@ -47,8 +48,8 @@ class Judged:
         difference: the mean paired difference over seeds, in the quantity's unit.
         low, high: its 95 % interval over seeds and documents, without Holm's correction.
         p_holm: after Holm's correction over the table.
-        detectable: the smallest true difference (for "same": margin) that this many seeds and documents would show
-            with probability `POWER` in this table.
+        detectable: the smallest true difference that this many seeds and documents would show with probability
+            `POWER` in this table; of a claim with a margin, the smallest margin if there is no true difference.
         seeds: fine-tuning seeds.
         documents: held-out documents, or questions.
         why: for "not run": what is missing.
@@ -78,8 +79,11 @@ class Judged:
             f"{self.seeds} seeds, {self.documents} documents)."
         )
         if self.verdict == "not distinguishable from noise":
-            what = "margin" if self.claim.direction == "same" else "difference"
-            said += f" A {what} of {self.detectable:.2g} {unit} would have been seen in {POWER:.0%} of cases."
+            what = "difference" if self.claim.margin is None else "margin"
+            if self.detectable is not None:
+                said += (
+                    f" A {what} of {self.detectable:.2g} {unit} would have been seen in {POWER:.0%} of cases."
+                )
         return said
 
 
@@ -102,12 +106,13 @@ class _Test:
         both = ((self.of_seeds, self.seeds), (self.of_documents, self.documents))
         return sum(part * students_t(probability, count - 1) for part, count in both) / self.error**2
 
-    def p_value(self, margin: float | None) -> float:
-        """Two-sided p of no difference; with a margin, twice the smaller one-sided p of a truth at the margin."""
+    def p_value(self, claim: PairedClaim) -> float:
+        """Two-sided p of a truth at the claim's bound; for "same", at the nearer end of its margin."""
+        same = claim.direction == "same"
+        distance = abs((claim.margin or 0) - abs(self.mean)) if same else abs(self.mean - claim.bound)
         if self.error == 0:
             # All seeds and documents alike: as far as the seeds' signs can tell.
-            return 1.0 if self.mean == 0 and margin is None else 2.0 ** (1 - self.seeds)
-        distance = abs(self.mean) if margin is None else abs(margin - abs(self.mean))
+            return 1.0 if distance == 0 else 2.0 ** (1 - self.seeds)
         return 2 * self._beyond(distance / self.error)
 
     def _beyond(self, t: float) -> float:
@@ -118,11 +123,15 @@ class _Test:
             low, high = (low, middle) if -self.quantile(math.exp(middle)) < t else (middle, high)
         return math.exp(high)
 
-    def detectable(self, tests: int) -> float:
-        """What would be beyond noise with probability `POWER` at Holm's strictest level."""
+    def detectable(self, tests: int, *, same: bool) -> float | None:
+        """What would be beyond noise with probability `POWER` at Holm's strictest level; None without noise.
+
+        Sameness needs both of its one-sided tests, so both ends of the noise have to stay within the margin.
+        """
         if self.error == 0:
-            return 0.0
-        return (self.quantile(1 - SIGNIFICANCE / tests / 2) + self.quantile(POWER)) * self.error
+            return None
+        power = (1 + POWER) / 2 if same else POWER
+        return (self.quantile(1 - SIGNIFICANCE / tests / 2) + self.quantile(power)) * self.error
 
 
 def judge(
@@ -139,7 +148,7 @@ def judge(
     """
     tests = [_test(claim, rows, length, at or {}) for claim in claims]
     values = [
-        None if isinstance(test, str) else test.p_value(claim.margin)
+        None if isinstance(test, str) else test.p_value(claim)
         for claim, test in zip(claims, tests, strict=True)
     ]
     many = sum(value is not None for value in values)
@@ -185,16 +194,16 @@ def _judged(claim: PairedClaim, test: _Test, p_holm: float | None, tests: int) -
         low=test.mean - half,
         high=test.mean + half,
         p_holm=p_holm,
-        detectable=test.detectable(tests),
+        detectable=test.detectable(tests, same=claim.direction == "same"),
         seeds=test.seeds,
         documents=test.documents,
     )
     if p_holm is None or p_holm >= SIGNIFICANCE:
         return found
-    if claim.margin is not None:
-        as_claimed = abs(test.mean) < claim.margin
+    if claim.direction == "same":
+        as_claimed = abs(test.mean) < (claim.margin or 0)
     else:
-        as_claimed = (test.mean < 0) == (claim.direction == "lower")
+        as_claimed = (test.mean < claim.bound) == claim.below
     return replace(found, verdict="reproduced" if as_claimed else "opposite")
 
 
@@ -222,8 +231,8 @@ def verdict_table(judged: Sequence[Judged], *, caption: str = "The paper's claim
         caption=caption,
         notes=[
             "Intervals at 95 % over seeds and documents. p is corrected over the table (Holm). The last column is "
-            f"the smallest difference that would have been more than noise in {POWER:.0%} of cases. Fewer than "
-            f"{FEWEST_SEEDS} seeds give no verdict."
+            f"the smallest difference (of a claim with a margin: margin) that would have been more than noise in "
+            f"{POWER:.0%} of cases. Fewer than {FEWEST_SEEDS} seeds give no verdict."
         ],
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from lengthwise.report.html import Section
@@ -243,12 +244,13 @@ def times_table(rows: Sequence[Row], reference: str) -> Table:
 
 def _over_seeds(rows: Sequence[Row], signed: bool) -> Estimate | None:
     values = [row.value for row in rows if row.value is not None]
-    if not values:
+    if not values or len(values) < len(rows):
+        # A mean over the seeds that happen to have the number would be of other models.
         return None
+    at_least = any(row.at_least for row in rows)
     if len(values) == 1:
-        [row] = [row for row in rows if row.value is not None]
-        return Estimate(row.value, row.ci_low, row.ci_high, signed=signed)
-    return Estimate(sum(values) / len(values), min(values), max(values), signed=signed)
+        return Estimate(values[0], rows[0].ci_low, rows[0].ci_high, signed=signed, at_least=at_least)
+    return Estimate(fmean(values), min(values), max(values), signed=signed, at_least=at_least)
 
 
 def _contrasts(

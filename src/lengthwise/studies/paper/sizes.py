@@ -7,7 +7,7 @@ all models. Values of `PAPER` are the paper's unless the comment beside them say
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from lengthwise.studies.tiny_models import TinyModel
@@ -66,6 +66,12 @@ class Size:
     changes: tuple[str, ...] = ()
     quantized: bool = False
     hours_on: float | None = None
+
+    def __post_init__(self) -> None:
+        # A checkpoint that starts two seeds would count twice. Seeds beyond those listed have their own.
+        if self.starts and self.seeds > len(self.starts):
+            more = (replace(self.starts[0], seed=seed) for seed in range(len(self.starts), self.seeds))
+            object.__setattr__(self, "starts", (*self.starts, *more))
 
     @classmethod
     def of(cls, recorded: Mapping[str, Any]) -> Size:

@@ -19,10 +19,10 @@ from lengthwise.runs import RunFolder
 from lengthwise.sparsity.needles import ANSWERS, SENTENCE, examine_needle, planted
 from lengthwise.studies.experiments import training_precision
 from lengthwise.studies.skeleton import Claim, Part, Verdict, claims_table
+from lengthwise.studies.sparsity.influence_page import FEWEST_DOCUMENTS, TOO_FEW
 from lengthwise.studies.sparsity.shares import read_scale
-from lengthwise.text import load_corpus, sample_windows, tokenize
+from lengthwise.text import Split, load_corpus, sample_windows, tokenize
 
-FEWEST_PROMPTS = 8
 MOST = 0.8
 """The share of the gain that counts as nearly all."""
 
@@ -33,6 +33,7 @@ class Scale:
 
     Args:
         model: a name that `load` takes.
+        split: of the books. Seven held-out ones are too few for a verdict, and nothing is trained here.
         prompts: texts for each distance, the same ones at all.
         length: tokens of a text.
         short: near tokens.
@@ -42,7 +43,8 @@ class Scale:
     """
 
     model: str = "smollm2-135m"
-    prompts: int = 8
+    split: Split = "all"
+    prompts: int = 12
     length: int = 512
     short: int = 64
     distances: tuple[int, ...] = (32, 96, 256, 480)
@@ -53,7 +55,14 @@ class Scale:
 SCALES = {
     "default": Scale(),
     "smoke": Scale(
-        model="tiny-books", prompts=2, length=64, short=16, distances=(12, 40), kept=(1, 2), candidates=3
+        model="tiny-books",
+        split="test",
+        prompts=2,
+        length=64,
+        short=16,
+        distances=(12, 40),
+        kept=(1, 2),
+        candidates=3,
     ),
 }
 
@@ -69,7 +78,7 @@ def run(out: Path | str, scale: Scale, *, resume: bool = False, overwrite: bool 
             np.array(model.tokenizer(text, add_special_tokens=False)["input_ids"])
             for text in (SENTENCE, *ANSWERS)
         )
-        documents = tokenize(load_corpus("books", split="test"), model.tokenizer)
+        documents = tokenize(load_corpus("books", split=scale.split), model.tokenizer)
         windows = sample_windows(documents, scale.length, count=scale.prompts, seed=0)
         places = [(index, distance) for index in range(scale.prompts) for distance in scale.distances]
         missing = [place for place in places if _key(*place) not in folder.samples]
@@ -94,7 +103,7 @@ def run(out: Path | str, scale: Scale, *, resume: bool = False, overwrite: bool 
             config=config,
             rows=rows_of(records, scale),
             notes=[
-                f"{scale.prompts} texts of {scale.length} tokens of held-out books, the same at every distance; near "
+                f"{scale.prompts} texts of {scale.length} tokens of books, the same at every distance; near "
                 f"context {scale.short} tokens. `{SENTENCE.strip()}` with one of {len(ANSWERS)} words, twice.",
                 "Intervals over documents. Removed tokens are masked for every query in every layer: a kept answer "
                 "alone does not know what came before it.",
@@ -225,22 +234,26 @@ def claims_of(scale: Scale) -> tuple[Claim, ...]:
     far = [distance for distance in scale.distances if distance > scale.short]
     near = [distance for distance in scale.distances if distance <= scale.short]
 
-    def few(numbers: Numbers) -> str | None:
-        return "not decided: too few texts" if scale.prompts < FEWEST_PROMPTS else None
+    def few(rows: list[Row]) -> str | None:
+        decided = all((row.documents or 0) >= FEWEST_DOCUMENTS and row.ci_low is not None for row in rows)
+        return None if decided else TOO_FEW
 
     def full(numbers: Numbers) -> Verdict | None:
         inside = [numbers[distance, "jeffreys", None] for distance in near]
         outside = [numbers[distance, "jeffreys", None] for distance in far]
         ours = _texts([*inside, *outside])
-        apart = all(
-            (beyond.ci_low or 0.0) > (within.ci_high or 0.0) for beyond in outside for within in inside
-        )
-        return ours, few(numbers) or ("holds" if apart else "does not hold")
+        if (said := few([*inside, *outside])) is not None:
+            return ours, said
+        pairs = [(beyond, within) for beyond in outside for within in inside]
+        if all((beyond.ci_low or 0.0) > (within.ci_high or 0.0) for beyond, within in pairs):
+            return ours, "holds"
+        below = any((beyond.ci_high or 0.0) < (within.ci_low or 0.0) for beyond, within in pairs)
+        return ours, "does not hold" if below else "not decided"
 
     def at_least(metric: str) -> Callable[[Numbers], Verdict | None]:
         def judge(numbers: Numbers) -> Verdict | None:
             rows = [numbers[distance, metric, None] for distance in far]
-            if (said := few(numbers)) is not None:
+            if (said := few(rows)) is not None:
                 return _texts(rows), said
             if all((row.ci_low or 0.0) >= MOST for row in rows):
                 return _texts(rows), "holds"

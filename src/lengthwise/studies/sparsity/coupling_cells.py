@@ -60,7 +60,7 @@ class Scale:
 
 SCALES: dict[str, Scale] = {
     "default": Scale(),
-    "laptop": Scale(seeds=2),
+    "laptop": Scale(seeds=3),
     "smoke": Scale(seeds=2, steps=2, batch=2, factors=(1, 2), samples=2, width=8, heads=2),
 }
 

@@ -36,6 +36,7 @@ from lengthwise.studies.sparsity.shares import (
     Share,
     above,
     below,
+    decision,
     difference,
     finished,
     over_seeds,
@@ -89,7 +90,7 @@ def _higher(scale: Scale, task: str, ids: Ids, against: Ids, found: Found) -> Ve
 
 def _holds(scale: Scale, task: str, ids: Ids, found: Found) -> Verdict:
     """Exact responses at the longest length in most cases."""
-    ours, holding, tried = [], 0, 0
+    ours, holding, failing, tried = [], 0, 0, 0
     for encoding in ENCODINGS:
         cell = Cell(task=task, ids=ids, encoding=encoding)
         if cell not in found:
@@ -102,9 +103,8 @@ def _holds(scale: Scale, task: str, ids: Ids, found: Found) -> Verdict:
         tried += learned(cell, found)
         # Seeds that all agree have an interval of no width.
         holding += learned(cell, found) and at.low is not None and at.low >= LEARNED
-    if not tried:
-        return "; ".join(ours), "says nothing: not trained"
-    return "; ".join(ours), "does not hold" if not holding else f"holds for {holding} of {tried} encodings"
+        failing += learned(cell, found) and below(at, LEARNED)
+    return "; ".join(ours), decision(holding, failing, tried, of=" encodings")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +177,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
         ours="ours, mean over seeds [95 %]",
         notes=[
             f"A cell counts as trained if at least {LEARNED} of its responses at the longest training length are "
-            "exact. Intervals are Student's over seeds, differences paired by seed."
+            "exact. Intervals are Student's over seeds, differences paired by seed; fewer than three seeds have none."
         ],
     )
     tables = [table] if table is not None else []

@@ -28,6 +28,7 @@ from lengthwise.studies.sparsity.shares import (
     Share,
     above,
     below,
+    decision,
     difference,
     finished,
     over_seeds,
@@ -64,14 +65,16 @@ def _keeps(scale: Scale, factor: int, found: Found) -> Verdict:
     """Over half of what is above chance in range is left at so many times L."""
     inside, length = trained(found, scale), factor * scale.train_length
     at = {cell: over_seeds(over(cell, found[cell], scale, lengths=(length,)).seeds) for cell in inside}
-    kept = [cell for cell, one in at.items() if above(one, (inside[cell].value + CHANCE) / 2)]
+    middle = {cell: (one.value + CHANCE) / 2 for cell, one in inside.items()}
+    kept = sum(above(one, middle[cell]) for cell, one in at.items())
+    lost = sum(below(one, middle[cell]) for cell, one in at.items())
     ours = "; ".join(f"{cell.key}: {inside[cell].value:.2f} in range, {one.text}" for cell, one in at.items())
-    return ours or "none", _of(len(kept), len(at), len(found))
+    return ours or "none", _of(kept, lost, len(at), len(found))
 
 
 def _falls(scale: Scale, found: Found) -> Verdict:
     """The smallest tested k is better at 2L than the largest in training."""
-    length, ours, falling, tried = 2 * scale.train_length, [], 0, 0
+    length, ours, falling, rising, tried = 2 * scale.train_length, [], 0, 0, 0
     for cell in trained(found, scale):
         ks = [k for k in scale.test_ks if k <= cell.k]
         if len(ks) < 2:
@@ -81,12 +84,13 @@ def _falls(scale: Scale, found: Found) -> Verdict:
         ours.append(f"{cell.key}: k = {ks[-1]} minus k = {ks[0]} {lost.text}")
         tried += 1
         falling += below(lost)
-    return "; ".join(ours) or "none", _of(falling, tried, tried)
+        rising += above(lost)
+    return "; ".join(ours) or "none", decision(falling, rising, tried)
 
 
 def _beyond_k(scale: Scale, found: Found) -> Verdict:
     """Nearer to chance than to right at the largest tested k, at length L."""
-    ours, failing, tried = [], 0, 0
+    ours, failing, managing, tried = [], 0, 0, 0
     for cell in trained(found, scale):
         larger = [k for k in scale.test_ks if k > cell.k]
         if not larger:
@@ -95,7 +99,8 @@ def _beyond_k(scale: Scale, found: Found) -> Verdict:
         ours.append(f"{cell.key}: k = {larger[-1]} {one.text}")
         tried += 1
         failing += below(one, (1 + CHANCE) / 2)
-    return "; ".join(ours) or "none", _of(failing, tried, tried)
+        managing += above(one, (1 + CHANCE) / 2)
+    return "; ".join(ours) or "none", decision(failing, managing, tried)
 
 
 def _locality(scale: Scale, found: Found) -> Verdict:
@@ -117,12 +122,9 @@ def _locality(scale: Scale, found: Found) -> Verdict:
     return "; ".join(ours), f"local better at {better} of {tried}, worse at {worse}"
 
 
-def _of(holding: int, tried: int, cells: int) -> str:
-    if not tried:
-        return "says nothing: not trained"
-    untrained = f"; {cells - tried} not trained" if cells > tried else ""
-    verdict = "holds" if holding == tried else f"holds for {holding} of {tried}"
-    return ("does not hold" if holding == 0 else verdict) + untrained
+def _of(holding: int, failing: int, tried: int, cells: int) -> str:
+    untrained = f"; {cells - tried} not trained" if cells > tried > 0 else ""
+    return decision(holding, failing, tried) + untrained
 
 
 def _text(one: Share) -> str:

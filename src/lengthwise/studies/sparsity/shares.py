@@ -21,6 +21,8 @@ from lengthwise.synthetic.optimizers import OPTIMIZERS
 
 LAST_STEPS = 0.05
 OPTIMIZER = OPTIMIZERS["adam"]
+FEWEST_SEEDS = 3
+"""Fewer decide nothing, as in `studies.verdicts`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +81,8 @@ def final(losses: list[torch.Tensor]) -> list[float]:
 
 
 def over_seeds(values: Sequence[float]) -> Estimate:
-    """The mean over seeds with Student's 95 % interval; none with one seed."""
-    if len(values) < 2:
+    """The mean over seeds with Student's 95 % interval; none with fewer than `FEWEST_SEEDS`."""
+    if len(values) < FEWEST_SEEDS:
         return Estimate(fmean(values))
     half = students_t(0.975, len(values) - 1) * stdev(values) / math.sqrt(len(values))
     return Estimate(fmean(values), fmean(values) - half, fmean(values) + half)
@@ -100,6 +102,21 @@ def above(estimate: Estimate, level: float = 0.0) -> bool:
 def below(estimate: Estimate, level: float = 0.0) -> bool:
     """Whether the whole interval lies below a level; never without an interval."""
     return estimate.high is not None and estimate.high < level
+
+
+def decision(holding: int, failing: int, tried: int, *, of: str = "") -> str:
+    """Whether a claim holds in the cells that were tried; it fails where the interval contradicts it."""
+    if not tried:
+        return "says nothing: not trained"
+    if failing == tried:
+        return "does not hold"
+    if holding == tried:
+        return f"holds for {holding} of {tried}{of}" if of else "holds"
+    said = f"holds for {holding} of {tried}{of}" if holding else "not decided"
+    if failing and not holding:
+        said = f"does not hold for {failing} of {tried}{of}"
+    undecided = tried - holding - failing
+    return f"{said}, {undecided} not decided" if undecided and undecided < tried else said
 
 
 def run_grid(

@@ -227,3 +227,11 @@ def test_a_model_of_sliding_layers_alone_takes_positions_up_to_its_window():
     with pytest.raises(UsageError, match="17"):
         check_positions(make_recipe(settings), of)
     check_positions(make_recipe(settings), model("gemma3-text"))
+    # Cyclic views have positions of their own, up to their length.
+    cyclic = {**settings, "views": "cyclic"}
+    del cyclic["positions"]
+    check_positions(make_recipe({**cyclic, "length": 16}), of)
+    with pytest.raises(UsageError, match="length = 17"):
+        check_positions(make_recipe({**cyclic, "length": 17}), of)
+    with pytest.raises(UsageError, match="takes no position ids"):
+        check_positions(make_recipe(cyclic), tiny_model("bloom-alibi"))

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.models import Head, LoadedModel, load
+from lengthwise.models.extension import clex_modules
 from lengthwise.models.quantization import nf4_config, quantized_layers
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.testing import save_tiny_model
@@ -172,6 +173,18 @@ def test_a_learned_extension_is_merged_too(make: Make, tmp_path: Path):
     expected = logits(load(recipe.model, adapter=str(tmp_path / "run" / "model")).model)
     merge_run(tmp_path / "run", tmp_path / "merged")
     torch.testing.assert_close(logits(load(str(tmp_path / "merged")).model), expected, rtol=1e-4, atol=1e-4)
+    # Frequencies multiply long positions: they keep their digits.
+    merge_run(tmp_path / "run", tmp_path / "half", dtype="bfloat16")
+    whole, half = (
+        load(str(tmp_path / name), dtype="float32" if name == "merged" else "bfloat16").model
+        for name in ("merged", "half")
+    )
+    assert {parameter.dtype for parameter in half.model.layers.parameters()} == {torch.bfloat16}
+    learned = [dict(clex_modules(one)) for one in (whole, half)]
+    assert learned[0].keys() == learned[1].keys()
+    for name, module in learned[0].items():
+        for key, value in module.state_dict().items():
+            assert torch.equal(learned[1][name].state_dict()[key], value), key
 
 
 def test_what_cannot_be_merged_is_said(make: Make, tmp_path: Path):
@@ -190,6 +203,7 @@ def test_mistakes_in_these_sections_are_named(make: Make):
     cases: list[tuple[dict[str, Any], str]] = [
         ({"quantize": {}}, "quantize without adapter"),
         ({"adapter": {}, "peft": PEFT["dora"]}, "adapter and peft are both given"),
+        ({"peft": {"config": "AdaLoraConfig", "options": {"total_step": 9}}}, "schedule of ranks"),
         ({"peft": {"config": "LoraConfi"}}, "peft has no LoraConfi: did you mean 'LoraConfig'"),
         ({"peft": {"config": "LoraConfig", "options": {"rank": 3}}}, "LoraConfig has no 'rank'"),
         ({"attention": {"method": "shifted"}}, "did you mean 'shifted_sparse'"),

@@ -429,7 +429,11 @@ def test_a_loss_of_nan_stops_before_the_weights_change(documents: list[TokenDocu
 def test_an_infinite_gradient_stops_before_the_checkpoint(documents: list[TokenDocument], tmp_path: Path):
     model = tiny_llama()
     trainer = trainer_for(
-        model, tmp_path, windows(documents), arguments_={"save_strategy": "steps", "save_steps": 1}
+        model,
+        tmp_path,
+        windows(documents),
+        # Stopped at its step, not where it is logged.
+        arguments_={"save_strategy": "steps", "save_steps": 1, "logging_steps": 100},
     )
     trainer.add_callback(Poison(model, 3, gradient=True))
     with pytest.raises(LengthwiseError, match=r"(nan|inf).* 3"):
@@ -442,6 +446,29 @@ def test_an_impossible_objective_is_refused_before_anything_is_built(tmp_path: P
         trainer_for(tiny_llama(), tmp_path, None, alpha=-1)
     with pytest.raises(UsageError, match="jeffreys"):
         trainer_for(tiny_llama(), tmp_path, None, divergence="jefreys")
+
+
+def test_columns_that_leave_tokens_out_reach_the_collator(tmp_path: Path):
+    rows = [{"input_ids": list(range(10, 34)), "completion_mask": [0] * 20 + [1] * 4} for _ in range(8)]
+    trainer = trainer_for(tiny_llama(), tmp_path, rows, data_collator=PairCollator(16, offsets=(1, 8)))
+    for batch in trainer.get_train_dataloader():
+        long = batch["labels"].chunk(2)[0]
+        # Windows begin at the first token: of their targets 10 + 1 .. the mask keeps 30 and later.
+        assert (long[long != -100] >= 30).all()
+
+
+def test_what_would_change_another_loss_is_refused(tmp_path: Path):
+    for arguments_, more in (
+        ({"label_smoothing_factor": 0.1}, {}),
+        ({}, {"compute_loss_func": lambda *_, **__: 0}),
+        ({}, {"model_init": tiny_llama}),
+    ):
+        with pytest.raises(UsageError, match=next(iter({**arguments_, **more}))):
+            trainer_for(tiny_llama(), tmp_path, None, arguments_=arguments_, **more)
+    mixture = tiny_llama()
+    mixture.config.output_router_logits = True
+    with pytest.raises(UsageError, match="output_router_logits"):
+        trainer_for(mixture, tmp_path, None)
 
 
 def test_several_gpus_in_one_process_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

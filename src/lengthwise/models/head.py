@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import sys
 from dataclasses import dataclass
@@ -94,7 +95,16 @@ def hidden_states_for(
     position_ids: Tensor | None = None,
     attention_mask: Tensor | None = None,
 ) -> Tensor:
-    """What `head.logits` takes: final hidden states [B, T, d], or full logits [B, T, V] for FullLogits."""
+    """What `head.logits` takes: final hidden states [B, T, d], or full logits [B, T, V] for FullLogits.
+
+    Raises:
+        UsageError: position ids for a model that would swallow them (BLOOM's forward takes any keyword).
+    """
+    if position_ids is not None and "position_ids" not in inspect.signature(unwrap(model).forward).parameters:
+        raise UsageError(
+            f"{type(unwrap(model)).__name__} takes no position ids",
+            expected="a model with rotary or learned positions, or views at positions 0 .. L-1",
+        )
     run = final_hidden_states if isinstance(head, Head) else full_logits
     return run(model, input_ids, position_ids=position_ids, attention_mask=attention_mask)
 

@@ -105,8 +105,13 @@ def score_rows(
             require_finite(scores)
         except NonFiniteLogits as error:
             raise NonFiniteLogits(first + some.start + error.position) from error
-        parts.append(scores.double().cpu())
+        parts.append(scores.cpu().double())
     return torch.cat(parts)
+
+
+def widest_dtype(device: torch.device) -> torch.dtype:
+    """float64, or float32 on Apple GPUs, which have no wider numbers."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def target_losses(

@@ -90,6 +90,8 @@ class WindowDataset(Dataset[dict[str, Any]]):
 
 # Columns of a data set that leave tokens out as targets where they are 0, as TRL writes them.
 _MASKS = ("completion_mask", "assistant_masks")
+COLUMNS = ("labels", "draw", "foreign", *_MASKS)
+"""What the collator reads of an item beside `input_ids`."""
 
 
 class PairCollator:

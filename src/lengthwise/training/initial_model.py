@@ -25,7 +25,7 @@ from lengthwise.models.hidden import (
     unwrap,
 )
 from lengthwise.models.local_positions import local_positions
-from lengthwise.models.losses import chunks
+from lengthwise.models.losses import chunks, widest_dtype
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ def copied_bytes(model: nn.Module) -> int:
 def summed_cross_entropy(
     head: Head | FullLogits, hidden: Tensor, labels: Tensor, *, ignore_index: int = -100
 ) -> Tensor:
-    """Sum of -log p(label) over the rows with a label: a float64 scalar in nats, without gradient.
+    """Sum of -log p(label) over the rows with a label: a scalar in nats without gradient, in `widest_dtype`.
 
     Holds the logits of some rows at a time.
 
@@ -151,9 +151,10 @@ def summed_cross_entropy(
     labelled = labels != ignore_index
     rows, targets = hidden[labelled], labels[labelled]
     vocabulary = head.weight.shape[0] if isinstance(head, Head) else hidden.shape[-1]
-    total = torch.zeros((), dtype=torch.float64, device=hidden.device)
+    wide = widest_dtype(hidden.device)
+    total = torch.zeros((), dtype=wide, device=hidden.device)
     for some in chunks(len(rows), vocabulary):
-        total += nn.functional.cross_entropy(head.logits(rows[some]), targets[some], reduction="sum").double()
+        total += nn.functional.cross_entropy(head.logits(rows[some]), targets[some], reduction="sum").to(wide)
     return total
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lengthwise.errors import MissingError, UsageError, nearest
 from lengthwise.files import named_path
+from lengthwise.models.extension import clex_modules
 from lengthwise.models.loading import DTYPES, add_saved_adapter
 from lengthwise.models.quantization import expand_into
 from lengthwise.models.quiet import quiet_transformers
@@ -69,7 +71,12 @@ def merge_run(run: Path, out: Path, *, dtype: str = "float32") -> dict[str, Any]
                 f"{run} trained with {method}, which adds to the model and cannot be merged into its weights",
                 fix=f"load it with adapter={adapter}",
             )
-        merged = adapted.merge_and_unload(safe_merge=True).to(DTYPES[dtype])
+        merged = adapted.merge_and_unload(safe_merge=True)
+        # CLEX's learned frequencies multiply positions in the thousands, so rounding them turns by radians.
+        wide = {name: copy.deepcopy(module.state_dict()) for name, module in clex_modules(merged)}
+        merged = merged.to(DTYPES[dtype])
+        for name, module in clex_modules(merged):
+            module.float().load_state_dict(wide[name])
         save_whole(merged, loaded.tokenizer, out)
     return {
         "base": recipe.model,

@@ -35,7 +35,7 @@ class Peft:
     """Any other method of PEFT, by its configuration class."""
 
     config: str
-    """The class: LoraConfig (with use_dora), AdaLoraConfig, IA3Config, AdaptionPromptConfig, ..."""
+    """The class: LoraConfig (with use_dora), IA3Config, AdaptionPromptConfig, ..."""
     options: dict[str, Any] = field(default_factory=dict)
     """Its fields. The task type is filled in."""
 

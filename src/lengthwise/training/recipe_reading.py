@@ -228,6 +228,13 @@ def _peft_mistakes(recipe: Recipe) -> Iterator[str]:
     assert peft is not None
     if recipe.adapter is not None:
         yield "adapter and peft are both given: expected one of them"
+    # Their schedules run only through calls after each step that neither the Trainer nor we make.
+    if peft.config == "AdaLoraConfig" or (peft.config == "AdamssConfig" and peft.options.get("use_asa")):
+        yield (
+            f"peft.config = {peft.config}: its schedule of ranks would never run; expected LoraConfig or another "
+            "method without a schedule"
+        )
+        return
     yield from _mistake("peft: ", lambda: peft_config(peft))
 
 

@@ -67,23 +67,27 @@ def check_positions(recipe: Recipe, model: nn.Module) -> None:
         model: its model, extended; weights are not looked at.
 
     Raises:
-        UsageError: positions are sampled and the model takes no position ids, has a table of positions that ends
-            before, has frequencies that depend on the positions of earlier steps, or sees none of these positions
-            because every layer's window is shorter.
+        UsageError: views have positions other than 0 .. L-1, and the model takes no position ids, has a table of
+            positions that ends before, has frequencies that depend on the positions of earlier steps, or sees none of
+            these positions because every layer's window is shorter.
     """
-    if recipe.positions is None:
+    if recipe.positions is not None:
+        said, setting = f"positions.sampler = {recipe.positions.sampler}", "positions.target_length"
+        target = recipe.positions.target_length
+    elif VIEWS[recipe.views].positions == "own":
+        said, setting, target = f"views = {recipe.views}", "length", recipe.length
+    else:
         return
     base = unwrap(model)
-    target, sampler = recipe.positions.target_length, recipe.positions.sampler
     if "position_ids" not in inspect.signature(base.forward).parameters:
         raise UsageError(
-            f"positions.sampler = {sampler}, and {recipe.model} takes no position ids",
+            f"{said}, and {recipe.model} takes no position ids",
             expected="a model with rotary or learned positions",
         )
-    check_positions_fit(max_positions(base), target, name=recipe.model, setting="positions.target_length")
-    if rope_by_input_length(base.config.get_text_config()) == "dynamic":
+    check_positions_fit(max_positions(base), target, name=recipe.model, setting=setting)
+    if recipe.positions is not None and rope_by_input_length(base.config.get_text_config()) == "dynamic":
         raise UsageError(
-            f"positions.sampler = {sampler} with dynamic rope: its frequencies stay at the longest position so far. "
+            f"{said} with dynamic rope: its frequencies stay at the longest position so far. "
             "So a step would depend on the draws of the steps before it",
             expected="ntk, yarn or another extension whose frequencies do not change",
         )
@@ -91,7 +95,7 @@ def check_positions(recipe: Recipe, model: nn.Module) -> None:
     local = sliding_layers(text)
     if len(local) == text.num_hidden_layers and target > (window := text.sliding_window):
         raise UsageError(
-            f"positions.target_length = {target}, and every layer of {recipe.model} sees {window} tokens",
+            f"{setting} = {target}, and every layer of {recipe.model} sees {window} tokens",
             expected=f"{window} or fewer, or a model with layers that see the whole context",
         )
 

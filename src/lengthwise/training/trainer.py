@@ -17,10 +17,11 @@ from lengthwise.alignment import AlignmentOutput, Normalizers, PairGeometry
 from lengthwise.alignment.divergences import Objective, as_objective
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.models import find_head
+from lengthwise.models.losses import widest_dtype
 from lengthwise.training.alignment_config import OBJECTIVE_FIELDS, AlignmentArguments
 from lengthwise.training.budget import Budget
 from lengthwise.training.budget_callback import BudgetState, budget_of
-from lengthwise.training.collator import PairCollator, WindowDataset
+from lengthwise.training.collator import COLUMNS, PairCollator, WindowDataset
 from lengthwise.training.initial_model import InitialModel, initial_cross_entropy
 from lengthwise.training.model_loss import model_alignment_loss
 
@@ -96,8 +97,9 @@ class AlignmentMixin(_AnyTrainer):
         **trainer_arguments: the Trainer's other arguments (train_dataset, data_collator, callbacks, ...).
 
     Raises:
-        UsageError: an impossible objective; several GPUs in one process; FSDP1, DeepSpeed, or a model that is
-            parallel in another way than over the data.
+        UsageError: an impossible objective; `model_init`, label smoothing, another loss function or a router loss;
+            several GPUs in one process; FSDP1, DeepSpeed, or a model that is parallel in another way than over the
+            data.
     """
 
     # compute_loss divides by the counts of the whole step, so the Trainer must not divide once more.
@@ -120,6 +122,13 @@ class AlignmentMixin(_AnyTrainer):
                     expected="one of them",
                 )
             objective = args.objective()
+        if trainer_arguments.get("model_init") is not None:
+            raise UsageError(
+                "model_init makes a new model at every train(), and the objective needs the output head of the one "
+                "that is trained",
+                expected="a model",
+                fix="one Trainer for each model: for a search, make both in your own loop",
+            )
         self.objective = as_objective(objective, terms)
         self._parts = logged_parts(self.objective)
         self._budget_parts = () if self.objective.budget is None else BUDGET_PARTS
@@ -161,7 +170,8 @@ class AlignmentMixin(_AnyTrainer):
             parts = [loss.detach(), *(getattr(output, name) for name in self._parts)]
             if self.objective.budget is not None:
                 parts.append(self._initial_cross_entropy(model, inputs))
-            self._micro_batches.append(torch.stack([part.double() for part in parts]))
+            wide = widest_dtype(loss.device)
+            self._micro_batches.append(torch.stack([part.to(wide) for part in parts]))
             self._last_offset = _geometry(inputs).offset
             # Gradients are averaged over processes, and the shares have to be added.
             loss = loss * self.accelerator.num_processes
@@ -182,7 +192,7 @@ class AlignmentMixin(_AnyTrainer):
         """The micro-batches of the next optimizer step; counts what its sums will be divided by."""
         batches, items = super().get_batch_samples(epoch_iterator, num_batches, device)
         self._micro_batches = []
-        counts = torch.zeros(3, dtype=torch.float64, device=device)
+        counts = torch.zeros(3, dtype=widest_dtype(device), device=device)
         for batch in batches:
             geometry = _geometry(batch)
             rows = (batch["labels"] != -100).chunk(2)
@@ -190,6 +200,14 @@ class AlignmentMixin(_AnyTrainer):
             counts += torch.stack([rows[0].sum(), rows[1].sum(), torch.tensor(paired, device=device)])
         self._normalizers = Normalizers(*self._over_processes(counts).tolist())
         return batches, items
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
+        """The Trainer's, at every step and before the optimizer moves; stops where it is not finite."""
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        # A loss scaler (fp16) tries scales that overflow, and skips such a step itself.
+        if norm is not None and self.accelerator.scaler is None and not math.isfinite(norm):
+            self._stop(f"the gradient norm is {float(norm)}", self.state.global_step + 1)
+        return norm
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[Any] | None:
         dataset = self.train_dataset if train_dataset is None else train_dataset
@@ -199,9 +217,7 @@ class AlignmentMixin(_AnyTrainer):
         return super()._get_train_sampler(train_dataset)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """The Trainer's log, with the parts of the objective; stops on a gradient that is not finite."""
-        if "grad_norm" in logs and not math.isfinite(logs["grad_norm"]):
-            self._stop(f"the gradient norm is {logs['grad_norm']}", self.state.global_step)
+        """The Trainer's log, with the parts of the objective."""
         if "loss" in logs and self._steps:
             steps, self._steps = self._steps, []
             names = ("loss", *self._parts, "alpha", *self._budget_parts)
@@ -213,13 +229,16 @@ class AlignmentMixin(_AnyTrainer):
     def _objective(
         self, model: nn.Module, inputs: dict[str, Any], normalizers: Normalizers | None
     ) -> AlignmentOutput:
-        _geometry(inputs)
+        geometry = _geometry(inputs)
+        # The Trainer may add what its own loss takes (`skip_logits`).
+        rows = {name: inputs[name] for name in _ROWS if name in inputs}
         # The model's own forward applies the head within autocast; so does this.
         with self.accelerator.autocast():
             return model_alignment_loss(
                 model,
                 self.head,
-                **inputs,
+                **rows,
+                geometry=geometry,
                 objective=self._current_objective(),
                 normalizers=normalizers,
                 initial=self._initial,
@@ -251,12 +270,10 @@ class AlignmentMixin(_AnyTrainer):
             collator.min_context = least
 
     def _set_signature_columns_if_needed(self) -> None:
-        """Keep an item's `draw` and `foreign` text: the Trainer drops what the model does not take."""
+        """Keep what `PairCollator` reads: the Trainer drops what the model does not take."""
         super()._set_signature_columns_if_needed()
         assert self._signature_columns is not None
-        self._signature_columns += [
-            name for name in ("draw", "foreign") if name not in self._signature_columns
-        ]
+        self._signature_columns += [name for name in COLUMNS if name not in self._signature_columns]
 
     def _finish_step(self) -> None:
         assert self._normalizers is not None
@@ -304,6 +321,19 @@ class AlignmentMixin(_AnyTrainer):
                     f"{name} gives no output head through which gradients can flow",
                     expected="FSDP2, or whole copies of the model (torchrun alone)",
                     fix='fsdp=True with fsdp_config={"version": 2}',
+                )
+        # These would change a loss that the Trainer, or the model, computes from labels; here neither does.
+        config: Any = getattr(self.model, "config", None)
+        for name, given in {
+            "label_smoothing_factor": self.args.label_smoothing_factor > 0,
+            "compute_loss_func": self.compute_loss_func is not None,
+            "output_router_logits": getattr(config, "output_router_logits", False),
+        }.items():
+            if given:
+                raise UsageError(
+                    f"{name} is set, and the objective has no such term",
+                    expected=f"training without {name}",
+                    fix="for the router loss of a mixture of experts: output_router_logits=False",
                 )
         # Ranks that share a batch would be counted as if each had its own.
         sharing = self.get_tp_size() * self.get_cp_size() * self.get_sp_size()

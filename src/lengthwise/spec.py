@@ -129,14 +129,13 @@ class RunSpec(Settings):
     quantize: Annotated[Literal["nf4", "int8"] | None, Option(recorded=False)] = None
     """Linear layers in 4 or 8 bits, through bitsandbytes."""
     text: str = "books"
-    """Text to measure on: books, a .txt, .md, .jsonl or .parquet file, a folder, hf://owner/name."""
+    """Text to measure on: books, code, a .txt, .md, .jsonl or .parquet file, a folder, hf://owner/name."""
     split: Literal["test", "train", "all"] = "test"
     """Documents of the text to use."""
     served_model: Annotated[str | None, Option(metavar="NAME", recorded=False)] = None
-    """Of an endpoint: the name that it gives the model. Default: the only one that it serves."""
+    """For an endpoint: the served model's name. Default: the only one that it serves."""
     tokenizer: Annotated[str | None, Option(metavar="MODEL", recorded=False)] = None
-    """The model may be the URL of an endpoint. Then: hub id or folder of its tokenizer. Default: what the server says
-    that it loaded."""
+    """For an endpoint: hub id or folder of its tokenizer. Default: the one that the server says it loaded."""
 
     @property
     def placement(self) -> dict[str, Any]:

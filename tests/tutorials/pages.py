@@ -69,8 +69,8 @@ class Cost:
         minutes = max(1, round(self.seconds / 60))
         said = (
             f"Measured: all commands of this page take about {minutes} minute{'s' if minutes > 1 else ''} of one "
-            f"processor core ({_processor()}, no GPU) and at most {self.memory / 1e9:.1f} GB of memory. The start of "
-            "each command, some seconds, comes on top."
+            f"processor core ({_processor()}, no GPU) and at most {self.memory / 1e9:.1f} GB of memory. Starting "
+            "each command adds a few seconds."
         )
         return textwrap.fill(said, 110)
 

@@ -44,7 +44,7 @@ line. An unknown key is an error. Where a key comes from a paper, its meaning na
 without a name are those of [Long-Short Alignment](paper-index.md). [Training](../how-to/training.md) explains the
 keys that belong together.
 
-The least recipe:
+The smallest recipe:
 
 ```yaml
 model: smollm2-135m

@@ -45,7 +45,8 @@ def _measured() -> Iterator[str]:
             "`compare` with a URL" if entry.name == "served" else code(entry.name),
             plain(entry.summary),
             code(entry.spec),
-            code(entry.function.rpartition(":")[2]),
+            # An evaluation has no function of its own that takes a model.
+            code("run_eval" if entry.name == "eval" else entry.function.rpartition(":")[2]),
             code(entry.fail_above or ""),
         )
         for entry in MEASUREMENTS.values()

@@ -62,7 +62,7 @@ def compare(
     and p-values corrected for the whole table (Holm). Runs on different tokens are refused.
 
     With a checkpoint and the URL of an endpoint in place of runs: does the served model predict as its checkpoint
-    does? The last example shows the options for that.
+    does? The example with `--help` shows the options for that.
     """
     if correlate is not None:
         from lengthwise.measure.run_folder import correlate_runs

@@ -36,7 +36,7 @@ Model = Annotated[
 Text = Annotated[
     str,
     typer.Option(
-        help="Text to measure on: books, a .txt, .md, .jsonl or .parquet file, a folder, hf://owner/name."
+        help="Text to measure on: books, code, a .txt, .md, .jsonl or .parquet file, a folder, hf://owner/name."
     ),
 ]
 Split = Annotated[Literal["test", "train", "all"], typer.Option(help="Documents of the text to use.")]
@@ -60,6 +60,10 @@ def path(text: str) -> Path:
 Out = Annotated[
     Path | None,
     typer.Option(parser=path, help="Run folder to write. Without it nothing is written.", show_default=False),
+]
+NeededOut = Annotated[
+    Path | None,
+    typer.Option(parser=path, help="Run folder to write. Only --dry-run needs none.", show_default=False),
 ]
 Resume = Annotated[
     bool,

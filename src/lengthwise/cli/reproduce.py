@@ -24,7 +24,7 @@ def reproduce(
     study: Annotated[
         str, typer.Argument(metavar="STUDY", help="A name from `lengthwise ls studies`.", show_default=False)
     ],
-    out: options.Out = None,
+    out: options.NeededOut = None,
     seeds: Annotated[
         int | None, typer.Option(help="Seeds: trainings of every arm or configuration.", show_default=False)
     ] = None,

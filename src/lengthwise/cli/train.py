@@ -39,7 +39,7 @@ def train(
             show_default=False,
         ),
     ] = None,
-    out: options.Out = None,
+    out: options.NeededOut = None,
     resume: options.Resume = False,
     overwrite: options.Overwrite = False,
     dry_run: options.DryRun = False,

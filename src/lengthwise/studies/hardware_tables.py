@@ -202,7 +202,7 @@ MEASURED = (
         value="the plan's number to the byte",
         machine="CPU",
         page="how-to/parallel.md",
-        quoted="what the first one had allocated was the plan's number to the byte",
+        quoted="the first process had allocated exactly the planned number of bytes",
     ),
 )
 

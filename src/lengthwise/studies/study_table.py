@@ -70,7 +70,7 @@ STUDIES: dict[str, Entry] = {
         Entry(
             "extension",
             "extension:EXTENSION",
-            "SmolLM2-135M at twice its context: rope methods and LoRA (an hour)",
+            "SmolLM2-135M at twice its context: rope methods and LoRA (40 minutes)",
         ),
         Entry("table1", "paper.table1:STUDY", "does misalignment go with long-context scores? (Table 1)"),
         Entry("table2", "paper.table2:STUDY", "the term on windows of T, two corpora (Table 2)"),

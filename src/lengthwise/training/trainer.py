@@ -70,8 +70,8 @@ class AlignmentMixin(_AnyTrainer):
     first, labels aligned with rows, and `geometry`; where positions are sampled, `position_ids` and
     `attention_mask`. A `WindowDataset` is read in its order. Everything else is the Trainer's: checkpoints,
     resuming, gradient accumulation and checkpointing, mixed precision, `report_to`, `push_to_hub`, processes
-    started by torchrun, FSDP2. What the other class computes in its own `compute_loss` (TRL's token accuracy) is
-    not computed.
+    started by torchrun, FSDP2. The other class's own `compute_loss` does not run (TRL's token accuracy is missing);
+    what would change that loss alone is refused.
 
     The loss of an optimizer step is that of the whole step, however it is cut up: CE is divided by the label
     tokens of the step and the divergence by its paired positions, summed over micro-batches and processes.
@@ -327,6 +327,7 @@ class AlignmentMixin(_AnyTrainer):
         for name, given in {
             "label_smoothing_factor": self.args.label_smoothing_factor > 0,
             "compute_loss_func": self.compute_loss_func is not None,
+            "loss_type='dft'": getattr(self.args, "loss_type", None) == "dft",
             "output_router_logits": getattr(config, "output_router_logits", False),
         }.items():
             if given:

@@ -95,7 +95,7 @@ class InfluenceSpec(Spec):
     """The model that chooses the tokens, with the same tokenizer. Default: the measured model."""
     gain: Annotated[Finite, Option(metavar="NATS")] = 1.0
     """A token gains if long context lowers its loss by more than this."""
-    windows: Annotated[Count, Option("--limit")] = 40
+    windows: Annotated[Count, Option("--limit")] = 24
     """Windows."""
     examined: Annotated[Count, Option(on="set")] = 32
     """Tokens of a window that are examined for a gain, at random places."""

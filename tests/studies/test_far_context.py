@@ -39,7 +39,9 @@ def results(far: float, cost: float, near: float) -> Results:
     [
         ((0.2, 0.004, 0.0), ["reproduced"] * 3),
         ((-0.2, 0.03, -0.2), ["opposite"] * 3),
-        ((0.0, 0.01, 0.05), ["not distinguishable from noise"] * 3),
+        ((0.0, 0.01, -0.05), ["not distinguishable from noise"] * 3),
+        # A gain contradicts neither the allowed cost nor the allowed loss.
+        ((0.2, -0.03, 0.2), ["reproduced"] * 3),
     ],
 )
 def test_the_form_is_judged_by_its_three_claims(differences: tuple[float, float, float], expected: list[str]):

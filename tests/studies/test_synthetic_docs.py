@@ -33,26 +33,26 @@ def _tables(text: str) -> list[list[list[str]]]:
 
 
 def _spread(cell: str) -> list[float]:
-    """`2e-05 [1.4e-06, 5.8e-05]` as three seeds: best, median, worst."""
+    """`2e-05 [1.4e-06, 5.8e-05]` as five seeds: best, three at the median, worst."""
     middle, low, high = (float(number) for number in re.findall(r"[\d.]+(?:e[+-]?\d+)?", cell))
-    return [low, middle, high]
+    return [low, middle, middle, middle, high]
 
 
 def _outcome(within: list[float], beyond: dict[int, list[float]], train_length: int) -> Outcome:
-    """Three seeds: one error in training range, and beyond it that of the nearest longer length in `beyond`."""
+    """Five seeds: one error in training range, and beyond it that of the nearest longer length in `beyond`."""
 
     def error(seed: int, length: int) -> float:
         if length <= train_length:
             return within[seed]
         return beyond[min(at for at in beyond if at >= length)][seed]
 
-    mse: list[list[float | None]] = [[error(seed, length) for length in LENGTHS] for seed in range(3)]
+    mse: list[list[float | None]] = [[error(seed, length) for length in LENGTHS] for seed in range(5)]
     return Outcome(
         rate=1.0,
         rates={},
         steps=[],
         curve=[],
-        train_loss=[None] * 3,
+        train_loss=[None] * 5,
         lengths=LENGTHS,
         mse=mse,
         mse_transformed=mse,

@@ -85,9 +85,9 @@ class InfluenceSpec(Spec):
     )
     not_of_the_run = ("served_model", "tokenizer")
 
-    length: Annotated[Count, Option("--max-length", metavar="TOKENS")] = 512
+    length: Annotated[Count, Option("--max-length", metavar="TOKENS")] = 256
     """Tokens of a window; targets are in its second half."""
-    short: Annotated[Count, Option(metavar="TOKENS")] = 48
+    short: Annotated[Count, Option(metavar="TOKENS")] = 16
     """The near tokens, which are always kept."""
     kept: Annotated[tuple[Tokens, ...], MinLen(1), Option("--kept", metavar="TOKENS")] = (1, 2, 4, 8)
     """Distant tokens that are kept, k; repeat it for several."""
@@ -95,13 +95,13 @@ class InfluenceSpec(Spec):
     """The model that chooses the tokens, with the same tokenizer. Default: the measured model."""
     gain: Annotated[Finite, Option(metavar="NATS")] = 1.0
     """A token gains if long context lowers its loss by more than this."""
-    windows: Annotated[Count, Option("--limit")] = 24
+    windows: Annotated[Count, Option("--limit")] = 48
     """Windows."""
     examined: Annotated[Count, Option(on="set")] = 32
     """Tokens of a window that are examined for a gain, at random places."""
     targets: Annotated[Whole, Ge(0), Option(on="set")] = 4
     """Targets of a window: at most so many of those that gain, at random. 0 examines tokens and chooses none."""
-    candidates: Annotated[Count, Option(on="set")] = 10
+    candidates: Annotated[Count, Option(on="set")] = 8
     """Distant tokens that are tried one by one: those with the largest norm of gradient times embedding."""
     batch_size: Count = 16
     """Contexts at a time. More needs more memory; the numbers stay the same."""

@@ -449,12 +449,12 @@ def test_an_impossible_objective_is_refused_before_anything_is_built(tmp_path: P
 
 
 def test_columns_that_leave_tokens_out_reach_the_collator(tmp_path: Path):
-    rows = [{"input_ids": list(range(10, 34)), "completion_mask": [0] * 20 + [1] * 4} for _ in range(8)]
+    rows = [{"input_ids": list(range(10, 34)), "completion_mask": [0] * 8 + [1] * 16} for _ in range(8)]
     trainer = trainer_for(tiny_llama(), tmp_path, rows, data_collator=PairCollator(16, offsets=(1, 8)))
     for batch in trainer.get_train_dataloader():
-        long = batch["labels"].chunk(2)[0]
-        # Windows begin at the first token: of their targets 10 + 1 .. the mask keeps 30 and later.
-        assert (long[long != -100] >= 30).all()
+        # The first 16 tokens, 10 .. 25, of which the mask keeps 18 and later.
+        for row in batch["labels"].chunk(2)[0]:
+            assert row[row != -100].tolist() == list(range(18, 26))
 
 
 def test_what_would_change_another_loss_is_refused(tmp_path: Path):

@@ -25,7 +25,7 @@ from lengthwise.alignment.formulas import FORMULAS, PairStatistics, PairSums
 from lengthwise.alignment.fused_head import FusedHead
 from lengthwise.alignment.geometry import PairGeometry
 from lengthwise.alignment.loss_output import Divisors
-from lengthwise.alignment.tile import Activation, Tiles, wide_dtype
+from lengthwise.alignment.tile import Activation, Tiles, sum_dtype, wide_dtype
 from lengthwise.alignment.weightings import PairedTokens
 from lengthwise.errors import UsageError
 
@@ -211,8 +211,7 @@ class _Pass:
             gradient=any(needed),
         )
         self._weighting, self._tokens = objective.token_weighting, None
-        # A sum over many chunks must not lose digits; MPS has no fp64.
-        self._sum_dtype = torch.float32 if device.type == "mps" else torch.float64
+        self._sum_dtype = sum_dtype(device)
         if self._weighting is not None:
             self._tokens = PairedTokens.of(
                 labels_long,

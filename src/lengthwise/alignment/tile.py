@@ -42,6 +42,11 @@ class Activation:
         return linear.mul_(self.soft_cap)
 
 
+def sum_dtype(device: torch.device) -> torch.dtype:
+    """Of sums over many chunks, which must not lose digits: float64, or float32 on Apple GPUs, which have no fp64."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype of the arithmetic on logits of `dtype`."""
     return torch.float64 if dtype == torch.float64 else torch.float32

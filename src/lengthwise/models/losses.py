@@ -109,11 +109,6 @@ def score_rows(
     return torch.cat(parts)
 
 
-def widest_dtype(device: torch.device) -> torch.dtype:
-    """float64, or float32 on Apple GPUs, which have no wider numbers."""
-    return torch.float32 if device.type == "mps" else torch.float64
-
-
 def target_losses(
     model: LoadedModel, hidden: Tensor, labels: NDArray[np.integer] | Tensor, *, first: int = 0
 ) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lengthwise.alignment.tile import sum_dtype
 from lengthwise.errors import UsageError
 from lengthwise.models.extension import before_extension
 from lengthwise.models.head import TOLERANCE, FullLogits, Head, hidden_states_for, probe_tokens
@@ -25,7 +26,7 @@ from lengthwise.models.hidden import (
     unwrap,
 )
 from lengthwise.models.local_positions import local_positions
-from lengthwise.models.losses import chunks, widest_dtype
+from lengthwise.models.losses import chunks
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +139,7 @@ def copied_bytes(model: nn.Module) -> int:
 def summed_cross_entropy(
     head: Head | FullLogits, hidden: Tensor, labels: Tensor, *, ignore_index: int = -100
 ) -> Tensor:
-    """Sum of -log p(label) over the rows with a label: a scalar in nats without gradient, in `widest_dtype`.
+    """Sum of -log p(label) over the rows with a label: a scalar in nats without gradient, in `sum_dtype`.
 
     Holds the logits of some rows at a time.
 
@@ -151,7 +152,7 @@ def summed_cross_entropy(
     labelled = labels != ignore_index
     rows, targets = hidden[labelled], labels[labelled]
     vocabulary = head.weight.shape[0] if isinstance(head, Head) else hidden.shape[-1]
-    wide = widest_dtype(hidden.device)
+    wide = sum_dtype(hidden.device)
     total = torch.zeros((), dtype=wide, device=hidden.device)
     for some in chunks(len(rows), vocabulary):
         total += nn.functional.cross_entropy(head.logits(rows[some]), targets[some], reduction="sum").to(wide)

@@ -15,9 +15,9 @@ from transformers import Trainer, TrainingArguments
 
 from lengthwise.alignment import AlignmentOutput, Normalizers, PairGeometry
 from lengthwise.alignment.divergences import Objective, as_objective
+from lengthwise.alignment.tile import sum_dtype
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.models import find_head
-from lengthwise.models.losses import widest_dtype
 from lengthwise.training.alignment_config import OBJECTIVE_FIELDS, AlignmentArguments
 from lengthwise.training.budget import Budget
 from lengthwise.training.budget_callback import BudgetState, budget_of
@@ -170,7 +170,7 @@ class AlignmentMixin(_AnyTrainer):
             parts = [loss.detach(), *(getattr(output, name) for name in self._parts)]
             if self.objective.budget is not None:
                 parts.append(self._initial_cross_entropy(model, inputs))
-            wide = widest_dtype(loss.device)
+            wide = sum_dtype(loss.device)
             self._micro_batches.append(torch.stack([part.to(wide) for part in parts]))
             self._last_offset = _geometry(inputs).offset
             # Gradients are averaged over processes, and the shares have to be added.
@@ -192,7 +192,7 @@ class AlignmentMixin(_AnyTrainer):
         """The micro-batches of the next optimizer step; counts what its sums will be divided by."""
         batches, items = super().get_batch_samples(epoch_iterator, num_batches, device)
         self._micro_batches = []
-        counts = torch.zeros(3, dtype=widest_dtype(device), device=device)
+        counts = torch.zeros(3, dtype=sum_dtype(device), device=device)
         for batch in batches:
             geometry = _geometry(batch)
             rows = (batch["labels"] != -100).chunk(2)
@@ -324,17 +324,16 @@ class AlignmentMixin(_AnyTrainer):
                 )
         # These would change a loss that the Trainer, or the model, computes from labels; here neither does.
         config: Any = getattr(self.model, "config", None)
-        for name, given in {
+        ignored = {
             "label_smoothing_factor": self.args.label_smoothing_factor > 0,
             "compute_loss_func": self.compute_loss_func is not None,
             "loss_type='dft'": getattr(self.args, "loss_type", None) == "dft",
             "output_router_logits": getattr(config, "output_router_logits", False),
-        }.items():
+        }
+        for name, given in ignored.items():
             if given:
                 raise UsageError(
-                    f"{name} is set, and the objective has no such term",
-                    expected=f"training without {name}",
-                    fix="for the router loss of a mixture of experts: output_router_logits=False",
+                    f"{name} is set, and the objective has no such term", expected=f"training without {name}"
                 )
         # Ranks that share a batch would be counted as if each had its own.
         sharing = self.get_tp_size() * self.get_cp_size() * self.get_sp_size()

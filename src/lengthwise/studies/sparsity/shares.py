@@ -17,12 +17,11 @@ from lengthwise.results import Results, Row
 from lengthwise.samples import SampleLog
 from lengthwise.studies.cell_runs import MODEL, AnyCell, C, finished_cells, run_cells
 from lengthwise.studies.section3.side_by_side import Steps
+from lengthwise.studies.verdicts import FEWEST_SEEDS
 from lengthwise.synthetic.optimizers import OPTIMIZERS
 
 LAST_STEPS = 0.05
 OPTIMIZER = OPTIMIZERS["adam"]
-FEWEST_SEEDS = 3
-"""Fewer decide nothing, as in `studies.verdicts`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,10 +25,13 @@ from lengthwise.studies.sparsity.bridge_planted_cells import (
     distance_bins,
     run,
 )
-from lengthwise.studies.sparsity.shares import read_scale
+from lengthwise.studies.sparsity.shares import above, below, decision, read_scale
 
 LEARNED, CLOSE, FOUND = 0.1, 0.1, 0.9
-"""Learned: cross entropy at most this many nats above the noise's. Close to exact; nearly always."""
+"""Learned: cross entropy at most this many nats above the noise's. Close to exact; nearly always.
+
+A claim holds, or fails, at a law and k where the whole interval over seeds says so.
+"""
 
 Numbers = dict[tuple[str, str, int, str, int | None], Row]
 """By law, objective, k, metric and distance."""
@@ -105,8 +108,7 @@ def trained_table(scale: Scale, numbers: Numbers) -> Table:
             for arm in OBJECTIVES:
 
                 def at(metric: str, place: tuple[str, str, int] = (cell.key, arm, k)) -> TableCell:
-                    row = numbers[*place, metric, None]
-                    return Estimate(row.value, row.ci_low, row.ci_high)
+                    return _estimate(numbers[*place, metric, None])
 
                 rows.append(
                     [
@@ -149,7 +151,7 @@ def distance_table(scale: Scale, numbers: Numbers) -> Table:
     ]
     for arm in OBJECTIVES:
         found = [numbers["anywhere", arm, 1, "jeffreys", farthest] for _, farthest in bins]
-        rows.append([arm, *(Estimate(row.value, row.ci_low, row.ci_high) for row in found)])
+        rows.append([arm, *map(_estimate, found)])
     return Table(
         columns=["Jeffreys, k = 1", *(f"D {nearest}-{farthest}" for nearest, farthest in bins)],
         rows=rows,
@@ -196,9 +198,10 @@ def distance_picture(scale: Scale, numbers: Numbers) -> Picture:
 def claims_of(scale: Scale) -> tuple[Claim, ...]:
     """The bridge's statements on trained models."""
     places = [(cell, k) for cell in CELLS for k in scale.ks]
+    limit = _entropy(scale) + LEARNED
 
     def judged(
-        holds: Callable[[Numbers, Cell, int], bool], arm: str, metric: str, needs: str
+        holds: Callable[[Numbers, Cell, int], bool | None], arm: str, metric: str, needs: str
     ) -> Callable[[Numbers], Verdict | None]:
         """Counts the laws and k at which a statement holds, where the objective `needs` learned the task."""
 
@@ -207,30 +210,40 @@ def claims_of(scale: Scale) -> tuple[Claim, ...]:
             found = [numbers[cell.key, arm, k, metric, None].value for cell, k in asked or places]
             values = [value for value in found if value is not None]
             ours = f"{min(values):.2f} to {max(values):.2f}"
-            if not asked:
-                return ours, "says nothing: not trained"
-            right = sum(holds(numbers, *place) for place in asked)
-            untrained = f"; {len(places) - len(asked)} not trained" if len(asked) < len(places) else ""
-            return ours, (
-                "holds" if right == len(asked) else f"holds for {right} of {len(asked)}"
-            ) + untrained
+            outcomes = [holds(numbers, *place) for place in asked]
+            untrained = f"; {len(places) - len(asked)} not trained" if 0 < len(asked) < len(places) else ""
+            return ours, decision(outcomes.count(True), outcomes.count(False), len(asked)) + untrained
 
         return judge
 
-    def exact(numbers: Numbers, cell: Cell, k: int) -> bool:
+    def at(numbers: Numbers, arm: str, cell: Cell, k: int, metric: str) -> Estimate:
+        return _estimate(numbers[cell.key, arm, k, metric, None])
+
+    def exact(numbers: Numbers, cell: Cell, k: int) -> bool | None:
         best = planted_jeffreys(share_touched(scale.length, scale.cut, k, cell.width(scale)), scale.noise)
-        return abs((numbers[cell.key, BOTH, k, "jeffreys", None].value or 0.0) / best - 1) <= CLOSE
+        found = at(numbers, BOTH, cell, k, "jeffreys")
+        low, high = (1 - CLOSE) * best, (1 + CLOSE) * best
+        return _outcome(above(found, low) and below(found, high), below(found, low) or above(found, high))
 
-    def forgets(numbers: Numbers, cell: Cell, k: int) -> bool:
-        aligned, both = (numbers[cell.key, arm, k, "loss_touched", None] for arm in (ALIGNED, BOTH))
-        lost = (aligned.ci_low or 0.0) > (both.ci_high or 0.0) + LEARNED
-        return lost and learned(scale, numbers, cell, k, ALIGNED)
+    def forgets(numbers: Numbers, cell: Cell, k: int) -> bool | None:
+        aligned, both = (at(numbers, arm, cell, k, "loss_touched") for arm in (ALIGNED, BOTH))
+        others = at(numbers, ALIGNED, cell, k, "loss_untouched")
+        if aligned.low is None or aligned.high is None or both.low is None or both.high is None:
+            return None
+        forgotten = aligned.low > both.high + LEARNED
+        kept = aligned.high < both.low + LEARNED
+        return _outcome(forgotten and below(others, limit), kept or above(others, limit))
 
-    def spares(numbers: Numbers, cell: Cell, k: int) -> bool:
-        return (numbers[cell.key, WHOLE, k, "loss_touched", None].value or 9.0) <= _entropy(scale) + LEARNED
+    def spares(numbers: Numbers, cell: Cell, k: int) -> bool | None:
+        found = at(numbers, WHOLE, cell, k, "loss_touched")
+        return _outcome(below(found, limit), above(found, limit))
 
-    def finds(arm: str) -> Callable[[Numbers, Cell, int], bool]:
-        return lambda numbers, cell, k: (numbers[cell.key, arm, k, "found", None].value or 0.0) >= FOUND
+    def finds(arm: str) -> Callable[[Numbers, Cell, int], bool | None]:
+        def holds(numbers: Numbers, cell: Cell, k: int) -> bool | None:
+            found = at(numbers, arm, cell, k, "found")
+            return _outcome(above(found, FOUND), below(found, FOUND))
+
+        return holds
 
     return (
         Claim(
@@ -245,7 +258,7 @@ def claims_of(scale: Scale) -> tuple[Claim, ...]:
             claim="disagreement rises with k and falls with locality",
             paper="in neither paper",
             judge=rises_and_falls(scale),
-            rule=f"{BOTH}: the interval at the largest k that was learned above that at the smallest (anywhere), "
+            rule=f"{BOTH}: Jeffreys at the largest k that was learned above that at the smallest (anywhere), "
             "and above that of local ones at the same k",
         ),
         Claim(
@@ -253,7 +266,7 @@ def claims_of(scale: Scale) -> tuple[Claim, ...]:
             claim="alignment forgets the samples that far tokens decide, and no others",
             paper="in neither paper",
             judge=judged(forgets, ALIGNED, "loss_touched", BOTH),
-            rule=f"loss on touched samples more than {LEARNED:g} nats above that of {BOTH} (intervals), on "
+            rule=f"loss on touched samples more than {LEARNED:g} nats above that of {BOTH}, on "
             f"untouched ones within {LEARNED:g} nats of the noise's entropy",
         ),
         Claim(
@@ -282,18 +295,28 @@ def rises_and_falls(scale: Scale) -> Callable[[Numbers], Verdict | None]:
     def judge(numbers: Numbers) -> Verdict | None:
         known = [k for k in scale.ks if all(learned(scale, numbers, cell, k, BOTH) for cell in CELLS)]
         least, most = min(known or scale.ks), max(known or scale.ks)
-        rows = [
-            numbers[law, BOTH, k, "jeffreys", None]
+        one, many, local = (
+            _estimate(numbers[law, BOTH, k, "jeffreys", None])
             for law, k in (("anywhere", least), ("anywhere", most), ("local", most))
-        ]
-        ours = ", ".join(Estimate(row.value, row.ci_low, row.ci_high).text for row in rows)
+        )
+        ours = ", ".join(estimate.text for estimate in (one, many, local))
         ours += f": k = {least}, k = {most}, k = {most} local"
         if len(known) < 2:
             return ours, "says nothing: not trained"
-        one, many, local = ((row.ci_low or 0.0, row.ci_high or 9.0) for row in rows)
-        return ours, "holds" if many[0] > max(one[1], local[1]) else "does not hold"
+        smaller = [each for each in (one, local) if each.high is not None and above(many, each.high)]
+        larger = [each for each in (one, local) if each.low is not None and below(many, each.low)]
+        return ours, decision(len(smaller) == 2, bool(larger), 1)
 
     return judge
+
+
+def _estimate(row: Row) -> Estimate:
+    return Estimate(row.value, row.ci_low, row.ci_high)
+
+
+def _outcome(holds: bool, fails: bool) -> bool | None:
+    """None where the interval decides neither."""
+    return holds if holds or fails else None
 
 
 def learned(scale: Scale, numbers: Numbers, cell: Cell, k: int, arm: str) -> bool:

@@ -208,3 +208,33 @@ def test_a_model_that_looks_ahead_is_refused():
     )
     with pytest.raises(UsageError, match="BertLMHeadModel"):
         find_head(BertLMHeadModel(config).eval())
+
+
+def test_flash_attention_does_not_get_a_single_row_whose_positions_begin_again(monkeypatch):
+    """transformers would read such a row as two texts; two rows, and positions that skip, it reads whole."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+    from transformers.modeling_flash_attention_utils import prepare_fa_kwargs_from_position_ids
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    model, ids = tiny_llama().eval(), random_ids(1)
+    head = find_head(model)
+    cyclic = (torch.arange(12)[None] + 5) % 12
+    skipped = torch.arange(12)[None] + 40 * (torch.arange(12) > 4)
+    (starts, _), _ = prepare_fa_kwargs_from_position_ids(cyclic)
+    assert starts.tolist() == [7, 12]
+    (starts, _), _ = prepare_fa_kwargs_from_position_ids(skipped)
+    assert starts.tolist() == [0, 12]
+
+    with torch.no_grad():
+        expected = hidden_states_for(model, head, ids, position_ids=skipped)
+        both = hidden_states_for(model, head, ids.expand(2, -1), position_ids=cyclic.expand(2, -1))
+        monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "flash_stand_in", sdpa_attention_forward)
+        masks = ALL_MASK_ATTENTION_FUNCTIONS
+        monkeypatch.setitem(masks._local_mapping, "flash_stand_in", masks["sdpa"])
+        model.config._attn_implementation = "flash_stand_in"
+        with pytest.raises(UsageError, match="as two texts"):
+            hidden_states_for(model, head, ids, position_ids=cyclic)
+        assert torch.equal(hidden_states_for(model, head, ids, position_ids=skipped), expected)
+        rows = hidden_states_for(model, head, ids.expand(2, -1), position_ids=cyclic.expand(2, -1))
+        assert torch.equal(rows, both)

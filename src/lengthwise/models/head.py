@@ -98,15 +98,29 @@ def hidden_states_for(
     """What `head.logits` takes: final hidden states [B, T, d], or full logits [B, T, V] for FullLogits.
 
     Raises:
-        UsageError: position ids for a model that would swallow them (BLOOM's forward takes any keyword).
+        UsageError: position ids for a model that would swallow them (BLOOM's forward takes any keyword); one row
+            whose positions begin again, under FlashAttention.
     """
-    if position_ids is not None and "position_ids" not in inspect.signature(unwrap(model).forward).parameters:
-        raise UsageError(
-            f"{type(unwrap(model)).__name__} takes no position ids",
-            expected="a model with rotary or learned positions, or views at positions 0 .. L-1",
-        )
+    if position_ids is not None:
+        _check_positions(model, position_ids)
     run = final_hidden_states if isinstance(head, Head) else full_logits
     return run(model, input_ids, position_ids=position_ids, attention_mask=attention_mask)
+
+
+def _check_positions(model: nn.Module, position_ids: Tensor) -> None:
+    base: Any = unwrap(model)
+    if "position_ids" not in inspect.signature(base.forward).parameters:
+        raise UsageError(
+            f"{type(base).__name__} takes no position ids",
+            expected="a model with rotary or learned positions, or views at positions 0 .. L-1",
+        )
+    # transformers gives FlashAttention a single row as packed texts, each of which begins at its lowest position.
+    flash = "flash" in (getattr(getattr(base, "config", None), "_attn_implementation", None) or "")
+    if flash and len(position_ids) == 1 and position_ids[0, 0] != position_ids.min():
+        raise UsageError(
+            "FlashAttention would read a single row whose positions begin again as two texts",
+            expected="more than one row in a forward pass, or attention: sdpa",
+        )
 
 
 def find_head(model: nn.Module) -> Head | FullLogits:

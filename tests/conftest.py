@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -32,7 +33,13 @@ def _place(item: pytest.Item) -> int:
 class Started:
     """A program in a process of its own, forked from one with the imports done (`fork_server.py`)."""
 
-    def __init__(self, ask: Callable[[dict[str, Any]], Any], words: list[str], folder: Path) -> None:
+    def __init__(
+        self,
+        ask: Callable[[dict[str, Any]], Any],
+        words: list[str],
+        folder: Path,
+        environment: dict[str, str] | None = None,
+    ) -> None:
         self._ask = ask
         self._files = folder / "out", folder / "err"
         self.returncode: int | None = None
@@ -41,7 +48,7 @@ class Started:
                 "words": words,
                 "out": str(self._files[0]),
                 "err": str(self._files[1]),
-                "environment": dict(os.environ),
+                "environment": os.environ | (environment or {}),
                 "folder": os.getcwd(),
             }
         )
@@ -56,13 +63,18 @@ class Started:
         """Standard error so far."""
         return self._files[1].read_text()
 
+    def poll(self) -> int | None:
+        """The exit code, or None while it runs."""
+        if self.returncode is None:
+            self.returncode = self._ask({"process": self.pid, "poll": True})
+        return self.returncode
+
     def wait(self, *, signal_at: tuple[signal.Signals, Path, int] | None = None) -> Started:
         """Until it ends; with `signal_at`, send the signal once the file has so many lines."""
         if signal_at is not None:
             number, file, lines = signal_at
             while not (file.exists() and file.read_bytes().count(b"\n") >= lines):
-                self.returncode = self._ask({"process": self.pid, "poll": True})
-                assert self.returncode is None, (self.returncode, self.out, self.err)
+                assert self.poll() is None, (self.returncode, self.out, self.err)
                 time.sleep(0.005)
             os.kill(self.pid, number)
         self.returncode = self._ask({"process": self.pid, "poll": False})
@@ -97,5 +109,46 @@ def start(
     def call(*arguments: object, program: Path = MAIN) -> Started:
         words = [str(program), *map(str, arguments)]
         return Started(_fork_server, words, tmp_path_factory.mktemp("started"))
+
+    return call
+
+
+@pytest.fixture
+def start_ranks(
+    _fork_server: Callable[[dict[str, Any]], Any], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., None]:
+    """Run a Python file in two processes of one group, as torchrun would: `start_ranks(file, argument)`."""
+
+    def call(program: Path, *arguments: object) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        group = {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "WORLD_SIZE": "2",
+            "LOCAL_WORLD_SIZE": "2",
+        }
+        group["OMP_NUM_THREADS"] = "1"
+        words = [str(program), *map(str, arguments)]
+        ranks = [
+            Started(
+                _fork_server,
+                words,
+                tmp_path_factory.mktemp(f"rank-{rank}"),
+                group | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            )
+            for rank in range(2)
+        ]
+        # One that has failed leaves the other waiting for it.
+        while None in (codes := [rank.poll() for rank in ranks]) and not any(codes):
+            time.sleep(0.02)
+        for rank, code in zip(ranks, codes, strict=True):
+            if code is None:
+                os.kill(rank.pid, signal.SIGKILL)
+                rank.wait()
+        assert codes == [0, 0], "".join(
+            rank.err[-4000:] for rank, code in zip(ranks, codes, strict=True) if code
+        )
 
     return call

@@ -27,6 +27,7 @@ def become(request: dict[str, Any]) -> int:
         # A shell that starts the tests in the background would have Ctrl-C ignored.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.argv = request["words"]
+        sys.path.insert(0, os.path.dirname(sys.argv[0]))
         runpy.run_path(sys.argv[0], run_name="__main__")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(bool(stop.code))

@@ -1,4 +1,4 @@
-"""What torchrun starts in test_initial_model.py: the initial model of models that DDP and FSDP2 wrap.
+"""What test_initial_model.py starts in two processes: the initial model of models that DDP and FSDP2 wrap.
 
 Each process writes, for each way to wrap, the largest difference of the initial logits from the untouched model's,
 and of any gradient from one of a step without the initial model's pass.

@@ -1,4 +1,4 @@
-"""What torchrun starts in test_sharded.py: the objective on heads that FSDP2 shards, against one whole copy.
+"""What test_sharded.py starts in two processes: the objective on heads that FSDP2 shards, against one whole copy.
 
 Every process also computes the whole batch on its own copy of the model; `errors.json` gets, for each way to shard,
 the largest difference of the loss and of any gradient, as a share of its size. Before that, AlignmentTrainer trains

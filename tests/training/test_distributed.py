@@ -1,4 +1,4 @@
-"""One process and several give the same run. Held by real processes: torchrun, gloo, CPU."""
+"""One process and several give the same run. Held by real processes: gloo on the CPU, and torchrun itself."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,10 +22,9 @@ WORKER = Path(__file__).with_name("torchrun_worker.py")
 LEAN = WORKER.with_name("lean_worker.py")
 
 
-def torchrun(processes: int, jobs: list[dict[str, Any]], folder: Path) -> None:
-    (folder / "jobs.json").write_text(json.dumps(jobs))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc_per_node", str(processes), str(LEAN), str(WORKER), str(folder / "jobs.json")]
+def torchrun(jobs: Path) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "1"]
+    command += [str(LEAN), str(WORKER), str(jobs)]
     finished = subprocess.run(
         command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300
     )
@@ -41,12 +41,20 @@ def worker() -> ModuleType:
     return module
 
 
+def write_jobs(folder: Path, jobs: list[dict[str, Any]]) -> Path:
+    path = folder / "jobs.json"
+    path.write_text(json.dumps(jobs))
+    return path
+
+
 def metrics(out: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.slow
-def test_two_processes_equal_one(worker: ModuleType, recipe_settings: dict[str, Any], tmp_path: Path):
+def test_two_processes_equal_one(
+    worker: ModuleType, recipe_settings: dict[str, Any], tmp_path: Path, start_ranks: Callable[..., None]
+):
     """Whole models, LoRA, gap views, a budget as recipes; fp64, uneven labels, accumulation, checkpointing."""
     settings = recipe_settings | {
         "batch": {"size": 8, "micro": 2},
@@ -70,7 +78,7 @@ def test_two_processes_equal_one(worker: ModuleType, recipe_settings: dict[str, 
         }
     one, two = tmp_path / "one", tmp_path / "two"
     two.mkdir()
-    torchrun(2, [job | {"out": str(two / name)} for name, job in runs.items()], two)
+    start_ranks(WORKER, write_jobs(two, [job | {"out": str(two / name)} for name, job in runs.items()]))
     worker.run_jobs([job | {"out": str(one / name)} for name, job in runs.items()])
 
     for name in ("full", "lora", "gap", "budget"):
@@ -98,7 +106,7 @@ def test_two_processes_equal_one(worker: ModuleType, recipe_settings: dict[str, 
 @pytest.mark.slow
 def test_torchrun_with_one_process(worker: ModuleType, recipe_settings: dict[str, Any], tmp_path: Path):
     job = {"kind": "recipe", "arguments": {"settings": recipe_settings}}
-    torchrun(1, [job | {"out": str(tmp_path / "torchrun")}], tmp_path)
+    torchrun(write_jobs(tmp_path, [job | {"out": str(tmp_path / "torchrun")}]))
     worker.run_jobs([job | {"out": str(tmp_path / "plain")}])
     for expected, got in zip(metrics(tmp_path / "plain"), metrics(tmp_path / "torchrun"), strict=True):
         assert got["loss"] == pytest.approx(expected["loss"], rel=1e-6)

@@ -6,9 +6,6 @@ import contextlib
 import copy
 import json
 import logging
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -457,17 +454,8 @@ def test_a_recipe_with_four_bit_weights(make: Callable[..., Recipe], precision: 
 
 
 @pytest.mark.slow
-def test_wrapped_models_in_two_processes(tmp_path: Path):
-    worker = Path(__file__).with_name("initial_worker.py")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    finished = subprocess.run(
-        [*command, str(worker.with_name("lean_worker.py")), str(worker), str(tmp_path)],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert finished.returncode == 0, finished.stderr[-4000:]
+def test_wrapped_models_in_two_processes(tmp_path: Path, start_ranks: Callable[..., None]):
+    start_ranks(Path(__file__).with_name("initial_worker.py"), tmp_path)
     for rank in range(2):
         found = json.loads((tmp_path / f"{rank}.json").read_text())
         assert found["refused"]

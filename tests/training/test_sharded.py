@@ -1,12 +1,10 @@
-"""Heads that FSDP2 shards give the numbers of a whole one. Held by real processes: torchrun, gloo, CPU."""
+"""Heads that FSDP2 shards give the numbers of a whole one. Held by real processes: gloo, CPU."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -20,7 +18,6 @@ from lengthwise.training import train
 from lengthwise.training.trainer import PARTS
 
 WORKER = Path(__file__).with_name("sharded_worker.py")
-LEAN = WORKER.with_name("lean_worker.py")
 
 
 def loaded(name: str) -> ModuleType:
@@ -44,21 +41,13 @@ def recipes() -> ModuleType:
 
 @pytest.mark.slow
 def test_two_processes_with_a_sharded_model_equal_one_with_a_whole_one(
-    worker: ModuleType, recipes: ModuleType, tmp_path: Path
+    worker: ModuleType, recipes: ModuleType, tmp_path: Path, start_ranks: Callable[..., None]
 ):
     """Heads sharded in every way, AlignmentTrainer, clex with its plan's memory, and a tensor parallel model."""
     one, two = tmp_path / "one", tmp_path / "two"
     two.mkdir()
     recipes.inputs(two)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    finished = subprocess.run(
-        [*command, str(LEAN), str(WORKER), str(two)],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert finished.returncode == 0, finished.stderr[-4000:]
+    start_ranks(WORKER, two)
     errors = json.loads((two / "errors.json").read_text())
     # In fp32.
     assert errors.pop("tensor parallel")["losses"] <= 1e-5

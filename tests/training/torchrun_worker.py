@@ -1,4 +1,4 @@
-"""What torchrun starts in test_distributed.py: run the jobs of a JSON file, one after the other."""
+"""What test_distributed.py starts: run the jobs of a JSON file, one after the other."""
 
 from __future__ import annotations
 

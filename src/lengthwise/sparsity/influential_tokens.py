@@ -89,8 +89,8 @@ class InfluenceSpec(Spec):
     """Tokens of a window; targets are in its second half."""
     short: Annotated[Count, Option(metavar="TOKENS")] = 16
     """The near tokens, which are always kept."""
-    kept: Annotated[tuple[Tokens, ...], MinLen(1), Option("--kept", metavar="TOKENS")] = (1, 2, 4, 8)
-    """Distant tokens that are kept, k; repeat it for several."""
+    kept: Annotated[tuple[Tokens, ...], MinLen(1), Option("--kept", metavar="TOKENS")] = (1, 2, 4)
+    """Distant tokens that are kept, k; repeat it for several. As many as there are candidates leave no choice."""
     selector: Annotated[str | None, Option(metavar="MODEL")] = None
     """The model that chooses the tokens, with the same tokenizer. Default: the measured model."""
     gain: Annotated[Finite, Option(metavar="NATS")] = 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from multiprocessing import parent_process
 from typing import TypeVar
 
 from tqdm import tqdm
@@ -17,7 +18,7 @@ def progress(items: Iterable[T], *, what: str, total: int | None = None, initial
     """Iterate with a bar that shows progress and time left.
 
     On a terminal the bar is live; in a log file it is redrawn every 15 seconds at most. Of several processes only the
-    first shows its bar.
+    first shows its bar, and one that another has started for its work shows none.
     """
     live = sys.stderr.isatty()
     return tqdm(
@@ -29,5 +30,5 @@ def progress(items: Iterable[T], *, what: str, total: int | None = None, initial
         mininterval=0.2 if live else 15.0,
         dynamic_ncols=live,
         leave=True,
-        disable=not is_main_process(),
+        disable=not is_main_process() or parent_process() is not None,
     )

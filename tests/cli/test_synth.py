@@ -69,3 +69,12 @@ def test_a_dry_run_tells_the_cost_and_writes_nothing(lengthwise: Callable[..., A
     assert not list(Path().iterdir())
     assert lengthwise("reproduce", "figure1", "--dry-run").code == 2
     assert lengthwise("reproduce", "table6").code == 2
+
+
+def test_jobs_need_arms_and_no_ray(lengthwise: Callable[..., Any]) -> None:
+    both = lengthwise("reproduce", "tiny-books", "--jobs", 2, "--ray", "local", "--out", "run")
+    assert (both.code, "one of them" in both.err) == (2, True)
+    cells = lengthwise("reproduce", "figure1", "--jobs", 2, "--out", "run")
+    assert cells.code == 2
+    assert "leave --ray and --jobs out" in cells.err
+    assert not Path("run").exists()

@@ -14,7 +14,7 @@ import pytest
 
 from lengthwise.errors import LengthwiseError
 from lengthwise.studies.section3.cells import SCALES
-from lengthwise.studies.section3.side_by_side import processes_for, side_by_side
+from lengthwise.studies.side_by_side import processes_for, side_by_side
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -60,7 +60,7 @@ def test_processes_of_others_are_left_alone() -> None:
 def test_nothing_outlives_a_killed_first_process() -> None:
     code = (
         "import os, time\n"
-        "from lengthwise.studies.section3.side_by_side import side_by_side\n"
+        "from lengthwise.studies.side_by_side import side_by_side\n"
         "if __name__ == '__main__':\n"
         "    for _ in side_by_side(time.sleep, [0.0, 600.0, 600.0], processes=2):\n"
         "        os.kill(os.getpid(), 9)\n"

@@ -14,7 +14,7 @@ EXAMPLES = options.examples(
     "lengthwise reproduce demo --out runs/demo",
     "lengthwise reproduce tiny-books --seeds 3 --out runs/tiny-books",
     "lengthwise reproduce figure1 --out runs/figure1 --resume",
-    "lengthwise reproduce tiny-books --seeds 3 --ray local --out runs/tiny-books",
+    "lengthwise reproduce tiny-books --seeds 3 --jobs 2 --out runs/tiny-books",
     "lengthwise reproduce section3 --scale smoke --out runs/smoke",
     "lengthwise reproduce table4 --scale paper --dry-run",
 )
@@ -37,6 +37,14 @@ def reproduce(
             "laptop-gemma3, gpu and paper."
         ),
     ] = "default",
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Train and measure so many arms and seeds at once, in processes that share the cores.",
+            show_default=False,
+        ),
+    ] = None,
     ray: Annotated[
         str | None,
         typer.Option(
@@ -62,7 +70,7 @@ def reproduce(
     if out is None:
         raise UsageError("a study needs a folder to write to", fix="--out runs/NAME")
     how = {"seeds": seeds, "steps": steps, "scale": scale, "resume": resume, "overwrite": overwrite}
-    produced = produce(study, out, **how, ray=ray)
+    produced = produce(study, out, **how, jobs=jobs, ray=ray)
     for table in produced.tables:
         print_table(table)
     print(f"the page: {produced.page}")

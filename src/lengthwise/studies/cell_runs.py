@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog
-from lengthwise.studies.section3.side_by_side import Steps, run_missing
+from lengthwise.studies.side_by_side import Steps, run_missing
 
 MODEL = "small Transformer"
 

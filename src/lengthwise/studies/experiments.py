@@ -30,7 +30,7 @@ from lengthwise.training import read_recipe, train_or_resume
 from lengthwise.training.recipe import Recipe
 
 FAN_OUT: ContextVar[Callable[[Experiment, Scale, Path], None] | None] = ContextVar("FAN_OUT", default=None)
-"""What fills the folders of arms and seeds on other machines before they are read (`studies.fan_out`)."""
+"""What fills the folders of arms and seeds before they are read: `studies.jobs`, or Ray (`studies.fan_out`)."""
 
 
 @dataclass(frozen=True, kw_only=True)

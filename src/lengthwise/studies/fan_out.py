@@ -61,7 +61,9 @@ def on_ray(address: str) -> Iterator[None]:
 def check_fans_out(study: Study, name: str) -> None:
     """Raise UsageError if no part of the study has arms."""
     if not any(isinstance(getattr(part.run, "__self__", None), Experiment) for part in study.parts):
-        raise UsageError(f"no part of {name} has arms to train on Ray", fix="leave --ray out")
+        raise UsageError(
+            f"no part of {name} has arms that could run at once", fix="leave --ray and --jobs out"
+        )
 
 
 def resources(experiment: Experiment, scale: Scale, *, gpus: bool) -> dict[str, float]:

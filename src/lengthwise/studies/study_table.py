@@ -223,22 +223,28 @@ def produce(
     resume: bool = False,
     overwrite: bool = False,
     ray: str | None = None,
+    jobs: int | None = None,
 ) -> Produced:
-    """Run the study `name` in the folder `out`, or continue it, to its page; on the Ray cluster `ray` if named.
+    """Run the study `name` in the folder `out`, or continue it, to its page.
+
+    Arms and seeds run one after the other, `jobs` at once, or on the Ray cluster `ray`.
 
     Raises:
-        UsageError: no such study or scale; seeds or steps below 1, or for a study that takes none; a cluster for a
-            study without arms.
+        UsageError: no such study or scale; seeds or steps below 1, or for a study that takes none; jobs or a cluster
+            for a study without arms, or both of them.
         Interrupted: Ctrl-C. Finished work stays.
     """
     study = study_named(name).load()
     from lengthwise.studies.skeleton import produce_page
 
     how = {"scale": scale, "seeds": seeds, "steps": steps, "resume": resume, "overwrite": overwrite}
-    if ray is None:
+    if ray is None and jobs is None:
         return produce_page(study, out, **how)
+    if ray is not None and jobs is not None:
+        raise UsageError("--jobs and --ray", expected="one of them: Ray decides how many tasks run at once")
     from lengthwise.studies.fan_out import check_fans_out, on_ray
+    from lengthwise.studies.jobs import in_jobs
 
     check_fans_out(study, name)
-    with on_ray(ray):
+    with in_jobs(jobs) if jobs is not None else on_ray(str(ray)):
         return produce_page(study, out, **how)

@@ -30,7 +30,7 @@ from lengthwise.studies.section3.exactness import (
     symbol_shift,
 )
 from lengthwise.studies.section3.grid import spread
-from lengthwise.studies.section3.side_by_side import run_missing
+from lengthwise.studies.side_by_side import run_missing
 from lengthwise.synthetic.tasks import BIT_TASKS, SYMBOL_TASKS
 
 TRAIN_LENGTH = 8

@@ -16,7 +16,7 @@ from lengthwise.report.tables import Estimate
 from lengthwise.results import Results, Row
 from lengthwise.samples import SampleLog
 from lengthwise.studies.cell_runs import MODEL, AnyCell, C, finished_cells, run_cells
-from lengthwise.studies.section3.side_by_side import Steps
+from lengthwise.studies.side_by_side import Steps
 from lengthwise.studies.verdicts import FEWEST_SEEDS
 from lengthwise.synthetic.optimizers import OPTIMIZERS
 

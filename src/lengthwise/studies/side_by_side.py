@@ -1,4 +1,4 @@
-"""Cells side by side: a process for each core, since each cell runs on one thread."""
+"""Work side by side in processes of its own: the cells of a study, one for each core, or arms and seeds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from lengthwise.progress import progress
 from lengthwise.results import Results
 from lengthwise.samples import SampleLog
 
-T = TypeVar("T", bound=Hashable)
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 R = TypeVar("R")
 
 _WORTH_A_PROCESS = 500
@@ -42,8 +43,8 @@ class Steps(Protocol):
 
 
 def run_missing(
-    items: Mapping[str, T],
-    work: Callable[[T], Outcome],
+    items: Mapping[str, K],
+    work: Callable[[K], Outcome],
     log: SampleLog,
     *,
     scale: Steps,
@@ -73,9 +74,13 @@ def run_missing(
 
 def processes_for(scale: Steps, cells: int) -> int:
     """How many processes so many cells of this scale are worth: at most one for each core."""
-    # Not every system tells which cores this process may use.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, cells) if scale.steps >= _WORTH_A_PROCESS else 1
+    return min(cores(), cells) if scale.steps >= _WORTH_A_PROCESS else 1
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    # Not every system tells.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def side_by_side(work: Callable[[T], R], items: Sequence[T], *, processes: int) -> Generator[tuple[T, R]]:

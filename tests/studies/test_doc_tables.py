@@ -8,7 +8,8 @@ import pytest
 
 from lengthwise.errors import UsageError
 from lengthwise.results import Results, Row, read_results
-from lengthwise.studies.doc_tables import generated, keep, pages
+from lengthwise.studies.doc_tables import _without_folders, generated, keep, pages
+from lengthwise.studies.task_tables import against_chance
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,7 +30,7 @@ def test_an_unknown_table_is_refused():
         generated("<!-- table: nothing -->\n<!-- end of table -->", ROOT)
 
 
-def test_kept_results_have_no_bins(tmp_path):
+def test_kept_results_have_no_bins_and_no_folders_of_the_machine(tmp_path):
     rows = [
         Row(model="m", task="t", metric="x", value=1.0),
         Row(model="m", task="t", metric="x", value=2.0, position=0, position_end=8),
@@ -37,8 +38,39 @@ def test_kept_results_have_no_bins(tmp_path):
     ]
     (tmp_path / "run").mkdir()
     (tmp_path / "results").mkdir()
-    run = Results(kind="table4", model_name="m", config={}, rows=rows)
+    where = {
+        "command": ["/home/me/lengthwise", "table4"],
+        "model": {"source": "/home/me/models/m", "dtype": "a/b"},
+    }
+    run = Results(kind="table4", model_name="m", config={}, rows=rows, provenance=where)
     (tmp_path / "run" / "results.json").write_text(run.to_json())
     kept = keep(tmp_path / "run", tmp_path, "gpu")
     assert kept == tmp_path / "results" / "table4-gpu.json"
     assert read_results(kept).rows == rows[:1]
+    assert read_results(kept).provenance == {
+        "command": ["lengthwise", "table4"],
+        "model": {"source": "m", "dtype": "a/b"},
+    }
+
+
+def test_tasks_beside_guessing_have_a_column_for_each_model():
+    def run(model, accuracy):
+        named = {"model": model, "task": "qa", "unit": "share"}
+        rows = [
+            Row(**named, metric="accuracy", value=accuracy, ci_low=0.0, ci_high=0.5),
+            Row(**named, metric="accuracy", value=0.9, depth=50.0),
+            Row(**named, metric="chance", value=0.2),
+            Row(model=model, task="group", metric="accuracy", value=0.7),
+        ]
+        return Results(kind="eval", model_name=model, config={}, rows=rows)
+
+    found = against_chance([run("small", 0.25), run("large", 0.5)])
+    assert found.columns == ["", "guessing", "small", "large"]
+    [[task, chance, small, large]] = found.rows
+    assert (task, chance, small.value, large.value) == ("qa", "0.20", 0.25, 0.5)
+
+
+def test_no_kept_file_names_a_folder_of_the_machine_that_made_it():
+    for path in (ROOT / "results").glob("*.json"):
+        kept = read_results(path).provenance
+        assert _without_folders(kept) == kept, path.name

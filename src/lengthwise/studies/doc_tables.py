@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from lengthwise.errors import UsageError, nearest
 from lengthwise.files import atomic_write_text
@@ -47,6 +48,12 @@ def _far_context(results: Results, which: str) -> Table:
     if which == "verdicts":
         return replace(verdicts(results), caption="", notes=[])
     return arms_table(results, caption="", reference=CONTROL)
+
+
+def _against_chance(root: Path, *files: str) -> Table:
+    from lengthwise.studies.task_tables import against_chance
+
+    return against_chance([read_results(root / file) for file in files])
 
 
 def _served(results: Results, which: str) -> Table:
@@ -123,6 +130,7 @@ def _hardware(root: Path, which: str, *arguments: str) -> Table:
 MAKERS: dict[str, Callable[..., Table]] = {
     "training-forms": lambda root, file, which: _training_forms(read_results(root / file), which),
     "far-context": lambda root, file, which: _far_context(read_results(root / file), which),
+    "against-chance": _against_chance,
     "served": lambda root, file, which: _served(read_results(root / file), which),
     "recipe-plans": _recipe_plans,
     "recipe-runs": lambda root, file: _recipe_runs(read_results(root / file)),
@@ -160,13 +168,23 @@ def pages(root: Path) -> list[Path]:
 
 
 def keep(run: Path, root: Path, scale: str = "") -> Path:
-    """Copy a run's results into `results/`, without bins by position and pairs of contexts."""
+    """Copy a run's results into `results/`, without bins by position, pairs of contexts and machine paths."""
     results = read_results(run / "results.json")
     rows = [row for row in results.rows if row.position is None and row.context_other is None]
     target = root / "results" / f"{results.kind}{f'-{scale}' if scale else ''}.json"
     plain = json.loads(replace(results, rows=rows).to_json())
+    plain["provenance"] = _without_folders(plain["provenance"])
     atomic_write_text(target, json.dumps(plain, separators=(",", ":")) + "\n")
     return target
+
+
+def _without_folders(value: Any) -> Any:
+    """Every absolute path in it as its last name."""
+    if isinstance(value, dict):
+        return {name: _without_folders(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_without_folders(one) for one in value]
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
 def main(arguments: list[str], root: Path) -> None:

@@ -1,0 +1,32 @@
+"""What models answer beside what guessing answers: which tasks can judge which model at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lengthwise.report.tables import Cell, Estimate, Table
+from lengthwise.results import Results, Row
+
+
+def against_chance(runs: Sequence[Results]) -> Table:
+    """Accuracy in likelihood mode, one row for each task and one column for each model; guessing's in front.
+
+    Groups of tasks are left out: their tasks differ in what guessing answers.
+    """
+    found = {
+        (row.task, row.metric, run.model_name): row for run in runs for row in run.rows if row.depth is None
+    }
+    chances = {task: row.value for (task, metric, _), row in found.items() if metric == "chance"}
+    rows: list[list[Cell]] = [
+        [
+            task,
+            "" if chance is None else f"{chance:.2f}",
+            *(_estimate(found.get((task, "accuracy", run.model_name))) for run in runs),
+        ]
+        for task, chance in chances.items()
+    ]
+    return Table(columns=["", "guessing", *(run.model_name for run in runs)], rows=rows, caption="")
+
+
+def _estimate(row: Row | None) -> Cell:
+    return None if row is None else Estimate(row.value, row.ci_low, row.ci_high)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from lengthwise.results import Results, Row
-from lengthwise.studies.far_context import EXPERIMENT, FAR_CONTEXT, claims, verdicts
+from lengthwise.studies.far_context import EXPERIMENT, FAR_CONTEXT, FORMS, claims, verdicts
 from lengthwise.studies.training_forms import CONTROL, HALF
 
 LENGTHS = {"eval": {"lengths": [2048, 7000]}, "perplexity": {"lengths": [1024, 2048]}}
@@ -31,7 +31,9 @@ def results(far: float, cost: float, near: float) -> Results:
             ("perplexity", "loss", 1024, cost),
         )
     ]
-    return Results(kind="far-context", model_name="m", config={"measures": LENGTHS}, rows=rows)
+    return Results(
+        kind="far-context", model_name="m", config={"measures": LENGTHS, "arms": {HALF: {}}}, rows=rows
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,6 +55,12 @@ def test_the_form_is_judged_by_its_three_claims(differences: tuple[float, float,
 
 def test_claims_compare_the_form_with_its_control_and_every_scale_has_three_seeds():
     arms = {arm.name for arm in EXPERIMENT.arms}
-    assert {(claim.arm, claim.against) for claim in claims(results(0, 0, 0))} == {(HALF, CONTROL)}
-    assert {HALF, CONTROL} < arms
+    found = results(0, 0, 0)
+    assert [(claim.arm, claim.against) for claim in claims(found)] == [(HALF, CONTROL)] * 3
+    found.config["arms"] = {name: {} for name in arms}
+    judged = claims(found)
+    assert [(claim.arm, claim.against) for claim in judged] == [
+        (form, CONTROL) for form in FORMS for _ in range(3)
+    ]
+    assert {*FORMS, CONTROL} < arms
     assert {scale.seeds for scale in FAR_CONTEXT.parts[0].scales.values()} == {3}

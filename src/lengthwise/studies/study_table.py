@@ -65,7 +65,7 @@ STUDIES: dict[str, Entry] = {
         Entry(
             "far-context",
             "far_context:FAR_CONTEXT",
-            "the recommended form against cross entropy, three seeds, with verdicts (two hours)",
+            "two forms against cross entropy, three seeds, with verdicts (five hours of one core)",
         ),
         Entry(
             "extension",

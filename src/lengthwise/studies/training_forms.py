@@ -22,6 +22,7 @@ from lengthwise.studies.experiments import Arm, Experiment, Scale
 from lengthwise.studies.skeleton import Study
 
 START, CONTROL, HALF = "before", "no skip, CE", "skip in half of the steps, CE"
+CYCLIC = "cyclic, reverse KL, CE long"
 _ALWAYS = ("positions.options={shifted: 0.5}",)
 _REPEAT = (*_ALWAYS, "views=repeat", "view_options={share: 0.5, passage: 64, place: end}")
 _TRUNCATION = ("views=truncation", "positions=null", "objective.ce_on=both")
@@ -100,7 +101,7 @@ EXPERIMENT = Experiment(
             question="the control for a weighting: by position alone",
         ),
         Arm(
-            name="cyclic, reverse KL, CE long",
+            name=CYCLIC,
             changes=(
                 "views=cyclic",
                 "positions=null",

@@ -22,7 +22,8 @@ MAIN = Path(lengthwise.__file__).with_name("__main__.py")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first, so that no worker is left alone with the study at the end.
 
-    The study comes before all others that read tiny-books, which on a new machine is pretrained for minutes.
+    The study comes first and what needs a model last: on a new machine the study pretrains tiny-books for minutes,
+    and others would wait for it.
     """
     items.sort(key=_place)
 
@@ -31,7 +32,7 @@ def _place(item: pytest.Item) -> int:
     if item.path.name == "test_tiny_books.py" and item.path.parent.name == "studies":
         return 0
     slow, real = (item.get_closest_marker(name) is not None for name in ("slow", "real"))
-    return 2 * (not slow) + real + 1
+    return 2 * real + (not slow) + 1
 
 
 class Started:

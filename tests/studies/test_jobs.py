@@ -62,16 +62,13 @@ def recipe_file() -> Callable[[Path], Path]:
 
 @pytest.mark.slow
 def test_two_jobs_give_the_rows_of_a_sequence(small: Small, tmp_path: Path) -> None:
-    experiment, scale = small
+    experiment, scale = replace(small[0], arms=small[0].arms[1:]), replace(small[1], seeds=1)
     alone = experiment.run(tmp_path / "alone", scale)
     with in_jobs(2):
         together = experiment.run(tmp_path / "together", scale)
     assert FAN_OUT.get() is None
     assert together.rows == alone.rows
-    assert {(row.arm, row.seed) for row in together.rows} == {
-        ("before", None),
-        *((arm, seed) for arm in ("before", "plain", "sce") for seed in (0, 1)),
-    }
+    assert {row.arm for row in together.rows} == {"plain", "sce"}
 
 
 def test_every_arm_and_seed_is_one_task_with_its_share_of_the_cores(

@@ -145,15 +145,18 @@ def start_ranks(
             )
             for rank in range(2)
         ]
-        # One that has failed leaves the other waiting for it.
+        # One that has failed leaves the other waiting for it, and both may wait for ever.
+        until = time.monotonic() + 600
         while None in (codes := [rank.poll() for rank in ranks]) and not any(codes):
+            if time.monotonic() > until:
+                break
             time.sleep(0.02)
         for rank, code in zip(ranks, codes, strict=True):
             if code is None:
                 os.kill(rank.pid, signal.SIGKILL)
                 rank.wait()
         assert codes == [0, 0], "".join(
-            rank.err[-4000:] for rank, code in zip(ranks, codes, strict=True) if code
+            rank.err[-4000:] for rank, code in zip(ranks, codes, strict=True) if code != 0
         )
 
     return call

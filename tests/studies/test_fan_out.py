@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -67,19 +66,10 @@ class InThisProcess:
         self.cancelled.append(task)
 
 
-def small(folder: Path) -> tuple[Experiment, Scale]:
-    """The experiment of `make cluster`."""
-    place = Path(__file__).parents[1] / "cluster" / "__main__.py"
-    spec = importlib.util.spec_from_file_location("cluster_check", place)
-    assert spec is not None
-    assert spec.loader is not None
-    cluster = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(cluster)
-    return cluster.experiment(folder)
-
-
-def test_arms_and_seeds_as_tasks_give_the_rows_of_a_sequence(tmp_path: Path) -> None:
-    experiment, scale = small(tmp_path)
+def test_arms_and_seeds_as_tasks_give_the_rows_of_a_sequence(
+    tmp_path: Path, small_experiment: tuple[Experiment, Scale]
+) -> None:
+    experiment, scale = small_experiment
     scale = replace(scale, steps=2)
     alone = experiment.run(tmp_path / "alone", scale)
     ray = InThisProcess()
@@ -106,11 +96,15 @@ OWN = MissingError("no text")
     ids=[*NAMES[1:], "own error", "bug"],
 )
 def test_a_task_that_fails_for_good_ends_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: RayError, kind: type[BaseException]
+    tmp_path: Path,
+    small_experiment: tuple[Experiment, Scale],
+    monkeypatch: pytest.MonkeyPatch,
+    failure: RayError,
+    kind: type[BaseException],
 ) -> None:
     """Ray itself has started it again before."""
     monkeypatch.setattr("lengthwise.studies.fan_out.resources", lambda *_, **__: {"num_cpus": 1})
-    experiment, scale = small(tmp_path)
+    experiment, scale = small_experiment
     ray = InThisProcess(failure)
     names = iter(f"start {number}" for number in range(1, 9))
     with pytest.raises(kind) as caught:

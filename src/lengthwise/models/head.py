@@ -119,7 +119,7 @@ def _check_positions(model: nn.Module, position_ids: Tensor) -> None:
     if flash and len(position_ids) == 1 and position_ids[0, 0] != position_ids.min():
         raise UsageError(
             "FlashAttention would read a single row whose positions begin again as two texts",
-            expected="more than one row in a forward pass, or attention: sdpa",
+            expected='more than one row in a forward pass, or a model loaded with attn_implementation="sdpa"',
         )
 
 

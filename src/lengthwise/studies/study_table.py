@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -238,13 +239,17 @@ def produce(
     from lengthwise.studies.skeleton import produce_page
 
     how = {"scale": scale, "seeds": seeds, "steps": steps, "resume": resume, "overwrite": overwrite}
-    if ray is None and jobs is None:
-        return produce_page(study, out, **how)
     if ray is not None and jobs is not None:
         raise UsageError("--jobs and --ray", expected="one of them: Ray decides how many tasks run at once")
+    if ray is None and jobs is None:
+        return produce_page(study, out, **how)
     from lengthwise.studies.fan_out import check_fans_out, on_ray
     from lengthwise.studies.jobs import in_jobs
 
     check_fans_out(study, name)
-    with in_jobs(jobs) if jobs is not None else on_ray(str(ray)):
+    with ExitStack() as where:
+        if jobs is not None:
+            where.enter_context(in_jobs(jobs))
+        if ray is not None:
+            where.enter_context(on_ray(ray))
         return produce_page(study, out, **how)

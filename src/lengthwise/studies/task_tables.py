@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lengthwise.report.tables import Cell, Estimate, Table
-from lengthwise.results import Results, Row
+from lengthwise.report.row_tables import row_estimate
+from lengthwise.report.tables import Cell, Table
+from lengthwise.results import Results
 
 
 def against_chance(runs: Sequence[Results]) -> Table:
@@ -21,12 +22,8 @@ def against_chance(runs: Sequence[Results]) -> Table:
         [
             task,
             "" if chance is None else f"{chance:.2f}",
-            *(_estimate(found.get((task, "accuracy", run.model_name))) for run in runs),
+            *(row_estimate(found.get((task, "accuracy", run.model_name))) for run in runs),
         ]
         for task, chance in chances.items()
     ]
     return Table(columns=["", "guessing", *(run.model_name for run in runs)], rows=rows, caption="")
-
-
-def _estimate(row: Row | None) -> Cell:
-    return None if row is None else Estimate(row.value, row.ci_low, row.ci_high)

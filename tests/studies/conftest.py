@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from lengthwise.studies.experiments import Experiment, Scale
+
+
+@pytest.fixture
+def small_experiment(tmp_path: Path) -> tuple[Experiment, Scale]:
+    """The experiment of `make cluster`: an arm that is not trained, and two arms with two seeds."""
+    place = Path(__file__).parents[1] / "cluster" / "__main__.py"
+    spec = importlib.util.spec_from_file_location("cluster_check", place)
+    assert spec is not None
+    assert spec.loader is not None
+    cluster = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(cluster)
+    return cluster.experiment(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,6 +16,7 @@ EXAMPLES = options.examples(
     "lengthwise reproduce tiny-books --seeds 3 --out runs/tiny-books",
     "lengthwise reproduce figure1 --out runs/figure1 --resume",
     "lengthwise reproduce tiny-books --seeds 3 --jobs 2 --out runs/tiny-books",
+    "lengthwise reproduce table4 --arms-from runs/table2 --out runs/table4",
     "lengthwise reproduce section3 --scale smoke --out runs/smoke",
     "lengthwise reproduce table4 --scale paper --dry-run",
 )
@@ -53,6 +55,14 @@ def reproduce(
             show_default=False,
         ),
     ] = None,
+    arms_from: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="RUN",
+            help="Take finished trainings of the same settings from an earlier run of a study. Repeat for several.",
+            show_default=False,
+        ),
+    ] = None,
     resume: options.Resume = False,
     overwrite: options.Overwrite = False,
     dry_run: options.DryRun = False,
@@ -70,7 +80,7 @@ def reproduce(
     if out is None:
         raise UsageError("a study needs a folder to write to", fix="--out runs/NAME")
     how = {"seeds": seeds, "steps": steps, "scale": scale, "resume": resume, "overwrite": overwrite}
-    produced = produce(study, out, **how, jobs=jobs, ray=ray)
+    produced = produce(study, out, **how, jobs=jobs, ray=ray, arms_from=arms_from or ())
     for table in produced.tables:
         print_table(table)
     print(f"the page: {produced.page}")

@@ -18,6 +18,11 @@ def slug(name: str) -> str:
     return name.replace(",", "").replace(" ", "-").lower()
 
 
+def samples_file(measure: str) -> str:
+    """The file beside an arm's training that holds the samples of a measure."""
+    return f"{measure.replace(' ', '-')}.jsonl"
+
+
 class Start(Protocol):
     """A model of one pretraining seed."""
 

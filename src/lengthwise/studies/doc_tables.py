@@ -103,6 +103,12 @@ def _claims(root: Path) -> Table:
     return claims_index(root / "results")
 
 
+def _across(root: Path, scale: str) -> Table:
+    from lengthwise.studies.paper.across import across_table
+
+    return across_table(root / "results", scale)
+
+
 def _items(root: Path) -> Table:
     from lengthwise.studies.paper.index import items_table
 
@@ -137,6 +143,7 @@ MAKERS: dict[str, Callable[..., Table]] = {
     "tiny-books": lambda root, file: _tiny_books(read_results(root / file)),
     "verdicts": lambda root, file: _verdicts(read_results(root / file)),
     "paper-differences": lambda root, file: _differences(read_results(root / file)),
+    "paper-across": _across,
     "paper-items": _items,
     "paper-claims": _claims,
     "kept": _kept,

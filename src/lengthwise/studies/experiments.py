@@ -22,6 +22,7 @@ from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.spec import Dtype
 from lengthwise.studies.arms import Arm, Scale
+from lengthwise.studies.earlier_arms import take_arms
 from lengthwise.studies.measured_model import Measured, measure
 from lengthwise.studies.skeleton import Part, Section
 from lengthwise.studies.step_times import measure_step_times
@@ -80,6 +81,7 @@ class Experiment:
             folder=folder,
             heading=heading,
             plan=lambda scale: [(self, scale)],
+            has_arms=True,
         )
 
     def run(self, out: Path | str, scale: Scale, *, resume: bool = False, overwrite: bool = False) -> Results:
@@ -108,9 +110,12 @@ class Experiment:
         ) as folder:
             if folder.finished:
                 return folder.read_results()
+            taken = take_arms(self, scale, folder.config, folder.path / "parts")
             if (fan_out := FAN_OUT.get()) is not None:
                 fan_out(self, scale, folder.path / "parts")
             results = self.fill(scale, folder.path / "parts")
+            if taken:
+                results.provenance["taken over"] = taken
             results.config = settings
             folder.write_results(results)
             return results

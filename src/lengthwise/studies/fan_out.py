@@ -20,7 +20,6 @@ from typing import Any
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
 from lengthwise.progress import progress
 from lengthwise.studies.experiments import FAN_OUT, Experiment, Scale
-from lengthwise.studies.skeleton import Study
 
 RETRIES = 3
 """How often a task is started again after its worker died, and as often after Ray ended it for memory."""
@@ -56,14 +55,6 @@ def on_ray(address: str) -> Iterator[None]:
     finally:
         FAN_OUT.reset(token)
         ray.shutdown()
-
-
-def check_fans_out(study: Study, name: str) -> None:
-    """Raise UsageError if no part of the study has arms."""
-    if not any(isinstance(getattr(part.run, "__self__", None), Experiment) for part in study.parts):
-        raise UsageError(
-            f"no part of {name} has arms that could run at once", fix="leave --ray and --jobs out"
-        )
 
 
 def resources(experiment: Experiment, scale: Scale, *, gpus: bool) -> dict[str, float]:

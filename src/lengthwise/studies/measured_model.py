@@ -8,7 +8,7 @@ from lengthwise.measure import MEASUREMENTS, Measurement
 from lengthwise.measure.table import Entry
 from lengthwise.models import LoadedModel
 from lengthwise.samples import SampleLog
-from lengthwise.studies.arms import Measures
+from lengthwise.studies.arms import Measures, samples_file
 from lengthwise.text import Corpus, tokenize
 
 MEASURES = {entry.task or entry.name: entry for entry in MEASUREMENTS.values()}
@@ -38,7 +38,7 @@ def measure(
             model,
             text if entry.name in ("eval", "longppl") else documents,
             entry.spec_class(**settings),
-            log=SampleLog(folder / f"{name.replace(' ', '-')}.jsonl"),
+            log=SampleLog(folder / samples_file(name)),
             **({"evaluator": evaluator} if entry.name == "longppl" else {}),
         )
     return found

@@ -39,6 +39,7 @@ class Part:
         folder: the run folder below that of the study.
         heading: of the part's settings at the end of the page.
         plan: the experiments at a scale, for a dry run; None where nothing tells what the part costs.
+        has_arms: whether it runs experiments, whose arms can run at once or be taken from earlier runs.
     """
 
     run: Run
@@ -47,6 +48,7 @@ class Part:
     folder: str = "."
     heading: str = "Where it comes from"
     plan: Callable[[Any], Sequence[tuple[Any, Any]]] | None = None
+    has_arms: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -225,14 +226,16 @@ def produce(
     overwrite: bool = False,
     ray: str | None = None,
     jobs: int | None = None,
+    arms_from: Sequence[Path] = (),
 ) -> Produced:
     """Run the study `name` in the folder `out`, or continue it, to its page.
 
-    Arms and seeds run one after the other, `jobs` at once, or on the Ray cluster `ray`.
+    Arms and seeds run one after the other, `jobs` at once, or on the Ray cluster `ray`. Those that the earlier runs
+    `arms_from` have finished with the same settings are taken from there.
 
     Raises:
-        UsageError: no such study or scale; seeds or steps below 1, or for a study that takes none; jobs or a cluster
-            for a study without arms, or both of them.
+        UsageError: no such study or scale; seeds or steps below 1, or for a study that takes none; jobs, a cluster or
+            earlier arms for a study without arms; jobs and a cluster.
         Interrupted: Ctrl-C. Finished work stays.
     """
     study = study_named(name).load()
@@ -241,13 +244,17 @@ def produce(
     how = {"scale": scale, "seeds": seeds, "steps": steps, "resume": resume, "overwrite": overwrite}
     if ray is not None and jobs is not None:
         raise UsageError("--jobs and --ray", expected="one of them: Ray decides how many tasks run at once")
-    if ray is None and jobs is None:
+    if ray is None and jobs is None and not arms_from:
         return produce_page(study, out, **how)
-    from lengthwise.studies.fan_out import check_fans_out, on_ray
+    if not any(part.has_arms for part in study.parts):
+        raise UsageError(f"{name} has no arms", fix="leave --jobs, --ray and --arms-from out")
+    from lengthwise.studies.earlier_arms import arms_from as taking_arms_from
+    from lengthwise.studies.fan_out import on_ray
     from lengthwise.studies.jobs import in_jobs
 
-    check_fans_out(study, name)
     with ExitStack() as where:
+        if arms_from:
+            where.enter_context(taking_arms_from(arms_from))
         if jobs is not None:
             where.enter_context(in_jobs(jobs))
         if ray is not None:

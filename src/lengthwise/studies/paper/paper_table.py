@@ -82,7 +82,7 @@ class PaperTable:
     @property
     def study(self) -> Study:
         """The table as a study."""
-        part = Part(run=self.run, sections=self.sections, scales=self.sizes, plan=self.plan)
+        part = Part(run=self.run, sections=self.sections, scales=self.sizes, plan=self.plan, has_arms=True)
         return Study(title=self.title, parts=(part,), takes=("seeds", "steps"))
 
     def experiments(self, size: Size) -> list[tuple[Setting, Experiment, Scale]]:

@@ -1,0 +1,164 @@
+"""Finished trainings of earlier runs, which an experiment takes over instead of training the same recipe again.
+
+    lengthwise reproduce table4 --scale laptop --arms-from runs/table2 --out runs/table4
+
+Tables of the paper share arms: table 4 has those of table 2 and two more. A training is taken over if its recipe is
+the same, down to the seed and the model it starts from; its samples are too, of measures with the same settings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lengthwise.config import parse_yaml, read_yaml, to_yaml
+from lengthwise.errors import UsageError
+from lengthwise.files import atomic_write_text
+from lengthwise.runs import is_finished
+from lengthwise.studies.arms import samples_file, slug
+
+if TYPE_CHECKING:
+    from lengthwise.studies.arms import Arm
+    from lengthwise.studies.experiments import Experiment, Scale
+
+EARLIER_RUNS: ContextVar[tuple[Path, ...]] = ContextVar("EARLIER_RUNS", default=())
+"""The runs whose arms experiments may take over."""
+
+
+@dataclass(frozen=True)
+class EarlierArm:
+    """A finished training, and the samples beside it.
+
+    Args:
+        folder: of the arm: `train/`, samples by measure, `after-STEPS/`.
+        recipe: that it was trained with.
+        settings: of the experiment that it belongs to.
+    """
+
+    folder: Path
+    recipe: Mapping[str, Any]
+    settings: Mapping[str, Any]
+
+    def trained_as(self, recipe: Mapping[str, Any]) -> bool:
+        """Whether this is that recipe's training. It may have kept more checkpoints, which change nothing else."""
+        own, other = _kept_at(self.recipe), _kept_at(recipe)
+        return set(other) <= set(own) and _without_kept(self.recipe) == _without_kept(recipe)
+
+
+@contextlib.contextmanager
+def arms_from(runs: Sequence[Path]) -> Iterator[None]:
+    """Let experiments inside the block take finished arms of these runs.
+
+    Raises:
+        UsageError: a run holds no finished training of an experiment.
+    """
+    for run in runs:
+        if next(earlier_arms([run]), None) is None:
+            raise UsageError(
+                f"{run} holds no finished training of a study's arm",
+                expected="the --out of an earlier `lengthwise reproduce`",
+            )
+    token = EARLIER_RUNS.set(tuple(runs))
+    try:
+        yield
+    finally:
+        EARLIER_RUNS.reset(token)
+
+
+def earlier_arms(runs: Sequence[Path]) -> Iterator[EarlierArm]:
+    """Every finished training below these folders."""
+    for run in runs:
+        for train in sorted(run.rglob("train")):
+            arm = train.parent
+            # RUN/parts/[seed-S/]ARM/train
+            parts = arm.parent if arm.parent.name == "parts" else arm.parent.parent
+            if parts.name == "parts" and (parts.parent / "config.yaml").is_file() and is_finished(train):
+                yield EarlierArm(
+                    arm, read_yaml(train / "config.yaml"), read_yaml(parts.parent / "config.yaml")
+                )
+
+
+def take_arms(
+    experiment: Experiment, scale: Scale, settings: Mapping[str, Any], parts: Path
+) -> dict[str, str]:
+    """Copy arms that are finished elsewhere into `parts`, unless they were begun there.
+
+    Returns:
+        The folder of each arm that was taken over, and where it came from.
+
+    Raises:
+        UsageError: arms train for equal times, which are those of another run.
+    """
+    runs = EARLIER_RUNS.get()
+    if not runs:
+        return {}
+    if experiment.equal_time:
+        raise UsageError("arms of another run, which trained for other times", fix="leave --arms-from out")
+    found = list(earlier_arms(runs))
+    taken: dict[str, str] = {}
+    for seed in experiment.seeds(scale):
+        folder = parts if seed is None else parts / f"seed-{seed}"
+        for arm in experiment.arms:
+            recipe = experiment.recipe_of(scale, arm, seed) if arm.changes is not None else None
+            target = folder / arm.slug
+            if recipe is None or target.exists():
+                continue
+            plain = parse_yaml(to_yaml({"kind": "train", **recipe.to_dict()}), source="recipe")
+            same = next((one for one in found if one.trained_as(plain)), None)
+            if same is not None:
+                _copy(same, target, plain, _shared_samples(same, arm, settings))
+                taken[str(target.relative_to(parts))] = str(same.folder)
+    return taken
+
+
+def _copy(earlier: EarlierArm, target: Path, recipe: Mapping[str, Any], samples: Sequence[str]) -> None:
+    # Whole or not at all: an arm that was begun is never taken over.
+    begun = target.with_name(f".{target.name}.part")
+    shutil.rmtree(begun, ignore_errors=True)
+    shutil.copytree(earlier.folder / "train", begun / "train")
+    atomic_write_text(begun / "train" / "config.yaml", to_yaml(recipe))
+    for name in samples:
+        if (earlier.folder / name).is_file():
+            (begun / name).parent.mkdir(exist_ok=True)
+            shutil.copy2(earlier.folder / name, begun / name)
+    begun.rename(target)
+
+
+def _shared_samples(earlier: EarlierArm, arm: Arm, settings: Mapping[str, Any]) -> list[str]:
+    """The files of samples that both experiments would take with the same settings."""
+    theirs = earlier.settings
+    alike = all(theirs.get(name) == settings.get(name) for name in ("dtype", "model", "starts", "split"))
+    other = next((of for name, of in theirs["arms"].items() if slug(name) == earlier.folder.name), {})
+    own = settings["arms"][arm.name]
+    if not alike or any(own.get(name) != other.get(name) for name in ("method", "factor")):
+        return []
+    found = [samples_file(measure) for measure in _same(_measures(theirs), _measures(settings))]
+    for steps in set(theirs.get("marks", ())) & set(settings.get("marks", ())):
+        of = (theirs.get("mark_measures", {}), settings.get("mark_measures", {}))
+        found += [f"after-{steps}/{samples_file(measure)}" for measure in _same(*of)]
+    return found
+
+
+def _measures(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What trained arms are measured by."""
+    return settings.get("trained_measures", settings["measures"])
+
+
+def _same(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
+    return [name for name, of in ours.items() if theirs.get(name) == of]
+
+
+def _kept_at(recipe: Mapping[str, Any]) -> list[int]:
+    return recipe.get("checkpoints", {}).get("save_at", [])
+
+
+def _without_kept(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    checkpoints = {k: v for k, v in recipe.get("checkpoints", {}).items() if k != "save_at"}
+    plain = {name: value for name, value in recipe.items() if name != "checkpoints"}
+    # Left out is the default, which keeps the last.
+    return plain if checkpoints in ({}, {"keep": "last"}) else {**plain, "checkpoints": checkpoints}

@@ -1,0 +1,132 @@
+"""Arms of an earlier run are taken over where nothing that decides their weights or samples differs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lengthwise.config import read_yaml
+from lengthwise.errors import UsageError
+from lengthwise.results import Results
+from lengthwise.studies.earlier_arms import arms_from
+from lengthwise.studies.experiments import Arm, Experiment, Scale
+from lengthwise.studies.study_table import produce
+
+Small = tuple[Experiment, Scale]
+
+
+@pytest.fixture
+def finished(small_experiment: Small, tmp_path: Path) -> tuple[Experiment, Scale, Path, Results]:
+    """A run of the small experiment's trained arms with one seed."""
+    experiment, scale = small_experiment
+    experiment, scale = replace(experiment, arms=experiment.arms[1:]), replace(scale, seeds=1, steps=2)
+    return experiment, scale, tmp_path / "earlier", experiment.run(tmp_path / "earlier", scale)
+
+
+def _more(experiment: Experiment) -> Experiment:
+    """Another experiment: one arm has another name, and there is a new one."""
+    first, second = experiment.arms
+    new = Arm(name="twice", changes=("objective.alpha=2", "objective.divergence=jeffreys"))
+    return replace(
+        experiment, kind="another", arms=(replace(first, name="plain"), second, new), reference=None
+    )
+
+
+@pytest.mark.slow
+def test_what_is_taken_over_gives_the_rows_of_a_run_of_its_own(
+    finished: tuple[Experiment, Scale, Path, Results], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    experiment, scale, earlier, _ = finished
+    another = _more(experiment)
+    alone = another.run(tmp_path / "alone", scale)
+    capfd.readouterr()
+    with arms_from([earlier]):
+        taken = another.run(tmp_path / "taken", scale)
+    assert capfd.readouterr().err.count("training: 100%") == 1, "only the new arm is trained"
+    assert taken.rows == alone.rows
+    assert taken.provenance["taken over"] == {
+        "seed-0/plain": str(earlier / "parts/seed-0/cross-entropy"),
+        "seed-0/aligned": str(earlier / "parts/seed-0/aligned"),
+    }
+    assert "taken over" not in alone.provenance
+    # The settings are those of the new run, so it can be resumed.
+    folder = Path("parts/seed-0/plain/train/config.yaml")
+    assert read_yaml(tmp_path / "taken" / folder) == read_yaml(tmp_path / "alone" / folder)
+
+
+@pytest.mark.slow
+def test_other_measures_are_measured_anew(
+    finished: tuple[Experiment, Scale, Path, Results], tmp_path: Path
+) -> None:
+    experiment, scale, earlier, before = finished
+    (name, settings), *rest = scale.measures.items()
+    assert name == "perplexity"
+    wider = replace(scale, measures={name: {**settings, "segments": settings["segments"] + 1}, **dict(rest)})
+    alone = experiment.run(tmp_path / "alone", wider)
+    with arms_from([earlier]):
+        taken = experiment.run(tmp_path / "taken", wider)
+    assert len(taken.provenance["taken over"]) == 2
+    assert taken.rows == alone.rows != before.rows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", ["steps", "recipe", "begun"])
+def test_another_training_is_not_taken_over(
+    finished: tuple[Experiment, Scale, Path, Results], tmp_path: Path, change: str
+) -> None:
+    experiment, scale, earlier, _ = finished
+    if change == "steps":
+        scale = replace(scale, steps=3)
+    elif change == "recipe":
+        scale = replace(scale, changes=(*scale.changes, "optimizer.learning_rate=0.02"))
+    else:
+        for arm in experiment.arms:
+            (tmp_path / "new/parts/seed-0" / arm.slug).mkdir(parents=True)
+    from lengthwise.studies.earlier_arms import take_arms
+
+    with arms_from([earlier]):
+        settings = read_yaml(earlier / "config.yaml")
+        assert take_arms(experiment, scale, settings, tmp_path / "new/parts") == {}
+
+
+def test_checkpoints_that_were_kept_besides_do_not_matter(tmp_path: Path) -> None:
+    from lengthwise.studies.earlier_arms import EarlierArm
+
+    plain = {"steps": 8, "seed": 0}
+    kept = {**plain, "checkpoints": {"save_at": [2, 4], "keep": "last"}}
+    fewer = {**plain, "checkpoints": {"save_at": [2], "keep": "last"}}
+    all_of_them = {**plain, "checkpoints": {"save_at": [], "keep": "all"}}
+
+    def taken(theirs: dict[str, object], ours: dict[str, object]) -> bool:
+        return EarlierArm(tmp_path, theirs, {}).trained_as(ours)
+
+    assert taken(kept, plain)
+    assert taken(kept, fewer)
+    assert not taken(plain, kept)
+    assert not taken(fewer, kept)
+    assert not taken(plain, all_of_them)
+    assert not taken(kept, {**kept, "seed": 1})
+
+
+def test_what_has_no_finished_arms_is_refused(small_experiment: Small, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no finished training"), arms_from([tmp_path]):
+        pass
+    with pytest.raises(UsageError, match="figure2 has no arms"):
+        produce("figure2", tmp_path / "out", arms_from=[tmp_path])
+    experiment, scale = small_experiment
+    from lengthwise.studies.earlier_arms import EARLIER_RUNS, take_arms
+
+    token = EARLIER_RUNS.set((tmp_path,))
+    try:
+        with pytest.raises(UsageError, match="other times"):
+            take_arms(replace(experiment, equal_time=True), scale, {}, tmp_path / "parts")
+    finally:
+        EARLIER_RUNS.reset(token)
+
+
+def test_arms_of_the_papers_tables_can_run_at_once() -> None:
+    from lengthwise.studies.paper.table2 import STUDY
+
+    assert all(part.has_arms for part in STUDY.parts)

@@ -21,7 +21,7 @@ def test_the_tables_of_a_page_are_those_of_the_results(page):
 
 
 def test_a_changed_number_is_found():
-    text = (ROOT / "docs" / "explanation" / "findings.md").read_text()
+    text = (ROOT / "docs" / "explanation" / "far-context.md").read_text()
     assert generated(text.replace("0.81 [0.67, 0.94]", "0.91 [0.67, 0.94]", 1), ROOT) == text
 
 

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from copy import deepcopy
+from dataclasses import replace
+
 import pytest
 
 from lengthwise.results import Results, Row
-from lengthwise.studies.far_context import EXPERIMENT, FAR_CONTEXT, FORMS, claims, verdicts
+from lengthwise.studies import far_windows
+from lengthwise.studies.far_context import EXPERIMENT, FAR_CONTEXT, FORMS, claims_of, verdicts
+from lengthwise.studies.far_windows import FAR_WINDOWS
 from lengthwise.studies.training_forms import CONTROL, HALF
 
 LENGTHS = {"eval": {"lengths": [2048, 7000]}, "perplexity": {"lengths": [1024, 2048]}}
@@ -32,7 +37,10 @@ def results(far: float, cost: float, near: float) -> Results:
         )
     ]
     return Results(
-        kind="far-context", model_name="m", config={"measures": LENGTHS, "arms": {HALF: {}}}, rows=rows
+        kind="far-context",
+        model_name="m",
+        config={"measures": deepcopy(LENGTHS), "arms": {HALF: {}}},
+        rows=rows,
     )
 
 
@@ -56,11 +64,38 @@ def test_the_form_is_judged_by_its_three_claims(differences: tuple[float, float,
 def test_claims_compare_the_form_with_its_control_and_every_scale_has_three_seeds():
     arms = {arm.name for arm in EXPERIMENT.arms}
     found = results(0, 0, 0)
-    assert [(claim.arm, claim.against) for claim in claims(found)] == [(HALF, CONTROL)] * 3
+    assert [(claim.arm, claim.against) for claim in claims_of(found)] == [(HALF, CONTROL)] * 3
     found.config["arms"] = {name: {} for name in arms}
-    judged = claims(found)
+    judged = claims_of(found)
     assert [(claim.arm, claim.against) for claim in judged] == [
         (form, CONTROL) for form in FORMS for _ in range(3)
     ]
     assert {*FORMS, CONTROL} < arms
     assert {scale.seeds for scale in FAR_CONTEXT.parts[0].scales.values()} == {3}
+
+
+def test_longer_windows_have_to_keep_the_middle_too() -> None:
+    found = results(0.2, 0.004, 0.0)
+    found.config["measures"]["eval"]["depths"] = [0.0, 25.0, 50.0]
+    middle = [replace(row, depth=50.0) for row in found.rows if row.length == 7000]
+    for value, expected in ((0.1, "reproduced"), (-0.3, "opposite")):
+        found.rows = [
+            *[row for row in found.rows if row.depth is None],
+            *[replace(row, value=value * (1 + 0.01 * (row.seed or 0))) for row in middle],
+        ]
+        table = far_windows.verdicts(found)
+        by_place = {row[0]: row[table.columns.index("verdict")] for row in table.rows}
+        assert by_place == {
+            "far": "reproduced",
+            "cost": "reproduced",
+            "near": "reproduced",
+            "middle": expected,
+        }
+
+
+def test_every_arm_of_the_longer_windows_reads_them() -> None:
+    scale = FAR_WINDOWS.parts[0].scales["default"]
+    recipes = [far_windows.EXPERIMENT.recipe_of(scale, arm, 0) for arm in far_windows.EXPERIMENT.arms[1:]]
+    assert [recipe.length * recipe.batch.size for recipe in recipes if recipe] == [far_windows.WINDOW] * 2
+    assert {recipe.positions.target_length for recipe in recipes if recipe and recipe.positions} == {8192}
+    assert scale.seeds == 3

@@ -42,12 +42,16 @@ def _training_forms(results: Results, which: str) -> Table:
 
 
 def _far_context(results: Results, which: str) -> Table:
-    from lengthwise.studies.far_context import verdicts
-    from lengthwise.studies.training_forms import CONTROL, arms_table
+    from lengthwise.studies import far_context, far_windows
+    from lengthwise.studies.training_forms import CONTROL, arms_table, depths_table
 
-    if which == "verdicts":
-        return replace(verdicts(results), caption="", notes=[])
-    return arms_table(results, caption="", reference=CONTROL)
+    judge = {"far-context": far_context.verdicts, "far-windows": far_windows.verdicts}[results.kind]
+    return {
+        "verdicts": lambda: replace(judge(results), caption="", notes=[]),
+        "arms": lambda: arms_table(results, caption=""),
+        "differences": lambda: arms_table(results, caption="", reference=CONTROL),
+        "depths": lambda: replace(depths_table(results), caption=""),
+    }[which]()
 
 
 def _against_chance(root: Path, *files: str) -> Table:
@@ -109,6 +113,12 @@ def _across(root: Path, scale: str) -> Table:
     return across_table(root / "results", scale)
 
 
+def _temperatures(results: Results) -> Table:
+    from lengthwise.studies.paper.temperatures import temperatures_table
+
+    return temperatures_table(results)
+
+
 def _items(root: Path) -> Table:
     from lengthwise.studies.paper.index import items_table
 
@@ -144,6 +154,7 @@ MAKERS: dict[str, Callable[..., Table]] = {
     "verdicts": lambda root, file: _verdicts(read_results(root / file)),
     "paper-differences": lambda root, file: _differences(read_results(root / file)),
     "paper-across": _across,
+    "paper-temperatures": lambda root, file: _temperatures(read_results(root / file)),
     "paper-items": _items,
     "paper-claims": _claims,
     "kept": _kept,

@@ -6,6 +6,7 @@ length than cross entropy on the same tokens, cost at most 0.01 nats at short le
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,12 +47,17 @@ SHORT_LOSS = 0.05
 """Share of the short questions that it may lose."""
 
 
-def claims(results: Results) -> list[PairedClaim]:
+def claims_of(results: Results) -> list[PairedClaim]:
     """What each form of the run has to do."""
-    return [claim for form in FORMS if form in results.config["arms"] for claim in _claims_on(form, results)]
+    return [
+        claim
+        for form in FORMS
+        if form in results.config["arms"]
+        for claim in claims_on(form, CONTROL, results)
+    ]
 
 
-def _claims_on(form: str, results: Results) -> list[PairedClaim]:
+def claims_on(form: str, control: str, results: Results) -> list[PairedClaim]:
     """At the lengths that were measured; lengths are multiples of the shortest."""
     measures = results.config["measures"]
     asked, read = measures["eval"]["lengths"], measures["perplexity"]["lengths"]
@@ -67,7 +73,7 @@ def _claims_on(form: str, results: Results) -> list[PairedClaim]:
         )
 
     loss = Quantity(heading=f"loss at {unit:,}", task="perplexity", metric="loss", times=1)
-    either: dict[str, Any] = {"source": None, "arm": form, "against": CONTROL}
+    either: dict[str, Any] = {"source": None, "arm": form, "against": control}
     found = [
         PairedClaim(
             place="far", says="it answers more", quantity=accuracy(max(asked)), direction="higher", **either
@@ -95,10 +101,10 @@ def _claims_on(form: str, results: Results) -> list[PairedClaim]:
     return found
 
 
-def verdicts(results: Results) -> Table:
+def verdicts(results: Results, claims: Sequence[PairedClaim] | None = None) -> Table:
     """Each claim with its mean difference over seeds and documents, and the verdict."""
     unit = min(results.config["measures"]["perplexity"]["lengths"])
-    judged = judge(claims(results), results.rows, length=unit)
+    judged = judge(claims_of(results) if claims is None else claims, results.rows, length=unit)
     return verdict_table(judged, caption="What a form has to do")
 
 
@@ -126,7 +132,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
     ]
 
 
-def _scale(name: str) -> Scale:
+def scale_of(name: str) -> Scale:
     """Three seeds, and three times the contexts of the screen: twelve can only see a difference of 0.39."""
     scale = SCALES[name]
     asked = dict(scale.measures["eval"])
@@ -140,7 +146,7 @@ FAR_CONTEXT = Study(
     parts=(
         EXPERIMENT.part(
             sections,
-            {name: _scale(name) for name in SCALES},
+            {name: scale_of(name) for name in SCALES},
         ),
     ),
     takes=("seeds", "steps"),

@@ -70,6 +70,11 @@ STUDIES: dict[str, Entry] = {
             "two forms against cross entropy, three seeds, with verdicts (five hours of one core)",
         ),
         Entry(
+            "far-windows",
+            "far_windows:FAR_WINDOWS",
+            "the recommended form on longer windows, three seeds, with verdicts (an hour of one core)",
+        ),
+        Entry(
             "extension",
             "extension:EXTENSION",
             "SmolLM2-135M at twice its context: rope methods and LoRA (40 minutes)",

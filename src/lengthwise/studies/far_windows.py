@@ -1,0 +1,84 @@
+"""Do longer windows keep the middle of the context when their positions skip? Three seeds against a control.
+
+A window of 256 tokens with one skip holds near tokens and far ones and nothing between: after it a model prefers the
+farther of two facts, whichever was asked for. A longer window holds the middle too. Every arm reads the same tokens;
+they are more than those of `training_forms`, so the control is trained on them as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from lengthwise.report.html import Section
+from lengthwise.report.tables import Table
+from lengthwise.results import Results
+from lengthwise.studies.arms import Scale
+from lengthwise.studies.far_context import SHORT_LOSS, claims_on, scale_of
+from lengthwise.studies.far_context import verdicts as judged
+from lengthwise.studies.paired_claims import PairedClaim
+from lengthwise.studies.skeleton import Study
+from lengthwise.studies.training_forms import CONTROL, HALF, SCALES, START, arms_table, depths_table
+from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
+
+WINDOW = 2048
+"""Tokens of a window."""
+
+EXPERIMENT = replace(
+    SCREEN, kind="far-windows", arms=tuple(arm for arm in SCREEN.arms if arm.name in (START, CONTROL, HALF))
+)
+
+
+def claims_of(results: Results) -> list[PairedClaim]:
+    """What the form has to do, and that it keeps the middle of the longest prompts."""
+    found = claims_on(HALF, CONTROL, results)
+    far = found[0]
+    depth = max(results.config["measures"]["eval"]["depths"])
+    middle = replace(
+        far,
+        place="middle",
+        says=f"it loses at most {100 * SHORT_LOSS:g} points in the middle",
+        quantity=replace(far.quantity, heading=f"{far.quantity.heading}, depth {depth:g} %", depth=depth),
+        direction="not lower",
+        margin=SHORT_LOSS,
+    )
+    return [*found, middle]
+
+
+def verdicts(results: Results) -> Table:
+    """Each claim with its mean difference over seeds and documents, and the verdict."""
+    return judged(results, claims_of(results))
+
+
+def sections(results: Results, folder: Path) -> list[Section]:
+    """The study as one section of a page."""
+    return [
+        Section(
+            title="Longer windows",
+            paragraphs=[
+                f"`{results.model_name}` after the same few steps on longer windows, on questions that it was not "
+                "trained on."
+            ],
+            tables=[
+                verdicts(results),
+                arms_table(results, caption="Every arm and seed; accuracy and probability are shares"),
+                arms_table(results, caption=f"Paired difference from {CONTROL}", reference=CONTROL),
+                depths_table(results),
+            ],
+            figures=[],
+            notes=results.notes,
+        )
+    ]
+
+
+def _scale(name: str) -> Scale:
+    """As many questions as in the screen; the smoke scale keeps its windows."""
+    scale = replace(scale_of(name), measures=SCALES[name].measures)
+    return replace(scale, changes=(f"length={WINDOW}", "batch.size=1")) if name == "default" else scale
+
+
+FAR_WINDOWS = Study(
+    title="Do longer windows keep the middle of the context?",
+    parts=(EXPERIMENT.part(sections, {name: _scale(name) for name in SCALES}),),
+    takes=("seeds", "steps"),
+)

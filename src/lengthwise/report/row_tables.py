@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from lengthwise.display import in_order
 from lengthwise.report.drawing import series_names
@@ -120,6 +120,10 @@ def has_intervals(rows: Sequence[Row]) -> bool:
     return any(row.ci_low is not None for row in rows)
 
 
+@overload
+def row_estimate(row: Row) -> Estimate: ...
+@overload
+def row_estimate(row: None) -> None: ...
 def row_estimate(row: Row | None) -> Estimate | None:
     """A row's value and interval as a cell."""
     if row is None:

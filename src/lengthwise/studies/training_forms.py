@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lengthwise.report.html import Section
-from lengthwise.report.tables import Cell, Estimate, Table
+from lengthwise.report.row_tables import row_estimate
+from lengthwise.report.tables import Cell, Table
 from lengthwise.results import Results, Row
 from lengthwise.studies.arm_tables import Line
 from lengthwise.studies.experiments import Arm, Experiment, Scale
@@ -206,7 +207,7 @@ def arms_table(results: Results, *, caption: str, reference: str | None = None) 
     for arm, seed in _arms(results, reference):
         own = [row for row in results.rows if (row.arm, row.seed, row.reference) == (arm, seed, reference)]
         cells = [
-            next((_estimate(row) for row in own if line.matches(row) and row.depth is None), None)
+            next((row_estimate(row) for row in own if line.matches(row) and row.depth is None), None)
             for line in shown
         ]
         rows.append([_label(arm, seed), *cells])
@@ -227,7 +228,7 @@ def depths_table(results: Results) -> Table:
         cells: list[Cell] = []
         for metric in ("accuracy", "gold_probability"):
             cells += [
-                next((_estimate(row) for row in own if (row.metric, row.depth) == (metric, depth)), None)
+                next((row_estimate(row) for row in own if (row.metric, row.depth) == (metric, depth)), None)
                 for depth in measured["depths"]
             ]
         rows.append([_label(arm, seed), *cells])
@@ -277,10 +278,6 @@ def _arms(results: Results, reference: str | None) -> list[tuple[str, int | None
 
 def _label(arm: str, seed: int | None) -> str:
     return arm if seed in (None, 0) else f"{arm} (seed {seed})"
-
-
-def _estimate(row: Row) -> Estimate:
-    return Estimate(row.value, row.ci_low, row.ci_high)
 
 
 TRAINING_FORMS = Study(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lengthwise.report.drawing import Curve, Picture, draw_curves, drawn, legend_below, picture
 from lengthwise.report.html import Section
+from lengthwise.report.row_tables import row_estimate
 from lengthwise.report.tables import Cell as TableCell
 from lengthwise.report.tables import Estimate, Table
 from lengthwise.results import Results, Row
@@ -108,7 +109,7 @@ def trained_table(scale: Scale, numbers: Numbers) -> Table:
             for arm in OBJECTIVES:
 
                 def at(metric: str, place: tuple[str, str, int] = (cell.key, arm, k)) -> TableCell:
-                    return _estimate(numbers[*place, metric, None])
+                    return row_estimate(numbers[*place, metric, None])
 
                 rows.append(
                     [
@@ -151,7 +152,7 @@ def distance_table(scale: Scale, numbers: Numbers) -> Table:
     ]
     for arm in OBJECTIVES:
         found = [numbers["anywhere", arm, 1, "jeffreys", farthest] for _, farthest in bins]
-        rows.append([arm, *map(_estimate, found)])
+        rows.append([arm, *map(row_estimate, found)])
     return Table(
         columns=["Jeffreys, k = 1", *(f"D {nearest}-{farthest}" for nearest, farthest in bins)],
         rows=rows,
@@ -217,7 +218,7 @@ def claims_of(scale: Scale) -> tuple[Claim, ...]:
         return judge
 
     def at(numbers: Numbers, arm: str, cell: Cell, k: int, metric: str) -> Estimate:
-        return _estimate(numbers[cell.key, arm, k, metric, None])
+        return row_estimate(numbers[cell.key, arm, k, metric, None])
 
     def exact(numbers: Numbers, cell: Cell, k: int) -> bool | None:
         best = planted_jeffreys(share_touched(scale.length, scale.cut, k, cell.width(scale)), scale.noise)
@@ -296,7 +297,7 @@ def rises_and_falls(scale: Scale) -> Callable[[Numbers], Verdict | None]:
         known = [k for k in scale.ks if all(learned(scale, numbers, cell, k, BOTH) for cell in CELLS)]
         least, most = min(known or scale.ks), max(known or scale.ks)
         one, many, local = (
-            _estimate(numbers[law, BOTH, k, "jeffreys", None])
+            row_estimate(numbers[law, BOTH, k, "jeffreys", None])
             for law, k in (("anywhere", least), ("anywhere", most), ("local", most))
         )
         ours = ", ".join(estimate.text for estimate in (one, many, local))
@@ -308,10 +309,6 @@ def rises_and_falls(scale: Scale) -> Callable[[Numbers], Verdict | None]:
         return ours, decision(len(smaller) == 2, bool(larger), 1)
 
     return judge
-
-
-def _estimate(row: Row) -> Estimate:
-    return Estimate(row.value, row.ci_low, row.ci_high)
 
 
 def _outcome(holds: bool, fails: bool) -> bool | None:

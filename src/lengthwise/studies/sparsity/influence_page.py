@@ -11,7 +11,8 @@ from pathlib import Path
 
 from lengthwise.report.html import Section
 from lengthwise.report.influence import influential_passages, recovered_by_kept
-from lengthwise.report.tables import Estimate, Table
+from lengthwise.report.row_tables import row_estimate
+from lengthwise.report.tables import Table
 from lengthwise.results import Results, Row
 from lengthwise.samples import SampleLog
 from lengthwise.sparsity.bridge import tokens_of
@@ -41,7 +42,7 @@ def at_least(metric: str, threshold: float) -> Callable[[Numbers], Verdict | Non
         row = numbers.get((metric, k))
         if row is None:
             return None
-        ours = f"{Estimate(row.value, row.ci_low, row.ci_high).text} with {k} tokens"
+        ours = f"{row_estimate(row).text} with {k} tokens"
         if row.ci_low is None or row.ci_high is None or (row.documents or 0) < FEWEST_DOCUMENTS:
             return ours, TOO_FEW
         if row.ci_low >= threshold:
@@ -57,8 +58,7 @@ def above_controls(numbers: Numbers) -> Verdict | None:
     greedy = numbers["recovered_greedy", k]
     controls = [numbers[f"recovered_{name}", k] for name in ("random", "recent", "copies")]
     texts = ", ".join(
-        f"{row.metric.removeprefix('recovered_')} {Estimate(row.value, row.ci_low, row.ci_high).text}"
-        for row in (greedy, *controls)
+        f"{row.metric.removeprefix('recovered_')} {row_estimate(row).text}" for row in (greedy, *controls)
     )
     ends = [row.ci_high for row in controls]
     if (
@@ -113,7 +113,7 @@ def recovery_table(numbers: Numbers, *, caption: str) -> Table:
         if (f"recovered_{name}", sizes[0]) in numbers
     ]
     cells = [
-        [name, *(_estimate(numbers[metric, k]) for k in sizes)]
+        [name, *(row_estimate(numbers[metric, k]) for k in sizes)]
         for metric, name in (*metrics, ("enough", "targets for which greedy is enough"))
     ]
     return Table(columns=["share of the gain", *(f"k = {k}" for k in sizes)], rows=cells, caption=caption)
@@ -133,8 +133,9 @@ def sections(results: Results, folder: Path) -> list[Section]:
             title=f"Do a few tokens suffice? {text.capitalize()}",
             paragraphs=[
                 f"Of the examined tokens of `{results.model_name}` on {text}, "
-                f"{_estimate(gaining).text} gain from long context; {gain.n} of them were targets, which gain "
-                f"{_estimate(gain).text} nats each. With k distant tokens kept and all other distant ones removed:",
+                f"{row_estimate(gaining).text} gain from long context; {gain.n} of them were targets, which gain "
+                f"{row_estimate(gain).text} nats each. With k distant tokens kept and all other distant ones "
+                "removed:",
             ],
             tables=[
                 *([claims] if claims else []),
@@ -146,10 +147,6 @@ def sections(results: Results, folder: Path) -> list[Section]:
             notes=results.notes,
         )
     ]
-
-
-def _estimate(row: Row) -> Estimate:
-    return Estimate(row.value, row.ci_low, row.ci_high)
 
 
 def _part(text: str) -> Part:

@@ -76,5 +76,20 @@ def test_jobs_need_arms_and_no_ray(lengthwise: Callable[..., Any]) -> None:
     assert (both.code, "one of them" in both.err) == (2, True)
     cells = lengthwise("reproduce", "figure1", "--jobs", 2, "--out", "run")
     assert cells.code == 2
-    assert "leave --ray and --jobs out" in cells.err
+    assert "leave --jobs, --ray and --arms-from out" in cells.err
+    assert not Path("run").exists()
+
+
+def test_a_dry_run_refuses_what_it_does_not_count(lengthwise: Callable[..., Any]) -> None:
+    for option in (("--jobs", 2), ("--ray", "local"), ("--arms-from", "run")):
+        refused = lengthwise("reproduce", "table6", "--scale", "smoke", "--dry-run", *option)
+        assert refused.code == 2
+        assert "in sequence" in refused.err
+
+
+def test_arms_from_needs_a_run_with_arms(lengthwise: Callable[..., Any]) -> None:
+    refused = lengthwise("reproduce", "tiny-books", "--arms-from", "nowhere", "--out", "run")
+    assert refused.code == 2
+    assert "no finished training" in refused.err
+    assert "has no arms" in lengthwise("reproduce", "figure5", "--arms-from", "nowhere", "--out", "run").err
     assert not Path("run").exists()

@@ -75,6 +75,11 @@ def reproduce(
     from lengthwise.studies.study_table import plan_study, produce
 
     if dry_run:
+        if jobs is not None or ray is not None or arms_from:
+            raise UsageError(
+                "--dry-run tells what a run in sequence costs, with every arm trained",
+                fix="leave --jobs, --ray and --arms-from out",
+            )
         print_table(plan_study(study, scale=scale, seeds=seeds, steps=steps))
         return
     if out is None:

@@ -91,9 +91,12 @@ def sections(results: Results, folder: Path) -> list[Section]:
 
 
 def _scale(name: str) -> Scale:
-    """As many questions as in the screen; the smoke scale keeps its windows."""
+    """Twice the contexts of the screen, whose twelve decide too little; the smoke scale is that of the screen."""
     scale = replace(scale_of(name), measures=SCALES[name].measures)
-    return replace(scale, changes=(f"length={WINDOW}", "batch.size=1")) if name == "default" else scale
+    if name == "smoke":
+        return scale
+    measures = {**scale.measures, "eval": {**scale.measures["eval"], "samples": 24}}
+    return replace(scale, measures=measures, changes=(f"length={WINDOW}", "batch.size=1"))
 
 
 FAR_WINDOWS = Study(

@@ -9,7 +9,7 @@ from lengthwise.results import Results, Row
 from lengthwise.studies import far_windows
 from lengthwise.studies.far_context import EXPERIMENT, FAR_CONTEXT, FORMS, claims_of, verdicts
 from lengthwise.studies.far_windows import FAR_WINDOWS
-from lengthwise.studies.training_forms import CONTROL, HALF, START
+from lengthwise.studies.training_forms import CONTROL, HALF
 
 LENGTHS = {"eval": {"lengths": [2048, 7000]}, "perplexity": {"lengths": [1024, 2048]}}
 
@@ -95,16 +95,7 @@ def test_longer_windows_have_to_keep_the_middle_too() -> None:
 
 def test_every_arm_of_the_longer_windows_reads_them() -> None:
     scale = FAR_WINDOWS.parts[0].scales["default"]
-    trained = [arm for arm in far_windows.EXPERIMENT.arms if arm.changes is not None]
-    recipes = [far_windows.EXPERIMENT.recipe_of(scale, arm, 0) for arm in trained]
+    recipes = [far_windows.EXPERIMENT.recipe_of(scale, arm, 0) for arm in far_windows.EXPERIMENT.arms[1:]]
     assert [recipe.length * recipe.batch.size for recipe in recipes if recipe] == [far_windows.WINDOW] * 2
     assert {recipe.positions.target_length for recipe in recipes if recipe and recipe.positions} == {8192}
     assert scale.seeds == 3
-
-
-def test_what_is_not_trained_has_one_line_whatever_the_seeds() -> None:
-    found = results(0.2, 0.004, 0.0)
-    arms = [arm.name for arm in far_windows.RESCALED]
-    found.rows = [replace(row, arm=arm, reference=START) for arm in arms for row in found.rows]
-    table = far_windows.rescaled_table(found)
-    assert [row[0] for row in table.rows] == arms

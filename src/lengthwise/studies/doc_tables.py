@@ -51,7 +51,6 @@ def _far_context(results: Results, which: str) -> Table:
         "arms": lambda: arms_table(results, caption=""),
         "differences": lambda: arms_table(results, caption="", reference=CONTROL),
         "depths": lambda: replace(depths_table(results), caption=""),
-        "rescaled": lambda: far_windows.rescaled_table(results, caption=""),
     }[which]()
 
 

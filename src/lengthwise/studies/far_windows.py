@@ -3,10 +3,6 @@
 A window of 256 tokens with one skip holds near tokens and far ones and nothing between: after it a model prefers the
 farther of two facts, whichever was asked for. A longer window holds the middle too. Every arm reads the same tokens;
 they are more than those of `training_forms`, so the control is trained on them as well.
-
-Two arms are not trained: rope methods that bring far positions nearer, switched on within the trained length. That
-far positions are the fault, and can be mended at inference, is An et al.'s ("Why Does the Effective Context Length of
-LLMs Fall Short?", 2024), who shift positions where these methods rescale frequencies.
 """
 
 from __future__ import annotations
@@ -17,7 +13,7 @@ from pathlib import Path
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise.results import Results
-from lengthwise.studies.arms import Arm, Scale
+from lengthwise.studies.arms import Scale
 from lengthwise.studies.far_context import SHORT_LOSS, claims_on, scale_of
 from lengthwise.studies.far_context import verdicts as judged
 from lengthwise.studies.paired_claims import PairedClaim
@@ -28,16 +24,8 @@ from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 WINDOW = 2048
 """Tokens of a window."""
 
-RESCALED = tuple(
-    Arm(name=f"{name} x2, untrained", method=method, factor=2.0)
-    for name, method in (("NTK", "ntk"), ("YaRN", "yarn"))
-)
-
 EXPERIMENT = replace(
-    SCREEN,
-    kind="far-windows",
-    arms=(*RESCALED, *(arm for arm in SCREEN.arms if arm.name in (START, CONTROL, HALF))),
-    contrasts=tuple((arm.name, START) for arm in RESCALED),
+    SCREEN, kind="far-windows", arms=tuple(arm for arm in SCREEN.arms if arm.name in (START, CONTROL, HALF))
 )
 
 
@@ -62,12 +50,6 @@ def verdicts(results: Results) -> Table:
     return judged(results, claims_of(results))
 
 
-def rescaled_table(results: Results, *, caption: str = "Rescaled without training, minus before") -> Table:
-    """What the rope methods change by themselves. No seed is in it, so the rows of one tell all."""
-    rows = [row for row in results.rows if row.reference == START and not row.seed]
-    return arms_table(replace(results, rows=rows), caption=caption, reference=START)
-
-
 def sections(results: Results, folder: Path) -> list[Section]:
     """The study as one section of a page."""
     return [
@@ -81,7 +63,6 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 verdicts(results),
                 arms_table(results, caption="Every arm and seed; accuracy and probability are shares"),
                 arms_table(results, caption=f"Paired difference from {CONTROL}", reference=CONTROL),
-                rescaled_table(results),
                 depths_table(results),
             ],
             figures=[],

@@ -38,7 +38,8 @@ OPTIONS = {
     "--bos --seed --device --dtype --json --verbose --help",
     "train": "--set --out --resume --overwrite --dry-run --memory --devices --json --verbose --help",
     "merge": "--out --dtype --json --verbose --help",
-    "reproduce": "--out --seeds --steps --scale --jobs --ray --arms-from --resume --overwrite --dry-run --verbose --help",
+    "reproduce": "--out --seeds --steps --scale --jobs --ray --arms-from --resume --overwrite --dry-run --verbose "
+    "--help",
     "compare": "--reference --metric --correlate --format --json --verbose --help",
     "report": "--out --format --verbose --help",
     "ls": "--json --verbose --help",

@@ -10,8 +10,9 @@ import pytest
 from lengthwise.config import read_yaml
 from lengthwise.errors import UsageError
 from lengthwise.results import Results
-from lengthwise.studies.earlier_arms import arms_from
+from lengthwise.studies.earlier_arms import EarlierArm, arms_from, take_arms
 from lengthwise.studies.experiments import Arm, Experiment, Scale
+from lengthwise.studies.paper.table2 import STUDY
 from lengthwise.studies.study_table import produce
 
 Small = tuple[Experiment, Scale]
@@ -84,16 +85,17 @@ def test_another_training_is_not_taken_over(
     else:
         for arm in experiment.arms:
             (tmp_path / "new/parts/seed-0" / arm.slug).mkdir(parents=True)
-    from lengthwise.studies.earlier_arms import take_arms
-
+    parts = tmp_path / "new/parts"
+    wanted = [
+        (parts / "seed-0" / arm.slug, arm, recipe)
+        for arm in experiment.arms
+        if (recipe := experiment.recipe_of(scale, arm, 0)) is not None
+    ]
     with arms_from([earlier]):
-        settings = read_yaml(earlier / "config.yaml")
-        assert take_arms(experiment, scale, settings, tmp_path / "new/parts") == {}
+        assert take_arms(wanted, read_yaml(earlier / "config.yaml"), parts) == {}
 
 
 def test_checkpoints_that_were_kept_besides_do_not_matter(tmp_path: Path) -> None:
-    from lengthwise.studies.earlier_arms import EarlierArm
-
     plain = {"steps": 8, "seed": 0}
     kept = {**plain, "checkpoints": {"save_at": [2, 4], "keep": "last"}}
     fewer = {**plain, "checkpoints": {"save_at": [2], "keep": "last"}}
@@ -110,23 +112,21 @@ def test_checkpoints_that_were_kept_besides_do_not_matter(tmp_path: Path) -> Non
     assert not taken(kept, {**kept, "seed": 1})
 
 
-def test_what_has_no_finished_arms_is_refused(small_experiment: Small, tmp_path: Path) -> None:
+def test_what_has_no_finished_arms_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no finished training"), arms_from([tmp_path]):
         pass
     with pytest.raises(UsageError, match="figure2 has no arms"):
         produce("figure2", tmp_path / "out", arms_from=[tmp_path])
-    experiment, scale = small_experiment
-    from lengthwise.studies.earlier_arms import EARLIER_RUNS, take_arms
 
-    token = EARLIER_RUNS.set((tmp_path,))
-    try:
-        with pytest.raises(UsageError, match="other times"):
-            take_arms(replace(experiment, equal_time=True), scale, {}, tmp_path / "parts")
-    finally:
-        EARLIER_RUNS.reset(token)
+
+def test_arms_that_train_for_equal_times_are_not_taken_over(
+    finished: tuple[Experiment, Scale, Path, Results], tmp_path: Path
+) -> None:
+    experiment, scale, earlier, _ = finished
+    with pytest.raises(UsageError, match="other times"), arms_from([earlier]):
+        replace(experiment, equal_time=True).run(tmp_path / "new", scale)
+    assert not (tmp_path / "new/parts").exists()
 
 
 def test_arms_of_the_papers_tables_can_run_at_once() -> None:
-    from lengthwise.studies.paper.table2 import STUDY
-
     assert all(part.has_arms for part in STUDY.parts)

@@ -1,8 +1,8 @@
-"""What an experiment is made of: its arms, and how large it is. Imports no torch."""
+"""What an experiment is made of: its arms, how large it is, and what they are called. Imports no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -102,3 +102,24 @@ class Scale:
     def start(self, seed: int | None) -> str:
         """The name or folder of the model that arms of this seed start from."""
         return str(self.starts[(seed or 0) % len(self.starts)].build()) if self.starts else self.model
+
+
+def seed_folder(parts: Path, seed: int | None) -> Path:
+    """Where the arms of a seed are, below those of the experiment."""
+    return parts if seed is None else parts / f"seed-{seed}"
+
+
+def steps_at(steps: int, pace: float) -> int:
+    """Steps of an arm that takes `pace` steps for each of the reference's."""
+    return max(1, round(steps * pace))
+
+
+def kept_checkpoints(steps: Iterable[int]) -> list[str]:
+    """The changes of a recipe that keep a checkpoint after each of these steps."""
+    kept = list(steps)
+    return [f"checkpoints.save_at={kept}"] if kept else []
+
+
+def arm_after(name: str, steps: int | None) -> str:
+    """What an arm is called after so many of the reference's steps; None: at the end."""
+    return name if steps is None else f"{name} after {steps} steps"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +20,10 @@ from lengthwise.config import parse_yaml, read_yaml, to_yaml
 from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_text
 from lengthwise.runs import is_finished
-from lengthwise.studies.arms import samples_file, slug
+from lengthwise.studies.arms import Arm, samples_file, slug
 
 if TYPE_CHECKING:
-    from lengthwise.studies.arms import Arm
-    from lengthwise.studies.experiments import Experiment, Scale
+    from lengthwise.training.recipe import Recipe
 
 EARLIER_RUNS: ContextVar[tuple[Path, ...]] = ContextVar("EARLIER_RUNS", default=())
 """The runs whose arms experiments may take over."""
@@ -84,35 +83,30 @@ def earlier_arms(runs: Sequence[Path]) -> Iterator[EarlierArm]:
 
 
 def take_arms(
-    experiment: Experiment, scale: Scale, settings: Mapping[str, Any], parts: Path
+    wanted: Iterable[tuple[Path, Arm, Recipe]], settings: Mapping[str, Any], parts: Path
 ) -> dict[str, str]:
-    """Copy arms that are finished elsewhere into `parts`, unless they were begun there.
+    """Copy arms that are finished elsewhere into their folders below `parts`, unless they were begun there.
+
+    Args:
+        wanted: the folder of each arm that is to be trained, the arm and its recipe.
+        settings: of the experiment, as its run folder records them.
+        parts: what the names of arms that were taken over are relative to.
 
     Returns:
         The folder of each arm that was taken over, and where it came from.
-
-    Raises:
-        UsageError: arms train for equal times, which are those of another run.
     """
-    runs = EARLIER_RUNS.get()
-    if not runs:
-        return {}
-    if experiment.equal_time:
-        raise UsageError("arms of another run, which trained for other times", fix="leave --arms-from out")
-    found = list(earlier_arms(runs))
+    found = list(earlier_arms(EARLIER_RUNS.get()))
     taken: dict[str, str] = {}
-    for seed in experiment.seeds(scale):
-        folder = parts if seed is None else parts / f"seed-{seed}"
-        for arm in experiment.arms:
-            recipe = experiment.recipe_of(scale, arm, seed) if arm.changes is not None else None
-            target = folder / arm.slug
-            if recipe is None or target.exists():
-                continue
-            plain = parse_yaml(to_yaml({"kind": "train", **recipe.to_dict()}), source="recipe")
-            same = next((one for one in found if one.trained_as(plain)), None)
-            if same is not None:
-                _copy(same, target, plain, _shared_samples(same, arm, settings))
-                taken[str(target.relative_to(parts))] = str(same.folder)
+    if not found:
+        return taken
+    for target, arm, recipe in wanted:
+        if target.exists():
+            continue
+        plain = parse_yaml(to_yaml({"kind": "train", **recipe.to_dict()}), source="recipe")
+        same = next((one for one in found if one.trained_as(plain)), None)
+        if same is not None:
+            _copy(same, target, plain, _shared_samples(same, arm, settings))
+            taken[str(target.relative_to(parts))] = str(same.folder)
     return taken
 
 

@@ -6,7 +6,7 @@ All arms of an experiment are measured on the same tokens, so their differences 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import torch
 
+from lengthwise.errors import UsageError
 from lengthwise.measure import paired_difference
 from lengthwise.models import LoadedModel, load
 from lengthwise.models.extension import extend
@@ -21,8 +22,8 @@ from lengthwise.processes import process_count
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.spec import Dtype
-from lengthwise.studies.arms import Arm, Scale
-from lengthwise.studies.earlier_arms import take_arms
+from lengthwise.studies.arms import Arm, Scale, arm_after, kept_checkpoints, seed_folder, steps_at
+from lengthwise.studies.earlier_arms import EARLIER_RUNS, take_arms
 from lengthwise.studies.measured_model import Measured, measure
 from lengthwise.studies.skeleton import Part, Section
 from lengthwise.studies.step_times import measure_step_times
@@ -110,7 +111,7 @@ class Experiment:
         ) as folder:
             if folder.finished:
                 return folder.read_results()
-            taken = take_arms(self, scale, folder.config, folder.path / "parts")
+            taken = self._take_arms(scale, folder)
             if (fan_out := FAN_OUT.get()) is not None:
                 fan_out(self, scale, folder.path / "parts")
             results = self.fill(scale, folder.path / "parts")
@@ -136,7 +137,7 @@ class Experiment:
             untrained = self._untrained(scale, text, parts, None)
             rows += _rows_of(untrained)
         for seed in self.seeds(scale):
-            folder = parts if seed is None else parts / f"seed-{seed}"
+            folder = seed_folder(parts, seed)
             if scale.starts:
                 untrained = self._untrained(scale, text, folder, seed)
                 rows += _rows_of(untrained, seed=seed)
@@ -190,6 +191,21 @@ class Experiment:
             for arm in self.arms
             for seed in ([None] if arm.changes is None and not scale.starts else self.seeds(scale))
         ]
+
+    def _take_arms(self, scale: Scale, folder: RunFolder) -> dict[str, str]:
+        """Take over what earlier runs have finished, where the user names some."""
+        if self.equal_time and EARLIER_RUNS.get():
+            raise UsageError(
+                "arms of another run, which trained for other times", fix="leave --arms-from out"
+            )
+        parts = folder.path / "parts"
+        wanted = (
+            (seed_folder(parts, seed) / arm.slug, arm, recipe)
+            for seed in self.seeds(scale)
+            for arm in self.arms
+            if arm.changes is not None and (recipe := self.recipe_of(scale, arm, seed)) is not None
+        )
+        return take_arms(wanted, folder.config, parts)
 
     def _provenance(self, scale: Scale) -> dict[str, Any]:
         start = load(scale.start(0), dtype=self._dtype())
@@ -298,22 +314,6 @@ def training_precision() -> Dtype:
     if fast or (torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)):
         return "bfloat16"
     return "float32"
-
-
-def steps_at(steps: int, pace: float) -> int:
-    """Steps of an arm that takes `pace` steps for each of the reference's."""
-    return max(1, round(steps * pace))
-
-
-def kept_checkpoints(steps: Iterable[int]) -> list[str]:
-    """The changes of a recipe that keep a checkpoint after each of these steps."""
-    kept = list(steps)
-    return [f"checkpoints.save_at={kept}"] if kept else []
-
-
-def arm_after(name: str, steps: int | None) -> str:
-    """What an arm is called after so many of the reference's steps; None: at the end."""
-    return name if steps is None else f"{name} after {steps} steps"
 
 
 def _rows_of(

@@ -133,6 +133,7 @@ EXPERIMENT = Experiment(
 SCALES = {
     "default": Scale(
         model="smollm2-135m",
+        changes=("length=256", "batch.size=2"),
         measures={
             "eval": {
                 "tasks": ["needle_multi_key"],

@@ -30,6 +30,7 @@ def across_table(folder: Path, scale: str) -> Table:
         columns=[
             "table",
             "setting",
+            "learning rate",
             *(f"{LOSS.heading}: {arm}" for arm in _OWN),
             f"{SCE} minus {ENTROPY}",
             f"disagreement: {JEFFREYS}",
@@ -52,6 +53,7 @@ def _line(name: str, setting: Setting, results: Results) -> list[Cell]:
     return [
         name,
         f"{setting.adjustment.name}, {size.corpora[setting.corpus]}",
+        f"{float(rate):g}" if (rate := _changed(size, "optimizer.learning_rate")) else None,
         *(_over(by_arm[arm]) for arm in _OWN),
         _over(sharper),
         _over(_differences(results, setting, JEFFREYS, JEFFREYS_PART)),
@@ -74,3 +76,10 @@ def _differences(results: Results, setting: Setting, arm: str, quantity: Quantit
 def _over(by_seed: Mapping[int | None, float]) -> Estimate | None:
     values = list(by_seed.values())
     return Estimate(fmean(values), min(values), max(values), signed=True) if values else None
+
+
+def _changed(size: Size, field: str) -> str | None:
+    """What the size sets a field of every recipe to."""
+    return next(
+        (value for name, _, value in (one.partition("=") for one in size.changes) if name == field), None
+    )

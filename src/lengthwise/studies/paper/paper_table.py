@@ -16,8 +16,8 @@ from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
-from lengthwise.studies.arms import Arm, Measures, Scale, slug
-from lengthwise.studies.experiments import Experiment, arm_after
+from lengthwise.studies.arms import Arm, Measures, Scale, arm_after, slug
+from lengthwise.studies.experiments import Experiment
 from lengthwise.studies.paired_claims import PairedClaim, Quantity
 from lengthwise.studies.paper.measures import all_measures, columns, mark_measures
 from lengthwise.studies.paper.methods import PLAIN, Adjustment, standard_arms

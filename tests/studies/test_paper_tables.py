@@ -215,3 +215,11 @@ def test_kept_results_are_found_by_study_and_scale(tmp_path):
     for name in ("table1", "table1-gpu", "table10", "table11-gpu"):
         (tmp_path / f"{name}.json").write_text(text)
     assert [scale for scale, _ in kept_results(tmp_path, "table1")] == ["gpu", "laptop"]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_limit_is_looked_for_where_the_windows_are_long_enough(name: str) -> None:
+    """`limit` needs four passages of 64 tokens; a table within T has none of it."""
+    for size in paper_table(name).sizes.values():
+        for _, _, scale in paper_table(name).experiments(size):
+            assert scale.measures.get("limit", {"length": 256})["length"] >= 256

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from lengthwise.studies.earlier_arms import EarlierArm, arms_from, take_arms
 from lengthwise.studies.experiments import Arm, Experiment, Scale
 from lengthwise.studies.paper.table2 import STUDY
 from lengthwise.studies.study_table import produce
+from lengthwise.testing import save_tiny_model, tiny_text
 
 Small = tuple[Experiment, Scale]
 
@@ -58,22 +60,29 @@ def test_what_is_taken_over_gives_the_rows_of_a_run_of_its_own(
 
 
 @pytest.mark.slow
-def test_other_measures_are_measured_anew(
-    finished: tuple[Experiment, Scale, Path, Results], tmp_path: Path
+@pytest.mark.parametrize("change", ["measure", "text"])
+def test_what_is_measured_otherwise_is_measured_anew(
+    finished: tuple[Experiment, Scale, Path, Results], tmp_path: Path, change: str
 ) -> None:
     experiment, scale, earlier, before = finished
-    (name, settings), *rest = scale.measures.items()
-    assert name == "perplexity"
-    wider = replace(scale, measures={name: {**settings, "segments": settings["segments"] + 1}, **dict(rest)})
-    alone = experiment.run(tmp_path / "alone", wider)
+    if change == "measure":
+        (name, settings), *rest = scale.measures.items()
+        assert name == "perplexity"
+        more = {**settings, "segments": settings["segments"] + 1}
+        other = replace(scale, measures={name: more, **dict(rest)})
+    else:
+        (tmp_path / "unseen").mkdir()
+        (tmp_path / "unseen" / "one.txt").write_text(tiny_text(2000, seed=99))
+        other = replace(scale, text=str(tmp_path / "unseen"), split="all")
+    alone = experiment.run(tmp_path / "alone", other)
     with arms_from([earlier]):
-        taken = experiment.run(tmp_path / "taken", wider)
+        taken = experiment.run(tmp_path / "taken", other)
     assert len(taken.provenance["taken over"]) == 2
     assert taken.rows == alone.rows != before.rows
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", ["steps", "recipe", "begun"])
+@pytest.mark.parametrize("change", ["steps", "recipe", "begun", "weights", "training text"])
 def test_another_training_is_not_taken_over(
     finished: tuple[Experiment, Scale, Path, Results], tmp_path: Path, change: str
 ) -> None:
@@ -82,6 +91,11 @@ def test_another_training_is_not_taken_over(
         scale = replace(scale, steps=3)
     elif change == "recipe":
         scale = replace(scale, changes=(*scale.changes, "optimizer.learning_rate=0.02"))
+    elif change == "weights":
+        shutil.rmtree(scale.model)
+        save_tiny_model(Path(scale.model), seed=1)
+    elif change == "training text":
+        (Path(scale.text) / "0.txt").write_text(tiny_text(600, seed=99))
     else:
         for arm in experiment.arms:
             (tmp_path / "new/parts/seed-0" / arm.slug).mkdir(parents=True)
@@ -102,7 +116,7 @@ def test_checkpoints_that_were_kept_besides_do_not_matter(tmp_path: Path) -> Non
     all_of_them = {**plain, "checkpoints": {"save_at": [], "keep": "all"}}
 
     def taken(theirs: dict[str, object], ours: dict[str, object]) -> bool:
-        return EarlierArm(tmp_path, theirs, {}).trained_as(ours)
+        return EarlierArm(tmp_path, theirs, {}, {}).trained_as(ours)
 
     assert taken(kept, plain)
     assert taken(kept, fewer)

@@ -3,7 +3,8 @@
     lengthwise reproduce table4 --scale laptop --arms-from runs/table2 --out runs/table4
 
 Tables of the paper share arms: table 4 has those of table 2 and two more. A training is taken over if its recipe is
-the same, down to the seed and the model it starts from; its samples are too, of measures with the same settings.
+the same, down to the seed, and if the model that it starts from and its text have the same fingerprints. Samples are
+taken over of measures with the same settings, on the same text.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from lengthwise.config import parse_yaml, read_yaml, to_yaml
 from lengthwise.errors import UsageError
-from lengthwise.files import atomic_write_text
+from lengthwise.files import atomic_write_text, read_json
 from lengthwise.runs import is_finished
 from lengthwise.studies.arms import Arm, samples_file, slug
+from lengthwise.training.training_run import inputs_of
 
 if TYPE_CHECKING:
     from lengthwise.training.recipe import Recipe
@@ -37,14 +39,16 @@ class EarlierArm:
         folder: of the arm: `train/`, samples by measure, `after-STEPS/`.
         recipe: that it was trained with.
         settings: of the experiment that it belongs to.
+        inputs: fingerprints of the model that it started from and of its text.
     """
 
     folder: Path
     recipe: Mapping[str, Any]
     settings: Mapping[str, Any]
+    inputs: Mapping[str, Any]
 
     def trained_as(self, recipe: Mapping[str, Any]) -> bool:
-        """Whether this is that recipe's training. It may have kept more checkpoints, which change nothing else."""
+        """Whether it was trained with that recipe. It may have kept more checkpoints, which change nothing else."""
         own, other = _kept_at(self.recipe), _kept_at(recipe)
         return set(other) <= set(own) and _without_kept(self.recipe) == _without_kept(recipe)
 
@@ -78,7 +82,10 @@ def earlier_arms(runs: Sequence[Path]) -> Iterator[EarlierArm]:
             parts = arm.parent if arm.parent.name == "parts" else arm.parent.parent
             if parts.name == "parts" and (parts.parent / "config.yaml").is_file() and is_finished(train):
                 yield EarlierArm(
-                    arm, read_yaml(train / "config.yaml"), read_yaml(parts.parent / "config.yaml")
+                    arm,
+                    recipe=read_yaml(train / "config.yaml"),
+                    settings=read_yaml(parts.parent / "config.yaml"),
+                    inputs=read_json(train / "inputs.json", expected="fingerprints of a training's inputs"),
                 )
 
 
@@ -96,18 +103,27 @@ def take_arms(
         The folder of each arm that was taken over, and where it came from.
     """
     found = list(earlier_arms(EARLIER_RUNS.get()))
+    inputs: dict[str, Mapping[str, Any]] = {}
     taken: dict[str, str] = {}
-    if not found:
-        return taken
     for target, arm, recipe in wanted:
         if target.exists():
             continue
         plain = parse_yaml(to_yaml({"kind": "train", **recipe.to_dict()}), source="recipe")
-        same = next((one for one in found if one.trained_as(plain)), None)
-        if same is not None:
+        alike = [one for one in found if one.trained_as(plain)]
+        if not alike:
+            continue
+        # Names of models and texts say too little: another model may lie in the same folder by now.
+        read = to_yaml({name: plain.get(name) for name in _READ})
+        if read not in inputs:
+            inputs[read] = inputs_of(recipe)
+        if (same := next((one for one in alike if one.inputs == inputs[read]), None)) is not None:
             _copy(same, target, plain, _shared_samples(same, arm, settings))
             taken[str(target.relative_to(parts))] = str(same.folder)
     return taken
+
+
+_READ = ("model", "extend", "attention", "quantize", "precision", "adapter", "peft", "device", "data")
+"""The sections of a recipe that decide which model and text a training reads."""
 
 
 def _copy(earlier: EarlierArm, target: Path, recipe: Mapping[str, Any], samples: Sequence[str]) -> None:
@@ -126,8 +142,8 @@ def _copy(earlier: EarlierArm, target: Path, recipe: Mapping[str, Any], samples:
 def _shared_samples(earlier: EarlierArm, arm: Arm, settings: Mapping[str, Any]) -> list[str]:
     """The files of samples that both experiments would take with the same settings."""
     theirs = earlier.settings
-    alike = all(theirs.get(name) == settings.get(name) for name in ("dtype", "model", "starts", "split"))
-    other = next((of for name, of in theirs["arms"].items() if slug(name) == earlier.folder.name), {})
+    alike = all(theirs.get(name) == settings.get(name) for name in ("dtype", "model", "starts", "text", "split"))
+    other = next((of for name, of in theirs.get("arms", {}).items() if slug(name) == earlier.folder.name), {})
     own = settings["arms"][arm.name]
     if not alike or any(own.get(name) != other.get(name) for name in ("method", "factor")):
         return []

@@ -330,8 +330,9 @@ def _rows_of(
 def _set_settings(experiment: Experiment, scale: Scale) -> dict[str, Any]:
     """Settings that only some experiments have."""
     found: dict[str, Any] = {}
-    if scale.split != "test":
-        found["split"] = scale.split
+    for name, usual in (("text", "books"), ("split", "test")):
+        if (own := getattr(scale, name)) != usual:
+            found[name] = own
     if scale.starts:
         found["starts"] = [start.name for start in scale.starts]
     if scale.marks:

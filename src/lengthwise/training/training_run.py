@@ -15,7 +15,7 @@ from transformers import set_seed
 
 from lengthwise.errors import Interrupted, LengthwiseError
 from lengthwise.files import writing
-from lengthwise.models import FullLogits
+from lengthwise.models import FullLogits, LoadedModel
 from lengthwise.models.fingerprint import model_fingerprint
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.resolve import is_damage
@@ -23,7 +23,7 @@ from lengthwise.models.saving import save_whole
 from lengthwise.processes import is_main_process, process_count
 from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import RunFolder, is_finished
-from lengthwise.text import left_out_note
+from lengthwise.text import left_out_note, load_corpus
 from lengthwise.training.callbacks import (
     MetricsLog,
     TrainingProgress,
@@ -111,6 +111,22 @@ def train_or_resume(recipe: Recipe, folder: Path | str) -> Path:
     return Path(folder) / "model"
 
 
+def inputs_of(recipe: Recipe) -> dict[str, dict[str, str]]:
+    """What `inputs.json` of a run of this recipe holds: fingerprints of the model that it starts from and of its text.
+
+    Raises:
+        UsageError, MissingError: as `load_for_training` and `load_corpus`.
+    """
+    data = recipe.data
+    corpus = load_corpus(data.corpus, split=data.split, text_field=data.text_field)
+    return _inputs(load_for_training(recipe), corpus.fingerprint)
+
+
+def _inputs(loaded: LoadedModel, corpus_fingerprint: str) -> dict[str, dict[str, str]]:
+    model = model_fingerprint(loaded)
+    return {"model": model, "text": {"corpus": corpus_fingerprint, "tokenizer": model["tokenizer"]}}
+
+
 def _train(recipe: Recipe, folder: RunFolder | Path, *, resume: bool) -> Results:
     check_recipe(recipe)
     path = folder.path if isinstance(folder, RunFolder) else folder
@@ -122,8 +138,7 @@ def _train(recipe: Recipe, folder: RunFolder | Path, *, resume: bool) -> Results
     main = path if isinstance(folder, RunFolder) else None
     documents, facts = training_documents(recipe, loaded, run=main)
     if isinstance(folder, RunFolder):
-        text = {name: facts[f"{name}_fingerprint"] for name in ("corpus", "tokenizer")}
-        folder.check_inputs({"model": model_fingerprint(loaded), "text": text})
+        folder.check_inputs(_inputs(loaded, facts["corpus_fingerprint"]))
     model = add_adapter(loaded.model, recipe.adapter or recipe.peft)
     checkpoint = last_complete_checkpoint(path / "checkpoints") if resume else None
     if isinstance(folder, RunFolder):

@@ -142,7 +142,9 @@ def _copy(earlier: EarlierArm, target: Path, recipe: Mapping[str, Any], samples:
 def _shared_samples(earlier: EarlierArm, arm: Arm, settings: Mapping[str, Any]) -> list[str]:
     """The files of samples that both experiments would take with the same settings."""
     theirs = earlier.settings
-    alike = all(theirs.get(name) == settings.get(name) for name in ("dtype", "model", "starts", "text", "split"))
+    alike = all(
+        theirs.get(name) == settings.get(name) for name in ("dtype", "model", "starts", "text", "split")
+    )
     other = next((of for name, of in theirs.get("arms", {}).items() if slug(name) == earlier.folder.name), {})
     own = settings["arms"][arm.name]
     if not alike or any(own.get(name) != other.get(name) for name in ("method", "factor")):

@@ -112,7 +112,7 @@ def train_or_resume(recipe: Recipe, folder: Path | str) -> Path:
 
 
 def inputs_of(recipe: Recipe) -> dict[str, dict[str, str]]:
-    """What `inputs.json` of a run of this recipe holds: fingerprints of the model that it starts from and of its text.
+    """What `inputs.json` of a run of this recipe holds: fingerprints of the model it starts from and of its text.
 
     Raises:
         UsageError, MissingError: as `load_for_training` and `load_corpus`.

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 
-from lengthwise.report.tables import Cell, Estimate, Table
-from lengthwise.results import Results
+from lengthwise.report.tables import Cell, Table
+from lengthwise.results import Results, Row
 from lengthwise.studies.paired_claims import Quantity
 from lengthwise.studies.paper.index import TABLES, kept_results, paper_table
 from lengthwise.studies.paper.measures import PARTS, loss, recalled
 from lengthwise.studies.paper.methods import BEST, ENTROPY, JEFFREYS, PLAIN, SCE, UNTRAINED
-from lengthwise.studies.paper.paper_table import Setting
+from lengthwise.studies.paper.paper_table import Setting, over_seeds
 from lengthwise.studies.paper.sizes import Size
 
 LOSS, JEFFREYS_PART, RECALL = loss(2), PARTS[2], recalled(1)
@@ -45,37 +45,34 @@ def across_table(folder: Path, scale: str) -> Table:
 
 
 def _line(name: str, setting: Setting, results: Results) -> list[Cell]:
-    by_arm = {arm: _differences(results, setting, arm, LOSS) for arm in _OWN}
-    sharper = {
-        seed: value - by_arm[ENTROPY][seed] for seed, value in by_arm[SCE].items() if seed in by_arm[ENTROPY]
-    }
+    losses = {arm: _differences(results, setting, arm, LOSS) for arm in _OWN}
     size = Size.of(results.config["size"])
     return [
         name,
         f"{setting.adjustment.name}, {size.corpora[setting.corpus]}",
         f"{float(rate):g}" if (rate := _changed(size, "optimizer.learning_rate")) else None,
-        *(_over(by_arm[arm]) for arm in _OWN),
-        _over(sharper),
-        _over(_differences(results, setting, JEFFREYS, JEFFREYS_PART)),
-        _over(_differences(results, setting, JEFFREYS, RECALL)),
+        *(over_seeds(losses[arm], signed=True) for arm in _OWN),
+        over_seeds(_minus(losses[SCE], losses[ENTROPY]), signed=True),
+        over_seeds(_differences(results, setting, JEFFREYS, JEFFREYS_PART), signed=True),
+        over_seeds(_differences(results, setting, JEFFREYS, RECALL), signed=True),
     ]
 
 
-def _differences(results: Results, setting: Setting, arm: str, quantity: Quantity) -> dict[int | None, float]:
-    """By seed."""
+def _differences(results: Results, setting: Setting, arm: str, quantity: Quantity) -> list[Row]:
+    """The arm minus plain CE, a row for each seed."""
     length = Size.of(results.config["size"]).trained
-    return {
-        row.seed: row.value
-        for row in results.rows
-        if (row.arm, row.reference) == (setting.arm(arm), setting.arm(PLAIN))
-        and quantity.is_in(row, length)
-        and row.value is not None
-    }
+    pair = (setting.arm(arm), setting.arm(PLAIN))
+    return [row for row in results.rows if (row.arm, row.reference) == pair and quantity.is_in(row, length)]
 
 
-def _over(by_seed: Mapping[int | None, float]) -> Estimate | None:
-    values = list(by_seed.values())
-    return Estimate(fmean(values), min(values), max(values), signed=True) if values else None
+def _minus(rows: Sequence[Row], others: Sequence[Row]) -> list[Row]:
+    """Seed by seed, without intervals."""
+    values = {row.seed: row.value for row in others}
+    return [
+        replace(row, value=row.value - other, ci_low=None, ci_high=None)
+        for row in rows
+        if row.value is not None and (other := values.get(row.seed)) is not None
+    ]
 
 
 def _changed(size: Size, field: str) -> str | None:

@@ -213,7 +213,7 @@ def values_table(
     for arm, against in dict.fromkeys((row.arm, row.reference) for row in chosen):
         own = [row for row in chosen if (row.arm, row.reference) == (arm, against)]
         cells = [
-            _over_seeds([row for row in own if one.is_in(row, length)], reference is not None)
+            over_seeds([row for row in own if one.is_in(row, length)], signed=reference is not None)
             for one in there
         ]
         if any(cell is not None for cell in cells):
@@ -242,10 +242,13 @@ def times_table(rows: Sequence[Row], reference: str) -> Table:
     )
 
 
-def _over_seeds(rows: Sequence[Row], signed: bool) -> Estimate | None:
+def over_seeds(rows: Sequence[Row], *, signed: bool) -> Estimate | None:
+    """The mean over seeds with the lowest and the highest; the 95 % interval of one seed.
+
+    None where a seed has no value: a mean over the others would be of other models.
+    """
     values = [row.value for row in rows if row.value is not None]
     if not values or len(values) < len(rows):
-        # A mean over the seeds that happen to have the number would be of other models.
         return None
     at_least = any(row.at_least for row in rows)
     if len(values) == 1:

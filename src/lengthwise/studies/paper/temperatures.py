@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from statistics import fmean
-
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results
 from lengthwise.studies.arms import Arm
 from lengthwise.studies.paired_claims import Quantity
 from lengthwise.studies.paper.index import paper_table
 from lengthwise.studies.paper.methods import PLAIN
+from lengthwise.studies.paper.paper_table import over_seeds
 from lengthwise.studies.paper.sizes import Size
 
 
@@ -58,9 +57,5 @@ def _alpha(arm: Arm) -> float | None:
 
 
 def _measured(results: Results, arm: str, quantity: Quantity, length: int) -> Estimate | None:
-    values = [
-        row.value
-        for row in results.rows
-        if row.arm == arm and row.reference is None and quantity.is_in(row, length) and row.value is not None
-    ]
-    return Estimate(fmean(values), min(values), max(values)) if values else None
+    own = [row for row in results.rows if row.arm == arm and row.reference is None]
+    return over_seeds([row for row in own if quantity.is_in(row, length)], signed=False)

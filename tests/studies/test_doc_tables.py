@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,10 @@ def test_an_unknown_table_is_refused():
 
 def test_kept_results_have_no_bins_and_no_folders_of_the_machine(tmp_path):
     rows = [
-        Row(model="m", task="t", metric="x", value=1.0),
+        Row(model="m", task="t", metric="x", value=1 / 3),
+        Row(model="m", task="limit", metric="used_up_to", value=512.0),
+        Row(model="m", task="limit", metric="benefit", value=0.5, length=64),
+        Row(model="m", task="perplexity", metric="perplexity", value=2.0),
         Row(model="m", task="t", metric="x", value=2.0, position=0, position_end=8),
         Row(model="m", task="t", metric="x", value=2.0, context=8, context_other=4),
     ]
@@ -46,7 +50,7 @@ def test_kept_results_have_no_bins_and_no_folders_of_the_machine(tmp_path):
     (tmp_path / "run" / "results.json").write_text(run.to_json())
     kept = keep(tmp_path / "run", tmp_path, "gpu")
     assert kept == tmp_path / "results" / "table4-gpu.json"
-    assert read_results(kept).rows == rows[:1]
+    assert read_results(kept).rows == [replace(rows[0], value=0.333333333), rows[1]]
     assert read_results(kept).provenance == {
         "command": ["lengthwise", "table4"],
         "model": {"source": "m", "dtype": "a/b"},

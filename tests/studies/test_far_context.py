@@ -96,6 +96,6 @@ def test_longer_windows_have_to_keep_the_middle_too() -> None:
 def test_every_arm_of_the_longer_windows_reads_them() -> None:
     scale = FAR_WINDOWS.parts[0].scales["default"]
     recipes = [far_windows.EXPERIMENT.recipe_of(scale, arm, 0) for arm in far_windows.EXPERIMENT.arms[1:]]
-    assert [recipe.length * recipe.batch.size for recipe in recipes if recipe] == [far_windows.WINDOW] * 2
+    assert [recipe.length * recipe.batch.size for recipe in recipes if recipe] == [2048] * 2
     assert {recipe.positions.target_length for recipe in recipes if recipe and recipe.positions} == {8192}
     assert scale.seeds == 3

@@ -7,9 +7,9 @@ A page holds a generated part between two comments:
 
 NAME is a key of `MAKERS`, ARGUMENT what it takes, such as the file of a kept run. What is between them is replaced.
 
-`python -m lengthwise.studies.doc_tables keep RUN` keeps the results of a run: numbers without samples and bins by
-position, as `results/KIND.json` (`results/KIND-SCALE.json` with a second argument). `keep-tables STUDY RUN` keeps the
-tables of a study as text, as `results/tables/STUDY.json`.
+`python -m lengthwise.studies.doc_tables keep RUN` keeps the results of a run, as `results/KIND.json`
+(`results/KIND-SCALE.json` with a second argument): numbers without samples, see `kept_rows`. `keep-tables STUDY RUN`
+keeps the tables of a study as text, as `results/tables/STUDY.json`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from typing import Any
 from lengthwise.errors import UsageError, nearest
 from lengthwise.files import atomic_write_text
 from lengthwise.report.tables import Table, to_markdown
-from lengthwise.results import Results, read_results
+from lengthwise.results import Results, Row, read_results
 
 _PART = re.compile(r"(<!-- table: (\S+)((?: \S+)*) -->\n).*?(<!-- end of table -->)", flags=re.DOTALL)
 PAGES = ("README.md", "docs/**/*.md")
@@ -186,14 +186,33 @@ def pages(root: Path) -> list[Path]:
 
 
 def keep(run: Path, root: Path, scale: str = "") -> Path:
-    """Copy a run's results into `results/`, without bins by position, pairs of contexts and machine paths."""
+    """Copy a run's results into `results/`: `kept_rows`, nine significant digits, no machine's paths."""
     results = read_results(run / "results.json")
-    rows = [row for row in results.rows if row.position is None and row.context_other is None]
     target = root / "results" / f"{results.kind}{f'-{scale}' if scale else ''}.json"
-    plain = json.loads(replace(results, rows=rows).to_json())
+    plain = json.loads(replace(results, rows=kept_rows(results.rows)).to_json(), parse_float=_nine_digits)
     plain["provenance"] = _without_folders(plain["provenance"])
     atomic_write_text(target, json.dumps(plain, separators=(",", ":")) + "\n")
     return target
+
+
+def kept_rows(rows: Sequence[Row]) -> list[Row]:
+    """The rows without those that only the run's own page shows.
+
+    Those are bins by position, pairs of contexts, the curves that a limit is read from, and perplexities beside
+    losses.
+    """
+    return [
+        row
+        for row in rows
+        if row.position is None
+        and row.context_other is None
+        and row.metric != "perplexity"
+        and (row.task, row.metric) != ("limit", "benefit")
+    ]
+
+
+def _nine_digits(number: str) -> float:
+    return float(f"{float(number):.9g}")
 
 
 def _without_folders(value: Any) -> Any:

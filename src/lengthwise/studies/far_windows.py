@@ -14,15 +14,12 @@ from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise.results import Results
 from lengthwise.studies.arms import Scale
-from lengthwise.studies.far_context import SHORT_LOSS, claims_on, scale_of
+from lengthwise.studies.far_context import SHORT_LOSS, claims_on
 from lengthwise.studies.far_context import verdicts as judged
 from lengthwise.studies.paired_claims import PairedClaim
 from lengthwise.studies.skeleton import Study
 from lengthwise.studies.training_forms import CONTROL, HALF, SCALES, START, arms_table, depths_table
 from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
-
-WINDOW = 2048
-"""Tokens of a window."""
 
 EXPERIMENT = replace(
     SCREEN, kind="far-windows", arms=tuple(arm for arm in SCREEN.arms if arm.name in (START, CONTROL, HALF))
@@ -72,12 +69,12 @@ def sections(results: Results, folder: Path) -> list[Section]:
 
 
 def _scale(name: str) -> Scale:
-    """Twice the contexts of the screen, whose twelve decide too little; the smoke scale is that of the screen."""
-    scale = replace(scale_of(name), measures=SCALES[name].measures)
+    """Three seeds, the recipe's own windows, and twice the contexts of the screen, whose twelve decide too little."""
+    scale = replace(SCALES[name], seeds=3)
     if name == "smoke":
         return scale
     measures = {**scale.measures, "eval": {**scale.measures["eval"], "samples": 24}}
-    return replace(scale, measures=measures, changes=(f"length={WINDOW}", "batch.size=1"))
+    return replace(scale, measures=measures, changes=())
 
 
 FAR_WINDOWS = Study(

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from lengthwise.results import Results, Row
-from lengthwise.studies import far_windows
+from lengthwise.studies import far_extension, far_windows
 from lengthwise.studies.far_context import EXPERIMENT, FAR_CONTEXT, FORMS, claims_of, verdicts
+from lengthwise.studies.far_extension import FAR_EXTENSION
 from lengthwise.studies.far_windows import FAR_WINDOWS
 from lengthwise.studies.training_forms import CONTROL, HALF
 
@@ -99,3 +100,21 @@ def test_every_arm_of_the_longer_windows_reads_them() -> None:
     assert [recipe.length * recipe.batch.size for recipe in recipes if recipe] == [2048] * 2
     assert {recipe.positions.target_length for recipe in recipes if recipe and recipe.positions} == {8192}
     assert scale.seeds == 3
+
+
+def test_every_arm_beyond_the_trained_length_is_extended_and_skips_reach_the_extended_length() -> None:
+    scale = FAR_EXTENSION.parts[0].scales["default"]
+    untrained, *trained = far_extension.EXPERIMENT.arms
+    assert (untrained.changes, untrained.method, untrained.factor) == (None, "yarn", 2.0)
+    for arm in trained:
+        recipe = far_extension.EXPERIMENT.recipe_of(scale, arm, 0)
+        assert recipe is not None
+        assert recipe.extend is not None
+        assert recipe.positions is not None
+        assert (recipe.extend.method, recipe.extend.factor) == ("yarn", 2)
+        assert recipe.length * recipe.batch.size == 2048
+        assert recipe.positions.target_length == 2 * 8192
+    control, skips = trained
+    assert control.name == far_extension.EXPERIMENT.reference
+    assert "objective.ce_on=long" in (control.changes or ())
+    assert skips.name.endswith(HALF)

@@ -75,6 +75,11 @@ STUDIES: dict[str, Entry] = {
             "the recommended form on longer windows, three seeds, with verdicts (an hour of one core)",
         ),
         Entry(
+            "far-extension",
+            "far_extension:FAR_EXTENSION",
+            "YaRN x2 alone, with cross entropy and with skips, beyond the trained length (45 minutes of one core)",
+        ),
+        Entry(
             "extension",
             "extension:EXTENSION",
             "SmolLM2-135M at twice its context: rope methods and LoRA (40 minutes)",

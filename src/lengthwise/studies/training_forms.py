@@ -215,10 +215,10 @@ def arms_table(results: Results, *, caption: str, reference: str | None = None) 
     return Table(columns=["", *(line.heading for line in shown)], rows=rows, caption=caption)
 
 
-def depths_table(results: Results) -> Table:
-    """Accuracy at each depth of the longest prompts."""
+def depths_table(results: Results, length: int | None = None) -> Table:
+    """Accuracy at each depth of the prompts of this length; by default the longest."""
     measured = results.config["measures"]["eval"]
-    length = max(measured["lengths"])
+    length = length or max(measured["lengths"])
     rows: list[list[Cell]] = []
     for arm, seed in _arms(results, None):
         own = [

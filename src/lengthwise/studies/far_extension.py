@@ -1,0 +1,72 @@
+"""Beyond the trained length: does training with skips add to an extension that needs no training?
+
+YaRN by a factor of two doubles what SmolLM2-135M reads. It is measured without training, after cross entropy on
+windows of 2,048 tokens, and after the same windows with skips up to the extended length. One seed: a screen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from lengthwise.report.html import Section
+from lengthwise.results import Results
+from lengthwise.studies.arms import Arm, Scale
+from lengthwise.studies.skeleton import Study
+from lengthwise.studies.training_forms import CONTROL, HALF, SCALES, arms_table, depths_table
+from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
+
+EXTENDED = "YaRN x2"
+_EXTEND = ("extend.method=yarn", "extend.factor=2")
+
+EXPERIMENT = replace(
+    SCREEN,
+    kind="far-extension",
+    arms=(
+        Arm(name=EXTENDED, method="yarn", factor=2.0, question="the extension alone"),
+        *(
+            replace(arm, name=f"{EXTENDED}, {arm.name}", changes=(*_EXTEND, *(arm.changes or ())))
+            for arm in SCREEN.arms
+            if arm.name in (CONTROL, HALF)
+        ),
+    ),
+    reference=f"{EXTENDED}, {CONTROL}",
+)
+
+
+def sections(results: Results, folder: Path) -> list[Section]:
+    """The study as one section of a page."""
+    reference = EXPERIMENT.reference
+    assert reference is not None
+    return [
+        Section(
+            title="Beyond the trained length",
+            paragraphs=[
+                f"`{results.model_name}` with {EXTENDED}, before and after the same few steps, on questions that it "
+                "was not trained on. One seed: a screen."
+            ],
+            tables=[
+                arms_table(results, caption="Every arm; accuracy and probability are shares"),
+                arms_table(results, caption=f"Paired difference from {reference}", reference=reference),
+                *(depths_table(results, length) for length in results.config["measures"]["eval"]["lengths"]),
+            ],
+            figures=[],
+            notes=results.notes,
+        )
+    ]
+
+
+def _scale(name: str) -> Scale:
+    """Skips up to twice the trained length, and prompts within and beyond it."""
+    scale = SCALES[name]
+    if name == "smoke":
+        return scale
+    measures = {**scale.measures, "eval": {**scale.measures["eval"], "lengths": [7000, 12000]}}
+    return replace(scale, measures=measures, changes=("positions.target_length=16384",))
+
+
+FAR_EXTENSION = Study(
+    title="Does training with skips add to an extension?",
+    parts=(EXPERIMENT.part(sections, {name: _scale(name) for name in SCALES}),),
+    takes=("seeds", "steps"),
+)

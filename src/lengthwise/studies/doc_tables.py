@@ -119,6 +119,23 @@ def _temperatures(results: Results) -> Table:
     return temperatures_table(results)
 
 
+def _table1(results: Results, which: str) -> Table:
+    from lengthwise.studies.paper import table1
+    from lengthwise.studies.paper.dependence import relations_table
+
+    if which == "models":
+        return replace(table1.models_table(results), caption="")
+    return relations_table(
+        table1.relations(results)[{"all": "all models", "tiny": "tiny models alone"}[which]], caption=""
+    )
+
+
+def _encodings(results: Results) -> Table:
+    from lengthwise.studies.paper.encoding_misalignment import encodings_table
+
+    return encodings_table(results)
+
+
 def _items(root: Path) -> Table:
     from lengthwise.studies.paper.index import items_table
 
@@ -155,6 +172,8 @@ MAKERS: dict[str, Callable[..., Table]] = {
     "paper-differences": lambda root, file: _differences(read_results(root / file)),
     "paper-across": _across,
     "paper-temperatures": lambda root, file: _temperatures(read_results(root / file)),
+    "paper-table1": lambda root, file, which: _table1(read_results(root / file), which),
+    "paper-encodings": lambda root, file: _encodings(read_results(root / file)),
     "paper-items": _items,
     "paper-claims": _claims,
     "kept": _kept,

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lengthwise.report.html import Section
-from lengthwise.report.tables import Cell, Estimate, Table
+from lengthwise.report.tables import Estimate, Table
 from lengthwise.results import Results
 from lengthwise.studies.paired_claims import Quantity
 from lengthwise.studies.paper.measures import PARTS, loss
 from lengthwise.studies.paper.models import Measured, measure_models, plan_models
+from lengthwise.studies.paper.paper_table import over_seeds
 from lengthwise.studies.skeleton import Part, Study
 from lengthwise.studies.tiny_models import TinyModel
 
@@ -71,12 +72,20 @@ def run(out: Path, scale: Size, *, resume: bool = False, overwrite: bool = False
     )
 
 
+def encodings_table(results: Results) -> Table:
+    """One line for each encoding: SCE, its parts, and losses."""
+    return Table(
+        columns=["", *(one.heading for one in SHOWN)],
+        rows=[
+            [name, *(_over_pretrainings(results, name, facts["trained"], one) for one in SHOWN)]
+            for name, facts in results.config["models"].items()
+        ],
+        caption="Nats; means over pretraining seeds, in brackets the lowest and the highest",
+    )
+
+
 def sections(results: Results, folder: Path) -> list[Section]:
     """The numbers by encoding as one section of a page."""
-    rows: list[list[Cell]] = [
-        [name, *(_range(results, name, facts["trained"], one) for one in SHOWN)]
-        for name, facts in results.config["models"].items()
-    ]
     return [
         Section(
             title="Misalignment by positional encoding",
@@ -85,25 +94,15 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 "changed rope lowers it. These models share everything but the encoding, and their blocks differ: "
                 "rope and NoPE are Llama-like, ALiBi is a BLOOM, learned positions a GPT-2.",
             ],
-            tables=[
-                Table(
-                    columns=["", *(one.heading for one in SHOWN)],
-                    rows=rows,
-                    caption="Nats; means over pretraining seeds, in brackets the lowest and the highest",
-                )
-            ],
+            tables=[encodings_table(results)],
             notes=results.notes,
         )
     ]
 
 
-def _range(results: Results, name: str, trained: int, quantity: Quantity) -> Estimate | None:
-    values = [
-        row.value
-        for row in results.rows
-        if row.arm == name and row.value is not None and quantity.is_in(row, trained)
-    ]
-    return Estimate(sum(values) / len(values), min(values), max(values)) if values else None
+def _over_pretrainings(results: Results, name: str, trained: int, quantity: Quantity) -> Estimate | None:
+    own = [row for row in results.rows if row.arm == name and quantity.is_in(row, trained)]
+    return over_seeds(own, signed=False)
 
 
 STUDY = Study(

@@ -14,6 +14,7 @@ from lengthwise.report.tables import Cell, Table
 from lengthwise.results import Results
 from lengthwise.studies.paired_claims import Quantity
 from lengthwise.studies.paper.dependence import (
+    Related,
     Relation,
     partial_correlation,
     relate,
@@ -183,12 +184,28 @@ def of_the_papers_models() -> str:
     )
 
 
+def relations(results: Results) -> dict[str, list[Related]]:
+    """The verdicts over all models, and over those that share text and tokenizer."""
+    return {
+        "all models": relate(RELATIONS, numbers(results)),
+        "tiny models alone": relate(RELATIONS, numbers(results, group="tiny")),
+    }
+
+
+def models_table(results: Results) -> Table:
+    """Every model with its predictors and scores."""
+    names = (SHORT, SCE, ENTROPY, JEFFREYS, LONG, RISE)
+    lines: list[list[Cell]] = [
+        [model, *(own.get(name) for name in names)] for model, own in numbers(results).items()
+    ]
+    return Table(
+        columns=["model", *names], rows=lines, caption="Every model, nats; means over pretraining seeds"
+    )
+
+
 def sections(results: Results, folder: Path) -> list[Section]:
     """The table as one section of a page."""
-    whole, tiny = numbers(results), numbers(results, group="tiny")
-    names = (SHORT, SCE, ENTROPY, JEFFREYS, LONG, RISE)
-    lines: list[list[Cell]] = [[model, *(own.get(name) for name in names)] for model, own in whole.items()]
-    related = {"all models": relate(RELATIONS, whole), "tiny models alone": relate(RELATIONS, tiny)}
+    related = relations(results)
     return [
         Section(
             title="Table 1: does misalignment go with long-context scores?",
@@ -201,11 +218,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
             ],
             tables=[
                 *(relations_table(several, caption=f"Over {who}") for who, several in related.items()),
-                Table(
-                    columns=["model", *names],
-                    rows=lines,
-                    caption="Every model, nats; means over pretraining seeds",
-                ),
+                models_table(results),
                 Table(
                     columns=["model", "training loss", "SCE", "log perplexity at 16k", "LongBench-E"],
                     rows=[[model, *values] for model, values in PRINTED.items()],

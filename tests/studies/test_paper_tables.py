@@ -12,7 +12,7 @@ from lengthwise.results import Results, Row, read_results
 from lengthwise.studies.costs import SHAPES, shape, study_costs
 from lengthwise.studies.paper.index import TABLES, kept_results, paper_table
 from lengthwise.studies.paper.methods import BEST, BEST_FORM, CLEX, PLAIN, best_form, standard_arms
-from lengthwise.studies.paper.paper_table import PaperTable, _over_seeds
+from lengthwise.studies.paper.paper_table import PaperTable, over_seeds
 from lengthwise.studies.paper.sizes import LAPTOP, PAPER, SIZES, Size
 from lengthwise.studies.skeleton import Study, chosen_scale
 from lengthwise.studies.study_table import STUDIES
@@ -29,7 +29,9 @@ def test_more_seeds_start_from_pretrainings_of_their_own():
 
 def test_a_mean_over_seeds_needs_every_seed():
     def shown(*rows):
-        return _over_seeds([Row(model="m", task="limit", metric="used_up_to", **row) for row in rows], False)
+        return over_seeds(
+            [Row(model="m", task="limit", metric="used_up_to", **row) for row in rows], signed=False
+        )
 
     assert shown({"value": 1.0}, {"value": None}) is None
     assert shown({"value": None}) is None

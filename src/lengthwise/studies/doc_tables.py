@@ -41,16 +41,23 @@ def _training_forms(results: Results, which: str) -> Table:
     }[which]()
 
 
-def _far_context(results: Results, which: str) -> Table:
-    from lengthwise.studies import far_context, far_windows
-    from lengthwise.studies.training_forms import CONTROL, arms_table, depths_table
+def _far_context(results: Results, which: str, length: str = "") -> Table:
+    from lengthwise.studies import far_context, far_extension, far_windows
+    from lengthwise.studies.training_forms import arms_table, depths_table
 
-    judge = {"far-context": far_context.verdicts, "far-windows": far_windows.verdicts}[results.kind]
+    experiments = {
+        one.kind: one for one in (far_context.EXPERIMENT, far_windows.EXPERIMENT, far_extension.EXPERIMENT)
+    }
+    reference = experiments[results.kind].reference
     return {
-        "verdicts": lambda: replace(judge(results), caption="", notes=[]),
+        "verdicts": lambda: replace(
+            {"far-context": far_context.verdicts, "far-windows": far_windows.verdicts}[results.kind](results),
+            caption="",
+            notes=[],
+        ),
         "arms": lambda: arms_table(results, caption=""),
-        "differences": lambda: arms_table(results, caption="", reference=CONTROL),
-        "depths": lambda: replace(depths_table(results), caption=""),
+        "differences": lambda: arms_table(results, caption="", reference=reference),
+        "depths": lambda: replace(depths_table(results, int(length) if length else None), caption=""),
     }[which]()
 
 
@@ -162,7 +169,7 @@ def _hardware(root: Path, which: str, *arguments: str) -> Table:
 
 MAKERS: dict[str, Callable[..., Table]] = {
     "training-forms": lambda root, file, which: _training_forms(read_results(root / file), which),
-    "far-context": lambda root, file, which: _far_context(read_results(root / file), which),
+    "far-context": lambda root, file, *which: _far_context(read_results(root / file), *which),
     "against-chance": _against_chance,
     "served": lambda root, file, which: _served(read_results(root / file), which),
     "recipe-plans": _recipe_plans,

@@ -51,7 +51,7 @@ def test_markdown_escapes_what_would_be_markup() -> None:
         "|---|--:|--:|---|",
         "| a_b | 128 | 3.21 [3.10, 3.30] | 50 % & more |",
         r"| HF/x\|y | 256 | n/a |  |",
-        r"| \<script> | 512 | 3.500 | $x_1^2$ ~ {z} #1 \\ \*bold\* \`code\` |",
+        r"| &lt;script> | 512 | 3.500 | $x_1^2$ ~ {z} #1 \\ \*bold\* \`code\` |",
         "",
         "95 % intervals",
     ]

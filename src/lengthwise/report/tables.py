@@ -240,7 +240,8 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 
 def _markdown_escape(text: str) -> str:
-    text = re.sub(r"([\\|*`<])", r"\\\1", text)
+    # Not every Markdown knows an escaped "<"; all know the entity.
+    text = re.sub(r"([\\|*`])", r"\\\1", text).replace("<", "&lt;")
     # Inside a word an underscore is only an underscore.
     text = re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\_", text)
     return " ".join(text.split())

@@ -67,6 +67,12 @@ def _against_chance(root: Path, *files: str) -> Table:
     return against_chance([read_results(root / file) for file in files])
 
 
+def _answers_by_depth(results: Results, task: str) -> Table:
+    from lengthwise.studies.task_tables import answers_by_depth
+
+    return answers_by_depth(results, task)
+
+
 def _served(results: Results, which: str) -> Table:
     from lengthwise.studies import served_tables
 
@@ -171,6 +177,7 @@ MAKERS: dict[str, Callable[..., Table]] = {
     "training-forms": lambda root, file, which: _training_forms(read_results(root / file), which),
     "far-context": lambda root, file, *which: _far_context(read_results(root / file), *which),
     "against-chance": _against_chance,
+    "answers-by-depth": lambda root, file, task: _answers_by_depth(read_results(root / file), task),
     "served": lambda root, file, which: _served(read_results(root / file), which),
     "recipe-plans": _recipe_plans,
     "recipe-runs": lambda root, file: _recipe_runs(read_results(root / file)),

@@ -1,4 +1,4 @@
-"""What models answer beside what guessing answers: which tasks can judge which model at all."""
+"""What models answer: beside what guessing answers (which tasks can judge which model at all), and by depth."""
 
 from __future__ import annotations
 
@@ -27,3 +27,22 @@ def against_chance(runs: Sequence[Results]) -> Table:
         for task, chance in chances.items()
     ]
     return Table(columns=["", "guessing", *(run.model_name for run in runs)], rows=rows, caption="")
+
+
+def answers_by_depth(results: Results, task: str) -> Table:
+    """Accuracy of one task, a row for each depth (the last: all) and a column for each length."""
+    own = [row for row in results.rows if (row.task, row.metric) == (task, "accuracy")]
+    lengths = sorted({row.length for row in own if row.length is not None})
+    depths = sorted({row.depth for row in own if row.depth is not None})
+    found = {(row.length, row.depth): row_estimate(row) for row in own}
+    return Table(
+        columns=["", *(f"{length:,} tokens" for length in lengths)],
+        rows=[
+            [
+                "all depths" if depth is None else f"depth {depth:g} %",
+                *(found.get((length, depth)) for length in lengths),
+            ]
+            for depth in [*depths, None]
+        ],
+        caption="",
+    )

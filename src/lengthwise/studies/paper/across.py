@@ -16,7 +16,7 @@ from lengthwise.studies.paper.paper_table import Setting, over_seeds
 from lengthwise.studies.paper.sizes import Size
 
 LOSS, JEFFREYS_PART, RECALL = loss(2), PARTS[2], recalled(1)
-_OWN = (UNTRAINED, SCE, ENTROPY, JEFFREYS, BEST)
+_OWN = (SCE, ENTROPY, JEFFREYS, BEST, UNTRAINED)
 
 
 def across_table(folder: Path, scale: str) -> Table:
@@ -30,16 +30,16 @@ def across_table(folder: Path, scale: str) -> Table:
         columns=[
             "table",
             "setting",
-            "learning rate",
-            *(f"{LOSS.heading}: {arm}" for arm in _OWN),
+            *_OWN,
             f"{SCE} minus {ENTROPY}",
             f"disagreement: {JEFFREYS}",
             f"{RECALL.heading}: {JEFFREYS}",
         ],
         rows=rows,
         notes=[
-            f"Minus {PLAIN} on the same windows, in nats, after all steps. Means over pretrainings; in brackets the "
-            "lowest and the highest."
+            f"The {LOSS.heading} minus that of {PLAIN} on the same windows, in nats, after all steps; then "
+            f"disagreement and recall with {JEFFREYS}, minus those of {PLAIN}. Means over pretrainings; in brackets "
+            "the lowest and the highest."
         ],
     )
 
@@ -50,7 +50,6 @@ def _line(name: str, setting: Setting, results: Results) -> list[Cell]:
     return [
         name,
         f"{setting.adjustment.name}, {size.corpora[setting.corpus]}",
-        f"{float(rate):g}" if (rate := _changed(size, "optimizer.learning_rate")) else None,
         *(over_seeds(losses[arm], signed=True) for arm in _OWN),
         over_seeds(_minus(losses[SCE], losses[ENTROPY]), signed=True),
         over_seeds(_differences(results, setting, JEFFREYS, JEFFREYS_PART), signed=True),
@@ -73,10 +72,3 @@ def _minus(rows: Sequence[Row], others: Sequence[Row]) -> list[Row]:
         for row in rows
         if row.value is not None and (other := values.get(row.seed)) is not None
     ]
-
-
-def _changed(size: Size, field: str) -> str | None:
-    """What the size sets a field of every recipe to."""
-    return next(
-        (value for name, _, value in (one.partition("=") for one in size.changes) if name == field), None
-    )

@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from lengthwise.results import Results, Row
-from lengthwise.studies import far_extension, far_windows
+from lengthwise.studies import far_extension, far_gemma, far_windows
 from lengthwise.studies.far_context import EXPERIMENT, FAR_CONTEXT, FORMS, claims_of, verdicts
 from lengthwise.studies.far_extension import FAR_EXTENSION
+from lengthwise.studies.far_gemma import FAR_GEMMA
 from lengthwise.studies.far_windows import FAR_WINDOWS
 from lengthwise.studies.training_forms import CONTROL, HALF
 
@@ -118,3 +119,11 @@ def test_every_arm_beyond_the_trained_length_is_extended_and_skips_reach_the_ext
     assert control.name == far_extension.EXPERIMENT.reference
     assert "objective.ce_on=long" in (control.changes or ())
     assert skips.name.endswith(HALF)
+
+
+def test_both_arms_of_the_second_model_skip_within_its_own_trained_length() -> None:
+    scale = FAR_GEMMA.parts[0].scales["default"]
+    recipes = [far_gemma.EXPERIMENT.recipe_of(scale, arm, 0) for arm in far_gemma.EXPERIMENT.arms[1:]]
+    assert [recipe.model for recipe in recipes if recipe] == ["gemma3-270m"] * 2
+    assert {recipe.positions.target_length for recipe in recipes if recipe and recipe.positions} == {32768}
+    assert [recipe.length * recipe.batch.size for recipe in recipes if recipe] == [2048] * 2

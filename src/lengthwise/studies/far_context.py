@@ -23,8 +23,7 @@ from lengthwise.studies.training_forms import (
     HALF,
     SCALES,
     START,
-    arms_table,
-    depths_table,
+    question_tables,
 )
 from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 from lengthwise.studies.verdicts import judge, verdict_table
@@ -117,15 +116,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 f"`{results.model_name}` after the same few steps of each form, on questions that none was trained "
                 "on."
             ],
-            tables=[
-                verdicts(results),
-                arms_table(
-                    results,
-                    caption="Every arm and seed; accuracy and probability of the right answer are shares",
-                ),
-                arms_table(results, caption=f"Paired difference from {CONTROL}", reference=CONTROL),
-                depths_table(results),
-            ],
+            tables=[verdicts(results), *question_tables(results, CONTROL)],
             figures=[],
             notes=results.notes,
         )

@@ -13,7 +13,7 @@ from lengthwise.report.html import Section
 from lengthwise.results import Results
 from lengthwise.studies.arms import Arm, Scale
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import CONTROL, HALF, SCALES, arms_table, depths_table
+from lengthwise.studies.training_forms import CONTROL, HALF, SCALES, question_tables
 from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 
 EXTENDED = "YaRN x2"
@@ -45,11 +45,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 f"`{results.model_name}` with {EXTENDED}, before and after the same few steps, on questions that it "
                 "was not trained on. One seed: a screen."
             ],
-            tables=[
-                arms_table(results, caption="Every arm; accuracy and probability are shares"),
-                arms_table(results, caption=f"Paired difference from {reference}", reference=reference),
-                *(depths_table(results, length) for length in results.config["measures"]["eval"]["lengths"]),
-            ],
+            tables=question_tables(results, reference),
             figures=[],
             notes=results.notes,
         )

@@ -18,7 +18,7 @@ from lengthwise.studies.far_context import SHORT_LOSS, claims_on
 from lengthwise.studies.far_context import verdicts as judged
 from lengthwise.studies.paired_claims import PairedClaim
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import CONTROL, HALF, SCALES, START, arms_table, depths_table
+from lengthwise.studies.training_forms import CONTROL, HALF, SCALES, START, question_tables
 from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 
 EXPERIMENT = replace(
@@ -56,12 +56,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 f"`{results.model_name}` after the same few steps on longer windows, on questions that it was not "
                 "trained on."
             ],
-            tables=[
-                verdicts(results),
-                arms_table(results, caption="Every arm and seed; accuracy and probability are shares"),
-                arms_table(results, caption=f"Paired difference from {CONTROL}", reference=CONTROL),
-                depths_table(results),
-            ],
+            tables=[verdicts(results), *question_tables(results, CONTROL)],
             figures=[],
             notes=results.notes,
         )

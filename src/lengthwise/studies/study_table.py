@@ -75,6 +75,11 @@ STUDIES: dict[str, Entry] = {
             "the recommended form on longer windows, three seeds, with verdicts (an hour of one core)",
         ),
         Entry(
+            "far-gemma",
+            "far_gemma:FAR_GEMMA",
+            "the recommended form on Gemma 3 270M, one seed (an hour of one core)",
+        ),
+        Entry(
             "far-extension",
             "far_extension:FAR_EXTENSION",
             "YaRN x2 alone, with cross entropy and with skips, beyond the trained length (45 minutes of one core)",

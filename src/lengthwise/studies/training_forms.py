@@ -188,16 +188,19 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 "was trained on.",
                 *reading(results),
             ],
-            tables=[
-                arms_table(
-                    results, caption="Every arm; accuracy and probability of the right answer are shares"
-                ),
-                arms_table(results, caption=f"Paired difference from {CONTROL}", reference=CONTROL),
-                depths_table(results),
-            ],
+            tables=question_tables(results, CONTROL),
             figures=[],
             notes=results.notes,
         )
+    ]
+
+
+def question_tables(results: Results, reference: str) -> list[Table]:
+    """Every arm, its differences from the reference, and the depths at every length."""
+    return [
+        arms_table(results, caption="Every arm; accuracy and probability of the right answer are shares"),
+        arms_table(results, caption=f"Paired difference from {reference}", reference=reference),
+        *(depths_table(results, length) for length in results.config["measures"]["eval"]["lengths"]),
     ]
 
 

@@ -1,0 +1,51 @@
+"""A second model: the form of `far_windows` on Gemma 3 270M, which was trained for 32,768 tokens.
+
+It finds what lies at the beginning of 16,000 tokens already and misses some of what lies in the middle. One seed: a
+screen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from lengthwise.report.html import Section
+from lengthwise.results import Results
+from lengthwise.studies.arms import Scale
+from lengthwise.studies.far_windows import EXPERIMENT as WINDOWS
+from lengthwise.studies.skeleton import Study
+from lengthwise.studies.training_forms import CONTROL, SCALES, question_tables
+
+EXPERIMENT = replace(WINDOWS, kind="far-gemma")
+
+
+def sections(results: Results, folder: Path) -> list[Section]:
+    """The study as one section of a page."""
+    return [
+        Section(
+            title="A second model",
+            paragraphs=[
+                f"`{results.model_name}` after the same few steps on windows of 2,048 tokens, on questions that it "
+                "was not trained on. One seed: a screen."
+            ],
+            tables=question_tables(results, CONTROL),
+            figures=[],
+            notes=results.notes,
+        )
+    ]
+
+
+def _scale(name: str) -> Scale:
+    """Skips up to Gemma's trained length."""
+    scale = SCALES[name]
+    if name == "smoke":
+        return scale
+    measures = {**scale.measures, "eval": {**scale.measures["eval"], "lengths": [7000]}}
+    return replace(scale, model="gemma3-270m", measures=measures, changes=("positions.target_length=32768",))
+
+
+FAR_GEMMA = Study(
+    title="Does a second model use far context after training with skips?",
+    parts=(EXPERIMENT.part(sections, {name: _scale(name) for name in SCALES}),),
+    takes=("seeds", "steps"),
+)

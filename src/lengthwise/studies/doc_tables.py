@@ -114,6 +114,13 @@ def _differences(results: Results) -> Table:
     return paper_table(results.kind).differences_at_the_end(results)
 
 
+def _times(results: Results) -> Table:
+    from lengthwise.studies.paper.index import paper_table
+    from lengthwise.studies.paper.paper_table import times_table
+
+    return replace(times_table(results.rows, paper_table(results.kind).reference), caption="")
+
+
 def _claims(root: Path) -> Table:
     from lengthwise.studies.paper.index import claims_index
 
@@ -184,6 +191,7 @@ MAKERS: dict[str, Callable[..., Table]] = {
     "tiny-books": lambda root, file: _tiny_books(read_results(root / file)),
     "verdicts": lambda root, file: _verdicts(read_results(root / file)),
     "paper-differences": lambda root, file: _differences(read_results(root / file)),
+    "paper-times": lambda root, file: _times(read_results(root / file)),
     "paper-across": _across,
     "paper-temperatures": lambda root, file: _temperatures(read_results(root / file)),
     "paper-table1": lambda root, file, which: _table1(read_results(root / file), which),

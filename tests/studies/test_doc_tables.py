@@ -10,7 +10,7 @@ import pytest
 from lengthwise.errors import UsageError
 from lengthwise.results import Results, Row, read_results
 from lengthwise.studies.doc_tables import _without_folders, generated, keep, pages
-from lengthwise.studies.task_tables import against_chance
+from lengthwise.studies.task_tables import against_chance, answers_by_depth
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,6 +72,27 @@ def test_tasks_beside_guessing_have_a_column_for_each_model():
     assert found.columns == ["", "guessing", "small", "large"]
     [[task, chance, small, large]] = found.rows
     assert (task, chance, small.value, large.value) == ("qa", "0.20", 0.25, 0.5)
+
+
+def test_answers_by_depth_have_a_row_for_each_depth_and_the_mean_last():
+    def row(length, depth, value, **more):
+        return Row(model="m", task="qa", metric="accuracy", value=value, length=length, depth=depth, **more)
+
+    rows = [
+        row(64, None, 0.5),
+        row(64, 50.0, 0.25),
+        row(64, 0.0, 0.75),
+        row(32, 0.0, 1.0),
+        row(32, None, 1.0),
+    ]
+    rows.append(replace(rows[0], task="another", value=0.1))
+    table = answers_by_depth(Results(kind="eval", model_name="m", config={}, rows=rows), "qa")
+    assert table.columns == ["", "32 tokens", "64 tokens"]
+    assert [[line[0], *(cell and cell.value for cell in line[1:])] for line in table.rows] == [
+        ["depth 0 %", 1.0, 0.75],
+        ["depth 50 %", None, 0.25],
+        ["all depths", 1.0, 0.5],
+    ]
 
 
 def test_no_kept_file_names_a_folder_of_the_machine_that_made_it():

@@ -133,13 +133,20 @@ def test_what_has_no_finished_arms_is_refused(tmp_path: Path) -> None:
         produce("figure2", tmp_path / "out", arms_from=[tmp_path])
 
 
-def test_arms_that_train_for_equal_times_are_not_taken_over(
-    finished: tuple[Experiment, Scale, Path, Results], tmp_path: Path
+@pytest.mark.slow
+def test_of_arms_that_train_for_equal_times_those_with_as_many_steps_are_taken_over(
+    finished: tuple[Experiment, Scale, Path, Results], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment, scale, earlier, _ = finished
-    with pytest.raises(UsageError, match="other times"), arms_from([earlier]):
-        replace(experiment, equal_time=True).run(tmp_path / "new", scale)
-    assert not (tmp_path / "new/parts").exists()
+    first, second = experiment.arms
+    # Twice as fast as the reference, so it trains for twice as many steps.
+    monkeypatch.setattr(
+        "lengthwise.studies.experiments.measure_step_times", lambda *_: {first.name: 0.2, second.name: 0.1}
+    )
+    with arms_from([earlier]):
+        found = replace(experiment, equal_time=True, reference=first.name).run(tmp_path / "new", scale)
+    assert list(found.provenance["taken over"]) == [f"seed-0/{first.slug}"]
+    assert read_yaml(tmp_path / "new/parts/seed-0" / second.slug / "train/config.yaml")["steps"] == 4
 
 
 def test_arms_of_the_papers_tables_can_run_at_once() -> None:

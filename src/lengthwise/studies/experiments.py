@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import torch
 
-from lengthwise.errors import UsageError
 from lengthwise.measure import paired_difference
 from lengthwise.models import LoadedModel, load
 from lengthwise.models.extension import extend
@@ -194,16 +193,16 @@ class Experiment:
 
     def _take_arms(self, scale: Scale, folder: RunFolder) -> dict[str, str]:
         """Take over what earlier runs have finished, where the user names some."""
-        if self.equal_time and EARLIER_RUNS.get():
-            raise UsageError(
-                "arms of another run, which trained for other times", fix="leave --arms-from out"
-            )
+        if not EARLIER_RUNS.get():
+            return {}
         parts = folder.path / "parts"
+        arms = [arm for arm in self.arms if arm.changes is not None]
+        paces, _ = self._paces(arms, scale, parts)
         wanted = (
             (seed_folder(parts, seed) / arm.slug, arm, recipe)
             for seed in self.seeds(scale)
-            for arm in self.arms
-            if arm.changes is not None and (recipe := self.recipe_of(scale, arm, seed)) is not None
+            for arm in arms
+            if (recipe := self.recipe_of(scale, arm, seed, paces.get(arm.name, 1.0))) is not None
         )
         return take_arms(wanted, folder.config, parts)
 

@@ -27,9 +27,9 @@ def measure_step_times(recipes: Mapping[str, Recipe], kept: Path) -> dict[str, f
     """Seconds a step of each recipe: the fastest of `ROUNDS` rounds, in each of which every recipe takes its turn.
 
     The fastest, because whatever else the machine does only adds time: with medians two arms that do the same work
-    came out 28 % apart while tests ran beside them. Loading, the first step and checkpoints are not counted. The times
-    are kept in the file `kept` and read from there by a later call, so that a resumed study trains for as many steps
-    as it began with.
+    came out 28 % apart while tests ran beside them. Loading, the first step and checkpoints are not counted. The
+    times are kept in the file `kept` and read from there by a later call, so that a resumed study trains for as many
+    steps as it began with.
     """
     if kept.is_file():
         return json.loads(kept.read_text())

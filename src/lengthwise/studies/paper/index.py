@@ -176,9 +176,13 @@ def _claims(folder: Path, name: str) -> Iterator[list[Cell]]:
 
 
 def _relations(folder: Path) -> Iterator[list[Cell]]:
-    from lengthwise.studies.paper.table1 import RELATIONS, numbers
+    from lengthwise.studies.paper.table1 import RELATIONS, relations
 
-    runs = [(scale, relate(RELATIONS, numbers(found))) for scale, found in kept_results(folder, "table1")]
+    runs = [
+        (f"{scale}, {which}", related)
+        for scale, found in kept_results(folder, "table1")
+        for which, related in relations(found).items()
+    ]
     for scale, related in runs or [("none", relate(RELATIONS, {}))]:
         for one in related:
             ours = "" if one.value is None else Estimate(one.value, one.low, one.high, signed=True).text

@@ -20,11 +20,14 @@ _OWN = (SCE, ENTROPY, JEFFREYS, BEST, UNTRAINED)
 
 
 def across_table(folder: Path, scale: str) -> Table:
-    """Loss at 2T of each arm minus plain CE, SCE minus the entropy control, and what Jeffreys does to recall at T."""
+    """Loss at 2T of each arm minus plain CE, SCE minus the entropy control, and what Jeffreys does to recall at T.
+
+    Tables that do not read 2T are left out.
+    """
     rows: list[list[Cell]] = []
     for name in TABLES:
         for at, results in kept_results(folder, name):
-            if at == scale:
+            if at == scale and LOSS.times in results.config["size"]["lengths"]:
                 rows += [_line(name, setting, results) for setting in paper_table(name).settings]
     return Table(
         columns=[

@@ -153,7 +153,7 @@ def _table1(results: Results, which: str) -> Table:
 def _encodings(results: Results) -> Table:
     from lengthwise.studies.paper.encoding_misalignment import encodings_table
 
-    return encodings_table(results)
+    return replace(encodings_table(results), caption="")
 
 
 def _items(root: Path) -> Table:

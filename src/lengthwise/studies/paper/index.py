@@ -101,7 +101,7 @@ ITEMS = (
         "encodings and misalignment",
         "studies/paper/encoding_misalignment.py",
         "lengthwise reproduce encodings",
-        "shown",
+        "[paper tables](../explanation/paper-tables.md#rebuttal-positional-encodings)",
     ),
 )
 TABLES: dict[str, str] = {

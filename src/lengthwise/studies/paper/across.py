@@ -22,13 +22,14 @@ _OWN = (SCE, ENTROPY, JEFFREYS, BEST, UNTRAINED)
 def across_table(folder: Path, scale: str) -> Table:
     """Loss at 2T of each arm minus plain CE, SCE minus the entropy control, and what Jeffreys does to recall at T.
 
-    Tables that do not read 2T are left out.
+    Tables that do not read 2T are left out; tables that share their arms share a line.
     """
-    rows: list[list[Cell]] = []
+    lines: dict[tuple[Cell, ...], list[str]] = {}
     for name in TABLES:
         for at, results in kept_results(folder, name):
             if at == scale and LOSS.times in results.config["size"]["lengths"]:
-                rows += [_line(name, setting, results) for setting in paper_table(name).settings]
+                for setting in paper_table(name).settings:
+                    lines.setdefault(_cells(setting, results), []).append(name)
     return Table(
         columns=[
             "table",
@@ -38,7 +39,7 @@ def across_table(folder: Path, scale: str) -> Table:
             f"disagreement: {JEFFREYS}",
             f"{RECALL.heading}: {JEFFREYS}",
         ],
-        rows=rows,
+        rows=[[", ".join(names), *cells] for cells, names in lines.items()],
         notes=[
             f"The {LOSS.heading} minus that of {PLAIN} on the same windows, in nats, after all steps; then "
             f"disagreement and recall with {JEFFREYS}, minus those of {PLAIN}. Means over pretrainings; in brackets "
@@ -47,17 +48,16 @@ def across_table(folder: Path, scale: str) -> Table:
     )
 
 
-def _line(name: str, setting: Setting, results: Results) -> list[Cell]:
+def _cells(setting: Setting, results: Results) -> tuple[Cell, ...]:
     losses = {arm: _differences(results, setting, arm, LOSS) for arm in _OWN}
     size = Size.of(results.config["size"])
-    return [
-        name,
+    return (
         f"{setting.adjustment.name}, {size.corpora[setting.corpus]}",
         *(over_seeds(losses[arm], signed=True) for arm in _OWN),
         over_seeds(_minus(losses[SCE], losses[ENTROPY]), signed=True),
         over_seeds(_differences(results, setting, JEFFREYS, JEFFREYS_PART), signed=True),
         over_seeds(_differences(results, setting, JEFFREYS, RECALL), signed=True),
-    ]
+    )
 
 
 def _differences(results: Results, setting: Setting, arm: str, quantity: Quantity) -> list[Row]:

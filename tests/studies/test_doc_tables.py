@@ -39,6 +39,9 @@ def test_kept_results_have_no_bins_and_no_folders_of_the_machine(tmp_path):
         Row(model="m", task="perplexity", metric="perplexity", value=2.0),
         Row(model="m", task="t", metric="x", value=2.0, position=0, position_end=8),
         Row(model="m", task="t", metric="x", value=2.0, context=8, context_other=4),
+        Row(model="m", task="t", metric="loss", value=3.0, arm="SCE after 50 steps"),
+        Row(model="m", task="t", metric="sce", value=4.0, arm="SCE after 50 steps"),
+        Row(model="m", task="t", metric="sce", value=5.0, arm="after all"),
     ]
     (tmp_path / "run").mkdir()
     (tmp_path / "results").mkdir()
@@ -50,7 +53,7 @@ def test_kept_results_have_no_bins_and_no_folders_of_the_machine(tmp_path):
     (tmp_path / "run" / "results.json").write_text(run.to_json())
     kept = keep(tmp_path / "run", tmp_path, "gpu")
     assert kept == tmp_path / "results" / "table4-gpu.json"
-    assert read_results(kept).rows == [replace(rows[0], value=0.333333333), rows[1]]
+    assert read_results(kept).rows == [replace(rows[0], value=0.333333333), rows[1], rows[6], rows[8]]
     assert read_results(kept).provenance == {
         "command": ["lengthwise", "table4"],
         "model": {"source": "m", "dtype": "a/b"},

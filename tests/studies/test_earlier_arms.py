@@ -60,6 +60,21 @@ def test_what_is_taken_over_gives_the_rows_of_a_run_of_its_own(
 
 
 @pytest.mark.slow
+def test_an_extension_with_weights_of_its_own_is_taken_over_with_every_seed(
+    small_experiment: Small, tmp_path: Path
+) -> None:
+    experiment, scale = small_experiment
+    experiment = replace(experiment, arms=experiment.arms[1:2], reference=None)
+    clex = ("extend.method=clex", "extend.factor=4")
+    scale = replace(scale, seeds=2, steps=1, changes=(*scale.changes, *clex))
+    rows = experiment.run(tmp_path / "earlier", scale).rows
+    with arms_from([tmp_path / "earlier"]):
+        taken = experiment.run(tmp_path / "taken", scale)
+    assert len(taken.provenance["taken over"]) == 2
+    assert taken.rows == rows
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["measure", "text"])
 def test_what_is_measured_otherwise_is_measured_anew(
     finished: tuple[Experiment, Scale, Path, Results], tmp_path: Path, change: str

@@ -60,6 +60,25 @@ def test_one_line_for_each_setting_with_sce_minus_its_control_by_seed(tmp_path: 
     assert cream[heads["untrained"]] is None
 
 
+def test_a_seed_that_the_control_lacks_leaves_no_difference(tmp_path: Path) -> None:
+    rows = [*_differences("SCE 0.1", [0.1, 0.2]), *_differences("entropy 0.1", [0.1])]
+    (tmp_path / "table4-laptop.json").write_text(_results(rows, "table4").to_json())
+    table = across_table(tmp_path, "laptop")
+    found = dict(zip(table.columns, table.rows[0], strict=True))
+    assert found["SCE 0.1"] is not None
+    assert found["SCE 0.1 minus entropy 0.1"] is None
+
+
+def test_tables_of_the_same_runs_share_a_line_and_those_that_do_not_read_2t_have_none(tmp_path: Path) -> None:
+    same, other = _differences("SCE 0.1", [0.1, 0.2]), _differences("SCE 0.1", [0.1, 0.3])
+    for name, rows in {"table4": same, "table6": same, "table7": other}.items():
+        (tmp_path / f"{name}-laptop.json").write_text(_results(rows, name).to_json())
+    within = _results(same, "ranges")
+    within.config["size"]["lengths"] = [LAPTOP.trained]
+    (tmp_path / "ranges-laptop.json").write_text(within.to_json())
+    assert [row[0] for row in across_table(tmp_path, "laptop").rows] == ["table4, table6", "table7"]
+
+
 def test_temperatures_stand_beside_the_formula() -> None:
     rows = [
         Row(model="m", metric="inverse_temperature", value=value, arm=arm, seed=seed, **AT_2T)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -123,3 +124,8 @@ def kept_checkpoints(steps: Iterable[int]) -> list[str]:
 def arm_after(name: str, steps: int | None) -> str:
     """What an arm is called after so many of the reference's steps; None: at the end."""
     return name if steps is None else f"{name} after {steps} steps"
+
+
+def is_at_the_end(name: str | None) -> bool:
+    """Whether this is not the name of an arm after fewer steps (`arm_after`)."""
+    return name is None or re.search(r" after \d+ steps$", name) is None

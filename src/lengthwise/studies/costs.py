@@ -15,8 +15,9 @@ from lengthwise.models.plan import model_skeleton
 from lengthwise.models.resolve import read_config
 from lengthwise.report.tables import Cell, Table
 from lengthwise.studies.arms import Measures, Scale
-from lengthwise.studies.experiments import Experiment, training_precision
+from lengthwise.studies.experiments import Experiment
 from lengthwise.studies.measured_model import measure_named
+from lengthwise.studies.precision import training_precision
 from lengthwise.studies.skeleton import Study, chosen_scales
 from lengthwise.studies.tiny_models import TinyModel
 from lengthwise.training.memory import BASIS, device_memory

@@ -26,6 +26,7 @@ from lengthwise.errors import UsageError, nearest
 from lengthwise.files import atomic_write_text
 from lengthwise.report.tables import Table, to_markdown
 from lengthwise.results import Results, Row, read_results
+from lengthwise.studies.arms import is_at_the_end
 
 _PART = re.compile(r"(<!-- table: (\S+)((?: \S+)*) -->\n).*?(<!-- end of table -->)", flags=re.DOTALL)
 PAGES = ("README.md", "docs/**/*.md")
@@ -42,19 +43,13 @@ def _training_forms(results: Results, which: str) -> Table:
 
 
 def _far_context(results: Results, which: str, length: str = "") -> Table:
-    from lengthwise.studies import far_context, far_extension, far_windows
+    from lengthwise.studies import far_context, far_windows
     from lengthwise.studies.training_forms import arms_table, depths_table
 
-    experiments = {
-        one.kind: one for one in (far_context.EXPERIMENT, far_windows.EXPERIMENT, far_extension.EXPERIMENT)
-    }
-    reference = experiments[results.kind].reference
+    judged = {"far-context": far_context.verdicts, "far-windows": far_windows.verdicts}
+    reference = next((row.reference for row in results.rows if row.reference), None)
     return {
-        "verdicts": lambda: replace(
-            {"far-context": far_context.verdicts, "far-windows": far_windows.verdicts}[results.kind](results),
-            caption="",
-            notes=[],
-        ),
+        "verdicts": lambda: replace(judged[results.kind](results), caption="", notes=[]),
         "arms": lambda: arms_table(results, caption=""),
         "differences": lambda: arms_table(results, caption="", reference=reference),
         "depths": lambda: replace(depths_table(results, int(length) if length else None), caption=""),
@@ -145,9 +140,7 @@ def _table1(results: Results, which: str) -> Table:
 
     if which == "models":
         return replace(table1.models_table(results), caption="")
-    return relations_table(
-        table1.relations(results)[{"all": "all models", "tiny": "tiny models alone"}[which]], caption=""
-    )
+    return relations_table(table1.relations(results)[which], caption="")
 
 
 def _encodings(results: Results) -> Table:
@@ -239,8 +232,8 @@ def keep(run: Path, root: Path, scale: str = "") -> Path:
 def kept_rows(rows: Sequence[Row]) -> list[Row]:
     """The rows without those that only the run's own page shows.
 
-    Those are bins by position, pairs of contexts, the curves that a limit is read from, and perplexities beside
-    losses.
+    Those are bins by position, pairs of contexts, the curves that a limit is read from, perplexities beside losses,
+    and everything but losses of arms after fewer steps, on which no claim is made.
     """
     return [
         row
@@ -249,6 +242,7 @@ def kept_rows(rows: Sequence[Row]) -> list[Row]:
         and row.context_other is None
         and row.metric != "perplexity"
         and (row.task, row.metric) != ("limit", "benefit")
+        and (row.metric == "loss" or is_at_the_end(row.arm))
     ]
 
 

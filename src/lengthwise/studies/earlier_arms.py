@@ -122,8 +122,8 @@ def take_arms(
     return taken
 
 
-_READ = ("model", "extend", "attention", "quantize", "precision", "adapter", "peft", "device", "data")
-"""The sections of a recipe that decide which model and text a training reads."""
+_READ = ("model", "extend", "seed", "attention", "quantize", "precision", "adapter", "peft", "device", "data")
+"""The parts of a recipe that decide which model and text a training reads; the seed draws CLEX's own weights."""
 
 
 def _copy(earlier: EarlierArm, target: Path, recipe: Mapping[str, Any], samples: Sequence[str]) -> None:

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from lengthwise.measure import paired_difference
 from lengthwise.models import LoadedModel, load
 from lengthwise.models.extension import extend
@@ -24,6 +22,8 @@ from lengthwise.spec import Dtype
 from lengthwise.studies.arms import Arm, Scale, arm_after, kept_checkpoints, seed_folder, steps_at
 from lengthwise.studies.earlier_arms import EARLIER_RUNS, take_arms
 from lengthwise.studies.measured_model import Measured, measure
+from lengthwise.studies.precision import training_precision
+from lengthwise.studies.recorded_settings import recorded_settings
 from lengthwise.studies.skeleton import Part, Section
 from lengthwise.studies.step_times import measure_step_times
 from lengthwise.text import Corpus, load_corpus
@@ -94,17 +94,7 @@ class Experiment:
             UsageError: see `RunFolder`.
             Interrupted: Ctrl-C. Finished arms and samples stay.
         """
-        recipe = self.recipe_of(scale)
-        settings = {
-            "model": scale.model,
-            "dtype": self._dtype(),
-            "seeds": scale.seeds,
-            "steps": None if recipe is None else recipe.steps,
-            "measures": {name: dict(of) for name, of in scale.measures.items()},
-            "arms": {arm.name: _set_fields(arm) for arm in self.arms},
-            "recipe": None if recipe is None else recipe.to_dict(),
-            **_set_settings(self, scale),
-        }
+        settings = recorded_settings(self, scale)
         with RunFolder(
             out, kind=self.kind, config=settings, writes=("parts",), resume=resume, overwrite=overwrite
         ) as folder:
@@ -144,8 +134,7 @@ class Experiment:
             marked: dict[int, dict[str, Measured]] = {mark: {} for mark in scale.marks}
             for arm in trained_arms:
                 own, at = folder / arm.slug, paces.get(arm.name, 1.0)
-                model = self._trained(arm, scale, own / "train", seed, at)
-                trained[arm.name] = measure(model, text, scale.of_trained, own, evaluator=scale.start(seed))
+                trained[arm.name] = self._measured(arm, scale, text, own, seed, at)
                 for mark in scale.marks:
                     kept = own / "train" / "checkpoints" / f"checkpoint-{steps_at(mark, at)}"
                     model = self._extended(arm, self._loaded(str(kept), scale, seed), scale)
@@ -160,7 +149,7 @@ class Experiment:
         facts = {
             "documents": len(text.documents),
             "seeds": f"{scale.seeds} fine-tuning seed{'s' if scale.seeds > 1 else ''}",
-            "precision": self._dtype(),
+            "precision": self.measured_dtype,
             "recipe": recipe,
             "measures": scale.measures,
             "tokens": 0 if recipe is None else recipe.steps * recipe.batch.size * recipe.length * 2,
@@ -173,6 +162,18 @@ class Experiment:
             notes=[note.format_map(facts) for note in self.notes],
             provenance=provenance,
         )
+
+    def measured(self, scale: Scale, parts: Path, name: str, seed: int | None) -> Measured:
+        """What was measured of the trained arm `name` at the end; read from `parts` where it is finished there.
+
+        Raises:
+            Interrupted: Ctrl-C. Samples stay.
+        """
+        arm = next(arm for arm in self.arms if arm.name == name)
+        paces, _ = self._paces([arm for arm in self.arms if arm.changes is not None], scale, parts)
+        text = load_corpus(scale.text, split=scale.split)
+        folder = seed_folder(parts, seed) / arm.slug
+        return self._measured(arm, scale, text, folder, seed, paces.get(name, 1.0))
 
     def seeds(self, scale: Scale) -> list[int | None]:
         """The seeds that are run; [None] where rows do not tell them apart."""
@@ -207,7 +208,7 @@ class Experiment:
         return take_arms(wanted, folder.config, parts)
 
     def _provenance(self, scale: Scale) -> dict[str, Any]:
-        start = load(scale.start(0), dtype=self._dtype())
+        start = load(scale.start(0), dtype=self.measured_dtype)
         provenance: dict[str, Any] = {"model": start.describe()}
         pretraining = Path(start.source) / "pretraining.json"
         if pretraining.is_file():
@@ -249,11 +250,18 @@ class Experiment:
         found: dict[str, Measured] = {}
         for arm in self.arms:
             if arm.changes is None:
-                model = self._extended(arm, load(scale.start(seed), dtype=self._dtype()), scale)
+                model = self._extended(arm, load(scale.start(seed), dtype=self.measured_dtype), scale)
                 found[arm.name] = measure(
                     model, text, scale.measures, parts / arm.slug, evaluator=scale.start(seed)
                 )
         return found
+
+    def _measured(
+        self, arm: Arm, scale: Scale, text: Corpus, folder: Path, seed: int | None, pace: float
+    ) -> Measured:
+        """A trained arm after all steps."""
+        model = self._trained(arm, scale, folder / "train", seed, pace)
+        return measure(model, text, scale.of_trained, folder, evaluator=scale.start(seed))
 
     def _trained(self, arm: Arm, scale: Scale, folder: Path, seed: int | None, pace: float) -> LoadedModel:
         recipe = self.recipe_of(scale, arm, seed, pace)
@@ -264,8 +272,8 @@ class Experiment:
     def _loaded(self, trained: str, scale: Scale, seed: int | None) -> LoadedModel:
         """The model, or adapter on the model that it was trained on, in a folder."""
         if (Path(trained) / "adapter_config.json").is_file():
-            return load(scale.start(seed), dtype=self._dtype(), adapter=trained)
-        return load(trained, dtype=self._dtype())
+            return load(scale.start(seed), dtype=self.measured_dtype, adapter=trained)
+        return load(trained, dtype=self.measured_dtype)
 
     def _extended(self, arm: Arm, model: LoadedModel, scale: Scale) -> LoadedModel:
         if arm.method is not None:
@@ -298,21 +306,10 @@ class Experiment:
         changes += kept_checkpoints([steps_at(mark, pace) for mark in scale.marks])
         return read_recipe(self.recipe, [*changes, f"steps={steps_at(recipe.steps, pace)}"])
 
-    def _dtype(self) -> Dtype:
+    @property
+    def measured_dtype(self) -> Dtype:
+        """The dtype of the measurements here."""
         return training_precision() if self.dtype == "fast" else self.dtype
-
-
-def training_precision() -> Dtype:
-    """bfloat16 where the processor multiplies it at full speed, else float32.
-
-    It decides between minutes and hours on a CPU. Small disagreements need float32 all the same: bf16 rounding alone
-    is a few hundredths of a nat.
-    """
-    processor = torch.cpu.get_capabilities()
-    fast = any(processor.get(unit) for unit in ("avx512_bf16", "amx_bf16"))
-    if fast or (torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)):
-        return "bfloat16"
-    return "float32"
 
 
 def _rows_of(
@@ -324,29 +321,3 @@ def _rows_of(
         for one in measurements.values()
         for row in one.rows
     ]
-
-
-def _set_settings(experiment: Experiment, scale: Scale) -> dict[str, Any]:
-    """Settings that only some experiments have."""
-    found: dict[str, Any] = {}
-    for name, usual in (("text", "books"), ("split", "test")):
-        if (own := getattr(scale, name)) != usual:
-            found[name] = own
-    if scale.starts:
-        found["starts"] = [start.name for start in scale.starts]
-    if scale.marks:
-        found |= {
-            "marks": list(scale.marks),
-            "mark_measures": {k: dict(v) for k, v in scale.mark_measures.items()},
-        }
-    if scale.trained_measures is not None:
-        found["trained_measures"] = {k: dict(v) for k, v in scale.trained_measures.items()}
-    if experiment.equal_time:
-        found["equal_time"] = True
-    return found
-
-
-def _set_fields(arm: Arm) -> dict[str, Any]:
-    """What makes the arm another model than the others."""
-    extended = {} if arm.method is None else {"method": arm.method, "factor": arm.factor}
-    return extended if arm.changes is None else {**extended, "changes": list(arm.changes)}

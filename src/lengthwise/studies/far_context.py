@@ -23,7 +23,7 @@ from lengthwise.studies.training_forms import (
     HALF,
     SCALES,
     START,
-    question_tables,
+    question_section,
 )
 from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 from lengthwise.studies.verdicts import judge, verdict_table
@@ -109,21 +109,15 @@ def verdicts(results: Results, claims: Sequence[PairedClaim] | None = None) -> T
 
 def sections(results: Results, folder: Path) -> list[Section]:
     """The study as one section of a page."""
+    says = "after the same few steps of each form, on questions that none was trained on."
     return [
-        Section(
-            title="The forms that gained most",
-            paragraphs=[
-                f"`{results.model_name}` after the same few steps of each form, on questions that none was trained "
-                "on."
-            ],
-            tables=[verdicts(results), *question_tables(results, CONTROL)],
-            figures=[],
-            notes=results.notes,
+        question_section(
+            results, "The forms that gained most", says, reference=CONTROL, verdicts=[verdicts(results)]
         )
     ]
 
 
-def scale_of(name: str) -> Scale:
+def _scale(name: str) -> Scale:
     """Three seeds, and three times the contexts of the screen: twelve can only see a difference of 0.39."""
     scale = SCALES[name]
     asked = dict(scale.measures["eval"])
@@ -134,11 +128,6 @@ def scale_of(name: str) -> Scale:
 
 FAR_CONTEXT = Study(
     title="Which forms make a model use far context?",
-    parts=(
-        EXPERIMENT.part(
-            sections,
-            {name: scale_of(name) for name in SCALES},
-        ),
-    ),
+    parts=(EXPERIMENT.part(sections, {name: _scale(name) for name in SCALES}),),
     takes=("seeds", "steps"),
 )

@@ -13,10 +13,11 @@ from lengthwise.report.html import Section
 from lengthwise.results import Results
 from lengthwise.studies.arms import Arm, Scale
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import CONTROL, HALF, SCALES, question_tables
+from lengthwise.studies.training_forms import CONTROL, HALF, SCALES, question_section
 from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 
 EXTENDED = "YaRN x2"
+REFERENCE = f"{EXTENDED}, {CONTROL}"
 _EXTEND = ("extend.method=yarn", "extend.factor=2")
 
 EXPERIMENT = replace(
@@ -30,26 +31,17 @@ EXPERIMENT = replace(
             if arm.name in (CONTROL, HALF)
         ),
     ),
-    reference=f"{EXTENDED}, {CONTROL}",
+    reference=REFERENCE,
 )
 
 
 def sections(results: Results, folder: Path) -> list[Section]:
     """The study as one section of a page."""
-    reference = EXPERIMENT.reference
-    assert reference is not None
-    return [
-        Section(
-            title="Beyond the trained length",
-            paragraphs=[
-                f"`{results.model_name}` with {EXTENDED}, before and after the same few steps, on questions that it "
-                "was not trained on. One seed: a screen."
-            ],
-            tables=question_tables(results, reference),
-            figures=[],
-            notes=results.notes,
-        )
-    ]
+    says = (
+        f"with {EXTENDED}, before and after the same few steps, on questions that it was not trained on. "
+        "One seed: a screen."
+    )
+    return [question_section(results, "Beyond the trained length", says, reference=REFERENCE)]
 
 
 def _scale(name: str) -> Scale:

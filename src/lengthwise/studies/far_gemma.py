@@ -14,25 +14,18 @@ from lengthwise.results import Results
 from lengthwise.studies.arms import Scale
 from lengthwise.studies.far_windows import EXPERIMENT as WINDOWS
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import CONTROL, SCALES, question_tables
+from lengthwise.studies.training_forms import CONTROL, SCALES, question_section
 
 EXPERIMENT = replace(WINDOWS, kind="far-gemma")
 
 
 def sections(results: Results, folder: Path) -> list[Section]:
     """The study as one section of a page."""
-    return [
-        Section(
-            title="A second model",
-            paragraphs=[
-                f"`{results.model_name}` after the same few steps on windows of 2,048 tokens, on questions that it "
-                "was not trained on. One seed: a screen."
-            ],
-            tables=question_tables(results, CONTROL),
-            figures=[],
-            notes=results.notes,
-        )
-    ]
+    says = (
+        "after the same few steps on windows of 2,048 tokens, on questions that it was not trained on. "
+        "One seed: a screen."
+    )
+    return [question_section(results, "A second model", says, reference=CONTROL)]
 
 
 def _scale(name: str) -> Scale:

@@ -18,7 +18,7 @@ from lengthwise.studies.far_context import SHORT_LOSS, claims_on
 from lengthwise.studies.far_context import verdicts as judged
 from lengthwise.studies.paired_claims import PairedClaim
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import CONTROL, HALF, SCALES, START, question_tables
+from lengthwise.studies.training_forms import CONTROL, HALF, SCALES, START, question_section
 from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 
 EXPERIMENT = replace(
@@ -49,17 +49,9 @@ def verdicts(results: Results) -> Table:
 
 def sections(results: Results, folder: Path) -> list[Section]:
     """The study as one section of a page."""
+    says = "after the same few steps on longer windows, on questions that it was not trained on."
     return [
-        Section(
-            title="Longer windows",
-            paragraphs=[
-                f"`{results.model_name}` after the same few steps on longer windows, on questions that it was not "
-                "trained on."
-            ],
-            tables=[verdicts(results), *question_tables(results, CONTROL)],
-            figures=[],
-            notes=results.notes,
-        )
+        question_section(results, "Longer windows", says, reference=CONTROL, verdicts=[verdicts(results)])
     ]
 
 

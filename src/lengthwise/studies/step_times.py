@@ -10,13 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback, set_seed
+from transformers import TrainerCallback
 
 from lengthwise.files import atomic_write_json
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.recipe_trainer import build_trainer, training_documents
-from lengthwise.training.trained_model import add_adapter, load_for_training
+from lengthwise.training.trained_model import add_adapter
+from lengthwise.training.training_run import seeded_model
 
 ROUNDS = 4
 STEPS = 6
@@ -56,8 +57,7 @@ class _Clock(TrainerCallback):
 
 
 def _step_times(recipe: Recipe) -> list[float]:
-    set_seed(recipe.seed)
-    loaded = load_for_training(recipe)
+    loaded = seeded_model(recipe)
     documents, _ = training_documents(recipe, loaded)
     model = add_adapter(loaded.model, recipe.adapter or recipe.peft)
     clock = _Clock()

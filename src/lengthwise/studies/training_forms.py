@@ -12,6 +12,7 @@ The weightings are LongCE's (ICLR 2025) and EXACT's (arXiv 2605.10544).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lengthwise.report.html import Section
@@ -180,19 +181,21 @@ def lines(results: Results) -> list[Line]:
 
 def sections(results: Results, folder: Path) -> list[Section]:
     """The study as one section of a page."""
-    return [
-        Section(
-            title="Training forms",
-            paragraphs=[
-                f"`{results.model_name}` before and after the same few steps of each form, on questions that no form "
-                "was trained on.",
-                *reading(results),
-            ],
-            tables=question_tables(results, CONTROL),
-            figures=[],
-            notes=results.notes,
-        )
-    ]
+    says = "before and after the same few steps of each form, on questions that no form was trained on."
+    section = question_section(results, "Training forms", says, reference=CONTROL)
+    return [replace(section, paragraphs=[*section.paragraphs, *reading(results)])]
+
+
+def question_section(
+    results: Results, title: str, says: str, *, reference: str, verdicts: Sequence[Table] = ()
+) -> Section:
+    """Any study on these questions as one section of a page: what its model did, verdicts, and `question_tables`."""
+    return Section(
+        title=title,
+        paragraphs=[f"`{results.model_name}` {says}"],
+        tables=[*verdicts, *question_tables(results, reference)],
+        notes=results.notes,
+    )
 
 
 def question_tables(results: Results, reference: str) -> list[Table]:

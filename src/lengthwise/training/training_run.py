@@ -119,7 +119,16 @@ def inputs_of(recipe: Recipe) -> dict[str, dict[str, str]]:
     """
     data = recipe.data
     corpus = load_corpus(data.corpus, split=data.split, text_field=data.text_field)
-    return _inputs(load_for_training(recipe), corpus.fingerprint)
+    return _inputs(seeded_model(recipe), corpus.fingerprint)
+
+
+def seeded_model(recipe: Recipe) -> LoadedModel:
+    """The model that a run of this recipe starts from, without its adapter.
+
+    Sets the seeds of Python, numpy and torch: an extension may have weights of its own, drawn anew (CLEX).
+    """
+    set_seed(recipe.seed)
+    return load_for_training(recipe)
 
 
 def _inputs(loaded: LoadedModel, corpus_fingerprint: str) -> dict[str, dict[str, str]]:
@@ -133,8 +142,7 @@ def _train(recipe: Recipe, folder: RunFolder | Path, *, resume: bool) -> Results
     if resume and is_finished(path):
         return read_results(path / "results.json")
     recipe.batch.accumulation(process_count())
-    set_seed(recipe.seed)
-    loaded = load_for_training(recipe)
+    loaded = seeded_model(recipe)
     main = path if isinstance(folder, RunFolder) else None
     documents, facts = training_documents(recipe, loaded, run=main)
     if isinstance(folder, RunFolder):

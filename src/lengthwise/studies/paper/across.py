@@ -68,10 +68,11 @@ def _differences(results: Results, setting: Setting, arm: str, quantity: Quantit
 
 
 def _minus(rows: Sequence[Row], others: Sequence[Row]) -> list[Row]:
-    """Seed by seed, without intervals."""
+    """Seed by seed, without intervals; without a value where one of the two has none."""
     values = {row.seed: row.value for row in others}
-    return [
-        replace(row, value=row.value - other, ci_low=None, ci_high=None)
-        for row in rows
-        if row.value is not None and (other := values.get(row.seed)) is not None
-    ]
+
+    def difference(row: Row) -> float | None:
+        other = values.get(row.seed)
+        return None if row.value is None or other is None else row.value - other
+
+    return [replace(row, value=difference(row), ci_low=None, ci_high=None) for row in rows]

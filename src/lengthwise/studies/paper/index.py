@@ -179,7 +179,7 @@ def _relations(folder: Path) -> Iterator[list[Cell]]:
     from lengthwise.studies.paper.table1 import RELATIONS, relations
 
     runs = [
-        (f"{scale}, {which}", related)
+        (f"{scale}, {which} models", related)
         for scale, found in kept_results(folder, "table1")
         for which, related in relations(found).items()
     ]

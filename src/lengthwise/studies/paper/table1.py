@@ -187,8 +187,8 @@ def of_the_papers_models() -> str:
 def relations(results: Results) -> dict[str, list[Related]]:
     """The verdicts over all models, and over those that share text and tokenizer."""
     return {
-        "all models": relate(RELATIONS, numbers(results)),
-        "tiny models alone": relate(RELATIONS, numbers(results, group="tiny")),
+        "all": relate(RELATIONS, numbers(results)),
+        "tiny": relate(RELATIONS, numbers(results, group="tiny")),
     }
 
 
@@ -214,10 +214,14 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 "with other tokenizers are not of the same tokens, so the tiny models, which share text and "
                 "tokenizer, are judged alone too.",
                 of_the_papers_models(),
-                *(f"{who}: {one.sentence}" for who, several in related.items() for one in several),
+                *(
+                    f"{who.capitalize()} models: {one.sentence}"
+                    for who, several in related.items()
+                    for one in several
+                ),
             ],
             tables=[
-                *(relations_table(several, caption=f"Over {who}") for who, several in related.items()),
+                *(relations_table(several, caption=f"Over {who} models") for who, several in related.items()),
                 models_table(results),
                 Table(
                     columns=["model", "training loss", "SCE", "log perplexity at 16k", "LongBench-E"],

@@ -17,7 +17,7 @@ from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.sparsity.needles import ANSWERS, SENTENCE, examine_needle, planted
-from lengthwise.studies.experiments import training_precision
+from lengthwise.studies.precision import training_precision
 from lengthwise.studies.skeleton import Claim, Part, Verdict, claims_table
 from lengthwise.studies.sparsity.influence_page import FEWEST_DOCUMENTS, TOO_FEW
 from lengthwise.studies.sparsity.shares import read_scale

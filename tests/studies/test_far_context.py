@@ -6,12 +6,13 @@ from dataclasses import replace
 import pytest
 
 from lengthwise.results import Results, Row
-from lengthwise.studies import far_extension, far_gemma, far_windows
+from lengthwise.studies import far_extension, far_gemma, far_steps, far_windows
 from lengthwise.studies.far_context import EXPERIMENT, FAR_CONTEXT, FORMS, claims_of, verdicts
 from lengthwise.studies.far_extension import FAR_EXTENSION
 from lengthwise.studies.far_gemma import FAR_GEMMA
+from lengthwise.studies.far_steps import FAR_STEPS
 from lengthwise.studies.far_windows import FAR_WINDOWS
-from lengthwise.studies.training_forms import CONTROL, HALF
+from lengthwise.studies.training_forms import CONTROL, EVERY, HALF
 
 LENGTHS = {"eval": {"lengths": [2048, 7000]}, "perplexity": {"lengths": [1024, 2048]}}
 
@@ -101,6 +102,23 @@ def test_every_arm_of_the_longer_windows_reads_them() -> None:
     assert [recipe.length * recipe.batch.size for recipe in recipes if recipe] == [2048] * 2
     assert {recipe.positions.target_length for recipe in recipes if recipe and recipe.positions} == {8192}
     assert scale.seeds == 3
+
+
+def test_more_steps_on_the_same_windows_and_questions() -> None:
+    scale, windows = (study.parts[0].scales["default"] for study in (FAR_STEPS, FAR_WINDOWS))
+    assert scale.measures == windows.measures
+    recipes = {
+        arm.name: far_steps.EXPERIMENT.recipe_of(scale, arm, 0) for arm in far_steps.EXPERIMENT.arms[1:]
+    }
+    shares = {}
+    for name, recipe in recipes.items():
+        assert recipe is not None
+        assert recipe.positions is not None
+        assert (recipe.steps, recipe.length * recipe.batch.size) == (180, 2048)
+        assert recipe.positions.target_length == 8192
+        shares[name] = recipe.positions.options.get("share", 1.0)
+    # The control's loss reads the long view, whose positions never skip.
+    assert (shares[HALF], shares[EVERY]) == (0.5, 1.0)
 
 
 def test_every_arm_beyond_the_trained_length_is_extended_and_skips_reach_the_extended_length() -> None:

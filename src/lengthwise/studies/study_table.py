@@ -75,6 +75,11 @@ STUDIES: dict[str, Entry] = {
             "the recommended form on longer windows, three seeds, with verdicts (an hour of one core)",
         ),
         Entry(
+            "far-steps",
+            "far_steps:FAR_STEPS",
+            "three times the steps, and a skip in every step, one seed (two hours of one core)",
+        ),
+        Entry(
             "far-gemma",
             "far_gemma:FAR_GEMMA",
             "the recommended form on Gemma 3 270M, one seed (an hour of one core)",

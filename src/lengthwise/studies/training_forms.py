@@ -23,7 +23,8 @@ from lengthwise.studies.arm_tables import Line
 from lengthwise.studies.experiments import Arm, Experiment, Scale
 from lengthwise.studies.skeleton import Study
 
-START, CONTROL, HALF = "before", "no skip, CE", "skip in half of the steps, CE"
+START, CONTROL = "before", "no skip, CE"
+HALF, EVERY = "skip in half of the steps, CE", "skip, CE"
 CYCLIC = "cyclic, reverse KL, CE long"
 _ALWAYS = ("positions.options={shifted: 0.5}",)
 _REPEAT = (*_ALWAYS, "views=repeat", "view_options={share: 0.5, passage: 64, place: end}")
@@ -46,7 +47,7 @@ EXPERIMENT = Experiment(
             question="the same windows and steps, CE",
         ),
         Arm(name=HALF, changes=(), question="every other step skips, on average"),
-        Arm(name="skip, CE", changes=_ALWAYS, question="PoSE within the trained length"),
+        Arm(name=EVERY, changes=_ALWAYS, question="PoSE within the trained length"),
         Arm(
             name="log skip, CE",
             changes=("positions.options={shifted: 0.5, spread: log}",),

@@ -65,7 +65,7 @@ REAL = TextBridge(
         ),
     ),
     aligned=("truncation, Jeffreys", "truncation, SCE"),
-    others=(training_forms.HALF, "skip, CE"),
+    others=(training_forms.HALF, training_forms.EVERY),
 )
 
 

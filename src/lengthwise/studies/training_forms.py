@@ -125,8 +125,7 @@ EXPERIMENT = Experiment(
         ),
     ),
     notes=(
-        "Every trained arm: LoRA, {recipe.steps} steps of {recipe.batch.size} windows of {recipe.length} tokens of "
-        "books. An arm with a divergence, or with CE on both views, reads each window twice. {seeds}.",
+        "Every trained arm: LoRA, {recipe.steps} steps of {recipe.batch.size} x {recipe.length} tokens of books. An arm with a divergence, or with CE on both views, reads each window twice. {seeds}.",
         "Held-out text: {documents} whole documents, the background of the questions too. All arms answer the same "
         "questions and predict the same tokens. Computed in {precision}.",
     ),

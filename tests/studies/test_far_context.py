@@ -114,11 +114,14 @@ def test_more_steps_on_the_same_windows_and_questions() -> None:
     for name, recipe in recipes.items():
         assert recipe is not None
         assert recipe.positions is not None
-        assert (recipe.steps, recipe.length * recipe.batch.size) == (180, 2048)
+        assert (recipe.steps, recipe.length, recipe.batch.size) == (180, 2048, 1)
         assert recipe.positions.target_length == 8192
         shares[name] = recipe.positions.options.get("share", 1.0)
-    # The control's loss reads the long view, whose positions never skip.
     assert (shares[HALF], shares[EVERY]) == (0.5, 1.0)
+    # The long view's positions never skip.
+    assert recipes[CONTROL] is not None
+    assert recipes[CONTROL].objective.ce_on == "long"
+    assert scale.seeds == 1
 
 
 def test_every_arm_beyond_the_trained_length_is_extended_and_skips_reach_the_extended_length() -> None:

@@ -60,8 +60,11 @@ def test_one_line_for_each_setting_with_sce_minus_its_control_by_seed(tmp_path: 
     assert cream[heads["untrained"]] is None
 
 
-def test_a_seed_that_the_control_lacks_leaves_no_difference(tmp_path: Path) -> None:
-    rows = [*_differences("SCE 0.1", [0.1, 0.2]), *_differences("entropy 0.1", [0.1])]
+@pytest.mark.parametrize(("sce", "entropy"), [([0.1, 0.2], [0.1]), ([0.1], [0.1, 0.2])])
+def test_a_seed_that_one_of_the_two_lacks_leaves_no_difference(
+    tmp_path: Path, sce: list[float], entropy: list[float]
+) -> None:
+    rows = [*_differences("SCE 0.1", sce), *_differences("entropy 0.1", entropy)]
     (tmp_path / "table4-laptop.json").write_text(_results(rows, "table4").to_json())
     table = across_table(tmp_path, "laptop")
     found = dict(zip(table.columns, table.rows[0], strict=True))

@@ -126,6 +126,6 @@ def arm_after(name: str, steps: int | None) -> str:
     return name if steps is None else f"{name} after {steps} steps"
 
 
-def is_at_the_end(name: str | None) -> bool:
-    """Whether this is not the name of an arm after fewer steps (`arm_after`)."""
+def is_final(name: str | None) -> bool:
+    """False for the name of an arm after fewer steps, as `arm_after` makes it."""
     return name is None or re.search(r" after \d+ steps$", name) is None

@@ -17,7 +17,7 @@ from lengthwise.report.tables import Cell, Table
 from lengthwise.studies.arms import Measures, Scale
 from lengthwise.studies.experiments import Experiment
 from lengthwise.studies.measured_model import measure_named
-from lengthwise.studies.precision import training_precision
+from lengthwise.studies.precision import fast_dtype
 from lengthwise.studies.skeleton import Study, chosen_scales
 from lengthwise.studies.tiny_models import TinyModel
 from lengthwise.training.memory import BASIS, device_memory
@@ -260,7 +260,7 @@ def _reading(measures: Measures, model: Any, scale: Scale) -> tuple[int, float]:
 def _dtype(experiment: Experiment, scale: Scale) -> str:
     recipe = experiment.recipe_of(replace(scale, starts=()))
     if recipe is None or experiment.fast_training:
-        return training_precision() if experiment.dtype == "fast" else "float32"
+        return fast_dtype() if experiment.dtype == "fast" else "float32"
     return recipe.precision
 
 

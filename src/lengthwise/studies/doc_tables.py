@@ -26,7 +26,7 @@ from lengthwise.errors import UsageError, nearest
 from lengthwise.files import atomic_write_text
 from lengthwise.report.tables import Table, to_markdown
 from lengthwise.results import Results, Row, read_results
-from lengthwise.studies.arms import is_at_the_end
+from lengthwise.studies.arms import is_final
 
 _PART = re.compile(r"(<!-- table: (\S+)((?: \S+)*) -->\n).*?(<!-- end of table -->)", flags=re.DOTALL)
 PAGES = ("README.md", "docs/**/*.md")
@@ -47,7 +47,7 @@ def _far_context(results: Results, which: str, length: str = "") -> Table:
     from lengthwise.studies.training_forms import arms_table, depths_table
 
     judged = {"far-context": far_context.verdicts, "far-windows": far_windows.verdicts}
-    reference = next((row.reference for row in results.rows if row.reference), None)
+    (reference,) = {row.reference for row in results.rows if row.reference}
     return {
         "verdicts": lambda: replace(judged[results.kind](results), caption="", notes=[]),
         "arms": lambda: arms_table(results, caption=""),
@@ -242,7 +242,7 @@ def kept_rows(rows: Sequence[Row]) -> list[Row]:
         and row.context_other is None
         and row.metric != "perplexity"
         and (row.task, row.metric) != ("limit", "benefit")
-        and (row.metric == "loss" or is_at_the_end(row.arm))
+        and (row.metric == "loss" or is_final(row.arm))
     ]
 
 

@@ -6,13 +6,12 @@ All arms of an experiment are measured on the same tokens, so their differences 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from lengthwise.measure import paired_difference
 from lengthwise.models import LoadedModel, load
 from lengthwise.models.extension import extend
 from lengthwise.processes import process_count
@@ -21,8 +20,8 @@ from lengthwise.runs import RunFolder
 from lengthwise.spec import Dtype
 from lengthwise.studies.arms import Arm, Scale, arm_after, kept_checkpoints, seed_folder, steps_at
 from lengthwise.studies.earlier_arms import EARLIER_RUNS, take_arms
-from lengthwise.studies.measured_model import Measured, measure
-from lengthwise.studies.precision import training_precision
+from lengthwise.studies.measured_model import Measured, differences, measure
+from lengthwise.studies.precision import fast_dtype
 from lengthwise.studies.recorded_settings import recorded_settings
 from lengthwise.studies.skeleton import Part, Section
 from lengthwise.studies.step_times import measure_step_times
@@ -48,8 +47,8 @@ class Experiment:
             many steps.
         seeded: whether rows tell seeds apart.
         only_seed: the one seed of a seeded experiment that is run; None: all of the scale.
-        dtype: of the measurements, a name that `load` takes, or "fast": that of `training_precision`.
-        fast_training: whether arms train in `training_precision`, whatever the recipe says.
+        dtype: of the measurements, a name that `load` takes, or "fast": that of `fast_dtype`.
+        fast_training: whether arms train in `fast_dtype`, whatever the recipe says.
         notes: with `{documents}`, `{seeds}`, `{tokens}`, `{precision}`, `{recipe...}` and `{measures...}` filled in.
     """
 
@@ -94,7 +93,13 @@ class Experiment:
             UsageError: see `RunFolder`.
             Interrupted: Ctrl-C. Finished arms and samples stay.
         """
-        settings = recorded_settings(self, scale)
+        settings = recorded_settings(
+            scale,
+            arms=self.arms,
+            recipe=self.recipe_of(scale),
+            dtype=self._dtype(),
+            equal_time=self.equal_time,
+        )
         with RunFolder(
             out, kind=self.kind, config=settings, writes=("parts",), resume=resume, overwrite=overwrite
         ) as folder:
@@ -119,8 +124,7 @@ class Experiment:
         recipe = self.recipe_of(scale)
         provenance = self._provenance(scale)
         text = load_corpus(scale.text, split=scale.split)
-        trained_arms = [arm for arm in self.arms if arm.changes is not None]
-        paces, rows = self._paces(trained_arms, scale, parts)
+        paces, rows = self._paces(scale, parts)
         untrained: dict[str, Measured] = {}
         if not scale.starts:
             untrained = self._untrained(scale, text, parts, None)
@@ -132,9 +136,9 @@ class Experiment:
                 rows += _rows_of(untrained, seed=seed)
             trained: dict[str, Measured] = {}
             marked: dict[int, dict[str, Measured]] = {mark: {} for mark in scale.marks}
-            for arm in trained_arms:
+            for arm in self.trained_arms:
                 own, at = folder / arm.slug, paces.get(arm.name, 1.0)
-                trained[arm.name] = self._measured(arm, scale, text, own, seed, at)
+                trained[arm.name] = self._train_and_measure(arm, scale, text, own, seed, at)
                 for mark in scale.marks:
                     kept = own / "train" / "checkpoints" / f"checkpoint-{steps_at(mark, at)}"
                     model = self._extended(arm, self._loaded(str(kept), scale, seed), scale)
@@ -149,7 +153,7 @@ class Experiment:
         facts = {
             "documents": len(text.documents),
             "seeds": f"{scale.seeds} fine-tuning seed{'s' if scale.seeds > 1 else ''}",
-            "precision": self.measured_dtype,
+            "precision": self._dtype(),
             "recipe": recipe,
             "measures": scale.measures,
             "tokens": 0 if recipe is None else recipe.steps * recipe.batch.size * recipe.length * 2,
@@ -163,17 +167,22 @@ class Experiment:
             provenance=provenance,
         )
 
-    def measured(self, scale: Scale, parts: Path, name: str, seed: int | None) -> Measured:
-        """What was measured of the trained arm `name` at the end; read from `parts` where it is finished there.
+    def measured_arm(self, scale: Scale, parts: Path, name: str, seed: int | None) -> Measured:
+        """The measurements of a trained arm after all steps; trains or measures what is missing in `parts`.
 
         Raises:
             Interrupted: Ctrl-C. Samples stay.
         """
-        arm = next(arm for arm in self.arms if arm.name == name)
-        paces, _ = self._paces([arm for arm in self.arms if arm.changes is not None], scale, parts)
+        arm = next(arm for arm in self.trained_arms if arm.name == name)
+        paces, _ = self._paces(scale, parts)
         text = load_corpus(scale.text, split=scale.split)
         folder = seed_folder(parts, seed) / arm.slug
-        return self._measured(arm, scale, text, folder, seed, paces.get(name, 1.0))
+        return self._train_and_measure(arm, scale, text, folder, seed, paces.get(name, 1.0))
+
+    @property
+    def trained_arms(self) -> list[Arm]:
+        """The arms that are not measured as they are."""
+        return [arm for arm in self.arms if arm.changes is not None]
 
     def seeds(self, scale: Scale) -> list[int | None]:
         """The seeds that are run; [None] where rows do not tell them apart."""
@@ -197,30 +206,33 @@ class Experiment:
         if not EARLIER_RUNS.get():
             return {}
         parts = folder.path / "parts"
-        arms = [arm for arm in self.arms if arm.changes is not None]
-        paces, _ = self._paces(arms, scale, parts)
+        paces, _ = self._paces(scale, parts)
         wanted = (
             (seed_folder(parts, seed) / arm.slug, arm, recipe)
             for seed in self.seeds(scale)
-            for arm in arms
+            for arm in self.trained_arms
             if (recipe := self.recipe_of(scale, arm, seed, paces.get(arm.name, 1.0))) is not None
         )
         return take_arms(wanted, folder.config, parts)
 
     def _provenance(self, scale: Scale) -> dict[str, Any]:
-        start = load(scale.start(0), dtype=self.measured_dtype)
+        start = load(scale.start(0), dtype=self._dtype())
         provenance: dict[str, Any] = {"model": start.describe()}
         pretraining = Path(start.source) / "pretraining.json"
         if pretraining.is_file():
             provenance["pretraining"] = json.loads(pretraining.read_text())
         return provenance
 
-    def _paces(self, arms: Sequence[Arm], scale: Scale, parts: Path) -> tuple[dict[str, float], list[Row]]:
+    def _paces(self, scale: Scale, parts: Path) -> tuple[dict[str, float], list[Row]]:
         """In equal-time mode, steps of each arm for one of the reference, and the measured times as rows."""
         if not self.equal_time:
             return {}, []
         assert self.reference is not None
-        recipes = {arm.name: recipe for arm in arms if (recipe := self.recipe_of(scale, arm, 0)) is not None}
+        recipes = {
+            arm.name: recipe
+            for arm in self.trained_arms
+            if (recipe := self.recipe_of(scale, arm, 0)) is not None
+        }
         seconds = measure_step_times(recipes, parts / "step-times.json")
         base = seconds[self.reference]
         row = Row(model=scale.model, task="training", metric="seconds_per_step", value=None, unit="seconds")
@@ -238,11 +250,16 @@ class Experiment:
         ]
         pairs += [pair for pair in self.contrasts if pair not in pairs]
         return [
-            replace(row, arm=arm_after(one, after), reference=arm_after(other, after), seed=seed)
+            row
             for one, other in pairs
             if one in measured and other in measured
-            for name, own in measured[one].items()
-            for row in paired_difference(own, measured[other][name])
+            for row in differences(
+                measured[one],
+                measured[other],
+                arm=arm_after(one, after),
+                reference=arm_after(other, after),
+                seed=seed,
+            )
         ]
 
     def _untrained(self, scale: Scale, text: Corpus, parts: Path, seed: int | None) -> dict[str, Measured]:
@@ -250,13 +267,13 @@ class Experiment:
         found: dict[str, Measured] = {}
         for arm in self.arms:
             if arm.changes is None:
-                model = self._extended(arm, load(scale.start(seed), dtype=self.measured_dtype), scale)
+                model = self._extended(arm, load(scale.start(seed), dtype=self._dtype()), scale)
                 found[arm.name] = measure(
                     model, text, scale.measures, parts / arm.slug, evaluator=scale.start(seed)
                 )
         return found
 
-    def _measured(
+    def _train_and_measure(
         self, arm: Arm, scale: Scale, text: Corpus, folder: Path, seed: int | None, pace: float
     ) -> Measured:
         """A trained arm after all steps."""
@@ -272,8 +289,8 @@ class Experiment:
     def _loaded(self, trained: str, scale: Scale, seed: int | None) -> LoadedModel:
         """The model, or adapter on the model that it was trained on, in a folder."""
         if (Path(trained) / "adapter_config.json").is_file():
-            return load(scale.start(seed), dtype=self.measured_dtype, adapter=trained)
-        return load(trained, dtype=self.measured_dtype)
+            return load(scale.start(seed), dtype=self._dtype(), adapter=trained)
+        return load(trained, dtype=self._dtype())
 
     def _extended(self, arm: Arm, model: LoadedModel, scale: Scale) -> LoadedModel:
         if arm.method is not None:
@@ -293,7 +310,7 @@ class Experiment:
             # Shares of the training state need several processes; one has it whole.
             changes.append("parallel=null")
         if self.fast_training:
-            changes.append(f"precision={training_precision()}")
+            changes.append(f"precision={fast_dtype()}")
         if arm is not None:
             changes += arm.changes or ()
         if seed is not None:
@@ -306,10 +323,8 @@ class Experiment:
         changes += kept_checkpoints([steps_at(mark, pace) for mark in scale.marks])
         return read_recipe(self.recipe, [*changes, f"steps={steps_at(recipe.steps, pace)}"])
 
-    @property
-    def measured_dtype(self) -> Dtype:
-        """The dtype of the measurements here."""
-        return training_precision() if self.dtype == "fast" else self.dtype
+    def _dtype(self) -> Dtype:
+        return fast_dtype() if self.dtype == "fast" else self.dtype
 
 
 def _rows_of(

@@ -24,6 +24,7 @@ from lengthwise.studies.training_forms import (
     SCALES,
     START,
     question_section,
+    screen_arms,
 )
 from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 from lengthwise.studies.verdicts import judge, verdict_table
@@ -37,7 +38,7 @@ EXPERIMENT = Experiment(
     seeded=True,
     dtype="fast",
     fast_training=True,
-    arms=tuple(arm for arm in SCREEN.arms if arm.name in (START, CONTROL, *FORMS)),
+    arms=screen_arms(START, CONTROL, *FORMS),
     notes=SCREEN.notes,
 )
 COST = 0.01
@@ -109,12 +110,8 @@ def verdicts(results: Results, claims: Sequence[PairedClaim] | None = None) -> T
 
 def sections(results: Results, folder: Path) -> list[Section]:
     """The study as one section of a page."""
-    says = "after the same few steps of each form, on questions that none was trained on."
-    return [
-        question_section(
-            results, "The forms that gained most", says, reference=CONTROL, verdicts=[verdicts(results)]
-        )
-    ]
+    title = "The forms that gained most"
+    return [question_section(results, title, reference=CONTROL, verdicts=[verdicts(results)])]
 
 
 def _scale(name: str) -> Scale:

@@ -13,7 +13,7 @@ from lengthwise.report.html import Section
 from lengthwise.results import Results
 from lengthwise.studies.arms import Arm, Scale
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import CONTROL, HALF, SCALES, question_section
+from lengthwise.studies.training_forms import CONTROL, HALF, SCALES, question_section, screen_arms
 from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 
 EXTENDED = "YaRN x2"
@@ -27,8 +27,7 @@ EXPERIMENT = replace(
         Arm(name=EXTENDED, method="yarn", factor=2.0, question="the extension alone"),
         *(
             replace(arm, name=f"{EXTENDED}, {arm.name}", changes=(*_EXTEND, *(arm.changes or ())))
-            for arm in SCREEN.arms
-            if arm.name in (CONTROL, HALF)
+            for arm in screen_arms(CONTROL, HALF)
         ),
     ),
     reference=REFERENCE,
@@ -37,11 +36,7 @@ EXPERIMENT = replace(
 
 def sections(results: Results, folder: Path) -> list[Section]:
     """The study as one section of a page."""
-    says = (
-        f"with {EXTENDED}, before and after the same few steps, on questions that it was not trained on. "
-        "One seed: a screen."
-    )
-    return [question_section(results, "Beyond the trained length", says, reference=REFERENCE)]
+    return [question_section(results, f"Beyond the trained length, with {EXTENDED}", reference=REFERENCE)]
 
 
 def _scale(name: str) -> Scale:

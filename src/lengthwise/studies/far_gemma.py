@@ -21,11 +21,7 @@ EXPERIMENT = replace(WINDOWS, kind="far-gemma")
 
 def sections(results: Results, folder: Path) -> list[Section]:
     """The study as one section of a page."""
-    says = (
-        "after the same few steps on windows of 2,048 tokens, on questions that it was not trained on. "
-        "One seed: a screen."
-    )
-    return [question_section(results, "A second model", says, reference=CONTROL)]
+    return [question_section(results, "A second model", reference=CONTROL)]
 
 
 def _scale(name: str) -> Scale:

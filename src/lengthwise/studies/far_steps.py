@@ -12,38 +12,26 @@ from pathlib import Path
 from lengthwise.report.html import Section
 from lengthwise.results import Results
 from lengthwise.studies.arms import Scale
-from lengthwise.studies.far_windows import FAR_WINDOWS
+from lengthwise.studies.far_windows import SCALES
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import CONTROL, EVERY, HALF, START, question_section
+from lengthwise.studies.training_forms import CONTROL, EVERY, HALF, START, question_section, screen_arms
 from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 
-EXPERIMENT = replace(
-    SCREEN,
-    kind="far-steps",
-    arms=tuple(arm for arm in SCREEN.arms if arm.name in (START, CONTROL, HALF, EVERY)),
-)
+EXPERIMENT = replace(SCREEN, kind="far-steps", arms=screen_arms(START, CONTROL, HALF, EVERY))
 
 
 def sections(results: Results, folder: Path) -> list[Section]:
     """The study as one section of a page."""
-    says = (
-        f"after {results.config['steps']} steps on windows of 2,048 tokens, on questions that it was not trained on. "
-        "One seed: a screen."
-    )
-    return [question_section(results, "More steps, and more skips", says, reference=CONTROL)]
+    return [question_section(results, "More steps, and more skips", reference=CONTROL)]
 
 
 def _scale(name: str, scale: Scale) -> Scale:
-    """The windows and the questions of `far_windows`, three times the steps."""
+    """The windows and the questions of `far_windows`, in 180 steps in place of 60."""
     return replace(scale, seeds=1) if name == "smoke" else replace(scale, seeds=1, steps=180)
 
 
 FAR_STEPS = Study(
     title="Do more steps and more skips bring more?",
-    parts=(
-        EXPERIMENT.part(
-            sections, {name: _scale(name, scale) for name, scale in FAR_WINDOWS.parts[0].scales.items()}
-        ),
-    ),
+    parts=(EXPERIMENT.part(sections, {name: _scale(name, scale) for name, scale in SCALES.items()}),),
     takes=("seeds", "steps"),
 )

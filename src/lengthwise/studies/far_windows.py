@@ -18,12 +18,11 @@ from lengthwise.studies.far_context import SHORT_LOSS, claims_on
 from lengthwise.studies.far_context import verdicts as judged
 from lengthwise.studies.paired_claims import PairedClaim
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import CONTROL, HALF, SCALES, START, question_section
+from lengthwise.studies.training_forms import CONTROL, HALF, START, question_section, screen_arms
 from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
+from lengthwise.studies.training_forms import SCALES as SCREEN_SCALES
 
-EXPERIMENT = replace(
-    SCREEN, kind="far-windows", arms=tuple(arm for arm in SCREEN.arms if arm.name in (START, CONTROL, HALF))
-)
+EXPERIMENT = replace(SCREEN, kind="far-windows", arms=screen_arms(START, CONTROL, HALF))
 
 
 def claims_of(results: Results) -> list[PairedClaim]:
@@ -49,23 +48,21 @@ def verdicts(results: Results) -> Table:
 
 def sections(results: Results, folder: Path) -> list[Section]:
     """The study as one section of a page."""
-    says = "after the same few steps on longer windows, on questions that it was not trained on."
-    return [
-        question_section(results, "Longer windows", says, reference=CONTROL, verdicts=[verdicts(results)])
-    ]
+    return [question_section(results, "Longer windows", reference=CONTROL, verdicts=[verdicts(results)])]
 
 
 def _scale(name: str) -> Scale:
     """Three seeds, the recipe's own windows, and twice the contexts of the screen, whose twelve decide too little."""
-    scale = replace(SCALES[name], seeds=3)
+    scale = replace(SCREEN_SCALES[name], seeds=3)
     if name == "smoke":
         return scale
     measures = {**scale.measures, "eval": {**scale.measures["eval"], "samples": 24}}
     return replace(scale, measures=measures, changes=())
 
 
+SCALES = {name: _scale(name) for name in SCREEN_SCALES}
 FAR_WINDOWS = Study(
     title="Do longer windows keep the middle of the context?",
-    parts=(EXPERIMENT.part(sections, {name: _scale(name) for name in SCALES}),),
+    parts=(EXPERIMENT.part(sections, SCALES),),
     takes=("seeds", "steps"),
 )

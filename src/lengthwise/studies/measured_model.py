@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from lengthwise.measure import MEASUREMENTS, Measurement
+from lengthwise.measure import MEASUREMENTS, Measurement, paired_difference
 from lengthwise.measure.table import Entry
 from lengthwise.models import LoadedModel
+from lengthwise.results import Row
 from lengthwise.samples import SampleLog
 from lengthwise.studies.arms import Measures, samples_file
 from lengthwise.text import Corpus, tokenize
@@ -42,6 +44,15 @@ def measure(
             **({"evaluator": evaluator} if entry.name == "longppl" else {}),
         )
     return found
+
+
+def differences(own: Measured, other: Measured, *, arm: str, reference: str, seed: int | None) -> list[Row]:
+    """The paired differences of all measurements: `own`, the model of `arm`, minus `other`, that of `reference`."""
+    return [
+        replace(row, arm=arm, reference=reference, seed=seed)
+        for name, measurement in own.items()
+        for row in paired_difference(measurement, other[name])
+    ]
 
 
 def measure_named(name: str) -> Entry:

@@ -7,7 +7,7 @@ import torch
 from lengthwise.spec import Dtype
 
 
-def training_precision() -> Dtype:
+def fast_dtype() -> Dtype:
     """bfloat16 where the processor multiplies it at full speed, else float32.
 
     It decides between minutes and hours on a CPU. Small disagreements need float32 all the same: bf16 rounding alone

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
+from lengthwise.spec import Dtype
 from lengthwise.studies.arms import Arm, Scale
-
-if TYPE_CHECKING:
-    from lengthwise.studies.experiments import Experiment
+from lengthwise.training.recipe import Recipe
 
 
-def recorded_settings(experiment: Experiment, scale: Scale) -> dict[str, Any]:
-    """Settings at this scale. Those that most experiments leave alone are recorded where they are set."""
-    recipe = experiment.recipe_of(scale)
+def recorded_settings(
+    scale: Scale, *, arms: Sequence[Arm], recipe: Recipe | None, dtype: Dtype, equal_time: bool
+) -> dict[str, Any]:
+    """The settings of an experiment at this scale. A setting that was added later is left out at its default."""
     found: dict[str, Any] = {
         "model": scale.model,
-        "dtype": experiment.measured_dtype,
+        "dtype": dtype,
         "seeds": scale.seeds,
         "steps": None if recipe is None else recipe.steps,
         "measures": {name: dict(of) for name, of in scale.measures.items()},
-        "arms": {arm.name: _arm(arm) for arm in experiment.arms},
+        "arms": {arm.name: _arm(arm) for arm in arms},
         "recipe": None if recipe is None else recipe.to_dict(),
     }
     for name, usual in (("text", "books"), ("split", "test")):
@@ -34,7 +35,7 @@ def recorded_settings(experiment: Experiment, scale: Scale) -> dict[str, Any]:
         }
     if scale.trained_measures is not None:
         found["trained_measures"] = {k: dict(v) for k, v in scale.trained_measures.items()}
-    if experiment.equal_time:
+    if equal_time:
         found["equal_time"] = True
     return found
 

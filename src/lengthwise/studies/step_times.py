@@ -16,8 +16,7 @@ from lengthwise.files import atomic_write_json
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.recipe_trainer import build_trainer, training_documents
-from lengthwise.training.trained_model import add_adapter
-from lengthwise.training.training_run import seeded_model
+from lengthwise.training.trained_model import add_adapter, seeded_model
 
 ROUNDS = 4
 STEPS = 6

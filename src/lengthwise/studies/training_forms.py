@@ -125,7 +125,8 @@ EXPERIMENT = Experiment(
         ),
     ),
     notes=(
-        "Every trained arm: LoRA, {recipe.steps} steps of {recipe.batch.size} x {recipe.length} tokens of books. An arm with a divergence, or with CE on both views, reads each window twice. {seeds}.",
+        "Every trained arm: LoRA, {recipe.steps} steps, each with {recipe.batch.size} x {recipe.length} tokens of "
+        "books. An arm with a divergence, or with CE on both views, reads each window twice. {seeds}.",
         "Held-out text: {documents} whole documents, the background of the questions too. All arms answer the same "
         "questions and predict the same tokens. Computed in {precision}.",
     ),
@@ -181,18 +182,27 @@ def lines(results: Results) -> list[Line]:
 
 def sections(results: Results, folder: Path) -> list[Section]:
     """The study as one section of a page."""
-    says = "before and after the same few steps of each form, on questions that no form was trained on."
-    section = question_section(results, "Training forms", says, reference=CONTROL)
+    section = question_section(results, "Training forms", reference=CONTROL)
     return [replace(section, paragraphs=[*section.paragraphs, *reading(results)])]
 
 
+def screen_arms(*names: str) -> tuple[Arm, ...]:
+    """Arms of the screen, in its order."""
+    return tuple(arm for arm in EXPERIMENT.arms if arm.name in names)
+
+
 def question_section(
-    results: Results, title: str, says: str, *, reference: str, verdicts: Sequence[Table] = ()
+    results: Results, title: str, *, reference: str, verdicts: Sequence[Table] = ()
 ) -> Section:
-    """Any study on these questions as one section of a page: what its model did, verdicts, and `question_tables`."""
+    """Any study on these questions as one section of a page: what was done, verdicts, and `question_tables`."""
+    recipe = results.config["recipe"]
+    screen = " One seed: a screen." if results.config["seeds"] == 1 else ""
     return Section(
         title=title,
-        paragraphs=[f"`{results.model_name}` {says}"],
+        paragraphs=[
+            f"`{results.model_name}` before and after {recipe['steps']} steps on windows of {recipe['length']:,} "
+            f"tokens, on questions that it was not trained on.{screen}"
+        ],
         tables=[*verdicts, *question_tables(results, reference)],
         notes=results.notes,
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from transformers import set_seed
 
 from lengthwise.errors import UsageError, nearest, reason
 from lengthwise.models import LoadedModel, extend, load
@@ -57,6 +58,15 @@ def load_for_training(recipe: Recipe) -> LoadedModel:
     check_positions(recipe, loaded.model)
     check_teacher(recipe, loaded.model)
     return loaded
+
+
+def seeded_model(recipe: Recipe) -> LoadedModel:
+    """The model that a run of this recipe starts from, without its adapter.
+
+    Sets the seeds of Python, numpy and torch: an extension may have weights of its own, drawn anew (CLEX).
+    """
+    set_seed(recipe.seed)
+    return load_for_training(recipe)
 
 
 def check_positions(recipe: Recipe, model: nn.Module) -> None:

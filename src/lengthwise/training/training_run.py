@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from transformers import set_seed
 
 from lengthwise.errors import Interrupted, LengthwiseError
 from lengthwise.files import writing
@@ -41,7 +40,7 @@ from lengthwise.training.recipe_trainer import (
     gathered_weights,
     training_documents,
 )
-from lengthwise.training.trained_model import add_adapter, load_for_training
+from lengthwise.training.trained_model import add_adapter, seeded_model
 from lengthwise.training.trainer import logged_parts
 
 
@@ -114,21 +113,14 @@ def train_or_resume(recipe: Recipe, folder: Path | str) -> Path:
 def inputs_of(recipe: Recipe) -> dict[str, dict[str, str]]:
     """What `inputs.json` of a run of this recipe holds: fingerprints of the model it starts from and of its text.
 
+    Sets the seeds of Python, numpy and torch.
+
     Raises:
         UsageError, MissingError: as `load_for_training` and `load_corpus`.
     """
     data = recipe.data
     corpus = load_corpus(data.corpus, split=data.split, text_field=data.text_field)
     return _inputs(seeded_model(recipe), corpus.fingerprint)
-
-
-def seeded_model(recipe: Recipe) -> LoadedModel:
-    """The model that a run of this recipe starts from, without its adapter.
-
-    Sets the seeds of Python, numpy and torch: an extension may have weights of its own, drawn anew (CLEX).
-    """
-    set_seed(recipe.seed)
-    return load_for_training(recipe)
 
 
 def _inputs(loaded: LoadedModel, corpus_fingerprint: str) -> dict[str, dict[str, str]]:

@@ -69,10 +69,11 @@ def _differences(results: Results, setting: Setting, arm: str, quantity: Quantit
 
 def _minus(rows: Sequence[Row], others: Sequence[Row]) -> list[Row]:
     """Seed by seed, without intervals; without a value where one of the two has none."""
-    values = {row.seed: row.value for row in others}
+    own, other = ({row.seed: row for row in of} for of in (rows, others))
 
-    def difference(row: Row) -> float | None:
-        other = values.get(row.seed)
-        return None if row.value is None or other is None else row.value - other
+    def difference(seed: int | None) -> float | None:
+        values = [of[seed].value if seed in of else None for of in (own, other)]
+        return None if values[0] is None or values[1] is None else values[0] - values[1]
 
-    return [replace(row, value=difference(row), ci_low=None, ci_high=None) for row in rows]
+    every = {**other, **own}
+    return [replace(row, value=difference(seed), ci_low=None, ci_high=None) for seed, row in every.items()]

@@ -12,14 +12,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from lengthwise.measure import paired_difference
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
-from lengthwise.studies.arms import Arm, Measures, Scale, arm_after, is_at_the_end, slug
+from lengthwise.studies.arms import Arm, Measures, Scale, arm_after, is_final, slug
 from lengthwise.studies.experiments import Experiment
 from lengthwise.studies.paired_claims import PairedClaim, Quantity
+from lengthwise.studies.paper.between_settings import Block, differences_between
 from lengthwise.studies.paper.measures import all_measures, columns, mark_measures
 from lengthwise.studies.paper.methods import PLAIN, Adjustment, standard_arms
 from lengthwise.studies.paper.sizes import SIZES, Size
@@ -151,7 +151,11 @@ class PaperTable:
                 provenance[own] = {"recipe": part.config["recipe"], **part.provenance}
                 for note in part.notes:
                     notes += [note] if note not in notes else []
-            rows += _between_settings(self.claims, experiments, folder.path / "parts")
+            blocks = [
+                Block(setting.arm, experiment, at, folder.path / "parts" / setting.folder / "parts")
+                for setting, experiment, at in experiments
+            ]
+            rows += differences_between(blocks, self.claims)
             results = Results(
                 kind=self.name,
                 model_name=scale.model,
@@ -201,7 +205,7 @@ class PaperTable:
     def differences_at_the_end(self, results: Results) -> Table:
         """What every arm changes after all steps: losses, parts of SCE and recall, without the other columns."""
         size = Size.of(results.config["size"])
-        rows = [row for row in results.rows if is_at_the_end(row.arm)]
+        rows = [row for row in results.rows if is_final(row.arm)]
         shown = [one for one in columns(size) if one.metric in ("loss", "entropy", "jeffreys", "benefit")]
         return values_table(rows, shown, size.trained, reference="any", caption="")
 
@@ -275,36 +279,6 @@ def _contrasts(
             if claim.arm in names and claim.against in names
         )
     )
-
-
-def _between_settings(
-    claims: Sequence[PairedClaim], experiments: Sequence[tuple[Setting, Experiment, Scale]], parts: Path
-) -> list[Row]:
-    """The paired differences of claims on trained arms of two settings, which experiments do not compare."""
-    places = {
-        setting.arm(arm.name): (setting, experiment, scale, arm.name)
-        for setting, experiment, scale in experiments
-        for arm in experiment.arms
-        if arm.changes is not None
-    }
-    rows: list[Row] = []
-    for arm, against in dict.fromkeys((claim.arm, claim.against) for claim in claims):
-        both = [places[name] for name in (arm, against) if name in places]
-        if len({setting.folder for setting, *_ in both}) < 2:
-            continue
-        scales = [scale for _, _, scale, _ in both]
-        for seed in both[0][1].seeds(scales[0]):
-            own, other = (
-                experiment.measured(scale, parts / setting.folder / "parts", name, seed)
-                for setting, experiment, scale, name in both
-            )
-            rows += [
-                replace(row, arm=arm, reference=against, seed=seed)
-                for name in own
-                if scales[0].of_trained.get(name) == scales[1].of_trained.get(name)
-                for row in paired_difference(own[name], other[name])
-            ]
-    return rows
 
 
 def _named(row: Row, setting: Setting) -> Row:

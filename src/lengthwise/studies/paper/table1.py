@@ -188,7 +188,7 @@ def relations(results: Results) -> dict[str, list[Related]]:
     """The verdicts over all models, and over those that share text and tokenizer."""
     return {
         "all": relate(RELATIONS, numbers(results)),
-        "tiny": relate(RELATIONS, numbers(results, group="tiny")),
+        "small": relate(RELATIONS, numbers(results, group="tiny")),
     }
 
 

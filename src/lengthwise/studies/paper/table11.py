@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 from lengthwise.studies.paired_claims import PairedClaim
 from lengthwise.studies.paper.measures import loss, scored
@@ -14,24 +14,18 @@ ALONE = Setting(name="no adjustment", adjustment=RAW)
 
 
 def _claims(better: str, worse: str, arm: str, against: str) -> tuple[PairedClaim, ...]:
-    """That one does better than the other."""
-    pair: dict[str, Any] = {
-        "place": "Table 11",
-        "source": "App. G, page 21, line 1124",
-        "arm": arm,
-        "against": against,
-    }
-    return (
-        PairedClaim(
-            says=f"{better} has a lower perplexity than {worse}", quantity=loss(2), direction="lower", **pair
-        ),
-        PairedClaim(
-            says=f"{better} has a higher LongBench-E than {worse}",
-            quantity=scored(),
-            direction="higher",
-            **pair,
-        ),
+    """Two claims: `arm` has a lower perplexity and a higher LongBench-E than `against`."""
+    perplexity = PairedClaim(
+        place="Table 11",
+        source="App. G, page 21, line 1124",
+        says=f"{better} has a lower perplexity than {worse}",
+        quantity=loss(2),
+        arm=arm,
+        against=against,
+        direction="lower",
     )
+    says = f"{better} has a higher LongBench-E than {worse}"
+    return perplexity, replace(perplexity, says=says, quantity=scored(), direction="higher")
 
 
 TABLE = PaperTable(

@@ -17,7 +17,7 @@ from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.sparsity.needles import ANSWERS, SENTENCE, examine_needle, planted
-from lengthwise.studies.precision import training_precision
+from lengthwise.studies.precision import fast_dtype
 from lengthwise.studies.skeleton import Claim, Part, Verdict, claims_table
 from lengthwise.studies.sparsity.influence_page import FEWEST_DOCUMENTS, TOO_FEW
 from lengthwise.studies.sparsity.shares import read_scale
@@ -73,7 +73,7 @@ def run(out: Path | str, scale: Scale, *, resume: bool = False, overwrite: bool 
     with RunFolder(out, kind="bridge-needle", config=config, resume=resume, overwrite=overwrite) as folder:
         if folder.finished:
             return folder.read_results()
-        model = load(scale.model, dtype=training_precision())
+        model = load(scale.model, dtype=fast_dtype())
         sentence, *answers = (
             np.array(model.tokenizer(text, add_special_tokens=False)["input_ids"])
             for text in (SENTENCE, *ANSWERS)

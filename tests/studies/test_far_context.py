@@ -77,8 +77,10 @@ def test_claims_compare_the_form_with_its_control_and_every_scale_has_three_seed
     assert {scale.seeds for scale in FAR_CONTEXT.parts[0].scales.values()} == {3}
 
 
-def test_longer_windows_have_to_keep_the_middle_too() -> None:
+def test_longer_windows_have_to_keep_the_middle_and_copy_from_farther() -> None:
     found = results(0.2, 0.004, 0.0)
+    repeat = {"task": "recall", "metric": "benefit", "length": None, "distance": far_windows.FARTHEST}
+    found.rows += [replace(row, **repeat, value=0.5 + 0.01 * (row.seed or 0)) for row in found.rows[::3]]
     found.config["measures"]["eval"]["depths"] = [0.0, 25.0, 50.0]
     middle = [replace(row, depth=50.0) for row in found.rows if row.length == 7000]
     for value, expected in ((0.1, "reproduced"), (-0.3, "opposite")):
@@ -93,6 +95,7 @@ def test_longer_windows_have_to_keep_the_middle_too() -> None:
             "cost": "reproduced",
             "near": "reproduced",
             "middle": expected,
+            "repeat": "reproduced",
         }
 
 

@@ -16,17 +16,19 @@ from lengthwise.results import Results
 from lengthwise.studies.arms import Scale
 from lengthwise.studies.far_context import SHORT_LOSS, claims_on
 from lengthwise.studies.far_context import verdicts as judged
-from lengthwise.studies.paired_claims import PairedClaim
+from lengthwise.studies.paired_claims import PairedClaim, Quantity
 from lengthwise.studies.skeleton import Study
 from lengthwise.studies.training_forms import CONTROL, HALF, START, question_section, screen_arms
 from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 from lengthwise.studies.training_forms import SCALES as SCREEN_SCALES
 
 EXPERIMENT = replace(SCREEN, kind="far-windows", arms=screen_arms(START, CONTROL, HALF))
+FARTHEST = 7500
+"""Tokens back to the farthest repeated passage. No arm is trained on repeats."""
 
 
 def claims_of(results: Results) -> list[PairedClaim]:
-    """What the form has to do, and that it keeps the middle of the longest prompts."""
+    """What the form has to do, that it keeps the middle of the longest prompts, and that it copies from farther."""
     found = claims_on(HALF, CONTROL, results)
     far = found[0]
     depth = max(results.config["measures"]["eval"]["depths"])
@@ -38,7 +40,18 @@ def claims_of(results: Results) -> list[PairedClaim]:
         direction="not lower",
         margin=SHORT_LOSS,
     )
-    return [*found, middle]
+    repeat = replace(
+        far,
+        place="repeat",
+        says=f"a passage repeated after {FARTHEST:,} tokens is worth more",
+        quantity=Quantity(
+            heading=f"recall at {FARTHEST:,}",
+            task="recall",
+            metric="benefit",
+            distance=FARTHEST / min(results.config["measures"]["perplexity"]["lengths"]),
+        ),
+    )
+    return [*found, middle, repeat]
 
 
 def verdicts(results: Results) -> Table:
@@ -56,7 +69,8 @@ def _scale(name: str) -> Scale:
     scale = replace(SCREEN_SCALES[name], seeds=3)
     if name == "smoke":
         return scale
-    measures = {**scale.measures, "eval": {**scale.measures["eval"], "samples": 24}}
+    recall = {"distances": [512, 2048, 4096, FARTHEST], "pairs": 12}
+    measures = {**scale.measures, "eval": {**scale.measures["eval"], "samples": 24}, "recall": recall}
     return replace(scale, measures=measures, changes=())
 
 

@@ -19,7 +19,7 @@ from lengthwise.report.html import Section
 from lengthwise.report.row_tables import row_estimate
 from lengthwise.report.tables import Cell, Table
 from lengthwise.results import Results, Row
-from lengthwise.studies.arm_tables import Line
+from lengthwise.studies.arm_tables import Line, recall_lines
 from lengthwise.studies.experiments import Arm, Experiment, Scale
 from lengthwise.studies.skeleton import Study
 
@@ -174,10 +174,11 @@ def lines(results: Results) -> list[Line]:
             Line(f"{name} at {length:,}", "needle_multi_key", metric, decimals, length=length)
             for name, metric, decimals in (("accuracy", "accuracy", 2), ("gold", "gold_probability", 3))
         ]
-    return found + [
+    found += [
         Line(f"loss at {length:,}", "perplexity", "loss", 3, length=length)
         for length in measures["perplexity"]["lengths"]
     ]
+    return [*found, *recall_lines(measures.get("recall", {}).get("distances", ()))]
 
 
 def sections(results: Results, folder: Path) -> list[Section]:

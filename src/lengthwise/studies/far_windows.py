@@ -69,7 +69,7 @@ def _scale(name: str) -> Scale:
     scale = replace(SCREEN_SCALES[name], seeds=3)
     if name == "smoke":
         return scale
-    recall = {"distances": [512, 2048, 4096, FARTHEST], "pairs": 12}
+    recall = {"distances": [2048, FARTHEST], "pairs": 8}
     measures = {**scale.measures, "eval": {**scale.measures["eval"], "samples": 24}, "recall": recall}
     return replace(scale, measures=measures, changes=())
 

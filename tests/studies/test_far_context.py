@@ -109,7 +109,7 @@ def test_every_arm_of_the_longer_windows_reads_them() -> None:
 
 def test_more_steps_on_the_same_windows_and_questions() -> None:
     scale, windows = (study.parts[0].scales["default"] for study in (FAR_STEPS, FAR_WINDOWS))
-    assert scale.measures["eval"] == windows.measures["eval"]
+    assert scale.measures == windows.measures
     recipes = {
         arm.name: far_steps.EXPERIMENT.recipe_of(scale, arm, 0) for arm in far_steps.EXPERIMENT.arms[1:]
     }

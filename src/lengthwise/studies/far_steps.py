@@ -26,11 +26,8 @@ def sections(results: Results, folder: Path) -> list[Section]:
 
 
 def _scale(name: str, scale: Scale) -> Scale:
-    """The windows and the questions of `far_windows`, in 180 steps in place of 60; without its repeated passages."""
-    measures = {name: of for name, of in scale.measures.items() if name != "recall"}
-    return (
-        replace(scale, seeds=1) if name == "smoke" else replace(scale, seeds=1, steps=180, measures=measures)
-    )
+    """The windows and the measures of `far_windows`, in 180 steps in place of 60."""
+    return replace(scale, seeds=1) if name == "smoke" else replace(scale, seeds=1, steps=180)
 
 
 FAR_STEPS = Study(

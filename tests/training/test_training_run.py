@@ -126,7 +126,7 @@ def test_a_saved_adapter_loads_on_its_base_with_equal_logits(make: Make, shared:
 
 def test_a_finished_run_is_read_not_repeated(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     first = run(make(), tmp_path)
-    monkeypatch.setattr("lengthwise.training.training_run.load_for_training", None)
+    monkeypatch.setattr("lengthwise.training.training_run.seeded_model", None)
     assert run(make(), tmp_path, resume=True).rows == first.rows
     with pytest.raises(UsageError, match=str(tmp_path)):
         run(make(), tmp_path)

@@ -72,7 +72,7 @@ STUDIES: dict[str, Entry] = {
         Entry(
             "far-windows",
             "far_windows:FAR_WINDOWS",
-            "the recommended form on longer windows, three seeds, with verdicts (an hour of one core)",
+            "the recommended form on longer windows, three seeds, with verdicts (two hours of one core)",
         ),
         Entry(
             "far-steps",

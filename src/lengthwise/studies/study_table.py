@@ -75,6 +75,11 @@ STUDIES: dict[str, Entry] = {
             "the recommended form on longer windows, three seeds, with verdicts (two hours of one core)",
         ),
         Entry(
+            "far-code",
+            "far_code:FAR_CODE",
+            "the models of far-windows measured on source code (two hours of one core after --arms-from)",
+        ),
+        Entry(
             "far-steps",
             "far_steps:FAR_STEPS",
             "three times the steps, and a skip in every step, one seed (two hours of one core)",

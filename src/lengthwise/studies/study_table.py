@@ -80,6 +80,11 @@ STUDIES: dict[str, Entry] = {
             "the models of far-windows measured on source code (two hours of one core after --arms-from)",
         ),
         Entry(
+            "far-reach",
+            "far_reach:FAR_REACH",
+            "loss up to 8,192 tokens, LongPPL and limit of the models of far-windows, one seed (an hour of one core)",
+        ),
+        Entry(
             "far-steps",
             "far_steps:FAR_STEPS",
             "three times the steps, and a skip in every step, one seed (two hours of one core)",

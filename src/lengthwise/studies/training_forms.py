@@ -218,9 +218,11 @@ def question_tables(results: Results, reference: str) -> list[Table]:
     ]
 
 
-def arms_table(results: Results, *, caption: str, reference: str | None = None) -> Table:
-    """One row for each arm (and seed), one column for each number, with 95 % intervals."""
-    shown = lines(results)
+def arms_table(
+    results: Results, *, caption: str, reference: str | None = None, shown: Sequence[Line] | None = None
+) -> Table:
+    """One row for each arm (and seed), one column for each number, with 95 % intervals; by default `lines`."""
+    shown = shown or lines(results)
     rows: list[list[Cell]] = []
     for arm, seed in _arms(results, reference):
         own = [row for row in results.rows if (row.arm, row.seed, row.reference) == (arm, seed, reference)]

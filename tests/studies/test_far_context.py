@@ -6,13 +6,28 @@ from dataclasses import replace
 import pytest
 
 from lengthwise.results import Results, Row
-from lengthwise.studies import far_extension, far_gemma, far_steps, far_windows
+from lengthwise.studies import (
+    far_code,
+    far_cyclic,
+    far_extension,
+    far_full_windows,
+    far_gemma,
+    far_reach,
+    far_steps,
+    far_windows,
+)
+from lengthwise.studies.experiments import Experiment
+from lengthwise.studies.far_code import FAR_CODE
 from lengthwise.studies.far_context import EXPERIMENT, FAR_CONTEXT, FORMS, claims_of, verdicts
+from lengthwise.studies.far_cyclic import FAR_CYCLIC, FEWER
 from lengthwise.studies.far_extension import FAR_EXTENSION
+from lengthwise.studies.far_full_windows import FAR_FULL_WINDOWS, FULL
 from lengthwise.studies.far_gemma import FAR_GEMMA
+from lengthwise.studies.far_reach import FAR_REACH
 from lengthwise.studies.far_steps import FAR_STEPS
 from lengthwise.studies.far_windows import FAR_WINDOWS
-from lengthwise.studies.training_forms import CONTROL, EVERY, HALF
+from lengthwise.studies.skeleton import Study
+from lengthwise.studies.training_forms import CONTROL, CYCLIC, EVERY, HALF
 
 LENGTHS = {"eval": {"lengths": [2048, 7000]}, "perplexity": {"lengths": [1024, 2048]}}
 
@@ -151,3 +166,40 @@ def test_both_arms_of_the_second_model_skip_within_its_own_trained_length() -> N
     assert [recipe.model for recipe in recipes if recipe] == ["gemma3-270m"] * 2
     assert {recipe.positions.target_length for recipe in recipes if recipe and recipe.positions} == {32768}
     assert [recipe.length * recipe.batch.size for recipe in recipes if recipe] == [2048] * 2
+
+
+def recipes_of(experiment: Experiment, study: Study) -> dict[str, dict[str, object]]:
+    """The recipe of each trained arm of seed 0."""
+    scale = study.parts[0].scales["default"]
+    found = {arm.name: experiment.recipe_of(scale, arm, 0) for arm in experiment.trained_arms}
+    return {name: recipe.to_dict() for name, recipe in found.items() if recipe is not None}
+
+
+@pytest.mark.parametrize(
+    ("experiment", "study"), [(far_code.EXPERIMENT, FAR_CODE), (far_reach.EXPERIMENT, FAR_REACH)]
+)
+def test_other_text_and_other_measurements_need_no_training(experiment: Experiment, study: Study) -> None:
+    assert recipes_of(experiment, study) == recipes_of(far_windows.EXPERIMENT, FAR_WINDOWS)
+    scale, windows = study.parts[0].scales["default"], FAR_WINDOWS.parts[0].scales["default"]
+    assert (scale.text, scale.measures) != (windows.text, windows.measures)
+
+
+def test_full_windows_hold_as_many_tokens_as_the_others() -> None:
+    recipes = recipes_of(far_full_windows.EXPERIMENT, FAR_FULL_WINDOWS)
+    steps = recipes_of(far_steps.EXPERIMENT, FAR_STEPS)
+    full = recipes.pop(FULL.name)
+    assert recipes == {name: steps[name] for name in (CONTROL, HALF)}
+    assert full["length"] == 8192
+    for recipe in (full, *recipes.values()):
+        assert recipe["steps"] * recipe["length"] == 180 * 2048  # type: ignore[operator]
+    # One reading of each window, with no positions but its own.
+    assert full["objective"] == recipes[CONTROL]["objective"]
+    assert full["positions"] is None
+
+
+def test_rotated_windows_read_the_tokens_of_the_others_or_half_of_them() -> None:
+    recipes = recipes_of(far_cyclic.EXPERIMENT, FAR_CYCLIC)
+    rotated, fewer = recipes.pop(CYCLIC), recipes.pop(FEWER.name)
+    assert recipes == recipes_of(far_windows.EXPERIMENT, FAR_WINDOWS)
+    assert (rotated["views"], rotated["steps"], rotated["length"]) == ("cyclic", 60, 2048)
+    assert fewer == {**rotated, "steps": 30}

@@ -90,6 +90,16 @@ STUDIES: dict[str, Entry] = {
             "three times the steps, and a skip in every step, one seed (two hours of one core)",
         ),
         Entry(
+            "far-full-windows",
+            "far_full_windows:FAR_FULL_WINDOWS",
+            "windows of 8,192 tokens against skips on the same tokens, one seed (two and a half hours of one core)",
+        ),
+        Entry(
+            "far-cyclic",
+            "far_cyclic:FAR_CYCLIC",
+            "rotated windows of 2,048 tokens, for equal tokens and for equal time, one seed (two hours of one core)",
+        ),
+        Entry(
             "far-gemma",
             "far_gemma:FAR_GEMMA",
             "the recommended form on Gemma 3 270M, one seed (an hour of one core)",

@@ -1,0 +1,54 @@
+"""Rotated windows gained most in the screen and cost most. Do they keep their loss on longer windows? One seed.
+
+On windows of 256 tokens skips cost loss too, and on windows of 2,048 they do not. A rotated view is a second reading
+of each window, so the form is measured after as many tokens and after as much time as cross entropy alone. A finished
+`far_windows` has the other arms: `--arms-from`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from lengthwise.report.html import Section
+from lengthwise.results import Results
+from lengthwise.studies.arms import Scale
+from lengthwise.studies.far_windows import SCALES
+from lengthwise.studies.skeleton import Study
+from lengthwise.studies.training_forms import CONTROL, CYCLIC, HALF, START, question_section, screen_arms
+from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
+
+(_CYCLIC,) = screen_arms(CYCLIC)
+FEWER = replace(
+    _CYCLIC,
+    name=f"{CYCLIC}, half the steps",
+    changes=(*(_CYCLIC.changes or ()), "steps=30"),
+    question="as much time as cross entropy on one view",
+)
+EXPERIMENT = replace(
+    SCREEN,
+    kind="far-cyclic",
+    arms=(*screen_arms(START, CONTROL, HALF), _CYCLIC, FEWER),
+    notes=(
+        "Every trained arm: LoRA, {recipe.steps} steps of {recipe.length} tokens of books, or half as many where its "
+        "name says so. A rotated window is read twice. {seeds}.",
+        *SCREEN.notes[1:],
+    ),
+)
+
+
+def sections(results: Results, folder: Path) -> list[Section]:
+    """The study as one section of a page."""
+    return [question_section(results, "Rotated windows", reference=CONTROL)]
+
+
+def _scale(name: str, scale: Scale) -> Scale:
+    """The windows and the measures of `far_windows`. Steps are the arms' own, as one arm takes fewer."""
+    return replace(scale, seeds=1) if name == "smoke" else replace(scale, seeds=1, changes=("steps=60",))
+
+
+FAR_CYCLIC = Study(
+    title="Do rotated windows keep their loss when they are long?",
+    parts=(EXPERIMENT.part(sections, {name: _scale(name, scale) for name, scale in SCALES.items()}),),
+    takes=("seeds",),
+)

@@ -181,7 +181,7 @@ class Experiment:
 
     @property
     def trained_arms(self) -> list[Arm]:
-        """The arms that are not measured as they are."""
+        """The arms that are trained, in order."""
         return [arm for arm in self.arms if arm.changes is not None]
 
     def seeds(self, scale: Scale) -> list[int | None]:

@@ -5,7 +5,7 @@ The paper has seven models and one correlation. Here are nineteen, the parts of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lengthwise.measure.statistics import two_sided_p
@@ -89,7 +89,7 @@ class Size:
 
     def _tiny(self, model: TinyModel, method: str | None = None) -> Measured:
         length = model.length
-        seeds = [TinyModel(**{**vars(model), "seed": seed}) for seed in range(self.seeds)]
+        seeds = [replace(model, seed=seed) for seed in range(self.seeds)]
         return Measured(
             name=model.configuration + (f", {method} x4" if method else ""),
             models=seeds,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lengthwise.report.html import Section
@@ -42,10 +42,7 @@ class Size:
         return [
             Measured(
                 name=encoding + (f", {method} x4" if method else ""),
-                models=[
-                    TinyModel(**{**vars(self.model), "encoding": encoding, "seed": seed})
-                    for seed in range(self.seeds)
-                ],
+                models=[replace(self.model, encoding=encoding, seed=seed) for seed in range(self.seeds)],
                 trained=length,
                 measures={
                     "misalignment": {"lengths": [length], "windows": self.windows},

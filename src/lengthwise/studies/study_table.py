@@ -90,6 +90,11 @@ STUDIES: dict[str, Entry] = {
             "three times the steps, and a skip in every step, one seed (two hours of one core)",
         ),
         Entry(
+            "far-repeats",
+            "far_repeats:FAR_REPEATS",
+            "planted repeats on windows of 2,048 tokens, one seed (two hours of one core)",
+        ),
+        Entry(
             "far-full-windows",
             "far_full_windows:FAR_FULL_WINDOWS",
             "windows of 8,192 tokens against skips on the same tokens, one seed (two and a half hours of one core)",

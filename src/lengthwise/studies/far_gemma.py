@@ -1,4 +1,4 @@
-"""A second model: the form of `far_windows` on Gemma 3 270M, which was trained for 32,768 tokens.
+"""A second model: the forms of `far_repeats` on Gemma 3 270M, which was trained for 32,768 tokens.
 
 It finds what lies at the beginning of 16,000 tokens already and misses some of what lies in the middle. One seed: a
 screen.
@@ -12,11 +12,12 @@ from pathlib import Path
 from lengthwise.report.html import Section
 from lengthwise.results import Results
 from lengthwise.studies.arms import Scale
-from lengthwise.studies.far_windows import EXPERIMENT as WINDOWS
+from lengthwise.studies.far_repeats import REPEATS
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import CONTROL, SCALES, question_section
+from lengthwise.studies.training_forms import CONTROL, HALF, SCALES, START, question_section, screen_arms
+from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 
-EXPERIMENT = replace(WINDOWS, kind="far-gemma")
+EXPERIMENT = replace(SCREEN, kind="far-gemma", arms=(*screen_arms(START, CONTROL, HALF), REPEATS))
 
 
 def sections(results: Results, folder: Path) -> list[Section]:

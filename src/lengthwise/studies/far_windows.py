@@ -28,8 +28,25 @@ FARTHEST = 7500
 
 
 def claims_of(results: Results) -> list[PairedClaim]:
-    """What the form has to do, that it keeps the middle of the longest prompts, and that it copies from farther."""
-    found = claims_on(HALF, CONTROL, results)
+    """What the form has to do, and that it copies from farther, which no arm is trained to do."""
+    found = question_claims(HALF, CONTROL, results)
+    repeat = replace(
+        found[0],
+        place="repeat",
+        says=f"a passage repeated after {FARTHEST:,} tokens is worth more",
+        quantity=Quantity(
+            heading=f"recall at {FARTHEST:,}",
+            task="recall",
+            metric="benefit",
+            distance=FARTHEST / min(results.config["measures"]["perplexity"]["lengths"]),
+        ),
+    )
+    return [*found, repeat]
+
+
+def question_claims(form: str, control: str, results: Results) -> list[PairedClaim]:
+    """`claims_on` a form, and that it keeps the middle of the longest prompts."""
+    found = claims_on(form, control, results)
     far = found[0]
     depth = max(results.config["measures"]["eval"]["depths"])
     middle = replace(
@@ -40,18 +57,7 @@ def claims_of(results: Results) -> list[PairedClaim]:
         direction="not lower",
         margin=SHORT_LOSS,
     )
-    repeat = replace(
-        far,
-        place="repeat",
-        says=f"a passage repeated after {FARTHEST:,} tokens is worth more",
-        quantity=Quantity(
-            heading=f"recall at {FARTHEST:,}",
-            task="recall",
-            metric="benefit",
-            distance=FARTHEST / min(results.config["measures"]["perplexity"]["lengths"]),
-        ),
-    )
-    return [*found, middle, repeat]
+    return [*found, middle]
 
 
 def verdicts(results: Results) -> Table:

@@ -92,7 +92,12 @@ STUDIES: dict[str, Entry] = {
         Entry(
             "far-repeats",
             "far_repeats:FAR_REPEATS",
-            "planted repeats on windows of 2,048 tokens, one seed (two hours of one core)",
+            "planted repeats on windows of 2,048 tokens, three seeds, with verdicts (four hours of one core)",
+        ),
+        Entry(
+            "far-ntk",
+            "far_ntk:FAR_NTK",
+            "NTK x2 with skips and repeats up to 16,384 tokens, one seed (an hour and a half of one core)",
         ),
         Entry(
             "far-full-windows",
@@ -107,7 +112,7 @@ STUDIES: dict[str, Entry] = {
         Entry(
             "far-gemma",
             "far_gemma:FAR_GEMMA",
-            "the recommended form on Gemma 3 270M, one seed (an hour of one core)",
+            "skips and repeats on Gemma 3 270M, one seed (an hour and a half of one core)",
         ),
         Entry(
             "far-extension",

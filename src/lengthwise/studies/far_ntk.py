@@ -1,0 +1,59 @@
+"""Does the form of `far_repeats` make a model use more than its trained length, once an extension lets it read that?
+
+NTK by two costs next to nothing at short lengths. With it, skips and repeats reach twice the trained length. Against
+cross entropy on the same tokens with the model's own rope, the extension alone, and the form with its own rope. A
+finished `far_repeats` has the arms with its own rope: `--arms-from`. One seed: a screen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from lengthwise.report.html import Section
+from lengthwise.results import Results
+from lengthwise.studies.arms import Arm, Scale
+from lengthwise.studies.far_repeats import REPEATS
+from lengthwise.studies.far_windows import SCALES
+from lengthwise.studies.skeleton import Study
+from lengthwise.studies.training_forms import CONTROL, START, question_section, screen_arms
+from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
+
+EXTENDED = "NTK x2"
+EXTENDED_REPEATS = replace(
+    REPEATS,
+    name=f"{EXTENDED}, {REPEATS.name}",
+    changes=(
+        *(REPEATS.changes or ()),
+        "extend.method=ntk",
+        "extend.factor=2",
+        "positions.target_length=16384",
+    ),
+)
+EXPERIMENT = replace(
+    SCREEN,
+    kind="far-ntk",
+    arms=(
+        *screen_arms(START, CONTROL),
+        REPEATS,
+        Arm(name=EXTENDED, method="ntk", factor=2.0, question="the extension alone"),
+        EXTENDED_REPEATS,
+    ),
+)
+
+
+def sections(results: Results, folder: Path) -> list[Section]:
+    """The study as one section of a page."""
+    return [question_section(results, f"Repeats with {EXTENDED}", reference=CONTROL)]
+
+
+def _scale(scale: Scale) -> Scale:
+    """The windows and the measures of `far_repeats`."""
+    return replace(scale, seeds=1)
+
+
+FAR_NTK = Study(
+    title="Does an extension add to skips and repeats?",
+    parts=(EXPERIMENT.part(sections, {name: _scale(scale) for name, scale in SCALES.items()}),),
+    takes=("seeds", "steps"),
+)

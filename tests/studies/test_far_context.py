@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,9 @@ from lengthwise.studies import (
     far_extension,
     far_full_windows,
     far_gemma,
+    far_ntk,
     far_reach,
+    far_repeats,
     far_steps,
     far_windows,
 )
@@ -23,7 +26,9 @@ from lengthwise.studies.far_cyclic import FAR_CYCLIC, FEWER
 from lengthwise.studies.far_extension import FAR_EXTENSION
 from lengthwise.studies.far_full_windows import FAR_FULL_WINDOWS, FULL
 from lengthwise.studies.far_gemma import FAR_GEMMA
+from lengthwise.studies.far_ntk import EXTENDED_REPEATS, FAR_NTK
 from lengthwise.studies.far_reach import FAR_REACH
+from lengthwise.studies.far_repeats import FAR_REPEATS, REPEATS
 from lengthwise.studies.far_steps import FAR_STEPS
 from lengthwise.studies.far_windows import FAR_WINDOWS
 from lengthwise.studies.skeleton import Study
@@ -160,15 +165,15 @@ def test_every_arm_beyond_the_trained_length_is_extended_and_skips_reach_the_ext
     assert skips.name.endswith(HALF)
 
 
-def test_both_arms_of_the_second_model_skip_within_its_own_trained_length() -> None:
+def test_every_arm_of_the_second_model_skips_within_its_own_trained_length() -> None:
     scale = FAR_GEMMA.parts[0].scales["default"]
     recipes = [far_gemma.EXPERIMENT.recipe_of(scale, arm, 0) for arm in far_gemma.EXPERIMENT.arms[1:]]
-    assert [recipe.model for recipe in recipes if recipe] == ["gemma3-270m"] * 2
+    assert [recipe.model for recipe in recipes if recipe] == ["gemma3-270m"] * 3
     assert {recipe.positions.target_length for recipe in recipes if recipe and recipe.positions} == {32768}
-    assert [recipe.length * recipe.batch.size for recipe in recipes if recipe] == [2048] * 2
+    assert [recipe.length * recipe.batch.size for recipe in recipes if recipe] == [2048] * 3
 
 
-def recipes_of(experiment: Experiment, study: Study) -> dict[str, dict[str, object]]:
+def recipes_of(experiment: Experiment, study: Study) -> dict[str, dict[str, Any]]:
     """The recipe of each trained arm of seed 0."""
     scale = study.parts[0].scales["default"]
     found = {arm.name: experiment.recipe_of(scale, arm, 0) for arm in experiment.trained_arms}
@@ -176,12 +181,30 @@ def recipes_of(experiment: Experiment, study: Study) -> dict[str, dict[str, obje
 
 
 @pytest.mark.parametrize(
-    ("experiment", "study"), [(far_code.EXPERIMENT, FAR_CODE), (far_reach.EXPERIMENT, FAR_REACH)]
+    ("experiment", "study", "trained", "training"),
+    [
+        (far_code.EXPERIMENT, FAR_CODE, far_repeats.EXPERIMENT, FAR_REPEATS),
+        (far_reach.EXPERIMENT, FAR_REACH, far_ntk.EXPERIMENT, FAR_NTK),
+        (far_ntk.EXPERIMENT, FAR_NTK, far_repeats.EXPERIMENT, FAR_REPEATS),
+        (far_repeats.EXPERIMENT, FAR_REPEATS, far_windows.EXPERIMENT, FAR_WINDOWS),
+    ],
 )
-def test_other_text_and_other_measurements_need_no_training(experiment: Experiment, study: Study) -> None:
-    assert recipes_of(experiment, study) == recipes_of(far_windows.EXPERIMENT, FAR_WINDOWS)
-    scale, windows = study.parts[0].scales["default"], FAR_WINDOWS.parts[0].scales["default"]
-    assert (scale.text, scale.measures) != (windows.text, windows.measures)
+def test_a_later_study_trains_what_an_earlier_one_has(
+    experiment: Experiment, study: Study, trained: Experiment, training: Study
+) -> None:
+    recipes, earlier = recipes_of(experiment, study), recipes_of(trained, training)
+    shared = set(recipes) & set(earlier)
+    assert shared >= {CONTROL}
+    assert {name: recipes[name] for name in shared} == {name: earlier[name] for name in shared}
+
+
+def test_repeats_come_from_near_and_far_in_windows_that_all_skip() -> None:
+    recipe = recipes_of(far_repeats.EXPERIMENT, FAR_REPEATS)[REPEATS.name]
+    assert recipe["view_options"] == {"share": 1.0, "passage": 128, "source": "anywhere", "place": "anywhere"}
+    assert "share" not in recipe["positions"]["options"]
+    extended = recipes_of(far_ntk.EXPERIMENT, FAR_NTK)[EXTENDED_REPEATS.name]
+    assert extended["positions"]["target_length"] == 2 * recipe["positions"]["target_length"] == 2 * 8192
+    assert {name for name in recipe if recipe[name] != extended[name]} == {"positions", "extend"}
 
 
 def test_full_windows_hold_as_many_tokens_as_the_others() -> None:
@@ -191,7 +214,7 @@ def test_full_windows_hold_as_many_tokens_as_the_others() -> None:
     assert recipes == {name: steps[name] for name in (CONTROL, HALF)}
     assert full["length"] == 8192
     for recipe in (full, *recipes.values()):
-        assert recipe["steps"] * recipe["length"] == 180 * 2048  # type: ignore[operator]
+        assert recipe["steps"] * recipe["length"] == 180 * 2048
     # One reading of each window, with no positions but its own.
     assert full["objective"] == recipes[CONTROL]["objective"]
     assert full["positions"] is None

@@ -1,7 +1,7 @@
-"""Does what `far_windows` found on books hold on other text? The same trained models, measured on source code.
+"""Does what `far_repeats` found on books hold on other text? The same trained models, measured on source code.
 
-All arms train on books. Questions are hidden in code, repeated passages are code, and losses are of code. A finished
-`far_windows` has the trainings: `--arms-from`.
+All arms train on books. Questions are hidden in code and losses are of code. Recall is left out, as one arm trains on
+repeats. A finished `far_repeats` has the trainings: `--arms-from`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,22 @@ from dataclasses import replace
 from pathlib import Path
 
 from lengthwise.report.html import Section
+from lengthwise.report.tables import Table
 from lengthwise.results import Results
-from lengthwise.studies.far_windows import EXPERIMENT as WINDOWS
-from lengthwise.studies.far_windows import SCALES, verdicts
+from lengthwise.studies.arms import Scale
+from lengthwise.studies.far_context import verdicts as judged
+from lengthwise.studies.far_repeats import REPEATS
+from lengthwise.studies.far_windows import SCALES, question_claims
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import CONTROL, question_section
+from lengthwise.studies.training_forms import CONTROL, START, question_section, screen_arms
+from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 
-EXPERIMENT = replace(WINDOWS, kind="far-code")
+EXPERIMENT = replace(SCREEN, kind="far-code", arms=(*screen_arms(START, CONTROL), REPEATS))
+
+
+def verdicts(results: Results) -> Table:
+    """Each claim with its mean difference over seeds and documents, and the verdict."""
+    return judged(results, question_claims(REPEATS.name, CONTROL, results))
 
 
 def sections(results: Results, folder: Path) -> list[Section]:
@@ -24,8 +33,14 @@ def sections(results: Results, folder: Path) -> list[Section]:
     return [question_section(results, "On source code", reference=CONTROL, verdicts=[verdicts(results)])]
 
 
+def _scale(scale: Scale) -> Scale:
+    """The questions and lengths of `far_repeats`, in code."""
+    measures = {name: of for name, of in scale.measures.items() if name != "recall"}
+    return replace(scale, text="code", measures=measures)
+
+
 FAR_CODE = Study(
-    title="Do skips help on source code, after training on books?",
-    parts=(EXPERIMENT.part(sections, {name: replace(SCALES[name], text="code") for name in SCALES}),),
+    title="Do skips and repeats help on source code, after training on books?",
+    parts=(EXPERIMENT.part(sections, {name: _scale(scale) for name, scale in SCALES.items()}),),
     takes=("seeds", "steps"),
 )

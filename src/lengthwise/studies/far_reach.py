@@ -1,8 +1,8 @@
-"""What else changed in the models of `far_windows`? Losses up to the trained length, LongPPL, and `limit`.
+"""What else changed in the models of `far_repeats` and `far_ntk`? Losses up to 8,192 tokens, LongPPL, and `limit`.
 
 Questions and repeated passages are tasks. These measurements are not: the loss of the same tokens at each length, the
 loss of the tokens that far context makes likely (LongPPL), and where reading more stops to help and to be safe. A
-finished `far_windows` has the trainings: `--arms-from`.
+finished `far_ntk` has the trainings: `--arms-from`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from lengthwise.report.tables import Table
 from lengthwise.results import Results
 from lengthwise.studies.arm_tables import Line
 from lengthwise.studies.arms import Scale
-from lengthwise.studies.far_windows import EXPERIMENT as WINDOWS
-from lengthwise.studies.far_windows import SCALES as WINDOWS_SCALES
+from lengthwise.studies.far_ntk import EXPERIMENT as FORMS
+from lengthwise.studies.far_windows import SCALES
 from lengthwise.studies.skeleton import Study
 from lengthwise.studies.training_forms import CONTROL, arms_table
 
 EXPERIMENT = replace(
-    WINDOWS,
+    FORMS,
     kind="far-reach",
     notes=(
-        WINDOWS.notes[0],
+        FORMS.notes[0],
         "Held-out text: {documents} whole documents. All arms predict the same tokens, and the key tokens of LongPPL "
         "are those of the model before training. Computed in {precision}.",
     ),
@@ -63,7 +63,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
 
 def _scale(name: str) -> Scale:
     """Contexts half as long again as the trained length, so that a limit at its end can be seen. One seed."""
-    scale = replace(WINDOWS_SCALES[name], seeds=1)
+    scale = replace(SCALES[name], seeds=1)
     if name == "smoke":
         measures = {
             "perplexity": {"lengths": [64, 128], "segments": 2},
@@ -80,7 +80,7 @@ def _scale(name: str) -> Scale:
 
 
 FAR_REACH = Study(
-    title="What else do skips change?",
-    parts=(EXPERIMENT.part(sections, {name: _scale(name) for name in WINDOWS_SCALES}),),
+    title="What else do skips and repeats change?",
+    parts=(EXPERIMENT.part(sections, {name: _scale(name) for name in SCALES}),),
     takes=("seeds", "steps"),
 )

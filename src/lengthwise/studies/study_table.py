@@ -77,12 +77,12 @@ STUDIES: dict[str, Entry] = {
         Entry(
             "far-code",
             "far_code:FAR_CODE",
-            "the models of far-windows measured on source code (two hours of one core after --arms-from)",
+            "the models of far-repeats measured on source code (two hours of one core after --arms-from)",
         ),
         Entry(
             "far-reach",
             "far_reach:FAR_REACH",
-            "loss up to 8,192 tokens, LongPPL and limit of the models of far-windows, one seed (an hour of one core)",
+            "loss up to 8,192 tokens, LongPPL and limit of the models of far-ntk, one seed (two hours of one core)",
         ),
         Entry(
             "far-steps",

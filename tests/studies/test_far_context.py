@@ -14,6 +14,7 @@ from lengthwise.studies import (
     far_full_windows,
     far_gemma,
     far_ntk,
+    far_parts,
     far_reach,
     far_repeats,
     far_steps,
@@ -27,12 +28,14 @@ from lengthwise.studies.far_extension import FAR_EXTENSION
 from lengthwise.studies.far_full_windows import FAR_FULL_WINDOWS, FULL
 from lengthwise.studies.far_gemma import FAR_GEMMA
 from lengthwise.studies.far_ntk import EXTENDED_REPEATS, FAR_NTK
+from lengthwise.studies.far_parts import FAR_PARTS
 from lengthwise.studies.far_reach import FAR_REACH
 from lengthwise.studies.far_repeats import FAR_REPEATS, REPEATS
 from lengthwise.studies.far_steps import FAR_STEPS
 from lengthwise.studies.far_windows import FAR_WINDOWS
 from lengthwise.studies.skeleton import Study
 from lengthwise.studies.training_forms import CONTROL, CYCLIC, EVERY, HALF
+from lengthwise.training import read_recipe
 
 LENGTHS = {"eval": {"lengths": [2048, 7000]}, "perplexity": {"lengths": [1024, 2048]}}
 
@@ -187,6 +190,7 @@ def recipes_of(experiment: Experiment, study: Study) -> dict[str, dict[str, Any]
         (far_reach.EXPERIMENT, FAR_REACH, far_ntk.EXPERIMENT, FAR_NTK),
         (far_ntk.EXPERIMENT, FAR_NTK, far_repeats.EXPERIMENT, FAR_REPEATS),
         (far_repeats.EXPERIMENT, FAR_REPEATS, far_windows.EXPERIMENT, FAR_WINDOWS),
+        (far_parts.EXPERIMENT, FAR_PARTS, far_repeats.EXPERIMENT, FAR_REPEATS),
     ],
 )
 def test_a_later_study_trains_what_an_earlier_one_has(
@@ -202,9 +206,18 @@ def test_repeats_come_from_near_and_far_in_windows_that_all_skip() -> None:
     recipe = recipes_of(far_repeats.EXPERIMENT, FAR_REPEATS)[REPEATS.name]
     assert recipe["view_options"] == {"share": 1.0, "passage": 128, "source": "anywhere", "place": "anywhere"}
     assert "share" not in recipe["positions"]["options"]
+    # What is measured is what ships.
+    assert {**read_recipe("smollm2-far").to_dict(), "precision": recipe["precision"]} == recipe
     extended = recipes_of(far_ntk.EXPERIMENT, FAR_NTK)[EXTENDED_REPEATS.name]
     assert extended["positions"]["target_length"] == 2 * recipe["positions"]["target_length"] == 2 * 8192
     assert {name for name in recipe if recipe[name] != extended[name]} == {"positions", "extend"}
+
+
+def test_the_parts_differ_from_the_whole_in_one_thing_each() -> None:
+    recipes = recipes_of(far_parts.EXPERIMENT, FAR_PARTS)
+    whole, alone, fewer = (recipes[arm.name] for arm in (REPEATS, far_parts.NO_SKIP, far_parts.FEWER))
+    assert alone == {**whole, "objective": {**whole["objective"], "ce_on": "long"}}
+    assert (fewer["positions"]["options"]["share"], fewer["view_options"]["share"]) == (0.5, 1.0)
 
 
 def test_full_windows_hold_as_many_tokens_as_the_others() -> None:

@@ -54,7 +54,7 @@ def test_a_papers_recipe_runs(name: str, shared: Path, tmp_path: Path):
     assert loaded.extension.method == recipe.extend.method  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("name", ["smollm2-far", "llama3-8b-far", "llama3-8b-far-qlora"])
+@pytest.mark.parametrize("name", ["smollm2-far", "smollm2-skip", "llama3-8b-far", "llama3-8b-far-qlora"])
 def test_a_recipe_for_far_context_reads_each_window_once(name: str, shared: Path, tmp_path: Path):
     recipe = tiny(name, shared, [f"positions.target_length={4 * LENGTH}"])
     train(recipe, tmp_path / "run")

@@ -23,20 +23,20 @@ from lengthwise.studies.training_forms import CONTROL, HALF, START, question_sec
 from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 
 _ANYWHERE = "views=repeat", "view_options={share: 1.0, source: anywhere, place: anywhere}"
-SOME = Arm(
-    name="skip in half of the steps + repeats, CE",
-    changes=_ANYWHERE,
-    question="and every window with a skip repeats 64 tokens",
-)
 REPEATS = Arm(
     name="skip + long repeats, CE",
-    changes=(*_ANYWHERE, "view_options.passage=128", "positions.options={shifted: 0.5}"),
+    changes=(
+        "views=repeat",
+        "view_options={share: 1.0, source: anywhere, place: anywhere}",
+        "view_options.passage=128",
+        "positions.options={shifted: 0.5}",
+    ),
     question="every window skips and repeats 128 tokens",
 )
 EXPERIMENT = replace(
     SCREEN,
     kind="far-repeats",
-    arms=(*screen_arms(START, CONTROL, HALF), SOME, REPEATS),
+    arms=(*screen_arms(START, CONTROL, HALF), REPEATS),
     contrasts=((REPEATS.name, HALF),),
 )
 

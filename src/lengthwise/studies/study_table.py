@@ -92,7 +92,12 @@ STUDIES: dict[str, Entry] = {
         Entry(
             "far-repeats",
             "far_repeats:FAR_REPEATS",
-            "planted repeats on windows of 2,048 tokens, three seeds, with verdicts (four hours of one core)",
+            "planted repeats on windows of 2,048 tokens, three seeds, with verdicts (three hours of one core)",
+        ),
+        Entry(
+            "far-parts",
+            "far_parts:FAR_PARTS",
+            "skips, repeats, both, and fewer of them, one seed (two hours of one core)",
         ),
         Entry(
             "far-ntk",

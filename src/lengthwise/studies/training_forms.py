@@ -34,7 +34,7 @@ _REVERSE_KL = ("objective.divergence=reverse_kl", "objective.detach=long", "obje
 
 EXPERIMENT = Experiment(
     kind="training-forms",
-    recipe="smollm2-far",
+    recipe="smollm2-skip",
     reference=CONTROL,
     seeded=True,
     dtype="fast",

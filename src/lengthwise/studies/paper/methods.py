@@ -12,7 +12,7 @@ from lengthwise.studies.arms import Arm
 from lengthwise.studies.paper.sizes import Size
 from lengthwise.training.recipe_reading import shipped_recipes
 
-BEST_FORM = "smollm2-far"
+BEST_FORM = "smollm2-skip"
 """The recipe whose views, positions and objective are the best training form that we know."""
 
 PLAIN, SCE, ENTROPY, JEFFREYS = "plain CE", "SCE 0.1", "entropy 0.1", "Jeffreys 10"

@@ -1,0 +1,52 @@
+"""What in the form of `far_repeats` does it: the skips, the repeats, or how many of them there are? One seed: a screen.
+
+A finished `far_repeats` has the arms that both studies share: `--arms-from`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from lengthwise.report.html import Section
+from lengthwise.results import Results
+from lengthwise.studies.arms import Scale
+from lengthwise.studies.far_repeats import REPEATS
+from lengthwise.studies.far_windows import SCALES
+from lengthwise.studies.skeleton import Study
+from lengthwise.studies.training_forms import CONTROL, HALF, START, question_section, screen_arms
+from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
+
+FEWER = replace(
+    REPEATS,
+    name="skip in half of the steps + repeats, CE",
+    changes=("views=repeat", "view_options={share: 1.0, source: anywhere, place: anywhere}"),
+    question="every window with a skip repeats 64 tokens",
+)
+NO_SKIP = replace(
+    REPEATS,
+    name="long repeats, no skip, CE",
+    # The contiguous view of the same windows.
+    changes=(*(REPEATS.changes or ()), "objective.ce_on=long"),
+    question="the same text, with its own positions",
+)
+EXPERIMENT = replace(
+    SCREEN, kind="far-parts", arms=(*screen_arms(START, CONTROL, HALF), REPEATS, FEWER, NO_SKIP)
+)
+
+
+def sections(results: Results, folder: Path) -> list[Section]:
+    """The study as one section of a page."""
+    return [question_section(results, "Skips, repeats, and both", reference=CONTROL)]
+
+
+def _scale(scale: Scale) -> Scale:
+    """The windows and the measures of `far_repeats`."""
+    return replace(scale, seeds=1)
+
+
+FAR_PARTS = Study(
+    title="What does it: the skips or the repeats?",
+    parts=(EXPERIMENT.part(sections, {name: _scale(scale) for name, scale in SCALES.items()}),),
+    takes=("seeds", "steps"),
+)

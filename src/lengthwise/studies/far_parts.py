@@ -1,4 +1,4 @@
-"""What in the form of `far_repeats` does it: the skips, the repeats, or how many of them there are? One seed: a screen.
+"""What in the form of `far_repeats` does it: the skips, the repeats, or how many repeats? One seed: a screen.
 
 A finished `far_repeats` has the arms that both studies share: `--arms-from`.
 """

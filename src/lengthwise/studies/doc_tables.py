@@ -43,17 +43,30 @@ def _training_forms(results: Results, which: str) -> Table:
 
 
 def _far_context(results: Results, which: str, length: str = "") -> Table:
-    from lengthwise.studies import far_context, far_windows
+    from lengthwise.studies import far_code, far_context, far_repeats, far_windows
     from lengthwise.studies.training_forms import arms_table, depths_table
 
-    judged = {"far-context": far_context.verdicts, "far-windows": far_windows.verdicts}
-    (reference,) = {row.reference for row in results.rows if row.reference}
+    judged = {
+        "far-context": far_context.verdicts,
+        "far-windows": far_windows.verdicts,
+        "far-repeats": far_repeats.verdicts,
+        "far-code": far_code.verdicts,
+    }
+    # Contrasts follow the differences from the study's reference.
+    reference = next(row.reference for row in results.rows if row.reference)
     return {
         "verdicts": lambda: replace(judged[results.kind](results), caption="", notes=[]),
         "arms": lambda: arms_table(results, caption=""),
         "differences": lambda: arms_table(results, caption="", reference=reference),
         "depths": lambda: replace(depths_table(results, int(length) if length else None), caption=""),
     }[which]()
+
+
+def _far_reach(results: Results, which: str) -> Table:
+    from lengthwise.studies.far_reach import reach_table
+    from lengthwise.studies.training_forms import CONTROL
+
+    return reach_table(results, caption="", reference={"arms": None, "differences": CONTROL}[which])
 
 
 def _against_chance(root: Path, *files: str) -> Table:
@@ -176,6 +189,7 @@ def _hardware(root: Path, which: str, *arguments: str) -> Table:
 MAKERS: dict[str, Callable[..., Table]] = {
     "training-forms": lambda root, file, which: _training_forms(read_results(root / file), which),
     "far-context": lambda root, file, *which: _far_context(read_results(root / file), *which),
+    "far-reach": lambda root, file, which: _far_reach(read_results(root / file), which),
     "against-chance": _against_chance,
     "answers-by-depth": lambda root, file, task: _answers_by_depth(read_results(root / file), task),
     "served": lambda root, file, which: _served(read_results(root / file), which),

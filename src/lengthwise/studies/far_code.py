@@ -1,7 +1,7 @@
 """Does what `far_repeats` found on books hold on other text? The same trained models, measured on source code.
 
-All arms train on books. Questions are hidden in code and losses are of code. Recall is left out, as one arm trains on
-repeats. A finished `far_repeats` has the trainings: `--arms-from`.
+All arms train on books. Questions are hidden in code, and losses are of code. A finished `far_repeats` has the
+trainings: `--arms-from`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from pathlib import Path
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise.results import Results
-from lengthwise.studies.arms import Scale
 from lengthwise.studies.far_context import verdicts as judged
-from lengthwise.studies.far_repeats import REPEATS
+from lengthwise.studies.far_repeats import REPEATS, without_recall
 from lengthwise.studies.far_windows import SCALES, question_claims
 from lengthwise.studies.skeleton import Study
 from lengthwise.studies.training_forms import CONTROL, START, question_section, screen_arms
@@ -33,14 +32,12 @@ def sections(results: Results, folder: Path) -> list[Section]:
     return [question_section(results, "On source code", reference=CONTROL, verdicts=[verdicts(results)])]
 
 
-def _scale(scale: Scale) -> Scale:
-    """The questions and lengths of `far_repeats`, in code."""
-    measures = {name: of for name, of in scale.measures.items() if name != "recall"}
-    return replace(scale, text="code", measures=measures)
-
-
 FAR_CODE = Study(
     title="Do skips and repeats help on source code, after training on books?",
-    parts=(EXPERIMENT.part(sections, {name: _scale(scale) for name, scale in SCALES.items()}),),
+    parts=(
+        EXPERIMENT.part(
+            sections, {name: replace(without_recall(SCALES[name]), text="code") for name in SCALES}
+        ),
+    ),
     takes=("seeds", "steps"),
 )

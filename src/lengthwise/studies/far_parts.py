@@ -10,8 +10,7 @@ from pathlib import Path
 
 from lengthwise.report.html import Section
 from lengthwise.results import Results
-from lengthwise.studies.arms import Scale
-from lengthwise.studies.far_repeats import REPEATS
+from lengthwise.studies.far_repeats import REPEATS, without_recall
 from lengthwise.studies.far_windows import SCALES
 from lengthwise.studies.skeleton import Study
 from lengthwise.studies.training_forms import CONTROL, HALF, START, question_section, screen_arms
@@ -40,13 +39,10 @@ def sections(results: Results, folder: Path) -> list[Section]:
     return [question_section(results, "Skips, repeats, and both", reference=CONTROL)]
 
 
-def _scale(scale: Scale) -> Scale:
-    """The windows and the measures of `far_repeats`."""
-    return replace(scale, seeds=1)
-
-
 FAR_PARTS = Study(
     title="What does it: the skips or the repeats?",
-    parts=(EXPERIMENT.part(sections, {name: _scale(scale) for name, scale in SCALES.items()}),),
+    parts=(
+        EXPERIMENT.part(sections, {name: replace(without_recall(SCALES[name]), seeds=1) for name in SCALES}),
+    ),
     takes=("seeds", "steps"),
 )

@@ -23,6 +23,7 @@ from lengthwise.studies.training_forms import CONTROL, arms_table
 EXPERIMENT = replace(
     FORMS,
     kind="far-reach",
+    arms=tuple(arm for arm in FORMS.arms if arm.method is None),
     notes=(
         FORMS.notes[0],
         "Held-out text: {documents} whole documents. All arms predict the same tokens, and the key tokens of LongPPL "
@@ -73,8 +74,8 @@ def _scale(name: str) -> Scale:
     else:
         measures = {
             "perplexity": {"lengths": [1024, 4096, 8192], "segments": 6},
-            "longppl": {"length": 8192, "short": 1024, "stride": 1024, "texts": 6},
-            "limit": {"length": 12288, "windows": 4},
+            "longppl": {"length": 8192, "short": 1024, "stride": 1024, "texts": 4},
+            "limit": {"length": 12288, "windows": 3},
         }
     return replace(scale, measures=measures)
 

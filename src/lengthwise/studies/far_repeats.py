@@ -61,7 +61,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
 
 
 def without_recall(scale: Scale) -> Scale:
-    """The same questions and losses. Recall says little where arms train on repeats, and takes a third of the time."""
+    """The same questions and losses. Recall says little where arms train on repeats, and takes time."""
     return replace(scale, measures={name: of for name, of in scale.measures.items() if name != "recall"})
 
 

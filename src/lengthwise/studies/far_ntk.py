@@ -12,8 +12,8 @@ from pathlib import Path
 
 from lengthwise.report.html import Section
 from lengthwise.results import Results
-from lengthwise.studies.arms import Arm, Scale
-from lengthwise.studies.far_repeats import REPEATS
+from lengthwise.studies.arms import Arm
+from lengthwise.studies.far_repeats import REPEATS, without_recall
 from lengthwise.studies.far_windows import SCALES
 from lengthwise.studies.skeleton import Study
 from lengthwise.studies.training_forms import CONTROL, START, question_section, screen_arms
@@ -47,13 +47,8 @@ def sections(results: Results, folder: Path) -> list[Section]:
     return [question_section(results, f"Repeats with {EXTENDED}", reference=CONTROL)]
 
 
-def _scale(scale: Scale) -> Scale:
-    """The windows and the measures of `far_repeats`."""
-    return replace(scale, seeds=1)
-
-
 FAR_NTK = Study(
     title="Does an extension add to skips and repeats?",
-    parts=(EXPERIMENT.part(sections, {name: _scale(scale) for name, scale in SCALES.items()}),),
+    parts=(EXPERIMENT.part(sections, {name: replace(without_recall(SCALES[name]), seeds=1) for name in SCALES}),),
     takes=("seeds", "steps"),
 )

@@ -187,7 +187,7 @@ def recipes_of(experiment: Experiment, study: Study) -> dict[str, dict[str, Any]
     ("experiment", "study", "trained", "training"),
     [
         (far_code.EXPERIMENT, FAR_CODE, far_repeats.EXPERIMENT, FAR_REPEATS),
-        (far_reach.EXPERIMENT, FAR_REACH, far_ntk.EXPERIMENT, FAR_NTK),
+        (far_reach.EXPERIMENT, FAR_REACH, far_repeats.EXPERIMENT, FAR_REPEATS),
         (far_ntk.EXPERIMENT, FAR_NTK, far_repeats.EXPERIMENT, FAR_REPEATS),
         (far_repeats.EXPERIMENT, FAR_REPEATS, far_windows.EXPERIMENT, FAR_WINDOWS),
         (far_parts.EXPERIMENT, FAR_PARTS, far_repeats.EXPERIMENT, FAR_REPEATS),

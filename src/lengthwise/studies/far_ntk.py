@@ -1,8 +1,8 @@
-"""Does the form of `far_repeats` make a model use more than its trained length, once an extension lets it read that?
+"""Does an extension help the form of `far_repeats` within the trained length? One seed: a screen.
 
 NTK by two costs next to nothing at short lengths. With it, skips and repeats reach twice the trained length. Against
-cross entropy on the same tokens with the model's own rope, the extension alone, and the form with its own rope. A
-finished `far_repeats` has the arms with its own rope: `--arms-from`. One seed: a screen.
+cross entropy on the same tokens and the form, both with the model's own rope, which a finished `far_repeats` has:
+`--arms-from`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from pathlib import Path
 
 from lengthwise.report.html import Section
 from lengthwise.results import Results
-from lengthwise.studies.arms import Arm
 from lengthwise.studies.far_repeats import REPEATS, without_recall
 from lengthwise.studies.far_windows import SCALES
 from lengthwise.studies.skeleton import Study
@@ -33,12 +32,7 @@ EXTENDED_REPEATS = replace(
 EXPERIMENT = replace(
     SCREEN,
     kind="far-ntk",
-    arms=(
-        *screen_arms(START, CONTROL),
-        REPEATS,
-        Arm(name=EXTENDED, method="ntk", factor=2.0, question="the extension alone"),
-        EXTENDED_REPEATS,
-    ),
+    arms=(*screen_arms(START, CONTROL), REPEATS, EXTENDED_REPEATS),
 )
 
 
@@ -49,6 +43,8 @@ def sections(results: Results, folder: Path) -> list[Section]:
 
 FAR_NTK = Study(
     title="Does an extension add to skips and repeats?",
-    parts=(EXPERIMENT.part(sections, {name: replace(without_recall(SCALES[name]), seeds=1) for name in SCALES}),),
+    parts=(
+        EXPERIMENT.part(sections, {name: replace(without_recall(SCALES[name]), seeds=1) for name in SCALES}),
+    ),
     takes=("seeds", "steps"),
 )

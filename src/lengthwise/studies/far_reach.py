@@ -1,8 +1,8 @@
-"""What else changed in the models of `far_repeats` and `far_ntk`? Losses up to 8,192 tokens, LongPPL, and `limit`.
+"""What else changed in the models of `far_repeats`? Losses up to 8,192 tokens, LongPPL, and `limit`. One seed.
 
 Questions and repeated passages are tasks. These measurements are not: the loss of the same tokens at each length, the
 loss of the tokens that far context makes likely (LongPPL), and where reading more stops to help and to be safe. A
-finished `far_ntk` has the trainings: `--arms-from`.
+finished `far_repeats` has the trainings: `--arms-from`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from lengthwise.report.tables import Table
 from lengthwise.results import Results
 from lengthwise.studies.arm_tables import Line
 from lengthwise.studies.arms import Scale
-from lengthwise.studies.far_ntk import EXPERIMENT as FORMS
+from lengthwise.studies.far_repeats import REPEATS
 from lengthwise.studies.far_windows import SCALES
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import CONTROL, arms_table
+from lengthwise.studies.training_forms import CONTROL, START, arms_table, screen_arms
+from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 
 EXPERIMENT = replace(
-    FORMS,
+    SCREEN,
     kind="far-reach",
-    arms=tuple(arm for arm in FORMS.arms if arm.method is None),
+    arms=(*screen_arms(START, CONTROL), REPEATS),
     notes=(
-        FORMS.notes[0],
+        SCREEN.notes[0],
         "Held-out text: {documents} whole documents. All arms predict the same tokens, and the key tokens of LongPPL "
         "are those of the model before training. Computed in {precision}.",
     ),

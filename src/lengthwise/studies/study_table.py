@@ -82,7 +82,7 @@ STUDIES: dict[str, Entry] = {
         Entry(
             "far-reach",
             "far_reach:FAR_REACH",
-            "loss up to 8,192 tokens, LongPPL and limit of the models of far-ntk, one seed (two hours of one core)",
+            "loss up to 8,192 tokens, LongPPL and limit of the models of far-repeats, one seed (an hour of one core)",
         ),
         Entry(
             "far-steps",
@@ -102,7 +102,7 @@ STUDIES: dict[str, Entry] = {
         Entry(
             "far-ntk",
             "far_ntk:FAR_NTK",
-            "NTK x2 with skips and repeats up to 16,384 tokens, one seed (an hour and a half of one core)",
+            "NTK x2 with skips and repeats up to 16,384 tokens, one seed (an hour of one core)",
         ),
         Entry(
             "far-full-windows",

@@ -13,6 +13,7 @@ from lengthwise.studies import (
     far_extension,
     far_full_windows,
     far_gemma,
+    far_gemma_repeats,
     far_ntk,
     far_parts,
     far_reach,
@@ -27,6 +28,7 @@ from lengthwise.studies.far_cyclic import FAR_CYCLIC, FEWER
 from lengthwise.studies.far_extension import FAR_EXTENSION
 from lengthwise.studies.far_full_windows import FAR_FULL_WINDOWS, FULL
 from lengthwise.studies.far_gemma import FAR_GEMMA
+from lengthwise.studies.far_gemma_repeats import FAR_GEMMA_REPEATS
 from lengthwise.studies.far_ntk import EXTENDED_REPEATS, FAR_NTK
 from lengthwise.studies.far_parts import FAR_PARTS
 from lengthwise.studies.far_reach import FAR_REACH
@@ -191,6 +193,7 @@ def recipes_of(experiment: Experiment, study: Study) -> dict[str, dict[str, Any]
         (far_ntk.EXPERIMENT, FAR_NTK, far_repeats.EXPERIMENT, FAR_REPEATS),
         (far_repeats.EXPERIMENT, FAR_REPEATS, far_windows.EXPERIMENT, FAR_WINDOWS),
         (far_parts.EXPERIMENT, FAR_PARTS, far_repeats.EXPERIMENT, FAR_REPEATS),
+        (far_gemma_repeats.EXPERIMENT, FAR_GEMMA_REPEATS, far_gemma.EXPERIMENT, FAR_GEMMA),
     ],
 )
 def test_a_later_study_trains_what_an_earlier_one_has(
@@ -211,6 +214,26 @@ def test_repeats_come_from_near_and_far_in_windows_that_all_skip() -> None:
     extended = recipes_of(far_ntk.EXPERIMENT, FAR_NTK)[EXTENDED_REPEATS.name]
     assert extended["positions"]["target_length"] == 2 * recipe["positions"]["target_length"] == 2 * 8192
     assert {name for name in recipe if recipe[name] != extended[name]} == {"positions", "extend"}
+
+
+def test_every_claim_on_repeats_has_its_differences() -> None:
+    """A claim about a pair that the experiment does not compare would never get a verdict."""
+    for module in (far_repeats, far_code, far_gemma_repeats):
+        experiment = module.EXPERIMENT
+        found = results(0.2, 0.004, 0.0)
+        found.config["measures"]["eval"]["depths"] = [0.0, 50.0]
+        compared = {(arm.name, experiment.reference) for arm in experiment.arms} | set(experiment.contrasts)
+        found.rows = [
+            replace(row, arm=arm, reference=reference, metric=metric)
+            for row in found.rows
+            for arm, reference in compared
+            for metric in {row.metric, "gold_probability" if row.metric == "accuracy" else row.metric}
+        ]
+        middle = [replace(row, depth=50.0) for row in found.rows if row.length == 7000]
+        table = module.verdicts(replace(found, rows=found.rows + middle))
+        verdicts_of = {row[0]: row[table.columns.index("verdict")] for row in table.rows}
+        assert len(verdicts_of) == len(table.rows) >= 4
+        assert set(verdicts_of.values()) == {"reproduced"}
 
 
 def test_the_parts_differ_from_the_whole_in_one_thing_each() -> None:

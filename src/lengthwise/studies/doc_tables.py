@@ -43,7 +43,7 @@ def _training_forms(results: Results, which: str) -> Table:
 
 
 def _far_context(results: Results, which: str, length: str = "") -> Table:
-    from lengthwise.studies import far_code, far_context, far_repeats, far_windows
+    from lengthwise.studies import far_code, far_context, far_gemma_repeats, far_repeats, far_windows
     from lengthwise.studies.training_forms import arms_table, depths_table
 
     judged = {
@@ -51,6 +51,7 @@ def _far_context(results: Results, which: str, length: str = "") -> Table:
         "far-windows": far_windows.verdicts,
         "far-repeats": far_repeats.verdicts,
         "far-code": far_code.verdicts,
+        "far-gemma-repeats": far_gemma_repeats.verdicts,
     }
     # Contrasts follow the differences from the study's reference.
     reference = next(row.reference for row in results.rows if row.reference)

@@ -1,7 +1,7 @@
 """A second model: the forms of `far_repeats` on Gemma 3 270M, which was trained for 32,768 tokens.
 
 It finds what lies at the beginning of 16,000 tokens already and misses some of what lies in the middle. One seed: a
-screen.
+screen; `far_gemma_repeats` has three of the form that gained.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from lengthwise.results import Results
 from lengthwise.studies.arms import Scale
 from lengthwise.studies.far_repeats import REPEATS
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import CONTROL, HALF, SCALES, START, question_section, screen_arms
+from lengthwise.studies.training_forms import CONTROL, HALF, START, question_section, screen_arms
 from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
+from lengthwise.studies.training_forms import SCALES as SCREEN_SCALES
 
 EXPERIMENT = replace(SCREEN, kind="far-gemma", arms=(*screen_arms(START, CONTROL, HALF), REPEATS))
 
@@ -27,15 +28,16 @@ def sections(results: Results, folder: Path) -> list[Section]:
 
 def _scale(name: str) -> Scale:
     """Skips up to Gemma's trained length."""
-    scale = SCALES[name]
+    scale = SCREEN_SCALES[name]
     if name == "smoke":
         return scale
     measures = {**scale.measures, "eval": {**scale.measures["eval"], "lengths": [7000]}}
     return replace(scale, model="gemma3-270m", measures=measures, changes=("positions.target_length=32768",))
 
 
+SCALES = {name: _scale(name) for name in SCREEN_SCALES}
 FAR_GEMMA = Study(
     title="Does a second model use far context after training with skips?",
-    parts=(EXPERIMENT.part(sections, {name: _scale(name) for name in SCALES}),),
+    parts=(EXPERIMENT.part(sections, SCALES),),
     takes=("seeds", "steps"),
 )

@@ -120,6 +120,11 @@ STUDIES: dict[str, Entry] = {
             "skips and repeats on Gemma 3 270M, one seed (an hour and a half of one core)",
         ),
         Entry(
+            "far-gemma-repeats",
+            "far_gemma_repeats:FAR_GEMMA_REPEATS",
+            "the recommended form on Gemma 3 270M, three seeds, with verdicts (two hours of one core)",
+        ),
+        Entry(
             "far-extension",
             "far_extension:FAR_EXTENSION",
             "YaRN x2 alone, with cross entropy and with skips, beyond the trained length (45 minutes of one core)",

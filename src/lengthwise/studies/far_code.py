@@ -1,17 +1,19 @@
-"""Does what `far_repeats` found on books hold on other text? The same trained models, measured on source code.
+"""Does what `far_repeats` found on books hold on other text? Measured on source code, after training on books and on it.
 
-All arms train on books. Questions are hidden in code, and losses are of code. A finished `far_repeats` has the
-trainings: `--arms-from`.
+Questions are hidden in code, and losses are of code. A finished `far_repeats` has the trainings on books:
+`--arms-from`. One seed: a screen.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise.results import Results
+from lengthwise.studies.arms import Arm
 from lengthwise.studies.far_context import verdicts as judged
 from lengthwise.studies.far_repeats import REPEATS, without_recall
 from lengthwise.studies.far_windows import SCALES, question_claims
@@ -19,12 +21,37 @@ from lengthwise.studies.skeleton import Study
 from lengthwise.studies.training_forms import CONTROL, START, question_section, screen_arms
 from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 
-EXPERIMENT = replace(SCREEN, kind="far-code", arms=(*screen_arms(START, CONTROL), REPEATS))
+
+def _on_code(arms: Sequence[Arm]) -> tuple[Arm, ...]:
+    """The same arms, trained on code."""
+    return tuple(
+        replace(arm, name=f"on code: {arm.name}", changes=(*(arm.changes or ()), "data.corpus=code"))
+        for arm in arms
+    )
+
+
+ON_BOOKS = (*screen_arms(CONTROL), REPEATS)
+CODE_CONTROL, CODE_REPEATS = _on_code(ON_BOOKS)
+EXPERIMENT = replace(
+    SCREEN,
+    kind="far-code",
+    arms=(*screen_arms(START), *ON_BOOKS, CODE_CONTROL, CODE_REPEATS),
+    contrasts=((CODE_REPEATS.name, CODE_CONTROL.name),),
+    notes=(
+        "Every trained arm: LoRA, {recipe.steps} steps of {recipe.length} tokens of books, or of code where its name "
+        "says so. {seeds}.",
+        *SCREEN.notes[1:],
+    ),
+)
 
 
 def verdicts(results: Results) -> Table:
-    """Each claim with its mean difference over seeds and documents, and the verdict."""
-    return judged(results, question_claims(REPEATS.name, CONTROL, results))
+    """Each claim, after training on books and on code, with its mean difference and the verdict."""
+    found = [
+        *question_claims(REPEATS.name, CONTROL, results),
+        *question_claims(CODE_REPEATS.name, CODE_CONTROL.name, results),
+    ]
+    return judged(results, found)
 
 
 def sections(results: Results, folder: Path) -> list[Section]:
@@ -33,10 +60,11 @@ def sections(results: Results, folder: Path) -> list[Section]:
 
 
 FAR_CODE = Study(
-    title="Do skips and repeats help on source code, after training on books?",
+    title="Do skips and repeats help on source code?",
     parts=(
         EXPERIMENT.part(
-            sections, {name: replace(without_recall(SCALES[name]), text="code") for name in SCALES}
+            sections,
+            {name: replace(without_recall(SCALES[name]), text="code", seeds=1) for name in SCALES},
         ),
     ),
     takes=("seeds", "steps"),

@@ -77,7 +77,7 @@ STUDIES: dict[str, Entry] = {
         Entry(
             "far-code",
             "far_code:FAR_CODE",
-            "the models of far-repeats measured on source code (two hours of one core after --arms-from)",
+            "skips and repeats measured on source code, trained on books and on code, one seed (an hour of one core)",
         ),
         Entry(
             "far-reach",

@@ -1,4 +1,4 @@
-"""Does what `far_repeats` found on books hold on other text? Measured on source code, after training on books and on it.
+"""Does what `far_repeats` found on books hold on other text? Measured on code, after training on books and on code.
 
 Questions are hidden in code, and losses are of code. A finished `far_repeats` has the trainings on books:
 `--arms-from`. One seed: a screen.

@@ -7,36 +7,36 @@ from typing import Any
 import pytest
 
 from lengthwise.results import Results, Row
-from lengthwise.studies import (
-    far_code,
-    far_cyclic,
-    far_extension,
-    far_full_windows,
-    far_gemma,
-    far_gemma_repeats,
-    far_ntk,
-    far_parts,
-    far_reach,
-    far_repeats,
-    far_steps,
-    far_windows,
-)
 from lengthwise.studies.experiments import Experiment
-from lengthwise.studies.far_code import FAR_CODE
-from lengthwise.studies.far_context import EXPERIMENT, FAR_CONTEXT, FORMS, claims_of, verdicts
-from lengthwise.studies.far_cyclic import FAR_CYCLIC, FEWER
-from lengthwise.studies.far_extension import FAR_EXTENSION
-from lengthwise.studies.far_full_windows import FAR_FULL_WINDOWS, FULL
-from lengthwise.studies.far_gemma import FAR_GEMMA
-from lengthwise.studies.far_gemma_repeats import FAR_GEMMA_REPEATS
-from lengthwise.studies.far_ntk import EXTENDED_REPEATS, FAR_NTK
-from lengthwise.studies.far_parts import FAR_PARTS
-from lengthwise.studies.far_reach import FAR_REACH
-from lengthwise.studies.far_repeats import FAR_REPEATS, REPEATS
-from lengthwise.studies.far_steps import FAR_STEPS
-from lengthwise.studies.far_windows import FAR_WINDOWS
+from lengthwise.studies.far import (
+    cyclic,
+    extension,
+    full_windows,
+    gemma,
+    gemma_repeats,
+    ntk,
+    parts,
+    reach,
+    repeats,
+    source_code,
+    steps,
+    windows,
+)
+from lengthwise.studies.far.context import EXPERIMENT, FAR_CONTEXT, FORMS, claims_of, verdicts
+from lengthwise.studies.far.cyclic import FAR_CYCLIC, FEWER
+from lengthwise.studies.far.extension import FAR_EXTENSION
+from lengthwise.studies.far.full_windows import FAR_FULL_WINDOWS, FULL
+from lengthwise.studies.far.gemma import FAR_GEMMA
+from lengthwise.studies.far.gemma_repeats import FAR_GEMMA_REPEATS
+from lengthwise.studies.far.ntk import EXTENDED_REPEATS, FAR_NTK
+from lengthwise.studies.far.parts import FAR_PARTS
+from lengthwise.studies.far.reach import FAR_REACH
+from lengthwise.studies.far.repeats import FAR_REPEATS, REPEATS
+from lengthwise.studies.far.screen import CONTROL, CYCLIC, EVERY, HALF
+from lengthwise.studies.far.source_code import FAR_CODE
+from lengthwise.studies.far.steps import FAR_STEPS
+from lengthwise.studies.far.windows import FAR_WINDOWS
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import CONTROL, CYCLIC, EVERY, HALF
 from lengthwise.training import read_recipe
 
 LENGTHS = {"eval": {"lengths": [2048, 7000]}, "perplexity": {"lengths": [1024, 2048]}}
@@ -104,7 +104,7 @@ def test_claims_compare_the_form_with_its_control_and_every_scale_has_three_seed
 
 def test_longer_windows_have_to_keep_the_middle_and_copy_from_farther() -> None:
     found = results(0.2, 0.004, 0.0)
-    repeat = {"task": "recall", "metric": "benefit", "length": None, "distance": far_windows.FARTHEST}
+    repeat = {"task": "recall", "metric": "benefit", "length": None, "distance": windows.FARTHEST}
     found.rows += [replace(row, **repeat, value=0.5 + 0.01 * (row.seed or 0)) for row in found.rows[::3]]
     found.config["measures"]["eval"]["depths"] = [0.0, 25.0, 50.0]
     middle = [replace(row, depth=50.0) for row in found.rows if row.length == 7000]
@@ -113,7 +113,7 @@ def test_longer_windows_have_to_keep_the_middle_and_copy_from_farther() -> None:
             *[row for row in found.rows if row.depth is None],
             *[replace(row, value=value * (1 + 0.01 * (row.seed or 0))) for row in middle],
         ]
-        table = far_windows.verdicts(found)
+        table = windows.verdicts(found)
         by_place = {row[0]: row[table.columns.index("verdict")] for row in table.rows}
         assert by_place == {
             "far": "reproduced",
@@ -126,7 +126,7 @@ def test_longer_windows_have_to_keep_the_middle_and_copy_from_farther() -> None:
 
 def test_every_arm_of_the_longer_windows_reads_them() -> None:
     scale = FAR_WINDOWS.parts[0].scales["default"]
-    recipes = [far_windows.EXPERIMENT.recipe_of(scale, arm, 0) for arm in far_windows.EXPERIMENT.arms[1:]]
+    recipes = [windows.EXPERIMENT.recipe_of(scale, arm, 0) for arm in windows.EXPERIMENT.arms[1:]]
     assert [recipe.length * recipe.batch.size for recipe in recipes if recipe] == [2048] * 2
     assert {recipe.positions.target_length for recipe in recipes if recipe and recipe.positions} == {8192}
     assert scale.seeds == 3
@@ -135,9 +135,7 @@ def test_every_arm_of_the_longer_windows_reads_them() -> None:
 def test_more_steps_on_the_same_windows_and_questions() -> None:
     scale, windows = (study.parts[0].scales["default"] for study in (FAR_STEPS, FAR_WINDOWS))
     assert scale.measures == windows.measures
-    recipes = {
-        arm.name: far_steps.EXPERIMENT.recipe_of(scale, arm, 0) for arm in far_steps.EXPERIMENT.arms[1:]
-    }
+    recipes = {arm.name: steps.EXPERIMENT.recipe_of(scale, arm, 0) for arm in steps.EXPERIMENT.arms[1:]}
     shares = {}
     for name, recipe in recipes.items():
         assert recipe is not None
@@ -154,10 +152,10 @@ def test_more_steps_on_the_same_windows_and_questions() -> None:
 
 def test_every_arm_beyond_the_trained_length_is_extended_and_skips_reach_the_extended_length() -> None:
     scale = FAR_EXTENSION.parts[0].scales["default"]
-    untrained, *trained = far_extension.EXPERIMENT.arms
+    untrained, *trained = extension.EXPERIMENT.arms
     assert (untrained.changes, untrained.method, untrained.factor) == (None, "yarn", 2.0)
     for arm in trained:
-        recipe = far_extension.EXPERIMENT.recipe_of(scale, arm, 0)
+        recipe = extension.EXPERIMENT.recipe_of(scale, arm, 0)
         assert recipe is not None
         assert recipe.extend is not None
         assert recipe.positions is not None
@@ -165,14 +163,14 @@ def test_every_arm_beyond_the_trained_length_is_extended_and_skips_reach_the_ext
         assert recipe.length * recipe.batch.size == 2048
         assert recipe.positions.target_length == 2 * 8192
     control, skips = trained
-    assert control.name == far_extension.EXPERIMENT.reference
+    assert control.name == extension.EXPERIMENT.reference
     assert "objective.ce_on=long" in (control.changes or ())
     assert skips.name.endswith(HALF)
 
 
 def test_every_arm_of_the_second_model_skips_within_its_own_trained_length() -> None:
     scale = FAR_GEMMA.parts[0].scales["default"]
-    recipes = [far_gemma.EXPERIMENT.recipe_of(scale, arm, 0) for arm in far_gemma.EXPERIMENT.arms[1:]]
+    recipes = [gemma.EXPERIMENT.recipe_of(scale, arm, 0) for arm in gemma.EXPERIMENT.arms[1:]]
     assert [recipe.model for recipe in recipes if recipe] == ["gemma3-270m"] * 3
     assert {recipe.positions.target_length for recipe in recipes if recipe and recipe.positions} == {32768}
     assert [recipe.length * recipe.batch.size for recipe in recipes if recipe] == [2048] * 3
@@ -188,12 +186,12 @@ def recipes_of(experiment: Experiment, study: Study) -> dict[str, dict[str, Any]
 @pytest.mark.parametrize(
     ("experiment", "study", "trained", "training"),
     [
-        (far_code.EXPERIMENT, FAR_CODE, far_repeats.EXPERIMENT, FAR_REPEATS),
-        (far_reach.EXPERIMENT, FAR_REACH, far_repeats.EXPERIMENT, FAR_REPEATS),
-        (far_ntk.EXPERIMENT, FAR_NTK, far_repeats.EXPERIMENT, FAR_REPEATS),
-        (far_repeats.EXPERIMENT, FAR_REPEATS, far_windows.EXPERIMENT, FAR_WINDOWS),
-        (far_parts.EXPERIMENT, FAR_PARTS, far_repeats.EXPERIMENT, FAR_REPEATS),
-        (far_gemma_repeats.EXPERIMENT, FAR_GEMMA_REPEATS, far_gemma.EXPERIMENT, FAR_GEMMA),
+        (source_code.EXPERIMENT, FAR_CODE, repeats.EXPERIMENT, FAR_REPEATS),
+        (reach.EXPERIMENT, FAR_REACH, repeats.EXPERIMENT, FAR_REPEATS),
+        (ntk.EXPERIMENT, FAR_NTK, repeats.EXPERIMENT, FAR_REPEATS),
+        (repeats.EXPERIMENT, FAR_REPEATS, windows.EXPERIMENT, FAR_WINDOWS),
+        (parts.EXPERIMENT, FAR_PARTS, repeats.EXPERIMENT, FAR_REPEATS),
+        (gemma_repeats.EXPERIMENT, FAR_GEMMA_REPEATS, gemma.EXPERIMENT, FAR_GEMMA),
     ],
 )
 def test_a_later_study_trains_what_an_earlier_one_has(
@@ -206,27 +204,27 @@ def test_a_later_study_trains_what_an_earlier_one_has(
 
 
 def test_arms_on_code_differ_in_their_text_alone() -> None:
-    recipes = recipes_of(far_code.EXPERIMENT, FAR_CODE)
-    for arm in far_code.ON_BOOKS:
+    recipes = recipes_of(source_code.EXPERIMENT, FAR_CODE)
+    for arm in source_code.ON_BOOKS:
         books, code = recipes[arm.name], recipes[f"on code: {arm.name}"]
         assert (books["data"]["corpus"], code["data"]["corpus"]) == ("books", "code")
         assert code == {**books, "data": {**books["data"], "corpus": "code"}}
 
 
 def test_repeats_come_from_near_and_far_in_windows_that_all_skip() -> None:
-    recipe = recipes_of(far_repeats.EXPERIMENT, FAR_REPEATS)[REPEATS.name]
+    recipe = recipes_of(repeats.EXPERIMENT, FAR_REPEATS)[REPEATS.name]
     assert recipe["view_options"] == {"share": 1.0, "passage": 128, "source": "anywhere", "place": "anywhere"}
     assert "share" not in recipe["positions"]["options"]
     # What is measured is what ships.
     assert {**read_recipe("smollm2-far").to_dict(), "precision": recipe["precision"]} == recipe
-    extended = recipes_of(far_ntk.EXPERIMENT, FAR_NTK)[EXTENDED_REPEATS.name]
+    extended = recipes_of(ntk.EXPERIMENT, FAR_NTK)[EXTENDED_REPEATS.name]
     assert extended["positions"]["target_length"] == 2 * recipe["positions"]["target_length"] == 2 * 8192
     assert {name for name in recipe if recipe[name] != extended[name]} == {"positions", "extend"}
 
 
 def test_every_claim_on_repeats_has_its_differences() -> None:
     """A claim about a pair that the experiment does not compare would never get a verdict."""
-    for module in (far_repeats, far_code, far_gemma_repeats):
+    for module in (repeats, source_code, gemma_repeats):
         experiment = module.EXPERIMENT
         found = results(0.2, 0.004, 0.0)
         found.config["measures"]["eval"]["depths"] = [0.0, 50.0]
@@ -245,17 +243,17 @@ def test_every_claim_on_repeats_has_its_differences() -> None:
 
 
 def test_the_parts_differ_from_the_whole_in_one_thing_each() -> None:
-    recipes = recipes_of(far_parts.EXPERIMENT, FAR_PARTS)
-    whole, alone, fewer = (recipes[arm.name] for arm in (REPEATS, far_parts.NO_SKIP, far_parts.FEWER))
+    recipes = recipes_of(parts.EXPERIMENT, FAR_PARTS)
+    whole, alone, fewer = (recipes[arm.name] for arm in (REPEATS, parts.NO_SKIP, parts.FEWER))
     assert alone == {**whole, "objective": {**whole["objective"], "ce_on": "long"}}
     assert (fewer["positions"]["options"]["share"], fewer["view_options"]["share"]) == (0.5, 1.0)
 
 
 def test_full_windows_hold_as_many_tokens_as_the_others() -> None:
-    recipes = recipes_of(far_full_windows.EXPERIMENT, FAR_FULL_WINDOWS)
-    steps = recipes_of(far_steps.EXPERIMENT, FAR_STEPS)
+    recipes = recipes_of(full_windows.EXPERIMENT, FAR_FULL_WINDOWS)
+    others = recipes_of(steps.EXPERIMENT, FAR_STEPS)
     full = recipes.pop(FULL.name)
-    assert recipes == {name: steps[name] for name in (CONTROL, HALF)}
+    assert recipes == {name: others[name] for name in (CONTROL, HALF)}
     assert full["length"] == 8192
     for recipe in (full, *recipes.values()):
         assert recipe["steps"] * recipe["length"] == 180 * 2048
@@ -265,8 +263,8 @@ def test_full_windows_hold_as_many_tokens_as_the_others() -> None:
 
 
 def test_rotated_windows_read_the_tokens_of_the_others_or_half_of_them() -> None:
-    recipes = recipes_of(far_cyclic.EXPERIMENT, FAR_CYCLIC)
+    recipes = recipes_of(cyclic.EXPERIMENT, FAR_CYCLIC)
     rotated, fewer = recipes.pop(CYCLIC), recipes.pop(FEWER.name)
-    assert recipes == recipes_of(far_windows.EXPERIMENT, FAR_WINDOWS)
+    assert recipes == recipes_of(windows.EXPERIMENT, FAR_WINDOWS)
     assert (rotated["views"], rotated["steps"], rotated["length"]) == ("cyclic", 60, 2048)
     assert fewer == {**rotated, "steps": 30}

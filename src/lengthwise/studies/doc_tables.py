@@ -33,7 +33,7 @@ PAGES = ("README.md", "docs/**/*.md")
 
 
 def _training_forms(results: Results, which: str) -> Table:
-    from lengthwise.studies.training_forms import CONTROL, arms_table, depths_table
+    from lengthwise.studies.far.screen import CONTROL, arms_table, depths_table
 
     return {
         "arms": lambda: arms_table(results, caption=""),
@@ -43,15 +43,15 @@ def _training_forms(results: Results, which: str) -> Table:
 
 
 def _far_context(results: Results, which: str, length: str = "") -> Table:
-    from lengthwise.studies import far_code, far_context, far_gemma_repeats, far_repeats, far_windows
-    from lengthwise.studies.training_forms import arms_table, depths_table
+    from lengthwise.studies.far import context, gemma_repeats, repeats, source_code, windows
+    from lengthwise.studies.far.screen import arms_table, depths_table
 
     judged = {
-        "far-context": far_context.verdicts,
-        "far-windows": far_windows.verdicts,
-        "far-repeats": far_repeats.verdicts,
-        "far-code": far_code.verdicts,
-        "far-gemma-repeats": far_gemma_repeats.verdicts,
+        "far-context": context.verdicts,
+        "far-windows": windows.verdicts,
+        "far-repeats": repeats.verdicts,
+        "far-code": source_code.verdicts,
+        "far-gemma-repeats": gemma_repeats.verdicts,
     }
     # Contrasts follow the differences from the study's reference.
     reference = next(row.reference for row in results.rows if row.reference)
@@ -64,8 +64,8 @@ def _far_context(results: Results, which: str, length: str = "") -> Table:
 
 
 def _far_reach(results: Results, which: str) -> Table:
-    from lengthwise.studies.far_reach import reach_table
-    from lengthwise.studies.training_forms import CONTROL
+    from lengthwise.studies.far.reach import reach_table
+    from lengthwise.studies.far.screen import CONTROL
 
     return reach_table(results, caption="", reference={"arms": None, "differences": CONTROL}[which])
 

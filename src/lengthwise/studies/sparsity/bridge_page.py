@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from lengthwise.studies import gap_views, training_forms
+from lengthwise.studies import gap_views
 from lengthwise.studies.experiments import Arm, Experiment, Scale
+from lengthwise.studies.far import screen
 from lengthwise.studies.skeleton import Study
 from lengthwise.studies.sparsity.bridge_needle import NEEDLE
 from lengthwise.studies.sparsity.bridge_planted import PLANTED
@@ -44,19 +45,19 @@ SMALL = TextBridge(
     others=("gap, CE", "gap, teacher 1"),
 )
 _FORMS = (
-    training_forms.START,
-    training_forms.CONTROL,
+    screen.START,
+    screen.CONTROL,
     "truncation, Jeffreys",
     "truncation, SCE",
-    training_forms.HALF,
+    screen.HALF,
     "skip, CE",
 )
 REAL = TextBridge(
     # Arms, recipe and seeds are those of training-forms.
     experiment=replace(
-        training_forms.EXPERIMENT,
+        screen.EXPERIMENT,
         kind="sparsity-bridge-real",
-        arms=tuple(arm for name in _FORMS for arm in training_forms.EXPERIMENT.arms if arm.name == name),
+        arms=tuple(arm for name in _FORMS for arm in screen.EXPERIMENT.arms if arm.name == name),
         notes=(
             "Every trained arm: LoRA, {recipe.steps} steps of {recipe.batch.size} windows of {recipe.length} tokens "
             "of {recipe.data.corpus}. {seeds}, so nothing is said of the spread over seeds.",
@@ -65,7 +66,7 @@ REAL = TextBridge(
         ),
     ),
     aligned=("truncation, Jeffreys", "truncation, SCE"),
-    others=(training_forms.HALF, training_forms.EVERY),
+    others=(screen.HALF, screen.EVERY),
 )
 
 

@@ -1,6 +1,6 @@
 """The recommended form on the second model, three seeds against its control.
 
-The screen `far_gemma` found that Gemma 3 270M gains where it misses answers, in the middle. A finished one has the
+The screen `far-gemma` found that Gemma 3 270M gains where it misses answers, in the middle. A finished one has the
 arms of the first seed: `--arms-from`.
 """
 
@@ -13,14 +13,14 @@ from pathlib import Path
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise.results import Results
-from lengthwise.studies.far_context import claims_on
-from lengthwise.studies.far_context import verdicts as judged
-from lengthwise.studies.far_gemma import SCALES
-from lengthwise.studies.far_repeats import REPEATS
+from lengthwise.studies.far.context import claims_on
+from lengthwise.studies.far.context import verdicts as judged
+from lengthwise.studies.far.gemma import SCALES
+from lengthwise.studies.far.repeats import REPEATS
+from lengthwise.studies.far.screen import CONTROL, START, question_section, screen_arms
+from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
 from lengthwise.studies.paired_claims import PairedClaim
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import CONTROL, START, question_section, screen_arms
-from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 
 EXPERIMENT = replace(SCREEN, kind="far-gemma-repeats", arms=(*screen_arms(START, CONTROL), REPEATS))
 

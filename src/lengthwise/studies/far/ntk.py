@@ -1,7 +1,7 @@
-"""Does an extension help the form of `far_repeats` within the trained length? One seed: a screen.
+"""Does an extension help the form of `far-repeats` within the trained length? One seed: a screen.
 
 NTK by two costs next to nothing at short lengths. With it, skips and repeats reach twice the trained length. Against
-cross entropy on the same tokens and the form, both with the model's own rope, which a finished `far_repeats` has:
+cross entropy on the same tokens and the form, both with the model's own rope, which a finished `far-repeats` has:
 `--arms-from`.
 """
 
@@ -12,11 +12,11 @@ from pathlib import Path
 
 from lengthwise.report.html import Section
 from lengthwise.results import Results
-from lengthwise.studies.far_repeats import REPEATS, without_recall
-from lengthwise.studies.far_windows import SCALES
+from lengthwise.studies.far.repeats import REPEATS, without_recall
+from lengthwise.studies.far.screen import CONTROL, START, question_section, screen_arms
+from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
+from lengthwise.studies.far.windows import SCALES
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import CONTROL, START, question_section, screen_arms
-from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 
 EXTENDED = "NTK x2"
 EXTENDED_REPEATS = replace(

@@ -1,7 +1,7 @@
-"""A second model: the forms of `far_repeats` on Gemma 3 270M, which was trained for 32,768 tokens.
+"""A second model: the forms of `far-repeats` on Gemma 3 270M, which was trained for 32,768 tokens.
 
 It finds what lies at the beginning of 16,000 tokens already and misses some of what lies in the middle. One seed: a
-screen; `far_gemma_repeats` has three of the form that gained.
+screen; `far-gemma-repeats` has three of the form that gained.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pathlib import Path
 from lengthwise.report.html import Section
 from lengthwise.results import Results
 from lengthwise.studies.arms import Scale
-from lengthwise.studies.far_repeats import REPEATS
+from lengthwise.studies.far.repeats import REPEATS
+from lengthwise.studies.far.screen import CONTROL, HALF, START, question_section, screen_arms
+from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
+from lengthwise.studies.far.screen import SCALES as SCREEN_SCALES
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import CONTROL, HALF, START, question_section, screen_arms
-from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
-from lengthwise.studies.training_forms import SCALES as SCREEN_SCALES
 
 EXPERIMENT = replace(SCREEN, kind="far-gemma", arms=(*screen_arms(START, CONTROL, HALF), REPEATS))
 

@@ -2,7 +2,7 @@
 
 A window of 256 tokens with one skip holds near tokens and far ones and nothing between: after it a model prefers the
 farther of two facts, whichever was asked for. A longer window holds the middle too. Every arm reads the same tokens;
-they are more than those of `training_forms`, so the control is trained on them as well.
+they are more than those of `training-forms`, so the control is trained on them as well.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise.results import Results
 from lengthwise.studies.arms import Scale
-from lengthwise.studies.far_context import SHORT_LOSS, claims_on
-from lengthwise.studies.far_context import verdicts as judged
+from lengthwise.studies.far.context import SHORT_LOSS, claims_on
+from lengthwise.studies.far.context import verdicts as judged
+from lengthwise.studies.far.screen import CONTROL, HALF, START, question_section, screen_arms
+from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
+from lengthwise.studies.far.screen import SCALES as SCREEN_SCALES
 from lengthwise.studies.paired_claims import PairedClaim, Quantity
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import CONTROL, HALF, START, question_section, screen_arms
-from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
-from lengthwise.studies.training_forms import SCALES as SCREEN_SCALES
 
 EXPERIMENT = replace(SCREEN, kind="far-windows", arms=screen_arms(START, CONTROL, HALF))
 FARTHEST = 7500
@@ -81,6 +81,16 @@ def _scale(name: str) -> Scale:
 
 
 SCALES = {name: _scale(name) for name in SCREEN_SCALES}
+
+
+def one_seed(steps: int) -> dict[str, Scale]:
+    """A screen on the same windows and measures. Steps are a change, so that an arm can take fewer."""
+    return {
+        name: replace(scale, seeds=1, changes=(*scale.changes, f"steps={steps}"))
+        for name, scale in SCALES.items()
+    }
+
+
 FAR_WINDOWS = Study(
     title="Do longer windows keep the middle of the context?",
     parts=(EXPERIMENT.part(sections, SCALES),),

@@ -15,9 +15,7 @@ from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise.results import Results
 from lengthwise.studies.experiments import Experiment, Scale
-from lengthwise.studies.paired_claims import PairedClaim, Quantity
-from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import (
+from lengthwise.studies.far.screen import (
     CONTROL,
     CYCLIC,
     HALF,
@@ -26,7 +24,9 @@ from lengthwise.studies.training_forms import (
     question_section,
     screen_arms,
 )
-from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
+from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
+from lengthwise.studies.paired_claims import PairedClaim, Quantity
+from lengthwise.studies.skeleton import Study
 from lengthwise.studies.verdicts import judge, verdict_table
 
 FORMS = (HALF, CYCLIC)

@@ -1,6 +1,6 @@
-"""Does what `far_repeats` found on books hold on other text? Measured on code, after training on books and on code.
+"""Does what `far-repeats` found on books hold on other text? Measured on code, after training on books and on code.
 
-Questions are hidden in code, and losses are of code. A finished `far_repeats` has the trainings on books:
+Questions are hidden in code, and losses are of code. A finished `far-repeats` has the trainings on books:
 `--arms-from`. One seed: a screen.
 """
 
@@ -14,12 +14,12 @@ from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise.results import Results
 from lengthwise.studies.arms import Arm
-from lengthwise.studies.far_context import verdicts as judged
-from lengthwise.studies.far_repeats import REPEATS, without_recall
-from lengthwise.studies.far_windows import SCALES, question_claims
+from lengthwise.studies.far.context import verdicts as judged
+from lengthwise.studies.far.repeats import REPEATS, without_recall
+from lengthwise.studies.far.screen import CONTROL, START, question_section, screen_arms
+from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
+from lengthwise.studies.far.windows import SCALES, question_claims
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import CONTROL, START, question_section, screen_arms
-from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 
 
 def _on_code(arms: Sequence[Arm]) -> tuple[Arm, ...]:

@@ -1,6 +1,6 @@
-"""What in the form of `far_repeats` does it: the skips, the repeats, or how many repeats? One seed: a screen.
+"""What in the form of `far-repeats` does it: the skips, the repeats, or how many repeats? One seed: a screen.
 
-A finished `far_repeats` has the arms that both studies share: `--arms-from`.
+A finished `far-repeats` has the arms that both studies share: `--arms-from`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from pathlib import Path
 
 from lengthwise.report.html import Section
 from lengthwise.results import Results
-from lengthwise.studies.far_repeats import REPEATS, without_recall
-from lengthwise.studies.far_windows import SCALES
+from lengthwise.studies.far.repeats import REPEATS, without_recall
+from lengthwise.studies.far.screen import CONTROL, HALF, START, question_section, screen_arms
+from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
+from lengthwise.studies.far.windows import SCALES
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import CONTROL, HALF, START, question_section, screen_arms
-from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 
 FEWER = replace(
     REPEATS,

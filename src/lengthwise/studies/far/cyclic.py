@@ -2,7 +2,7 @@
 
 On windows of 256 tokens skips cost loss too, and on windows of 2,048 they do not. A rotated view is a second reading
 of each window, so the form is measured after as many tokens and after as much time as cross entropy alone. A finished
-`far_windows` has the other arms: `--arms-from`.
+`far-windows` has the other arms: `--arms-from`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from pathlib import Path
 
 from lengthwise.report.html import Section
 from lengthwise.results import Results
-from lengthwise.studies.arms import Scale
-from lengthwise.studies.far_windows import SCALES
+from lengthwise.studies.far.screen import CONTROL, CYCLIC, HALF, START, question_section, screen_arms
+from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
+from lengthwise.studies.far.windows import one_seed
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import CONTROL, CYCLIC, HALF, START, question_section, screen_arms
-from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 
 (_CYCLIC,) = screen_arms(CYCLIC)
 FEWER = replace(
@@ -42,13 +41,8 @@ def sections(results: Results, folder: Path) -> list[Section]:
     return [question_section(results, "Rotated windows", reference=CONTROL)]
 
 
-def _scale(name: str, scale: Scale) -> Scale:
-    """The windows and the measures of `far_windows`. Steps are the arms' own, as one arm takes fewer."""
-    return replace(scale, seeds=1) if name == "smoke" else replace(scale, seeds=1, changes=("steps=60",))
-
-
 FAR_CYCLIC = Study(
     title="Do rotated windows keep their loss when they are long?",
-    parts=(EXPERIMENT.part(sections, {name: _scale(name, scale) for name, scale in SCALES.items()}),),
+    parts=(EXPERIMENT.part(sections, one_seed(60)),),
     takes=("seeds",),
 )

@@ -1,4 +1,4 @@
-"""Do more steps, and a skip in each of them, bring more than `far_windows` found? One seed: a screen.
+"""Do more steps, and a skip in each of them, bring more than `far-windows` found? One seed: a screen.
 
 On windows of 2,048 tokens skips cost no loss in 60 steps, so this study trains three times as long, with a skip in
 half of the steps and with one in every step.
@@ -12,10 +12,10 @@ from pathlib import Path
 from lengthwise.report.html import Section
 from lengthwise.results import Results
 from lengthwise.studies.arms import Scale
-from lengthwise.studies.far_windows import SCALES
+from lengthwise.studies.far.screen import CONTROL, EVERY, HALF, START, question_section, screen_arms
+from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
+from lengthwise.studies.far.windows import SCALES
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import CONTROL, EVERY, HALF, START, question_section, screen_arms
-from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 
 EXPERIMENT = replace(SCREEN, kind="far-steps", arms=screen_arms(START, CONTROL, HALF, EVERY))
 
@@ -26,7 +26,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
 
 
 def _scale(name: str, scale: Scale) -> Scale:
-    """The windows and the measures of `far_windows`, in 180 steps in place of 60."""
+    """The windows and the measures of `far-windows`, in 180 steps in place of 60."""
     return replace(scale, seeds=1) if name == "smoke" else replace(scale, seeds=1, steps=180)
 
 

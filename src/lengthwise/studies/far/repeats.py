@@ -2,7 +2,7 @@
 
 On windows of 256 tokens with one skip the source of a repeat is always far, so distance itself was rewarded. On 2,048
 tokens repeats come from anywhere, near and far, and take a small share of the window. Recall is what they train, so
-questions decide. A finished `far_windows` has the arms without repeats: `--arms-from`.
+questions decide. A finished `far-windows` has the arms without repeats: `--arms-from`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise.results import Results
 from lengthwise.studies.arms import Arm, Scale
-from lengthwise.studies.far_context import claims_on
-from lengthwise.studies.far_context import verdicts as judged
-from lengthwise.studies.far_windows import SCALES, question_claims
+from lengthwise.studies.far.context import claims_on
+from lengthwise.studies.far.context import verdicts as judged
+from lengthwise.studies.far.screen import CONTROL, HALF, START, question_section, screen_arms
+from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
+from lengthwise.studies.far.windows import SCALES, question_claims
 from lengthwise.studies.paired_claims import PairedClaim
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import CONTROL, HALF, START, question_section, screen_arms
-from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 
 _ANYWHERE = "views=repeat", "view_options={share: 1.0, source: anywhere, place: anywhere}"
 REPEATS = Arm(

@@ -12,9 +12,9 @@ from pathlib import Path
 from lengthwise.report.html import Section
 from lengthwise.results import Results
 from lengthwise.studies.arms import Arm, Scale
+from lengthwise.studies.far.screen import CONTROL, HALF, SCALES, question_section, screen_arms
+from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import CONTROL, HALF, SCALES, question_section, screen_arms
-from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 
 EXTENDED = "YaRN x2"
 REFERENCE = f"{EXTENDED}, {CONTROL}"

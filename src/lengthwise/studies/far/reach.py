@@ -1,8 +1,8 @@
-"""What else changed in the models of `far_repeats`? Losses up to 8,192 tokens, LongPPL, and `limit`. One seed.
+"""What else changed in the models of `far-repeats`? Losses up to 8,192 tokens, LongPPL, and `limit`. One seed.
 
 Questions and repeated passages are tasks. These measurements are not: the loss of the same tokens at each length, the
 loss of the tokens that far context makes likely (LongPPL), and where reading more stops to help and to be safe. A
-finished `far_repeats` has the trainings: `--arms-from`.
+finished `far-repeats` has the trainings: `--arms-from`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from lengthwise.report.tables import Table
 from lengthwise.results import Results
 from lengthwise.studies.arm_tables import Line
 from lengthwise.studies.arms import Scale
-from lengthwise.studies.far_repeats import REPEATS
-from lengthwise.studies.far_windows import SCALES
+from lengthwise.studies.far.repeats import REPEATS
+from lengthwise.studies.far.screen import CONTROL, START, arms_table, screen_arms
+from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
+from lengthwise.studies.far.windows import SCALES
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import CONTROL, START, arms_table, screen_arms
-from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 
 EXPERIMENT = replace(
     SCREEN,

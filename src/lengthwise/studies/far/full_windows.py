@@ -1,7 +1,7 @@
-"""Do windows of the whole trained length bring what skips bring? The same tokens as `far_steps`. One seed: a screen.
+"""Do windows of the whole trained length bring what skips bring? The same tokens as `far-steps`. One seed: a screen.
 
 A skip stands in for far tokens, which a window of 2,048 does not hold. Windows of 8,192 tokens hold them, in a
-quarter of the steps and at the price of longer attention. A finished `far_steps` has the other arms: `--arms-from`.
+quarter of the steps and at the price of longer attention. A finished `far-steps` has the other arms: `--arms-from`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from pathlib import Path
 
 from lengthwise.report.html import Section
 from lengthwise.results import Results
-from lengthwise.studies.arms import Arm, Scale
-from lengthwise.studies.far_windows import SCALES
+from lengthwise.studies.arms import Arm
+from lengthwise.studies.far.screen import CONTROL, HALF, START, question_section, screen_arms
+from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
+from lengthwise.studies.far.windows import one_seed
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.training_forms import CONTROL, HALF, START, question_section, screen_arms
-from lengthwise.studies.training_forms import EXPERIMENT as SCREEN
 
 FULL = Arm(
     name="windows of 8,192, CE",
@@ -39,13 +39,8 @@ def sections(results: Results, folder: Path) -> list[Section]:
     return [question_section(results, "Windows of the whole trained length", reference=CONTROL)]
 
 
-def _scale(name: str, scale: Scale) -> Scale:
-    """The tokens and the measures of `far_steps`. Steps are the arms' own, as one arm takes fewer."""
-    return replace(scale, seeds=1) if name == "smoke" else replace(scale, seeds=1, changes=("steps=180",))
-
-
 FAR_FULL_WINDOWS = Study(
     title="Do windows of the whole trained length bring what skips bring?",
-    parts=(EXPERIMENT.part(sections, {name: _scale(name, scale) for name, scale in SCALES.items()}),),
+    parts=(EXPERIMENT.part(sections, one_seed(180)),),
     takes=("seeds",),
 )

@@ -17,7 +17,7 @@ from lengthwise.text import load_corpus
 from lengthwise.text.corpus import Corpus, Document
 from lengthwise.text.corpus_sources import HUB_PREFIX
 from lengthwise.training.far_text import most_tokens_read
-from lengthwise.training.memory import BASIS, MARGIN, device_memory, ways
+from lengthwise.training.memory import BASIS, MARGIN, device_memory, passes, ways
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.recipe_cost import recipe_skeleton, run_operations
 from lengthwise.training.recipe_reading import check_recipe
@@ -38,6 +38,7 @@ class TrainingPlan:
     accumulation: int
     """Micro-batches of one optimizer step on one device."""
     tokens_per_step: int
+    """Of forward passes: a view that the objective does not use is not read."""
     tokens: int
     ranking_tokens: int = 0
     """Tokens that `data.select: far` reads before the first step, at most; forward passes alone."""
@@ -78,7 +79,8 @@ def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = Non
     check_recipe(recipe)
     able, unchecked = _checked_text(recipe)
     count = process_count() if devices is None else devices
-    tokens = recipe.batch.size * 2 * recipe.length
+    windows_read, _ = passes(recipe.objective)
+    tokens = recipe.batch.size * windows_read * recipe.length
     found = TrainingPlan(
         recipe=recipe.to_dict(),
         min_context=recipe.min_context,

@@ -9,37 +9,45 @@ import pytest
 from lengthwise.results import Results, Row
 from lengthwise.studies.experiments import Experiment
 from lengthwise.studies.far import (
-    cyclic,
-    extension,
+    beyond_questions,
     full_windows,
     gemma,
     gemma_repeats,
-    ntk,
-    parts,
-    reach,
+    gemma_tracking,
+    longer_windows,
+    more_steps,
     repeats,
-    source_code,
-    steps,
-    windows,
+    repeats_in_code,
+    repeats_with_ntk,
+    rotated_windows,
+    skips_or_repeats,
+    skips_with_yarn,
+    tracking,
 )
-from lengthwise.studies.far.context import EXPERIMENT, FAR_CONTEXT, FORMS, claims_of, verdicts
-from lengthwise.studies.far.cyclic import FAR_CYCLIC, FEWER
-from lengthwise.studies.far.extension import FAR_EXTENSION
+from lengthwise.studies.far.beyond_questions import FAR_REACH
 from lengthwise.studies.far.full_windows import FAR_FULL_WINDOWS, FULL
 from lengthwise.studies.far.gemma import FAR_GEMMA
 from lengthwise.studies.far.gemma_repeats import FAR_GEMMA_REPEATS
-from lengthwise.studies.far.ntk import EXTENDED_REPEATS, FAR_NTK
-from lengthwise.studies.far.parts import FAR_PARTS
-from lengthwise.studies.far.reach import FAR_REACH
+from lengthwise.studies.far.gemma_tracking import FAR_GEMMA_TRACKING
+from lengthwise.studies.far.longer_windows import FAR_WINDOWS
+from lengthwise.studies.far.more_steps import FAR_STEPS
+from lengthwise.studies.far.question_page import verdicts_table
 from lengthwise.studies.far.repeats import FAR_REPEATS, REPEATS
+from lengthwise.studies.far.repeats_in_code import FAR_CODE
+from lengthwise.studies.far.repeats_with_ntk import EXTENDED_REPEATS, FAR_NTK
+from lengthwise.studies.far.rotated_windows import FAR_CYCLIC, FEWER
 from lengthwise.studies.far.screen import CONTROL, CYCLIC, EVERY, HALF
-from lengthwise.studies.far.source_code import FAR_CODE
-from lengthwise.studies.far.steps import FAR_STEPS
-from lengthwise.studies.far.windows import FAR_WINDOWS
+from lengthwise.studies.far.skips_or_repeats import FAR_PARTS
+from lengthwise.studies.far.skips_with_yarn import FAR_EXTENSION
+from lengthwise.studies.far.tracking import FAR_TRACKING
+from lengthwise.studies.far.two_forms import EXPERIMENT, FAR_CONTEXT, FORMS, claims_of
 from lengthwise.studies.skeleton import Study
 from lengthwise.training import read_recipe
 
-LENGTHS = {"eval": {"lengths": [2048, 7000]}, "perplexity": {"lengths": [1024, 2048]}}
+LENGTHS = {
+    "eval": {"tasks": ["needle_multi_key"], "lengths": [2048, 7000]},
+    "perplexity": {"lengths": [1024, 2048]},
+}
 
 
 def results(far: float, cost: float, near: float) -> Results:
@@ -83,7 +91,7 @@ def results(far: float, cost: float, near: float) -> Results:
     ],
 )
 def test_the_form_is_judged_by_its_three_claims(differences: tuple[float, float, float], expected: list[str]):
-    table = verdicts(results(*differences))
+    table = verdicts_table(results(*differences), claims_of)
     assert [row[table.columns.index("verdict")] for row in table.rows] == expected
     # No paper says anything of this form.
     assert "paper" not in table.columns
@@ -104,7 +112,7 @@ def test_claims_compare_the_form_with_its_control_and_every_scale_has_three_seed
 
 def test_longer_windows_have_to_keep_the_middle_and_copy_from_farther() -> None:
     found = results(0.2, 0.004, 0.0)
-    repeat = {"task": "recall", "metric": "benefit", "length": None, "distance": windows.FARTHEST}
+    repeat = {"task": "recall", "metric": "benefit", "length": None, "distance": longer_windows.FARTHEST}
     found.rows += [replace(row, **repeat, value=0.5 + 0.01 * (row.seed or 0)) for row in found.rows[::3]]
     found.config["measures"]["eval"]["depths"] = [0.0, 25.0, 50.0]
     middle = [replace(row, depth=50.0) for row in found.rows if row.length == 7000]
@@ -113,7 +121,7 @@ def test_longer_windows_have_to_keep_the_middle_and_copy_from_farther() -> None:
             *[row for row in found.rows if row.depth is None],
             *[replace(row, value=value * (1 + 0.01 * (row.seed or 0))) for row in middle],
         ]
-        table = windows.verdicts(found)
+        table = verdicts_table(found, longer_windows.claims_of)
         by_place = {row[0]: row[table.columns.index("verdict")] for row in table.rows}
         assert by_place == {
             "far": "reproduced",
@@ -126,7 +134,9 @@ def test_longer_windows_have_to_keep_the_middle_and_copy_from_farther() -> None:
 
 def test_every_arm_of_the_longer_windows_reads_them() -> None:
     scale = FAR_WINDOWS.parts[0].scales["default"]
-    recipes = [windows.EXPERIMENT.recipe_of(scale, arm, 0) for arm in windows.EXPERIMENT.arms[1:]]
+    recipes = [
+        longer_windows.EXPERIMENT.recipe_of(scale, arm, 0) for arm in longer_windows.EXPERIMENT.arms[1:]
+    ]
     assert [recipe.length * recipe.batch.size for recipe in recipes if recipe] == [2048] * 2
     assert {recipe.positions.target_length for recipe in recipes if recipe and recipe.positions} == {8192}
     assert scale.seeds == 3
@@ -135,7 +145,9 @@ def test_every_arm_of_the_longer_windows_reads_them() -> None:
 def test_more_steps_on_the_same_windows_and_questions() -> None:
     scale, windows = (study.parts[0].scales["default"] for study in (FAR_STEPS, FAR_WINDOWS))
     assert scale.measures == windows.measures
-    recipes = {arm.name: steps.EXPERIMENT.recipe_of(scale, arm, 0) for arm in steps.EXPERIMENT.arms[1:]}
+    recipes = {
+        arm.name: more_steps.EXPERIMENT.recipe_of(scale, arm, 0) for arm in more_steps.EXPERIMENT.arms[1:]
+    }
     shares = {}
     for name, recipe in recipes.items():
         assert recipe is not None
@@ -152,10 +164,10 @@ def test_more_steps_on_the_same_windows_and_questions() -> None:
 
 def test_every_arm_beyond_the_trained_length_is_extended_and_skips_reach_the_extended_length() -> None:
     scale = FAR_EXTENSION.parts[0].scales["default"]
-    untrained, *trained = extension.EXPERIMENT.arms
+    untrained, *trained = skips_with_yarn.EXPERIMENT.arms
     assert (untrained.changes, untrained.method, untrained.factor) == (None, "yarn", 2.0)
     for arm in trained:
-        recipe = extension.EXPERIMENT.recipe_of(scale, arm, 0)
+        recipe = skips_with_yarn.EXPERIMENT.recipe_of(scale, arm, 0)
         assert recipe is not None
         assert recipe.extend is not None
         assert recipe.positions is not None
@@ -163,7 +175,7 @@ def test_every_arm_beyond_the_trained_length_is_extended_and_skips_reach_the_ext
         assert recipe.length * recipe.batch.size == 2048
         assert recipe.positions.target_length == 2 * 8192
     control, skips = trained
-    assert control.name == extension.EXPERIMENT.reference
+    assert control.name == skips_with_yarn.EXPERIMENT.reference
     assert "objective.ce_on=long" in (control.changes or ())
     assert skips.name.endswith(HALF)
 
@@ -186,12 +198,14 @@ def recipes_of(experiment: Experiment, study: Study) -> dict[str, dict[str, Any]
 @pytest.mark.parametrize(
     ("experiment", "study", "trained", "training"),
     [
-        (source_code.EXPERIMENT, FAR_CODE, repeats.EXPERIMENT, FAR_REPEATS),
-        (reach.EXPERIMENT, FAR_REACH, repeats.EXPERIMENT, FAR_REPEATS),
-        (ntk.EXPERIMENT, FAR_NTK, repeats.EXPERIMENT, FAR_REPEATS),
-        (repeats.EXPERIMENT, FAR_REPEATS, windows.EXPERIMENT, FAR_WINDOWS),
-        (parts.EXPERIMENT, FAR_PARTS, repeats.EXPERIMENT, FAR_REPEATS),
+        (repeats_in_code.EXPERIMENT, FAR_CODE, repeats.EXPERIMENT, FAR_REPEATS),
+        (beyond_questions.EXPERIMENT, FAR_REACH, repeats.EXPERIMENT, FAR_REPEATS),
+        (repeats_with_ntk.EXPERIMENT, FAR_NTK, repeats.EXPERIMENT, FAR_REPEATS),
+        (repeats.EXPERIMENT, FAR_REPEATS, longer_windows.EXPERIMENT, FAR_WINDOWS),
+        (skips_or_repeats.EXPERIMENT, FAR_PARTS, repeats.EXPERIMENT, FAR_REPEATS),
         (gemma_repeats.EXPERIMENT, FAR_GEMMA_REPEATS, gemma.EXPERIMENT, FAR_GEMMA),
+        (tracking.EXPERIMENT, FAR_TRACKING, repeats.EXPERIMENT, FAR_REPEATS),
+        (gemma_tracking.EXPERIMENT, FAR_GEMMA_TRACKING, gemma.EXPERIMENT, FAR_GEMMA),
     ],
 )
 def test_a_later_study_trains_what_an_earlier_one_has(
@@ -204,8 +218,8 @@ def test_a_later_study_trains_what_an_earlier_one_has(
 
 
 def test_arms_on_code_differ_in_their_text_alone() -> None:
-    recipes = recipes_of(source_code.EXPERIMENT, FAR_CODE)
-    for arm in source_code.ON_BOOKS:
+    recipes = recipes_of(repeats_in_code.EXPERIMENT, FAR_CODE)
+    for arm in repeats_in_code.ON_BOOKS:
         books, code = recipes[arm.name], recipes[f"on code: {arm.name}"]
         assert (books["data"]["corpus"], code["data"]["corpus"]) == ("books", "code")
         assert code == {**books, "data": {**books["data"], "corpus": "code"}}
@@ -217,41 +231,65 @@ def test_repeats_come_from_near_and_far_in_windows_that_all_skip() -> None:
     assert "share" not in recipe["positions"]["options"]
     # What is measured is what ships.
     assert {**read_recipe("smollm2-far").to_dict(), "precision": recipe["precision"]} == recipe
-    extended = recipes_of(ntk.EXPERIMENT, FAR_NTK)[EXTENDED_REPEATS.name]
+    extended = recipes_of(repeats_with_ntk.EXPERIMENT, FAR_NTK)[EXTENDED_REPEATS.name]
     assert extended["positions"]["target_length"] == 2 * recipe["positions"]["target_length"] == 2 * 8192
     assert {name for name in recipe if recipe[name] != extended[name]} == {"positions", "extend"}
 
 
-def test_every_claim_on_repeats_has_its_differences() -> None:
+@pytest.mark.parametrize(
+    ("module", "study"),
+    [
+        (repeats, FAR_REPEATS),
+        (repeats_in_code, FAR_CODE),
+        (gemma_repeats, FAR_GEMMA_REPEATS),
+        (tracking, FAR_TRACKING),
+    ],
+)
+def test_every_claim_on_repeats_has_its_differences(module: Any, study: Study) -> None:
     """A claim about a pair that the experiment does not compare would never get a verdict."""
-    for module in (repeats, source_code, gemma_repeats):
-        experiment = module.EXPERIMENT
-        found = results(0.2, 0.004, 0.0)
-        found.config["measures"]["eval"]["depths"] = [0.0, 50.0]
-        compared = {(arm.name, experiment.reference) for arm in experiment.arms} | set(experiment.contrasts)
-        found.rows = [
-            replace(row, arm=arm, reference=reference, metric=metric)
-            for row in found.rows
-            for arm, reference in compared
-            for metric in {row.metric, "gold_probability" if row.metric == "accuracy" else row.metric}
-        ]
-        middle = [replace(row, depth=50.0) for row in found.rows if row.length == 7000]
-        table = module.verdicts(replace(found, rows=found.rows + middle))
-        column = table.columns.index("verdict")
-        assert len(table.rows) >= 4
-        assert {row[column] for row in table.rows} == {"reproduced"}
+    experiment = module.EXPERIMENT
+    found = results(0.2, 0.004, 0.0)
+    tasks = study.parts[0].scales["default"].measures["eval"]["tasks"]
+    found.config["measures"]["eval"] |= {"tasks": tasks, "depths": [0.0, 50.0]}
+    compared = {(arm.name, experiment.reference) for arm in experiment.arms} | set(experiment.contrasts)
+    found.rows = [
+        replace(row, arm=arm, reference=reference, metric=metric, task=task)
+        for row in found.rows
+        for arm, reference in compared
+        for metric in {row.metric, "gold_probability" if row.metric == "accuracy" else row.metric}
+        for task in (tasks if row.metric == "accuracy" else [row.task])
+    ]
+    middle = [replace(row, depth=50.0) for row in found.rows if row.length == 7000]
+    table = verdicts_table(replace(found, rows=found.rows + middle), module.claims_of)
+    column = table.columns.index("verdict")
+    assert len(table.rows) >= 4
+    assert {row[column] for row in table.rows} == {"reproduced"}
 
 
-def test_the_parts_differ_from_the_whole_in_one_thing_each() -> None:
-    recipes = recipes_of(parts.EXPERIMENT, FAR_PARTS)
-    whole, alone, fewer = (recipes[arm.name] for arm in (REPEATS, parts.NO_SKIP, parts.FEWER))
+def test_tracking_is_asked_of_the_models_of_the_repeats_on_no_needle() -> None:
+    for study, other in ((FAR_TRACKING, FAR_REPEATS), (FAR_GEMMA_TRACKING, FAR_GEMMA)):
+        scale, earlier = (each.parts[0].scales["default"] for each in (study, other))
+        asked, needles = scale.measures["eval"], earlier.measures["eval"]
+        assert asked["tasks"] == ["tracking_one_move", "tracking_two_moves"]
+        assert (asked["lengths"], asked["depths"]) == (needles["lengths"], needles["depths"])
+        assert asked["samples"] == 24
+        assert scale.measures["perplexity"] == earlier.measures["perplexity"]
+
+
+def test_one_part_reads_the_same_windows_without_a_skip_and_one_skips_and_repeats_less() -> None:
+    recipes = recipes_of(skips_or_repeats.EXPERIMENT, FAR_PARTS)
+    whole, alone, fewer = (
+        recipes[arm.name] for arm in (REPEATS, skips_or_repeats.NO_SKIP, skips_or_repeats.FEWER)
+    )
     assert alone == {**whole, "objective": {**whole["objective"], "ce_on": "long"}}
     assert (fewer["positions"]["options"]["share"], fewer["view_options"]["share"]) == (0.5, 1.0)
+    # Shorter passages than the whole's: the view's default.
+    assert ("passage" in fewer["view_options"], whole["view_options"]["passage"]) == (False, 128)
 
 
 def test_full_windows_hold_as_many_tokens_as_the_others() -> None:
     recipes = recipes_of(full_windows.EXPERIMENT, FAR_FULL_WINDOWS)
-    others = recipes_of(steps.EXPERIMENT, FAR_STEPS)
+    others = recipes_of(more_steps.EXPERIMENT, FAR_STEPS)
     full = recipes.pop(FULL.name)
     assert recipes == {name: others[name] for name in (CONTROL, HALF)}
     assert full["length"] == 8192
@@ -263,8 +301,8 @@ def test_full_windows_hold_as_many_tokens_as_the_others() -> None:
 
 
 def test_rotated_windows_read_the_tokens_of_the_others_or_half_of_them() -> None:
-    recipes = recipes_of(cyclic.EXPERIMENT, FAR_CYCLIC)
+    recipes = recipes_of(rotated_windows.EXPERIMENT, FAR_CYCLIC)
     rotated, fewer = recipes.pop(CYCLIC), recipes.pop(FEWER.name)
-    assert recipes == recipes_of(windows.EXPERIMENT, FAR_WINDOWS)
+    assert recipes == recipes_of(longer_windows.EXPERIMENT, FAR_WINDOWS)
     assert (rotated["views"], rotated["steps"], rotated["length"]) == ("cyclic", 60, 2048)
     assert fewer == {**rotated, "steps": 30}

@@ -14,6 +14,7 @@ keeps the tables of a study as text, as `results/tables/STUDY.json`.
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import sys
@@ -32,39 +33,27 @@ _PART = re.compile(r"(<!-- table: (\S+)((?: \S+)*) -->\n).*?(<!-- end of table -
 PAGES = ("README.md", "docs/**/*.md")
 
 
-def _training_forms(results: Results, which: str) -> Table:
-    from lengthwise.studies.far.screen import CONTROL, arms_table, depths_table
+def _far_questions(results: Results, which: str, length: str = "") -> Table:
+    from lengthwise.studies.far import question_page
+    from lengthwise.studies.study_table import STUDIES
 
+    study = importlib.import_module(f"lengthwise.studies.{STUDIES[results.kind].module}")
     return {
-        "arms": lambda: arms_table(results, caption=""),
-        "differences": lambda: arms_table(results, caption="", reference=CONTROL),
-        "depths": lambda: replace(depths_table(results), caption=""),
-    }[which]()
-
-
-def _far_context(results: Results, which: str, length: str = "") -> Table:
-    from lengthwise.studies.far import context, gemma_repeats, repeats, source_code, windows
-    from lengthwise.studies.far.screen import arms_table, depths_table
-
-    judged = {
-        "far-context": context.verdicts,
-        "far-windows": windows.verdicts,
-        "far-repeats": repeats.verdicts,
-        "far-code": source_code.verdicts,
-        "far-gemma-repeats": gemma_repeats.verdicts,
-    }
-    # Contrasts follow the differences from the study's reference.
-    reference = next(row.reference for row in results.rows if row.reference)
-    return {
-        "verdicts": lambda: replace(judged[results.kind](results), caption="", notes=[]),
-        "arms": lambda: arms_table(results, caption=""),
-        "differences": lambda: arms_table(results, caption="", reference=reference),
-        "depths": lambda: replace(depths_table(results, int(length) if length else None), caption=""),
+        "verdicts": lambda: replace(
+            question_page.verdicts_table(results, study.claims_of), caption="", notes=[]
+        ),
+        "arms": lambda: question_page.arms_table(results, caption=""),
+        "differences": lambda: question_page.arms_table(
+            results, caption="", reference=study.EXPERIMENT.reference
+        ),
+        "depths": lambda: replace(
+            question_page.depths_table(results, int(length) if length else None), caption=""
+        ),
     }[which]()
 
 
 def _far_reach(results: Results, which: str) -> Table:
-    from lengthwise.studies.far.reach import reach_table
+    from lengthwise.studies.far.beyond_questions import reach_table
     from lengthwise.studies.far.screen import CONTROL
 
     return reach_table(results, caption="", reference={"arms": None, "differences": CONTROL}[which])
@@ -188,8 +177,7 @@ def _hardware(root: Path, which: str, *arguments: str) -> Table:
 
 
 MAKERS: dict[str, Callable[..., Table]] = {
-    "training-forms": lambda root, file, which: _training_forms(read_results(root / file), which),
-    "far-context": lambda root, file, *which: _far_context(read_results(root / file), *which),
+    "far-questions": lambda root, file, *which: _far_questions(read_results(root / file), *which),
     "far-reach": lambda root, file, which: _far_reach(read_results(root / file), which),
     "against-chance": _against_chance,
     "answers-by-depth": lambda root, file, task: _answers_by_depth(read_results(root / file), task),

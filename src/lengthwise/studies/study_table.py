@@ -27,8 +27,13 @@ class Entry:
 
     def load(self) -> Study:
         """Its data, with everything that it needs imported."""
-        module, attribute = self.where.split(":")
-        return getattr(importlib.import_module(f"lengthwise.studies.{module}"), attribute)
+        attribute = self.where.partition(":")[2]
+        return getattr(importlib.import_module(f"lengthwise.studies.{self.module}"), attribute)
+
+    @property
+    def module(self) -> str:
+        """Where its data is, below this package."""
+        return self.where.partition(":")[0]
 
 
 STUDIES: dict[str, Entry] = {
@@ -66,42 +71,42 @@ STUDIES: dict[str, Entry] = {
         ),
         Entry(
             "far-context",
-            "far.context:FAR_CONTEXT",
+            "far.two_forms:FAR_CONTEXT",
             "two forms against cross entropy, three seeds, with verdicts (five hours of one core)",
         ),
         Entry(
             "far-windows",
-            "far.windows:FAR_WINDOWS",
-            "the recommended form on longer windows, three seeds, with verdicts (two hours of one core)",
+            "far.longer_windows:FAR_WINDOWS",
+            "skips on windows of 2,048 tokens, three seeds, with verdicts (two hours of one core)",
         ),
         Entry(
             "far-code",
-            "far.source_code:FAR_CODE",
-            "skips and repeats measured on source code, trained on books and on code, one seed (an hour of one core)",
+            "far.repeats_in_code:FAR_CODE",
+            "skips and repeats on source code, trained on books and on code, one seed (90 minutes of one core)",
         ),
         Entry(
             "far-reach",
-            "far.reach:FAR_REACH",
+            "far.beyond_questions:FAR_REACH",
             "loss up to 8,192 tokens, LongPPL and limit of the models of far-repeats, one seed (an hour of one core)",
         ),
         Entry(
             "far-steps",
-            "far.steps:FAR_STEPS",
+            "far.more_steps:FAR_STEPS",
             "three times the steps, and a skip in every step, one seed (two hours of one core)",
         ),
         Entry(
             "far-repeats",
             "far.repeats:FAR_REPEATS",
-            "planted repeats on windows of 2,048 tokens, three seeds, with verdicts (three hours of one core)",
+            "skips and repeats on windows of 2,048 tokens, three seeds, with verdicts (3.5 hours of one core)",
         ),
         Entry(
             "far-parts",
-            "far.parts:FAR_PARTS",
-            "skips, repeats, both, and fewer of them, one seed (two hours of one core)",
+            "far.skips_or_repeats:FAR_PARTS",
+            "skips, repeats, both, and fewer of them, one seed (90 minutes of one core)",
         ),
         Entry(
             "far-ntk",
-            "far.ntk:FAR_NTK",
+            "far.repeats_with_ntk:FAR_NTK",
             "NTK x2 with skips and repeats up to 16,384 tokens, one seed (an hour of one core)",
         ),
         Entry(
@@ -111,22 +116,32 @@ STUDIES: dict[str, Entry] = {
         ),
         Entry(
             "far-cyclic",
-            "far.cyclic:FAR_CYCLIC",
+            "far.rotated_windows:FAR_CYCLIC",
             "rotated windows of 2,048 tokens, for equal tokens and for equal time, one seed (two hours of one core)",
+        ),
+        Entry(
+            "far-tracking",
+            "far.tracking:FAR_TRACKING",
+            "where someone is: questions that copying does not answer, three seeds, with verdicts (TIME)",
         ),
         Entry(
             "far-gemma",
             "far.gemma:FAR_GEMMA",
-            "skips and repeats on Gemma 3 270M, one seed (an hour and a half of one core)",
+            "skips, and skips with repeats, on Gemma 3 270M, one seed (an hour of one core)",
         ),
         Entry(
             "far-gemma-repeats",
             "far.gemma_repeats:FAR_GEMMA_REPEATS",
-            "the recommended form on Gemma 3 270M, three seeds, with verdicts (two hours of one core)",
+            "skips and repeats on Gemma 3 270M, three seeds, with verdicts (two hours of one core)",
+        ),
+        Entry(
+            "far-gemma-tracking",
+            "far.gemma_tracking:FAR_GEMMA_TRACKING",
+            "where someone is, on Gemma 3 270M, one seed (TIME)",
         ),
         Entry(
             "far-extension",
-            "far.extension:FAR_EXTENSION",
+            "far.skips_with_yarn:FAR_EXTENSION",
             "YaRN x2 alone, with cross entropy and with skips, beyond the trained length (45 minutes of one core)",
         ),
         Entry(

@@ -1,21 +1,18 @@
 """Do windows of the whole trained length bring what skips bring? The same tokens as `far-steps`. One seed: a screen.
 
-A skip stands in for far tokens, which a window of 2,048 does not hold. Windows of 8,192 tokens hold them, in a
-quarter of the steps and at the price of longer attention. A finished `far-steps` has the other arms: `--arms-from`.
+A window of 2,048 tokens holds no far tokens; a skip imitates them. A window of 8,192 tokens holds them, in a
+quarter of the steps and with longer attention. A finished `far-steps` has the other arms: `--arms-from`.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-from lengthwise.report.html import Section
-from lengthwise.results import Results
 from lengthwise.studies.arms import Arm
-from lengthwise.studies.far.screen import CONTROL, HALF, START, question_section, screen_arms
+from lengthwise.studies.far.longer_windows import one_seed
+from lengthwise.studies.far.question_page import question_study
+from lengthwise.studies.far.screen import CONTROL, HALF, START, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
-from lengthwise.studies.far.windows import one_seed
-from lengthwise.studies.skeleton import Study
 
 FULL = Arm(
     name="windows of 8,192, CE",
@@ -34,13 +31,10 @@ EXPERIMENT = replace(
 )
 
 
-def sections(results: Results, folder: Path) -> list[Section]:
-    """The study as one section of a page."""
-    return [question_section(results, "Windows of the whole trained length", reference=CONTROL)]
-
-
-FAR_FULL_WINDOWS = Study(
+FAR_FULL_WINDOWS = question_study(
+    EXPERIMENT,
+    one_seed(180),
     title="Do windows of the whole trained length bring what skips bring?",
-    parts=(EXPERIMENT.part(sections, one_seed(180)),),
+    heading="Windows of the whole trained length",
     takes=("seeds",),
 )

@@ -7,23 +7,15 @@ screen; `far-gemma-repeats` has three of the form that gained.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-from lengthwise.report.html import Section
-from lengthwise.results import Results
 from lengthwise.studies.arms import Scale
+from lengthwise.studies.far.question_page import question_study
 from lengthwise.studies.far.repeats import REPEATS
-from lengthwise.studies.far.screen import CONTROL, HALF, START, question_section, screen_arms
+from lengthwise.studies.far.screen import CONTROL, HALF, START, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
 from lengthwise.studies.far.screen import SCALES as SCREEN_SCALES
-from lengthwise.studies.skeleton import Study
 
 EXPERIMENT = replace(SCREEN, kind="far-gemma", arms=(*screen_arms(START, CONTROL, HALF), REPEATS))
-
-
-def sections(results: Results, folder: Path) -> list[Section]:
-    """The study as one section of a page."""
-    return [question_section(results, "A second model", reference=CONTROL)]
 
 
 def _scale(name: str) -> Scale:
@@ -36,8 +28,9 @@ def _scale(name: str) -> Scale:
 
 
 SCALES = {name: _scale(name) for name in SCREEN_SCALES}
-FAR_GEMMA = Study(
-    title="Does a second model use far context after training with skips?",
-    parts=(EXPERIMENT.part(sections, SCALES),),
-    takes=("seeds", "steps"),
+FAR_GEMMA = question_study(
+    EXPERIMENT,
+    SCALES,
+    title="Does a second model use far context after training with skips, or with repeats too?",
+    heading="A second model",
 )

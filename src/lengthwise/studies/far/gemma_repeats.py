@@ -8,19 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from lengthwise.report.html import Section
-from lengthwise.report.tables import Table
 from lengthwise.results import Results
-from lengthwise.studies.far.context import claims_on
-from lengthwise.studies.far.context import verdicts as judged
+from lengthwise.studies.far.claims import claims_on
 from lengthwise.studies.far.gemma import SCALES
+from lengthwise.studies.far.question_page import question_study
 from lengthwise.studies.far.repeats import REPEATS
-from lengthwise.studies.far.screen import CONTROL, START, question_section, screen_arms
+from lengthwise.studies.far.screen import CONTROL, START, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
 from lengthwise.studies.paired_claims import PairedClaim
-from lengthwise.studies.skeleton import Study
 
 EXPERIMENT = replace(SCREEN, kind="far-gemma-repeats", arms=(*screen_arms(START, CONTROL), REPEATS))
 
@@ -39,18 +35,10 @@ def claims_of(results: Results) -> Sequence[PairedClaim]:
     return [*found, gold]
 
 
-def verdicts(results: Results) -> Table:
-    """Each claim with its mean difference over seeds and documents, and the verdict."""
-    return judged(results, claims_of(results))
-
-
-def sections(results: Results, folder: Path) -> list[Section]:
-    """The study as one section of a page."""
-    return [question_section(results, "A second model", reference=CONTROL, verdicts=[verdicts(results)])]
-
-
-FAR_GEMMA_REPEATS = Study(
+FAR_GEMMA_REPEATS = question_study(
+    EXPERIMENT,
+    {name: replace(SCALES[name], seeds=3) for name in SCALES},
     title="Does a second model use far context after training with skips and repeats?",
-    parts=(EXPERIMENT.part(sections, {name: replace(SCALES[name], seeds=3) for name in SCALES}),),
-    takes=("seeds", "steps"),
+    heading="A second model",
+    claims=claims_of,
 )

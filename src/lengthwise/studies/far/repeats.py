@@ -8,21 +8,16 @@ questions decide. A finished `far-windows` has the arms without repeats: `--arms
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-from lengthwise.report.html import Section
-from lengthwise.report.tables import Table
 from lengthwise.results import Results
 from lengthwise.studies.arms import Arm, Scale
-from lengthwise.studies.far.context import claims_on
-from lengthwise.studies.far.context import verdicts as judged
-from lengthwise.studies.far.screen import CONTROL, HALF, START, question_section, screen_arms
+from lengthwise.studies.far.claims import claims_on, question_claims
+from lengthwise.studies.far.longer_windows import SCALES
+from lengthwise.studies.far.question_page import question_study
+from lengthwise.studies.far.screen import CONTROL, HALF, START, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
-from lengthwise.studies.far.windows import SCALES, question_claims
 from lengthwise.studies.paired_claims import PairedClaim
-from lengthwise.studies.skeleton import Study
 
-_ANYWHERE = "views=repeat", "view_options={share: 1.0, source: anywhere, place: anywhere}"
 REPEATS = Arm(
     name="skip + long repeats, CE",
     changes=(
@@ -49,24 +44,20 @@ def claims_of(results: Results) -> list[PairedClaim]:
     ]
 
 
-def verdicts(results: Results) -> Table:
-    """Each claim with its mean difference over seeds and documents, and the verdict."""
-    return judged(results, claims_of(results))
-
-
-def sections(results: Results, folder: Path) -> list[Section]:
-    """The study as one section of a page."""
-    title = "Repeats on longer windows"
-    return [question_section(results, title, reference=CONTROL, verdicts=[verdicts(results)])]
-
-
-def without_recall(scale: Scale) -> Scale:
-    """The same questions and losses. Recall says little where arms train on repeats, and takes time."""
+def _without_recall(scale: Scale) -> Scale:
     return replace(scale, measures={name: of for name, of in scale.measures.items() if name != "recall"})
 
 
-FAR_REPEATS = Study(
+QUESTIONS = {name: _without_recall(scale) for name, scale in SCALES.items()}
+"""The same questions and losses without recall, which the arms with repeats are trained on."""
+ONE_SEED = {name: replace(scale, seeds=1) for name, scale in QUESTIONS.items()}
+"""A screen on them."""
+
+
+FAR_REPEATS = question_study(
+    EXPERIMENT,
+    SCALES,
     title="Do planted repeats keep the middle of the context on longer windows?",
-    parts=(EXPERIMENT.part(sections, SCALES),),
-    takes=("seeds", "steps"),
+    heading="Repeats on longer windows",
+    claims=claims_of,
 )

@@ -1,8 +1,9 @@
 """Which form of training makes a real model use far context that it reads soundly and ignores?
 
 SmolLM2-135M was trained for 8,192 tokens. Every arm trains the same LoRA on the same windows of 256 tokens and then
-answers questions of another kind than anything that it was trained on: a number asked for by its key, at three depths
-of a long prompt. Losses at short lengths show what that costs.
+answers questions: a number asked for by its key, at three depths of a long prompt. No arm trains on such questions.
+Arms with planted repeats train something close to them: the answer follows words that come again. `far-tracking` asks
+questions that copying does not answer. Losses at short lengths show what a form costs.
 
 Sources: the skip is PoSE's. KL(student || teacher) on skipped or rotated views is RoPE-perturbed self-distillation
 (arXiv 2604.14339), a frozen teacher LongReD's (ACL 2025). Distractors are NExtLong's (ICML 2025), with cross entropy.
@@ -16,11 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from lengthwise.report.html import Section
-from lengthwise.report.row_tables import row_estimate
-from lengthwise.report.tables import Cell, Table
 from lengthwise.results import Results, Row
-from lengthwise.studies.arm_tables import Line, recall_lines
 from lengthwise.studies.experiments import Arm, Experiment, Scale
+from lengthwise.studies.far.question_page import arm_and_seed, arms_and_seeds, question_section
 from lengthwise.studies.skeleton import Study
 
 START, CONTROL = "before", "no skip, CE"
@@ -165,22 +164,6 @@ SCALES = {
 }
 
 
-def lines(results: Results) -> list[Line]:
-    """The numbers of an arm, from what was measured."""
-    measures = results.config["measures"]
-    found: list[Line] = []
-    for length in measures["eval"]["lengths"]:
-        found += [
-            Line(f"{name} at {length:,}", "needle_multi_key", metric, decimals, length=length)
-            for name, metric, decimals in (("accuracy", "accuracy", 2), ("gold", "gold_probability", 3))
-        ]
-    found += [
-        Line(f"loss at {length:,}", "perplexity", "loss", 3, length=length)
-        for length in measures["perplexity"]["lengths"]
-    ]
-    return [*found, *recall_lines(measures.get("recall", {}).get("distances", ()))]
-
-
 def sections(results: Results, folder: Path) -> list[Section]:
     """The study as one section of a page."""
     section = question_section(results, "Training forms", reference=CONTROL)
@@ -192,76 +175,12 @@ def screen_arms(*names: str) -> tuple[Arm, ...]:
     return tuple(arm for arm in EXPERIMENT.arms if arm.name in names)
 
 
-def question_section(
-    results: Results, title: str, *, reference: str, verdicts: Sequence[Table] = ()
-) -> Section:
-    """Any study on these questions as one section of a page: what was done, verdicts, and `question_tables`."""
-    recipe = results.config["recipe"]
-    screen = " One seed: a screen." if results.config["seeds"] == 1 else ""
-    return Section(
-        title=title,
-        paragraphs=[
-            f"`{results.model_name}` before and after {recipe['steps']} steps on windows of {recipe['length']:,} "
-            f"tokens, on questions that it was not trained on.{screen}"
-        ],
-        tables=[*verdicts, *question_tables(results, reference)],
-        notes=results.notes,
-    )
-
-
-def question_tables(results: Results, reference: str) -> list[Table]:
-    """Every arm, its differences from the reference, and the depths at every length."""
-    return [
-        arms_table(results, caption="Every arm; accuracy and probability of the right answer are shares"),
-        arms_table(results, caption=f"Paired difference from {reference}", reference=reference),
-        *(depths_table(results, length) for length in results.config["measures"]["eval"]["lengths"]),
-    ]
-
-
-def arms_table(
-    results: Results, *, caption: str, reference: str | None = None, shown: Sequence[Line] | None = None
-) -> Table:
-    """One row for each arm (and seed), one column for each number, with 95 % intervals; by default `lines`."""
-    shown = shown or lines(results)
-    rows: list[list[Cell]] = []
-    for arm, seed in _arms(results, reference):
-        own = [row for row in results.rows if (row.arm, row.seed, row.reference) == (arm, seed, reference)]
-        cells = [
-            next((row_estimate(row) for row in own if line.matches(row) and row.depth is None), None)
-            for line in shown
-        ]
-        rows.append([_label(arm, seed), *cells])
-    return Table(columns=["", *(line.heading for line in shown)], rows=rows, caption=caption)
-
-
-def depths_table(results: Results, length: int | None = None) -> Table:
-    """Accuracy at each depth of the prompts of this length; by default the longest."""
-    measured = results.config["measures"]["eval"]
-    length = length or max(measured["lengths"])
-    rows: list[list[Cell]] = []
-    for arm, seed in _arms(results, None):
-        own = [
-            row
-            for row in results.select(task="needle_multi_key", length=length, arm=arm, reference=None)
-            if row.seed == seed
-        ]
-        cells: list[Cell] = []
-        for metric in ("accuracy", "gold_probability"):
-            cells += [
-                next((row_estimate(row) for row in own if (row.metric, row.depth) == (metric, depth)), None)
-                for depth in measured["depths"]
-            ]
-        rows.append([_label(arm, seed), *cells])
-    heads = [f"{name}, depth {depth:g} %" for name in ("accuracy", "gold") for depth in measured["depths"]]
-    return Table(columns=["", *heads], rows=rows, caption=f"By depth, at {length:,} tokens")
-
-
 def reading(results: Results) -> list[str]:
     """Which arms answer more questions than the control, and what that costs; made from the numbers."""
     longest = max(results.config["measures"]["eval"]["lengths"])
     shortest = min(results.config["measures"]["perplexity"]["lengths"])
     said = []
-    for arm, seed in _arms(results, CONTROL):
+    for arm, seed in arms_and_seeds(results, CONTROL):
         own = [row for row in results.rows if (row.arm, row.seed, row.reference) == (arm, seed, CONTROL)]
         answered = _one(own, "accuracy", longest)
         cost = _one(own, "loss", shortest)
@@ -270,7 +189,7 @@ def reading(results: Results) -> list[str]:
         low, high = answered.ci_low, answered.ci_high
         clear = low is not None and high is not None and (low > 0 or high < 0)
         said.append(
-            f"{_label(arm, seed)}: accuracy at {longest:,} tokens {answered.value:+.2f}"
+            f"{arm_and_seed(arm, seed)}: accuracy at {longest:,} tokens {answered.value:+.2f}"
             f"{'' if clear else ' (not more than noise)'}, loss at {shortest:,} tokens {cost.value:+.3f}."
         )
     return said
@@ -285,19 +204,6 @@ def _one(rows: Sequence[Row], metric: str, length: int) -> Row | None:
         ),
         None,
     )
-
-
-def _arms(results: Results, reference: str | None) -> list[tuple[str, int | None]]:
-    """Arms and seeds with rows, in the order of the rows."""
-    return list(
-        dict.fromkeys(
-            (row.arm, row.seed) for row in results.rows if row.reference == reference and row.arm is not None
-        )
-    )
-
-
-def _label(arm: str, seed: int | None) -> str:
-    return arm if seed in (None, 0) else f"{arm} (seed {seed})"
 
 
 TRAINING_FORMS = Study(

@@ -8,15 +8,11 @@ cross entropy on the same tokens and the form, both with the model's own rope, w
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-from lengthwise.report.html import Section
-from lengthwise.results import Results
-from lengthwise.studies.far.repeats import REPEATS, without_recall
-from lengthwise.studies.far.screen import CONTROL, START, question_section, screen_arms
+from lengthwise.studies.far.question_page import question_study
+from lengthwise.studies.far.repeats import ONE_SEED, REPEATS
+from lengthwise.studies.far.screen import CONTROL, START, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
-from lengthwise.studies.far.windows import SCALES
-from lengthwise.studies.skeleton import Study
 
 EXTENDED = "NTK x2"
 EXTENDED_REPEATS = replace(
@@ -36,15 +32,9 @@ EXPERIMENT = replace(
 )
 
 
-def sections(results: Results, folder: Path) -> list[Section]:
-    """The study as one section of a page."""
-    return [question_section(results, f"Repeats with {EXTENDED}", reference=CONTROL)]
-
-
-FAR_NTK = Study(
+FAR_NTK = question_study(
+    EXPERIMENT,
+    ONE_SEED,
     title="Does an extension add to skips and repeats?",
-    parts=(
-        EXPERIMENT.part(sections, {name: replace(without_recall(SCALES[name]), seeds=1) for name in SCALES}),
-    ),
-    takes=("seeds", "steps"),
+    heading=f"Repeats with {EXTENDED}",
 )

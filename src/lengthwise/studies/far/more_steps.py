@@ -7,22 +7,14 @@ half of the steps and with one in every step.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-from lengthwise.report.html import Section
-from lengthwise.results import Results
 from lengthwise.studies.arms import Scale
-from lengthwise.studies.far.screen import CONTROL, EVERY, HALF, START, question_section, screen_arms
+from lengthwise.studies.far.longer_windows import SCALES
+from lengthwise.studies.far.question_page import question_study
+from lengthwise.studies.far.screen import CONTROL, EVERY, HALF, START, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
-from lengthwise.studies.far.windows import SCALES
-from lengthwise.studies.skeleton import Study
 
 EXPERIMENT = replace(SCREEN, kind="far-steps", arms=screen_arms(START, CONTROL, HALF, EVERY))
-
-
-def sections(results: Results, folder: Path) -> list[Section]:
-    """The study as one section of a page."""
-    return [question_section(results, "More steps, and more skips", reference=CONTROL)]
 
 
 def _scale(name: str, scale: Scale) -> Scale:
@@ -30,8 +22,9 @@ def _scale(name: str, scale: Scale) -> Scale:
     return replace(scale, seeds=1) if name == "smoke" else replace(scale, seeds=1, steps=180)
 
 
-FAR_STEPS = Study(
+FAR_STEPS = question_study(
+    EXPERIMENT,
+    {name: _scale(name, scale) for name, scale in SCALES.items()},
     title="Do more steps and more skips bring more?",
-    parts=(EXPERIMENT.part(sections, {name: _scale(name, scale) for name, scale in SCALES.items()}),),
-    takes=("seeds", "steps"),
+    heading="More steps, and more skips",
 )

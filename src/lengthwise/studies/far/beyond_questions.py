@@ -15,10 +15,11 @@ from lengthwise.report.tables import Table
 from lengthwise.results import Results
 from lengthwise.studies.arm_tables import Line
 from lengthwise.studies.arms import Scale
+from lengthwise.studies.far.longer_windows import SCALES
+from lengthwise.studies.far.question_page import arms_table
 from lengthwise.studies.far.repeats import REPEATS
-from lengthwise.studies.far.screen import CONTROL, START, arms_table, screen_arms
+from lengthwise.studies.far.screen import CONTROL, START, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
-from lengthwise.studies.far.windows import SCALES
 from lengthwise.studies.skeleton import Study
 
 EXPERIMENT = replace(

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from lengthwise.report.html import Section
-from lengthwise.report.tables import Table
 from lengthwise.results import Results
 from lengthwise.studies.arms import Arm
-from lengthwise.studies.far.context import verdicts as judged
-from lengthwise.studies.far.repeats import REPEATS, without_recall
-from lengthwise.studies.far.screen import CONTROL, START, question_section, screen_arms
+from lengthwise.studies.far.claims import question_claims
+from lengthwise.studies.far.question_page import question_study
+from lengthwise.studies.far.repeats import ONE_SEED, REPEATS
+from lengthwise.studies.far.screen import CONTROL, START, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
-from lengthwise.studies.far.windows import SCALES, question_claims
-from lengthwise.studies.skeleton import Study
+from lengthwise.studies.paired_claims import PairedClaim
 
 
 def _on_code(arms: Sequence[Arm]) -> tuple[Arm, ...]:
@@ -45,27 +42,18 @@ EXPERIMENT = replace(
 )
 
 
-def verdicts(results: Results) -> Table:
-    """Each claim, after training on books and on code, with its mean difference and the verdict."""
-    found = [
+def claims_of(results: Results) -> list[PairedClaim]:
+    """What the form has to do after training on books, and after training on code."""
+    return [
         *question_claims(REPEATS.name, CONTROL, results),
         *question_claims(CODE_REPEATS.name, CODE_CONTROL.name, results),
     ]
-    return judged(results, found)
 
 
-def sections(results: Results, folder: Path) -> list[Section]:
-    """The study as one section of a page."""
-    return [question_section(results, "On source code", reference=CONTROL, verdicts=[verdicts(results)])]
-
-
-FAR_CODE = Study(
+FAR_CODE = question_study(
+    EXPERIMENT,
+    {name: replace(scale, text="code") for name, scale in ONE_SEED.items()},
     title="Do skips and repeats help on source code?",
-    parts=(
-        EXPERIMENT.part(
-            sections,
-            {name: replace(without_recall(SCALES[name]), text="code", seeds=1) for name in SCALES},
-        ),
-    ),
-    takes=("seeds", "steps"),
+    heading="On source code",
+    claims=claims_of,
 )

@@ -8,14 +8,11 @@ of each window, so the form is measured after as many tokens and after as much t
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-from lengthwise.report.html import Section
-from lengthwise.results import Results
-from lengthwise.studies.far.screen import CONTROL, CYCLIC, HALF, START, question_section, screen_arms
+from lengthwise.studies.far.longer_windows import one_seed
+from lengthwise.studies.far.question_page import question_study
+from lengthwise.studies.far.screen import CONTROL, CYCLIC, HALF, START, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
-from lengthwise.studies.far.windows import one_seed
-from lengthwise.studies.skeleton import Study
 
 (_CYCLIC,) = screen_arms(CYCLIC)
 FEWER = replace(
@@ -36,13 +33,10 @@ EXPERIMENT = replace(
 )
 
 
-def sections(results: Results, folder: Path) -> list[Section]:
-    """The study as one section of a page."""
-    return [question_section(results, "Rotated windows", reference=CONTROL)]
-
-
-FAR_CYCLIC = Study(
+FAR_CYCLIC = question_study(
+    EXPERIMENT,
+    one_seed(60),
     title="Do rotated windows keep their loss when they are long?",
-    parts=(EXPERIMENT.part(sections, one_seed(60)),),
+    heading="Rotated windows",
     takes=("seeds",),
 )

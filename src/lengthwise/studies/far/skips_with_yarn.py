@@ -7,14 +7,11 @@ windows of 2,048 tokens, and after the same windows with skips up to the extende
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-from lengthwise.report.html import Section
-from lengthwise.results import Results
 from lengthwise.studies.arms import Arm, Scale
-from lengthwise.studies.far.screen import CONTROL, HALF, SCALES, question_section, screen_arms
+from lengthwise.studies.far.question_page import question_study
+from lengthwise.studies.far.screen import CONTROL, HALF, SCALES, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
-from lengthwise.studies.skeleton import Study
 
 EXTENDED = "YaRN x2"
 REFERENCE = f"{EXTENDED}, {CONTROL}"
@@ -34,11 +31,6 @@ EXPERIMENT = replace(
 )
 
 
-def sections(results: Results, folder: Path) -> list[Section]:
-    """The study as one section of a page."""
-    return [question_section(results, f"Beyond the trained length, with {EXTENDED}", reference=REFERENCE)]
-
-
 def _scale(name: str) -> Scale:
     """Skips up to twice the trained length, and prompts within and beyond it."""
     scale = SCALES[name]
@@ -48,8 +40,9 @@ def _scale(name: str) -> Scale:
     return replace(scale, measures=measures, changes=("positions.target_length=16384",))
 
 
-FAR_EXTENSION = Study(
+FAR_EXTENSION = question_study(
+    EXPERIMENT,
+    {name: _scale(name) for name in SCALES},
     title="Does training with skips add to an extension?",
-    parts=(EXPERIMENT.part(sections, {name: _scale(name) for name in SCALES}),),
-    takes=("seeds", "steps"),
+    heading=f"Beyond the trained length, with {EXTENDED}",
 )

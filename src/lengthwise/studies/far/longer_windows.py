@@ -8,19 +8,15 @@ they are more than those of `training-forms`, so the control is trained on them 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-from lengthwise.report.html import Section
-from lengthwise.report.tables import Table
 from lengthwise.results import Results
 from lengthwise.studies.arms import Scale
-from lengthwise.studies.far.context import SHORT_LOSS, claims_on
-from lengthwise.studies.far.context import verdicts as judged
-from lengthwise.studies.far.screen import CONTROL, HALF, START, question_section, screen_arms
+from lengthwise.studies.far.claims import question_claims
+from lengthwise.studies.far.question_page import question_study
+from lengthwise.studies.far.screen import CONTROL, HALF, START, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
 from lengthwise.studies.far.screen import SCALES as SCREEN_SCALES
 from lengthwise.studies.paired_claims import PairedClaim, Quantity
-from lengthwise.studies.skeleton import Study
 
 EXPERIMENT = replace(SCREEN, kind="far-windows", arms=screen_arms(START, CONTROL, HALF))
 FARTHEST = 7500
@@ -44,32 +40,6 @@ def claims_of(results: Results) -> list[PairedClaim]:
     return [*found, repeat]
 
 
-def question_claims(form: str, control: str, results: Results) -> list[PairedClaim]:
-    """`claims_on` a form, and that it keeps the middle of the longest prompts."""
-    found = claims_on(form, control, results)
-    far = found[0]
-    depth = max(results.config["measures"]["eval"]["depths"])
-    middle = replace(
-        far,
-        place="middle",
-        says=f"it loses at most {100 * SHORT_LOSS:g} points in the middle",
-        quantity=replace(far.quantity, heading=f"{far.quantity.heading}, depth {depth:g} %", depth=depth),
-        direction="not lower",
-        margin=SHORT_LOSS,
-    )
-    return [*found, middle]
-
-
-def verdicts(results: Results) -> Table:
-    """Each claim with its mean difference over seeds and documents, and the verdict."""
-    return judged(results, claims_of(results))
-
-
-def sections(results: Results, folder: Path) -> list[Section]:
-    """The study as one section of a page."""
-    return [question_section(results, "Longer windows", reference=CONTROL, verdicts=[verdicts(results)])]
-
-
 def _scale(name: str) -> Scale:
     """Three seeds, the recipe's own windows, and twice the contexts of the screen, whose twelve decide too little."""
     scale = replace(SCREEN_SCALES[name], seeds=3)
@@ -91,8 +61,10 @@ def one_seed(steps: int) -> dict[str, Scale]:
     }
 
 
-FAR_WINDOWS = Study(
+FAR_WINDOWS = question_study(
+    EXPERIMENT,
+    SCALES,
     title="Do longer windows keep the middle of the context?",
-    parts=(EXPERIMENT.part(sections, SCALES),),
-    takes=("seeds", "steps"),
+    heading="Longer windows",
+    claims=claims_of,
 )

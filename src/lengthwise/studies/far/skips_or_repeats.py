@@ -6,15 +6,11 @@ A finished `far-repeats` has the arms that both studies share: `--arms-from`.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-from lengthwise.report.html import Section
-from lengthwise.results import Results
-from lengthwise.studies.far.repeats import REPEATS, without_recall
-from lengthwise.studies.far.screen import CONTROL, HALF, START, question_section, screen_arms
+from lengthwise.studies.far.question_page import question_study
+from lengthwise.studies.far.repeats import ONE_SEED, REPEATS
+from lengthwise.studies.far.screen import CONTROL, HALF, START, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
-from lengthwise.studies.far.windows import SCALES
-from lengthwise.studies.skeleton import Study
 
 FEWER = replace(
     REPEATS,
@@ -34,15 +30,9 @@ EXPERIMENT = replace(
 )
 
 
-def sections(results: Results, folder: Path) -> list[Section]:
-    """The study as one section of a page."""
-    return [question_section(results, "Skips, repeats, and both", reference=CONTROL)]
-
-
-FAR_PARTS = Study(
+FAR_PARTS = question_study(
+    EXPERIMENT,
+    ONE_SEED,
     title="What does it: the skips or the repeats?",
-    parts=(
-        EXPERIMENT.part(sections, {name: replace(without_recall(SCALES[name]), seeds=1) for name in SCALES}),
-    ),
-    takes=("seeds", "steps"),
+    heading="Skips, repeats, and both",
 )

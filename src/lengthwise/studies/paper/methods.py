@@ -13,7 +13,7 @@ from lengthwise.studies.paper.sizes import Size
 from lengthwise.training.recipe_reading import shipped_recipes
 
 BEST_FORM = "smollm2-skip"
-"""The recipe of the *best form* in these tables: the best that was known when they were run. `smollm2-far` came later."""
+"""The recipe of the *best form*: the best that was known when the tables were run. `smollm2-far` came later."""
 
 PLAIN, SCE, ENTROPY, JEFFREYS = "plain CE", "SCE 0.1", "entropy 0.1", "Jeffreys 10"
 BEST, UNTRAINED = "best form", "untrained"

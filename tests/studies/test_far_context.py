@@ -199,7 +199,7 @@ def recipes_of(experiment: Experiment, study: Study) -> dict[str, dict[str, Any]
     ("experiment", "study", "trained", "training"),
     [
         (repeats_in_code.EXPERIMENT, FAR_CODE, repeats.EXPERIMENT, FAR_REPEATS),
-        (beyond_questions.EXPERIMENT, FAR_REACH, repeats.EXPERIMENT, FAR_REPEATS),
+        (beyond_questions.EXPERIMENT, FAR_REACH, skips_or_repeats.EXPERIMENT, FAR_PARTS),
         (repeats_with_ntk.EXPERIMENT, FAR_NTK, repeats.EXPERIMENT, FAR_REPEATS),
         (repeats.EXPERIMENT, FAR_REPEATS, longer_windows.EXPERIMENT, FAR_WINDOWS),
         (skips_or_repeats.EXPERIMENT, FAR_PARTS, repeats.EXPERIMENT, FAR_REPEATS),

@@ -1,8 +1,8 @@
-"""What else changed in the models of `far-repeats`? Losses up to 8,192 tokens, LongPPL, and `limit`. One seed.
+"""What else changed in the models of `far-parts`? Losses up to 8,192 tokens, LongPPL, and `limit`. One seed.
 
 Questions and repeated passages are tasks. These measurements are not: the loss of the same tokens at each length, the
 loss of the tokens that far context makes likely (LongPPL), and where reading more stops to help and to be safe. A
-finished `far-repeats` has the trainings: `--arms-from`.
+finished `far-parts` has the trainings: `--arms-from`.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from lengthwise.studies.arm_tables import Line
 from lengthwise.studies.arms import Scale
 from lengthwise.studies.far.longer_windows import SCALES
 from lengthwise.studies.far.question_page import arms_table
-from lengthwise.studies.far.repeats import REPEATS
-from lengthwise.studies.far.screen import CONTROL, START, screen_arms
+from lengthwise.studies.far.screen import CONTROL
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
+from lengthwise.studies.far.skips_or_repeats import EXPERIMENT as PARTS
 from lengthwise.studies.skeleton import Study
 
 EXPERIMENT = replace(
     SCREEN,
     kind="far-reach",
-    arms=(*screen_arms(START, CONTROL), REPEATS),
+    arms=PARTS.arms,
     notes=(
         SCREEN.notes[0],
         "Held-out text: {documents} whole documents. All arms predict the same tokens, and the key tokens of LongPPL "

@@ -87,7 +87,7 @@ STUDIES: dict[str, Entry] = {
         Entry(
             "far-reach",
             "far.beyond_questions:FAR_REACH",
-            "loss up to 8,192 tokens, LongPPL and limit of the models of far-parts, one seed (75 minutes of one core)",
+            "losses, LongPPL and limit of the models of far-parts, one seed (75 minutes of one core)",
         ),
         Entry(
             "far-steps",

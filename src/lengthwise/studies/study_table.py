@@ -122,7 +122,7 @@ STUDIES: dict[str, Entry] = {
         Entry(
             "far-tracking",
             "far.tracking:FAR_TRACKING",
-            "where someone is: questions that copying does not answer, three seeds, with verdicts (TIME)",
+            "questions that copying does not answer, three seeds, with verdicts (four hours of one core)",
         ),
         Entry(
             "far-gemma",
@@ -137,7 +137,7 @@ STUDIES: dict[str, Entry] = {
         Entry(
             "far-gemma-tracking",
             "far.gemma_tracking:FAR_GEMMA_TRACKING",
-            "where someone is, on Gemma 3 270M, one seed (TIME)",
+            "where someone is, on Gemma 3 270M, one seed (an hour of one core)",
         ),
         Entry(
             "far-extension",

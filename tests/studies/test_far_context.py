@@ -25,6 +25,7 @@ from lengthwise.studies.far import (
     tracking,
 )
 from lengthwise.studies.far.beyond_questions import FAR_REACH
+from lengthwise.studies.far.depth_pictures import MOST_ARMS, depth_pictures
 from lengthwise.studies.far.full_windows import FAR_FULL_WINDOWS, FULL
 from lengthwise.studies.far.gemma import FAR_GEMMA
 from lengthwise.studies.far.gemma_repeats import FAR_GEMMA_REPEATS
@@ -306,3 +307,29 @@ def test_rotated_windows_read_the_tokens_of_the_others_or_half_of_them() -> None
     assert recipes == recipes_of(longer_windows.EXPERIMENT, FAR_WINDOWS)
     assert (rotated["views"], rotated["steps"], rotated["length"]) == ("cyclic", 60, 2048)
     assert fewer == {**rotated, "steps": 30}
+
+
+def test_the_picture_by_depth_tells_what_the_longest_prompts_answer_at_the_beginning() -> None:
+    found = results(0.2, 0.004, 0.0)
+    found.rows = [
+        Row(
+            model="m",
+            task="needle_multi_key",
+            metric="accuracy",
+            value=value,
+            length=length,
+            depth=depth,
+            arm=arm,
+        )
+        for arm, value in ((CONTROL, 0.25), (HALF, 0.75))
+        for length in (2048, 7000)
+        for depth in (0.0, 50.0)
+    ]
+    (picture,) = depth_pictures(found)
+    assert picture.alt.endswith(f"At 7,000 tokens and depth 0 %: {CONTROL} 0.25; {HALF} 0.75.")
+    assert "<svg" in picture.svg
+    # Seven colours tell seven arms apart.
+    found.rows = [
+        replace(row, arm=f"arm {number}") for number in range(MOST_ARMS + 1) for row in found.rows[:4]
+    ]
+    assert depth_pictures(found) == []

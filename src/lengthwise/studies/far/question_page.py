@@ -13,6 +13,7 @@ from lengthwise.results import Results
 from lengthwise.studies.arm_tables import Line, recall_lines
 from lengthwise.studies.arms import Scale
 from lengthwise.studies.experiments import Experiment
+from lengthwise.studies.far.depth_pictures import depth_pictures
 from lengthwise.studies.paired_claims import PairedClaim
 from lengthwise.studies.skeleton import Study
 from lengthwise.studies.verdicts import judge, verdict_table
@@ -59,6 +60,7 @@ def question_section(
             f"tokens, on questions that it was not trained on.{screen}"
         ],
         tables=[*verdicts, *question_tables(results, reference)],
+        figures=depth_pictures(results),
         notes=results.notes,
     )
 

@@ -52,8 +52,8 @@ def _depth_picture(results: Results, task: str) -> Picture | None:
             name=f"{results.kind}-{task}",
             title=title,
             alt=f"{title}. {_ends(rows, lengths)}",
-            caption="0 % is the beginning of the prompt. Thin lines are seeds. Bars and bands are 95 % intervals over "
-            "contexts, of arms with one seed.",
+            caption="0 % is the beginning of the prompt. Thin lines are seeds. Bars and bands are 95 % intervals "
+            "over contexts, of arms with one seed.",
         )
 
 

@@ -137,7 +137,7 @@ STUDIES: dict[str, Entry] = {
         Entry(
             "far-gemma-tracking",
             "far.gemma_tracking:FAR_GEMMA_TRACKING",
-            "where someone is, on Gemma 3 270M, one seed (an hour of one core)",
+            "the same questions, of Gemma 3 270M, one seed (an hour of one core)",
         ),
         Entry(
             "far-extension",

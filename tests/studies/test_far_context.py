@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from lengthwise.alignment.weightings import WEIGHTINGS
 from lengthwise.results import Results, Row
 from lengthwise.studies.experiments import Experiment
 from lengthwise.studies.far import (
@@ -15,14 +16,16 @@ from lengthwise.studies.far import (
     gemma_repeats,
     gemma_tracking,
     longer_windows,
+    loss_in_long_texts,
     more_steps,
     repeats,
     repeats_in_code,
+    repeats_on_tracking,
     repeats_with_ntk,
     rotated_windows,
     skips_or_repeats,
     skips_with_yarn,
-    tracking,
+    weightings,
 )
 from lengthwise.studies.far.beyond_questions import FAR_REACH
 from lengthwise.studies.far.depth_pictures import MOST_ARMS, depth_pictures
@@ -31,17 +34,19 @@ from lengthwise.studies.far.gemma import FAR_GEMMA
 from lengthwise.studies.far.gemma_repeats import FAR_GEMMA_REPEATS
 from lengthwise.studies.far.gemma_tracking import FAR_GEMMA_TRACKING
 from lengthwise.studies.far.longer_windows import FAR_WINDOWS
+from lengthwise.studies.far.loss_in_long_texts import FAR_LOSS
 from lengthwise.studies.far.more_steps import FAR_STEPS
-from lengthwise.studies.far.question_page import verdicts_table
 from lengthwise.studies.far.repeats import FAR_REPEATS, REPEATS
 from lengthwise.studies.far.repeats_in_code import FAR_CODE
+from lengthwise.studies.far.repeats_on_tracking import FAR_TRACKING
 from lengthwise.studies.far.repeats_with_ntk import EXTENDED_REPEATS, FAR_NTK
 from lengthwise.studies.far.rotated_windows import FAR_CYCLIC, FEWER
 from lengthwise.studies.far.screen import CONTROL, CYCLIC, EVERY, HALF
 from lengthwise.studies.far.skips_or_repeats import FAR_PARTS
 from lengthwise.studies.far.skips_with_yarn import FAR_EXTENSION
-from lengthwise.studies.far.tracking import FAR_TRACKING
+from lengthwise.studies.far.study_page import arm_and_seed, far_tables, verdicts_table
 from lengthwise.studies.far.two_forms import EXPERIMENT, FAR_CONTEXT, FORMS, claims_of
+from lengthwise.studies.far.weightings import FAR_WEIGHTINGS
 from lengthwise.studies.skeleton import Study
 from lengthwise.training import read_recipe
 
@@ -205,8 +210,11 @@ def recipes_of(experiment: Experiment, study: Study) -> dict[str, dict[str, Any]
         (repeats.EXPERIMENT, FAR_REPEATS, longer_windows.EXPERIMENT, FAR_WINDOWS),
         (skips_or_repeats.EXPERIMENT, FAR_PARTS, repeats.EXPERIMENT, FAR_REPEATS),
         (gemma_repeats.EXPERIMENT, FAR_GEMMA_REPEATS, gemma.EXPERIMENT, FAR_GEMMA),
-        (tracking.EXPERIMENT, FAR_TRACKING, repeats.EXPERIMENT, FAR_REPEATS),
+        (repeats_on_tracking.EXPERIMENT, FAR_TRACKING, repeats.EXPERIMENT, FAR_REPEATS),
         (gemma_tracking.EXPERIMENT, FAR_GEMMA_TRACKING, gemma.EXPERIMENT, FAR_GEMMA),
+        (loss_in_long_texts.EXPERIMENT, FAR_LOSS, repeats.EXPERIMENT, FAR_REPEATS),
+        (loss_in_long_texts.EXPERIMENT, FAR_LOSS, beyond_questions.EXPERIMENT, FAR_REACH),
+        (weightings.EXPERIMENT, FAR_WEIGHTINGS, repeats.EXPERIMENT, FAR_REPEATS),
     ],
 )
 def test_a_later_study_trains_what_an_earlier_one_has(
@@ -243,7 +251,7 @@ def test_repeats_come_from_near_and_far_in_windows_that_all_skip() -> None:
         (repeats, FAR_REPEATS),
         (repeats_in_code, FAR_CODE),
         (gemma_repeats, FAR_GEMMA_REPEATS),
-        (tracking, FAR_TRACKING),
+        (repeats_on_tracking, FAR_TRACKING),
     ],
 )
 def test_every_claim_on_repeats_has_its_differences(module: Any, study: Study) -> None:
@@ -286,6 +294,44 @@ def test_one_part_reads_the_same_windows_without_a_skip_and_one_skips_and_repeat
     assert (fewer["positions"]["options"]["share"], fewer["view_options"]["share"]) == (0.5, 1.0)
     # Shorter passages than the whole's: the view's default.
     assert ("passage" in fewer["view_options"], whole["view_options"]["passage"]) == (False, 128)
+
+
+def test_the_losses_in_long_texts_are_those_of_far_reach_and_every_form_is_judged_at_each_length() -> None:
+    scale, reach = (study.parts[0].scales["default"] for study in (FAR_LOSS, FAR_REACH))
+    assert scale.measures == {"perplexity": reach.measures["perplexity"]}
+    assert scale.seeds == 3
+    found = results(0.0, 0.004, 0.0)
+    lengths = [1024, 4096, 8192]
+    found.config["measures"] = {"perplexity": {"lengths": lengths}}
+    losses = [row for row in found.rows if row.task == "perplexity"]
+    found.rows = [
+        replace(row, arm=arm, length=length, value=value * (1 + 0.01 * (row.seed or 0)))
+        for row in losses
+        for arm in (HALF, REPEATS.name)
+        for length, value in zip(lengths, (0.004, 0.009, 0.03), strict=True)
+    ]
+    table = verdicts_table(found, loss_in_long_texts.claims_of)
+    verdicts = [row[table.columns.index("verdict")] for row in table.rows]
+    assert verdicts == ["reproduced", "not distinguishable from noise", "opposite"] * 2
+    # No question is asked, so no table has depths.
+    arms, differences = far_tables(found, CONTROL)
+    assert arms.columns == differences.columns == ["", *(f"loss at {length:,}" for length in lengths)]
+    assert not arms.rows
+    assert [row[0] for row in differences.rows] == [
+        arm_and_seed(arm, seed) for seed in range(3) for arm in (HALF, REPEATS.name)
+    ]
+
+
+def test_weightings_change_the_weights_alone_and_each_is_compared_with_none() -> None:
+    recipes = recipes_of(weightings.EXPERIMENT, FAR_WEIGHTINGS)
+    plain = recipes[REPEATS.name]
+    weighted = []
+    for arm in weightings.WEIGHTED:
+        objective = dict(recipes[arm.name]["objective"])
+        weighted.append(objective.pop("weighting"))
+        assert {**recipes[arm.name], "objective": objective} == plain
+        assert (arm.name, REPEATS.name) in weightings.EXPERIMENT.contrasts
+    assert weighted == [name for name in WEIGHTINGS if name != "none"]
 
 
 def test_full_windows_hold_as_many_tokens_as_the_others() -> None:

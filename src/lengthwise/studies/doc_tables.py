@@ -33,30 +33,23 @@ _PART = re.compile(r"(<!-- table: (\S+)((?: \S+)*) -->\n).*?(<!-- end of table -
 PAGES = ("README.md", "docs/**/*.md")
 
 
-def _far_questions(results: Results, which: str, length: str = "") -> Table:
-    from lengthwise.studies.far import question_page
+def _far(results: Results, which: str, length: str = "") -> Table:
+    from lengthwise.studies.far import study_page
     from lengthwise.studies.study_table import STUDIES
 
     study = importlib.import_module(f"lengthwise.studies.{STUDIES[results.kind].module}")
     return {
         "verdicts": lambda: replace(
-            question_page.verdicts_table(results, study.claims_of), caption="", notes=[]
+            study_page.verdicts_table(results, study.claims_of), caption="", notes=[]
         ),
-        "arms": lambda: question_page.arms_table(results, caption=""),
-        "differences": lambda: question_page.arms_table(
+        "arms": lambda: study_page.arms_table(results, caption=""),
+        "differences": lambda: study_page.arms_table(
             results, caption="", reference=study.EXPERIMENT.reference
         ),
         "depths": lambda: replace(
-            question_page.depths_table(results, int(length) if length else None), caption=""
+            study_page.depths_table(results, int(length) if length else None), caption=""
         ),
     }[which]()
-
-
-def _far_reach(results: Results, which: str) -> Table:
-    from lengthwise.studies.far.beyond_questions import reach_table
-    from lengthwise.studies.far.screen import CONTROL
-
-    return reach_table(results, caption="", reference={"arms": None, "differences": CONTROL}[which])
 
 
 def _against_chance(root: Path, *files: str) -> Table:
@@ -177,8 +170,7 @@ def _hardware(root: Path, which: str, *arguments: str) -> Table:
 
 
 MAKERS: dict[str, Callable[..., Table]] = {
-    "far-questions": lambda root, file, *which: _far_questions(read_results(root / file), *which),
-    "far-reach": lambda root, file, which: _far_reach(read_results(root / file), which),
+    "far": lambda root, file, *which: _far(read_results(root / file), *which),
     "against-chance": _against_chance,
     "answers-by-depth": lambda root, file, task: _answers_by_depth(read_results(root / file), task),
     "served": lambda root, file, which: _served(read_results(root / file), which),

@@ -90,6 +90,11 @@ STUDIES: dict[str, Entry] = {
             "losses, LongPPL and limit of the models of far-parts, one seed (75 minutes of one core)",
         ),
         Entry(
+            "far-loss",
+            "far.loss_in_long_texts:FAR_LOSS",
+            "the losses up to 8,192 tokens of far-repeats, three seeds, with verdicts (two hours of one core)",
+        ),
+        Entry(
             "far-steps",
             "far.more_steps:FAR_STEPS",
             "three times the steps, and a skip in every step, one seed (two hours of one core)",
@@ -115,13 +120,18 @@ STUDIES: dict[str, Entry] = {
             "windows of 8,192 tokens against skips on the same tokens, one seed (two and a half hours of one core)",
         ),
         Entry(
+            "far-weightings",
+            "far.weightings:FAR_WEIGHTINGS",
+            "LongCE, dense, sparse and position weights with skips and repeats, one seed (two hours of one core)",
+        ),
+        Entry(
             "far-cyclic",
             "far.rotated_windows:FAR_CYCLIC",
             "rotated windows of 2,048 tokens, for equal tokens and for equal time, one seed (two hours of one core)",
         ),
         Entry(
             "far-tracking",
-            "far.tracking:FAR_TRACKING",
+            "far.repeats_on_tracking:FAR_TRACKING",
             "questions that copying does not answer, three seeds, with verdicts (four hours of one core)",
         ),
         Entry(

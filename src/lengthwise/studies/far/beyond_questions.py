@@ -8,19 +8,12 @@ finished `far-parts` has the trainings: `--arms-from`.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-from lengthwise.report.html import Section
-from lengthwise.report.tables import Table
-from lengthwise.results import Results
-from lengthwise.studies.arm_tables import Line
 from lengthwise.studies.arms import Scale
-from lengthwise.studies.far.longer_windows import SCALES
-from lengthwise.studies.far.question_page import arms_table
-from lengthwise.studies.far.screen import CONTROL
+from lengthwise.studies.far.longer_windows import SCALES as WINDOWS
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
 from lengthwise.studies.far.skips_or_repeats import EXPERIMENT as PARTS
-from lengthwise.studies.skeleton import Study
+from lengthwise.studies.far.study_page import far_study
 
 EXPERIMENT = replace(
     SCREEN,
@@ -28,45 +21,15 @@ EXPERIMENT = replace(
     arms=PARTS.arms,
     notes=(
         SCREEN.notes[0],
-        "Held-out text: {documents} whole documents. All arms predict the same tokens, and the key tokens of LongPPL "
+        "Held-out text: {documents} whole documents. All arms predict the same tokens. The key tokens of LongPPL "
         "are those of the model before training. Computed in {precision}.",
     ),
 )
 
 
-def reach_table(results: Results, *, caption: str, reference: str | None = None) -> Table:
-    """One row for each arm, one column for each number, with 95 % intervals."""
-    lengths = results.config["measures"]["perplexity"]["lengths"]
-    shown = [
-        *(Line(f"loss at {length:,}", "perplexity", "loss", 3, length=length) for length in lengths),
-        Line("loss of key tokens", "longppl", "loss_key", 3),
-        Line("sound up to", "limit", "sound_up_to", 0),
-        Line("used up to", "limit", "used_up_to", 0),
-    ]
-    return arms_table(results, caption=caption, reference=reference, shown=shown)
-
-
-def sections(results: Results, folder: Path) -> list[Section]:
-    """The study as one section of a page."""
-    return [
-        Section(
-            title="Loss, LongPPL and the useful context",
-            paragraphs=[
-                f"`{results.model_name}` before and after training, on text that it was not trained on. Losses are "
-                "in nats a token, limits in tokens.",
-            ],
-            tables=[
-                reach_table(results, caption="Every arm"),
-                reach_table(results, caption=f"Paired difference from {CONTROL}", reference=CONTROL),
-            ],
-            notes=results.notes,
-        )
-    ]
-
-
 def _scale(name: str) -> Scale:
     """Contexts half as long again as the trained length, so that a limit at its end can be seen. One seed."""
-    scale = replace(SCALES[name], seeds=1)
+    scale = replace(WINDOWS[name], seeds=1)
     if name == "smoke":
         measures = {
             "perplexity": {"lengths": [64, 128], "segments": 2},
@@ -82,8 +45,10 @@ def _scale(name: str) -> Scale:
     return replace(scale, measures=measures)
 
 
-FAR_REACH = Study(
+SCALES = {name: _scale(name) for name in WINDOWS}
+FAR_REACH = far_study(
+    EXPERIMENT,
+    SCALES,
     title="What else do skips and repeats change?",
-    parts=(EXPERIMENT.part(sections, {name: _scale(name) for name in SCALES}),),
-    takes=("seeds", "steps"),
+    heading="Loss, LongPPL and the useful context",
 )

@@ -21,7 +21,7 @@ MOST_ARMS = len(COLORS)
 
 def depth_pictures(results: Results) -> list[Picture]:
     """One for each task; none if the arms are too many for one picture."""
-    tasks = results.config["measures"]["eval"]["tasks"]
+    tasks = results.config["measures"].get("eval", {}).get("tasks", ())
     return [found for task in tasks if (found := _depth_picture(results, task)) is not None]
 
 

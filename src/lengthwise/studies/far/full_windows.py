@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from lengthwise.studies.arms import Arm
 from lengthwise.studies.far.longer_windows import one_seed
-from lengthwise.studies.far.question_page import question_study
 from lengthwise.studies.far.screen import CONTROL, HALF, START, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
+from lengthwise.studies.far.study_page import far_study
 
 FULL = Arm(
     name="windows of 8,192, CE",
@@ -31,7 +31,7 @@ EXPERIMENT = replace(
 )
 
 
-FAR_FULL_WINDOWS = question_study(
+FAR_FULL_WINDOWS = far_study(
     EXPERIMENT,
     one_seed(180),
     title="Do windows of the whole trained length bring what skips bring?",

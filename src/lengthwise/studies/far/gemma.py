@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lengthwise.studies.arms import Scale
-from lengthwise.studies.far.question_page import question_study
 from lengthwise.studies.far.repeats import REPEATS
-from lengthwise.studies.far.screen import CONTROL, HALF, START, screen_arms
+from lengthwise.studies.far.screen import CONTROL, HALF, START, asking, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
 from lengthwise.studies.far.screen import SCALES as SCREEN_SCALES
+from lengthwise.studies.far.study_page import far_study
 
 EXPERIMENT = replace(SCREEN, kind="far-gemma", arms=(*screen_arms(START, CONTROL, HALF), REPEATS))
 
@@ -23,12 +23,12 @@ def _scale(name: str) -> Scale:
     scale = SCREEN_SCALES[name]
     if name == "smoke":
         return scale
-    measures = {**scale.measures, "eval": {**scale.measures["eval"], "lengths": [7000]}}
-    return replace(scale, model="gemma3-270m", measures=measures, changes=("positions.target_length=32768",))
+    scale = asking(scale, lengths=[7000])
+    return replace(scale, model="gemma3-270m", changes=("positions.target_length=32768",))
 
 
 SCALES = {name: _scale(name) for name in SCREEN_SCALES}
-FAR_GEMMA = question_study(
+FAR_GEMMA = far_study(
     EXPERIMENT,
     SCALES,
     title="Does a second model use far context after training with skips, or with repeats too?",

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lengthwise.results import Results
-from lengthwise.studies.far.claims import claims_on
+from lengthwise.studies.far.form_claims import claims_on
 from lengthwise.studies.far.gemma import SCALES
-from lengthwise.studies.far.question_page import question_study
 from lengthwise.studies.far.repeats import REPEATS
 from lengthwise.studies.far.screen import CONTROL, START, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
+from lengthwise.studies.far.study_page import far_study
 from lengthwise.studies.paired_claims import PairedClaim
 
 EXPERIMENT = replace(SCREEN, kind="far-gemma-repeats", arms=(*screen_arms(START, CONTROL), REPEATS))
@@ -35,7 +35,7 @@ def claims_of(results: Results) -> Sequence[PairedClaim]:
     return [*found, gold]
 
 
-FAR_GEMMA_REPEATS = question_study(
+FAR_GEMMA_REPEATS = far_study(
     EXPERIMENT,
     {name: replace(SCALES[name], seeds=3) for name in SCALES},
     title="Does a second model use far context after training with skips and repeats?",

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 from lengthwise.studies.arms import Scale
 from lengthwise.studies.far.gemma import SCALES
-from lengthwise.studies.far.question_page import question_study
 from lengthwise.studies.far.repeats import REPEATS
-from lengthwise.studies.far.screen import CONTROL, START, screen_arms
+from lengthwise.studies.far.repeats_on_tracking import on_tracking
+from lengthwise.studies.far.screen import CONTROL, START, asking, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
-from lengthwise.studies.far.tracking import on_tracking
+from lengthwise.studies.far.study_page import far_study
 
 EXPERIMENT = replace(SCREEN, kind="far-gemma-tracking", arms=(*screen_arms(START, CONTROL), REPEATS))
 
@@ -22,12 +22,10 @@ EXPERIMENT = replace(SCREEN, kind="far-gemma-tracking", arms=(*screen_arms(START
 def _scale(name: str) -> Scale:
     """Both tasks, and twice the contexts."""
     scale = on_tracking(SCALES[name])
-    if name == "smoke":
-        return scale
-    return replace(scale, measures={**scale.measures, "eval": {**scale.measures["eval"], "samples": 24}})
+    return scale if name == "smoke" else asking(scale, samples=24)
 
 
-FAR_GEMMA_TRACKING = question_study(
+FAR_GEMMA_TRACKING = far_study(
     EXPERIMENT,
     {name: _scale(name) for name in SCALES},
     title="Do skips and repeats help a second model where copying does not answer?",

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from lengthwise.results import Results
 from lengthwise.studies.arms import Scale
-from lengthwise.studies.far.claims import question_claims
-from lengthwise.studies.far.question_page import question_study
-from lengthwise.studies.far.screen import CONTROL, HALF, START, screen_arms
+from lengthwise.studies.far.form_claims import question_claims
+from lengthwise.studies.far.screen import CONTROL, HALF, START, asking, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
 from lengthwise.studies.far.screen import SCALES as SCREEN_SCALES
+from lengthwise.studies.far.study_page import far_study, shortest_read
 from lengthwise.studies.paired_claims import PairedClaim, Quantity
 
 EXPERIMENT = replace(SCREEN, kind="far-windows", arms=screen_arms(START, CONTROL, HALF))
@@ -34,7 +34,7 @@ def claims_of(results: Results) -> list[PairedClaim]:
             heading=f"recall at {FARTHEST:,}",
             task="recall",
             metric="benefit",
-            distance=FARTHEST / min(results.config["measures"]["perplexity"]["lengths"]),
+            distance=FARTHEST / shortest_read(results),
         ),
     )
     return [*found, repeat]
@@ -46,8 +46,8 @@ def _scale(name: str) -> Scale:
     if name == "smoke":
         return scale
     recall = {"distances": [2048, FARTHEST], "pairs": 8}
-    measures = {**scale.measures, "eval": {**scale.measures["eval"], "samples": 24}, "recall": recall}
-    return replace(scale, measures=measures, changes=())
+    scale = asking(scale, samples=24)
+    return replace(scale, measures={**scale.measures, "recall": recall}, changes=())
 
 
 SCALES = {name: _scale(name) for name in SCREEN_SCALES}
@@ -61,7 +61,7 @@ def one_seed(steps: int) -> dict[str, Scale]:
     }
 
 
-FAR_WINDOWS = question_study(
+FAR_WINDOWS = far_study(
     EXPERIMENT,
     SCALES,
     title="Do longer windows keep the middle of the context?",

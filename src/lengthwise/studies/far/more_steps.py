@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from lengthwise.studies.arms import Scale
 from lengthwise.studies.far.longer_windows import SCALES
-from lengthwise.studies.far.question_page import question_study
 from lengthwise.studies.far.screen import CONTROL, EVERY, HALF, START, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
+from lengthwise.studies.far.study_page import far_study
 
 EXPERIMENT = replace(SCREEN, kind="far-steps", arms=screen_arms(START, CONTROL, HALF, EVERY))
 
@@ -22,7 +22,7 @@ def _scale(name: str, scale: Scale) -> Scale:
     return replace(scale, seeds=1) if name == "smoke" else replace(scale, seeds=1, steps=180)
 
 
-FAR_STEPS = question_study(
+FAR_STEPS = far_study(
     EXPERIMENT,
     {name: _scale(name, scale) for name, scale in SCALES.items()},
     title="Do more steps and more skips bring more?",

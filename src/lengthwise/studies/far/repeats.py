@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from lengthwise.results import Results
 from lengthwise.studies.arms import Arm, Scale
-from lengthwise.studies.far.claims import claims_on, question_claims
+from lengthwise.studies.far.form_claims import claims_on, question_claims
 from lengthwise.studies.far.longer_windows import SCALES
-from lengthwise.studies.far.question_page import question_study
 from lengthwise.studies.far.screen import CONTROL, HALF, START, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
+from lengthwise.studies.far.study_page import far_study
 from lengthwise.studies.paired_claims import PairedClaim
 
 REPEATS = Arm(
@@ -54,7 +54,7 @@ ONE_SEED = {name: replace(scale, seeds=1) for name, scale in QUESTIONS.items()}
 """A screen on them."""
 
 
-FAR_REPEATS = question_study(
+FAR_REPEATS = far_study(
     EXPERIMENT,
     SCALES,
     title="Do planted repeats keep the middle of the context on longer windows?",

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from lengthwise.results import Results
 from lengthwise.studies.arms import Arm
-from lengthwise.studies.far.claims import question_claims
-from lengthwise.studies.far.question_page import question_study
+from lengthwise.studies.far.form_claims import question_claims
 from lengthwise.studies.far.repeats import ONE_SEED, REPEATS
 from lengthwise.studies.far.screen import CONTROL, START, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
+from lengthwise.studies.far.study_page import far_study
 from lengthwise.studies.paired_claims import PairedClaim
 
 
@@ -50,7 +50,7 @@ def claims_of(results: Results) -> list[PairedClaim]:
     ]
 
 
-FAR_CODE = question_study(
+FAR_CODE = far_study(
     EXPERIMENT,
     {name: replace(scale, text="code") for name, scale in ONE_SEED.items()},
     title="Do skips and repeats help on source code?",

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lengthwise.studies.far.question_page import question_study
 from lengthwise.studies.far.repeats import ONE_SEED, REPEATS
 from lengthwise.studies.far.screen import CONTROL, START, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
+from lengthwise.studies.far.study_page import far_study
 
 EXTENDED = "NTK x2"
 EXTENDED_REPEATS = replace(
@@ -32,7 +32,7 @@ EXPERIMENT = replace(
 )
 
 
-FAR_NTK = question_study(
+FAR_NTK = far_study(
     EXPERIMENT,
     ONE_SEED,
     title="Does an extension add to skips and repeats?",

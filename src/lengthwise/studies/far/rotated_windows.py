@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lengthwise.studies.far.longer_windows import one_seed
-from lengthwise.studies.far.question_page import question_study
 from lengthwise.studies.far.screen import CONTROL, CYCLIC, HALF, START, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
+from lengthwise.studies.far.study_page import far_study
 
 (_CYCLIC,) = screen_arms(CYCLIC)
 FEWER = replace(
@@ -33,7 +33,7 @@ EXPERIMENT = replace(
 )
 
 
-FAR_CYCLIC = question_study(
+FAR_CYCLIC = far_study(
     EXPERIMENT,
     one_seed(60),
     title="Do rotated windows keep their loss when they are long?",

@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from lengthwise.report.html import Section
 from lengthwise.results import Results, Row
 from lengthwise.studies.experiments import Arm, Experiment, Scale
-from lengthwise.studies.far.question_page import arm_and_seed, arms_and_seeds, question_section
+from lengthwise.studies.far.study_page import arm_and_seed, arms_and_seeds, far_section, shortest_read
 from lengthwise.studies.skeleton import Study
 
 START, CONTROL = "before", "no skip, CE"
@@ -125,7 +126,7 @@ EXPERIMENT = Experiment(
     ),
     notes=(
         "Every trained arm: LoRA, {recipe.steps} steps, each with {recipe.batch.size} x {recipe.length} tokens of "
-        "books. An arm with a divergence, or with CE on both views, reads each window twice. {seeds}.",
+        "books. A divergence, CE on both views, and weights by losses read each window twice. {seeds}.",
         "Held-out text: {documents} whole documents, the background of the questions too. All arms answer the same "
         "questions and predict the same tokens. Computed in {precision}.",
     ),
@@ -166,7 +167,7 @@ SCALES = {
 
 def sections(results: Results, folder: Path) -> list[Section]:
     """The study as one section of a page."""
-    section = question_section(results, "Training forms", reference=CONTROL)
+    section = far_section(results, "Training forms", reference=CONTROL)
     return [replace(section, paragraphs=[*section.paragraphs, *reading(results)])]
 
 
@@ -175,10 +176,16 @@ def screen_arms(*names: str) -> tuple[Arm, ...]:
     return tuple(arm for arm in EXPERIMENT.arms if arm.name in names)
 
 
+def asking(scale: Scale, **settings: Any) -> Scale:
+    """The scale with these settings of its questions."""
+    asked = {**scale.measures["eval"], **settings}
+    return replace(scale, measures={**scale.measures, "eval": asked})
+
+
 def reading(results: Results) -> list[str]:
     """Which arms answer more questions than the control, and what that costs; made from the numbers."""
     longest = max(results.config["measures"]["eval"]["lengths"])
-    shortest = min(results.config["measures"]["perplexity"]["lengths"])
+    shortest = shortest_read(results)
     said = []
     for arm, seed in arms_and_seeds(results, CONTROL):
         own = [row for row in results.rows if (row.arm, row.seed, row.reference) == (arm, seed, CONTROL)]

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lengthwise.studies.far.question_page import question_study
 from lengthwise.studies.far.repeats import ONE_SEED, REPEATS
 from lengthwise.studies.far.screen import CONTROL, HALF, START, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
+from lengthwise.studies.far.study_page import far_study
 
 FEWER = replace(
     REPEATS,
@@ -30,7 +30,7 @@ EXPERIMENT = replace(
 )
 
 
-FAR_PARTS = question_study(
+FAR_PARTS = far_study(
     EXPERIMENT,
     ONE_SEED,
     title="What does it: the skips or the repeats?",

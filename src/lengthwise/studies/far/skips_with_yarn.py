@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lengthwise.studies.arms import Arm, Scale
-from lengthwise.studies.far.question_page import question_study
-from lengthwise.studies.far.screen import CONTROL, HALF, SCALES, screen_arms
+from lengthwise.studies.far.screen import CONTROL, HALF, SCALES, asking, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
+from lengthwise.studies.far.study_page import far_study
 
 EXTENDED = "YaRN x2"
 REFERENCE = f"{EXTENDED}, {CONTROL}"
@@ -36,11 +36,10 @@ def _scale(name: str) -> Scale:
     scale = SCALES[name]
     if name == "smoke":
         return scale
-    measures = {**scale.measures, "eval": {**scale.measures["eval"], "lengths": [7000, 12000]}}
-    return replace(scale, measures=measures, changes=("positions.target_length=16384",))
+    return replace(asking(scale, lengths=[7000, 12000]), changes=("positions.target_length=16384",))
 
 
-FAR_EXTENSION = question_study(
+FAR_EXTENSION = far_study(
     EXPERIMENT,
     {name: _scale(name) for name in SCALES},
     title="Does training with skips add to an extension?",

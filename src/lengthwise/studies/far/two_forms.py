@@ -10,17 +10,18 @@ from dataclasses import replace
 
 from lengthwise.results import Results
 from lengthwise.studies.experiments import Experiment, Scale
-from lengthwise.studies.far.claims import claims_on
-from lengthwise.studies.far.question_page import question_study
+from lengthwise.studies.far.form_claims import claims_on
 from lengthwise.studies.far.screen import (
     CONTROL,
     CYCLIC,
     HALF,
     SCALES,
     START,
+    asking,
     screen_arms,
 )
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
+from lengthwise.studies.far.study_page import far_study
 from lengthwise.studies.paired_claims import PairedClaim
 
 FORMS = (HALF, CYCLIC)
@@ -49,14 +50,11 @@ def claims_of(results: Results) -> list[PairedClaim]:
 
 def _scale(name: str) -> Scale:
     """Three seeds, and three times the contexts of the screen: twelve can only see a difference of 0.39."""
-    scale = SCALES[name]
-    asked = dict(scale.measures["eval"])
-    if name == "default":
-        asked["samples"] = 36
-    return replace(scale, seeds=3, measures={**scale.measures, "eval": asked})
+    scale = replace(SCALES[name], seeds=3)
+    return scale if name == "smoke" else asking(scale, samples=36)
 
 
-FAR_CONTEXT = question_study(
+FAR_CONTEXT = far_study(
     EXPERIMENT,
     {name: _scale(name) for name in SCALES},
     title="Which forms make a model use far context?",

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from lengthwise.results import Results
 from lengthwise.studies.arms import Scale
-from lengthwise.studies.far.claims import claims_on
-from lengthwise.studies.far.question_page import question_study
+from lengthwise.studies.far.form_claims import claims_on
 from lengthwise.studies.far.repeats import QUESTIONS, REPEATS
-from lengthwise.studies.far.screen import CONTROL, START, screen_arms
+from lengthwise.studies.far.screen import CONTROL, START, asking, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
+from lengthwise.studies.far.study_page import far_study
 from lengthwise.studies.paired_claims import PairedClaim
 
 EXPERIMENT = replace(SCREEN, kind="far-tracking", arms=(*screen_arms(START, CONTROL), REPEATS))
@@ -28,11 +28,10 @@ def claims_of(results: Results) -> list[PairedClaim]:
 
 def on_tracking(scale: Scale) -> Scale:
     """The scale with the two tasks of `tracking` in place of needles."""
-    asked = {**scale.measures["eval"], "tasks": ["tracking_one_move", "tracking_two_moves"]}
-    return replace(scale, measures={**scale.measures, "eval": asked})
+    return asking(scale, tasks=["tracking_one_move", "tracking_two_moves"])
 
 
-FAR_TRACKING = question_study(
+FAR_TRACKING = far_study(
     EXPERIMENT,
     {name: on_tracking(scale) for name, scale in QUESTIONS.items()},
     title="Do skips and repeats help where copying does not answer?",

@@ -1,4 +1,4 @@
-"""The tables and the page of any study on the screen's questions."""
+"""The tables and the page of any study of far context, made from what it measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lengthwise.studies.verdicts import judge, verdict_table
 Claims = Callable[[Results], Sequence[PairedClaim]]
 
 
-def question_study(
+def far_study(
     experiment: Experiment,
     scales: Mapping[str, Scale],
     *,
@@ -30,59 +30,57 @@ def question_study(
     claims: Claims | None = None,
     takes: tuple[str, ...] = ("seeds", "steps"),
 ) -> Study:
-    """An experiment on these questions as a study, with verdicts on the claims of its results."""
+    """An experiment as a study, with verdicts on the claims of its results."""
     reference = experiment.reference
     assert reference is not None
 
     def sections(results: Results, folder: Path) -> list[Section]:
         verdicts = [] if claims is None else [verdicts_table(results, claims)]
-        return [question_section(results, heading, reference=reference, verdicts=verdicts)]
+        return [far_section(results, heading, reference=reference, verdicts=verdicts)]
 
     return Study(title=title, parts=(experiment.part(sections, scales),), takes=takes)
 
 
 def verdicts_table(results: Results, claims: Claims) -> Table:
     """Each claim with its mean difference over seeds and documents, and the verdict."""
-    unit = min(results.config["measures"]["perplexity"]["lengths"])
-    return verdict_table(judge(claims(results), results.rows, length=unit), caption="What a form has to do")
+    judged = judge(claims(results), results.rows, length=shortest_read(results))
+    return verdict_table(judged, caption="What a form has to do")
 
 
-def question_section(
-    results: Results, heading: str, *, reference: str, verdicts: Sequence[Table] = ()
-) -> Section:
-    """Any study on these questions as one section of a page: what was done, verdicts, and `question_tables`."""
+def far_section(results: Results, heading: str, *, reference: str, verdicts: Sequence[Table] = ()) -> Section:
+    """A study as one section of a page: what was done, verdicts, and `far_tables`."""
     recipe = results.config["recipe"]
     screen = " One seed: a screen." if results.config["seeds"] == 1 else ""
     return Section(
         title=heading,
         paragraphs=[
             f"`{results.model_name}` before and after {recipe['steps']} steps on windows of {recipe['length']:,} "
-            f"tokens, on questions that it was not trained on.{screen}"
+            f"tokens, on text that it was not trained on.{screen}"
         ],
-        tables=[*verdicts, *question_tables(results, reference)],
+        tables=[*verdicts, *far_tables(results, reference)],
         figures=depth_pictures(results),
         notes=results.notes,
     )
 
 
-def question_tables(results: Results, reference: str) -> list[Table]:
-    """Every arm, its differences from the reference, and the depths at every length."""
+def far_tables(results: Results, reference: str) -> list[Table]:
+    """Every arm, its differences from the reference, other pairs, and the depths at every length."""
+    tasks = tasks_of(results)
+    shares = "; accuracy and gold (the probability of the right answer) are shares" if tasks else ""
+    others = dict.fromkeys(row.reference for row in results.rows if row.reference not in (None, reference))
     return [
-        arms_table(results, caption="Every arm; accuracy and probability of the right answer are shares"),
-        arms_table(results, caption=f"Paired difference from {reference}", reference=reference),
+        arms_table(results, caption=f"Every arm{shares}"),
         *(
-            depths_table(results, length, task)
-            for task in tasks_of(results)
-            for length in _asked(results)["lengths"]
+            arms_table(results, caption=f"Paired difference from {other}", reference=other)
+            for other in (reference, *others)
         ),
+        *(depths_table(results, length, task) for task in tasks for length in _asked(results)["lengths"]),
     ]
 
 
-def arms_table(
-    results: Results, *, caption: str, reference: str | None = None, shown: Sequence[Line] | None = None
-) -> Table:
-    """One row for each arm (and seed), one column for each number, with 95 % intervals; by default `lines`."""
-    shown = shown or lines(results)
+def arms_table(results: Results, *, caption: str, reference: str | None = None) -> Table:
+    """One row for each arm (and seed), one column for each of `lines`, with 95 % intervals."""
+    shown = lines(results)
     rows: list[list[Cell]] = []
     for arm, seed in arms_and_seeds(results, reference):
         own = [row for row in results.rows if (row.arm, row.seed, row.reference) == (arm, seed, reference)]
@@ -120,29 +118,41 @@ def depths_table(results: Results, length: int | None = None, task: str | None =
 def lines(results: Results) -> list[Line]:
     """The numbers of an arm, from what was measured."""
     measures = results.config["measures"]
-    found: list[Line] = []
     tasks = tasks_of(results)
-    for task in tasks:
-        of = "" if len(tasks) == 1 else f"{task}: "
-        found += [
-            Line(f"{of}{name} at {length:,}", task, metric, decimals, length=length)
-            for length in _asked(results)["lengths"]
-            for name, metric, decimals in (("accuracy", "accuracy", 2), ("gold", "gold_probability", 3))
-        ]
+    found = [
+        Line(f"{task_prefix(task, tasks)}{name} at {length:,}", task, metric, decimals, length=length)
+        for task in tasks
+        for length in _asked(results)["lengths"]
+        for name, metric, decimals in (("accuracy", "accuracy", 2), ("gold", "gold_probability", 3))
+    ]
     found += [
         Line(f"loss at {length:,}", "perplexity", "loss", 3, length=length)
         for length in measures["perplexity"]["lengths"]
     ]
+    if "longppl" in measures:
+        found.append(Line("loss of key tokens", "longppl", "loss_key", 3))
+    if "limit" in measures:
+        found += [Line(f"{kind} up to", "limit", f"{kind}_up_to", 0) for kind in ("sound", "used")]
     return [*found, *recall_lines(measures.get("recall", {}).get("distances", ()))]
 
 
+def shortest_read(results: Results) -> int:
+    """The shortest length that losses are measured at, in tokens. Claims count lengths and distances in it."""
+    return min(results.config["measures"]["perplexity"]["lengths"])
+
+
 def tasks_of(results: Results) -> list[str]:
-    """The tasks whose questions were asked."""
-    return list(_asked(results)["tasks"])
+    """The tasks whose questions were asked; none where no questions were."""
+    return list(_asked(results).get("tasks", ()))
+
+
+def task_prefix(task: str, tasks: Sequence[str]) -> str:
+    """What comes before a number of this task, where several were asked."""
+    return "" if len(tasks) == 1 else f"{task}: "
 
 
 def _asked(results: Results) -> Mapping[str, Any]:
-    return results.config["measures"]["eval"]
+    return results.config["measures"].get("eval", {})
 
 
 def arms_and_seeds(results: Results, reference: str | None) -> list[tuple[str, int | None]]:

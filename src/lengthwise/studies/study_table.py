@@ -122,7 +122,7 @@ STUDIES: dict[str, Entry] = {
         Entry(
             "far-weightings",
             "far.weightings:FAR_WEIGHTINGS",
-            "LongCE, dense, sparse and position weights with skips and repeats, one seed (two hours of one core)",
+            "LongCE, dense and sparse weights with skips and repeats, one seed (90 minutes of one core)",
         ),
         Entry(
             "far-cyclic",

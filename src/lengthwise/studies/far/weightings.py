@@ -1,10 +1,10 @@
 """Does a weighting of the cross entropy add to skips and repeats? One seed: a screen.
 
-A weighting compares the losses of both views, so it reads each window twice; weights by position, the control, need
-one reading. A finished `far-repeats` has the arms without weights: `--arms-from`.
+A weighting compares the losses of both views, so it reads each window twice. Weights by position, the control, changed
+nothing in the screen; they are needed only where another weighting gains. A finished `far-repeats` has the arms
+without weights: `--arms-from`.
 
-Sources: LongCE (ICLR 2025); dense and sparse weights are those of Helm et al. (Findings of NAACL 2025); weights by
-position follow EXACT (arXiv 2605.10544).
+Sources: LongCE (ICLR 2025); dense and sparse weights are those of Helm et al. (Findings of NAACL 2025).
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ _WHAT = {
     "longce": "CE weighted by how much the skip hurts a token",
     "dense": "by how much the skip changes its loss",
     "sparse": "only the fifth of the tokens that it changes most",
-    "position": "by position alone: the control",
 }
 WEIGHTED = tuple(
     replace(

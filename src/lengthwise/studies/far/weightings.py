@@ -1,8 +1,8 @@
 """Does a weighting of the cross entropy add to skips and repeats? One seed: a screen.
 
-A weighting compares the losses of both views, so it reads each window twice. Weights by position, the control, changed
-nothing in the screen; they are needed only where another weighting gains. A finished `far-repeats` has the arms
-without weights: `--arms-from`.
+A weighting compares the losses of both views, so it reads each window twice. Weights by position, the control,
+changed nothing in the screen; they are needed only where another weighting gains. A finished `far-repeats` has the
+arms without weights: `--arms-from`.
 
 Sources: LongCE (ICLR 2025); dense and sparse weights are those of Helm et al. (Findings of NAACL 2025).
 """

@@ -127,7 +127,7 @@ STUDIES: dict[str, Entry] = {
         Entry(
             "far-cyclic",
             "far.rotated_windows:FAR_CYCLIC",
-            "rotated windows of 2,048 tokens, for equal tokens and for equal time, one seed (two hours of one core)",
+            "rotated windows of 2,048 tokens, for equal tokens and for equal time, one seed (90 minutes of one core)",
         ),
         Entry(
             "far-tracking",

@@ -44,6 +44,7 @@ _SCORES = {
     "accuracy": "share of questions with the right answer",
     "chance": "the accuracy of guessing among the ranked answers",
     "gold_probability": "the right answer's share of the likelihood of all ranked answers",
+    "gold_loss": "-log p(right answer | prompt), nats an answer",
     "contained": "share of the right numbers that the reply contains",
     "average_rows": "mean over data sets of the mean of all their rows",
     "average_categories": "mean over categories of the mean of their data sets",
@@ -60,7 +61,7 @@ def display_of(task: str) -> Display:
     return Display(
         title=task.replace("_", " ").capitalize(),
         metrics=_SCORES,
-        better={"loss": "lower", "jeffreys": "lower", "benefit": "higher"},
+        better={"loss": "lower", "gold_loss": "lower", "jeffreys": "lower", "benefit": "higher"},
         figures=("lengthwise.report.heatmaps:score_by_depth",),
         answer="scores_answer",
     )

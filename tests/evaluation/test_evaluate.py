@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -100,6 +101,13 @@ def test_likelihood_mode_ranks_the_answers(job: Callable[..., Run], tmp_path: Pa
         assert all(value < 0 for value in line["likelihoods"].values())
     [row] = results.select(metric="gold_probability", depth=None)
     assert row.value == pytest.approx(fmean(line["probability"] for line in lines))
+    [row] = results.select(metric="gold_loss", depth=None)
+    assert (row.value, row.unit) == (pytest.approx(fmean(line["gold_loss"] for line in lines)), "nats")
+    for line in lines:
+        # The right answer is the one with the share that the log has.
+        shares = {label: math.exp(value) for label, value in line["likelihoods"].items()}
+        assert line["probability"] == pytest.approx(math.exp(-line["gold_loss"]) / sum(shares.values()))
+        assert -line["gold_loss"] in line["likelihoods"].values()
     [row] = results.select(metric="accuracy", depth=None)
     assert row.value == pytest.approx(fmean(line["score"] for line in lines))
     assert [row.value for row in results.select(metric="chance")] == [pytest.approx(1 / 6)]

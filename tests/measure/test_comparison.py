@@ -264,6 +264,16 @@ def test_ranked_answers_have_the_names_of_the_runs_own_rows(tmp_path):
     ranked = {key: {**record, "probability": 0.25} for key, record in records.items()}
     runs = [evaluation(tmp_path / name, name, ranked) for name in "ab"]
     assert {row.metric for row in compare_runs(runs).rows} == {"accuracy", "gold_probability"}
+    # A log of an earlier version has no losses; what both logs have is compared.
+    newer = {key: {**record, "gold_loss": 1.5} for key, record in ranked.items()}
+    runs.append(evaluation(tmp_path / "c", "c", newer))
+    differences = [row for row in compare_runs(runs[1:]).rows if row.reference is not None]
+    assert {row.metric for row in differences} == {"accuracy", "gold_probability"}
+    runs.append(evaluation(tmp_path / "d", "d", newer))
+    rows = compare_runs(runs[2:]).rows
+    assert {row.metric: row.unit for row in rows} == {
+        "accuracy": "share", "gold_probability": "share", "gold_loss": "nats",
+    }  # fmt: skip
 
 
 def test_the_mean_over_tasks_is_compared(tmp_path):

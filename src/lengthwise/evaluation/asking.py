@@ -95,6 +95,7 @@ def _ranking(one: Asked, scores: Sequence[float]) -> dict[str, Any]:
     return {
         "score": float(scores[gold] == top and scores.count(top) == 1),
         "probability": shares[gold] / sum(shares),
+        "gold_loss": -scores[gold],
         "chance": 1 / len(candidates),
         "likelihoods": dict(zip(candidates, scores, strict=True)),
     }

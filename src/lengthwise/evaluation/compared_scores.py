@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.evaluation.score_rows import RANKED
+from lengthwise.evaluation.score_rows import BESIDE, ranked_metrics, unit_of
 from lengthwise.evaluation.tasks import FAMILIES
 from lengthwise.measure.measurement import Measurement
 from lengthwise.measure.statistics import Statistic, mean_of_ratios, ratio
@@ -66,7 +66,7 @@ def evaluation_of(results: Results, log: SampleLog, *, by_depth: bool = False) -
         for task, metric in dict.fromkeys((score.task, score.metric) for score in scores)
         for statistic in _by_length(
             [score for score in scores if (score.task, score.metric) == (task, metric)],
-            replace(blank, task=task, metric=metric),
+            replace(blank, task=task, metric=metric, unit=blank.unit if harness else unit_of(metric)),
             by_depth=by_depth,
         )
     ]
@@ -74,7 +74,7 @@ def evaluation_of(results: Results, log: SampleLog, *, by_depth: bool = False) -
         members = [task.name for task in family.tasks if task.name in tasks]
         if family.mean is not None and len(members) > 1:
             statistics += _by_length(
-                [score for score in scores if score.task in members and score.metric != "gold_probability"],
+                [score for score in scores if score.task in members and score.metric not in BESIDE],
                 replace(blank, task=family.name, metric=family.mean),
                 members=members,
             )
@@ -98,10 +98,11 @@ def evaluation_of(results: Results, log: SampleLog, *, by_depth: bool = False) -
 
 def _of_ours(log: SampleLog, tasks: Mapping[str, Mapping[str, Any]]) -> list[_Score]:
     found = []
+    ranked = ranked_metrics([log[key] for key in log if "probability" in log[key]])
     for key in sorted(log):
         record = log[key]
         task = record["task"]
-        metrics = RANKED if "probability" in record else {tasks[task]["metric"]: "score"}
+        metrics = ranked if "probability" in record else {tasks[task]["metric"]: "score"}
         found += [
             _Score(key, task, metric, record["document"], record[field]) for metric, field in metrics.items()
         ]

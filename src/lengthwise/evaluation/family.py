@@ -120,7 +120,8 @@ class Scored:
     task: Task
     question: Question
     record: Mapping[str, Any]
-    """`document` (the unit), `score`, `cut` (tokens), and with likelihoods `probability` and `chance`."""
+    """`document` (the unit), `score`, `cut` (tokens), and with likelihoods `probability`, `gold_loss`
+    and `chance`."""
 
 
 class Family:

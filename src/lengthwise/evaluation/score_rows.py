@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,21 @@ from lengthwise.results import Row
 if TYPE_CHECKING:
     from lengthwise.evaluation.evaluate import EvalSpec
 
-RANKED = {"accuracy": "score", "gold_probability": "probability"}
-"""With likelihoods: each metric, and its field in the log."""
+RANKED = {"accuracy": "score", "gold_probability": "probability", "gold_loss": "gold_loss"}
+"""With likelihoods: each metric, and its field in the log. Logs of earlier versions have no `gold_loss`."""
+
+BESIDE = frozenset(RANKED) - {"accuracy"}
+"""What is said of an answer beside its score."""
+
+
+def ranked_metrics(records: Collection[Mapping[str, Any]]) -> dict[str, str]:
+    """Those of `RANKED` that all records have."""
+    return {metric: field for metric, field in RANKED.items() if all(field in record for record in records)}
+
+
+def unit_of(metric: str) -> str:
+    """The unit of a score."""
+    return "nats" if metric == "gold_loss" else "share"
 
 
 def summarise(
@@ -40,6 +53,8 @@ def summarise(
             rows += family.rows(own, [one for one in scored if one.task in own], averages)
             notes += family.notes(own)
     notes.append("Scores are shares from 0 to 1; papers print them times 100.")
+    if any(row.metric == "gold_loss" for row in rows):
+        notes.append("gold_loss is -log p(right answer | prompt) in nats, summed over the answer's tokens.")
     if any(row.value in (0.0, 1.0) and row.ci_low is not None for row in rows):
         notes.append("If all samples score 0, or all 1, the interval is the exact one of a binomial share.")
     notes += few_documents(len({one.record["document"] for one in scored}), "samples")
@@ -92,7 +107,7 @@ class Averages:
             task=task,
             metric=metric,
             value=None,
-            unit="share",
+            unit=unit_of(metric),
             n=len(records),
             truncated=sum(record["cut"] > 0 for record in records),
             **where,
@@ -102,7 +117,8 @@ class Averages:
 def _task_rows(averages: Averages, task: Task, scored: Sequence[Scored], *, ranked: bool) -> list[Row]:
     rows: list[Row] = []
     lengths = sorted({one.question.length for one in scored}, key=lambda length: length or 0)
-    for metric, field in (RANKED if ranked else {task.metric: "score"}).items():
+    metrics = ranked_metrics([one.record for one in scored]) if ranked else {task.metric: "score"}
+    for metric, field in metrics.items():
         for length in lengths:
             at = [one for one in scored if one.question.length == length]
             rows.append(averages.mean(task, metric, at, field, length=length))

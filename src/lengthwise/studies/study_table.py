@@ -82,7 +82,7 @@ STUDIES: dict[str, Entry] = {
         Entry(
             "far-code",
             "far.repeats_in_code:FAR_CODE",
-            "skips and repeats on source code, trained on books and on code, one seed (90 minutes of one core)",
+            "skips and repeats on source code, trained on books and on code, three seeds (four hours of one core)",
         ),
         Entry(
             "far-reach",

@@ -1,7 +1,7 @@
 """Does what `far-repeats` found on books hold on other text? Measured on code, after training on books and on code.
 
 Questions are hidden in code, and losses are of code. A finished `far-repeats` has the trainings on books:
-`--arms-from`. One seed: a screen.
+`--arms-from`. Three seeds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from lengthwise.results import Results
 from lengthwise.studies.arms import Arm
 from lengthwise.studies.far.form_claims import question_claims
-from lengthwise.studies.far.repeats import ONE_SEED, REPEATS
+from lengthwise.studies.far.repeats import QUESTIONS, REPEATS
 from lengthwise.studies.far.screen import CONTROL, START, screen_arms
 from lengthwise.studies.far.screen import EXPERIMENT as SCREEN
 from lengthwise.studies.far.study_page import far_study
@@ -52,7 +52,7 @@ def claims_of(results: Results) -> list[PairedClaim]:
 
 FAR_CODE = far_study(
     EXPERIMENT,
-    {name: replace(scale, text="code") for name, scale in ONE_SEED.items()},
+    {name: replace(scale, text="code") for name, scale in QUESTIONS.items()},
     title="Do skips and repeats help on source code?",
     heading="On source code",
     claims=claims_of,

@@ -15,6 +15,9 @@ import pytest
 
 import lengthwise
 
+# Before anything imports torch. Programs that tests start have one thread; sums with two differ in the last digit.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 HERE = Path(__file__).parent
 MAIN = Path(lengthwise.__file__).with_name("__main__.py")
 
@@ -89,10 +92,7 @@ class Started:
 @pytest.fixture(scope="session")
 def _fork_server() -> Iterator[Callable[[dict[str, Any]], Any]]:
     command = [sys.executable, str(HERE / "fork_server.py")]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as server:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdin is not None
         assert server.stdout is not None
         sink, source = server.stdin, server.stdout
@@ -134,7 +134,6 @@ def start_ranks(
             "WORLD_SIZE": "2",
             "LOCAL_WORLD_SIZE": "2",
         }
-        group["OMP_NUM_THREADS"] = "1"
         words = [str(program), *map(str, arguments)]
         ranks = [
             Started(

@@ -22,10 +22,10 @@ from lengthwise.studies.far import (
     repeats_in_code,
     repeats_on_tracking,
     repeats_with_ntk,
+    repeats_with_weightings,
     rotated_windows,
     skips_or_repeats,
     skips_with_yarn,
-    weightings,
 )
 from lengthwise.studies.far.beyond_questions import FAR_REACH
 from lengthwise.studies.far.depth_pictures import MOST_ARMS, depth_pictures
@@ -40,13 +40,13 @@ from lengthwise.studies.far.repeats import FAR_REPEATS, REPEATS
 from lengthwise.studies.far.repeats_in_code import FAR_CODE
 from lengthwise.studies.far.repeats_on_tracking import FAR_TRACKING
 from lengthwise.studies.far.repeats_with_ntk import EXTENDED_REPEATS, FAR_NTK
+from lengthwise.studies.far.repeats_with_weightings import FAR_WEIGHTINGS
 from lengthwise.studies.far.rotated_windows import FAR_CYCLIC, FEWER
 from lengthwise.studies.far.screen import CONTROL, CYCLIC, EVERY, HALF
 from lengthwise.studies.far.skips_or_repeats import FAR_PARTS
 from lengthwise.studies.far.skips_with_yarn import FAR_EXTENSION
 from lengthwise.studies.far.study_page import arm_and_seed, far_tables, verdicts_table
 from lengthwise.studies.far.two_forms import EXPERIMENT, FAR_CONTEXT, FORMS, claims_of
-from lengthwise.studies.far.weightings import FAR_WEIGHTINGS
 from lengthwise.studies.skeleton import Study
 from lengthwise.training import read_recipe
 
@@ -214,7 +214,7 @@ def recipes_of(experiment: Experiment, study: Study) -> dict[str, dict[str, Any]
         (gemma_tracking.EXPERIMENT, FAR_GEMMA_TRACKING, gemma.EXPERIMENT, FAR_GEMMA),
         (loss_in_long_texts.EXPERIMENT, FAR_LOSS, repeats.EXPERIMENT, FAR_REPEATS),
         (loss_in_long_texts.EXPERIMENT, FAR_LOSS, beyond_questions.EXPERIMENT, FAR_REACH),
-        (weightings.EXPERIMENT, FAR_WEIGHTINGS, repeats.EXPERIMENT, FAR_REPEATS),
+        (repeats_with_weightings.EXPERIMENT, FAR_WEIGHTINGS, repeats.EXPERIMENT, FAR_REPEATS),
     ],
 )
 def test_a_later_study_trains_what_an_earlier_one_has(
@@ -323,14 +323,14 @@ def test_the_losses_in_long_texts_are_those_of_far_reach_and_every_form_is_judge
 
 
 def test_weightings_change_the_weights_alone_and_each_is_compared_with_none() -> None:
-    recipes = recipes_of(weightings.EXPERIMENT, FAR_WEIGHTINGS)
+    recipes = recipes_of(repeats_with_weightings.EXPERIMENT, FAR_WEIGHTINGS)
     plain = recipes[REPEATS.name]
     weighted = []
-    for arm in weightings.WEIGHTED:
+    for arm in repeats_with_weightings.WEIGHTED:
         objective = dict(recipes[arm.name]["objective"])
         weighted.append(objective.pop("weighting"))
         assert {**recipes[arm.name], "objective": objective} == plain
-        assert (arm.name, REPEATS.name) in weightings.EXPERIMENT.contrasts
+        assert (arm.name, REPEATS.name) in repeats_with_weightings.EXPERIMENT.contrasts
     # Weights by position look at no loss.
     assert weighted == [name for name in WEIGHTINGS if name not in ("none", "position")]
 

@@ -15,21 +15,37 @@ from lengthwise.results import Row
 if TYPE_CHECKING:
     from lengthwise.evaluation.evaluate import EvalSpec
 
-RANKED = {"accuracy": "score", "gold_probability": "probability", "gold_loss": "gold_loss"}
-"""With likelihoods: each metric, and its field in the log. Logs of earlier versions have no `gold_loss`."""
 
+@dataclass(frozen=True)
+class Ranked:
+    """A metric of ranked answers: its field in the log, and its unit."""
+
+    field: str
+    unit: str = "share"
+
+
+RANKED = {
+    "accuracy": Ranked("score"),
+    "gold_probability": Ranked("probability"),
+    # Logs of earlier versions have none.
+    "gold_loss": Ranked("gold_loss", "nats"),
+}
 BESIDE = frozenset(RANKED) - {"accuracy"}
 """What is said of an answer beside its score."""
 
 
 def ranked_metrics(records: Collection[Mapping[str, Any]]) -> dict[str, str]:
-    """Those of `RANKED` that all records have."""
-    return {metric: field for metric, field in RANKED.items() if all(field in record for record in records)}
+    """The metrics of `RANKED` that all records have, each with its field."""
+    return {
+        metric: ranked.field
+        for metric, ranked in RANKED.items()
+        if all(ranked.field in record for record in records)
+    }
 
 
 def unit_of(metric: str) -> str:
     """The unit of a score."""
-    return "nats" if metric == "gold_loss" else "share"
+    return RANKED[metric].unit if metric in RANKED else "share"
 
 
 def summarise(

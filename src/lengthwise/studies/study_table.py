@@ -121,8 +121,8 @@ STUDIES: dict[str, Entry] = {
         ),
         Entry(
             "far-weightings",
-            "far.weightings:FAR_WEIGHTINGS",
-            "LongCE, dense and sparse weights with skips and repeats, one seed (90 minutes of one core)",
+            "far.repeats_with_weightings:FAR_WEIGHTINGS",
+            "LongCE, dense and sparse weights with skips and repeats, one seed (two hours of one core)",
         ),
         Entry(
             "far-cyclic",

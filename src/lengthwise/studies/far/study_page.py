@@ -66,7 +66,9 @@ def far_section(results: Results, heading: str, *, reference: str, verdicts: Seq
 def far_tables(results: Results, reference: str) -> list[Table]:
     """Every arm, its differences from the reference, other pairs, and the depths at every length."""
     tasks = tasks_of(results)
-    shares = "; accuracy and gold (the probability of the right answer) are shares" if tasks else ""
+    shares = (
+        "; gold is the probability of the right answer, gold loss -log of its likelihood" if tasks else ""
+    )
     others = dict.fromkeys(row.reference for row in results.rows if row.reference not in (None, reference))
     return [
         arms_table(results, caption=f"Every arm{shares}"),
@@ -93,7 +95,7 @@ def arms_table(results: Results, *, caption: str, reference: str | None = None) 
 
 
 def depths_table(results: Results, length: int | None = None, task: str | None = None) -> Table:
-    """Accuracy at each depth of the prompts of this length and task; by default of the longest, and of the first."""
+    """The answers at each depth of the prompts of this length and task; by default of the longest, and the first."""
     measured = _asked(results)
     length = length or max(measured["lengths"])
     task = task or tasks_of(results)[0]
@@ -104,14 +106,15 @@ def depths_table(results: Results, length: int | None = None, task: str | None =
             for row in results.select(task=task, length=length, arm=arm, reference=None)
             if row.seed == seed
         ]
-        cells: list[Cell] = []
-        for metric in ("accuracy", "gold_probability"):
-            cells += [
-                next((row_estimate(row) for row in own if (row.metric, row.depth) == (metric, depth)), None)
-                for depth in measured["depths"]
-            ]
+        cells = [
+            next((row_estimate(row) for row in own if (row.metric, row.depth) == (metric, depth)), None)
+            for _, metric, _ in answer_numbers(results)
+            for depth in measured["depths"]
+        ]
         rows.append([arm_and_seed(arm, seed), *cells])
-    heads = [f"{name}, depth {depth:g} %" for name in ("accuracy", "gold") for depth in measured["depths"]]
+    heads = [
+        f"{name}, depth {depth:g} %" for name, _, _ in answer_numbers(results) for depth in measured["depths"]
+    ]
     return Table(columns=["", *heads], rows=rows, caption=f"{task} by depth, at {length:,} tokens")
 
 
@@ -123,7 +126,7 @@ def lines(results: Results) -> list[Line]:
         Line(f"{task_prefix(task, tasks)}{name} at {length:,}", task, metric, decimals, length=length)
         for task in tasks
         for length in _asked(results)["lengths"]
-        for name, metric, decimals in (("accuracy", "accuracy", 2), ("gold", "gold_probability", 3))
+        for name, metric, decimals in answer_numbers(results)
     ]
     found += [
         Line(f"loss at {length:,}", "perplexity", "loss", 3, length=length)
@@ -134,6 +137,13 @@ def lines(results: Results) -> list[Line]:
     if "limit" in measures:
         found += [Line(f"{kind} up to", "limit", f"{kind}_up_to", 0) for kind in ("sound", "used")]
     return [*found, *recall_lines(measures.get("recall", {}).get("distances", ()))]
+
+
+def answer_numbers(results: Results) -> list[tuple[str, str, int]]:
+    """What is known of the answers: heading, metric and decimals. Runs of earlier versions have no `gold_loss`."""
+    known = (("accuracy", "accuracy", 2), ("gold", "gold_probability", 3), ("gold loss", "gold_loss", 2))
+    found = {row.metric for row in results.rows}
+    return [numbers for numbers in known if numbers[1] in found]
 
 
 def shortest_read(results: Results) -> int:

@@ -15,8 +15,8 @@ from lengthwise.studies.far import (
     gemma,
     gemma_repeats,
     gemma_tracking,
+    long_texts,
     longer_windows,
-    loss_in_long_texts,
     more_steps,
     repeats,
     repeats_in_code,
@@ -33,8 +33,8 @@ from lengthwise.studies.far.full_windows import FAR_FULL_WINDOWS, FULL
 from lengthwise.studies.far.gemma import FAR_GEMMA
 from lengthwise.studies.far.gemma_repeats import FAR_GEMMA_REPEATS
 from lengthwise.studies.far.gemma_tracking import FAR_GEMMA_TRACKING
+from lengthwise.studies.far.long_texts import FAR_LONG_TEXTS
 from lengthwise.studies.far.longer_windows import FAR_WINDOWS
-from lengthwise.studies.far.loss_in_long_texts import FAR_LOSS
 from lengthwise.studies.far.more_steps import FAR_STEPS
 from lengthwise.studies.far.repeats import FAR_REPEATS, REPEATS
 from lengthwise.studies.far.repeats_in_code import FAR_CODE
@@ -212,8 +212,8 @@ def recipes_of(experiment: Experiment, study: Study) -> dict[str, dict[str, Any]
         (gemma_repeats.EXPERIMENT, FAR_GEMMA_REPEATS, gemma.EXPERIMENT, FAR_GEMMA),
         (repeats_on_tracking.EXPERIMENT, FAR_TRACKING, repeats.EXPERIMENT, FAR_REPEATS),
         (gemma_tracking.EXPERIMENT, FAR_GEMMA_TRACKING, gemma.EXPERIMENT, FAR_GEMMA),
-        (loss_in_long_texts.EXPERIMENT, FAR_LOSS, repeats.EXPERIMENT, FAR_REPEATS),
-        (loss_in_long_texts.EXPERIMENT, FAR_LOSS, beyond_questions.EXPERIMENT, FAR_REACH),
+        (long_texts.EXPERIMENT, FAR_LONG_TEXTS, repeats.EXPERIMENT, FAR_REPEATS),
+        (long_texts.EXPERIMENT, FAR_LONG_TEXTS, beyond_questions.EXPERIMENT, FAR_REACH),
         (repeats_with_weightings.EXPERIMENT, FAR_WEIGHTINGS, repeats.EXPERIMENT, FAR_REPEATS),
     ],
 )
@@ -297,7 +297,7 @@ def test_one_part_reads_the_same_windows_without_a_skip_and_one_skips_and_repeat
 
 
 def test_the_losses_in_long_texts_are_those_of_far_reach_and_every_form_is_judged_at_each_length() -> None:
-    scale, reach = (study.parts[0].scales["default"] for study in (FAR_LOSS, FAR_REACH))
+    scale, reach = (study.parts[0].scales["default"] for study in (FAR_LONG_TEXTS, FAR_REACH))
     assert scale.measures == {"perplexity": reach.measures["perplexity"]}
     assert scale.seeds == 3
     found = results(0.0, 0.004, 0.0)
@@ -310,7 +310,7 @@ def test_the_losses_in_long_texts_are_those_of_far_reach_and_every_form_is_judge
         for arm in (HALF, REPEATS.name)
         for length, value in zip(lengths, (0.004, 0.009, 0.03), strict=True)
     ]
-    table = verdicts_table(found, loss_in_long_texts.claims_of)
+    table = verdicts_table(found, long_texts.claims_of)
     verdicts = [row[table.columns.index("verdict")] for row in table.rows]
     assert verdicts == ["reproduced", "not distinguishable from noise", "opposite"] * 2
     # No question is asked, so no table has depths.

@@ -90,9 +90,10 @@ STUDIES: dict[str, Entry] = {
             "losses, LongPPL and limit of the models of far-parts, one seed (75 minutes of one core)",
         ),
         Entry(
-            "far-loss",
-            "far.loss_in_long_texts:FAR_LOSS",
-            "the losses up to 8,192 tokens of far-repeats, three seeds, with verdicts (two hours of one core)",
+            "far-long-texts",
+            "far.long_texts:FAR_LONG_TEXTS",
+            "losses, LongPPL and limit of the models of far-repeats, three seeds, with verdicts (four hours of one "
+            "core)",
         ),
         Entry(
             "far-steps",
@@ -153,6 +154,11 @@ STUDIES: dict[str, Entry] = {
             "far-extension",
             "far.skips_with_yarn:FAR_EXTENSION",
             "YaRN x2 alone, with cross entropy and with skips, beyond the trained length (45 minutes of one core)",
+        ),
+        Entry(
+            "far-yarn-4",
+            "far.repeats_with_yarn:FAR_YARN_4",
+            "skips and repeats with YaRN x4, at 20,000 tokens, one seed (two hours of one core)",
         ),
         Entry(
             "extension",

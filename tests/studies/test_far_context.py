@@ -23,6 +23,7 @@ from lengthwise.studies.far import (
     repeats_on_tracking,
     repeats_with_ntk,
     repeats_with_weightings,
+    repeats_with_yarn,
     rotated_windows,
     skips_or_repeats,
     skips_with_yarn,
@@ -41,6 +42,7 @@ from lengthwise.studies.far.repeats_in_code import FAR_CODE
 from lengthwise.studies.far.repeats_on_tracking import FAR_TRACKING
 from lengthwise.studies.far.repeats_with_ntk import EXTENDED_REPEATS, FAR_NTK
 from lengthwise.studies.far.repeats_with_weightings import FAR_WEIGHTINGS
+from lengthwise.studies.far.repeats_with_yarn import FAR_YARN_4
 from lengthwise.studies.far.rotated_windows import FAR_CYCLIC, FEWER
 from lengthwise.studies.far.screen import CONTROL, CYCLIC, EVERY, HALF
 from lengthwise.studies.far.skips_or_repeats import FAR_PARTS
@@ -168,22 +170,36 @@ def test_more_steps_on_the_same_windows_and_questions() -> None:
     assert scale.seeds == 1
 
 
-def test_every_arm_beyond_the_trained_length_is_extended_and_skips_reach_the_extended_length() -> None:
-    scale = FAR_EXTENSION.parts[0].scales["default"]
-    untrained, *trained = skips_with_yarn.EXPERIMENT.arms
-    assert (untrained.changes, untrained.method, untrained.factor) == (None, "yarn", 2.0)
+@pytest.mark.parametrize(
+    ("experiment", "study", "factor", "form"),
+    [
+        (skips_with_yarn.EXPERIMENT, FAR_EXTENSION, 2, HALF),
+        (repeats_with_yarn.EXPERIMENT, FAR_YARN_4, 4, REPEATS.name),
+    ],
+)
+def test_every_arm_beyond_the_trained_length_is_extended_and_skips_reach_the_extended_length(
+    experiment: Experiment, study: Study, factor: int, form: str
+) -> None:
+    scale = study.parts[0].scales["default"]
+    untrained, *trained = experiment.arms
+    assert (untrained.changes, untrained.method, untrained.factor) == (None, "yarn", factor)
     for arm in trained:
-        recipe = skips_with_yarn.EXPERIMENT.recipe_of(scale, arm, 0)
+        recipe = experiment.recipe_of(scale, arm, 0)
         assert recipe is not None
         assert recipe.extend is not None
         assert recipe.positions is not None
-        assert (recipe.extend.method, recipe.extend.factor) == ("yarn", 2)
+        assert (recipe.extend.method, recipe.extend.factor) == ("yarn", factor)
         assert recipe.length * recipe.batch.size == 2048
-        assert recipe.positions.target_length == 2 * 8192
-    control, skips = trained
-    assert control.name == skips_with_yarn.EXPERIMENT.reference
+        assert recipe.positions.target_length == factor * 8192
+    control, with_skips = trained
+    assert control.name == experiment.reference
     assert "objective.ce_on=long" in (control.changes or ())
-    assert skips.name.endswith(HALF)
+    assert with_skips.name == f"YaRN x{factor}, {form}"
+    # Within the trained length and beyond it, and nothing beyond the extended one.
+    within, beyond = scale.measures["eval"]["lengths"]
+    losses = scale.measures["perplexity"]["lengths"]
+    assert within < 8192 < beyond < factor * 8192
+    assert max(losses) <= factor * 8192
 
 
 def test_every_arm_of_the_second_model_skips_within_its_own_trained_length() -> None:
@@ -296,26 +312,48 @@ def test_one_part_reads_the_same_windows_without_a_skip_and_one_skips_and_repeat
     assert ("passage" in fewer["view_options"], whole["view_options"]["passage"]) == (False, 128)
 
 
-def test_the_losses_in_long_texts_are_those_of_far_reach_and_every_form_is_judged_at_each_length() -> None:
+def test_long_texts_are_measured_as_in_far_reach_and_every_form_is_judged_at_each_length() -> None:
     scale, reach = (study.parts[0].scales["default"] for study in (FAR_LONG_TEXTS, FAR_REACH))
-    assert scale.measures == {"perplexity": reach.measures["perplexity"]}
-    assert scale.seeds == 3
-    found = results(0.0, 0.004, 0.0)
+    assert (scale.measures, scale.seeds) == (reach.measures, 3)
     lengths = [1024, 4096, 8192]
-    found.config["measures"] = {"perplexity": {"lengths": lengths}}
-    losses = [row for row in found.rows if row.task == "perplexity"]
+    measured = {
+        **{
+            ("perplexity", "loss", length): of
+            for length, of in zip(lengths, (0.004, 0.009, 0.03), strict=True)
+        },
+        ("longppl", "loss_key", 8192): -0.2,
+        ("limit", "used_up_to", 12288): 900.0,
+    }
+    found = results(0.0, 0.004, 0.0)
+    found.config["measures"] = scale.measures
     found.rows = [
-        replace(row, arm=arm, length=length, value=value * (1 + 0.01 * (row.seed or 0)))
-        for row in losses
+        replace(
+            row,
+            arm=arm,
+            task=task,
+            metric=metric,
+            length=length,
+            value=value * (1 + 0.01 * (row.seed or 0)),
+        )
+        for row in found.rows
+        if row.task == "perplexity"
         for arm in (HALF, REPEATS.name)
-        for length, value in zip(lengths, (0.004, 0.009, 0.03), strict=True)
+        for (task, metric, length), value in measured.items()
     ]
     table = verdicts_table(found, long_texts.claims_of)
     verdicts = [row[table.columns.index("verdict")] for row in table.rows]
-    assert verdicts == ["reproduced", "not distinguishable from noise", "opposite"] * 2
+    assert (
+        verdicts
+        == ["reproduced", "not distinguishable from noise", "opposite", "reproduced", "reproduced"] * 2
+    )
     # No question is asked, so no table has depths.
     arms, differences = far_tables(found, CONTROL)
-    assert arms.columns == differences.columns == ["", *(f"loss at {length:,}" for length in lengths)]
+    losses = [f"loss at {length:,}" for length in lengths]
+    assert (
+        arms.columns
+        == differences.columns
+        == ["", *losses, "loss of key tokens", "sound up to", "used up to"]
+    )
     assert not arms.rows
     assert [row[0] for row in differences.rows] == [
         arm_and_seed(arm, seed) for seed in range(3) for arm in (HALF, REPEATS.name)

@@ -21,32 +21,36 @@ from lengthwise.studies.far.study_page import far_study
 from lengthwise.studies.paired_claims import PairedClaim, Quantity
 
 EXPERIMENT = replace(REACH, kind="far-long-texts", arms=TRAINED.arms)
-KEY_TOKENS = Quantity(heading="loss of key tokens", task="longppl", metric="loss_key")
-USED = Quantity(heading="used up to", task="limit", metric="used_up_to", unit="tokens")
 
 
 def claims_of(results: Results) -> list[PairedClaim]:
-    """What each form may cost, at every length, and what a form that uses more context does."""
+    """Of each form: what it may cost at every length, and what it does if it uses more context."""
+    return [claim for form in (HALF, REPEATS.name) for claim in _claims_on(form, results)]
+
+
+def _claims_on(form: str, results: Results) -> list[PairedClaim]:
     lengths = results.config["measures"]["perplexity"]["lengths"]
-    found = []
-    for form in (HALF, REPEATS.name):
-        found += [cost_claim(form, CONTROL, results, length) for length in lengths]
-        found += [
-            PairedClaim(
-                place=place,
-                source=None,
-                says=says,
-                quantity=quantity,
-                arm=form,
-                against=CONTROL,
-                direction=direction,
-            )
-            for place, says, quantity, direction in (
-                ("key tokens", "tokens that far context makes likely are likelier", KEY_TOKENS, "lower"),
-                ("used", "it uses more context", USED, "higher"),
-            )
-        ]
-    return found
+    return [
+        *[cost_claim(form, CONTROL, results, length) for length in lengths],
+        PairedClaim(
+            place="key tokens",
+            source=None,
+            says="what far context makes likely is likelier",
+            quantity=Quantity(heading="loss of key tokens", task="longppl", metric="loss_key"),
+            arm=form,
+            against=CONTROL,
+            direction="lower",
+        ),
+        PairedClaim(
+            place="used",
+            source=None,
+            says="it uses more context",
+            quantity=Quantity(heading="used up to", task="limit", metric="used_up_to", unit="tokens"),
+            arm=form,
+            against=CONTROL,
+            direction="higher",
+        ),
+    ]
 
 
 FAR_LONG_TEXTS = far_study(

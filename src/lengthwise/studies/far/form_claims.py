@@ -1,7 +1,4 @@
-"""What a form has to do, as claims: answer more far away, at a small cost, and lose nothing elsewhere.
-
-Accuracy says nothing of a right answer that comes nearer to the first place and does not reach it. `gold_loss` does.
-"""
+"""What a form has to do, as claims: answer more far away, at a small cost, and lose nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from lengthwise.results import Results
-from lengthwise.studies.far.study_page import ANSWER_NUMBERS, shortest_read, task_prefix, tasks_of
+from lengthwise.studies.far.study_page import shortest_read, task_prefix, tasks_of
 from lengthwise.studies.paired_claims import PairedClaim, Quantity
 
 COST = 0.01
@@ -24,22 +21,19 @@ def claims_on(form: str, control: str, results: Results) -> list[PairedClaim]:
     """At the lengths and of the tasks that were measured."""
     lengths = results.config["measures"]["eval"]["lengths"]
     tasks = tasks_of(results)
-    headings = {metric: heading for heading, metric, _ in ANSWER_NUMBERS}
 
-    def on_each_task(
-        place: str, says: str, length: int, metric: str = "accuracy", unit: str = "share", **judged: Any
-    ) -> list[PairedClaim]:
+    def on_each_task(place: str, says: str, length: int, **judged: Any) -> list[PairedClaim]:
         return [
             PairedClaim(
                 place=place,
                 source=None,
                 says=task_prefix(task, tasks) + says,
                 quantity=Quantity(
-                    heading=f"{task_prefix(task, tasks)}{headings[metric]} at {length:,}",
+                    heading=f"{task_prefix(task, tasks)}accuracy at {length:,}",
                     task=task,
-                    metric=metric,
+                    metric="accuracy",
                     times=length / shortest_read(results),
-                    unit=unit,
+                    unit="share",
                 ),
                 arm=form,
                 against=control,
@@ -51,11 +45,7 @@ def claims_on(form: str, control: str, results: Results) -> list[PairedClaim]:
     far = on_each_task("far", "it answers more", max(lengths), direction="higher")
     near = on_each_task("near", f"it loses at most {_POINTS} points", min(lengths), **_NEARLY_KEPT)
     cost = cost_claim(form, control, results, shortest_read(results))
-    found = [*far, cost, *(near if min(lengths) < max(lengths) else [])]
-    if any(row.metric == "gold_loss" for row in results.rows):
-        says = "the right answer is likelier"
-        found += on_each_task("likelier", says, max(lengths), "gold_loss", "nats", direction="lower")
-    return found
+    return [*far, cost, *(near if min(lengths) < max(lengths) else [])]
 
 
 def cost_claim(form: str, control: str, results: Results, length: int) -> PairedClaim:

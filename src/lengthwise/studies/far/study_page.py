@@ -19,8 +19,6 @@ from lengthwise.studies.skeleton import Study
 from lengthwise.studies.verdicts import judge, verdict_table
 
 Claims = Callable[[Results], Sequence[PairedClaim]]
-ANSWER_NUMBERS = (("accuracy", "accuracy", 2), ("gold", "gold_probability", 3), ("gold loss", "gold_loss", 2))
-"""What tables say of answers: heading, metric and decimals."""
 
 
 def far_study(
@@ -142,9 +140,10 @@ def lines(results: Results) -> list[Line]:
 
 
 def answer_numbers(results: Results) -> list[tuple[str, str, int]]:
-    """Those of `ANSWER_NUMBERS` that were measured. Runs of earlier versions have no `gold_loss`."""
+    """What is known of the answers: heading, metric and decimals. Runs of earlier versions have no `gold_loss`."""
+    known = (("accuracy", "accuracy", 2), ("gold", "gold_probability", 3), ("gold loss", "gold_loss", 2))
     found = {row.metric for row in results.rows}
-    return [numbers for numbers in ANSWER_NUMBERS if numbers[1] in found]
+    return [numbers for numbers in known if numbers[1] in found]
 
 
 def shortest_read(results: Results) -> int:

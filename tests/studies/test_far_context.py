@@ -347,17 +347,18 @@ def test_long_texts_are_measured_as_in_far_reach_and_every_form_is_judged_at_eac
         == ["reproduced", "not distinguishable from noise", "opposite", "reproduced", "reproduced"] * 2
     )
     # No question is asked, so no table has depths.
-    arms, differences = far_tables(found, CONTROL)
+    arms, differences, over_seeds = far_tables(found, CONTROL)
     losses = [f"loss at {length:,}" for length in lengths]
-    assert (
-        arms.columns
-        == differences.columns
-        == ["", *losses, "loss of key tokens", "sound up to", "used up to"]
-    )
+    columns = ["", *losses, "loss of key tokens", "sound up to", "used up to"]
+    assert [table.columns for table in (arms, differences, over_seeds)] == [columns] * 3
     assert not arms.rows
     assert [row[0] for row in differences.rows] == [
         arm_and_seed(arm, seed) for seed in range(3) for arm in (HALF, REPEATS.name)
     ]
+    # The means that the verdicts are on.
+    means = [row[table.columns.index("ours")] for row in table.rows]
+    assert [row[0] for row in over_seeds.rows] == [HALF, REPEATS.name]
+    assert [cell for row in over_seeds.rows for cell in row[1:] if cell is not None] == means
 
 
 def test_weightings_change_the_weights_alone_and_each_is_compared_with_none() -> None:

@@ -11,9 +11,10 @@ import pytest
 import scipy.stats
 
 from lengthwise.measure.comparison import holm_corrected
+from lengthwise.report.tables import Estimate
 from lengthwise.results import Row
 from lengthwise.studies.paired_claims import PairedClaim, Quantity
-from lengthwise.studies.verdicts import Judged, judge, verdict_table
+from lengthwise.studies.verdicts import Judged, judge, over_seeds, verdict_table
 
 LOSS = Quantity(heading="loss at 2L", task="perplexity", metric="loss", times=2)
 LOWER = PairedClaim(
@@ -61,6 +62,11 @@ def test_the_interval_by_hand():
     assert judged.difference == pytest.approx(-0.2)
     assert (judged.low, judged.high) == pytest.approx((-0.2 - half, -0.2 + half))
     assert judged.verdict == "not distinguishable from noise"
+    # The same number where no claim is judged.
+    assert over_seeds(_rows([-0.1, -0.2, -0.3], stderr=0.04)) == Estimate(
+        judged.difference, judged.low, judged.high, signed=True
+    )
+    assert over_seeds(_rows([-0.1, -0.2])) is None
 
 
 def test_p_is_that_of_students_t_where_documents_add_nothing():

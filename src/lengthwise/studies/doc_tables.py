@@ -46,6 +46,12 @@ def _far(results: Results, which: str, length: str = "") -> Table:
         "differences": lambda: study_page.arms_table(
             results, caption="", reference=study.EXPERIMENT.reference
         ),
+        "over-seeds": lambda: replace(
+            study_page.over_seeds_table(results, study.EXPERIMENT.reference), caption=""
+        ),
+        "depths-over-seeds": lambda: replace(
+            study_page.depths_over_seeds_table(results, study.EXPERIMENT.reference), caption=""
+        ),
         "depths": lambda: replace(
             study_page.depths_table(results, int(length) if length else None), caption=""
         ),

@@ -106,6 +106,11 @@ class _Test:
         both = ((self.of_seeds, self.seeds), (self.of_documents, self.documents))
         return sum(part * students_t(probability, count - 1) for part, count in both) / self.error**2
 
+    @property
+    def estimate(self) -> Estimate:
+        half = self.quantile(0.975) * self.error if self.error else 0.0
+        return Estimate(self.mean, self.mean - half, self.mean + half, signed=True)
+
     def p_value(self, claim: PairedClaim) -> float:
         """Two-sided p of a truth at the claim's bound; for "same", at the nearer end of its margin."""
         same = claim.direction == "same"
@@ -160,6 +165,17 @@ def judge(
     ]
 
 
+def over_seeds(rows: Sequence[Row]) -> Estimate | None:
+    """The mean paired difference over seeds, with its 95 % interval over seeds and documents.
+
+    Args:
+        rows: one number of one arm, a row for each seed. Fewer than `FEWEST_SEEDS`, or a number without an interval
+            over documents, give None.
+    """
+    test = _of_seeds(rows)
+    return None if isinstance(test, str) else test.estimate
+
+
 def _test(claim: PairedClaim, rows: Sequence[Row], length: int, at: dict[int, str]) -> _Test | str:
     """The test of a claim, or what it lacks."""
     if claim.steps is not None and claim.steps not in at:
@@ -175,6 +191,11 @@ def _test(claim: PairedClaim, rows: Sequence[Row], length: int, at: dict[int, st
         return "not measured at this scale"
     if len({row.seed for row in found}) != len(found):
         raise AssertionError(f"{claim.quantity.heading} of {arm} names several numbers of one seed")
+    return _of_seeds(found)
+
+
+def _of_seeds(found: Sequence[Row]) -> _Test | str:
+    """The test of one number of one arm, or what it lacks."""
     if len(found) < FEWEST_SEEDS:
         return f"{len(found)} seed{'s' if len(found) > 1 else ''} of the {FEWEST_SEEDS} that a verdict needs"
     values = [row.value for row in found if row.value is not None]
@@ -186,13 +207,13 @@ def _test(claim: PairedClaim, rows: Sequence[Row], length: int, at: dict[int, st
 
 
 def _judged(claim: PairedClaim, test: _Test, p_holm: float | None, tests: int) -> Judged:
-    half = test.quantile(0.975) * test.error if test.error else 0.0
+    estimate = test.estimate
     found = Judged(
         claim=claim,
         verdict="not distinguishable from noise",
-        difference=test.mean,
-        low=test.mean - half,
-        high=test.mean + half,
+        difference=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
         p_holm=p_holm,
         detectable=test.detectable(tests, same=claim.direction == "same"),
         seeds=test.seeds,

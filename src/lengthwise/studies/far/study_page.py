@@ -16,7 +16,7 @@ from lengthwise.studies.experiments import Experiment
 from lengthwise.studies.far.depth_pictures import depth_pictures
 from lengthwise.studies.paired_claims import PairedClaim
 from lengthwise.studies.skeleton import Study
-from lengthwise.studies.verdicts import judge, verdict_table
+from lengthwise.studies.verdicts import judge, over_seeds, verdict_table
 
 Claims = Callable[[Results], Sequence[PairedClaim]]
 
@@ -76,6 +76,11 @@ def far_tables(results: Results, reference: str) -> list[Table]:
             arms_table(results, caption=f"Paired difference from {other}", reference=other)
             for other in (reference, *others)
         ),
+        *(
+            table
+            for table in (over_seeds_table(results, reference), depths_over_seeds_table(results, reference))
+            if table.rows
+        ),
         *(depths_table(results, length, task) for task in tasks for length in _asked(results)["lengths"]),
     ]
 
@@ -94,11 +99,60 @@ def arms_table(results: Results, *, caption: str, reference: str | None = None) 
     return Table(columns=["", *(line.heading for line in shown)], rows=rows, caption=caption)
 
 
+def over_seeds_table(results: Results, reference: str) -> Table:
+    """Every compared pair over all seeds, one column for each of `lines`. Empty with too few seeds."""
+    columns = [(line.heading, line, None) for line in lines(results)]
+    return _over_seeds(results, reference, columns, caption=f"Paired difference from {reference}")
+
+
+def depths_over_seeds_table(results: Results, reference: str) -> Table:
+    """The same at each depth of the longest prompts."""
+    asked = _asked(results)
+    longest = max(asked.get("lengths", [0]))
+    columns = [
+        (f"{line.heading}, depth {depth:g} %", line, depth)
+        for line in lines(results)
+        if line.length == longest and line.task in tasks_of(results)
+        for depth in asked["depths"]
+    ]
+    return _over_seeds(results, reference, columns, caption=f"Paired difference from {reference} by depth")
+
+
+def _over_seeds(
+    results: Results, reference: str, columns: Sequence[tuple[str, Line, float | None]], *, caption: str
+) -> Table:
+    rows = [row for row in results.rows if row.arm is not None and row.reference is not None]
+
+    def cell(pair: tuple[str | None, str | None], line: Line, depth: float | None) -> Cell:
+        return over_seeds(
+            [
+                row
+                for row in rows
+                if ((row.arm, row.reference), row.depth) == (pair, depth) and line.matches(row)
+            ]
+        )
+
+    found: list[list[Cell]] = [
+        [pair[0] if pair[1] == reference else f"{pair[0]} minus {pair[1]}", *cells]
+        for pair in dict.fromkeys((row.arm, row.reference) for row in rows)
+        if any(cells := [cell(pair, line, depth) for _, line, depth in columns])
+    ]
+    return Table(
+        columns=["", *(heading for heading, _, _ in columns)],
+        rows=found,
+        caption=f"{caption} where no other is named, mean over seeds, 95 % intervals over seeds and documents",
+    )
+
+
 def depths_table(results: Results, length: int | None = None, task: str | None = None) -> Table:
-    """The answers at each depth of the prompts of this length and task; by default of the longest, and the first."""
+    """Accuracy and gold at each depth of the prompts of this length and task; by default the longest, and the first.
+
+    A loss of answers is for comparing: it is in `depths_over_seeds_table`.
+    """
     measured = _asked(results)
     length = length or max(measured["lengths"])
     task = task or tasks_of(results)[0]
+    shown = [numbers for numbers in answer_numbers(results) if numbers[1] != "gold_loss"]
     rows: list[list[Cell]] = []
     for arm, seed in arms_and_seeds(results, None):
         own = [
@@ -108,13 +162,11 @@ def depths_table(results: Results, length: int | None = None, task: str | None =
         ]
         cells = [
             next((row_estimate(row) for row in own if (row.metric, row.depth) == (metric, depth)), None)
-            for _, metric, _ in answer_numbers(results)
+            for _, metric, _ in shown
             for depth in measured["depths"]
         ]
         rows.append([arm_and_seed(arm, seed), *cells])
-    heads = [
-        f"{name}, depth {depth:g} %" for name, _, _ in answer_numbers(results) for depth in measured["depths"]
-    ]
+    heads = [f"{name}, depth {depth:g} %" for name, _, _ in shown for depth in measured["depths"]]
     return Table(columns=["", *heads], rows=rows, caption=f"{task} by depth, at {length:,} tokens")
 
 

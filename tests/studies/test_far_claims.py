@@ -208,7 +208,7 @@ def test_long_texts_are_measured_as_in_far_reach_and_every_form_is_judged_at_eac
         == ["reproduced", "not distinguishable from noise", "opposite", "reproduced", "reproduced"] * 2
     )
     # No question is asked, so no table has depths.
-    arms, differences, over_seeds = far_tables(found, CONTROL)
+    arms, over_seeds, differences = far_tables(found, CONTROL)
     losses = [f"loss at {length:,}" for length in lengths]
     columns = ["", *losses, "loss of key tokens", "sound up to", "used up to"]
     assert [table.columns for table in (arms, differences, over_seeds)] == [columns] * 3

@@ -64,22 +64,24 @@ def far_section(results: Results, heading: str, *, reference: str, verdicts: Seq
 
 
 def far_tables(results: Results, reference: str) -> list[Table]:
-    """Every arm, its differences from the reference, other pairs, and the depths at every length."""
+    """Every arm, the differences over seeds and of each seed, and the depths at every length."""
     tasks = tasks_of(results)
     shares = (
-        "; gold is the probability of the right answer, gold loss -log of its likelihood" if tasks else ""
+        "; gold is the right answer's probability among the ranked answers, gold loss -log of it (nats)"
+        if tasks
+        else ""
     )
     others = dict.fromkeys(row.reference for row in results.rows if row.reference not in (None, reference))
     return [
         arms_table(results, caption=f"Every arm{shares}"),
         *(
-            arms_table(results, caption=f"Paired difference from {other}", reference=other)
-            for other in (reference, *others)
-        ),
-        *(
             table
             for table in (over_seeds_table(results, reference), depths_over_seeds_table(results, reference))
             if table.rows
+        ),
+        *(
+            arms_table(results, caption=f"Paired difference from {other}", reference=other)
+            for other in (reference, *others)
         ),
         *(depths_table(results, length, task) for task in tasks for length in _asked(results)["lengths"]),
     ]

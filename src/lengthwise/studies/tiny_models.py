@@ -54,7 +54,7 @@ class TinyModel:
 
     def build(self) -> Path:
         """The folder of the model in the cache, pretrained at the first call; an interrupted one is continued."""
-        from lengthwise.training.pretraining import Pretraining, build_tiny_books, train_on_books
+        from lengthwise.studies.pretraining import Pretraining, build_tiny_books, train_on_books
 
         if self.name.startswith("tiny-books"):
             return build_tiny_books(steps=self.steps, seed=self.seed)
@@ -79,7 +79,7 @@ class TinyModel:
             SmolLM3Config,
         )
 
-        from lengthwise.training.pretraining import tiny_books_config
+        from lengthwise.studies.pretraining import tiny_books_config
 
         heads = self.width // 32
         config = tiny_books_config()

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from lengthwise.errors import LengthwiseError
+from lengthwise.studies import pretraining
+from lengthwise.studies.pretraining import Pretraining, next_token_loss, pretrain
 from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
-from lengthwise.training import pretraining
-from lengthwise.training.pretraining import Pretraining, next_token_loss, pretrain
 
 SETTINGS = Pretraining(steps=6, seed=3, length=16, batch_size=4, warmup_steps=2)
 

@@ -1,4 +1,4 @@
-"""What views, divergences, weightings and teachers cost: steps of one LoRA in one process, in turn.
+"""What views, divergences and weightings cost: steps of one LoRA in one process, in turn.
 
     python bench/forms.py                               SmolLM2-135M, about ten minutes
     python bench/forms.py --model tiny-books --length 64 --repeats 1
@@ -11,8 +11,6 @@ CPU time of the process. A repeat runs all rows one after another, and ratios ar
     VIEWS            both views trained, with Jeffreys
     DIVERGENCE       on gap views: both trained; kl and reverse_kl with a detached long view
     WEIGHTING        gap views, cross entropy of the short view, weighted
-    teacher_initial  as kl, with the model before training as the teacher
-    budget           as kl, and the cross entropy of the model before training on the long view
 """
 
 from __future__ import annotations
@@ -33,17 +31,15 @@ JEFFREYS = {"alpha": 1.0, "divergence": "jeffreys"}
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "ce": ("gap", {"ce_on": "short"}),
     "ce_both": ("gap", {}),
-    **{name: (name, JEFFREYS) for name in ("truncation", "gap", "cyclic", "distractor", "repeat")},
+    **{name: (name, JEFFREYS) for name in ("truncation", "gap", "cyclic", "repeat")},
     **{name: ("gap", {"alpha": 0.1, "divergence": name}) for name in ("sce", "jeffreys", "js")},
     **{name: ("gap", TAUGHT | {"divergence": name}) for name in ("kl", "reverse_kl")},
     **{
         name: ("gap", {"ce_on": "short", "weighting": name})
         for name in ("longce", "dense", "sparse", "position")
     },
-    "teacher_initial": ("gap", TAUGHT | {"divergence": "kl", "teacher": "initial"}),
-    "budget": ("gap", TAUGHT | {"divergence": "kl", "budget": 0.01}),
 }
-WITHOUT_POSITIONS = ("truncation", "cyclic", "distractor")
+WITHOUT_POSITIONS = ("truncation", "cyclic")
 
 
 def main() -> None:
@@ -104,7 +100,7 @@ def build(row: str, model: Any, vocabulary: int, options: argparse.Namespace) ->
     from lengthwise import Objective
     from lengthwise.models import find_head
     from lengthwise.positions import position_sampler
-    from lengthwise.training import InitialModel, PairCollator, SampledPositions, initial_cross_entropy
+    from lengthwise.training import PairCollator, SampledPositions
     from lengthwise.training.model_loss import model_alignment_loss
 
     views, terms = ROWS[row]
@@ -118,22 +114,17 @@ def build(row: str, model: Any, vocabulary: int, options: argparse.Namespace) ->
     )
     generator = torch.Generator().manual_seed(0)
     offset = length // 4 if views == "truncation" else 0
-    window, foreign = torch.randint(vocabulary, (2, length + offset), generator=generator).tolist()
-    batch = collate([{"input_ids": window, "foreign": foreign}])
+    window = torch.randint(vocabulary, (length + offset,), generator=generator).tolist()
+    batch = collate([{"input_ids": window}])
     objective = Objective(**({"alpha": 0.0} | terms))
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-6)
     autocast = torch.autocast("cpu", dtype=torch.bfloat16, enabled=options.dtype == "bfloat16")
     with autocast:
         head = find_head(model)
-        initial = InitialModel(model, head)
-    long = {name: rows.chunk(2)[0] for name, rows in batch.items() if name != "geometry"}
 
     def step() -> None:
         with autocast:
-            loss = model_alignment_loss(model, head, **batch, objective=objective, initial=initial).loss
-            if objective.budget is not None:
-                with initial.active(model, extended=True) as original:
-                    initial_cross_entropy(original, initial.head, **long)
+            loss = model_alignment_loss(model, head, **batch, objective=objective).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -19,11 +19,9 @@ from lengthwise.models import extend, find_head
 from lengthwise.models.hidden import full_logits
 from lengthwise.models.local_positions import local_positions
 from lengthwise.testing import tiny_model
-from lengthwise.training.initial_model import InitialModel, initial_cross_entropy
 from lengthwise.training.model_loss import model_alignment_loss
-from lengthwise.training.recipe import Adapter
 from lengthwise.training.recipe_reading import make_recipe
-from lengthwise.training.trained_model import add_adapter, check_positions
+from lengthwise.training.trained_model import check_positions
 
 LENGTH, WINDOW = 12, 6
 SLIDING, FULL = "sliding_attention", "full_attention"
@@ -174,24 +172,6 @@ def test_gradients_are_the_same_in_a_wrapper_for_several_devices(tmp_path: Path)
     finally:
         torch.distributed.destroy_process_group()
     assert_same(found, expected)
-
-
-@pytest.mark.parametrize("adapter", [False, True])
-def test_the_initial_model_reads_as_the_trained_one(adapter: bool):
-    base = model("gemma3-text")
-    of = base
-    if adapter:
-        of = add_adapter(base, Adapter(r=2, target_modules=("q_proj",)))
-    initial = InitialModel(of, find_head(of))
-    labels = next_token_labels(IDS)
-    with torch.no_grad():
-        logits = full_logits(truth(base), IDS, position_ids=SKIPPED)
-    expected = nn.functional.cross_entropy(
-        logits[:, :-1].flatten(0, 1), IDS[:, 1:].flatten(), reduction="sum"
-    )
-    with initial.active(of) as original:
-        found = initial_cross_entropy(original, initial.head, IDS, labels, position_ids=SKIPPED)
-    torch.testing.assert_close(found.float(), expected)
 
 
 @pytest.mark.parametrize("method", ["yarn", "clex"])

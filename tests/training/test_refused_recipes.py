@@ -50,34 +50,6 @@ def test_options_of_peft_of_a_wrong_type(make: Make, r: Any):
         plan(make(peft={"config": "LoraConfig", "options": {"r": r, "target_modules": ["q_proj"]}}))
 
 
-TAUGHT = {"alpha": 1.0, "divergence": "kl", "detach": "long", "ce_on": "short", "teacher": "initial"}
-FAR = {"sampler": "skip", "target_length": 256}
-DOUBLED = {"method": "yarn", "factor": 2.0}
-
-
-@pytest.mark.parametrize(
-    ("changes", "refused"),
-    [
-        ({"views": "gap", "positions": FAR, "extend": DOUBLED}, None),
-        ({"views": "truncation", "positions": FAR, "extend": DOUBLED}, "target_length = 256"),
-        ({"views": "gap", "positions": FAR, "length": 130, "extend": DOUBLED}, "length = 130"),
-        ({"views": "gap", "positions": FAR, "length": 130}, "length = 130"),
-        ({"length": 128}, None),
-        ({"length": 128, "extend": DOUBLED | {"original_length": 64}}, "64 tokens"),
-    ],
-)
-def test_an_initial_teacher_stays_within_the_length_it_was_trained_for(
-    make: Make, changes: dict[str, Any], refused: str | None
-):
-    assert plan(make(**changes)).steps == 6
-    recipe = make(objective=TAUGHT, **changes)
-    if refused is None:
-        assert plan(recipe).steps == 6
-        return
-    with pytest.raises(UsageError, match=refused):
-        plan(recipe)
-
-
 @pytest.mark.parametrize("packing", [False, True])
 def test_a_plan_refuses_windows_longer_than_the_text(
     make: Make, recipe_settings: dict[str, Any], packing: bool

@@ -23,7 +23,7 @@ from lengthwise.training.callbacks import METRICS, checkpoint_step
 from lengthwise.training.recipe import Adapter, Recipe
 from lengthwise.training.recipe_trainer import build_trainer, training_documents
 from lengthwise.training.trained_model import add_adapter, load_for_training
-from lengthwise.training.trainer import BUDGET_PARTS, PARTS, WEIGHT_PARTS
+from lengthwise.training.trainer import PARTS, WEIGHT_PARTS
 
 Make = Callable[..., Recipe]
 
@@ -57,7 +57,7 @@ def test_what_a_run_leaves_behind(make: Make, tmp_path: Path, capsys: pytest.Cap
     lines = metrics(out)
     assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
     for line in lines:
-        assert set(line) == {"step", *METRICS} - {*WEIGHT_PARTS, *BUDGET_PARTS}
+        assert set(line) == {"step", *METRICS} - {*WEIGHT_PARTS}
         assert line["alpha"] == 1.0
         assert 1 <= line["offset"] <= 7
         assert line["paired_positions"] == 4 * (16 - line["offset"] - 8)

@@ -21,7 +21,6 @@ CASES: dict[str, dict[str, Any]] = {
     "truncation": {"offsets": (1, 20)},
     "gap": {"positions": POSITIONS},
     "cyclic": {},
-    "distractor": {},
     "repeat": {"positions": POSITIONS, "view_options": {"share": 1.0, "passage": 12}},
 }
 
@@ -118,25 +117,6 @@ def test_cyclic_positions_are_the_window_rotated(numbered: list[TokenDocument]):
     assert len(steps) > STEPS // 2
 
 
-def test_a_distractor_lies_between_two_parts_of_the_text(numbered: list[TokenDocument]):
-    for batch in batches("distractor", numbered):
-        geometry = batch["geometry"]
-        size = -geometry.offset
-        before = geometry.short_rows.start - size
-        assert LENGTH // 8 <= size <= LENGTH // 2
-        for long, short, labels in zip(
-            batch["input_ids"][:3], batch["input_ids"][3:], batch["labels"][3:], strict=True
-        ):
-            assert torch.equal(short[:before], long[:before])
-            assert torch.equal(short[before + size :], long[before : LENGTH - size])
-            inserted = short[before : before + size]
-            assert torch.equal(inserted, inserted[:1] + torch.arange(size))
-            # The first token of D and the first of B after D are no targets; all others are.
-            assert (labels == -100).nonzero().flatten().tolist() == sorted(
-                {before - 1, before + size - 1, LENGTH - 1}
-            )
-
-
 def test_a_repeat_comes_from_before_the_gap_and_ends_the_window(numbered: list[TokenDocument]):
     planted = 0
     for batch in batches("repeat", numbered):
@@ -206,14 +186,6 @@ def test_a_share_of_the_windows_gets_repeats(numbered: list[TokenDocument]):
             total += 3
     assert total > 20
     assert abs(changed / total - 0.3) < 4 * (0.21 / total) ** 0.5
-
-
-def test_distractors_of_another_data_set_need_foreign_text(numbered: list[TokenDocument]):
-    own = [{"input_ids": numbered[0].ids[:LENGTH]}]
-    with pytest.raises(UsageError, match="foreign"):
-        PairCollator(LENGTH, views="distractor")(own)
-    batch = PairCollator(LENGTH, views="distractor")([own[0] | {"foreign": numbered[1].ids[:LENGTH]}])
-    assert int(batch["input_ids"].max()) >= 1000
 
 
 def test_of_several_skips_a_repeat_crosses_the_largest(numbered: list[TokenDocument]):

@@ -213,7 +213,6 @@ def test_what_makes_no_sense_together_is_refused_with_the_reason(make: Make):
         (GAP | {"objective": {"offsets": [1, 3]}}, r"gap views with offsets \[1, 3\]"),
         (GAP | {"views": "cyclic"}, "cyclic views with a sampler"),
         (GAP | {"view_options": {"share": 0.5}}, "share"),
-        ({"views": "distractor", "view_options": {"shortest": 0.99, "longest": 1.0}}, "0.99"),
         (GAP | {"objective": {"min_context": 16}}, "objective.min_context = 16: expected 0 to 15"),
         ({"positions": POSE | {"target_length": 16}}, "target_length = 16: expected more than length = 16"),
         ({"positions": POSE | {"sampler": "poes"}}, "did you mean 'pose'"),

@@ -32,7 +32,6 @@ _CHOICES = {
     "DivergenceName": get_args(divergences.DivergenceName),
     "Detach": get_args(divergences.Detach),
     "CrossEntropyOn": get_args(divergences.CrossEntropyOn),
-    "Teacher": get_args(divergences.Teacher),
 }
 
 _INTRODUCTION = """\

@@ -40,9 +40,6 @@ of the long view and q - p for those of the short view.
 CrossEntropyOn = Literal["both", "long", "short"]
 """The views whose cross entropy is trained on."""
 
-Teacher = Literal["self", "initial"]
-"""Whose predictions of the long view the divergence compares with: the trained model's or the initial one's."""
-
 
 @dataclass(frozen=True)
 class Rule:
@@ -164,11 +161,6 @@ class Objective:
     """A name in `WEIGHTINGS` (`lengthwise ls methods`): weights of the cross entropies of paired tokens."""
     weighting_options: dict[str, Any] = field(default_factory=dict, hash=False, metadata=ADDED_LATER)
     """The options of the weighting."""
-    teacher: Teacher = field(default="self", metadata=ADDED_LATER)
-    """"initial": the model before training predicts the long view, detached; cross entropy is on the short one."""
-    budget: float | None = field(default=None, metadata=ADDED_LATER)
-    """Nats a token by which cross entropy on the long view may exceed that of the model before training. Then alpha
-    is found during training (`Budget`), and the given one is not used."""
 
     def __post_init__(self) -> None:
         self.check()
@@ -179,7 +171,6 @@ class Objective:
             ("divergence", self.divergence, DIVERGENCES),
             ("detach", self.detach, get_args(Detach)),
             ("ce_on", self.ce_on, get_args(CrossEntropyOn)),
-            ("teacher", self.teacher, get_args(Teacher)),
         ):
             if value not in known:
                 raise UsageError(f"unknown {name} {value!r}", expected=nearest(str(value), known))
@@ -193,30 +184,8 @@ class Objective:
             raise UsageError(
                 f"alpha is {self.alpha!r}", expected="a finite number, 0 or more (the paper uses 0.1 to 0.3)"
             )
-        if self.teacher == "initial" and (self.detach, self.ce_on) != ("long", "short"):
-            raise UsageError(
-                f"teacher 'initial' with detach {self.detach!r} and ce_on {self.ce_on!r}: the initial model's "
-                "predictions of the long view cannot be trained",
-                expected="detach 'long' and ce_on 'short'",
-            )
-        if self.budget is not None:
-            self._check_budget(self.budget)
         # Made once, so that wrong options are found here.
         _ = self.token_weighting
-
-    def _check_budget(self, budget: float) -> None:
-        if not is_number(budget) or budget <= 0:
-            raise UsageError(f"budget is {budget!r}", expected="a finite number above 0, in nats a token")
-        if self.sharpening_limit == 0 or self.divergence == "entropy":
-            raise UsageError(
-                f"a budget with divergence {self.divergence!r} and ce_on {self.ce_on!r}, which only sharpens",
-                expected="a divergence that aligns two views",
-            )
-        if self.teacher == "initial":
-            raise UsageError(
-                "a budget with teacher 'initial': the trained model does not predict the long view",
-                expected="teacher 'self'",
-            )
 
     @property
     def rule(self) -> Rule:
@@ -236,7 +205,7 @@ class Objective:
     @property
     def reads(self) -> tuple[bool, bool]:
         """Whether the long and the short view have a part in the loss or in its weights."""
-        both = self.alpha > 0 or self.budget is not None or self.weighting != "none"
+        both = self.alpha > 0 or self.weighting != "none"
         return both or self.ce_on != "short", both or self.ce_on != "long"
 
     @property
@@ -291,8 +260,6 @@ class OtherTerms(TypedDict, total=False):
     ce_on: CrossEntropyOn
     weighting: str
     weighting_options: dict[str, Any]
-    teacher: Teacher
-    budget: float | None
 
 
 class ObjectiveTerms(OtherTerms, total=False):

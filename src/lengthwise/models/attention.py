@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -62,21 +61,6 @@ def scale_queries(
         if layer.layer_idx >= method.skip_layers and (layers is None or layer.layer_idx in layers):
             setattr(layer, _SCALED_MARK, method.original_length)
     decoder_of(base).register_forward_pre_hook(lambda decoder, _: _wrap(decoder, _SCALED, _scaled))
-
-
-@contextlib.contextmanager
-def unscaled_queries(base: PreTrainedModel) -> Iterator[None]:
-    """Leave the queries as they are in all layers, and scale them again at the end."""
-    scaled = [
-        (layer, getattr(layer, _SCALED_MARK)) for layer in base.modules() if hasattr(layer, _SCALED_MARK)
-    ]
-    for layer, _ in scaled:
-        setattr(layer, _SCALED_MARK, None)
-    try:
-        yield
-    finally:
-        for layer, length in scaled:
-            setattr(layer, _SCALED_MARK, length)
 
 
 def _attend_sparsely(base: PreTrainedModel, method: ShiftedSparse) -> None:

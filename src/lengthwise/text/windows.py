@@ -86,16 +86,14 @@ def _slots(document: TokenDocument, length: int, seed: int) -> NDArray[np.int64]
 
 
 class WindowSampler:
-    """Random training windows: `window(index, length)` depends on the seed, stream, index and length alone.
+    """Random training windows: `window(index, length)` depends on the seed, index and length alone.
 
-    Every legal start of every document is equally likely, so long documents are seen in proportion. Samplers of
-    different `stream` draw independently.
+    Every legal start of every document is equally likely, so long documents are seen in proportion.
     """
 
-    def __init__(self, documents: Sequence[TokenDocument], *, seed: int = 0, stream: int = 2) -> None:
+    def __init__(self, documents: Sequence[TokenDocument], *, seed: int = 0) -> None:
         self.documents = documents
         self.seed = seed
-        self.stream = stream
         self._sizes = np.array([len(document.ids) for document in documents], dtype=np.int64)
 
     def window(self, index: int, length: int) -> NDArray[np.int32]:
@@ -106,7 +104,7 @@ class WindowSampler:
         """
         _check_length(self.documents, length)
         ends = np.cumsum(np.maximum(self._sizes - length + 1, 0))
-        draw = np.random.default_rng([self.seed, self.stream, index]).integers(ends[-1])
+        draw = np.random.default_rng([self.seed, 2, index]).integers(ends[-1])
         document = int(np.searchsorted(ends, draw, side="right"))
         start = int(draw - (ends[document - 1] if document else 0))
         return self.documents[document].ids[start : start + length]

@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lengthwise.training.alignment_config import AlignmentArguments, AlignmentConfig
-    from lengthwise.training.budget import Budget
-    from lengthwise.training.budget_callback import BudgetState
     from lengthwise.training.collator import PairCollator, WindowDataset
-    from lengthwise.training.initial_model import InitialModel, initial_cross_entropy
     from lengthwise.training.measure_callback import MeasureCallback
     from lengthwise.training.model_loss import model_alignment_loss
     from lengthwise.training.recipe import Recipe
@@ -25,16 +22,12 @@ __all__ = [
     "AlignmentConfig",
     "AlignmentMixin",
     "AlignmentTrainer",
-    "Budget",
-    "BudgetState",
-    "InitialModel",
     "MeasureCallback",
     "PairCollator",
     "Recipe",
     "SampledPositions",
     "WindowDataset",
     "check_recipe",
-    "initial_cross_entropy",
     "make_recipe",
     "model_alignment_loss",
     "open_run",
@@ -47,10 +40,7 @@ __all__ = [
 
 _NAMES = {
     "alignment_config": ("AlignmentArguments", "AlignmentConfig"),
-    "budget": ("Budget",),
-    "budget_callback": ("BudgetState",),
     "collator": ("PairCollator", "WindowDataset"),
-    "initial_model": ("InitialModel", "initial_cross_entropy"),
     "measure_callback": ("MeasureCallback",),
     "model_loss": ("model_alignment_loss",),
     "recipe": ("Recipe",),

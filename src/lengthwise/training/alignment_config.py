@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import TrainingArguments
 
-from lengthwise.alignment.divergences import CrossEntropyOn, Detach, DivergenceName, Objective, Teacher
+from lengthwise.alignment.divergences import CrossEntropyOn, Detach, DivergenceName, Objective
 from lengthwise.config import parse_yaml
 
 OBJECTIVE_FIELDS = tuple(each.name for each in fields(Objective))
@@ -39,16 +39,6 @@ class AlignmentArguments:
     )
     weighting_options: dict[str, Any] | str | None = field(
         default=None, metadata={"help": "Options of the weighting, as a mapping or as JSON: '{\"cap\": 5}'."}
-    )
-    teacher: Teacher = field(
-        default="self",
-        metadata={
-            "help": "Whose predictions of the long view teach: the trained model's or the initial one's."
-        },
-    )
-    budget: float | None = field(
-        default=None,
-        metadata={"help": "Nats a token that the divergence may cost on the long view; replaces alpha."},
     )
 
     def objective(self) -> Objective:

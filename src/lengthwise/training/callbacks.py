@@ -18,12 +18,12 @@ from lengthwise.files import atomic_write_text, first_damaged, seal, share
 from lengthwise.models.extension import write_extension_files
 from lengthwise.progress import progress
 from lengthwise.training.recipe import Checkpoints
-from lengthwise.training.trainer import BUDGET_PARTS, PARTS, WEIGHT_PARTS
+from lengthwise.training.trainer import PARTS, WEIGHT_PARTS
 
 logger = logging.getLogger(__name__)
 
 METRICS = (
-    "loss", *PARTS, "alpha", "learning_rate", "grad_norm", "offset", "paired_positions", *WEIGHT_PARTS, *BUDGET_PARTS
+    "loss", *PARTS, "alpha", "learning_rate", "grad_norm", "offset", "paired_positions", *WEIGHT_PARTS
 )  # fmt: skip
 """What a line of metrics.jsonl may hold; parts that the objective does not have are left out."""
 

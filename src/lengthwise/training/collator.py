@@ -20,10 +20,9 @@ from lengthwise.training.views.pair import NO_TARGET, Generators, SampledPositio
 class WindowDataset(Dataset[dict[str, Any]]):
     """`steps * batch_size` stretches of text; item i is a function of (seed, i) alone.
 
-    What the samples of a step share (the offset e of truncated views, Appendix D; positions; the place of a
-    distractor) is drawn once for each step of `batch_size` items.
-    Read it in order (`SequentialSampler`): then a step is the same however micro-batches and processes cut it up,
-    and a resumed run continues with the same windows.
+    What the samples of a step share (the offset e of truncated views, Appendix D; positions) is drawn once for each
+    step of `batch_size` items. Read it in order (`SequentialSampler`): then a step is the same however micro-batches
+    and processes cut it up, and a resumed run continues with the same windows.
 
     Args:
         documents: token documents; a stretch never crosses from one into the next.
@@ -62,24 +61,17 @@ class WindowDataset(Dataset[dict[str, Any]]):
         self.draw(0)
         self._count = steps * batch_size
         self._sampler = WindowSampler(documents, seed=seed)
-        self._foreign = WindowSampler(documents, seed=seed, stream=8) if VIEWS[views].foreign else None
         self._sampler.window(0, length + offsets[1])
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """Sample `index`: `input_ids` [length + e], its step's `draw`, `foreign` [length] where views need it."""
+        """Sample `index`: `input_ids` [length + e] and its step's `draw`."""
         if not 0 <= index < self._count:
             raise IndexError(index)
         draw = self.draw(index // self.batch_size)
-        item: dict[str, Any] = {
-            "input_ids": self._sampler.window(index, self.length + max(draw.offset, 0)),
-            "draw": draw,
-        }
-        if self._foreign is not None:
-            item["foreign"] = self._foreign.window(index, self.length)
-        return item
+        return {"input_ids": self._sampler.window(index, self.length + draw.offset), "draw": draw}
 
     def draw(self, step: int) -> StepDraw:
         """What the samples of optimizer step `step` (0-based) share."""
@@ -90,7 +82,7 @@ class WindowDataset(Dataset[dict[str, Any]]):
 
 # Columns of a data set that leave tokens out as targets where they are 0, as TRL writes them.
 _MASKS = ("completion_mask", "assistant_masks")
-COLUMNS = ("labels", "draw", "foreign", *_MASKS)
+COLUMNS = ("labels", "draw", *_MASKS)
 """What the collator reads of an item beside `input_ids`."""
 
 
@@ -106,8 +98,7 @@ class PairCollator:
     `position_ids` and an `attention_mask` of ones [2B, L].
 
     An item has `input_ids`, and may have `labels` (token ids or -100, not shifted: transformers' convention),
-    `completion_mask` or `assistant_masks` (0 where a token is no target; TRL's) of the same length, and `foreign`
-    (token ids of other text, for distractor views).
+    `completion_mask` or `assistant_masks` (0 where a token is no target; TRL's) of the same length.
 
     Args:
         length: L, tokens in each view.
@@ -153,7 +144,7 @@ class PairCollator:
     def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """One batch from items that hold `input_ids` [length + e], the same e in all."""
         draw = self._draw(items)
-        size = self.length + max(draw.offset, 0)
+        size = self.length + draw.offset
         pairs = [self._pair(item, _tokens_and_targets(item)[:, :size], draw) for item in items]
         rows = torch.from_numpy(np.stack([pair[view] for view in (0, 1) for pair in pairs]))
         inputs = rows[:, 0].clone()
@@ -170,8 +161,7 @@ class PairCollator:
 
     def _pair(self, item: Mapping[str, Any], text: np.ndarray, draw: StepDraw) -> ViewPair:
         generator = Generators(self.seed, tuple(text[0].tolist())).sample
-        foreign = np.asarray(item["foreign"], dtype=np.int64) if "foreign" in item else None
-        return self._views.pair(text, draw, self.length, generator, foreign)
+        return self._views.pair(text, draw, self.length, generator)
 
     def _draw(self, items: Sequence[Mapping[str, Any]]) -> StepDraw:
         """What the items' step has drawn; for items that no WindowDataset made, this batch's own draw."""

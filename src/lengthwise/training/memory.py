@@ -15,13 +15,12 @@ from lengthwise.alignment.divergences import Objective
 from lengthwise.errors import UsageError
 from lengthwise.models.hidden import unwrap
 from lengthwise.models.quantization import layers_to_quantize, quantized_bytes
-from lengthwise.training.initial_model import obstacle_in_structure
 from lengthwise.training.recipe import Parallel, Recipe
 
 MARGIN = 0.9
 """Share of a card that a plan may fill: the driver, libraries and fragmentation take the rest."""
 BASIS = (
-    "weights (of a copy of the initial model too), gradients and AdamW's moments exactly; what sharded training "
+    "weights, gradients and AdamW's moments exactly; what sharded training "
     "gathers by unit; what the blocks keep for the backward pass as counted for a Llama; one chunk of logits. On a "
     "CPU about 1 GB more was resident with a model of 135M parameters (libraries, weight file, working memory)"
 )
@@ -112,10 +111,6 @@ def parse_memory(text: str) -> int:
 
 def passes(objective: Objective) -> tuple[int, int]:
     """How many forward passes each window takes, and how many of them have gradients."""
-    if objective.budget is not None:
-        # It finds an alpha above 0; the initial model reads the long view.
-        objective = replace(objective, alpha=1.0, budget=None)
-        return sum(objective.reads) + 1, sum(objective.trains)
     return sum(objective.reads), sum(objective.trains)
 
 
@@ -132,9 +127,6 @@ def _state(recipe: Recipe, model: Any, devices: int) -> tuple[int, int]:
     # Gradient and AdamW's two moments, all float32.
     state = weights + 12 * trainable
     if recipe.parallel is None:
-        keeps_initial = recipe.objective.teacher == "initial" or recipe.objective.budget is not None
-        if keeps_initial and obstacle_in_structure(model) is not None:
-            state += weights + sum(buffer.nbytes for buffer in model.buffers())
         # Autocast's copies; and the buckets in which gradients are summed over devices.
         return round(state + trainable * ((2 if mixed else 0) + (4 if devices > 1 else 0))), 0
     itemsize = 2 if mixed else 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +12,8 @@ from lengthwise.alignment.divergences import Objective, ObjectiveTerms, as_objec
 from lengthwise.alignment.geometry import PairGeometry
 from lengthwise.alignment.loss_output import AlignmentOutput, Normalizers
 from lengthwise.alignment.objective import alignment_loss, alignment_loss_from_logits
-from lengthwise.errors import UsageError
 from lengthwise.models import FullLogits, Head, hidden_states_for
 from lengthwise.models.local_positions import local_positions
-
-if TYPE_CHECKING:
-    from lengthwise.training.initial_model import InitialModel
 
 _NO_LABEL = -100
 
@@ -33,7 +29,6 @@ def model_alignment_loss(
     normalizers: Normalizers | None = None,
     position_ids: Tensor | None = None,
     attention_mask: Tensor | None = None,
-    initial: InitialModel | None = None,
     **terms: Unpack[ObjectiveTerms],
 ) -> AlignmentOutput:
     """The objective (Eq. 4) of a transformers model on both views.
@@ -54,21 +49,17 @@ def model_alignment_loss(
         position_ids, attention_mask: [2B, L], passed to the model. Layers whose sliding window is shorter than
             the positions have consecutive ones (`local_positions`). Padding needs labels of -100 too, and belongs
             after the text and outside of the paired rows.
-        initial: the model before training, for an objective with `teacher` "initial".
 
     Raises:
         UsageError: as in `alignment_loss`; the model is no causal LM, or hides its hidden states.
     """
     objective = as_objective(objective, terms)
     placed = {"position_ids": position_ids, "attention_mask": attention_mask}
-    teacher = _teacher(objective, initial)
-    if teacher is not None and teacher.own_head:
-        head = FullLogits("the initial model has an output head of its own")
     if all(objective.trains):
         with local_positions(model, position_ids):
             hidden_long, hidden_short = hidden_states_for(model, head, input_ids, **placed).chunk(2)
     else:
-        hidden_long, hidden_short = _one_by_one(model, head, input_ids, placed, objective, teacher)
+        hidden_long, hidden_short = _one_by_one(model, head, input_ids, placed, objective)
     labels_long, labels_short = labels.chunk(2)
     if not all(objective.reads):
         # No row of the other view has a part in the loss.
@@ -94,24 +85,12 @@ def model_alignment_loss(
     )
 
 
-def _teacher(objective: Objective, initial: InitialModel | None) -> InitialModel | None:
-    if objective.teacher == "self":
-        return None
-    if initial is None:
-        raise UsageError(
-            "the objective's teacher is the initial model, and none is given",
-            expected="initial=InitialModel(model, head), made before the first step",
-        )
-    return initial
-
-
 def _one_by_one(
     model: nn.Module,
     head: Head | FullLogits,
     input_ids: Tensor,
     placed: dict[str, Tensor | None],
     objective: Objective,
-    teacher: InitialModel | None,
 ) -> tuple[Tensor, Tensor]:
     """Hidden states of the views that the objective reads, each with gradients only if it is trained."""
     found: list[Tensor | None] = []
@@ -120,13 +99,11 @@ def _one_by_one(
             found.append(None)
             continue
         rows = {name: None if rows is None else rows.chunk(2)[side] for name, rows in placed.items()}
-        own = contextlib.nullcontext(model)
         with (
             contextlib.nullcontext() if trained else torch.no_grad(),
-            teacher.active(model) if teacher is not None and side == 0 else own as reader,
-            local_positions(reader, rows["position_ids"]),
+            local_positions(model, rows["position_ids"]),
         ):
-            found.append(hidden_states_for(reader, head, input_ids.chunk(2)[side], **rows))
+            found.append(hidden_states_for(model, head, input_ids.chunk(2)[side], **rows))
     long, short = found
     if long is None:
         assert short is not None

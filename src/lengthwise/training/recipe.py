@@ -100,11 +100,6 @@ class Data:
     """Join all documents with EOS between them, so that windows cross documents."""
     bos: Literal["auto", "always", "never"] = "auto"
     """Whether the first token of each view is replaced by BOS; auto does as the tokenizer does."""
-    select: Literal["all", "far"] = field(default="all", metadata=ADDED_LATER)
-    """far: only documents whose predictions depend most on far context, by mean KL(long context || short context)
-    of the model before training (LongFilter, ICLR 2026). They are ranked once, before the first step."""
-    select_share: float = field(default=0.5, metadata=ADDED_LATER)
-    """Share of the tokens that `select: far` keeps."""
 
 
 @dataclass(frozen=True, kw_only=True)

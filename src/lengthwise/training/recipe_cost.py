@@ -11,14 +11,14 @@ from lengthwise.models.extension import plan_extension, write_extension
 from lengthwise.models.plan import model_skeleton
 from lengthwise.training.memory import passes
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.trained_model import add_adapter, check_positions, check_teacher
+from lengthwise.training.trained_model import add_adapter, check_positions
 
 
 def recipe_skeleton(recipe: Recipe, config: Any) -> Any:
     """The model of `config` with the recipe's extension and adapter, on the meta device.
 
     Raises:
-        UsageError: the model cannot be extended so, or the recipe's positions or teacher do not fit it.
+        UsageError: the model cannot be extended so, or the recipe's positions do not fit it.
     """
     config = copy.deepcopy(config)
     if (section := recipe.extend) is not None:
@@ -33,7 +33,6 @@ def recipe_skeleton(recipe: Recipe, config: Any) -> Any:
         write_extension(config, extension)
     model = model_skeleton(config)
     check_positions(recipe, model)
-    check_teacher(recipe, model)
     with torch.device("meta"):
         return add_adapter(model, recipe.adapter or recipe.peft)
 

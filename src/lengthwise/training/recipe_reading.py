@@ -16,7 +16,6 @@ from lengthwise.training.views import VIEWS, check_views, make_views
 MOST_TOKENS = 10**8
 """Tokens that a window may have, and positions that it may cover."""
 _MOST = 2**31 - 1
-_LEAST_FAR = 8
 
 
 def read_recipe(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
@@ -100,7 +99,6 @@ def mistakes_in(recipe: Recipe) -> Iterator[str]:
     if any(problem.startswith(("length", "positions")) for problem in out_of_range):
         # What follows would draw positions and offsets within them.
         return
-    yield from _data_mistakes(recipe)
     if recipe.extend is not None:
         yield from _extend_mistakes(recipe.extend)
     if recipe.adapter is not None:
@@ -112,8 +110,6 @@ def mistakes_in(recipe: Recipe) -> Iterator[str]:
     if recipe.quantize is not None and recipe.adapter is None and recipe.peft is None:
         yield "quantize without adapter: weights of 4 bits are frozen, so nothing would be trained; add adapter"
     yield from _mistake("objective: ", recipe.objective.check)
-    if recipe.objective.budget is not None and recipe.objective.alpha != 0:
-        yield f"objective.alpha = {recipe.objective.alpha:g} with a budget, which finds alpha: leave alpha out"
     yield from _view_mistakes(recipe)
     yield from _optimizer_mistakes(recipe.optimizer)
     yield from _mistake("", lambda: recipe.batch.accumulation(1))
@@ -134,11 +130,6 @@ def _parallel_mistakes(recipe: Recipe) -> Iterator[str]:
         )
     if recipe.quantize is not None:
         yield "parallel with quantize: 4-bit weights are not sharded; expected whole copies, without parallel"
-    if recipe.objective.budget is not None or recipe.objective.teacher == "initial":
-        yield (
-            "parallel with a budget or teacher: initial: the model before training would be a whole copy on every "
-            "device; expected whole copies, without parallel"
-        )
 
 
 def _mistake(section: str, check: Callable[[], object]) -> Iterator[str]:
@@ -149,13 +140,6 @@ def _mistake(section: str, check: Callable[[], object]) -> Iterator[str]:
         expected = error.expected or ""
         expects = expected if expected.startswith("did you mean") else f"expected {expected}"
         yield f"{section}{error.problem}" + (f": {expects}" if expected else "")
-
-
-def _data_mistakes(recipe: Recipe) -> Iterator[str]:
-    if not 0 < recipe.data.select_share <= 1:
-        yield f"data.select_share = {recipe.data.select_share}: expected more than 0, at most 1"
-    if recipe.data.select == "far" and recipe.length < _LEAST_FAR:
-        yield f"data.select = far with length = {recipe.length}: expected length {_LEAST_FAR} or more"
 
 
 def _extend_mistakes(extend: Extend) -> Iterator[str]:

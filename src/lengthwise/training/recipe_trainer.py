@@ -22,18 +22,13 @@ from lengthwise.models.extension import clex_modules
 from lengthwise.processes import process_count
 from lengthwise.text import TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize
 from lengthwise.training.collator import PairCollator, WindowDataset
-from lengthwise.training.far_text import select_far
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.trainer import AlignmentTrainer
 from lengthwise.training.views.pair import sampled_positions
 
 
-def training_documents(
-    recipe: Recipe, loaded: LoadedModel, *, run: Path | None = None
-) -> tuple[Sequence[TokenDocument], dict[str, Any]]:
+def training_documents(recipe: Recipe, loaded: LoadedModel) -> tuple[Sequence[TokenDocument], dict[str, Any]]:
     """The recipe's text as tokens, and what a result must record about it.
-
-    `run` is the run folder that keeps the ranking of `data.select`.
 
     Raises:
         UsageError, MissingError: as `load_corpus`; packing without an EOS token.
@@ -41,7 +36,6 @@ def training_documents(
     data = recipe.data
     corpus = load_corpus(data.corpus, split=data.split, text_field=data.text_field)
     documents = tokenize(corpus, loaded.tokenizer)
-    needed = recipe.length + (0 if data.packing else recipe.offsets[1])
     facts = {
         "corpus": corpus.name,
         "split_rule": corpus.split_rule,
@@ -53,17 +47,12 @@ def training_documents(
         "tokens": recipe.steps * recipe.batch.size * 2 * recipe.length,
         "left_out": {
             **corpus.left_out,
-            **({} if data.packing and data.select == "all" else documents.left_out([needed])),
+            **({} if data.packing else documents.left_out([recipe.length + recipe.offsets[1]])),
         },
     }
-    chosen: Sequence[TokenDocument] = documents
-    if data.select == "far" and documents.longest >= needed:
-        chosen, facts["selected"] = select_far(recipe, loaded, documents, needed=needed, run=run)
-        if less := facts["selected"]["of_documents"] - len(chosen):
-            facts["left_out"]["with less far dependence"] = less
     if not data.packing:
-        return chosen, facts
-    return pack_documents(chosen, eos_id=loaded.tokenizer.eos_token_id, seed=recipe.seed), facts
+        return documents, facts
+    return pack_documents(documents, eos_id=loaded.tokenizer.eos_token_id, seed=recipe.seed), facts
 
 
 def build_trainer(

@@ -13,7 +13,7 @@ from transformers import set_seed
 from lengthwise.errors import UsageError, nearest, reason
 from lengthwise.models import LoadedModel, extend, load
 from lengthwise.models.attention import use_attention
-from lengthwise.models.extension import clex_modules, read_extension
+from lengthwise.models.extension import clex_modules
 from lengthwise.models.hidden import unwrap
 from lengthwise.models.loading import DTYPES
 from lengthwise.models.local_positions import sliding_layers
@@ -56,7 +56,6 @@ def load_for_training(recipe: Recipe) -> LoadedModel:
     if (attention := recipe.attention) is not None:
         use_attention(loaded.model, attention.method, group=attention.group)
     check_positions(recipe, loaded.model)
-    check_teacher(recipe, loaded.model)
     return loaded
 
 
@@ -107,40 +106,6 @@ def check_positions(recipe: Recipe, model: nn.Module) -> None:
         raise UsageError(
             f"{setting} = {target}, and every layer of {recipe.model} sees {window} tokens",
             expected=f"{window} or fewer, or a model with layers that see the whole context",
-        )
-
-
-def check_teacher(recipe: Recipe, model: nn.Module) -> None:
-    """Refuse an initial teacher at positions that it was not trained for.
-
-    It reads the long view on the rope that it had before `extend`.
-
-    Args:
-        recipe: a checked recipe.
-        model: its model, extended; weights are not looked at.
-
-    Raises:
-        UsageError: the long view's positions go beyond the model's length before `extend`.
-    """
-    if recipe.objective.teacher != "initial":
-        return
-    config = unwrap(model).config.get_text_config()
-    extension = read_extension(config)
-    if extension is None:
-        length = getattr(config, "max_position_embeddings", None)
-    else:
-        # A model that was loaded extended keeps its extension, as a teacher too.
-        length = extension.extended_length if recipe.extend is None else extension.original_length
-    sampled = recipe.positions if VIEWS[recipe.views].truncates else None
-    name, reach = (
-        ("length", recipe.length) if sampled is None else ("positions.target_length", sampled.target_length)
-    )
-    if length is not None and reach > length:
-        raise UsageError(
-            f"objective.teacher = initial with {name} = {reach}: it reads the long view on its original positions, "
-            f"and {recipe.model} was trained for {length} tokens",
-            expected=f"a long view within {length} positions",
-            fix="teacher: self, a shorter length, or views whose long view is at 0 .. length - 1 (gap, repeat)",
         )
 
 

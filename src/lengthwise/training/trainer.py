@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -19,10 +18,7 @@ from lengthwise.alignment.tile import sum_dtype
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.models import find_head
 from lengthwise.training.alignment_config import OBJECTIVE_FIELDS, AlignmentArguments
-from lengthwise.training.budget import Budget
-from lengthwise.training.budget_callback import BudgetState, budget_of
 from lengthwise.training.collator import COLUMNS, PairCollator, WindowDataset
-from lengthwise.training.initial_model import InitialModel, initial_cross_entropy
 from lengthwise.training.model_loss import model_alignment_loss
 
 # The parts of the objective that are logged: attributes of AlignmentOutput.
@@ -37,8 +33,6 @@ PARTS = (
 )
 # Logged beside them where the objective weighs tokens.
 WEIGHT_PARTS = ("weight", "weight_capped")
-# Logged with a budget.
-BUDGET_PARTS = ("initial_cross_entropy", "budget_excess")
 # Rows of a batch.
 _ROWS = ("input_ids", "labels", "position_ids", "attention_mask")
 # What takes both views.
@@ -82,10 +76,6 @@ class AlignmentMixin(_AnyTrainer):
     `weight` and the share at its cap, `weight_capped`. They are by-products of the loss: no forward pass is added.
     Parts that need a view that the objective does not read are left out. A loss that is NaN or infinite stops the
     run before the weights change.
-
-    With teacher "initial" or a budget the model before training is kept: its adapter switched off, or a second copy
-    (`InitialModel`). A budget adds a forward pass over the long views by that model, and logs `alpha`,
-    `initial_cross_entropy` and `budget_excess`; its state is in every checkpoint.
 
     Args:
         model: a transformers causal LM, one wrapped by peft, or whatever else the other class makes one from. If
@@ -131,7 +121,6 @@ class AlignmentMixin(_AnyTrainer):
             )
         self.objective = as_objective(objective, terms)
         self._parts = logged_parts(self.objective)
-        self._budget_parts = () if self.objective.budget is None else BUDGET_PARTS
         super().__init__(model=model, args=args, **trainer_arguments)
         self._refuse_what_is_not_supported()
         self._tell_collator()
@@ -142,14 +131,6 @@ class AlignmentMixin(_AnyTrainer):
         # Parts that are trained in float32 beside a bfloat16 base fit together under autocast alone.
         with self.accelerator.autocast() if len(dtypes) > 1 else contextlib.nullcontext():
             self.head = find_head(self.model)
-            self._initial = None
-            if self.objective.teacher == "initial" or self.objective.budget is not None:
-                self._initial = InitialModel(self.model, self.head)
-        if self.objective.budget is not None:
-            # Below the weight at which a term with entropy has no finite optimum.
-            limit = self.objective.sharpening_limit
-            ceiling = None if math.isinf(limit) else 0.8 * limit
-            self.add_callback(BudgetState(Budget(nats=self.objective.budget, ceiling=ceiling)))
         self._normalizers: Normalizers | None = None
         self._micro_batches: list[Tensor] = []
         self._steps: list[dict[str, float]] = []
@@ -168,8 +149,6 @@ class AlignmentMixin(_AnyTrainer):
         loss = output.loss
         if training:
             parts = [loss.detach(), *(getattr(output, name) for name in self._parts)]
-            if self.objective.budget is not None:
-                parts.append(self._initial_cross_entropy(model, inputs))
             wide = sum_dtype(loss.device)
             self._micro_batches.append(torch.stack([part.to(wide) for part in parts]))
             self._last_offset = _geometry(inputs).offset
@@ -220,7 +199,7 @@ class AlignmentMixin(_AnyTrainer):
         """The Trainer's log, with the parts of the objective."""
         if "loss" in logs and self._steps:
             steps, self._steps = self._steps, []
-            names = ("loss", *self._parts, "alpha", *self._budget_parts)
+            names = ("loss", *self._parts, "alpha")
             mean = {name: sum(step[name] for step in steps) / len(steps) for name in names}
             last = {name: steps[-1][name] for name in ("offset", "paired_positions")}
             logs |= {**mean, **last}
@@ -239,24 +218,9 @@ class AlignmentMixin(_AnyTrainer):
                 self.head,
                 **rows,
                 geometry=geometry,
-                objective=self._current_objective(),
+                objective=self.objective,
                 normalizers=normalizers,
-                initial=self._initial,
             )
-
-    def _current_objective(self) -> Objective:
-        """The objective, with the weight that its budget has found so far."""
-        budget = budget_of(self)
-        return self.objective if budget is None else replace(self.objective, alpha=budget.alpha)
-
-    def _initial_cross_entropy(self, model: nn.Module, inputs: dict[str, Any]) -> Tensor:
-        """This micro-batch's share of the initial model's cross entropy on the long views."""
-        assert self._initial is not None
-        assert self._normalizers is not None
-        long = {name: inputs[name].chunk(2)[0] for name in _ROWS if name in inputs}
-        with self.accelerator.autocast(), self._initial.active(model, extended=True) as original:
-            total = initial_cross_entropy(original, self._initial.head, **long)
-        return total / max(float(self._normalizers.labels_long), 1.0)
 
     def _tell_collator(self) -> None:
         """Have PairCollator pair the rows that the objective's `min_context` leaves."""
@@ -278,14 +242,11 @@ class AlignmentMixin(_AnyTrainer):
     def _finish_step(self) -> None:
         assert self._normalizers is not None
         sums = self._over_processes(torch.stack(self._micro_batches).sum(dim=0)).tolist()
-        step: dict[str, float] = dict(zip(("loss", *self._parts, *self._budget_parts[:1]), sums, strict=True))
+        step: dict[str, float] = dict(zip(("loss", *self._parts), sums, strict=True))
         # The counter still shows the steps that are done.
         if not math.isfinite(step["loss"]):
             self._stop(f"the loss is {step['loss']}", self.state.global_step + 1)
-        step["alpha"] = self._current_objective().alpha
-        if (budget := budget_of(self)) is not None:
-            budget.update(step["cross_entropy_long"], step["initial_cross_entropy"], step["divergence"])
-            step["budget_excess"] = budget.excess
+        step["alpha"] = self.objective.alpha
         step["offset"] = self._last_offset
         step["paired_positions"] = int(self._normalizers.paired_positions)
         self._steps.append(step)

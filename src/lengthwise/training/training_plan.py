@@ -16,7 +16,6 @@ from lengthwise.processes import process_count
 from lengthwise.text import load_corpus
 from lengthwise.text.corpus import Corpus, Document
 from lengthwise.text.corpus_sources import HUB_PREFIX
-from lengthwise.training.far_text import most_tokens_read
 from lengthwise.training.memory import BASIS, MARGIN, device_memory, passes, ways
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.recipe_cost import recipe_skeleton, run_operations
@@ -40,8 +39,6 @@ class TrainingPlan:
     tokens_per_step: int
     """Of forward passes: a view that the objective does not use is not read."""
     tokens: int
-    ranking_tokens: int = 0
-    """Tokens that `data.select: far` reads before the first step, at most; forward passes alone."""
     text_not_checked: str | None = None
     """Why the length of the text is not known to suffice, if so."""
     memory_by_sharding: dict[str, int] | None = None
@@ -77,7 +74,7 @@ def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = Non
         UsageError, MissingError: the recipe cannot work, or there is no such model.
     """
     check_recipe(recipe)
-    able, unchecked = _checked_text(recipe)
+    unchecked = _checked_text(recipe)
     count = process_count() if devices is None else devices
     windows_read, _ = passes(recipe.objective)
     tokens = recipe.batch.size * windows_read * recipe.length
@@ -92,7 +89,6 @@ def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = Non
         accumulation=recipe.batch.accumulation(count),
         tokens_per_step=tokens,
         tokens=recipe.steps * tokens,
-        ranking_tokens=most_tokens_read(recipe, able),
         text_not_checked=unchecked,
         notes=tuple(recipe.notes) or None,
     )
@@ -100,33 +96,33 @@ def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = Non
     return replace(found, cost=unknown) if unknown is not None else _with_cost(recipe, found, memory)
 
 
-def _checked_text(recipe: Recipe) -> tuple[int, str | None]:
-    """`_check_text`, or why it was not made: a data set on the hub or the tokenizer is not at hand."""
+def _checked_text(recipe: Recipe) -> str | None:
+    """Check the text; why it was not checked, if so: a data set on the hub or the tokenizer is not at hand."""
     on_hub = recipe.data.corpus.startswith(HUB_PREFIX)
     try:
         corpus = load_corpus(recipe.data.corpus, split=recipe.data.split, text_field=recipe.data.text_field)
     except MissingError as error:
         if not on_hub:
             raise
-        return 0, error.problem
+        return error.problem
     try:
-        return _check_text(recipe, corpus), None
+        _check_text(recipe, corpus)
     except MissingError as error:
-        return 0, error.problem
+        return error.problem
+    return None
 
 
-def _check_text(recipe: Recipe, corpus: Corpus) -> int:
-    """Documents of as many bytes as a stretch of a step has tokens; UsageError if the text holds no such stretch.
+def _check_text(recipe: Recipe, corpus: Corpus) -> None:
+    """UsageError if the text holds no stretch of a step.
 
     As few documents as possible are tokenised. A token is a byte at least, so a text of fewer bytes is refused at
     once. The tokenizer of an embedded model that has not been built is not known.
     """
     needed = recipe.length + recipe.offsets[1]
     longest = sorted(corpus.documents, key=lambda document: len(document.text), reverse=True)
-    able = sum(_bytes([document]) > recipe.length for document in longest)
     held = _bytes(longest) if recipe.data.packing else max(_bytes([document]) for document in longest)
     if held >= needed and recipe.model in EMBEDDED and made_folder(recipe.model) is None:
-        return able
+        return
     # The text of fewer bytes is not tokenised: its bytes are what it could hold at most.
     found = held
     if held >= needed:
@@ -145,7 +141,6 @@ def _check_text(recipe: Recipe, corpus: Corpus) -> int:
             expected=f"a stretch of length + the last offset = {recipe.length} + {recipe.offsets[1]} tokens",
             fix="a smaller length, longer documents, or data.packing: true",
         )
-    return able
 
 
 def _bytes(documents: Sequence[Document]) -> int:
@@ -162,7 +157,6 @@ def _with_cost(recipe: Recipe, plan: TrainingPlan, card: int | None) -> Training
     if plan.processes == 1:
         spread = {"whole copies": spread["whole copies"]}
     work = run_operations(recipe, model) // plan.processes
-    work += plan.ranking_tokens * 2 * total
     seconds, basis = seconds_at_least(work, device=str(_device(recipe)), dtype=recipe.precision)
     return replace(
         plan,

@@ -32,7 +32,6 @@ from lengthwise.training.callbacks import (
     forget_metrics_after,
     last_complete_checkpoint,
 )
-from lengthwise.training.far_text import RANKING, selection_note
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.recipe_reading import check_recipe
 from lengthwise.training.recipe_trainer import (
@@ -62,7 +61,7 @@ def open_run(
         path,
         kind="train",
         config=recipe.to_dict(),
-        writes=("metrics.jsonl", "checkpoints", "model", RANKING),
+        writes=("metrics.jsonl", "checkpoints", "model"),
         resume=resume,
         overwrite=overwrite,
     ) as folder:
@@ -135,8 +134,7 @@ def _train(recipe: Recipe, folder: RunFolder | Path, *, resume: bool) -> Results
         return read_results(path / "results.json")
     recipe.batch.accumulation(process_count())
     loaded = seeded_model(recipe)
-    main = path if isinstance(folder, RunFolder) else None
-    documents, facts = training_documents(recipe, loaded, run=main)
+    documents, facts = training_documents(recipe, loaded)
     if isinstance(folder, RunFolder):
         folder.check_inputs(_inputs(loaded, facts["corpus_fingerprint"]))
     model = add_adapter(loaded.model, recipe.adapter or recipe.peft)
@@ -251,7 +249,6 @@ def training_results(
         "steps), on the training text, without intervals."
     ]
     notes += recipe.notes
-    notes += selection_note(facts.get("selected"))
     notes += left_out_note(facts.get("left_out", {}), facts.get("documents", 0))
     if partial:
         notes.append(f"Interrupted after {len(steps)} of {recipe.steps} steps.")

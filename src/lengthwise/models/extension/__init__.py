@@ -5,7 +5,6 @@ from __future__ import annotations
 from lengthwise.models.extension.clex_model import clex_modules, fixed_time
 from lengthwise.models.extension.extended_config import plan_extension, write_extension
 from lengthwise.models.extension.extending import (
-    before_extension,
     extend,
     extend_as_recorded,
     restore_extension,
@@ -14,7 +13,6 @@ from lengthwise.models.extension.extension_record import Extension, read_extensi
 
 __all__ = [
     "Extension",
-    "before_extension",
     "clex_modules",
     "extend",
     "extend_as_recorded",

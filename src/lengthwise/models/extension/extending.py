@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from lengthwise.errors import MissingError, UsageError
-from lengthwise.models.attention import scale_queries, unscaled_queries
+from lengthwise.models.attention import scale_queries
 from lengthwise.models.extension.clex_model import attach_clex, clex_modules
 from lengthwise.models.extension.extended_config import extended_layers, plan_extension, write_extension
 from lengthwise.models.extension.extension_record import Extension, read_extension
@@ -26,10 +25,6 @@ from lengthwise.models.quiet import quiet_transformers
 from lengthwise.positions.attention.query_scale import QueryScale
 
 register_rope_types()
-
-# The rotary embeddings that `extend` replaced: an attribute of the model, with (parent, name, module) of each.
-# They are in a list, so that they are no submodules.
-_REPLACED = "lengthwise_replaced_rotary"
 
 
 def _scale_queries(base: PreTrainedModel, extension: Extension) -> None:
@@ -80,42 +75,13 @@ def extend(
     extension = plan_extension(
         base.config, method, factor=factor, original_length=original_length, options=options, name=name
     )
-    replaced = find_rotary(base)
-    for _, _, module in replaced:
+    for _, _, module in find_rotary(base):
         check_frequencies(module, extension, extended=False)
     with quiet_transformers():
         write_extension(base.config, extension)
         rebuild_rotary(base, extension)
     _attach(base, extension)
-    setattr(base, _REPLACED, replaced)
     return extension
-
-
-@contextlib.contextmanager
-def before_extension(model: nn.Module) -> Iterator[None]:
-    """Give a model the positions that it had before `extend` and before queries were scaled, and back at the end.
-
-    A forward pass inside equals that of the model without its extension, to the bit. The configuration does not
-    change. A model that was loaded extended keeps its extension: its weights may have been trained with it.
-
-    Args:
-        model: bare or wrapped, extended or not.
-    """
-    base = unwrap(model)
-    replaced: list[tuple[nn.Module, str, nn.Module]] | None = getattr(base, _REPLACED, None)
-    if replaced is None and read_extension(base.config) is not None:
-        yield
-        return
-    device = next(base.parameters()).device
-    extended = [(parent, name, getattr(parent, name)) for parent, name, _ in replaced or ()]
-    with unscaled_queries(base):
-        for parent, name, module in replaced or ():
-            setattr(parent, name, module.to(device))
-        try:
-            yield
-        finally:
-            for parent, name, module in extended:
-                setattr(parent, name, module)
 
 
 def restore_extension(

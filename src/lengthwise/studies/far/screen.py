@@ -6,7 +6,7 @@ Arms with planted repeats train something close to them: the answer follows word
 questions that copying does not answer. Losses at short lengths show what a form costs.
 
 Sources: the skip is PoSE's. KL(student || teacher) on skipped or rotated views is RoPE-perturbed self-distillation
-(arXiv 2604.14339), a frozen teacher LongReD's (ACL 2025). Distractors are NExtLong's (ICML 2025), with cross entropy.
+(arXiv 2604.14339).
 The weightings are LongCE's (ICLR 2025) and EXACT's (arXiv 2605.10544).
 """
 
@@ -29,7 +29,6 @@ CYCLIC = "cyclic, reverse KL, CE long"
 _ALWAYS = ("positions.options={shifted: 0.5}",)
 _REPEAT = (*_ALWAYS, "views=repeat", "view_options={share: 0.5, passage: 64, place: end}")
 _TRUNCATION = ("views=truncation", "positions=null", "objective.ce_on=both")
-_KL = ("objective.divergence=kl", "objective.detach=long", "objective.alpha=1")
 _REVERSE_KL = ("objective.divergence=reverse_kl", "objective.detach=long", "objective.alpha=1")
 
 EXPERIMENT = Experiment(
@@ -82,16 +81,6 @@ EXPERIMENT = Experiment(
             name="skip, reverse KL, CE long",
             changes=(*_ALWAYS, *_REVERSE_KL, "objective.ce_on=long"),
             question="the published form, with skips up to the trained length",
-        ),
-        Arm(
-            name="distractor + skip, CE",
-            changes=(*_ALWAYS, "views=distractor"),
-            question="foreign text between the two parts of a window, at the skip's positions",
-        ),
-        Arm(
-            name="skip + repeats, KL, initial teacher",
-            changes=(*_REPEAT, *_KL, "objective.teacher=initial"),
-            question="the frozen model at contiguous positions teaches",
         ),
         Arm(
             name="skip + repeats, LongCE",

@@ -16,7 +16,7 @@ from lengthwise.errors import UsageError, nearest
 if TYPE_CHECKING:
     from lengthwise.training.views.pair import Views
 
-ViewName = Literal["truncation", "gap", "cyclic", "distractor", "repeat"]
+ViewName = Literal["truncation", "gap", "cyclic", "repeat"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +33,6 @@ class ViewEntry:
     """Whether a position sampler places the views; "own": they have their own positions."""
     truncates: bool = False
     """Whether the short view starts later in the text, by an offset: only then are there offsets to draw."""
-    foreign: bool = False
-    """Whether a sample needs text from another place of the corpus."""
 
 
 VIEWS: dict[ViewName, ViewEntry] = {
@@ -55,13 +53,6 @@ VIEWS: dict[ViewName, ViewEntry] = {
         what="the same tokens at consecutive positions and at positions rotated by a random step",
         rewards="predictions that follow the order of the text, whatever the positions; blind beyond the window",
         positions="own",
-    ),
-    "distractor": ViewEntry(
-        home="distractor.Distractor",
-        what="a text A B, and the same with a foreign chunk between: A D B",
-        rewards="use of what lies before something irrelevant; blind beyond the window without positions",
-        positions="optional",
-        foreign=True,
     ),
     "repeat": ViewEntry(
         home="repeat.Repeat",

@@ -45,7 +45,6 @@ class Cyclic:
         draw: StepDraw,
         length: int,
         generator: np.random.Generator,
-        foreign: NDArray[np.int64] | None,
     ) -> ViewPair:
         """See `Views`."""
         return ViewPair(text, text)

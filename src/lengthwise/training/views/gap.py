@@ -44,7 +44,6 @@ class Gap:
         draw: StepDraw,
         length: int,
         generator: np.random.Generator,
-        foreign: NDArray[np.int64] | None,
     ) -> ViewPair:
         """See `Views`."""
         return ViewPair(text, text)

@@ -84,8 +84,7 @@ class StepDraw:
     """What all samples of an optimizer step share."""
 
     offset: int = 0
-    """e, tokens: row r of the short view faces row r + e of the long one. Negative where the short view has tokens
-    that the long one has not."""
+    """e, tokens: row r of the short view faces row r + e of the long one."""
     first: int = 0
     """The first row of the short view that is paired: before it both views see the same."""
     long_positions: Tensor | None = None
@@ -134,18 +133,16 @@ class Views(Protocol):
         draw: StepDraw,
         length: int,
         generator: np.random.Generator,
-        foreign: NDArray[np.int64] | None,
     ) -> ViewPair:
         """The views of one sample.
 
         At paired rows (`PairGeometry(length, draw.offset, draw.first)`) both have the same next token as target.
 
         Args:
-            text: tokens and targets [2, L + max(e, 0)].
+            text: tokens and targets [2, L + e].
             draw: of the sample's step.
             length: L.
             generator: for what the sample has for itself.
-            foreign: tokens [L] of another place in the corpus, for views that need them.
         """
         ...
 

@@ -48,7 +48,6 @@ class Repeat(Gap):
         draw: StepDraw,
         length: int,
         generator: np.random.Generator,
-        foreign: NDArray[np.int64] | None,
     ) -> ViewPair:
         """See `Views`."""
         assert draw.short_positions is not None

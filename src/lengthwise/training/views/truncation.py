@@ -40,7 +40,6 @@ class Truncation:
         draw: StepDraw,
         length: int,
         generator: np.random.Generator,
-        foreign: NDArray[np.int64] | None,
     ) -> ViewPair:
         """See `Views`."""
         return ViewPair(text[:, :length], text[:, draw.offset : draw.offset + length])

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lengthwise.measure.table import MEASUREMENTS
 from lengthwise.results import Row
 
 
@@ -34,7 +33,10 @@ class Display:
     """The function that takes the samples of a run and returns the `Passage`s of its page."""
 
 
-DISPLAYS: Mapping[str, str] = {entry.task: entry.module for entry in MEASUREMENTS.values() if entry.task}
+DISPLAYS: Mapping[str, str] = {
+    task: f"lengthwise.measure.{task}"
+    for task in ("misalignment", "perplexity", "recall", "limit", "longppl", "influence", "served")
+}
 """Task -> the module whose DISPLAY presents it, in the order of a page."""
 
 TRAINING = Display(title="Training", question="What did training do?", answer="training_answer")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from pydantic.json_schema import SkipJsonSchema
 
 from lengthwise.errors import UsageError
 
@@ -144,6 +145,10 @@ class Results:
     """Version of this shape; a reader refuses any other."""
     results: dict[str, dict[str, float | None]] = field(default_factory=dict)
     """lm-eval's shape of the headline rows; filled from `rows`."""
+    records: SkipJsonSchema[dict[str, dict[str, Any]]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    """The finished items that the rows are made from, by key: those of `samples.jsonl`, not part of the JSON."""
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -154,9 +159,9 @@ class Results:
 
     def to_json(self) -> str:
         """The object as indented JSON; row fields that do not apply are left out."""
-        plain = asdict(self)
+        plain = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "records"}
         plain["rows"] = [
-            {k: v for k, v in row.items() if v is not None or k == "value"} for row in plain["rows"]
+            {k: v for k, v in asdict(row).items() if v is not None or k == "value"} for row in self.rows
         ]
         return json.dumps(plain, indent=2, allow_nan=False) + "\n"
 

@@ -330,6 +330,40 @@ def is_finished(path: Path) -> bool:
     return file.exists() and not read_results(file).partial
 
 
+def read_run(path: Path) -> Results:
+    """The results of a finished run with the records that they are made from.
+
+    Raises:
+        UsageError: no finished run, or one without its samples.
+    """
+    results = read_results_of(path)
+    if results.partial:
+        raise UsageError(f"the run in {path} is not finished", fix="finish it with --resume")
+    log = SampleLog(path / "samples.jsonl")
+    if not len(log):
+        raise UsageError(
+            f"{path} has no samples.jsonl, or an empty one: there are no items to pair",
+            expected="the whole run folder; results.json alone does not suffice",
+        )
+    results.records = {key: log[key] for key in log}
+    return results
+
+
+def read_results_of(path: Path) -> Results:
+    """The results of the run at `path`, finished or not.
+
+    Raises:
+        UsageError: there are none.
+    """
+    file = path / "results.json"
+    if not file.is_file():
+        raise UsageError(
+            f"{path} has no results" if path.is_dir() else f"there is no folder {path}",
+            expected="the --out folder of a finished run",
+        )
+    return read_results(file)
+
+
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The lines of a `metrics.jsonl`, by step; a torn last line of a killed run is left out.
 

@@ -3,17 +3,16 @@
 A field is a name, a type with its constraints, a default, and a docstring, which is also the help text. An
 `Option` in the type changes how the command line spells it:
 
-    class RecallSpec(Spec):
+    class Recall(WindowMeasurement):
         pairs: Annotated[Count, Option("--limit")] = 32
         \"\"\"Pairs of passages at each distance.\"\"\"
 """
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Gt, Lt
 from pydantic import AllowInfNan, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
@@ -155,79 +154,6 @@ class RunSpec(Settings):
             tokenizer=self.tokenizer,
             **self.placement,
         )
-
-    def load_beside(self, model: Predictor, name: str | None) -> Predictor:
-        """A second model, loaded as this run's is; `model`, which is this run's, where `name` is None or names it."""
-        from lengthwise.models import load
-
-        if name is None or (name == self.model and self.adapter is None):
-            return model
-        return load(name, dtype=self.dtype, device=self.device, **self.placement)
-
-
-@dataclass(frozen=True)
-class Samples:
-    """One kind of sample of a measurement, and what it costs."""
-
-    what: str
-    wanted: int
-    stretch: int
-    """Tokens of text that one needs."""
-    tokens: int
-    """Tokens that the model reads for one."""
-    longest: int
-    """Tokens in its longest input."""
-
-
-class Spec(Settings):
-    """Settings of one measurement. The docstring is the help of its verb."""
-
-    kind: ClassVar[str]
-    """The verb, and the measurement's name in the table."""
-    examples: ClassVar[tuple[str, ...]] = ()
-    """Command lines for the end of the help."""
-    reads_characters: ClassVar[bool] = False
-    """Whether the measurement takes a text as characters (a Corpus) in place of the model's tokens."""
-
-    beside_the_numbers: ClassVar[tuple[str, ...]] = ("bos", "batch_size")
-    """Fields that do not decide the numbers, or only through the BOS id."""
-    not_of_the_run: ClassVar[tuple[str, ...]] = ()
-    """Settings of the `RunSpec` that the measurement cannot use, so that its verb has no option for them."""
-
-    bos: Literal["auto", "always", "never"] = "auto"
-    """Begin each view with BOS; auto does as the tokenizer does."""
-    seed: Seed = 0
-    """Seed of the choice of windows."""
-    batch_size: Count = 1
-    """Windows at a time. More needs more memory; the numbers stay the same."""
-
-    def config(self, run: RunSpec) -> dict[str, Any]:
-        """The config of a run folder: running it again repeats the run."""
-        return run.settings() | self.settings()
-
-    def identity(self) -> dict[str, Any]:
-        """What decides the numbers besides model and text, plain; of a class that knows the BOS id in force."""
-        return {name: value for name, value in self if name not in self.beside_the_numbers}
-
-    @abc.abstractmethod
-    def samples(self) -> list[Samples]:
-        """The samples and what they cost, for a plan."""
-
-    def for_model(self, trained_length: int | None) -> Self:
-        """The spec with what it takes from a model's configuration filled in."""
-        return self
-
-    def model(self, run: RunSpec) -> Predictor:
-        """The model to measure, loaded as the run says."""
-        return run.load()
-
-    def served_settings(self, run: RunSpec) -> dict[str, Any]:
-        """The settings of the run that its model must be an endpoint for."""
-        return {"served_model": run.served_model, "tokenizer": run.tokenizer}
-
-    def others(self, run: RunSpec, model: Predictor) -> dict[str, Any]:
-        """What else the measurement's function takes, loaded as the run says."""
-        return {}
 
 
 def option_of(kind: type[BaseModel], name: str) -> Option:

@@ -104,8 +104,9 @@ def _prepare() -> None:
     for module in ("peft", "rich.table", "lengthwise.training.training_run", "lengthwise.cli.main"):
         importlib.import_module(module)
     for entry in MEASUREMENTS.values():
-        for place in (entry.spec, entry.run, entry.plan):
-            entry.load(place)
+        assert entry.measurement
+    for module in ("lengthwise.measure.runner", "lengthwise.measure.dry_run"):
+        importlib.import_module(module)
     machine.product_rate = functools.cache(machine.product_rate)
     for dtype in ("float32", "bfloat16"):
         machine.product_rate("cpu", dtype)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lengthwise.errors import UsageError
-from lengthwise.sparsity.bounds import (
+from lengthwise.studies.sparsity.bounds import (
     coupled_bound,
     improved_bound,
     needed_delta,
@@ -18,7 +18,7 @@ from lengthwise.sparsity.bounds import (
     theorem_bound,
     worst_of_average,
 )
-from lengthwise.sparsity.planted import Anywhere, Within, regularity
+from lengthwise.studies.sparsity.planted import Anywhere, Within, regularity
 
 
 def test_the_bounds_are_their_formulas():

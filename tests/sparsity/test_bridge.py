@@ -8,7 +8,7 @@ from itertools import combinations
 import pytest
 
 from lengthwise.measure.statistics import estimate
-from lengthwise.sparsity.bridge import (
+from lengthwise.studies.sparsity.bridge import (
     DENSE,
     NO_GAIN,
     SPARSE,

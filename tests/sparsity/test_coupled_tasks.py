@@ -7,7 +7,7 @@ import random
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.sparsity.coupled_tasks import (
+from lengthwise.studies.sparsity.coupled_tasks import (
     ADDITION,
     COUPLED_TASKS,
     PARITY,

@@ -11,8 +11,8 @@ import torch
 from torch.nn import functional as F
 
 from lengthwise.errors import UsageError
-from lengthwise.sparsity.coupled_tasks import ADDITION, COUPLED_TASKS, PARITY
-from lengthwise.sparsity.coupling import (
+from lengthwise.studies.sparsity.coupled_tasks import ADDITION, COUPLED_TASKS, PARITY
+from lengthwise.studies.sparsity.coupling import (
     ARMS,
     PREDICTED,
     coupled_batch,

@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.measure import paired_difference
+from lengthwise.measure import paired_difference, selection
+from lengthwise.measure.influence import InfluenceSettings, InfluenceSpec, measure_influence
+from lengthwise.measure.influence_rows import statistics_of
+from lengthwise.measure.selection import CONTROLS, SELECTIONS, Situation
 from lengthwise.models import LoadedModel
 from lengthwise.report.passages import Passage, to_html
-from lengthwise.sparsity import selection
-from lengthwise.sparsity.influence_rows import statistics_of
-from lengthwise.sparsity.influential_tokens import InfluenceSettings, InfluenceSpec, measure_influence
-from lengthwise.sparsity.selection import CONTROLS, SELECTIONS, Situation
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text.tokens import token_pieces
 

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from lengthwise.errors import UsageError
-from lengthwise.models import LoadedModel
-from lengthwise.sparsity.kept_context import (
+from lengthwise.measure.kept_context import (
     check_removal,
     context,
     distant_positions,
     embedding_attributions,
     losses_from,
 )
+from lengthwise.models import LoadedModel
 from lengthwise.testing import TINY_ARCHITECTURES, tiny_llama, tiny_model, tiny_tokenizer
 
 # ALiBi takes distances from the mask; these two have local attention of 16 tokens.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.sparsity.needles import planted
+from lengthwise.studies.sparsity.needles import planted
 
 SENTENCE = np.array([71, 72, 73])
 

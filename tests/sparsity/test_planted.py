@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from lengthwise.errors import UsageError
-from lengthwise.sparsity.planted import (
+from lengthwise.studies.sparsity.planted import (
     Anywhere,
     PositionLaw,
     Within,

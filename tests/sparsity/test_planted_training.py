@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from lengthwise.errors import UsageError
-from lengthwise.sparsity.planted import Anywhere, sparse_parity
-from lengthwise.sparsity.planted_training import label_losses, planted_batches, right_labels
+from lengthwise.studies.sparsity.planted import Anywhere, sparse_parity
+from lengthwise.studies.sparsity.planted_training import label_losses, planted_batches, right_labels
 
 LAW = sparse_parity(Anywhere())
 

@@ -8,10 +8,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lengthwise.sparsity import planted_views
-from lengthwise.sparsity.bridge import planted_jeffreys
-from lengthwise.sparsity.planted import Anywhere, sparse_parity
-from lengthwise.sparsity.planted_views import Objective, Task, disagreement, examine_views, losses_by, views
+from lengthwise.studies.sparsity import planted_views
+from lengthwise.studies.sparsity.bridge import planted_jeffreys
+from lengthwise.studies.sparsity.planted import Anywhere, sparse_parity
+from lengthwise.studies.sparsity.planted_views import (
+    Objective,
+    Task,
+    disagreement,
+    examine_views,
+    losses_by,
+    views,
+)
 
 TASK = Task(sparse_parity(Anywhere()), (1, 2, 4), length=10, cut=5, noise=0.01)
 

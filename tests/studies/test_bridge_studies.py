@@ -9,7 +9,6 @@ import pytest
 
 from lengthwise.errors import UsageError
 from lengthwise.results import Row
-from lengthwise.sparsity.bridge import SPARSE, Token, planted_jeffreys, share_touched
 from lengthwise.studies.kept_tables import (
     CLAIMS,
     SPARSITY,
@@ -19,6 +18,7 @@ from lengthwise.studies.kept_tables import (
     sparsity_index,
 )
 from lengthwise.studies.sparsity import bridge_needle, bridge_planted, bridge_planted_cells
+from lengthwise.studies.sparsity.bridge import SPARSE, Token, planted_jeffreys, share_touched
 from lengthwise.studies.sparsity.bridge_page import REAL, SMALL
 from lengthwise.studies.sparsity.bridge_text import in_every_seed
 from lengthwise.studies.sparsity.influence_page import TOO_FEW

@@ -39,19 +39,17 @@ def page() -> str:
 
 def _measured() -> Iterator[str]:
     yield "## Measurements\n"
-    yield "The settings of a measurement are the options of [its verb](cli.md) and the fields of its spec.\n"
+    yield "The settings of a measurement are the options of [its verb](cli.md) and the fields of its class.\n"
     rows = (
         (
-            "`compare` with a URL" if entry.name == "served" else code(entry.name),
+            "`compare` with a URL" if name == "served" else code(name),
             plain(entry.summary),
-            code(entry.spec),
-            # An evaluation has no function of its own that takes a model.
-            code("run_eval" if entry.name == "eval" else entry.function.rpartition(":")[2]),
-            code(entry.fail_above or ""),
+            code(entry.measurement.__name__),
+            code(entry.measurement.fail_above or ""),
         )
-        for entry in MEASUREMENTS.values()
+        for name, entry in MEASUREMENTS.items()
     )
-    yield table(["verb", "question", "spec", "function", "metric of `--fail-above`"], rows)
+    yield table(["verb", "question", "class", "metric of `--fail-above`"], rows)
     yield "## Estimators\n"
     yield "Of misalignment: `lengthwise measure --estimator`. [Both are unbiased](../explanation/measuring.md).\n"
     yield table(["name", "what"], ((code(name), plain(what)) for name, what in ESTIMATORS.items()))

@@ -65,7 +65,7 @@ def compare(
     does? The example with `--help` shows the options for that.
     """
     if correlate is not None:
-        from lengthwise.measure.run_folder import correlate_runs
+        from lengthwise.measure.correlation import correlate_runs
 
         print_correlation(*correlate_runs(runs, *correlate), names=correlate, as_json=as_json)
         return

@@ -62,7 +62,7 @@ def _verb(name: str) -> Any:
     own = typer.Typer(rich_markup_mode=None, add_completion=False, context_settings=_CONTEXT)
     if name in MEASUREMENTS:
         entry = MEASUREMENTS[name]
-        own.command(entry.name, epilog=epilog(entry), short_help=entry.summary)(command(entry))
+        own.command(name, epilog=epilog(entry), short_help=entry.summary)(command(entry))
     else:
         module = _module(name)
         own.command(name, epilog=module.EXAMPLES)(getattr(module, name.replace("-", "_")))

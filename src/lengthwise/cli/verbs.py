@@ -16,7 +16,8 @@ from lengthwise.cli import options
 from lengthwise.cli.output import fail_above, print_plan, show
 from lengthwise.config import override
 from lengthwise.errors import UsageError, nearest
-from lengthwise.spec import RunSpec, Spec, option_of
+from lengthwise.measure.measurement import Measurement, WindowMeasurement
+from lengthwise.spec import RunSpec, option_of
 
 if TYPE_CHECKING:
     from lengthwise.measure.table import Entry
@@ -47,7 +48,7 @@ _OUTPUT: dict[str, tuple[Any, Any]] = {
 
 def command(entry: Entry) -> Callable[..., None]:
     """A function that Typer makes the verb of."""
-    spec_class: type[Spec] = entry.spec_class
+    spec_class: type[Measurement] = entry.measurement
 
     def verb(context: typer.Context, **given: Any) -> None:
         rare = override({}, given.pop("assignments", None) or ())
@@ -66,23 +67,27 @@ def command(entry: Entry) -> Callable[..., None]:
         if threshold is not None and not math.isfinite(threshold):
             raise UsageError(f"--fail-above is {threshold}", expected="a finite number")
         if given["dry_run"]:
-            print_plan(entry.load(entry.plan)(run, spec).to_dict(), as_json=given["as_json"])
+            from lengthwise.measure.dry_run import plan_run
+
+            print_plan(plan_run(spec, run), as_json=given["as_json"])
             return
+        from lengthwise.measure.runner import run as measure
+
         how = {name: given[name] for name in ("out", "resume", "overwrite")}
         results = show(
-            lambda: entry.load(entry.run)(run, spec, **how),
+            lambda: measure(spec, run, **how),
             out=out,
             as_json=given["as_json"],
             verbose=given["verbose"],
         )
-        if entry.fail_above is not None:
-            fail_above(results, entry.fail_above, threshold)
+        if spec.fail_above is not None:
+            fail_above(results, spec.fail_above, threshold)
 
     parameters = dict(_parameters(spec_class))
-    if entry.fail_above is not None:
+    if spec_class.fail_above is not None:
         parameters["fail_above"] = (options.FailAbove, None)
     parameters |= _OUTPUT
-    verb.__name__ = entry.name
+    verb.__name__ = spec_class.kind
     verb.__doc__ = spec_class.__doc__
     verb.__annotations__ = {"context": typer.Context} | {
         name: annotation for name, (annotation, _) in parameters.items()
@@ -99,7 +104,7 @@ def command(entry: Entry) -> Callable[..., None]:
 
 def epilog(entry: Entry) -> str:
     """The examples at the end of the verb's help."""
-    return options.examples(*entry.spec_class.examples)
+    return options.examples(*entry.measurement.examples)
 
 
 def _is_default(context: typer.Context, name: str) -> bool:
@@ -107,9 +112,9 @@ def _is_default(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "DEFAULT"
 
 
-def _parameters(spec_class: type[Spec]) -> Iterator[tuple[str, tuple[Any, Any]]]:
+def _parameters(spec_class: type[Measurement]) -> Iterator[tuple[str, tuple[Any, Any]]]:
     """Arguments, the text, the measurement's own fields, and what all have in common."""
-    own = [name for name in spec_class.model_fields if name not in Spec.model_fields]
+    own = [name for name in spec_class.model_fields if name not in WindowMeasurement.model_fields]
     last = [
         (kind, name)
         for name in _LAST

@@ -7,20 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lengthwise.evaluation.decoding import likelihoods, replies
-    from lengthwise.evaluation.evaluate import EvalSpec, plan_eval, run_eval
+    from lengthwise.evaluation.evaluate import Evaluation
     from lengthwise.evaluation.tasks import FAMILIES, TASKS
 
 _HOMES = {
     "FAMILIES": "tasks",
     "TASKS": "tasks",
-    "EvalSpec": "evaluate",
+    "Evaluation": "evaluate",
     "likelihoods": "decoding",
-    "plan_eval": "evaluate",
     "replies": "decoding",
-    "run_eval": "evaluate",
 }
 
-__all__ = ["FAMILIES", "TASKS", "EvalSpec", "likelihoods", "plan_eval", "replies", "run_eval"]
+__all__ = ["FAMILIES", "TASKS", "Evaluation", "likelihoods", "replies"]
 
 
 def __getattr__(name: str) -> Any:

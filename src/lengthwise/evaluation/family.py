@@ -11,15 +11,15 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
+
+from lengthwise.evaluation.averages import mean_over
+from lengthwise.evaluation.settings import EvaluationSettings
+from lengthwise.measure.measurement import Record
+from lengthwise.measure.statistics import Statistic
 
 if TYPE_CHECKING:
-    from lengthwise.evaluation.evaluate import EvalSpec
-    from lengthwise.evaluation.score_rows import Averages
-    from lengthwise.results import Row
     from lengthwise.text import Corpus
-
-Mode = Literal["greedy", "likelihood"]
 
 ANY_TASK = frozenset({"mode", "samples", "max_length"})
 """Settings that each of our own tasks takes."""
@@ -87,7 +87,7 @@ class Task(abc.ABC):
     metric: str
     """Name of the score of its greedy replies."""
     takes: frozenset[str]
-    """Fields of `EvalSpec` that change its questions or scores."""
+    """Fields of `EvaluationSettings` that change its questions or scores."""
     ranks: bool = False
     """Whether its questions have answers to rank by likelihood."""
     cut_to_limit: bool = False
@@ -97,11 +97,11 @@ class Task(abc.ABC):
     stop_text: str = ""
     """A reply also ends at the last token of this text, and has at least one token."""
 
-    def check(self, spec: EvalSpec) -> None:  # noqa: B027
+    def check(self, spec: EvaluationSettings) -> None:  # noqa: B027
         """Raise UsageError if the task cannot run with `spec`."""
 
     @abc.abstractmethod
-    def question_set(self, spec: EvalSpec, tokenizer: Any, corpus: Corpus | None) -> QuestionSet:
+    def question_set(self, spec: EvaluationSettings, tokenizer: Any, corpus: Corpus | None) -> QuestionSet:
         """Make or read its questions. `corpus` is there if the task takes `text`.
 
         Raises:
@@ -113,17 +113,6 @@ class Task(abc.ABC):
         """The score of a greedy reply, in 0 .. 1."""
 
 
-@dataclass(frozen=True)
-class Scored:
-    """A question with its record in the log."""
-
-    task: Task
-    question: Question
-    record: Mapping[str, Any]
-    """`document` (the unit), `score`, `cut` (tokens), and with likelihoods `probability`, `gold_loss`
-    and `chance`."""
-
-
 class Family:
     """Tasks that are one group in `lengthwise ls tasks`, and the averages over them."""
 
@@ -132,32 +121,23 @@ class Family:
     mean: str | None = None
     """Metric of the plain mean over the tasks, which `lengthwise compare` pairs; None if there is no such mean."""
 
-    def rows(self, tasks: Sequence[Task], scored: Sequence[Scored], averages: Averages) -> list[Row]:
+    def statistics(self, tasks: Sequence[Task], records: Sequence[Record]) -> list[Statistic]:
         """Averages over `tasks`, which are those of the run. Here: the plain mean by length and by depth."""
         if self.mean is None or len(tasks) < 2:
             return []
         cells = {task.name: index for index, task in enumerate(tasks)}
         tree = [[index] for index in cells.values()]
-        found: list[Row] = []
-        for length in sorted({one.question.length or 0 for one in scored}):
-            at = [one for one in scored if one.question.length == length]
-            for depth in (None, *sorted({one.question.depth or 0 for one in at})):
+        found: list[Statistic] = []
+        for length in sorted({record["length"] or 0 for record in records}):
+            at = [record for record in records if record["length"] == length]
+            for depth in (None, *sorted({record["depth"] or 0 for record in at})):
                 placed = [
-                    (cells[one.task.name], one.record) for one in at if depth in (None, one.question.depth)
+                    (cells[record["task"]], record) for record in at if depth in (None, record["depth"])
                 ]
-                found.append(
-                    averages.row(
-                        self.name,
-                        self.mean,
-                        placed,
-                        tree,
-                        length=length,
-                        depth=depth,
-                        version=tasks[0].version,
-                    )
-                )
+                where = {"length": length, "depth": depth, "version": tasks[0].version}
+                found.append(mean_over(self.name, self.mean, placed, tree, **where))
         return found
 
     def notes(self, tasks: Sequence[Task]) -> list[str]:
-        """What a reader of `rows` must know."""
+        """What a reader of the averages must know."""
         return []

@@ -20,7 +20,7 @@ import torch
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
 
 if TYPE_CHECKING:
-    from lengthwise.evaluation.evaluate import EvalSpec
+    from lengthwise.evaluation.settings import EvaluationSettings
 
 INSTALL = "pip install 'lengthwise[lm-eval]'"
 
@@ -45,7 +45,7 @@ class TaskLoad:
         return self.loaded["tasks"]
 
 
-def load_tasks(spec: EvalSpec, tokenizer_folder: str) -> list[TaskLoad]:
+def load_tasks(spec: EvaluationSettings, tokenizer_folder: str) -> list[TaskLoad]:
     """The tasks of `spec`, those of RULER and BABILong once for each length.
 
     Args:

@@ -19,16 +19,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError
-from lengthwise.evaluation.family import ANY_TASK, Family, Question, QuestionSet, Scored, Task
+from lengthwise.evaluation.averages import mean_over
+from lengthwise.evaluation.family import ANY_TASK, Family, Question, QuestionSet, Task
 from lengthwise.evaluation.longbench_rows import read_rows
 from lengthwise.evaluation.longbench_templates import Template, read_template
 from lengthwise.evaluation.prompts import takes_chat
 from lengthwise.evaluation.scoring import LONGBENCH_SCORERS, best_over_golds, class_match, first_line
+from lengthwise.measure.statistics import Statistic
 
 if TYPE_CHECKING:
-    from lengthwise.evaluation.evaluate import EvalSpec
-    from lengthwise.evaluation.score_rows import Averages
-    from lengthwise.results import Row
+    from lengthwise.evaluation.settings import EvaluationSettings
+    from lengthwise.measure.measurement import Record
     from lengthwise.text import Corpus
 
 BUCKETS = ("0-4k", "4-8k", "8k+")
@@ -54,7 +55,7 @@ class DataSet(Task):
     takes: frozenset[str] = ANY_TASK | {"data", "templates", "truncation", "chat"}
     cut_to_limit: bool = True
 
-    def check(self, spec: EvalSpec) -> None:
+    def check(self, spec: EvaluationSettings) -> None:
         """Refuse a run without `max_length`."""
         if spec.max_length is None:
             raise UsageError(
@@ -62,7 +63,7 @@ class DataSet(Task):
                 expected="--max-length TOKENS; upstream takes 3500 for a model of 4k, and leaves room for the reply",
             )
 
-    def question_set(self, spec: EvalSpec, tokenizer: Any, corpus: Corpus | None) -> QuestionSet:
+    def question_set(self, spec: EvaluationSettings, tokenizer: Any, corpus: Corpus | None) -> QuestionSet:
         """A question for each of the first `samples` rows of the data (all if None)."""
         template, source = read_template(spec.templates, self.data_set)
         chat = spec.chat == "auto" and self.chat and takes_chat(tokenizer)
@@ -143,9 +144,9 @@ class _LongBenchE(Family):
         _data_set("repobench-p", "the next line in a repository", "code", "code_similarity", 64, chat=False),
     )
 
-    def rows(self, tasks: Sequence[Task], scored: Sequence[Scored], averages: Averages) -> list[Row]:
+    def statistics(self, tasks: Sequence[Task], records: Sequence[Record]) -> list[Statistic]:
         """The three averages, over cells that are data set x bucket, and `average_rows` of each bucket."""
-        if not scored:
+        if not records:
             return []
         names = [task.name for task in tasks]
         cells = {
@@ -153,7 +154,7 @@ class _LongBenchE(Family):
             for index, name in enumerate(names)
             for place, bucket in enumerate(BUCKETS)
         }
-        placed = [(cells[one.task.name, one.question.bucket or ""], one.record) for one in scored]
+        placed = [(cells[record["task"], record["bucket"] or ""], record) for record in records]
         sets = {name: [cells[name, bucket] for bucket in BUCKETS] for name in names}
         categories: dict[str, list[list[int]]] = {}
         for one in DATA_SETS.values():
@@ -161,8 +162,8 @@ class _LongBenchE(Family):
                 categories.setdefault(one.category, []).append(sets[one.name])
         buckets = [[[cells[name, bucket]] for name in names] for bucket in BUCKETS]
 
-        def average(metric: str, tree: Sequence[Any], bucket: str | None = None) -> Row:
-            return averages.row(self.name, metric, placed, tree, bucket=bucket, version=tasks[0].version)
+        def average(metric: str, tree: Sequence[Any], bucket: str | None = None) -> Statistic:
+            return mean_over(self.name, metric, placed, tree, bucket=bucket, version=tasks[0].version)
 
         return [
             average("average_rows", list(sets.values())),

@@ -20,7 +20,7 @@ from lengthwise.evaluation.family import ANY_TASK, Question, QuestionSet, Task, 
 from lengthwise.files import atomic_write_bytes
 
 if TYPE_CHECKING:
-    from lengthwise.evaluation.evaluate import EvalSpec
+    from lengthwise.evaluation.settings import EvaluationSettings
     from lengthwise.text import Corpus
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class MadeUpTask(Task, abc.ABC):
     ) -> list[Question]:
         """The questions at one length. `depths` is empty for a task that takes none."""
 
-    def check(self, spec: EvalSpec) -> None:
+    def check(self, spec: EvaluationSettings) -> None:
         """Refuse lengths over `max_length`."""
         if spec.max_length is not None and max(spec.lengths) > spec.max_length:
             raise UsageError(
@@ -59,7 +59,7 @@ class MadeUpTask(Task, abc.ABC):
                 fix="shorter lengths; or data sets, which max_length is for, in a run of their own",
             )
 
-    def question_set(self, spec: EvalSpec, tokenizer: Any, corpus: Corpus | None) -> QuestionSet:
+    def question_set(self, spec: EvaluationSettings, tokenizer: Any, corpus: Corpus | None) -> QuestionSet:
         """The questions at all lengths, from the cache where it has them."""
         from lengthwise.text import tokenizer_fingerprint
 

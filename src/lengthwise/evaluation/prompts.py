@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from lengthwise.errors import UsageError
-
-Truncation = Literal["middle", "left"]
-"""middle keeps both ends (LongBench); left keeps the end (lm-eval), so an instruction at the beginning is lost."""
+from lengthwise.evaluation.settings import Truncation
 
 # Characters at a prompt's end that decide how the answer after it becomes tokens.
 _TAIL_CHARACTERS = 200

@@ -24,7 +24,7 @@ from lengthwise.evaluation.made_up import MadeUpTask
 from lengthwise.evaluation.scoring import babilong_match
 
 if TYPE_CHECKING:
-    from lengthwise.evaluation.evaluate import EvalSpec
+    from lengthwise.evaluation.settings import EvaluationSettings
     from lengthwise.text import Corpus
 
 LEAST_PEOPLE = 4
@@ -63,7 +63,7 @@ class TrackingTask(MadeUpTask):
     metric: str = "accuracy"
     ranks: bool = True
 
-    def check(self, spec: EvalSpec) -> None:
+    def check(self, spec: EvaluationSettings) -> None:
         """Refuse more depths than there are places for."""
         super().check(spec)
         most = len(_PLACES) // 2

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from lengthwise.errors import UsageError, nearest
 from lengthwise.files import named_path
-from lengthwise.measure.measurement import Measurement, paired_difference
-from lengthwise.measure.run_folder import read_measurement
+from lengthwise.measure.paired import measurement_of, paired_difference
 from lengthwise.measure.statistics import SIGNIFICANCE, two_sided_p
 from lengthwise.results import Results, Row
+from lengthwise.runs import read_run
 
 
 def compare_runs(
@@ -50,13 +50,14 @@ def compare_runs(
     twice = [str(folder) for folder, one in zip(folders, whole, strict=True) if whole.count(one) > 1]
     if twice:
         raise UsageError(f"a run is given twice: {', '.join(twice)}", expected="different run folders")
-    read = [read_measurement(folder) for folder in folders]
-    kinds = {kind for kind, _ in read}
+    read = [read_run(folder) for folder in folders]
+    kinds = {run.kind for run in read}
     if len(kinds) > 1:
-        shown = "; ".join(f"{folder}: {kind}" for folder, (kind, _) in zip(folders, read, strict=True))
+        shown = "; ".join(f"{folder}: {run.kind}" for folder, run in zip(folders, read, strict=True))
         raise UsageError(f"the runs are of several kinds ({shown})", expected="runs of one kind")
-    names = _names(folders, [measurement for _, measurement in read])
-    sides = [_under(name, measurement) for name, (_, measurement) in zip(names, read, strict=True)]
+    units = measurement_of(read[0]).units
+    names = _names(folders, [run.model_name for run in read])
+    sides = [_under(name, run) for name, run in zip(names, read, strict=True)]
     plain = [row for side in sides for row in _wanted(side.rows, metrics)]
     _check_metrics(metrics, sides)
     differences = [
@@ -71,7 +72,7 @@ def compare_runs(
         model_name=_title(names, base),
         config={"runs": [str(folder) for folder in folders], "reference": str(folders[base])},
         rows=plain + differences,
-        notes=_notes(differences, "samples" if kinds == {"eval"} else "documents"),
+        notes=_notes(differences, units),
     )
 
 
@@ -105,7 +106,7 @@ def _p_value(row: Row) -> float | None:
 
 
 def _differences(
-    side: Measurement, base: Measurement, metrics: Sequence[str], path: Path, base_path: Path
+    side: Results, base: Results, metrics: Sequence[str], path: Path, base_path: Path
 ) -> list[Row]:
     try:
         rows = paired_difference(side, base)
@@ -119,23 +120,18 @@ def _differences(
 
 
 def _wanted(rows: Sequence[Row], metrics: Sequence[str]) -> list[Row]:
-    return [
-        row
-        for row in rows
-        if row.position is None and row.context_other is None and (not metrics or row.metric in metrics)
-    ]
+    return [row for row in rows if row.is_whole and (not metrics or row.metric in metrics)]
 
 
-def _check_metrics(metrics: Sequence[str], sides: Sequence[Measurement]) -> None:
+def _check_metrics(metrics: Sequence[str], sides: Sequence[Results]) -> None:
     known = {row.metric for side in sides for row in side.rows}
     for metric in metrics:
         if metric not in known:
             raise UsageError(f"these runs have no metric {metric!r}", expected=nearest(metric, known))
 
 
-def _names(folders: Sequence[Path], sides: Sequence[Measurement]) -> list[str]:
+def _names(folders: Sequence[Path], models: list[str]) -> list[str]:
     """The models' names where they differ, else the folders'."""
-    models = [side.model_name for side in sides]
     if len(set(models)) == len(models):
         return models
     short = [folder.name for folder in folders]
@@ -147,13 +143,8 @@ def _title(names: Sequence[str], base: int) -> str:
     return f"{others[0] if len(others) == 1 else f'{len(others)} runs'} against {names[base]}"
 
 
-def _under(name: str, side: Measurement) -> Measurement:
-    return replace(
-        side,
-        model_name=name,
-        rows=[replace(row, model=name) for row in side.rows],
-        statistics=[replace(one, row=replace(one.row, model=name)) for one in side.statistics],
-    )
+def _under(name: str, run: Results) -> Results:
+    return replace(run, model_name=name, rows=[replace(row, model=name) for row in run.rows])
 
 
 def _notes(rows: Sequence[Row], units: str) -> list[str]:

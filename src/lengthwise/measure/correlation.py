@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lengthwise.errors import UsageError, nearest
+from lengthwise.files import named_path
 from lengthwise.measure.statistics import students_t
 from lengthwise.results import Row
+from lengthwise.runs import read_results_of
 
 RESAMPLES = 2000
 _SEED = 20250713
@@ -74,6 +77,23 @@ def rank_correlation(x: Sequence[float], y: Sequence[float], *, fewest: int = 2)
         np.array([x, y], dtype=np.float64).reshape(2, -1), of=lambda pairs: rankdata(pairs, axis=-1)
     )
     return found if len(x) >= fewest else Coefficient(value=found.value)
+
+
+def correlate_runs(
+    paths: Sequence[Path], metric: str, score: str
+) -> tuple[list[tuple[str, float, float]], Correlation]:
+    """`correlate_rows` of the rows in run folders; the runs of one model are pooled by its name.
+
+    Raises:
+        UsageError: as `correlate_rows`; a folder without results.
+    """
+    runs: dict[str, list[Row]] = {}
+    for path in paths:
+        results = read_results_of(named_path(path, what="the run"))
+        adapter = results.config.get("adapter")
+        name = f"{results.model_name} with {adapter}" if adapter else results.model_name
+        runs.setdefault(name, []).extend(results.rows)
+    return correlate_rows(runs, metric, score)
 
 
 def correlate_rows(

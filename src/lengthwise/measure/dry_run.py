@@ -1,31 +1,33 @@
-"""What a measurement would do, before any weight is loaded: `--dry-run`."""
+"""What a run would do, before any weight is loaded: `--dry-run`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 from lengthwise.files import is_url
 from lengthwise.machine import usable_device
-from lengthwise.models.plan import SERVED_COST, Plan, check_dtype, reading_cost, unknown_cost
-from lengthwise.models.position_limits import trained_length
+from lengthwise.measure.measurement import Measurement, Reader
+from lengthwise.measure.runner import as_given
+from lengthwise.models.plan import SERVED_COST, check_dtype, model_skeleton, reading_cost, unknown_cost
+from lengthwise.models.position_limits import max_positions, trained_length
 from lengthwise.models.resolve import check_served, read_config, read_tokenizer, resolve
-from lengthwise.spec import RunSpec, Spec
-from lengthwise.text import load_corpus, sample_windows, tokenize
+from lengthwise.spec import RunSpec
+from lengthwise.text import TokenDocuments, tokenize
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeasurementPlan(Plan):
-    """A plan with what the text holds."""
+@dataclass(frozen=True)
+class _Outline:
+    """What is known of a model before its weights are loaded."""
 
-    documents: int
-    text_tokens: int | None = None
-    longest_document: int | None = None
-    samples: dict[str, str] | None = None
-    """Of each kind of sample, how many of the wanted ones the text holds."""
+    name: str
+    tokenizer: Any
+    trained_length: int | None
+    max_positions: int | None
 
 
-def plan_measurement(run: RunSpec, spec: Spec) -> MeasurementPlan:
-    """Settings, text, samples, tokens, memory and time. Loads the tokenizer and the text, but no weights.
+def plan_run(measurement: Measurement, spec: RunSpec) -> dict[str, Any]:
+    """Settings, text, items, tokens, memory and time. Loads the tokenizer and the text, but no weights.
 
     What needs the model's configuration is None while an embedded model or a .gguf file is not converted yet. An
     endpoint is asked what it can do, with a short prompt.
@@ -33,53 +35,52 @@ def plan_measurement(run: RunSpec, spec: Spec) -> MeasurementPlan:
     Raises:
         UsageError, MissingError: the model, the text or a setting cannot work.
     """
-    served = is_url(run.model)
+    settings = {"kind": measurement.kind, **measurement.config(spec)}
+    subject = measurement.check_subject(spec)
+    served = is_url(subject.model)
     if not served:
-        check_served(run.model, spec.served_settings(run))
-        check_dtype(run.dtype)
-        usable_device(run.device)
-    corpus = load_corpus(run.text, split=run.split)
-    plan = MeasurementPlan(
-        settings={"kind": spec.kind, **spec.config(run)}, documents=len(corpus.documents), cost=SERVED_COST
-    )
-    if not served and (cost := unknown_cost(run.model)) is not None:
-        tokens = sum(kind.wanted * kind.tokens for kind in spec.samples())
-        return replace(plan, tokens_to_run=tokens, cost=cost)
+        check_served(subject.model, {"served_model": subject.served_model, "tokenizer": subject.tokenizer})
+        check_dtype(subject.dtype)
+        usable_device(subject.device)
+    given = as_given(None, spec) if measurement.needs_text else None
+    second = measurement.second or subject.model
+    for name in {subject.model, second}:
+        if (cost := unknown_cost(name)) is not None:
+            return {"settings": settings, **cost.to_dict()}
+    model: Reader = subject.load() if served else _outline(subject.model)
+    other = model if second == subject.model else _outline(second)
+    measurement = measurement.resolved(model, other)
+    text, facts = given, {}
+    if given is not None and measurement.reads != "questions":
+        documents = given if isinstance(given, TokenDocuments) else tokenize(given, other.tokenizer)
+        text = documents if measurement.reads == "tokens" else given
+        facts = {
+            "documents": len(documents),
+            "text_tokens": documents.total_tokens,
+            "longest_document": documents.longest,
+        }
+    items = measurement.items(model, text, other)
+    facts |= measurement.plan(items)
+    longest = max(item.longest for item in items)
     if served:
-        config, model = None, spec.model(run)
-        documents, trained = tokenize(corpus, model.tokenizer), model.trained_length
+        subject_cost = SERVED_COST
     else:
-        model, resolved = None, resolve(run.model, weights=False)
-        config = read_config(resolved)
-        documents, trained = tokenize(corpus, read_tokenizer(resolved)), trained_length(config)
-    kinds = spec.for_model(trained).samples()
-    found = [
-        len(sample_windows(documents, kind.stretch, count=kind.wanted, seed=spec.seed, allow_fewer=True))
-        for kind in kinds
-    ]
-    tokens = sum(count * kind.tokens for count, kind in zip(found, kinds, strict=True))
-    longest = max(kind.longest for kind in kinds)
-    plan = replace(
-        plan,
-        text_tokens=documents.total_tokens,
-        longest_document=documents.longest,
-        samples={
-            kind.what: f"{count} of {kind.wanted}, {kind.stretch} tokens of text each"
-            for count, kind in zip(found, kinds, strict=True)
-        },
-        tokens_to_run=tokens,
+        subject_cost = reading_cost(
+            read_config(resolve(subject.model, weights=False)),
+            tokens=facts["tokens_to_run"],
+            at_once=measurement.batch_size * longest,
+            longest=longest,
+            name=subject.model,
+            dtype=subject.dtype,
+            device=subject.device,
+            quantize=subject.quantize,
+        )
+    return {"settings": settings, **facts, **subject_cost.to_dict()}
+
+
+def _outline(name: str) -> _Outline:
+    resolved = resolve(name, weights=False)
+    config = read_config(resolved)
+    return _Outline(
+        name, read_tokenizer(resolved), trained_length(config), max_positions(model_skeleton(config))
     )
-    if model is not None:
-        model.check_ready(longest)
-        return plan
-    cost = reading_cost(
-        config,
-        tokens=tokens,
-        at_once=spec.batch_size * longest,
-        longest=longest,
-        name=run.model,
-        dtype=run.dtype,
-        device=run.device,
-        quantize=run.quantize,
-    )
-    return replace(plan, cost=cost)

@@ -272,10 +272,9 @@ def window_sums(lattice: Lattice, length: int) -> dict[str, Any]:
     }
 
 
-def window_statistics(records: Sequence[dict[str, Any]], length: int, model_name: str) -> list[Statistic]:
+def window_statistics(records: Sequence[dict[str, Any]], length: int) -> list[Statistic]:
     """The statistics of one L from the windows' records."""
-
-    blank = Row(model=model_name, task="misalignment", metric="", value=None, length=length)
+    blank = Row(model="", task="misalignment", metric="", value=None, length=length)
 
     def row(metric: str, **fields: Any) -> Row:
         return replace(blank, metric=metric, **fields)

@@ -15,33 +15,39 @@ docs/explanation/evaluation.md defines the two limits that follow from these, wi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-import numpy as np
 from annotated_types import Ge
 from pydantic import AfterValidator, model_validator
 
 from lengthwise.display import Display
 from lengthwise.errors import UsageError
-from lengthwise.measure.limit_curves import limit_notes, limit_statistics, on_the_grid
+from lengthwise.measure.limit_curves import (
+    BINS_PER_REFERENCE,
+    LimitGrid,
+    limit_notes,
+    limit_statistics,
+    on_the_grid,
+)
 from lengthwise.measure.measurement import (
-    Measurement,
+    Item,
+    Reader,
+    Record,
+    WindowMeasurement,
     bos_note,
-    check_logged,
     check_passage,
-    collect,
-    window_record,
+    few_windows_note,
+    window_facts,
     window_words,
 )
-from lengthwise.progress import progress
-from lengthwise.samples import SampleLog
-from lengthwise.spec import NO_OPTION, Count, Option, Positive, Samples, Share, Spec, Whole
-from lengthwise.text import as_documents, resolve_bos, sample_windows
+from lengthwise.measure.statistics import Statistic
+from lengthwise.results import Results, Row
+from lengthwise.spec import NO_OPTION, Count, Option, Positive, Share, Whole
+from lengthwise.text import sample_windows
 
 if TYPE_CHECKING:
-    from lengthwise.models import ModelLike, Predictor
-    from lengthwise.text import TextLike, TokenDocuments, Window
+    from lengthwise.models import Predictor
 
 DISPLAY = Display(
     title="Effective context length",
@@ -64,20 +70,18 @@ LONGEST = 16384
 """The default longest context, in tokens, or this many times the trained length if that is less:"""
 TIMES_TRAINED = 8
 MOST_REFERENCE = 1024
-_STEPS_PER_DOUBLING = 4
-_BINS_PER_REFERENCE = 8
 
 
 def _in_bins(reference: int) -> int:
-    if reference % _BINS_PER_REFERENCE:
-        raise ValueError(f"a multiple of {_BINS_PER_REFERENCE}")
+    if reference % BINS_PER_REFERENCE:
+        raise ValueError(f"a multiple of {BINS_PER_REFERENCE}")
     return reference
 
 
-Reference = Annotated[Whole, Ge(2 * _BINS_PER_REFERENCE), AfterValidator(_in_bins)]
+Reference = Annotated[Whole, Ge(2 * BINS_PER_REFERENCE), AfterValidator(_in_bins)]
 
 
-class LimitSpec(Spec):
+class Limit(WindowMeasurement):
     """Where does the useful context end, on this text?
 
     Two numbers without labels: up to which length all context predicts no worse than its most recent tokens alone
@@ -85,6 +89,8 @@ class LimitSpec(Spec):
     """
 
     kind = "limit"
+    task = "limit"
+    levels = ("tolerance", "used_level")
     examples = (
         "lengthwise limit smollm2-135m --out runs/limit",
         "lengthwise limit ./my-model --text notes/ --split all --max-length 32768",
@@ -114,123 +120,98 @@ class LimitSpec(Spec):
         check_passage(passage=self.passage, scored=self.scored)
         return self
 
-    def samples(self) -> list[Samples]:
-        """The windows."""
-        length, reference = self.length or default_length(None), self.reference or MOST_REFERENCE
-        # Read twice, and once more in short contexts that overlap by half; the repeated passages are few.
-        tokens = 2 * length + 2 * max(0, length - reference)
-        return [Samples("windows", self.windows, length + 1 + 2 * self.passage, tokens, reference)]
-
-    def for_model(self, trained_length: int | None) -> Self:
-        """With the longest context that `measure_limit` would measure."""
-        return self if self.length else self.of(self, length=default_length(trained_length))
-
-
-class LimitSettings(LimitSpec):
-    """The spec with its defaults filled in, and what model and text decided."""
-
-    length: int  # type: ignore[assignment]
-    reference: int  # type: ignore[assignment]
-    available: int
-    """Windows that the text has, at most `windows`."""
-    table: int | None
-    """Positions in the model's table, if it has one."""
-    bos_id: int | None
-
-    def identity(self) -> dict[str, Any]:
-        """With the grids that follow from the settings."""
-        return super().identity() | {"bin": self.bin, "distances": self.distances}
+    @property
+    def at_once(self) -> int:
+        """Windows are read one by one; `batch_size` counts the short contexts within."""
+        return 1
 
     @property
-    def bin(self) -> int:
-        """Rows in one bin of the excess; the limit is found to about one bin."""
-        return self.reference // _BINS_PER_REFERENCE
+    def stretch(self) -> int:
+        """Tokens of a window of text: the longest context, its targets, and another first passage."""
+        assert self.length is not None
+        return self.length + 1 + 2 * self.passage
 
-    @property
-    def distances(self) -> tuple[int, ...]:
-        """Distances of the repeated passage: four to a doubling from two passages on, and the longest."""
-        first, last = 2 * self.passage, self.length - self.passage
-        steps = int(_STEPS_PER_DOUBLING * np.log2(last / first))
-        grid = {round(first * 2 ** (step / _STEPS_PER_DOUBLING)) for step in range(steps + 1)}
-        return (*sorted(distance for distance in grid if distance < 0.95 * last), last)
+    def resolved(self, model: Reader, other: Reader) -> Self:
+        """With `reference`, and `length` in whole blocks of R/2 as far as a table of positions allows.
 
-    @property
-    def near(self) -> int:
-        """How many distances count as nearby: within the reference, and at least one."""
-        return max(1, sum(distance <= self.reference for distance in self.distances))
+        Raises:
+            UsageError: no reference in the model's configuration, or too short a longest context.
+        """
+        reference = _reference(model) if self.reference is None else self.reference
+        return self.of(
+            self, reference=reference, length=_longest(model, self.length, reference, self.passage)
+        )
 
-    @property
-    def ends_with_table(self) -> bool:
-        """Whether no longer context exists for this model (to half the reference)."""
-        return self.table is not None and self.length > self.table - self.reference // 2
+    def grid(self, table: int | None) -> LimitGrid:
+        """Where the curves are measured, of resolved settings."""
+        assert self.length is not None
+        assert self.reference is not None
+        return LimitGrid(
+            length=self.length,
+            reference=self.reference,
+            passage=self.passage,
+            scored=self.scored,
+            table=table,
+        )
 
+    def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
+        """Every window twice: after another first passage, and as it is."""
+        assert self.length is not None
+        assert self.reference is not None
+        windows = sample_windows(text, self.stretch, count=self.windows, seed=self.seed, allow_fewer=True)
+        # All context once; the second time also short contexts that overlap by half. The repeated passages are few.
+        tokens = {"different": self.length, "same": self.length + 2 * (self.length - self.reference)}
+        return [
+            Item(
+                key=f"limit/L{self.length}/R{self.reference}/P{self.passage}/w{index:04d}/{first}",
+                facts={**window_facts(window), "first": first, "table": model.max_positions},
+                content=window,
+                tokens=tokens[first],
+                longest=self.length,
+                stretch=self.stretch,
+            )
+            for index, window in enumerate(windows)
+            for first in ("different", "same")
+        ]
 
-def measure_limit(
-    model: ModelLike,
-    text: TextLike | TokenDocuments,
-    spec: LimitSpec = LimitSpec(),  # noqa: B008
-    *,
-    log: SampleLog | None = None,
-) -> Measurement:
-    """Up to which length predictions stay sound, and up to which distance context is used, on this text.
+    def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
+        """The passage's summed losses by distance, and the sums by bin."""
+        from lengthwise.measure.limit_reading import reading_of
+        from lengthwise.models import naming_bad_logits
 
-    Rows of task "limit": `sound_up_to` and `used_up_to` (tokens; `at_least` where no end was found up to the
-    longest measured); by position `excess`, `jeffreys` (of the same two predictions) and `loss` (with all
-    context), nats; by distance `benefit`; `tolerance` and `used_level`, the two levels (nats).
+        bos_id, grid = self.bos_id(model), self.grid(model.max_positions)
+        read = reading_of(model, grid, bos_id=bos_id, batch_size=self.batch_size)
+        for item in items:
+            with naming_bad_logits(model, window_words(item.content)):
+                record = (read.same if item.facts["first"] == "same" else read.different)(item.content.ids)
+            yield record
 
-    Args:
-        model: loaded and in eval mode, a name or path, or a pair (model, tokenizer).
-        text: the text in this model's tokens, a corpus, a name or path, or a list of strings.
-        spec: the settings. `length` is cut to the model's table of positions, if it has one.
-        log: finished samples, read and appended to. None keeps them in memory.
+    def statistics(self, records: Sequence[Record]) -> list[Statistic]:
+        """The two limits and their curves, from the windows that were read both times.
 
-    Raises:
-        UsageError: no reference in the model's configuration, too short a text, a log of other samples.
-        LengthwiseError: logits that are not finite.
-        Interrupted: Ctrl-C; `partial` is the measurement of what was finished.
-    """
-    from lengthwise.models import LoadedModel, as_model
+        Rows of task "limit": `sound_up_to` and `used_up_to` (tokens; `at_least` where no end was found up to
+        the longest measured); by position `excess`, `jeffreys` (of the same two predictions) and `loss` (with
+        all context), nats; by distance `benefit`; `tolerance` and `used_level`, the two levels (nats).
+        """
+        whole = _joined(records)
+        if not whole:
+            return []
+        grid = self.grid(whole[0]["table"])
+        return limit_statistics(whole, grid, tolerance=self.tolerance, share=self.share)
 
-    model = as_model(model)
-    documents = as_documents(text, model.tokenizer)
-    reference = _reference(model, spec.reference)
-    longest = _longest(model, spec.length, reference, spec.passage)
-    model.check_ready(longest)
-    windows = sample_windows(
-        documents, longest + 1 + 2 * spec.passage, count=spec.windows, seed=spec.seed, allow_fewer=True
-    )
-    settings = LimitSettings.of(
-        spec,
-        length=longest,
-        reference=reference,
-        available=len(windows),
-        table=model.max_positions if isinstance(model, LoadedModel) else None,
-        bos_id=resolve_bos(model.tokenizer, spec.bos),
-    )
-    return collect(
-        log,
-        lambda samples: _fill(samples, model, settings, windows),
-        lambda samples: summarise(samples, settings, model.name),
-    )
+    def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:
+        """The numbers, with intervals as wide as the grid makes them."""
+        return on_the_grid(super().rows(statistics, records), self.grid(_table(records)))
 
-
-def summarise(log: SampleLog, settings: LimitSettings, model_name: str) -> Measurement:
-    """The numbers from the samples in `log` alone; partial if some are missing."""
-    pairs = [_keys(settings, index) for index in range(settings.available)]
-    whole = [pair for pair in pairs if all(key in log for key in pair)]
-    records = [{**log[different], **log[same]} for different, same in whole]
-    measurement = Measurement.of(
-        limit_statistics(records, settings, model_name) if records else [],
-        model_name=model_name,
-        settings=settings.identity(),
-        samples=log,
-        keys=[key for pair in whole for key in pair],
-        notes=[bos_note(settings.bos_id)],
-        partial=len(whole) < settings.available,
-    )
-    measurement.rows = on_the_grid(measurement.rows, settings)
-    measurement.notes = limit_notes(measurement.rows, settings) + measurement.notes
-    return measurement
+    def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
+        """What the two numbers mean, the BOS, and missing windows."""
+        return [
+            *limit_notes(
+                results.rows, self.grid(model.max_positions), tolerance=self.tolerance, share=self.share
+            ),
+            *few_windows_note(items, self.windows, "windows", self.stretch),
+            bos_note(self.bos_id(model)),
+        ]
 
 
 def default_length(trained: int | None) -> int:
@@ -238,9 +219,20 @@ def default_length(trained: int | None) -> int:
     return LONGEST if trained is None else min(LONGEST, TIMES_TRAINED * trained)
 
 
-def _reference(model: Predictor, reference: int | None) -> int:
-    if reference is not None:
-        return reference
+def _joined(records: Sequence[Record]) -> list[Record]:
+    """One record a window that was read both times."""
+    found: dict[tuple[str, int], Record] = {}
+    for record in records:
+        place = record["document"], record["start"]
+        found[place] = {**found.get(place, {}), **record}
+    return [record for record in found.values() if "same" in record and "different" in record]
+
+
+def _table(records: Sequence[Record]) -> int | None:
+    return records[0]["table"] if records else None
+
+
+def _reference(model: Reader) -> int:
     trained = model.trained_length
     if trained is None:
         raise UsageError(
@@ -249,15 +241,15 @@ def _reference(model: Predictor, reference: int | None) -> int:
             fix="--reference 1024",
         )
     reference = 1 << (max(1, min(MOST_REFERENCE, trained // 4)).bit_length() - 1)
-    if reference < 2 * _BINS_PER_REFERENCE:
+    if reference < 2 * BINS_PER_REFERENCE:
         raise UsageError(
             f"{model.name} was trained for {trained} tokens, too few to find a reference within",
-            fix=f"--reference {2 * _BINS_PER_REFERENCE}",
+            fix=f"--reference {2 * BINS_PER_REFERENCE}",
         )
     return reference
 
 
-def _longest(model: Predictor, length: int | None, reference: int, passage: int) -> int:
+def _longest(model: Reader, length: int | None, reference: int, passage: int) -> int:
     """The length of the spec or what a table allows, in whole blocks of R/2."""
     least = max(2 * reference, 4 * passage)
     if length is None:
@@ -272,30 +264,3 @@ def _longest(model: Predictor, length: int | None, reference: int, passage: int)
             fix="give a greater --max-length or a smaller --reference",
         )
     return longest
-
-
-def _fill(log: SampleLog, model: Predictor, settings: LimitSettings, windows: Sequence[Window]) -> None:
-    """Read what the log does not hold yet: each window, and each with another first passage."""
-    from lengthwise.measure.limit_reading import reading_of
-    from lengthwise.models import naming_bad_logits
-
-    missing: list[tuple[str, bool, Window]] = []
-    for index, window in enumerate(windows):
-        for key, same in zip(_keys(settings, index), (False, True), strict=True):
-            if key in log:
-                check_logged(log, key, window_record(window))
-            else:
-                missing.append((key, same, window))
-    if not missing:
-        return
-    read = reading_of(model, settings)
-    for key, same, window in progress(log.share(missing), what="limit"):
-        with naming_bad_logits(model, window_words(window)):
-            scores = (read.same if same else read.different)(window.ids)
-        log.append(key, {**window_record(window), **scores})
-
-
-def _keys(settings: LimitSettings, index: int) -> tuple[str, str]:
-    """Samples of a window: read after another first passage, and as it is."""
-    window = f"limit/L{settings.length}/R{settings.reference}/P{settings.passage}/w{index:04d}"
-    return f"{window}/different", f"{window}/same"

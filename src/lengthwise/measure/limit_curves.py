@@ -8,23 +8,59 @@ count and no smoothing width needs choosing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lengthwise.measure.measurement import few_samples_note
 from lengthwise.measure.statistics import Statistic, equal_bins
 from lengthwise.results import Row
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.measure.limit import LimitSettings
-
+BINS_PER_REFERENCE = 8
+_STEPS_PER_DOUBLING = 4
 _SHOWN_BINS = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitGrid:
+    """Where the two curves of `limit` are measured: rows in bins, distances of the repeated passage; all in tokens."""
+
+    length: int
+    """The longest context."""
+    reference: int
+    """R, the short context that it is compared with."""
+    passage: int
+    scored: int
+    table: int | None = None
+    """Positions in the model's table, if it has one."""
+
+    @property
+    def bin(self) -> int:
+        """Rows in one bin of the excess; the limit is found to about one bin."""
+        return self.reference // BINS_PER_REFERENCE
+
+    @property
+    def distances(self) -> tuple[int, ...]:
+        """Distances of the repeated passage: four to a doubling from two passages on, and the longest."""
+        first, last = 2 * self.passage, self.length - self.passage
+        steps = int(_STEPS_PER_DOUBLING * np.log2(last / first))
+        grid = {round(first * 2 ** (step / _STEPS_PER_DOUBLING)) for step in range(steps + 1)}
+        return (*sorted(distance for distance in grid if distance < 0.95 * last), last)
+
+    @property
+    def near(self) -> int:
+        """How many distances count as nearby: within the reference, and at least one."""
+        return max(1, sum(distance <= self.reference for distance in self.distances))
+
+    @property
+    def ends_with_table(self) -> bool:
+        """Whether no longer context exists for this model (to half the reference)."""
+        return self.table is not None and self.length > self.table - self.reference // 2
 
 
 def rises_above(curves: NDArray[np.float64], level: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -82,18 +118,18 @@ def benefits(totals: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def limit_statistics(
-    records: Sequence[Mapping[str, Any]], settings: LimitSettings, model_name: str
+    records: Sequence[Mapping[str, Any]], grid: LimitGrid, *, tolerance: float, share: float
 ) -> list[Statistic]:
     """The two limits, then the curves that they are made of."""
-    compared = settings.length - settings.reference
-    blank = Row(model=model_name, task="limit", metric="", value=None, length=settings.length)
+    compared = grid.length - grid.reference
+    blank = Row(model="", task="limit", metric="", value=None, length=grid.length)
     by_bin = [(r["document"], [*r["excess"], 1]) for r in records]
-    targets = settings.scored
+    targets = grid.scored
     by_distance = [(r["document"], [*r["same"], *r["different"], targets]) for r in records]
-    sound = partial(sound_up_to, start=settings.reference, width=settings.bin, tolerance=settings.tolerance)
-    used = partial(used_up_to, distances=settings.distances, near=settings.near, share=settings.share)
+    sound = partial(sound_up_to, start=grid.reference, width=grid.bin, tolerance=tolerance)
+    used = partial(used_up_to, distances=grid.distances, near=grid.near, share=share)
     in_tokens = replace(blank, unit="tokens")
-    repeated = len(records) * targets * len(settings.distances)
+    repeated = len(records) * targets * len(grid.distances)
     found = [
         Statistic.of(
             replace(in_tokens, metric="sound_up_to", n=len(records) * compared), by_bin, estimator=sound
@@ -101,35 +137,35 @@ def limit_statistics(
         Statistic.of(replace(in_tokens, metric="used_up_to", n=repeated), by_distance, estimator=used),
         Statistic.of(
             replace(blank, metric="tolerance"),
-            [(r["document"], [settings.tolerance, 1]) for r in records],
+            [(r["document"], [tolerance, 1]) for r in records],
         ),
         Statistic.of(
-            replace(blank, metric="used_level", n=len(records) * targets * settings.near),
+            replace(blank, metric="used_level", n=len(records) * targets * grid.near),
             by_distance,
-            estimator=partial(_used_level, near=settings.near, share=settings.share),
+            estimator=partial(_used_level, near=grid.near, share=share),
         ),
     ]
-    edges = equal_bins(0, compared // settings.bin, _SHOWN_BINS)
+    edges = equal_bins(0, compared // grid.bin, _SHOWN_BINS)
     for metric in (name for name in ("excess", "jeffreys", "loss") if name in records[0]):
         for begin, end in pairwise(edges):
-            rows = settings.bin * (end - begin)
+            rows = grid.bin * (end - begin)
             row = replace(
                 blank,
                 metric=metric,
-                position=settings.reference + settings.bin * begin,
-                position_end=settings.reference + settings.bin * end,
+                position=grid.reference + grid.bin * begin,
+                position_end=grid.reference + grid.bin * end,
                 n=len(records) * rows,
             )
             sums = [(r["document"], [sum(r[metric][begin:end]), rows]) for r in records]
             found.append(Statistic.of(row, sums))
-    for index, distance in enumerate(settings.distances):
+    for index, distance in enumerate(grid.distances):
         row = replace(blank, metric="benefit", distance=distance, n=len(records) * targets)
         sums = [(r["document"], [r["different"][index] - r["same"][index], targets]) for r in records]
         found.append(Statistic.of(row, sums))
     return found
 
 
-def on_the_grid(rows: Sequence[Row], settings: LimitSettings) -> list[Row]:
+def on_the_grid(rows: Sequence[Row], grid: LimitGrid) -> list[Row]:
     """The rows with intervals as wide as the grid makes them, and `at_least` where measuring ended.
 
     Those of `used_up_to` end at measured distances, those of `sound_up_to` are a bin wider at each end. `used_up_to`
@@ -140,36 +176,36 @@ def on_the_grid(rows: Sequence[Row], settings: LimitSettings) -> list[Row]:
     found = []
     for row in rows:
         if row.metric == "sound_up_to":
-            row = _sound(row, settings)
+            row = _sound(row, grid)
         elif row.metric == "used_up_to":
             blank = {"value": None, "stderr": None, "ci_low": None, "ci_high": None}
-            row = replace(row, **blank) if unclear else _used(row, settings)
+            row = replace(row, **blank) if unclear else _used(row, grid)
         elif row.metric == "tolerance":
             row = replace(row, stderr=None, ci_low=None, ci_high=None)
         found.append(row)
     return found
 
 
-def _sound(row: Row, settings: LimitSettings) -> Row:
+def _sound(row: Row, grid: LimitGrid) -> Row:
     if row.value is None:
         return row
     # Between two bins the true place lies within one bin of the edge.
-    low = None if row.ci_low is None else max(row.ci_low - settings.bin, settings.reference)
-    high = None if row.ci_high is None else min(row.ci_high + settings.bin, settings.length)
-    open_end = row.value >= settings.length and not settings.ends_with_table
+    low = None if row.ci_low is None else max(row.ci_low - grid.bin, grid.reference)
+    high = None if row.ci_high is None else min(row.ci_high + grid.bin, grid.length)
+    open_end = row.value >= grid.length and not grid.ends_with_table
     return replace(row, ci_low=low, ci_high=high, at_least=True if open_end else None)
 
 
-def _used(row: Row, settings: LimitSettings) -> Row:
+def _used(row: Row, grid: LimitGrid) -> Row:
     if row.value is None:
         return row
-    grid = (0, *settings.distances)
-    low = None if row.ci_low is None else max(d for d in grid if d <= row.ci_low)
-    high = None if row.ci_high is None else min(d for d in grid if d >= row.ci_high)
-    return replace(row, ci_low=low, ci_high=high, at_least=True if row.value >= grid[-1] else None)
+    places = (0, *grid.distances)
+    low = None if row.ci_low is None else max(d for d in places if d <= row.ci_low)
+    high = None if row.ci_high is None else min(d for d in places if d >= row.ci_high)
+    return replace(row, ci_low=low, ci_high=high, at_least=True if row.value >= places[-1] else None)
 
 
-def limit_notes(rows: Sequence[Row], settings: LimitSettings) -> list[str]:
+def limit_notes(rows: Sequence[Row], grid: LimitGrid, *, tolerance: float, share: float) -> list[str]:
     """What the two numbers mean, and where they are open or undefined."""
     by_metric = {row.metric: row for row in rows if row.position is None and row.distance is None}
     notes: list[str] = []
@@ -177,26 +213,26 @@ def limit_notes(rows: Sequence[Row], settings: LimitSettings) -> list[str]:
         return notes
     sound, used = (by_metric[name] for name in ("sound_up_to", "used_up_to"))
     notes.append(
-        f"Sound: up to there the loss with all context is at most {settings.tolerance:g} nats above the loss with "
-        f"the last {settings.reference // 2 + 1} to {settings.reference} tokens of it."
+        f"Sound: up to there the loss with all context is at most {tolerance:g} nats above the loss with "
+        f"the last {grid.reference // 2 + 1} to {grid.reference} tokens of it."
     )
     notes.append(
-        f"Used: up to there the benefit of a repeated passage is at least {settings.share:.0%} of that at "
-        f"distances up to {max(settings.reference, settings.distances[0])} tokens."
+        f"Used: up to there the benefit of a repeated passage is at least {share:.0%} of that at "
+        f"distances up to {max(grid.reference, grid.distances[0])} tokens."
     )
-    if sound.value == settings.reference:
+    if sound.value == grid.reference:
         notes.append(
-            f"Not sound beyond the reference of {settings.reference} tokens: the limit may lie below it; "
+            f"Not sound beyond the reference of {grid.reference} tokens: the limit may lie below it; "
             "measure again with a smaller --reference."
         )
-    if settings.ends_with_table and sound.value is not None and sound.value >= settings.length:
+    if grid.ends_with_table and sound.value is not None and sound.value >= grid.length:
         notes.append(
-            f"Sound to the end: the model's table of {settings.table} positions, beyond which it cannot read."
+            f"Sound to the end: the model's table of {grid.table} positions, beyond which it cannot read."
         )
-    for row, what in ((sound, settings.length), (used, settings.distances[-1])):
+    for row, what in ((sound, grid.length), (used, grid.distances[-1])):
         if row.at_least:
             notes.append(f"{row.metric}: no end was found up to {what} tokens; the number is a lower bound.")
-        elif row.ci_high is not None and row.ci_high >= what and not settings.ends_with_table:
+        elif row.ci_high is not None and row.ci_high >= what and not grid.ends_with_table:
             notes.append(
                 f"{row.metric}: the upper end of the interval is {what}, where measuring ended; it is open."
             )
@@ -204,9 +240,6 @@ def limit_notes(rows: Sequence[Row], settings: LimitSettings) -> list[str]:
         notes.append(
             "used_up_to is not defined: even nearby the benefit of a repeated passage is not clearly above 0."
         )
-    if settings.available < settings.windows:
-        tokens = settings.length + 1 + 2 * settings.passage
-        notes.append(few_samples_note(settings.available, settings.windows, "windows", tokens))
     return notes
 
 

@@ -12,7 +12,7 @@ without the evaluator.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -23,25 +23,18 @@ from pydantic import model_validator
 
 from lengthwise.display import Display
 from lengthwise.errors import UsageError
-from lengthwise.measure.measurement import (
-    Measurement,
-    bos_note,
-    check_logged,
-    collect,
-    few_samples_note,
-)
+from lengthwise.measure.measurement import Item, Reader, Record, WindowMeasurement, bos_note, few_windows_note
 from lengthwise.measure.statistics import Estimator, Statistic, ratio
-from lengthwise.progress import progress
-from lengthwise.results import Row
-from lengthwise.samples import SampleLog
-from lengthwise.spec import PYTHON_ONLY, Count, Finite, Option, RunSpec, Samples, Spec
-from lengthwise.text import as_corpus, resolve_bos, sample_windows, tokenize
+from lengthwise.results import Results, Row
+from lengthwise.runs import read_run
+from lengthwise.spec import PYTHON_ONLY, Count, Finite, Option
+from lengthwise.text import sample_windows, tokenize
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.models import ModelLike, Predictor
-    from lengthwise.text import Corpus, TextLike
+    from lengthwise.models import Predictor
+    from lengthwise.text import Corpus
 
 DISPLAY = Display(
     title="Perplexity on tokens that need far context",
@@ -59,7 +52,7 @@ DISPLAY = Display(
 )
 
 
-class LongPplSpec(Spec):
+class LongPpl(WindowMeasurement):
     """How well are the tokens predicted that need far context?
 
     LongPPL: an evaluator reads each text with all context and with a short one. The tokens that gain more than 2
@@ -68,13 +61,14 @@ class LongPplSpec(Spec):
     """
 
     kind = "longppl"
+    task = "longppl"
     examples = (
         "lengthwise longppl smollm2-135m --max-length 4096 --short 1024",
         "lengthwise longppl ./my-model --evaluator meta-llama/Llama-3.1-8B --out runs/longppl",
         "lengthwise longppl ./other-model --key-tokens runs/longppl --out runs/other",
     )
-    reads_characters = True
-    beside_the_numbers = (*Spec.beside_the_numbers, "key_tokens")
+    reads = "characters"
+    beside_the_numbers = (*WindowMeasurement.beside_the_numbers, "key_tokens")
 
     evaluator: Annotated[str | None, Option(metavar="MODEL")] = None
     """The model that finds the key tokens; its tokenizer may differ. Default: the measured model."""
@@ -115,227 +109,162 @@ class LongPplSpec(Spec):
             )
         return self
 
-    def samples(self) -> list[Samples]:
-        """The texts, read by the evaluator and by the model."""
-        # The first short window is the beginning that was read already.
-        windows = -(-(self.length - self.short) // self.advance) - 1
-        finding = self.length + windows * (self.short + self.advance)
-        tokens = self.length if self.key_tokens else finding + self.length * (self.evaluator is not None)
-        return [Samples("texts", self.texts, self.length, tokens, self.length)]
+    @property
+    def at_once(self) -> int:
+        """Texts are read one by one; `batch_size` counts the short windows within."""
+        return 1
 
-    def others(self, run: RunSpec, model: Predictor) -> dict[str, Any]:
-        """The evaluator, loaded as the measured model is."""
-        return {"evaluator": run.load_beside(model, self.evaluator)}
+    @property
+    def second(self) -> str | None:
+        """The evaluator."""
+        return self.evaluator
 
+    def facts(self, model: Reader, other: Reader) -> dict[str, Any]:
+        """The evaluator, or that of the earlier run."""
+        facts = super().facts(model, other)
+        if self.key_tokens is not None:
+            earlier = self._earlier().provenance["measurement"]
+            return {name: earlier[name] for name in (*_OF_THE_EVALUATOR, "stride")} | facts
+        return facts | {
+            "evaluator": other.name,
+            "evaluator_bos_id": self.bos_id(other),
+            "evaluator_trained": other.trained_length,
+            "stride": self.advance,
+        }
 
-class LongPplSettings(LongPplSpec):
-    """The spec with its defaults filled in, and what models and text decided."""
-
-    evaluator: str  # type: ignore[assignment]
-    stride: int  # type: ignore[assignment]
-    available: int
-    """Texts that the corpus has, at most `texts`."""
-    bos_id: int | None
-    """The model's."""
-    evaluator_bos_id: int | None
-    evaluator_trained: int | None = None
-    """Tokens that the evaluator was trained for, if its configuration says."""
-
-
-def measure_longppl(
-    model: ModelLike,
-    text: TextLike,
-    spec: LongPplSpec = LongPplSpec(),  # noqa: B008
-    *,
-    evaluator: ModelLike | None = None,
-    log: SampleLog | None = None,
-) -> Measurement:
-    """LongPPL of `model` on texts of a corpus.
-
-    Rows of task "longppl": `longppl` = exp(`loss_key`), `perplexity` = exp(`loss`) of all tokens of the same
-    texts, `key_share` (of the model's tokens); and, where the model is its own evaluator, `jeffreys`: how much
-    its predictions with all context and with the short one disagree, from the same two passes.
-
-    Args:
-        model: loaded and in eval mode, a name or path, or a pair (model, tokenizer).
-        text: a corpus, a name or path, or a list of strings; not tokens, since tokenizers may differ.
-        spec: the settings.
-        evaluator: in place of the spec's. Without either the model is its own evaluator, which saves a pass.
-        log: finished samples, read and appended to. None keeps them in memory.
-
-    Raises:
-        UsageError: too short texts, a tokenizer without character offsets, a log of other samples.
-        LengthwiseError: logits that are not finite.
-        Interrupted: Ctrl-C; `partial` is the measurement of what was finished.
-    """
-    from lengthwise.models import as_model
-
-    model, corpus = as_model(model), as_corpus(text)
-    if spec.key_tokens is not None:
-        return _on_earlier_key_tokens(model, corpus, spec, log)
-    wanted = evaluator or spec.evaluator
-    judge = model if wanted is None else as_model(wanted)
-    judge.check_ready(spec.length)
-    windows = sample_windows(
-        tokenize(corpus, judge.tokenizer), spec.length, count=spec.texts, seed=spec.seed, allow_fewer=True
-    )
-    settings = LongPplSettings.of(
-        spec,
-        evaluator=judge.name,
-        stride=spec.advance,
-        available=len(windows),
-        bos_id=resolve_bos(model.tokenizer, spec.bos),
-        evaluator_bos_id=resolve_bos(judge.tokenizer, spec.bos),
-        evaluator_trained=judge.trained_length,
-    )
-    whole = {document.id: document.text for document in corpus.documents}
-
-    def fill(samples: SampleLog) -> None:
+    def items(self, model: Reader, text: Corpus, other: Reader) -> list[Item]:
+        """The texts: windows of the evaluator's tokens, or those of the earlier run; by their characters."""
         from lengthwise.measure.key_tokens import encode
 
-        for index, window in progress(samples.share(list(enumerate(windows))), what="longppl"):
-            name = window.document_id
-            _, offsets = encode(judge.tokenizer, whole[name], judge.name)
-            begin, end = int(offsets[window.start, 0]), int(offsets[window.start + spec.length - 1, 1])
-            _add(
-                samples, _key(settings, index), model, settings, (name, begin, end), whole[name], judge=judge
-            )
-
-    return collect(log, fill, lambda samples: summarise(samples, settings, model.name))
-
-
-def _on_earlier_key_tokens(
-    model: Predictor, corpus: Corpus, spec: LongPplSpec, log: SampleLog | None
-) -> Measurement:
-    """LongPPL on the key tokens that the evaluator of an earlier run found; no evaluator is needed again."""
-    earlier = _earlier(spec)
-    settings = LongPplSettings(**{**earlier.settings, "bos_id": resolve_bos(model.tokenizer, spec.bos)})
-    whole = {document.id: document.text for document in corpus.documents}
-
-    def fill(samples: SampleLog) -> None:
-        keys = [_key(settings, index) for index in range(settings.available)]
-        for key in progress(samples.share(keys), what="longppl"):
-            found = earlier.samples[key]
-            place = (found["document"], found["start"], found["end"])
-            _add(samples, key, model, settings, place, whole.get(found["document"], ""), found=found)
-
-    return collect(log, fill, lambda samples: summarise(samples, settings, model.name))
-
-
-def _earlier(spec: LongPplSpec) -> Measurement:
-    """The run that the key tokens come from, which must be of the texts and settings of `spec`."""
-    from lengthwise.measure.run_folder import read_measurement
-
-    kind, earlier = read_measurement(Path(str(spec.key_tokens)))
-    if kind != spec.kind:
-        raise UsageError(f"{spec.key_tokens} is a run of {kind!r}", expected=f"a run of {spec.kind!r}")
-    wanted = {
-        "--max-length": ("length", spec.length),
-        "--short": ("short", spec.short),
-        "--stride": ("stride", spec.advance),
-        "--limit": ("texts", spec.texts),
-        "--seed": ("seed", spec.seed),
-    }
-    found = {option: earlier.settings[name] for option, (name, _) in wanted.items()}
-    other = [option for option, (_, value) in wanted.items() if found[option] != value]
-    if other:
-        raise UsageError(
-            f"the key tokens in {spec.key_tokens} were found with other settings ({', '.join(other)})",
-            expected="the settings of that run",
-            fix=" ".join(f"{option} {value}" for option, value in found.items()),
-        )
-    return earlier
-
-
-def _add(
-    samples: SampleLog,
-    key: str,
-    model: Predictor,
-    settings: LongPplSettings,
-    place: tuple[str, int, int],
-    document: str,
-    *,
-    judge: Predictor | None = None,
-    found: dict[str, Any] | None = None,
-) -> None:
-    """Score the text at `place` (document, first and last character) unless the log has it.
-
-    Its key tokens are those that `judge` finds, or those of the sample `found`.
-    """
-    from lengthwise.measure.key_tokens import encode, find_key_tokens, whole_losses
-    from lengthwise.models import naming_bad_logits
-
-    name, begin, end = place
-    text = document[begin:end]
-    record = {"document": name, "start": begin, "end": end, "crc": zlib.crc32(text.encode())}
-    words = f"characters {begin} to {end} of {name!r}"
-    if found is not None and record["crc"] != found["crc"]:
-        raise UsageError(
-            f"{words} are not the text that the key tokens were found in",
-            expected="the text of the earlier run",
-        )
-    if key in samples:
-        check_logged(samples, key, record)
-        return
-    with naming_bad_logits(model, words):
-        ids, offsets = encode(model.tokenizer, text, model.name)
-        keys = None
-        if judge is not None:
-            keys = find_key_tokens(
-                judge,
-                text,
-                short=settings.short,
-                stride=settings.stride,
-                alpha=settings.alpha,
-                beta=settings.beta,
-                bos_id=settings.evaluator_bos_id,
-                batch_size=settings.batch_size,
-            )
-            found = {"spans": keys.spans, "compared": keys.compared}
-        if keys is not None and judge is model:
-            losses, jeffreys = keys.losses, keys.jeffreys
+        whole = {document.id: document.text for document in text.documents}
+        if self.key_tokens is not None:
+            found = self._earlier().records.values()
+            places = [((each["document"], each["start"], each["end"]), each) for each in found]
         else:
-            model.check_ready(len(ids))
-            losses, jeffreys = whole_losses(model, ids, settings.bos_id), None
-    assert found is not None
-    samples.append(
-        key,
-        {
-            **record,
-            **_sums(losses, offsets, found["spans"]),
-            "compared": found["compared"],
-            "jeffreys": jeffreys,
-        },
-    )
+            tokens = tokenize(text, other.tokenizer)
+            windows = sample_windows(tokens, self.length, count=self.texts, seed=self.seed, allow_fewer=True)
+            places = []
+            for window in windows:
+                name = window.document_id
+                _, offsets = encode(other.tokenizer, whole[name], other.name)
+                begin, end = offsets[window.start, 0], offsets[window.start + self.length - 1, 1]
+                places.append(((name, int(begin), int(end)), None))
+        return [
+            self._item(index, place, whole.get(place[0], ""), found, own=model is other)
+            for index, (place, found) in enumerate(places)
+        ]
+
+    def _item(
+        self, index: int, place: tuple[str, int, int], document: str, found: Record | None, *, own: bool
+    ) -> Item:
+        name, begin, end = place
+        text = document[begin:end]
+        crc = zlib.crc32(text.encode())
+        if found is not None and crc != found["crc"]:
+            raise UsageError(
+                f"characters {begin} to {end} of {name!r} are not the text that the key tokens were found in",
+                expected="the text of the earlier run",
+            )
+        # The first short window is the beginning, which is read with all context.
+        windows = -(-(self.length - self.short) // self.advance) - 1
+        finding = 0 if found is not None else self.length + windows * (self.short + self.advance)
+        return Item(
+            key=f"longppl/L{self.length}/K{self.short}/t{index:04d}",
+            facts={"document": name, "start": begin, "end": end, "crc": crc},
+            content=(text, found),
+            tokens=finding + (0 if own and found is None else self.length),
+            longest=self.length,
+            stretch=self.length,
+        )
+
+    def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
+        """The summed losses of the key tokens and of all."""
+        from lengthwise.measure.key_tokens import encode, find_key_tokens, whole_losses
+        from lengthwise.models import naming_bad_logits
+
+        for item in items:
+            text, found = item.content
+            facts = item.facts
+            with naming_bad_logits(
+                model, f"characters {facts['start']} to {facts['end']} of {facts['document']!r}"
+            ):
+                ids, offsets = encode(model.tokenizer, text, model.name)
+                keys = None
+                if found is None:
+                    keys = find_key_tokens(
+                        other,
+                        text,
+                        short=self.short,
+                        stride=self.advance,
+                        alpha=self.alpha,
+                        beta=self.beta,
+                        bos_id=self.bos_id(other),
+                        batch_size=self.batch_size,
+                    )
+                    found = {"spans": keys.spans, "compared": keys.compared}
+                if keys is not None and other is model:
+                    losses, jeffreys = keys.losses, keys.jeffreys
+                else:
+                    model.check_ready(len(ids))
+                    losses, jeffreys = whole_losses(model, ids, self.bos_id(model)), None
+            sums = _sums(losses, offsets, found["spans"])
+            yield {**sums, "compared": found["compared"], "jeffreys": jeffreys}
+
+    def statistics(self, records: Sequence[Record]) -> list[Statistic]:
+        """The numbers of all texts.
+
+        Rows of task "longppl": `longppl` = exp(`loss_key`), `perplexity` = exp(`loss`) of all tokens of the
+        same texts, `key_share` (of the model's tokens); and, where the model is its own evaluator,
+        `jeffreys`: how much its predictions with all context and with the short one disagree, from the same
+        two passes.
+        """
+        return _statistics(records, self.length) if records else []
+
+    def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
+        """The BOS, missing texts, and what the key tokens are worth."""
+        records = list(results.records.values())
+        notes = [bos_note(self.bos_id(model)), *few_windows_note(items, self.texts, "texts", self.length)]
+        trained = results.provenance["measurement"]["evaluator_trained"]
+        if trained is not None and trained < self.length:
+            notes.append(
+                f"The evaluator was trained for {trained} tokens, so its key tokens in texts of "
+                f"{self.length} are no guide to what needs far context."
+            )
+        if records and not any(record["key_tokens"] for record in records):
+            notes.append("LongPPL is not defined: no token of these texts needs far context.")
+        if any(record["jeffreys"] is not None for record in records):
+            notes.append(
+                "The model found the key tokens itself; compare LongPPL only between runs of one evaluator."
+            )
+        return notes
+
+    def _earlier(self) -> Results:
+        """The run that the key tokens come from, which must be of the texts and settings of this one."""
+        earlier = read_run(Path(str(self.key_tokens)))
+        if earlier.kind != self.kind:
+            raise UsageError(
+                f"{self.key_tokens} is a run of {earlier.kind!r}", expected=f"a run of {self.kind!r}"
+            )
+        wanted = {
+            "--max-length": ("length", self.length),
+            "--short": ("short", self.short),
+            "--stride": ("stride", self.advance),
+            "--limit": ("texts", self.texts),
+            "--seed": ("seed", self.seed),
+        }
+        settings = earlier.provenance["measurement"]
+        found = {option: settings[name] for option, (name, _) in wanted.items()}
+        if any(found[option] != value for option, (_, value) in wanted.items()):
+            other = [option for option, (_, value) in wanted.items() if found[option] != value]
+            raise UsageError(
+                f"the key tokens in {self.key_tokens} were found with other settings ({', '.join(other)})",
+                expected="the settings of that run",
+                fix=" ".join(f"{option} {value}" for option, value in found.items()),
+            )
+        return earlier
 
 
-def summarise(log: SampleLog, settings: LongPplSettings, model_name: str) -> Measurement:
-    """The numbers from the samples in `log` alone; partial if some are missing."""
-    keys = [key for index in range(settings.available) if (key := _key(settings, index)) in log]
-    records = [log[key] for key in keys]
-    notes = [bos_note(settings.bos_id)]
-    if settings.available < settings.texts:
-        notes.append(few_samples_note(settings.available, settings.texts, "texts", settings.length))
-    if settings.evaluator_trained is not None and settings.evaluator_trained < settings.length:
-        notes.append(
-            f"The evaluator was trained for {settings.evaluator_trained} tokens, so its key tokens in texts of "
-            f"{settings.length} are no guide to what needs far context."
-        )
-    if records and not any(record["key_tokens"] for record in records):
-        notes.append("LongPPL is not defined: no token of these texts needs far context.")
-    if any(record["jeffreys"] is not None for record in records):
-        notes.append(
-            "The model found the key tokens itself; compare LongPPL only between runs of one evaluator."
-        )
-    return Measurement.of(
-        _statistics(records, settings, model_name) if records else [],
-        model_name=model_name,
-        settings=settings.identity(),
-        samples=log,
-        keys=keys,
-        notes=notes,
-        partial=len(keys) < settings.available,
-    )
+_OF_THE_EVALUATOR = ("evaluator", "evaluator_bos_id", "evaluator_trained")
 
 
 def _sums(
@@ -353,10 +282,8 @@ def _sums(
     }
 
 
-def _statistics(
-    records: Sequence[dict[str, Any]], settings: LongPplSettings, model_name: str
-) -> list[Statistic]:
-    blank = Row(model=model_name, task="longppl", metric="", value=None, length=settings.length)
+def _statistics(records: Sequence[Record], length: int) -> list[Statistic]:
+    blank = Row(model="", task="longppl", metric="", value=None, length=length)
     of_all: list[tuple[str, str, str, str, Estimator]] = [
         ("longppl", "ratio", "key_loss", "key_tokens", _exponential),
         ("loss_key", "nats", "key_loss", "key_tokens", ratio),
@@ -378,7 +305,3 @@ def _statistics(
 
 def _exponential(totals: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.exp(ratio(totals))
-
-
-def _key(settings: LongPplSettings, index: int) -> str:
-    return f"longppl/L{settings.length}/K{settings.short}/t{index:04d}"

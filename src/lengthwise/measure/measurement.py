@@ -1,172 +1,236 @@
-"""What a measurement returns, what all measurements share, and the paired difference of two of them."""
+"""What a measurement is: its settings, what it reads, how that is scored, and which numbers follow.
+
+    class Perplexity(Measurement):
+        \"\"\"How well are the same tokens predicted at each length?\"\"\"
+        lengths: tuple[int, ...] = (256, 512, 1024)
+        def items(self, model, text, other): ...        # what to read
+        def score(self, model, items, other): ...       # the only part that runs a model
+        def statistics(self, records): ...              # sums and counts by document
+
+`lengthwise.measure.runner` owns what all measurements share: loading, batches, the log, resuming, writing.
+"""
 
 from __future__ import annotations
 
+import abc
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
 
-from lengthwise.errors import Interrupted, UsageError
-from lengthwise.measure.statistics import Statistic, estimate, estimate_difference, few_documents
-from lengthwise.progress import progress
-from lengthwise.results import Row
-from lengthwise.samples import SampleLog
+from lengthwise.errors import UsageError
+from lengthwise.measure.statistics import Statistic, estimate
+from lengthwise.results import Results, Row
+from lengthwise.spec import Count, RunSpec, Seed, Settings
+from lengthwise.text.windows import Window, resolve_bos
 
 if TYPE_CHECKING:
-    from lengthwise.text import Window
+    from lengthwise.models import Predictor
 
 T = TypeVar("T")
-
-# What may differ between the two sides of a paired difference, or between a number and its statistic.
-_OWN_TO_A_SIDE = ("model", "value", "stderr", "ci_low", "ci_high", "at_least", "n", "documents", "arm")
-# Levels that are set, or that another number is made of: no outcome of their own.
-_LEVELS = ("tolerance", "used_level")
+Record = dict[str, Any]
+"""What scoring an item gave: plain values, one line of the log."""
 
 
-@dataclass(kw_only=True)
-class Measurement:
-    """The numbers of one model, with the samples that they can be made from again."""
+class Reader(Protocol):
+    """What deciding on items needs of a model; a dry run knows it without the weights."""
 
-    model_name: str
-    settings: Mapping[str, Any]
-    """Everything besides model and text that decides the numbers, BOS id included."""
-    rows: list[Row]
-    samples: SampleLog
-    keys: tuple[str, ...]
-    """The samples of the log that belong to this measurement."""
-    statistics: list[Statistic] = field(repr=False)
-    """One to each row: the totals by document."""
-    notes: list[str] = field(default_factory=list)
-    """Sentences that a reader of the numbers must know."""
-    partial: bool = False
-    """True when samples are missing."""
+    name: str
+    tokenizer: Any
 
-    @classmethod
-    def of(
-        cls,
-        statistics: Sequence[Statistic],
-        *,
-        model_name: str,
-        settings: Mapping[str, Any],
-        samples: SampleLog,
-        keys: Sequence[str],
-        notes: Sequence[str] = (),
-        partial: bool = False,
-    ) -> Measurement:
-        """Estimate every statistic; says in a note when there is only one document."""
-        documents = {name for statistic in statistics for name in statistic.documents}
-        said = list(notes)
-        said += few_documents(len(documents), "documents")
-        return cls(
-            model_name=model_name,
-            settings=dict(settings),
-            rows=[estimate(statistic) for statistic in statistics],
-            samples=samples,
-            keys=tuple(keys),
-            statistics=list(statistics),
-            notes=said,
-            partial=partial,
-        )
+    @property
+    def trained_length(self) -> int | None:
+        """Context in tokens that the model was trained for; None if not known."""
+        ...
+
+    @property
+    def max_positions(self) -> int | None:
+        """Tokens of the longest view; None without a limit."""
+        ...
 
 
-def paired_difference(a: Measurement, b: Measurement) -> list[Row]:
-    """Every number of `a` minus the same number of `b`, with a 95 % interval for the difference.
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """One thing to read and score."""
 
-    Both must have measured the same tokens with the same settings. Documents are resampled together for
-    both, so what makes a text hard or easy for both models cancels: the interval is mostly much narrower
-    than those of the two numbers. `Row.reference` names b's model.
-
-    A number that is undefined or a lower bound on either side has no difference. Levels that are set have none
-    either. Where all documents differ by the same there is no interval: it would claim to know all others.
-
-    Raises:
-        UsageError: the two measurements are not of the same windows, or have other settings.
-    """
-    _check_same_windows(a, b)
-    by_identity = {_identity(statistic.row): statistic for statistic in b.statistics}
-    unknown = {_identity(row) for row in (*a.rows, *b.rows) if row.value is None or row.at_least}
-    found = []
-    for statistic in a.statistics:
-        place = _identity(statistic.row)
-        if place not in by_identity or statistic.row.metric in _LEVELS:
-            continue
-        row = estimate_difference(statistic, by_identity[place])
-        if place in unknown:
-            row = replace(row, value=None, stderr=None, ci_low=None, ci_high=None)
-        elif row.stderr == 0:
-            row = replace(row, ci_low=None, ci_high=None)
-        found.append(row)
-    return found
+    key: str
+    """Unique in its run: the name of its record in the log."""
+    facts: Mapping[str, Any]
+    """Which text it is (`document`, `start`, `crc`) and its place in the tables; part of its record."""
+    content: Any
+    """What `score` reads, mostly a `Window`."""
+    tokens: int
+    """Tokens that the models read for it."""
+    longest: int
+    """Tokens in its longest input. Neighbouring items of equal `longest` are read in one batch."""
+    stretch: int
+    """Tokens of text that it is made from: shorter documents are left out."""
 
 
-def check_passage(*, passage: int, scored: int) -> None:
-    """Raise UsageError if the scored end of a repeated passage leaves no cue for the copy."""
-    if scored >= passage:
-        raise UsageError(
-            f"scored is {scored} of a passage of {passage} tokens",
-            expected=f"at most {passage - 1}: the tokens before are the cue for the copy",
-        )
+class Measurement(Settings):
+    """Settings of one measurement, and the four methods that make it. The docstring is the help of its verb."""
+
+    kind: ClassVar[str]
+    """The verb, and the measurement's name in the table."""
+    task: ClassVar[str] = ""
+    """The task of its rows, where it has one."""
+    examples: ClassVar[tuple[str, ...]] = ()
+    """Command lines for the end of the help."""
+    fail_above: ClassVar[str | None] = None
+    """The metric that --fail-above looks at."""
+    reads: ClassVar[Literal["tokens", "characters", "questions"]] = "tokens"
+    """What `items` takes as its text: the model's tokens (`TokenDocuments`), or a Corpus; "questions" may need none."""
+    units: ClassVar[str] = "documents"
+    """What the bootstrap resamples."""
+    beside_the_numbers: ClassVar[tuple[str, ...]] = ("batch_size",)
+    """Fields that do not decide the numbers, or only through the BOS id."""
+    levels: ClassVar[tuple[str, ...]] = ()
+    """Metrics that are set, or that another number is made of: two models have no difference in them."""
+    not_of_the_run: ClassVar[tuple[str, ...]] = ()
+    """Settings of the subject that the measurement cannot use, so that its verb has no option for them."""
+
+    seed: Seed = 0
+    """Seed of the choice of windows."""
+    batch_size: Count = 1
+    """Windows at a time. More needs more memory; the numbers stay the same."""
+
+    @property
+    def at_once(self) -> int:
+        """Items in a batch."""
+        return self.batch_size
+
+    @property
+    def needs_text(self) -> bool:
+        """Whether it reads a text at all."""
+        return True
+
+    def config(self, run: RunSpec) -> dict[str, Any]:
+        """The config of a run folder: running it again repeats the run."""
+        return run.settings() | self.settings()
+
+    def identity(self) -> dict[str, Any]:
+        """What decides the numbers besides model, text and BOS id, plain."""
+        return {name: value for name, value in self if name not in self.beside_the_numbers}
+
+    def resolved(self, model: Reader, other: Reader) -> Self:
+        """The settings with what they take from the models filled in.
+
+        Raises:
+            UsageError: the models cannot be measured so.
+        """
+        return self
+
+    @property
+    def second(self) -> str | None:
+        """The name of a second model that the settings give: an evaluator, a selector."""
+        return None
+
+    def check_subject(self, run: RunSpec) -> RunSpec:
+        """The settings that the measured model is loaded with.
+
+        Raises:
+            UsageError: the measurement cannot be made of this subject.
+        """
+        return run
+
+    def open_other(self, model: Predictor, run: RunSpec | None) -> Predictor:
+        """The second model, loaded as the first one is (`run`); the first where the settings name none."""
+        from lengthwise.models import load
+
+        if self.second is None or (run is not None and self.second == run.model and run.adapter is None):
+            return model
+        return load(self.second) if run is None else run.of(run, model=self.second, adapter=None).load()
+
+    def facts(self, model: Reader, other: Reader) -> dict[str, Any]:
+        """What the models decide of the numbers, besides their weights."""
+        return {}
+
+    def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
+        """Refuse models that cannot be measured so, once they are loaded."""
+
+    def batches(self, items: Sequence[Item]) -> list[list[Item]]:
+        """The items that are read together: neighbours of equal `longest`, up to `at_once`."""
+        return [
+            batch
+            for _, some in groupby(items, key=lambda item: item.longest)
+            for batch in in_groups(some, self.at_once)
+        ]
+
+    def finish(
+        self, model: Predictor, items: Sequence[Item], records: Mapping[str, Record]
+    ) -> dict[str, Record]:
+        """Further records, by key, that are made from those of all items."""
+        return {}
+
+    def describe(self, items: Sequence[Item], records: Mapping[str, Record]) -> dict[str, Any]:
+        """What the provenance records besides model, text and settings."""
+        return {}
+
+    def plan(self, items: Sequence[Item]) -> dict[str, Any]:
+        """What a dry run shows of the items; `tokens_to_run` among it."""
+        return {"samples": len(items), "tokens_to_run": sum(item.tokens for item in items)}
+
+    def check(self, results: Results) -> None:
+        """Refuse finished results that say nothing."""
+
+    @abc.abstractmethod
+    def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
+        """What is to be read, in order.
+
+        Args:
+            model: the measured model, or what is known of it before it is loaded.
+            text: TokenDocuments, or a Corpus if the measurement `reads_characters`.
+            other: the second model of a measurement that has one; else `model`.
+        """
+
+    @abc.abstractmethod
+    def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterable[Record]:
+        """The record of each item of a batch, in order, without its facts."""
+
+    @abc.abstractmethod
+    def statistics(self, records: Sequence[Record]) -> list[Statistic]:
+        """Every number, as totals by document, from the records (facts included) alone."""
+
+    def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:
+        """The numbers with their intervals."""
+        return [estimate(statistic) for statistic in statistics]
+
+    def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
+        """What a reader of the numbers must know. `results` has everything but notes."""
+        return []
 
 
-def window_record(window: Window) -> dict[str, Any]:
-    """What the log keeps of a window, so that another measurement can tell whether it is the same one."""
+class WindowMeasurement(Measurement):
+    """A measurement that reads views of windows of a text."""
+
+    beside_the_numbers = ("bos", "batch_size")
+
+    bos: Literal["auto", "always", "never"] = "auto"
+    """Begin each view with BOS; auto does as the tokenizer does."""
+
+    def bos_id(self, model: Reader) -> int | None:
+        """The id that replaces the first token of each view; None without BOS."""
+        return resolve_bos(model.tokenizer, self.bos)
+
+    def facts(self, model: Reader, other: Reader) -> dict[str, Any]:
+        """The BOS id."""
+        return {"bos_id": self.bos_id(model)}
+
+
+def window_facts(window: Window) -> dict[str, Any]:
+    """What the log keeps of a window, so that another run can tell whether it is the same one."""
     return {"document": window.document_id, "start": window.start, "crc": zlib.crc32(window.ids.tobytes())}
 
 
-def check_logged(log: SampleLog, key: str, record: Mapping[str, Any]) -> None:
-    """Raise UsageError unless the sample `key` of the log is of the text of `record`."""
-    if not _same_text(log[key], record):
-        raise UsageError(
-            f"the sample log holds {key} of another text, tokenizer or seed",
-            fix="continue with the settings that it was begun with, or start a new log",
-        )
-
-
-def collect(
-    log: SampleLog | None,
-    fill: Callable[[SampleLog], None],
-    summarise: Callable[[SampleLog], Measurement],
-) -> Measurement:
-    """Let `fill` add the samples that the log lacks, and summarise them all.
-
-    Raises:
-        Interrupted: Ctrl-C inside `fill`; `partial` is the measurement of the samples finished so far.
-    """
-    samples = SampleLog() if log is None else log
-    try:
-        fill(samples)
-        samples.gather()
-    except KeyboardInterrupt as error:
-        partial = samples.summarised(summarise)
-        partial.partial = True
-        raise Interrupted(
-            f"the measurement was interrupted after {len(partial.keys)} samples",
-            partial=partial,
-            fix="run it again with --resume to continue",
-        ) from error
-    return samples.summarised(summarise)
-
-
-def unfinished(
-    log: SampleLog, windows: Sequence[Window], keys: Callable[[int], Sequence[str]]
-) -> list[tuple[int, Window]]:
-    """The windows, with their indices, that lack a sample in the log.
-
-    Args:
-        log: the samples so far.
-        windows: all windows.
-        keys: the keys of the samples of the window with this index.
-
-    Raises:
-        UsageError: a sample in the log is of another window.
-    """
-    for index, window in enumerate(windows):
-        for key in keys(index):
-            if key in log:
-                check_logged(log, key, window_record(window))
-    return [item for item in enumerate(windows) if any(key not in log for key in keys(item[0]))]
+def by_size(
+    windows: Sequence[Window], sizes: Sequence[int], *, at_once: int
+) -> Iterator[tuple[int, int, Window]]:
+    """(size, index, window): each group of `at_once` windows at all sizes before the next group."""
+    for group in in_groups(enumerate(windows), at_once):
+        for size in sizes:
+            for index, window in group:
+                yield size, index, window
 
 
 def in_groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
@@ -176,46 +240,19 @@ def in_groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield group
 
 
-def batches(
-    log: SampleLog,
-    windows: Sequence[Window],
-    sizes: Sequence[int],
-    key: Callable[[int, int], str],
-    *,
-    at_once: int,
-    what: str,
-) -> Iterator[tuple[int, list[int], list[Window]]]:
-    """What this process is to read, a batch at a time: the size, and the windows that lack a sample of it.
-
-    Each batch of windows comes at all sizes before the next.
-
-    Args:
-        log: the samples so far; it gets those of a batch before the next is asked for.
-        windows: all windows.
-        sizes: lengths or distances at which each window is read.
-        key: (size, index of the window) -> the key of the sample.
-        at_once: windows in a batch.
-        what: for the progress bar.
-
-    Raises:
-        UsageError: a sample in the log is of another window.
-    """
-    missing = unfinished(log, windows, lambda index: [key(size, index) for size in sizes])
-    for group in in_groups(progress(log.share(missing, at_once=at_once), what=what), at_once):
-        for size in sizes:
-            todo = [(index, window) for index, window in group if key(size, index) not in log]
-            if todo:
-                yield size, [index for index, _ in todo], [window for _, window in todo]
-
-
 def window_words(window: Window) -> str:
     """The window in words, for errors."""
     return f"tokens {window.start} to {window.start + len(window.ids) - 1} of {window.document_id!r}"
 
 
-def few_samples_note(available: int, wanted: int, what: str, tokens: int) -> str:
-    """What to say where the text has fewer samples than wanted."""
-    return f"the text holds {available} {what} of {tokens} tokens without overlap, fewer than the {wanted} wanted."
+def few_windows_note(items: Sequence[Item], wanted: int, what: str, tokens: int) -> list[str]:
+    """What to say where the text has fewer windows than wanted; nothing where it has enough."""
+    available = len({(item.facts["document"], item.facts["start"]) for item in items})
+    if available >= wanted:
+        return []
+    return [
+        f"the text holds {available} {what} of {tokens} tokens without overlap, fewer than the {wanted} wanted."
+    ]
 
 
 def bos_note(bos_id: int | None) -> str:
@@ -225,64 +262,10 @@ def bos_note(bos_id: int | None) -> str:
     return f"BOS: the first token of every view is replaced by token {bos_id}."
 
 
-def _check_same_windows(a: Measurement, b: Measurement) -> None:
-    differing = sorted(
-        key for key in {**a.settings, **b.settings} if a.settings.get(key) != b.settings.get(key)
-    )
-    if differing:
-        shown = "; ".join(f"{key}: {a.settings.get(key)!r} and {b.settings.get(key)!r}" for key in differing)
+def check_passage(*, passage: int, scored: int) -> None:
+    """Raise UsageError if the scored end of a repeated passage leaves no cue for the copy."""
+    if scored >= passage:
         raise UsageError(
-            f"the two measurements have other settings ({shown})",
-            expected="the same settings, so that they are of the same tokens",
+            f"scored is {scored} of a passage of {passage} tokens",
+            expected=f"at most {passage - 1}: the tokens before are the cue for the copy",
         )
-    missing = sorted(set(a.keys) ^ set(b.keys))
-    if missing:
-        raise UsageError(
-            f"the two measurements are not of the same windows: only one has {missing[0]}"
-            + (f" and {len(missing) - 1} more" if len(missing) > 1 else ""),
-            fix="measure both models on the same text with the same settings, to the end",
-        )
-    other = [key for key in a.keys if not _same_text(a.samples[key], b.samples[key])]
-    if other:
-        raise UsageError(
-            f"the two measurements are not of the same windows: {other[0]} holds other tokens",
-            expected="the same text, and models that share a tokenizer",
-        )
-    _check_same_key_tokens(a, b)
-    _check_same_targets(a, b)
-
-
-def _same_text(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    # A question of an evaluation has no start.
-    return all(one.get(name) == other.get(name) for name in ("document", "start", "end", "crc"))
-
-
-def _check_same_key_tokens(a: Measurement, b: Measurement) -> None:
-    other = [key for key in a.keys if a.samples[key].get("spans") != b.samples[key].get("spans")]
-    if other:
-        raise UsageError(
-            f"the two measurements are not of the same key tokens: {other[0]} has others",
-            expected="one evaluator, with the same weights, adapter and dtype",
-            fix="measure both models with the same --evaluator, or the second on the --key-tokens of the first",
-        )
-
-
-def _check_same_targets(a: Measurement, b: Measurement) -> None:
-    """`influence` examines the same tokens of both models, but the tokens that gain are each model's own."""
-    other = [key for key in a.keys if _targets(a.samples[key]) != _targets(b.samples[key])]
-    if other:
-        raise UsageError(
-            f"the two measurements are not of the same targets: {other[0]} has others",
-            expected="runs in which the same tokens gain from distant context",
-            fix="measure both with --set targets=0: then the examined tokens are compared, which are the same",
-        )
-
-
-def _targets(record: Mapping[str, Any]) -> list[Any] | None:
-    found = record.get("targets")
-    # Other measurements count targets.
-    return [target["position"] for target in found] if isinstance(found, list) else None
-
-
-def _identity(row: Row) -> tuple[tuple[str, Any], ...]:
-    return tuple((name, value) for name, value in asdict(row).items() if name not in _OWN_TO_A_SIDE)

@@ -8,33 +8,31 @@ sharpness; `jeffreys` is what depends on the context.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Ge, MinLen
 
 from lengthwise.display import Display
 from lengthwise.measure.measurement import (
-    Measurement,
+    Item,
+    Reader,
+    Record,
+    WindowMeasurement,
     bos_note,
-    collect,
-    few_samples_note,
-    in_groups,
-    unfinished,
-    window_record,
+    few_windows_note,
+    window_facts,
     window_words,
 )
 from lengthwise.measure.statistics import Statistic
-from lengthwise.progress import progress
-from lengthwise.samples import SampleLog
-from lengthwise.spec import PYTHON_ONLY, Count, Option, RunSpec, Samples, Spec, Whole, ascending
-from lengthwise.text import as_documents, resolve_bos, sample_windows, view
+from lengthwise.results import Results
+from lengthwise.spec import PYTHON_ONLY, Count, Option, Whole, ascending
+from lengthwise.text import sample_windows, view
 
 if TYPE_CHECKING:
     from lengthwise.measure.lattice import Lattice
-    from lengthwise.models import ModelLike, Predictor
-    from lengthwise.text import TextLike, TokenDocuments, Window
+    from lengthwise.models import LoadedModel, Predictor
 
 ESTIMATORS = {
     "lattice": "Eq. 2 from several views of each window, every shared position compared (default)",
@@ -62,7 +60,7 @@ DISPLAY = Display(
 )
 
 
-class MisalignmentSpec(Spec):
+class Misalignment(WindowMeasurement):
     """Does cutting off early context change the predictions?
 
     Measures long-short misalignment. The paper's number is SCE = entropy (how sharp the predictions are) +
@@ -70,6 +68,8 @@ class MisalignmentSpec(Spec):
     """
 
     kind = "measure"
+    task = "misalignment"
+    fail_above = "jeffreys"
     examples = (
         "lengthwise measure smollm2-135m",
         "lengthwise measure ./my-model --length 512 --length 1024 --out runs/mine",
@@ -88,214 +88,133 @@ class MisalignmentSpec(Spec):
     views: Annotated[Whole, Ge(2), PYTHON_ONLY] = 3
     """Views of each window that the lattice compares with each other."""
 
-    def samples(self) -> list[Samples]:
+    @property
+    def at_once(self) -> int:
+        """Windows whose views are read together. Suffixes differ in length, so they are read one by one."""
+        return 1 if self.estimator == "paper" else max(1, self.batch_size // self.views)
+
+    def identity(self) -> dict[str, Any]:
+        """The paper's estimator has two views, whatever `views` is."""
+        return super().identity() | {"views": self.views if self.estimator == "lattice" else 2}
+
+    def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
+        """Refuse an endpoint for the lattice."""
+        from lengthwise.models import weights_of
+
+        if self.estimator == "lattice":
+            weights_of(model, **_LATTICE)
+
+    def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
         """The windows of each length."""
         from lengthwise.measure.lattice import window_length
 
-        def cost(length: int) -> int:
-            # The paper's two suffixes are three quarters of L on average.
-            return self.views * length if self.estimator == "lattice" else 3 * length // 2
+        how = self.estimator if self.estimator == "paper" else f"lattice{self.views}"
+        # The paper's two suffixes are three quarters of L long on average.
+        share = self.views if self.estimator == "lattice" else 1.5
+        found: list[Item] = []
+        for length in ascending(self.lengths):
+            windows = sample_windows(
+                text, window_length(length), count=self.windows, seed=self.seed, allow_fewer=True
+            )
+            found += [
+                Item(
+                    key=f"misalignment/{how}/L{length}/w{index:04d}",
+                    facts={**window_facts(window), "length": length},
+                    content=(index, window),
+                    tokens=int(share * length),
+                    longest=length,
+                    stretch=window_length(length),
+                )
+                for index, window in enumerate(windows)
+            ]
+        return found
 
-        return [
-            Samples(f"windows, L = {length}", self.windows, window_length(length), cost(length), length)
-            for length in self.lengths
-        ]
-
-    def model(self, run: RunSpec) -> Predictor:
-        """The model, whose weights must be here for the lattice."""
+    def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
+        """The sums of each window's comparisons."""
+        from lengthwise.measure.lattice import window_sums
         from lengthwise.models import weights_of
 
-        model = super().model(run)
-        return weights_of(model, **_LATTICE) if self.estimator == "lattice" else model
+        length = items[0].longest
+        if self.estimator == "paper":
+            scored = self._paper(model, items, length)
+        else:
+            scored = self._lattice(weights_of(model, **_LATTICE), items, length)
+        for found in scored:
+            yield window_sums(found, length)
 
+    def _lattice(self, model: LoadedModel, items: Sequence[Item], length: int) -> Iterator[Lattice]:
+        import torch
 
-class MisalignmentSettings(MisalignmentSpec):
-    """The spec, and what model and text decided."""
+        from lengthwise.measure.lattice import draw_starts, score_lattice
+        from lengthwise.models import naming_bad_logits
 
-    available: tuple[int, ...]
-    """Windows at each length that the text has, at most `windows`."""
-    bos_id: int | None
+        bos_id = self.bos_id(model)
+        starts = [draw_starts(self._rng(item), length, self.views) for item in items]
+        views = [
+            view(item.content[1].ids, start, length, bos_id)
+            for item, drawn in zip(items, starts, strict=True)
+            for start in sorted(set(drawn))
+        ]
+        batches = torch.from_numpy(np.stack(views)).split(self.batch_size)
+        hidden = torch.cat([model.hidden_states(batch) for batch in batches])
+        parts = hidden.split([len(set(drawn)) for drawn in starts])
+        for item, drawn, part in zip(items, starts, parts, strict=True):
+            with naming_bad_logits(model, window_words(item.content[1])):
+                yield score_lattice(part, model.head, drawn, model.vocab_size)
 
+    def _paper(self, model: Predictor, items: Sequence[Item], length: int) -> Iterator[Lattice]:
+        from lengthwise.measure.lattice import draw_suffixes, score_suffixes
+        from lengthwise.models import naming_bad_logits
 
-def measure_misalignment(
-    model: ModelLike,
-    text: TextLike | TokenDocuments,
-    spec: MisalignmentSpec = MisalignmentSpec(),  # noqa: B008
-    *,
-    log: SampleLog | None = None,
-) -> Measurement:
-    """Measure Eq. 2 at each length, with its parts.
+        for item in items:
+            _, window = item.content
+            suffixes = draw_suffixes(self._rng(item), length)
+            with naming_bad_logits(model, window_words(window)):
+                yield score_suffixes(model, window.ids, suffixes, self.bos_id(model))
 
-    Rows of task "misalignment", metrics `sce` = `entropy` + `jeffreys`, `js` (nats) and `top1_agreement`
-    (share): one row for each L; `jeffreys` and `sce` by two bins of context lengths (`length` and
-    `context_other`, each the upper end of its bin, `length` >= `context_other`); `jeffreys` by the row of the
-    shorter context (`position` .. `position_end` - 1).
+    def _rng(self, item: Item) -> np.random.Generator:
+        return np.random.default_rng([self.seed, item.longest, item.content[0]])
 
-    Args:
-        model: loaded and in eval mode, a name or path, or a pair (model, tokenizer).
-        text: the text in this model's tokens, a corpus, a name or path, or a list of strings.
-        spec: the settings.
-        log: finished samples, read and appended to. None keeps them in memory.
+    def statistics(self, records: Sequence[Record]) -> list[Statistic]:
+        """The numbers of each L.
 
-    Raises:
-        UsageError: too short a text, more tokens than a table of positions has, a log of other samples.
-        LengthwiseError: logits that are not finite.
-        Interrupted: Ctrl-C; `partial` is the measurement of what was finished.
-    """
-    from lengthwise.measure.lattice import window_length
-    from lengthwise.models import as_model, weights_of
-    from lengthwise.models.position_limits import rope_by_input_length
+        Rows of task "misalignment", metrics `sce` = `entropy` + `jeffreys`, `js` (nats) and `top1_agreement`
+        (share): one row for each L; `jeffreys` and `sce` by two bins of context lengths (`length` and
+        `context_other`, each the upper end of its bin, `length` >= `context_other`); `jeffreys` by the row of
+        the shorter context (`position` .. `position_end` - 1).
+        """
+        from lengthwise.measure.lattice import window_statistics
 
-    model = as_model(model)
-    if spec.estimator == "lattice":
-        by_length = rope_by_input_length(weights_of(model, **_LATTICE).config)
-    else:
-        by_length = None
-    documents = as_documents(text, model.tokenizer)
-    lengths = ascending(spec.lengths)
-    model.check_ready(lengths[-1])
-    texts = [
-        sample_windows(documents, window_length(length), count=spec.windows, seed=spec.seed, allow_fewer=True)
-        for length in lengths
-    ]
-    settings = MisalignmentSettings.of(
-        spec,
-        lengths=lengths,
-        available=tuple(len(found) for found in texts),
-        views=spec.views if spec.estimator == "lattice" else 2,
-        bos_id=resolve_bos(model.tokenizer, spec.bos),
-    )
+        found: list[Statistic] = []
+        for length in ascending(self.lengths):
+            some = [record for record in records if record["length"] == length]
+            found += window_statistics(some, length) if some else []
+        return found
 
-    def fill(samples: SampleLog) -> None:
-        for length, found in zip(lengths, texts, strict=True):
-            _fill(samples, model, settings, length, found)
+    def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
+        """The estimator, the BOS, missing windows, and a rope whose frequencies depend on the input's length."""
+        from lengthwise.measure.lattice import window_length
+        from lengthwise.models import LoadedModel
+        from lengthwise.models.position_limits import rope_by_input_length
 
-    def summary(samples: SampleLog) -> Measurement:
-        measurement = summarise(samples, settings, model.name)
-        if by_length is not None:
-            measurement.notes.append(
-                f"The frequencies of the model's rope method ({by_length}) depend on the length of the whole input, "
+        notes = [self._estimator_note(), bos_note(self.bos_id(model))]
+        for length in ascending(self.lengths):
+            some = [item for item in items if item.longest == length]
+            few = few_windows_note(some, self.windows, "windows", window_length(length))
+            notes += [f"L = {length}: {note}" for note in few]
+        lattice = self.estimator == "lattice" and isinstance(model, LoadedModel)
+        if lattice and (method := rope_by_input_length(model.config)) is not None:
+            notes.append(
+                f"The frequencies of the model's rope method ({method}) depend on the length of the whole input, "
                 "so a row inside L tokens is not the prediction after fewer tokens alone; the estimator 'paper' "
                 "is exact here."
             )
-        return measurement
+        return notes
 
-    return collect(log, fill, summary)
-
-
-def summarise(log: SampleLog, settings: MisalignmentSettings, model_name: str) -> Measurement:
-    """The numbers from the samples in `log` alone; partial if some are missing."""
-    from lengthwise.measure.lattice import window_length, window_statistics
-
-    statistics: list[Statistic] = []
-    keys: list[str] = []
-    notes = [_estimator_note(settings), bos_note(settings.bos_id)]
-    for length, available in zip(settings.lengths, settings.available, strict=True):
-        found = [key for index in range(available) if (key := _key(settings, length, index)) in log]
-        if found:
-            statistics += window_statistics([log[key] for key in found], length, model_name)
-        keys += found
-        if available < settings.windows:
-            notes.append(
-                f"L = {length}: "
-                + few_samples_note(available, settings.windows, "windows", window_length(length))
-            )
-    return Measurement.of(
-        statistics,
-        model_name=model_name,
-        settings=settings.identity(),
-        samples=log,
-        keys=keys,
-        notes=notes,
-        partial=len(keys) < sum(settings.available),
-    )
-
-
-def _fill(
-    log: SampleLog,
-    model: Predictor,
-    settings: MisalignmentSettings,
-    length: int,
-    windows: Sequence[Window],
-) -> None:
-    """Score the windows that the log does not hold yet."""
-    from lengthwise.measure.lattice import window_sums
-
-    missing = unfinished(log, windows, lambda index: [_key(settings, length, index)])
-    missing = log.share(missing, at_once=_at_once(settings))
-    score = _paper_scores if settings.estimator == "paper" else _lattice_scores
-    with progress(missing, what=f"misalignment, L = {length}") as bar:
-        for (index, window), found in score(model, settings, length, bar):
-            log.append(_key(settings, length, index), {**window_record(window), **window_sums(found, length)})
-
-
-_Item = tuple[int, "Window"]
-
-
-def _at_once(settings: MisalignmentSettings) -> int:
-    """Windows whose views are read together."""
-    return 1 if settings.estimator == "paper" else max(1, settings.batch_size // settings.views)
-
-
-def _lattice_scores(
-    model: Predictor,
-    settings: MisalignmentSettings,
-    length: int,
-    items: Iterable[_Item],
-) -> Iterator[tuple[_Item, Lattice]]:
-    import torch
-
-    from lengthwise.measure.lattice import draw_starts, score_lattice
-    from lengthwise.models import naming_bad_logits, weights_of
-
-    model = weights_of(model, **_LATTICE)
-    for group in in_groups(items, _at_once(settings)):
-        starts = [draw_starts(_rng(settings, length, index), length, settings.views) for index, _ in group]
-        views = [
-            view(window.ids, start, length, settings.bos_id)
-            for (_, window), drawn in zip(group, starts, strict=True)
-            for start in sorted(set(drawn))
-        ]
-        batches = torch.from_numpy(np.stack(views)).split(settings.batch_size)
-        hidden = torch.cat([model.hidden_states(batch) for batch in batches])
-        parts = hidden.split([len(set(drawn)) for drawn in starts])
-        for item, drawn, part in zip(group, starts, parts, strict=True):
-            with naming_bad_logits(model, window_words(item[1])):
-                found = score_lattice(part, model.head, drawn, model.vocab_size)
-            yield item, found
-
-
-def _paper_scores(
-    model: Predictor,
-    settings: MisalignmentSettings,
-    length: int,
-    items: Iterable[_Item],
-) -> Iterator[tuple[_Item, Lattice]]:
-    from lengthwise.measure.lattice import draw_suffixes, score_suffixes
-    from lengthwise.models import naming_bad_logits
-
-    # Suffixes differ in length, so they are run one by one whatever the batch size.
-    for item in items:
-        index, window = item
-        suffixes = draw_suffixes(_rng(settings, length, index), length)
-        with naming_bad_logits(model, window_words(window)):
-            found = score_suffixes(model, window.ids, suffixes, settings.bos_id)
-        yield item, found
-
-
-def _rng(settings: MisalignmentSettings, length: int, index: int) -> np.random.Generator:
-    return np.random.default_rng([settings.seed, length, index])
-
-
-def _key(settings: MisalignmentSettings, length: int, index: int) -> str:
-    how = settings.estimator if settings.estimator == "paper" else f"lattice{settings.views}"
-    return f"misalignment/{how}/L{length}/w{index:04d}"
-
-
-def _estimator_note(settings: MisalignmentSettings) -> str:
-    if settings.estimator == "paper":
-        return "Misalignment: one pair of suffixes a window, compared at the last token (the definition)."
-    return (
-        f"Misalignment: {settings.views} views of each window, compared at every shared token where both have "
-        "a context in (L/2, L]."
-    )
+    def _estimator_note(self) -> str:
+        if self.estimator == "paper":
+            return "Misalignment: one pair of suffixes a window, compared at the last token (the definition)."
+        return (
+            f"Misalignment: {self.views} views of each window, compared at every shared token where both have "
+            "a context in (L/2, L]."
+        )

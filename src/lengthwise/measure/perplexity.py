@@ -22,27 +22,27 @@ from pydantic import model_validator
 from lengthwise.display import Display
 from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import (
-    Measurement,
-    batches,
+    Item,
+    Reader,
+    Record,
+    WindowMeasurement,
     bos_note,
-    collect,
-    few_samples_note,
-    window_record,
+    by_size,
+    few_windows_note,
+    window_facts,
     window_words,
 )
 from lengthwise.measure.statistics import Estimator, Statistic, equal_bins, ratio
 from lengthwise.measure.temperature import KNOTS, best_inverse_temperature, loss_at_best_temperature
-from lengthwise.results import Row
-from lengthwise.samples import SampleLog
-from lengthwise.spec import PYTHON_ONLY, Count, Option, Samples, Spec, Whole, ascending
-from lengthwise.text import as_documents, resolve_bos, sample_windows, view
+from lengthwise.results import Results, Row
+from lengthwise.spec import PYTHON_ONLY, Count, Option, Whole, ascending
+from lengthwise.text import sample_windows, view
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from lengthwise.models import LoadedModel, ModelLike, Predictor
-    from lengthwise.text import TextLike, TokenDocuments, Window
+    from lengthwise.models import LoadedModel, Predictor
 
 
 DISPLAY = Display(
@@ -61,7 +61,7 @@ DISPLAY = Display(
 _PLAIN = KNOTS.index(1.0)
 
 
-class PerplexitySpec(Spec):
+class Perplexity(WindowMeasurement):
     """How well are the same tokens predicted at each length?
 
     Measures loss and perplexity, and the loss after fitting one temperature per length, which leaves out mere
@@ -69,6 +69,8 @@ class PerplexitySpec(Spec):
     """
 
     kind = "ppl"
+    task = "perplexity"
+    fail_above = "perplexity"
     examples = (
         "lengthwise ppl smollm2-135m",
         "lengthwise ppl tiny-books --length 128 --length 256 --length 512 --limit 64",
@@ -98,159 +100,106 @@ class PerplexitySpec(Spec):
                 )
         return self
 
-    def samples(self) -> list[Samples]:
-        """The segments, each read at all lengths."""
+    def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
+        """Every segment at every length."""
         longest = max(self.lengths)
-        return [Samples("segments", self.segments, longest + 1, longest * len(self.lengths), longest)]
+        segments = sample_windows(text, longest + 1, count=self.segments, seed=self.seed, allow_fewer=True)
+        return [
+            Item(
+                key=f"perplexity/L{length}/s{index:04d}",
+                facts={**window_facts(segment), "length": length},
+                content=segment,
+                tokens=longest,
+                longest=length,
+                stretch=longest + 1,
+            )
+            for length, index, segment in by_size(segments, ascending(self.lengths), at_once=self.at_once)
+        ]
 
+    def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
+        """The sums of each segment; those at other temperatures come from whole distributions."""
+        from lengthwise.models import LoadedModel
 
-class PerplexitySettings(PerplexitySpec):
-    """The spec, and what model and text decided."""
-
-    available: int
-    """Segments that the text has, at most `segments`."""
-    bos_id: int | None
-
-
-def measure_perplexity(
-    model: ModelLike,
-    text: TextLike | TokenDocuments,
-    spec: PerplexitySpec = PerplexitySpec(),  # noqa: B008
-    *,
-    log: SampleLog | None = None,
-) -> Measurement:
-    """Loss and perplexity of the same targets at each length.
-
-    Rows of task "perplexity" for each length: `loss` (nats a token), `perplexity` = exp(loss),
-    `loss_best_temperature` (the loss after fitting one inverse temperature for this model and length on
-    these very targets: what is left when over- or underconfidence is taken out) and `inverse_temperature`
-    (the fitted one, in 1/2 .. 2; below 1 the model is overconfident). At the greatest length also `loss` by
-    the row in the window (`position` .. `position_end` - 1). Temperatures need whole distributions: an endpoint
-    has no rows of them.
-
-    Args:
-        model: loaded and in eval mode, a name or path, or a pair (model, tokenizer).
-        text: the text in this model's tokens, a corpus, a name or path, or a list of strings.
-        spec: the settings. One forward pass reads `batch_size` segments (as many windows as they hold).
-        log: finished samples, read and appended to. None keeps them in memory.
-
-    Raises:
-        UsageError: too short a text, more tokens than a table of positions has, a log of other samples.
-        LengthwiseError: logits that are not finite.
-        Interrupted: Ctrl-C; `partial` is the measurement of what was finished.
-    """
-    from lengthwise.models import as_model
-
-    model = as_model(model)
-    documents = as_documents(text, model.tokenizer)
-    lengths = ascending(spec.lengths)
-    model.check_ready(lengths[-1])
-    windows = sample_windows(
-        documents, lengths[-1] + 1, count=spec.segments, seed=spec.seed, allow_fewer=True
-    )
-    bos_id = resolve_bos(model.tokenizer, spec.bos)
-    settings = PerplexitySettings.of(spec, lengths=lengths, available=len(windows), bos_id=bos_id)
-    return collect(
-        log,
-        lambda samples: _fill(samples, model, settings, windows),
-        lambda samples: summarise(samples, settings, model.name),
-    )
-
-
-perplexity_by_length = measure_perplexity
-
-
-def summarise(log: SampleLog, settings: PerplexitySettings, model_name: str) -> Measurement:
-    """The numbers from the samples in `log` alone; partial if some are missing."""
-    statistics: list[Statistic] = []
-    keys: list[str] = []
-    notes = [bos_note(settings.bos_id)]
-    for length in settings.lengths:
-        found = [key for index in range(settings.available) if (key := _key(length, index)) in log]
-        if found:
-            statistics += _statistics([log[key] for key in found], length, model_name)
-        keys += found
-    if settings.available < settings.segments:
-        tokens = settings.lengths[-1] + 1
-        notes.append(few_samples_note(settings.available, settings.segments, "segments", tokens))
-    measurement = Measurement.of(
-        statistics,
-        model_name=model_name,
-        settings=settings.identity(),
-        samples=log,
-        keys=keys,
-        notes=notes,
-        partial=len(keys) < settings.available * len(settings.lengths),
-    )
-    measurement.notes += _temperature_notes(measurement.rows)
-    return measurement
-
-
-def _fill(log: SampleLog, model: Predictor, settings: PerplexitySettings, windows: Sequence[Window]) -> None:
-    """Score the segments that the log does not hold yet, each at all lengths before the next."""
-    from lengthwise.models import LoadedModel
-
-    # As many windows as batch_size segments hold, so that a short length fills the same batch.
-    for length, indices, some in batches(
-        log, windows, settings.lengths, _key, at_once=settings.batch_size, what="perplexity"
-    ):
-        views = [_windows(window.ids, length, settings.bos_id) for window in some]
+        length, bos_id = items[0].longest, self.bos_id(model)
+        segments = [item.content for item in items]
+        # A batch has as many windows as batch_size segments hold, so that a short length fills it too.
+        views = [
+            np.stack(
+                [view(segment.ids, start, length, bos_id) for start in range(0, max(self.lengths), length)]
+            )
+            for segment in segments
+        ]
         if isinstance(model, LoadedModel):
-            records = _tempered(model, views, some, settings, length)
-        else:
-            records = _untempered(model, views, some, settings, length)
-        for index, window, record in zip(indices, some, records, strict=True):
-            log.append(_key(length, index), {**window_record(window), **record})
+            return self._tempered(model, views, segments, length)
+        return self._untempered(model, views, segments, length)
+
+    def _tempered(
+        self, model: LoadedModel, views: list[NDArray[np.int64]], segments: list[Any], length: int
+    ) -> Iterator[Record]:
+        import torch
+
+        from lengthwise.models import naming_bad_logits
+
+        hidden = model.hidden_states(torch.from_numpy(np.concatenate(views)))
+        for segment, part in zip(segments, hidden.split(len(views[0])), strict=True):
+            with naming_bad_logits(model, window_words(segment)):
+                scores = _tempered_losses(model, part, segment.ids)
+            record = {"targets": len(scores), "tempered": scores.sum(dim=0).flatten().tolist()}
+            yield record | self._by_position(scores[:, _PLAIN, 0], length)
+
+    def _untempered(
+        self, model: Predictor, views: list[NDArray[np.int64]], segments: list[Any], length: int
+    ) -> Iterator[Record]:
+        import torch
+
+        from lengthwise.models import naming_bad_logits
+
+        labels = [each for segment in segments for each in segment.ids[1:].reshape(-1, length)]
+        size = len(views[0])
+        with naming_bad_logits(model, lambda view: window_words(segments[view // size])):
+            found = model.token_losses([view for some in views for view in some], labels)
+        for start in range(0, len(found), size):
+            losses = torch.cat(found[start : start + size])
+            record = {"targets": len(losses), "loss": losses.sum().item()}
+            yield record | self._by_position(losses, length)
+
+    def _by_position(self, losses: Tensor, length: int) -> Record:
+        """The losses by bin of the position, at the greatest length."""
+        if length != max(self.lengths):
+            return {}
+        edges = equal_bins(0, length, self.position_bins)
+        return {"position": np.add.reduceat(losses.numpy(), edges[:-1]).tolist()}
+
+    def statistics(self, records: Sequence[Record]) -> list[Statistic]:
+        """The numbers of each length, then the loss by position.
+
+        Rows of task "perplexity" for each length: `loss` (nats a token), `perplexity` = exp(loss),
+        `loss_best_temperature` (the loss after fitting one inverse temperature for this model and length on
+        these very targets) and `inverse_temperature` (the fitted one, in 1/2 .. 2). At the greatest length
+        also `loss` by the row in the window (`position` .. `position_end` - 1). Temperatures need whole
+        distributions: an endpoint has no such rows.
+        """
+        found: list[Statistic] = []
+        for length in ascending(self.lengths):
+            some = [record for record in records if record["length"] == length]
+            found += _statistics(some, length) if some else []
+        return found
+
+    def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
+        """The BOS, missing segments, and temperatures at the end of their range."""
+        low, high = KNOTS[0], KNOTS[-1]
+        at_the_end = [
+            f"L = {row.length}: the best inverse temperature lies outside {low} .. {high}; "
+            "the loss is that at the end of this range."
+            for row in results.rows
+            if row.metric == "inverse_temperature" and row.value is not None
+            if not low * (1 + 1e-9) < row.value < high * (1 - 1e-9)
+        ]
+        few = few_windows_note(items, self.segments, "segments", max(self.lengths) + 1)
+        return [bos_note(self.bos_id(model)), *few, *at_the_end]
 
 
-def _tempered(
-    model: LoadedModel,
-    views: Sequence[NDArray[np.int64]],
-    windows: Sequence[Window],
-    settings: PerplexitySettings,
-    length: int,
-) -> Iterator[dict[str, Any]]:
-    """The sums of each segment, with the losses at other temperatures: from whole distributions."""
-    import torch
-
-    from lengthwise.models import naming_bad_logits
-
-    hidden = model.hidden_states(torch.from_numpy(np.concatenate(views)))
-    for window, part in zip(windows, hidden.split(len(views[0])), strict=True):
-        with naming_bad_logits(model, window_words(window)):
-            scores = _score(model, part, window.ids)
-        record = {"targets": len(scores), "tempered": scores.sum(dim=0).flatten().tolist()}
-        yield record | _by_position(scores[:, _PLAIN, 0], settings, length)
-
-
-def _untempered(
-    model: Predictor,
-    views: Sequence[NDArray[np.int64]],
-    windows: Sequence[Window],
-    settings: PerplexitySettings,
-    length: int,
-) -> Iterator[dict[str, Any]]:
-    """The sums of each segment: from the losses of its tokens alone."""
-    import torch
-
-    from lengthwise.models import naming_bad_logits
-
-    labels = [each for window in windows for each in window.ids[1:].reshape(-1, length)]
-    size = len(views[0])
-    with naming_bad_logits(model, lambda view: window_words(windows[view // size])):
-        found = model.token_losses([view for some in views for view in some], labels)
-    for start in range(0, len(found), size):
-        losses = torch.cat(found[start : start + size])
-        record = {"targets": len(losses), "loss": losses.sum().item()}
-        yield record | _by_position(losses, settings, length)
-
-
-def _windows(ids: NDArray[np.integer], length: int, bos_id: int | None) -> NDArray[np.int64]:
-    """The disjoint windows of `length` tokens in a segment of Lmax + 1 tokens: [Lmax / length, length]."""
-    return np.stack([view(ids, start, length, bos_id) for start in range(0, len(ids) - 1, length)])
-
-
-def _score(model: LoadedModel, hidden: Tensor, ids: NDArray[np.integer]) -> Tensor:
+def _tempered_losses(model: LoadedModel, hidden: Tensor, ids: NDArray[np.integer]) -> Tensor:
     """Losses of all targets of one segment at the knots, with derivatives: fp64 [Lmax, G, 4]."""
     import torch
 
@@ -263,17 +212,9 @@ def _score(model: LoadedModel, hidden: Tensor, ids: NDArray[np.integer]) -> Tens
     )
 
 
-def _by_position(losses: Tensor, settings: PerplexitySettings, length: int) -> dict[str, Any]:
-    """The losses by bin of the position, at the greatest length."""
-    if length != settings.lengths[-1]:
-        return {}
-    edges = equal_bins(0, length, settings.position_bins)
-    return {"position": np.add.reduceat(losses.numpy(), edges[:-1]).tolist()}
-
-
-def _statistics(records: Sequence[dict[str, Any]], length: int, model_name: str) -> list[Statistic]:
+def _statistics(records: Sequence[Record], length: int) -> list[Statistic]:
     n = sum(record["targets"] for record in records)
-    blank = Row(model=model_name, task="perplexity", metric="", value=None, length=length, n=n)
+    blank = Row(model="", task="perplexity", metric="", value=None, length=length, n=n)
     of_all: list[tuple[str, str, Estimator]]
     if "tempered" in records[0]:
         # Column 0 is the count; the plain loss is the value at the knot 1.
@@ -306,19 +247,3 @@ def _loss(totals: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _perplexity(totals: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.exp(_loss(totals))
-
-
-def _temperature_notes(rows: Sequence[Row]) -> list[str]:
-    low, high = KNOTS[0], KNOTS[-1]
-    return [
-        f"L = {row.length}: the best inverse temperature lies outside {low} .. {high}; "
-        "the loss is that at the end of this range."
-        for row in rows
-        if row.metric == "inverse_temperature"
-        and row.value is not None
-        and not low * (1 + 1e-9) < row.value < high * (1 - 1e-9)
-    ]
-
-
-def _key(length: int, index: int) -> str:
-    return f"perplexity/L{length}/s{index:04d}"

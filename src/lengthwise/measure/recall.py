@@ -17,8 +17,9 @@ tokens right before the second passage are the same at every distance.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Self
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 from annotated_types import Ge, MinLen
@@ -27,26 +28,26 @@ from pydantic import model_validator
 from lengthwise.display import Display
 from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import (
-    Measurement,
-    batches,
+    Item,
+    Reader,
+    Record,
+    WindowMeasurement,
     bos_note,
+    by_size,
     check_passage,
-    collect,
-    few_samples_note,
-    window_record,
+    few_windows_note,
+    window_facts,
     window_words,
 )
 from lengthwise.measure.statistics import Statistic
-from lengthwise.results import Row
-from lengthwise.samples import SampleLog
-from lengthwise.spec import NO_OPTION, Count, Option, Samples, Spec, Tokens, Whole, ascending
-from lengthwise.text import as_documents, resolve_bos, sample_windows, view
+from lengthwise.results import Results, Row
+from lengthwise.spec import NO_OPTION, Count, Option, Tokens, Whole, ascending
+from lengthwise.text import sample_windows, view
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.models import ModelLike, Predictor
-    from lengthwise.text import TextLike, TokenDocuments, Window
+    from lengthwise.models import Predictor
 
 DISPLAY = Display(
     title="Recall by distance",
@@ -62,7 +63,11 @@ DISPLAY = Display(
 )
 
 
-class RecallSpec(Spec):
+# Metric, and how it is made of the losses after the same and after a different passage.
+_METRICS = (("benefit", -1, 1), ("loss_same", 1, 0), ("loss_different", 0, 1))
+
+
+class Recall(WindowMeasurement):
     """Is text far back still used?
 
     Measures the benefit of a repeated passage by its distance: the loss after a different passage minus the
@@ -70,6 +75,7 @@ class RecallSpec(Spec):
     """
 
     kind = "recall"
+    task = "recall"
     examples = (
         "lengthwise recall smollm2-135m",
         "lengthwise recall tiny-books --distance 64 --distance 128 --distance 256",
@@ -98,100 +104,74 @@ class RecallSpec(Spec):
             )
         return self
 
-    def samples(self) -> list[Samples]:
-        """The pairs of passages, each read at all distances."""
-        inputs = [distance + self.passage - 1 for distance in self.distances]
-        stretch = max(self.distances) + 3 * self.passage
-        return [Samples("pairs of passages", self.pairs, stretch, 2 * sum(inputs), max(inputs))]
+    @property
+    def at_once(self) -> int:
+        """Pairs in a batch; the two sequences of a pair go together."""
+        return max(1, self.batch_size // 2)
 
+    @property
+    def stretch(self) -> int:
+        """Tokens of text that a pair is made from."""
+        return max(self.distances) + 3 * self.passage
 
-class RecallSettings(RecallSpec):
-    """The spec, and what model and text decided."""
-
-    available: int
-    """Pairs that the text has, at most `pairs`."""
-    bos_id: int | None
-
-
-def measure_recall(
-    model: ModelLike,
-    text: TextLike | TokenDocuments,
-    spec: RecallSpec = RecallSpec(),  # noqa: B008
-    *,
-    log: SampleLog | None = None,
-) -> Measurement:
-    """What a repeated passage is worth, by the distance between the starts of its two occurrences.
-
-    Rows of task "recall" for each distance: `benefit`, `loss_same`, `loss_different`, nats a token. The same
-    passages are used at every distance, so the curve is paired.
-
-    Args:
-        model: loaded and in eval mode, a name, or a pair of model and tokenizer.
-        text: the text in this model's tokens, a corpus, a name, or a list of strings.
-        spec: the settings. Two sequences of a pair go together at any `batch_size`.
-        log: finished samples, read and appended to. None keeps them in memory.
-
-    Raises:
-        UsageError: too short a text, more tokens than a learned table of positions has, a log of other samples.
-        LengthwiseError: logits that are not finite.
-        Interrupted: Ctrl-C; `partial` is the measurement of what was finished.
-    """
-    from lengthwise.models import as_model
-
-    model = as_model(model)
-    documents = as_documents(text, model.tokenizer)
-    distances = ascending(spec.distances)
-    model.check_ready(distances[-1] + spec.passage - 1)
-    [sample] = spec.samples()
-    windows = sample_windows(documents, sample.stretch, count=spec.pairs, seed=spec.seed, allow_fewer=True)
-    bos_id = resolve_bos(model.tokenizer, spec.bos)
-    settings = RecallSettings.of(spec, distances=distances, available=len(windows), bos_id=bos_id)
-    return collect(
-        log,
-        lambda samples: _fill(samples, model, settings, windows),
-        lambda samples: summarise(samples, settings, model.name),
-    )
-
-
-def summarise(log: SampleLog, settings: RecallSettings, model_name: str) -> Measurement:
-    """The numbers from the samples in `log` alone; partial if some are missing."""
-    statistics: list[Statistic] = []
-    keys: list[str] = []
-    notes = [bos_note(settings.bos_id)]
-    for distance in settings.distances:
-        found = [key for index in range(settings.available) if (key := _key(distance, index)) in log]
-        records = [log[key] for key in found]
-        for metric, same, different in _METRICS if found else ():
-            row = Row(
-                model=model_name,
-                task="recall",
-                metric=metric,
-                value=None,
-                distance=distance,
-                n=sum(record["targets"] for record in records),
+    def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
+        """Every pair at every distance."""
+        pairs = sample_windows(text, self.stretch, count=self.pairs, seed=self.seed, allow_fewer=True)
+        return [
+            Item(
+                key=f"recall/D{distance}/p{index:04d}",
+                facts={**window_facts(pair), "distance": distance},
+                content=pair,
+                tokens=2 * (distance + self.passage - 1),
+                longest=distance + self.passage - 1,
+                stretch=self.stretch,
             )
-            totals = [
-                (r["document"], [same * r["same"] + different * r["different"], r["targets"]])
-                for r in records
-            ]
-            statistics.append(Statistic.of(row, totals))
-        keys += found
-    if settings.available < settings.pairs:
-        tokens = max(settings.distances) + 3 * settings.passage
-        notes.append(few_samples_note(settings.available, settings.pairs, "pairs of passages", tokens))
-    return Measurement.of(
-        statistics,
-        model_name=model_name,
-        settings=settings.identity(),
-        samples=log,
-        keys=keys,
-        notes=notes,
-        partial=len(keys) < settings.available * len(settings.distances),
-    )
+            for distance, index, pair in by_size(pairs, ascending(self.distances), at_once=self.at_once)
+        ]
 
+    def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
+        """The summed losses of each passage, after the same one and after a different one."""
+        import torch
 
-# Metric, and how it is made of the losses after the same and after a different passage.
-_METRICS = (("benefit", -1, 1), ("loss_same", 1, 0), ("loss_different", 0, 1))
+        from lengthwise.models import naming_bad_logits
+
+        distance, bos_id = items[0].facts["distance"], self.bos_id(model)
+        pairs = [item.content for item in items]
+        views = [view for pair in pairs for view in sequences(pair.ids, distance, self.passage, bos_id)]
+        labels = [pair.ids[self.passage - self.scored : self.passage] for pair in pairs for _ in range(2)]
+        with naming_bad_logits(
+            model, lambda view: f"the repetition at distance {distance}, {window_words(pairs[view // 2])}"
+        ):
+            losses = model.token_losses(views, labels)
+        sums = torch.stack(losses).unflatten(0, (-1, 2)).sum(dim=-1).tolist()
+        for same, different in sums:
+            yield {"targets": self.scored, "same": same, "different": different}
+
+    def statistics(self, records: Sequence[Record]) -> list[Statistic]:
+        """The three numbers of each distance.
+
+        Rows of task "recall" for each distance: `benefit`, `loss_same`, `loss_different`, nats a token. The
+        same passages are used at every distance, so the curve is paired.
+        """
+        found: list[Statistic] = []
+        for distance in ascending(self.distances):
+            some = [record for record in records if record["distance"] == distance]
+            n = sum(record["targets"] for record in some)
+            blank = Row(model="", task="recall", metric="", value=None, distance=distance, n=n)
+            for metric, same, different in _METRICS if some else ():
+                totals = [
+                    (r["document"], [same * r["same"] + different * r["different"], r["targets"]])
+                    for r in some
+                ]
+                found.append(Statistic.of(replace(blank, metric=metric), totals))
+        return found
+
+    def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
+        """The BOS, and missing pairs."""
+        return [
+            bos_note(self.bos_id(model)),
+            *few_windows_note(items, self.pairs, "pairs of passages", self.stretch),
+        ]
 
 
 def sequences(ids: NDArray[np.integer], distance: int, passage: int, bos_id: int | None) -> NDArray[np.int64]:
@@ -208,34 +188,3 @@ def sequences(ids: NDArray[np.integer], distance: int, passage: int, bos_id: int
             for first in (same, different)
         ]
     )
-
-
-def _fill(log: SampleLog, model: Predictor, settings: RecallSettings, windows: Sequence[Window]) -> None:
-    """Score the pairs that the log does not hold yet, each at all distances before the next."""
-    import torch
-
-    from lengthwise.models import naming_bad_logits
-
-    pairs = max(1, settings.batch_size // 2)
-    for distance, indices, some in batches(
-        log, windows, settings.distances, _key, at_once=pairs, what="recall"
-    ):
-        views = [sequences(window.ids, distance, settings.passage, settings.bos_id) for window in some]
-        labels = [window.ids[settings.passage - settings.scored : settings.passage] for window in some]
-        with naming_bad_logits(model, _words(some, distance)):
-            losses = model.token_losses(
-                [view for pair in views for view in pair], [each for each in labels for _ in range(2)]
-            )
-        sums = torch.stack(losses).unflatten(0, (-1, 2)).sum(dim=-1).tolist()
-        for index, window, (same, different) in zip(indices, some, sums, strict=True):
-            record = {"targets": settings.scored, "same": same, "different": different}
-            log.append(_key(distance, index), {**window_record(window), **record})
-
-
-def _words(windows: Sequence[Window], distance: int) -> Callable[[int], str]:
-    """The text of a view, two views a window, in words."""
-    return lambda view: f"the repetition at distance {distance}, {window_words(windows[view // 2])}"
-
-
-def _key(distance: int, index: int) -> str:
-    return f"recall/D{distance}/p{index:04d}"

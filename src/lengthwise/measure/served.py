@@ -11,7 +11,7 @@ differences too (16-bit weights about 0.01 nats, fp32 about 0.00001), so a bin o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -24,26 +24,27 @@ from lengthwise.display import Display
 from lengthwise.errors import UsageError
 from lengthwise.files import is_url
 from lengthwise.measure.measurement import (
-    Measurement,
-    batches,
+    Item,
+    Reader,
+    Record,
+    WindowMeasurement,
     bos_note,
-    collect,
-    few_samples_note,
-    window_record,
+    by_size,
+    few_windows_note,
+    window_facts,
     window_words,
 )
 from lengthwise.measure.statistics import Statistic
-from lengthwise.results import Row
-from lengthwise.samples import SampleLog
-from lengthwise.spec import Count, Option, Positive, RunSpec, Samples, Spec, Whole, ascending
-from lengthwise.text import as_documents, resolve_bos, sample_windows, view
+from lengthwise.results import Results, Row
+from lengthwise.spec import Count, Option, Positive, RunSpec, Whole, ascending
+from lengthwise.text import sample_windows, view
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from lengthwise.models import ModelLike, Predictor
-    from lengthwise.text import TextLike, TokenDocuments, Window
+    from lengthwise.models import Predictor
+    from lengthwise.text import Window
 
 DISPLAY = Display(
     title="Served model against its checkpoint",
@@ -63,7 +64,7 @@ DISPLAY = Display(
 _FIRST_EDGE = 16
 
 
-class ServedSpec(Spec):
+class Served(WindowMeasurement):
     """Does the served model predict as its checkpoint does, at every length?
 
     Reads the same tokens with the checkpoint here and with the endpoint, and compares the log-probability of every
@@ -71,6 +72,8 @@ class ServedSpec(Spec):
     """
 
     kind = "served"
+    task = "served"
+    fail_above = "difference"
     examples = (
         "lengthwise compare ./my-model http://127.0.0.1:8000/v1",
         "lengthwise compare ./my-model http://127.0.0.1:8000/v1 --length 4096 --length 16384 --out runs/served",
@@ -89,131 +92,94 @@ class ServedSpec(Spec):
     tolerance: Positive = 0.05
     """Mean absolute difference, in nats per token, up to which a bin of positions counts as equal."""
 
-    def samples(self) -> list[Samples]:
-        """The windows, each read at all lengths."""
-        longest = max(self.lengths)
-        return [Samples("windows", self.windows, longest + 1, sum(self.lengths), longest)]
+    def check_subject(self, run: RunSpec) -> RunSpec:
+        """A checkpoint comes first and an endpoint second; the served name is the endpoint's, not the checkpoint's.
 
-    def model(self, run: RunSpec) -> Predictor:
-        """The checkpoint."""
-        check_sides(run, self)
-        return run.of(run, served_model=None, tokenizer=None).load()
+        Raises:
+            UsageError: the sides are others, or the checkpoint gets another tokenizer.
+        """
+        if is_url(run.model) or not is_url(self.endpoint):
+            raise UsageError(
+                f"{run.model} and {self.endpoint} are not a checkpoint and an endpoint",
+                expected="lengthwise compare CHECKPOINT http://HOST:PORT/v1",
+                fix="measure two endpoints each with `lengthwise ppl --out`, and compare the run folders",
+            )
+        if run.tokenizer is not None:
+            raise UsageError("tokenizer is given, and the checkpoint has its own", fix="leave tokenizer out")
+        return run.of(run, served_model=None, tokenizer=None)
 
-    def served_settings(self, run: RunSpec) -> dict[str, Any]:
-        """None: the name is the endpoint's, and the tokenizer the checkpoint's."""
-        check_sides(run, self)
-        return {}
-
-    def others(self, run: RunSpec, model: Predictor) -> dict[str, Any]:
+    def open_other(self, model: Predictor, run: RunSpec | None) -> Predictor:
         """The endpoint, with the checkpoint's tokenizer."""
         from lengthwise.models import Endpoint
 
-        return {"served": Endpoint(self.endpoint, served_model=run.served_model, tokenizer=model.tokenizer)}
+        served_model = None if run is None else run.served_model
+        return Endpoint(self.endpoint, served_model=served_model, tokenizer=model.tokenizer)
 
-
-class ServedSettings(ServedSpec):
-    """The spec, and what models and text decided."""
-
-    available: int
-    """Windows that the text has, at most `windows`."""
-    bos_id: int | None
-
-
-def check_sides(run: RunSpec, spec: ServedSpec) -> None:
-    """Raise UsageError unless a checkpoint comes first and an endpoint second, with the checkpoint's tokenizer."""
-    if is_url(run.model) or not is_url(spec.endpoint):
-        raise UsageError(
-            f"{run.model} and {spec.endpoint} are not a checkpoint and an endpoint",
-            expected="lengthwise compare CHECKPOINT http://HOST:PORT/v1",
-            fix="measure two endpoints each with `lengthwise ppl --out`, and compare the run folders",
+    def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
+        """Every window at every length."""
+        windows = sample_windows(
+            text, max(self.lengths) + 1, count=self.windows, seed=self.seed, allow_fewer=True
         )
-    if run.tokenizer is not None:
-        raise UsageError("tokenizer is given, and the checkpoint has its own", fix="leave tokenizer out")
+        return [
+            Item(
+                key=f"served/L{length}/w{index:04d}",
+                facts={**window_facts(window), "length": length},
+                content=window,
+                tokens=length,
+                longest=length,
+                stretch=len(window.ids),
+            )
+            for length, index, window in by_size(windows, ascending(self.lengths), at_once=self.at_once)
+        ]
 
+    def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
+        """The sums of the differences by position."""
+        length, bos_id = items[0].longest, self.bos_id(model)
+        windows = [item.content for item in items]
+        here, there = (_losses(each, windows, length, bos_id) for each in (model, other))
+        for own, served in zip(here, there, strict=True):
+            yield _sums(own, served, length)
 
-def measure_served(
-    model: ModelLike,
-    text: TextLike | TokenDocuments,
-    spec: ServedSpec,
-    *,
-    served: Predictor | None = None,
-    log: SampleLog | None = None,
-) -> Measurement:
-    """The served model against its checkpoint on the same tokens.
+    def statistics(self, records: Sequence[Record]) -> list[Statistic]:
+        """The numbers of each length that have intervals.
 
-    Rows of task "served" for each length: `equal_up_to` (tokens: where the first bin of positions begins whose
-    difference is above the tolerance; `at_least` where none is), `difference`, `shift`, `loss_served`,
-    `loss_checkpoint` (means, nats a token), `largest` (of one token) and `tolerance`, without intervals; by position
-    (`position` .. `position_end` - 1) `difference` and `shift`.
+        Rows of task "served" for each length: `equal_up_to` (tokens: where the first bin of positions begins
+        whose difference is above the tolerance; `at_least` where none is), `difference`, `shift`,
+        `loss_served`, `loss_checkpoint` (means, nats a token), `largest` (of one token) and `tolerance`,
+        without intervals; by position (`position` .. `position_end` - 1) `difference` and `shift`.
+        """
+        found: list[Statistic] = []
+        for length, some in self._by_length(records):
+            blank = Row(model="", task="served", metric="", value=None, length=length)
+            found += _statistics(some, self.tolerance, blank)
+        return found
 
-    Args:
-        model: the checkpoint: loaded and in eval mode, a name or path, or a pair (model, tokenizer).
-        text: the text in this model's tokens, a corpus, a name or path, or a list of strings.
-        spec: the settings.
-        served: in place of the spec's endpoint: an `Endpoint`, or another model with this tokenizer.
-        log: finished samples, read and appended to. None keeps them in memory.
-
-    Raises:
-        UsageError: a length that one of both cannot read, too short a text, a log of other samples.
-        LengthwiseError: a server that fails, or numbers that are not finite.
-        Interrupted: Ctrl-C; `partial` is the measurement of what was finished.
-    """
-    from lengthwise.models import Endpoint, as_model
-
-    model = as_model(model)
-    served = served or Endpoint(spec.endpoint, tokenizer=model.tokenizer)
-    documents = as_documents(text, model.tokenizer)
-    lengths = ascending(spec.lengths)
-    for each in (model, served):
-        each.check_ready(lengths[-1])
-    windows = sample_windows(documents, lengths[-1] + 1, count=spec.windows, seed=spec.seed, allow_fewer=True)
-    settings = ServedSettings.of(
-        spec, lengths=lengths, available=len(windows), bos_id=resolve_bos(model.tokenizer, spec.bos)
-    )
-    return collect(
-        log,
-        lambda samples: _fill(samples, model, served, settings, windows),
-        lambda samples: summarise(samples, settings, model.name),
-    )
-
-
-def summarise(log: SampleLog, settings: ServedSettings, model_name: str) -> Measurement:
-    """The numbers from the samples in `log` alone; partial if some are missing."""
-    statistics: list[Statistic] = []
-    constant: list[Row] = []
-    keys: list[str] = []
-    for length in settings.lengths:
-        found = [key for index in range(settings.available) if (key := _key(length, index)) in log]
-        if found:
-            records = [log[key] for key in found]
-            blank = Row(model=model_name, task="served", metric="", value=None, length=length)
-            statistics += _statistics(records, settings, blank)
-            value = max(record["largest"] for record in records)
-            constant += [
-                replace(blank, metric="largest", value=value, n=length * len(records)),
-                replace(blank, metric="tolerance", value=settings.tolerance),
+    def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:
+        """The numbers, whether an end was found, and those that have no interval."""
+        found = [
+            replace(row, at_least=True) if row.metric == "equal_up_to" and row.value == row.length else row
+            for row in super().rows(statistics, records)
+        ]
+        for length, some in self._by_length(records):
+            blank = Row(model="", task="served", metric="", value=None, length=length)
+            largest = max(record["largest"] for record in some)
+            found += [
+                replace(blank, metric="largest", value=largest, n=length * len(some)),
+                replace(blank, metric="tolerance", value=self.tolerance),
             ]
-        keys += found
-    notes = [bos_note(settings.bos_id)]
-    if settings.available < settings.windows:
-        notes.append(
-            few_samples_note(settings.available, settings.windows, "windows", settings.lengths[-1] + 1)
-        )
-    measurement = Measurement.of(
-        statistics,
-        model_name=model_name,
-        settings=settings.identity(),
-        samples=log,
-        keys=keys,
-        notes=notes,
-        partial=len(keys) < settings.available * len(settings.lengths),
-    )
-    rows = [
-        replace(row, at_least=True) if row.metric == "equal_up_to" and row.value == row.length else row
-        for row in measurement.rows
-    ]
-    measurement.rows = rows + constant
-    return measurement
+        return found
+
+    def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
+        """The BOS, and missing windows."""
+        few = few_windows_note(items, self.windows, "windows", max(self.lengths) + 1)
+        return [bos_note(self.bos_id(model)), *few]
+
+    def _by_length(self, records: Sequence[Record]) -> list[tuple[int, list[Record]]]:
+        """(length, its records) of each length that has any."""
+        found = [
+            (n, [record for record in records if record["length"] == n]) for n in ascending(self.lengths)
+        ]
+        return [(length, some) for length, some in found if some]
 
 
 def position_edges(length: int) -> list[int]:
@@ -224,22 +190,6 @@ def position_edges(length: int) -> list[int]:
         edges += [edge for edge in (step, step + step // 2) if edge < length]
         step *= 2
     return [*edges, length]
-
-
-def _fill(
-    log: SampleLog,
-    model: Predictor,
-    served: Predictor,
-    settings: ServedSettings,
-    windows: Sequence[Window],
-) -> None:
-    """Compare the windows that the log does not hold yet, each at all lengths before the next."""
-    for length, indices, some in batches(
-        log, windows, settings.lengths, _key, at_once=settings.batch_size, what="served against checkpoint"
-    ):
-        here, there = (_losses(each, some, length, settings.bos_id) for each in (model, served))
-        for index, window, own, other in zip(indices, some, here, there, strict=True):
-            log.append(_key(length, index), {**window_record(window), **_sums(own, other, length)})
 
 
 def _losses(model: Predictor, windows: Sequence[Window], length: int, bos_id: int | None) -> list[Tensor]:
@@ -258,7 +208,7 @@ def _sums(checkpoint: Tensor, served: Tensor, length: int) -> dict[str, Any]:
     return {"targets": length, "largest": float(abs(shift).max()), **sums}
 
 
-def _statistics(records: Sequence[dict[str, Any]], settings: ServedSettings, blank: Row) -> list[Statistic]:
+def _statistics(records: Sequence[Record], tolerance: float, blank: Row) -> list[Statistic]:
     assert blank.length is not None
     length, edges = blank.length, position_edges(blank.length)
 
@@ -269,7 +219,7 @@ def _statistics(records: Sequence[dict[str, Any]], settings: ServedSettings, bla
 
     every = slice(0, len(edges) - 1)
     widths = np.diff(edges)
-    first_unequal = partial(_equal_up_to, edges=edges, widths=widths, tolerance=settings.tolerance)
+    first_unequal = partial(_equal_up_to, edges=edges, widths=widths, tolerance=tolerance)
     row = replace(blank, metric="equal_up_to", unit="tokens", n=len(records) * length)
     totals = [(r["document"], [*r["difference"], 1]) for r in records]
     found = [
@@ -293,7 +243,3 @@ def _equal_up_to(
     means = totals[:, :-1] / (totals[:, -1:] * widths)
     above = np.concatenate([means > tolerance, np.ones((len(means), 1), dtype=bool)], axis=1)
     return np.asarray(edges, dtype=np.float64)[above.argmax(axis=1)]
-
-
-def _key(length: int, index: int) -> str:
-    return f"served/L{length}/w{index:04d}"

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from lengthwise.measure.influence_rows import METHODS
 from lengthwise.report.drawing import (
     Picture,
     curves_of,
@@ -22,7 +23,6 @@ from lengthwise.report.tables import Estimate
 from lengthwise.report.terminal_curve import WIDTH
 from lengthwise.results import Row
 from lengthwise.samples import SampleLog
-from lengthwise.sparsity.influence_rows import METHODS
 
 SHOWN = 3
 """Passages of a page: one of a window, those of the targets that gain most."""

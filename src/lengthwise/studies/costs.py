@@ -19,6 +19,7 @@ from lengthwise.studies.experiments import Experiment
 from lengthwise.studies.measured_model import measure_named
 from lengthwise.studies.precision import fast_dtype
 from lengthwise.studies.pretraining import Pretraining
+from lengthwise.studies.reading import items_read
 from lengthwise.studies.skeleton import Study, chosen_scales
 from lengthwise.studies.tiny_models import TinyModel
 from lengthwise.training.memory import BASIS, device_memory
@@ -239,16 +240,16 @@ def _reading(measures: Measures, model: Any, scale: Scale) -> tuple[int, float]:
     """Tokens that the measures read of one model, and their operations."""
     tokens, work = 0, 0.0
     for name, settings in measures.items():
-        if measure_named(name).name == "eval":
+        kind = measure_named(name)
+        if kind.reads == "questions":
             made = settings.get("lengths", ())
             many = (
                 len(settings["tasks"]) * len(settings.get("depths", (0,))) * (settings.get("samples") or 10)
             )
             parts = [(many * length, length) for length in made]
         else:
-            spec = measure_named(name).spec_class(**settings)
             trained = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-            parts = [(kind.wanted * kind.tokens, kind.longest) for kind in spec.for_model(trained).samples()]
+            parts = [(item.tokens, item.longest) for item in items_read(kind(**settings), trained=trained)]
         for count, longest in parts:
             tokens += count
             work += _work(model, count, longest, passes=2)

@@ -14,6 +14,7 @@ from lengthwise.measure.limit import MOST_REFERENCE
 from lengthwise.measure.table import MEASUREMENTS
 from lengthwise.models.plan import reading_bytes
 from lengthwise.studies.costs import LLAMA, SHAPES
+from lengthwise.studies.reading import items_read
 from lengthwise.training.memory import DeviceMemory, device_memory
 from lengthwise.training.recipe import (
     Adapter,
@@ -67,7 +68,7 @@ class Reading:
 
     def made(self, length: int) -> Any:
         """The spec at L; UsageError where it takes no such length."""
-        return MEASUREMENTS[self.verb].spec_class(**self.settings(length))
+        return MEASUREMENTS[self.verb].measurement(**self.settings(length))
 
     def parts(self, length: int) -> list[tuple[int, int]] | None:
         """(tokens, tokens of a row) of one sample; None where the spec takes no such length."""
@@ -75,7 +76,11 @@ class Reading:
             spec = self.made(length)
         except UsageError:
             return None
-        tokens = spec.samples()[0].tokens
+        [first, *others] = items_read(spec, trained=length)
+        # All that is read of one window: at every length, after each first passage.
+        place = first.facts["document"], first.facts["start"]
+        same = [item for item in others if (item.facts["document"], item.facts["start"]) == place]
+        tokens = sum(item.tokens for item in (first, *same))
         whole, row = (tokens, length) if self.split is None else self.split(spec)
         return [(whole, length), (tokens - whole, row)]
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from lengthwise.measure import MEASUREMENTS, Measurement, paired_difference
-from lengthwise.measure.table import Entry
+from lengthwise.measure import MEASUREMENTS, Measurement, paired_difference, run
 from lengthwise.models import LoadedModel
-from lengthwise.results import Row
+from lengthwise.results import Results, Row
 from lengthwise.samples import SampleLog
 from lengthwise.studies.arms import Measures, samples_file
 from lengthwise.text import Corpus, tokenize
 
-MEASURES = {entry.task or entry.name: entry for entry in MEASUREMENTS.values()}
+MEASURES: dict[str, type[Measurement]] = {
+    kind.task or kind.kind: kind for kind in (entry.measurement for entry in MEASUREMENTS.values())
+}
 """The measurements by the names that scales use: the task of their rows, "eval" for questions."""
 
-Measured = dict[str, Measurement]
+Measured = dict[str, Results]
 
 
 def measure(
@@ -35,13 +36,13 @@ def measure(
     documents = tokenize(text, model.tokenizer)
     found: Measured = {}
     for name, settings in measures.items():
-        entry = measure_named(name)
-        found[name] = entry.load(entry.function)(
+        measurement = measure_named(name)(**settings)
+        found[name] = run(
+            measurement,
             model,
-            text if entry.name in ("eval", "longppl") else documents,
-            entry.spec_class(**settings),
+            documents if measurement.reads == "tokens" else text,
+            other=evaluator if measurement.kind == "longppl" else None,
             log=SampleLog(folder / samples_file(name)),
-            **({"evaluator": evaluator} if entry.name == "longppl" else {}),
         )
     return found
 
@@ -55,6 +56,6 @@ def differences(own: Measured, other: Measured, *, arm: str, reference: str, see
     ]
 
 
-def measure_named(name: str) -> Entry:
+def measure_named(name: str) -> type[Measurement]:
     """The measurement of a name in `Measures`; a word after it tells apart two with other settings."""
     return MEASURES[name.partition(" ")[0]]

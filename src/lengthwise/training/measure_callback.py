@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from lengthwise.errors import UsageError
-from lengthwise.models.loading import as_model
+from lengthwise.measure.measurement import Measurement
+from lengthwise.measure.runner import run
 from lengthwise.text.corpus_sources import as_documents
 
 
 class MeasureCallback(TrainerCallback):
     """Measures the model at each evaluation, or every so many steps, and logs the numbers with the Trainer's own.
 
-        spec = MisalignmentSpec(lengths=(1024,))
-        trainer.add_callback(MeasureCallback(trainer, measure_misalignment, "books", spec, every=100))
+        trainer.add_callback(MeasureCallback(trainer, Misalignment(lengths=(1024,)), "books", every=100))
 
     Each log has one number per headline row, named TASK/METRIC@LENGTH, as in `misalignment/jeffreys@1024`: it
     goes to the state's log_history and to every tracker of `report_to`. The model is measured in eval mode, in the
@@ -24,9 +23,8 @@ class MeasureCallback(TrainerCallback):
 
     Args:
         trainer: whose model is measured.
-        measure: a `lengthwise.measure` function: measure_misalignment, measure_perplexity, ...
+        measurement: what is measured: Misalignment(...), Perplexity(...), ...
         text: what is read: a name or path, documents, or a list of strings.
-        spec: the measurement's settings.
         every: steps between measurements; None measures at each evaluation.
         tokenizer: the model's; default is the Trainer's processing_class.
 
@@ -37,16 +35,14 @@ class MeasureCallback(TrainerCallback):
     def __init__(
         self,
         trainer: Trainer,
-        measure: Callable[..., Any],
+        measurement: Measurement,
         text: Any,
-        spec: Any,
         *,
         every: int | None = None,
         tokenizer: Any = None,
     ) -> None:
         self._trainer = trainer
-        self._measure = measure
-        self._spec = spec
+        self._measurement = measurement
         self._every = every
         self._tokenizer = tokenizer or trainer.processing_class
         if self._tokenizer is None:
@@ -79,7 +75,7 @@ class MeasureCallback(TrainerCallback):
         model.eval()
         try:
             with self._trainer.accelerator.autocast():
-                done = self._measure(as_model((model, self._tokenizer)), self._documents, self._spec)
+                done = run(self._measurement, (model, self._tokenizer), self._documents)
         finally:
             model.train(training)
         # Logging clears the request for the step's own log.

@@ -18,15 +18,15 @@ from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise.results import Results
 from lengthwise.samples import SampleLog
-from lengthwise.sparsity.bounds import (
+from lengthwise.studies.skeleton import Claim, Part, Study, Verdict, claims_table
+from lengthwise.studies.sparsity import coupling_cells, parity_cells
+from lengthwise.studies.sparsity.bounds import (
     improved_bound,
     needed_delta,
     proof_etas,
     says_something,
     theorem_bound,
 )
-from lengthwise.studies.skeleton import Claim, Part, Study, Verdict, claims_table
-from lengthwise.studies.sparsity import coupling_cells, parity_cells
 from lengthwise.studies.sparsity.coupled_bounds import coupled_sections, run_coupled
 from lengthwise.studies.sparsity.parity_cells import Cell, Scale, law_of, place
 from lengthwise.studies.sparsity.shares import (

@@ -16,10 +16,10 @@ from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
-from lengthwise.sparsity.needles import ANSWERS, SENTENCE, examine_needle, planted
 from lengthwise.studies.precision import fast_dtype
 from lengthwise.studies.skeleton import Claim, Part, Verdict, claims_table
 from lengthwise.studies.sparsity.influence_page import FEWEST_DOCUMENTS, TOO_FEW
+from lengthwise.studies.sparsity.needles import ANSWERS, SENTENCE, examine_needle, planted
 from lengthwise.studies.sparsity.shares import read_scale
 from lengthwise.text import Split, load_corpus, sample_windows, tokenize
 

@@ -12,8 +12,8 @@ from lengthwise.report.row_tables import row_estimate
 from lengthwise.report.tables import Cell as TableCell
 from lengthwise.report.tables import Estimate, Table
 from lengthwise.results import Results, Row
-from lengthwise.sparsity.bridge import planted_jeffreys, planted_price, share_touched
 from lengthwise.studies.skeleton import Claim, Part, Verdict, claims_table
+from lengthwise.studies.sparsity.bridge import planted_jeffreys, planted_price, share_touched
 from lengthwise.studies.sparsity.bridge_planted_cells import (
     ALIGNED,
     BOTH,

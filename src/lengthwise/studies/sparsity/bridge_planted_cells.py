@@ -11,9 +11,9 @@ from torch import Tensor
 
 from lengthwise.report.tables import Estimate
 from lengthwise.results import Results, Row
-from lengthwise.sparsity.planted import Anywhere, Within, sparse_parity
-from lengthwise.sparsity.planted_views import Objective, Task, examine_views, losses_by, views
 from lengthwise.studies.cell_runs import MODEL, run_cells
+from lengthwise.studies.sparsity.planted import Anywhere, Within, sparse_parity
+from lengthwise.studies.sparsity.planted_views import Objective, Task, examine_views, losses_by, views
 from lengthwise.studies.sparsity.shares import OPTIMIZER, final, over_seeds
 from lengthwise.synthetic.training import one_thread, train
 from lengthwise.synthetic.transformer import Architecture, StackedTransformer

@@ -16,7 +16,9 @@ from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results, Row
 from lengthwise.samples import SampleLog
-from lengthwise.sparsity.bridge import (
+from lengthwise.studies.experiments import Experiment, Scale
+from lengthwise.studies.skeleton import Claim, Part, Verdict, claims_table
+from lengthwise.studies.sparsity.bridge import (
     FEW,
     GROUPS,
     SPARSE,
@@ -26,8 +28,6 @@ from lengthwise.sparsity.bridge import (
     mean_of,
     tokens_of,
 )
-from lengthwise.studies.experiments import Experiment, Scale
-from lengthwise.studies.skeleton import Claim, Part, Verdict, claims_table
 from lengthwise.studies.sparsity.influence_page import FEWEST_DOCUMENTS, TOO_FEW
 from lengthwise.studies.sparsity.token_ranks import rank_table
 

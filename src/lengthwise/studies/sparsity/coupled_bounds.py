@@ -8,9 +8,9 @@ from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise.results import Results
 from lengthwise.samples import SampleLog
-from lengthwise.sparsity.bounds import coupled_bound
-from lengthwise.sparsity.coupled_tasks import COUPLED_TASKS
 from lengthwise.studies.sparsity import coupling_cells
+from lengthwise.studies.sparsity.bounds import coupled_bound
+from lengthwise.studies.sparsity.coupled_tasks import COUPLED_TASKS
 from lengthwise.studies.sparsity.shares import finished, read_scale, run_grid, share, wrong
 
 KIND = "sparsity-bounds-coupled"

@@ -8,8 +8,8 @@ from itertools import product
 
 from lengthwise.errors import UsageError, nearest
 from lengthwise.results import Row
-from lengthwise.sparsity.coupled_tasks import COUPLED_TASKS
-from lengthwise.sparsity.coupling import (
+from lengthwise.studies.sparsity.coupled_tasks import COUPLED_TASKS
+from lengthwise.studies.sparsity.coupling import (
     ARMS,
     PREDICTED,
     Ids,

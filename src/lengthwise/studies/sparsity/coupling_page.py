@@ -12,8 +12,8 @@ from lengthwise.report.html import Section
 from lengthwise.report.tables import Estimate, Table
 from lengthwise.results import Results
 from lengthwise.samples import SampleLog
-from lengthwise.sparsity.coupling import ARMS, PREDICTED, Ids
 from lengthwise.studies.skeleton import Claim, Part, Study, Verdict, claims_table
+from lengthwise.studies.sparsity.coupling import ARMS, PREDICTED, Ids
 from lengthwise.studies.sparsity.coupling_cells import (
     BOTH,
     CELLS,

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from lengthwise.measure.influence_rows import METHODS
 from lengthwise.report.html import Section
 from lengthwise.report.influence import influential_passages, recovered_by_kept
 from lengthwise.report.row_tables import row_estimate
 from lengthwise.report.tables import Table
 from lengthwise.results import Results, Row
 from lengthwise.samples import SampleLog
-from lengthwise.sparsity.bridge import tokens_of
-from lengthwise.sparsity.influence_rows import METHODS
 from lengthwise.studies.experiments import Arm, Experiment, Scale
 from lengthwise.studies.skeleton import Claim, Part, Study, Verdict, claims_table
+from lengthwise.studies.sparsity.bridge import tokens_of
 from lengthwise.studies.sparsity.token_ranks import rank_table
 
 ARM = Arm(name="as it is")

@@ -9,8 +9,8 @@ from itertools import product
 
 from lengthwise.errors import UsageError
 from lengthwise.results import Row
-from lengthwise.sparsity.planted import Anywhere, PlantedCorrelations, Within, sparse_parity
-from lengthwise.sparsity.planted_training import label_losses, planted_batches, right_labels
+from lengthwise.studies.sparsity.planted import Anywhere, PlantedCorrelations, Within, sparse_parity
+from lengthwise.studies.sparsity.planted_training import label_losses, planted_batches, right_labels
 from lengthwise.studies.sparsity.shares import OPTIMIZER, Outcome, final, loss_rows, share, share_row
 from lengthwise.synthetic.training import one_thread, train
 from lengthwise.synthetic.transformer import Architecture, StackedTransformer

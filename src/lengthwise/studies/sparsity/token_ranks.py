@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lengthwise.report.tables import Cell, Estimate, Table
-from lengthwise.sparsity.bridge import Token, rank_correlation_by_document
+from lengthwise.studies.sparsity.bridge import Token, rank_correlation_by_document
 
 
 def rank_table(tokens: list[Token]) -> Table:

@@ -14,8 +14,6 @@ from lengthwise.results import Row
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.sparsity.influential_tokens import InfluenceSettings
-
     Table = dict[str, NDArray[np.float64]]
 
 METHODS = {
@@ -31,14 +29,22 @@ ENOUGH = 0.8
 """The share of its gain that k tokens must recover to be enough for a target."""
 
 
-def statistics_of(
-    records: Sequence[dict[str, Any]], settings: InfluenceSettings, model_name: str
+def influence_statistics(
+    records: Sequence[dict[str, Any]], *, length: int, sizes: Sequence[int], threshold: float, targeted: bool
 ) -> list[Statistic]:
-    """Every number of the task, each a ratio of two sums by document; a window without targets adds nothing."""
-    blank = Row(model=model_name, task="influence", metric="", value=None, length=settings.length)
+    """Every number of the task, each a ratio of two sums by document; a window without targets adds nothing.
+
+    Args:
+        records: of the windows.
+        length: of the windows, in tokens.
+        sizes: the numbers of kept tokens, k.
+        threshold: nats above which a token gains.
+        targeted: whether targets were examined; without them only `gaining` and `jeffreys` exist.
+    """
+    blank = Row(model="", task="influence", metric="", value=None, length=length)
     names = [record["document"] for record in records]
     examined = [np.array(record["examined"]) for record in records]
-    targets = [loss_table(record, len(settings.kept)) for record in records]
+    targets = [loss_table(record, len(sizes)) for record in records]
 
     def ratio_of(
         metric: str, unit: str, pairs: Sequence[tuple[float, float]], n: int, kept: int | None = None
@@ -57,12 +63,12 @@ def statistics_of(
     def recovered(metric: str, more: str, less: str, column: int) -> Statistic:
         """What the tokens of `less` recover beyond those of `more`, the loss with which is higher."""
         pairs = [(float((t[more] - t[less])[:, column].sum()), float(t["gain"].sum())) for t in targets]
-        return ratio_of(f"recovered_{metric}", "share", pairs, count, settings.kept[column])
+        return ratio_of(f"recovered_{metric}", "share", pairs, count, sizes[column])
 
     count = sum(len(table["gain"]) for table in targets)
-    gaining = of_examined("gaining", "share", lambda e: e[:, 2] - e[:, 1] > settings.gain)
+    gaining = of_examined("gaining", "share", lambda e: e[:, 2] - e[:, 1] > threshold)
     jeffreys = of_examined("jeffreys", "nats", lambda e: e[:, 3])
-    if not settings.targets:
+    if not targeted:
         return [gaining, jeffreys]
     found = [
         of_targets("gain", "nats", lambda t: t["gain"]),
@@ -72,7 +78,7 @@ def statistics_of(
         jeffreys,
     ]
     methods = [name for name in METHODS if all(name in table for table in targets)]
-    for column, k in enumerate(settings.kept):
+    for column, k in enumerate(sizes):
         found += [recovered(name, "short", name, column) for name in methods]
         if "greedy_foreign" in methods:
             found.append(recovered("net", "greedy_foreign", "greedy", column))

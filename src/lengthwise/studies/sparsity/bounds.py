@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from lengthwise.errors import UsageError
-from lengthwise.sparsity.planted import PositionLaw, regularity
+from lengthwise.studies.sparsity.planted import PositionLaw, regularity
 
 GUESSING = 0.5
 """The error of guessing a bit."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lengthwise.errors import UsageError
-from lengthwise.sparsity.planted import PlantedCorrelations
+from lengthwise.studies.sparsity.planted import PlantedCorrelations
 from lengthwise.synthetic.transformer import StackedTransformer
 
 _DRAWN_AHEAD = 200

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lengthwise.measure.influence_rows import ENOUGH
 from lengthwise.measure.statistics import Statistic, expanded_tail
 from lengthwise.results import Row
-from lengthwise.sparsity.influence_rows import ENOUGH
 
 FEW = 4
 """A prediction is sparse if so many distant tokens, or fewer, are enough for it."""

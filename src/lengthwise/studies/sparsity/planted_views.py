@@ -1,6 +1,6 @@
 """Small Transformers on planted parities, seen whole and with the first tokens cut off.
 
-The task is that of `lengthwise.sparsity.bridge`: the parity of k planted bits, flipped with probability `noise`. The
+The task is that of `lengthwise.studies.sparsity.bridge`: the parity of k planted bits, flipped with probability `noise`. The
 begin marker of a sample tells k. So one model of several k has the same best predictions: where the cut took a
 planted bit, fewer than k are left, and the best prediction is 1/2.
 """
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lengthwise.sparsity.planted import PlantedCorrelations, Samples
+from lengthwise.studies.sparsity.planted import PlantedCorrelations, Samples
 from lengthwise.synthetic.transformer import StackedTransformer
 
 _DRAWN_AHEAD = 200

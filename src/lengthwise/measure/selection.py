@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lengthwise.sparsity.kept_context import (
+from lengthwise.measure.kept_context import (
     context,
     distant_positions,
     embedding_attributions,

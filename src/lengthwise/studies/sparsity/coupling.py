@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lengthwise.errors import UsageError
-from lengthwise.sparsity.coupled_tasks import CoupledTask
+from lengthwise.studies.sparsity.coupled_tasks import CoupledTask
 from lengthwise.synthetic.tasks.symbols import END, IGNORED
 from lengthwise.synthetic.transformer import StackedTransformer
 

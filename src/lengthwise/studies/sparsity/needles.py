@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lengthwise.errors import UsageError
-from lengthwise.sparsity.examination import examine
-from lengthwise.sparsity.selection import Situation, greedy, losses_keeping
+from lengthwise.measure.examination import examine
+from lengthwise.measure.selection import Situation, greedy, losses_keeping
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

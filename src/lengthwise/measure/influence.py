@@ -1,0 +1,244 @@
+"""How much of the gain from long context do k well-chosen distant tokens recover?
+
+Of a target token, `long` is its loss with all the context of its window, `short` that with the last `short` tokens
+(and the first token of the window, which models use as an attention sink). The target gains if short - long is more
+than a threshold. With k distant tokens kept beside the near ones, and the others removed
+(`lengthwise.measure.kept_context` says what that means),
+
+    recovered = sum(short - loss with k kept) / sum(short - long)     over the targets that gain.
+
+The experiment is that of figures 2 and 6 of "The Role of Sparsity for Length Generalization in LLMs" (ICML 2025).
+Its rule for choosing tokens (Eq. 20) was not found; ours are in `lengthwise.measure.selection`.
+
+A choice that looks at the target's loss also lowers it where nothing is to be found. `greedy_foreign` makes the same
+choice where the distant tokens are those of another window, and `recovered_net` is what greedy recovers beyond it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from annotated_types import Ge, MinLen
+from pydantic import model_validator
+
+from lengthwise.display import Display
+from lengthwise.errors import UsageError
+from lengthwise.measure.influence_rows import ENOUGH, METHODS, influence_statistics
+from lengthwise.measure.measurement import (
+    Item,
+    Reader,
+    Record,
+    WindowMeasurement,
+    bos_note,
+    few_windows_note,
+    window_facts,
+    window_words,
+)
+from lengthwise.measure.statistics import Statistic
+from lengthwise.results import Results
+from lengthwise.spec import Count, Finite, Option, Tokens, Whole, ascending
+from lengthwise.text import Window, sample_windows, tokenizer_fingerprint, view
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lengthwise.models import Predictor
+
+DISPLAY = Display(
+    title="Influential tokens",
+    question="How many distant tokens does a prediction need?",
+    metrics={
+        "gain": "loss_short - loss_long: what all distant tokens are worth to the targets",
+        "gaining": "share of the examined tokens that gain more than the threshold: the targets",
+        "loss_long": "loss of the targets with all the context of the window",
+        "loss_short": "their loss with the near tokens alone",
+        "jeffreys": "how much the predictions with all and with near context disagree, over all examined tokens",
+        **{
+            f"recovered_{name}": f"share of the gain that k distant tokens recover, {what}"
+            for name, what in METHODS.items()
+        },
+        "recovered_net": "recovered_greedy - recovered_greedy_foreign",
+        "enough": f"share of the targets whose k greedy tokens recover {ENOUGH:.0%} of the gain or more",
+    },
+    better={"recovered_greedy": "higher", "jeffreys": "lower"},
+    figures=("lengthwise.report.influence:recovered_by_kept",),
+    answer="lengthwise.report.influence:influence_answer",
+    passages="lengthwise.report.influence:influential_passages",
+)
+
+
+_WEIGHTS = {
+    "needs": "influence masks tokens and takes gradients, which no endpoint does",
+    "fix": "the checkpoint that it serves",
+}
+
+
+class Influence(WindowMeasurement):
+    """How many distant tokens does a prediction need?
+
+    Of tokens that gain from long context: how much of the gain remains if only k well-chosen distant tokens are kept
+    and the others are removed (masked in every layer, positions kept)? 1 is all of it. The page shows passages with
+    the tokens that carried a prediction.
+    """
+
+    kind = "influence"
+    task = "influence"
+    examples = (
+        "lengthwise influence smollm2-135m --dtype bfloat16 --out runs/influence",
+        "lengthwise influence tiny-books --max-length 128 --short 16 --kept 1 --kept 4",
+        "lengthwise influence ./my-model --selector ./its-sibling --text notes.txt",
+    )
+    not_of_the_run = ("served_model", "tokenizer")
+
+    length: Annotated[Count, Option("--max-length", metavar="TOKENS")] = 256
+    """Tokens of a window; targets are in its second half."""
+    short: Annotated[Count, Option(metavar="TOKENS")] = 16
+    """The near tokens, which are always kept."""
+    kept: Annotated[tuple[Tokens, ...], MinLen(1), Option("--kept", metavar="TOKENS")] = (1, 2, 4)
+    """Distant tokens that are kept, k; repeat it for several. As many as there are candidates leave no choice."""
+    selector: Annotated[str | None, Option(metavar="MODEL")] = None
+    """The model that chooses the tokens, with the same tokenizer. Default: the measured model."""
+    gain: Annotated[Finite, Option(metavar="NATS")] = 1.0
+    """A token gains if long context lowers its loss by more than this."""
+    windows: Annotated[Count, Option("--limit")] = 48
+    """Windows."""
+    examined: Annotated[Count, Option(on="set")] = 32
+    """Tokens of a window that are examined for a gain, at random places."""
+    targets: Annotated[Whole, Ge(0), Option(on="set")] = 4
+    """Targets of a window: at most so many of those that gain, at random. 0 examines tokens and chooses none."""
+    candidates: Annotated[Count, Option(on="set")] = 8
+    """Distant tokens that are tried one by one: those with the largest norm of gradient times embedding."""
+    batch_size: Count = 16
+    """Contexts at a time. More needs more memory; the numbers stay the same."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        fewest = self.length // 2 - self.short - 1
+        if fewest < max(self.candidates, *self.kept):
+            raise UsageError(
+                f"windows of {self.length} tokens leave {max(fewest, 0)} distant tokens before the first target "
+                f"(short {self.short}), for {max(self.kept)} kept ones and {self.candidates} candidates",
+                fix="give a greater --max-length, or a smaller --short, --kept and --set candidates=...",
+            )
+        if self.candidates < max(self.kept):
+            raise UsageError(
+                f"{max(self.kept)} tokens are kept of {self.candidates} candidates",
+                fix=f"--set candidates={max(self.kept)}, or a smaller --kept",
+            )
+        if self.examined > self.length - self.length // 2:
+            raise UsageError(
+                f"examined is {self.examined}",
+                expected=f"at most {self.length - self.length // 2}, the second half of a window",
+            )
+        return self
+
+    @property
+    def at_once(self) -> int:
+        """Windows are examined one by one; `batch_size` counts the contexts within."""
+        return 1
+
+    @property
+    def second(self) -> str | None:
+        """The selector."""
+        return self.selector
+
+    def facts(self, model: Reader, other: Reader) -> dict[str, Any]:
+        """Which other model chose the tokens."""
+        return super().facts(model, other) | {"selector": None if other is model else other.name}
+
+    def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
+        """The windows, each with one of another document, whose distant tokens are the control."""
+        windows = sample_windows(text, self.length, count=self.windows, seed=self.seed, allow_fewer=True)
+        near, most = self.short + 1, max(self.kept)
+        greedy = sum((self.candidates - step) * (near + step + 1) for step in range(most))
+        rest = (self.candidates + 2) * self.length + len(METHODS) * sum(near + k for k in self.kept)
+        tokens = self.length + self.examined * near + self.targets * (2 * greedy + rest)
+        return [
+            Item(
+                key=f"influence/L{self.length}/S{self.short}/w{index:04d}",
+                facts=window_facts(window),
+                content=(window, _foreign(windows, index)),
+                tokens=tokens,
+                longest=self.length,
+                stretch=self.length,
+            )
+            for index, window in enumerate(windows)
+        ]
+
+    def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
+        """Refuse endpoints, models in which a token cannot be removed exactly, and a selector with another tokenizer."""
+        from lengthwise.measure.kept_context import check_removal
+        from lengthwise.models import weights_of
+
+        for one in {id(model): model, id(other): other}.values():
+            check_removal(weights_of(one, **_WEIGHTS), self.length)
+        if tokenizer_fingerprint(other.tokenizer) != tokenizer_fingerprint(model.tokenizer):
+            raise UsageError(
+                f"the selector {other.name} has another tokenizer than {model.name}",
+                expected="a model with the same tokenizer, whose tokens can be kept one by one",
+            )
+
+    def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
+        """The losses of examined tokens and of targets with few distant tokens."""
+        from lengthwise.measure.examination import Examination
+        from lengthwise.models import naming_bad_logits, weights_of
+
+        own = {name: getattr(self, name) for name in Examination.__dataclass_fields__}
+        examination = Examination(**{**own, "kept": ascending(self.kept)})
+        model, chooser = weights_of(model, **_WEIGHTS), weights_of(other, **_WEIGHTS)
+        for item in items:
+            window, foreign = item.content
+            ids = view(window.ids, 0, self.length, self.bos_id(model))
+            with naming_bad_logits(model, window_words(window)):
+                record = examination.of_window(model, chooser, window, ids, foreign)
+            yield record
+
+    def statistics(self, records: Sequence[Record]) -> list[Statistic]:
+        """The gain, and what k kept tokens recover.
+
+        Rows of task "influence": `gain`, `gaining`, `loss_long`, `loss_short`, `jeffreys`, and for each k (`Row.kept`)
+        `recovered_*` of every choice and control, `recovered_net` and `enough`.
+        """
+        if not records:
+            return []
+        return influence_statistics(
+            records,
+            length=self.length,
+            sizes=ascending(self.kept),
+            threshold=self.gain,
+            targeted=self.targets > 0,
+        )
+
+    def check(self, results: Results) -> None:
+        """Refuse a run in which no examined token gains: it says nothing of what gains need."""
+        records = results.records.values()
+        if not self.targets or any(record["targets"] for record in records):
+            return
+        raise UsageError(
+            f"none of the {len(records) * self.examined} examined tokens gains more than {self.gain:g} nats from "
+            f"up to {self.length} tokens of context over the last {self.short}",
+            expected="a text in which distant tokens help this model",
+            fix="a smaller --gain or --short, a greater --max-length, more windows (--limit), or another text",
+        )
+
+    def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
+        """The BOS, what removing means, who chose, and missing windows."""
+        notes = [
+            bos_note(self.bos_id(model)),
+            "A removed token is masked for every query in every layer, so a kept one is read with kept ones alone; "
+            "the first token of a window is always kept.",
+        ]
+        if other is model:
+            notes.append(
+                "The measured model chose the tokens by the loss that is reported, which flatters the choice; "
+                "recovered_greedy_foreign says by how much, recovered_net is without it."
+            )
+        return [*notes, *few_windows_note(items, self.windows, "windows", self.length)]
+
+
+def _foreign(windows: Sequence[Window], index: int) -> NDArray[Any] | None:
+    """The ids of the next window of another document, else of the next one; None if there is one window only."""
+    others = [windows[(index + step) % len(windows)] for step in range(1, len(windows))]
+    own = windows[index].document_id
+    return next((one.ids for one in [*(o for o in others if o.document_id != own), *others]), None)

@@ -1,0 +1,279 @@
+"""Run a measurement: load, read, score, keep, summarise. What all measurements share is here, once.
+
+    run(Perplexity(lengths=(512, 1024)), "smollm2-135m", "books", out="runs/ppl")
+
+Finished items go to the log of the run folder one by one, from where a stopped run continues. The processes of
+torchrun share the batches.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lengthwise.errors import Interrupted, UsageError
+from lengthwise.measure.measurement import Item, Measurement
+from lengthwise.measure.paired import statistics_of
+from lengthwise.measure.statistics import few_documents
+from lengthwise.progress import progress
+from lengthwise.results import Results
+from lengthwise.samples import SampleLog
+from lengthwise.sharing import process_facts, shared_run
+from lengthwise.spec import RunSpec
+from lengthwise.text import Corpus, TokenDocuments, as_corpus, as_documents, left_out_note, load_corpus
+
+if TYPE_CHECKING:
+    from lengthwise.models import ModelLike, Predictor
+    from lengthwise.runs import RunFolder
+    from lengthwise.text import TextLike
+
+
+def run(
+    measurement: Measurement,
+    subject: RunSpec | ModelLike,
+    text: TextLike | TokenDocuments | None = None,
+    *,
+    other: ModelLike | None = None,
+    out: Path | str | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    log: SampleLog | None = None,
+) -> Results:
+    """Measure a subject on a text.
+
+    Args:
+        measurement: what is measured, with its settings: `Perplexity(lengths=(512, 1024))`.
+        subject: a name, path or URL, a loaded model, a pair (model, tokenizer), or how to load one (`RunSpec`).
+        text: a name or path, a list of strings, a corpus, or the text in the model's tokens. Default: what the
+            `RunSpec` names, "books" without one.
+        other: the second model of a measurement that has one, in place of what its settings name.
+        out: the run folder to write; without one nothing is written.
+        resume: continue the unfinished run in `out`; a finished one is read, not repeated.
+        overwrite: replace the run in `out`.
+        log: where finished items are read from and appended to without a run folder.
+
+    Raises:
+        UsageError, MissingError, LengthwiseError: as `load`, `load_corpus`, `RunFolder` and the measurement.
+        Interrupted: Ctrl-C; its `partial` is the `Results` of the finished items, which `out` holds too.
+    """
+    spec = subject if isinstance(subject, RunSpec) else RunSpec(model=_name(subject), text=_text_name(text))
+
+    def measured(folder: RunFolder | None, log: SampleLog) -> Results:
+        prepared = _prepare(measurement, subject, spec, text, other)
+        prepared.check_inputs(folder)
+        return _measure(prepared, folder, log)
+
+    if log is not None:
+        return measured(None, log)
+    return shared_run(
+        measured,
+        out=out,
+        kind=measurement.kind,
+        config=measurement.config(spec),
+        resume=resume,
+        overwrite=overwrite,
+        split=spec.tp_plan is None,
+    )
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """Everything that is decided before the first item is read."""
+
+    measurement: Measurement
+    """Resolved for the models."""
+    config: dict[str, Any]
+    spec: RunSpec
+    model: Predictor
+    other: Predictor
+    items: list[Item]
+    text: dict[str, Any] | None
+    """The text's part of the provenance."""
+
+    def check_inputs(self, folder: RunFolder | None) -> None:
+        """Refuse a run folder that was begun with other weights or another text."""
+        # Every process that holds a part of the weights is asked for its fingerprint.
+        if folder is None and self.spec.tp_plan is None:
+            return
+        prints = {"model": self.model.fingerprint()}
+        if self.text is not None:
+            prints["text"] = {"corpus": self.text["corpus_fingerprint"]}
+        if self.other is not self.model:
+            prints["second model"] = self.other.fingerprint()
+        if folder is not None:
+            folder.check_inputs(prints)
+
+
+def _prepare(
+    measurement: Measurement,
+    subject: RunSpec | ModelLike,
+    spec: RunSpec,
+    text: TextLike | TokenDocuments | None,
+    other: ModelLike | None,
+) -> _Prepared:
+    from lengthwise.models import as_model
+
+    loaded = isinstance(subject, RunSpec)
+    given = as_given(text, spec) if measurement.needs_text else None
+    model = measurement.check_subject(spec).load() if loaded else as_model(subject)
+    second = measurement.open_other(model, spec if loaded else None) if other is None else as_model(other)
+    settings = measurement.resolved(model, second)
+    documents = as_documents(given, second.tokenizer) if settings.reads != "questions" else None
+    items = settings.items(model, documents if settings.reads == "tokens" else given, second)
+    for each in {id(one): one for one in (model, second)}.values():
+        each.check_ready(max(item.longest for item in items))
+    settings.check_models(model, second, items)
+    return _Prepared(
+        settings, measurement.config(spec), spec, model, second, items, text_facts(given, documents, items)
+    )
+
+
+def _measure(prepared: _Prepared, folder: RunFolder | None, log: SampleLog) -> Results:
+    """Score what the log lacks, and the results of all that it then has."""
+    started = time.perf_counter()
+
+    def results(whole: SampleLog) -> Results:
+        found = _results(prepared, whole, seconds=time.perf_counter() - started)
+        if folder is not None:
+            folder.write_results(found)
+        return found
+
+    try:
+        _score(prepared, log)
+        log.gather()
+    except KeyboardInterrupt as error:
+        partial = log.summarised(results)
+        where = f"{folder.path} keeps them" if folder else "they are not kept without --out"
+        raise Interrupted(
+            f"interrupted after {len(partial.records)} of {len(prepared.items)} samples; {where}",
+            partial=partial,
+            fix="run it again with --resume to continue" if folder else None,
+        ) from error
+    found = log.summarised(results)
+    prepared.measurement.check(found)
+    return found
+
+
+def _score(prepared: _Prepared, log: SampleLog) -> None:
+    """Read and score, in batches, the items that the log does not hold yet.
+
+    A batch that was logged in part is read whole again, so a resumed run rounds as an uninterrupted one.
+    """
+    for item in prepared.items:
+        if item.key in log and any(log[item.key].get(name) != value for name, value in item.facts.items()):
+            raise UsageError(
+                f"the sample log holds {item.key} of another text, tokenizer or seed",
+                fix="continue with the settings that it was begun with, or start a new log",
+            )
+    measurement = prepared.measurement
+    pending = [
+        batch for batch in measurement.batches(prepared.items) if any(item.key not in log for item in batch)
+    ]
+    with progress(log.share(pending), what=measurement.kind) as bar:
+        for batch in bar:
+            records = measurement.score(prepared.model, batch, prepared.other)
+            for item, record in zip(batch, records, strict=True):
+                if item.key not in log:
+                    log.append(item.key, {**item.facts, **record})
+
+
+def _results(prepared: _Prepared, log: SampleLog, *, seconds: float) -> Results:
+    """The results of the items that the log has."""
+    measurement, model, other, items = (
+        prepared.measurement, prepared.model, prepared.other, prepared.items
+    )  # fmt: skip
+    records = {item.key: log[item.key] for item in items if item.key in log}
+    partial = len(records) < len(items)
+    if not partial:
+        for key, record in measurement.finish(model, items, records).items():
+            if key not in log:
+                log.append(key, record)
+            records[key] = record
+    name, finished = prepared.spec.model, list(records.values())
+    statistics = statistics_of(measurement, finished, name)
+    found = Results(
+        kind=measurement.kind,
+        model_name=name,
+        config=prepared.config,
+        rows=[replace(row, model=name) for row in measurement.rows(statistics, finished)],
+        partial=partial,
+        provenance={
+            "model": model.describe(),
+            "text": prepared.text,
+            "measurement": measurement.identity() | measurement.facts(model, other),
+            **measurement.describe(items, records),
+            "seconds": round(seconds, 3),
+            **process_facts(),
+        },
+        records=records,
+    )
+    units = {name for statistic in statistics for name in statistic.documents}
+    found.notes = [
+        *measurement.notes(model, other, items, found),
+        *few_documents(len(units), measurement.units),
+    ]
+    if prepared.text is not None:
+        found.notes += left_out_note(prepared.text["left_out"], prepared.text["documents"])
+    return found
+
+
+def as_given(text: TextLike | TokenDocuments | None, spec: RunSpec) -> Corpus | TokenDocuments:
+    """The text as a corpus, or in the model's tokens where it is given so."""
+    if text is None:
+        return load_corpus(spec.text, split=spec.split)
+    return text if isinstance(text, TokenDocuments) else as_corpus(text, split=spec.split)
+
+
+def text_facts(
+    given: Corpus | TokenDocuments | None, documents: TokenDocuments | None, items: Sequence[Item]
+) -> dict[str, Any] | None:
+    """What a result records of its text; None without one."""
+    if given is None:
+        return None
+    facts: dict[str, Any] = {}
+    left_out: dict[str, int] = {}
+    if isinstance(given, Corpus):
+        facts |= {
+            "corpus": given.name,
+            "split": given.split,
+            "split_rule": given.split_rule,
+            "corpus_fingerprint": given.fingerprint,
+            "documents": len(given.documents),
+        }
+        left_out |= given.left_out
+    if documents is not None:
+        facts |= {
+            "corpus": documents.corpus,
+            "corpus_fingerprint": documents.corpus_fingerprint,
+            "tokenizer_fingerprint": documents.tokenizer_fingerprint,
+            "documents": len(documents),
+            "tokens": documents.total_tokens,
+        }
+        left_out |= documents.left_out({item.stretch for item in items})
+    return facts | {"left_out": left_out}
+
+
+def _name(subject: ModelLike) -> str:
+    """The name of a model that is not loaded from one."""
+    if isinstance(subject, str | Path):
+        return str(subject)
+    if isinstance(subject, tuple):
+        return getattr(subject[0], "name_or_path", "") or type(subject[0]).__name__
+    return subject.name
+
+
+def _text_name(text: TextLike | TokenDocuments | None) -> str:
+    match text:
+        case None:
+            return "books"
+        case str() | Path():
+            return str(text)
+        case Corpus():
+            return text.name
+        case TokenDocuments():
+            return text.corpus
+        case _:
+            return "texts"

@@ -1,0 +1,36 @@
+"""What a measurement reads of a text that is long enough, for plans: without the text and without the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lengthwise.measure.measurement import Item, Measurement
+from lengthwise.testing import tiny_text, tiny_tokenizer
+from lengthwise.text import Corpus, Document, TokenDocument, TokenDocuments
+
+_DOCUMENTS = 64
+_TOKENS = 1 << 20
+
+
+@dataclass(frozen=True)
+class _Outline:
+    name: str
+    tokenizer: Any
+    trained_length: int | None
+    max_positions: int | None = None
+
+
+def items_read(measurement: Measurement, *, trained: int | None) -> list[Item]:
+    """The items of a measurement of a model that was trained for `trained` tokens."""
+    model = _Outline("a model", tiny_tokenizer(), trained)
+    resolved = measurement.resolved(model, model)
+    if measurement.reads == "tokens":
+        ids = np.zeros(_TOKENS, dtype=np.int32)
+        documents = tuple(TokenDocument(str(index), ids) for index in range(_DOCUMENTS))
+        return resolved.items(model, TokenDocuments(documents, "zeros", "", ""), model)
+    words = tiny_text(2 * getattr(resolved, "length", 1024))
+    texts = [Document(str(index), words) for index in range(16)]
+    return resolved.items(model, Corpus.of("words", texts, split="all", split_rule=""), model)

@@ -27,8 +27,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import torch
 
-from lengthwise.measure import Measurement, MisalignmentSpec, measure_misalignment
+from lengthwise.measure import Misalignment, run
 from lengthwise.models import LoadedModel, load
+from lengthwise.results import Results
 from lengthwise.text import TokenDocuments, load_corpus, tokenize
 
 METRICS = ("sce", "entropy", "jeffreys")
@@ -65,23 +66,23 @@ def measure(
 ) -> dict[str, Any]:
     """One estimator for `options.seconds` of processor time."""
 
-    def run(windows: int) -> tuple[float, Measurement]:
+    def timed(windows: int) -> tuple[float, Results]:
         started = time.process_time()
-        spec = MisalignmentSpec(lengths=(options.length,), windows=windows, seed=options.seed, **row)
-        found = measure_misalignment(model, documents, spec)
+        spec = Misalignment(lengths=(options.length,), windows=windows, seed=options.seed, **row)
+        found = run(spec, model, documents)
         return time.process_time() - started, found
 
-    run(1)
-    probe, _ = run(PROBE_WINDOWS)
-    seconds, found = run(max(4, round(options.seconds * PROBE_WINDOWS / probe)))
-    headline = {r.metric: r for r in found.rows if r.length_other is None and r.position is None}
+    timed(1)
+    probe, _ = timed(PROBE_WINDOWS)
+    seconds, found = timed(max(4, round(options.seconds * PROBE_WINDOWS / probe)))
+    headline = {r.metric: r for r in found.rows if r.is_headline}
     scale = math.sqrt(seconds / options.seconds)
     return {
         **row,
         "seconds": seconds,
         "value": {metric: headline[metric].value for metric in METRICS},
         "width": {metric: scale * (headline[metric].ci_high - headline[metric].ci_low) for metric in METRICS},
-        "windows": len(found.keys),
+        "windows": len(found.records),
         "comparisons": headline["jeffreys"].n,
         "documents": headline["jeffreys"].documents,
     }

@@ -89,19 +89,18 @@ def difference(ours: list[Any], theirs: list[Any]) -> float:
 
 
 def one_side(arguments: argparse.Namespace) -> dict[str, Any]:
-    from lengthwise.evaluation.evaluate import EvalSpec
-    from lengthwise.evaluation.own_tasks import prepare
+    from lengthwise.evaluation.evaluate import Evaluation
     from lengthwise.models import load
     from lengthwise.text import load_corpus
 
     task, mode, depths = ROWS[arguments.rows[0]]
-    spec = EvalSpec(tasks=(task,), mode=mode, lengths=(arguments.length,), depths=depths, samples=1)  # type: ignore[arg-type]
+    spec = Evaluation(tasks=(task,), mode=mode, lengths=(arguments.length,), depths=depths, samples=1)  # type: ignore[arg-type]
     model = load(arguments.model, dtype=arguments.dtype)
     if arguments.layers:
         inner = model.model.model
         inner.layers = inner.layers[: arguments.layers]
         model.model.config.num_hidden_layers = arguments.layers
-    asked = prepare(spec, model.tokenizer, load_corpus("books")).asked
+    asked = [item.content for item in spec.items(model, load_corpus("books"), model)]
     assert model.head
     run = (ours if arguments.side == "ours" else lm_eval)(model, asked, mode, arguments.batch_size)
     reset_peak()

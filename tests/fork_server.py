@@ -58,7 +58,7 @@ def import_all() -> None:
 
     import lengthwise.cli.main
     import lengthwise.evaluation.evaluate
-    import lengthwise.measure.run_folder
+    import lengthwise.measure.runner
     import lengthwise.training.training_run  # noqa: F401
 
     torch.set_num_threads(1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from lengthwise.measure import MEASUREMENTS
+from lengthwise.measure import MEASUREMENTS, run
 from lengthwise.results import Results
 from lengthwise.spec import RunSpec
 
@@ -18,10 +18,9 @@ def run_all(jobs: list[dict[str, Any]], folder: Path | None) -> dict[str, Result
     """Each job's results; in `folder`, unless it is None, a run folder for each."""
     found: dict[str, Results] = {}
     for job in jobs:
-        entry = MEASUREMENTS[job["verb"]]
-        found[job["name"]] = entry.load(entry.run)(
+        found[job["name"]] = run(
+            MEASUREMENTS[job["verb"]].measurement(**job["spec"]),
             RunSpec(**job["run"]),
-            entry.spec_class(**job["spec"]),
             out=None if folder is None else folder / job["name"],
             resume=folder is not None,
         )

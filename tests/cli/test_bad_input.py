@@ -315,7 +315,7 @@ class TestFolders:
         program = tmp_path / "limited.py"
         program.write_text(
             "import resource, signal\n"
-            "import lengthwise.measure.run_folder\n"
+            "import lengthwise.measure.runner\n"
             "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
             "resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))\n"
             "from lengthwise.cli.main import run\n"
@@ -359,7 +359,7 @@ def test_out_of_memory_names_the_knob(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(misalignment, "measure_misalignment", fail)
+    monkeypatch.setattr(misalignment.Misalignment, "score", fail)
     refused(lengthwise("measure", model, *text, *SIZES), 1, "out of memory", "--batch-size")
 
 
@@ -371,6 +371,6 @@ def test_a_bug_keeps_its_traceback(
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(misalignment, "measure_misalignment", fail)
+    monkeypatch.setattr(misalignment.Misalignment, "score", fail)
     with pytest.raises(ZeroDivisionError):
         lengthwise("measure", model, *text, *SIZES)

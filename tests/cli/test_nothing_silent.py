@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from lengthwise.evaluation import own_tasks
+from lengthwise.evaluation import native
 
 SIZES = ("--length", "16", "--limit", "2")
 SEARCH = ("--factor", "2", "--population", "4", "--iterations", "0", "--limit", "1")
@@ -142,10 +142,10 @@ class TestLengths:
         dry: Any,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        def prepare(*_: object) -> None:
-            raise AssertionError("the prompts are made")
+        def score(*_: object) -> None:
+            raise AssertionError("the model is asked")
 
-        monkeypatch.setattr(own_tasks, "prepare", prepare)
+        monkeypatch.setattr(native, "score", score)
         assert "128" in refused(lengthwise("ppl", short, *text, "--length", 256, "--limit", 2, *dry))
         assert "128" in refused(lengthwise("eval", short, "needle_single", *text, "--length", 256, *dry))
 

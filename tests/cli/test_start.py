@@ -13,46 +13,6 @@ from lengthwise.cli.main import VERBS
 
 HEAVY = ("torch", "transformers", "matplotlib", "rich")
 
-# The command line is a promise: a changed line here is a changed promise.
-OPTIONS = {
-    "measure": "--text --split --length --limit --estimator --bos --adapter --seed --device --dtype --batch-size "
-    "--served-model --tokenizer --fail-above --out --resume --overwrite --dry-run --json --verbose --help",
-    "ppl": "--text --split --length --limit --bos --adapter --seed --device --dtype --batch-size "
-    "--served-model --tokenizer --fail-above --out --resume --overwrite --dry-run --json --verbose --help",
-    "recall": "--text --split --distance --limit --bos --adapter --seed --device --dtype --batch-size "
-    "--served-model --tokenizer --out --resume --overwrite --dry-run --json --verbose --help",
-    "limit": "--text --split --max-length --reference --limit --tolerance --share --bos --adapter --seed --device "
-    "--dtype --batch-size --served-model --tokenizer "
-    "--out --resume --overwrite --dry-run --json --verbose --help",
-    "longppl": "--text --split --evaluator --key-tokens --max-length --short --stride --limit --bos --adapter --seed "
-    "--device --dtype --batch-size --served-model --tokenizer "
-    "--out --resume --overwrite --dry-run --json --verbose --help",
-    "influence": "--text --split --max-length --short --kept --selector --gain --limit --bos --adapter --seed "
-    "--device --dtype --batch-size --set "
-    "--out --resume --overwrite --dry-run --json --verbose --help",
-    "eval": "--text --split --backend --mode --length --depth --limit --data --max-length --truncation "
-    "--adapter --seed --device --dtype --batch-size --served-model --tokenizer --set "
-    "--out --resume --overwrite --dry-run --json --verbose --help",
-    "extend": "--method --factor --original-length --set --out --dry-run --json --verbose --help",
-    "longrope-search": "--factor --out --original-length --text --split --limit --population --iterations "
-    "--bos --seed --device --dtype --json --verbose --help",
-    "train": "--set --out --resume --overwrite --dry-run --memory --devices --json --verbose --help",
-    "merge": "--out --dtype --json --verbose --help",
-    "reproduce": "--out --seeds --steps --scale --jobs --ray --arms-from --resume --overwrite --dry-run --verbose "
-    "--help",
-    "compare": "--reference --metric --correlate --format --json --verbose --help",
-    "report": "--out --format --verbose --help",
-    "ls": "--json --verbose --help",
-    "cp": "--verbose --help",
-    "doctor": "--json --verbose --help",
-}
-
-# Verbs that load a model to measure it place its weights in more ways.
-for _verb in ("measure", "ppl", "recall", "limit", "longppl", "influence", "eval"):
-    OPTIONS[_verb] = OPTIONS[_verb].replace(
-        "--device --dtype", "--device --device-map --tp-plan --dtype --quantize"
-    )
-
 
 def loaded(names: tuple[str, ...], arguments: list[str]) -> str:
     """Which of these modules the command loads, in a process of its own."""
@@ -98,12 +58,11 @@ def test_help_lists_the_verbs_and_ends_with_examples(lengthwise: Callable[..., A
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_has_its_options_and_examples(lengthwise: Callable[..., Any], verb: str) -> None:
+def test_every_verb_shows_examples_of_itself(lengthwise: Callable[..., Any], verb: str) -> None:
+    """Its options are in docs/reference/cli.md, which a test compares."""
     shown = lengthwise(verb, "--help")
     assert shown.code == 0
-    options, examples = shown.out.split("Options:")[1].split("Examples:")
-    assert re.findall(r"^ +(?:-\w, )?(--[\w-]+)", options, flags=re.MULTILINE) == OPTIONS[verb].split()
-    lines = [line.strip() for line in examples.strip().splitlines()]
+    lines = [line.strip() for line in shown.out.split("Examples:")[1].strip().splitlines()]
     assert lines
     assert all(f"lengthwise {verb}" in line for line in lines)
 

@@ -14,12 +14,14 @@ import pytest
 
 from lengthwise.errors import Interrupted, UsageError
 from lengthwise.evaluation.decoding import likelihoods
-from lengthwise.evaluation.evaluate import EvalSpec, plan_eval, run_eval
-from lengthwise.evaluation.own_tasks import background, prepare
+from lengthwise.evaluation.evaluate import Evaluation
+from lengthwise.measure.dry_run import plan_run
+from lengthwise.measure.runner import run as measure
 from lengthwise.models import LoadedModel
 from lengthwise.results import Results
 from lengthwise.spec import RunSpec
 from lengthwise.testing import save_tiny_model, tiny_text
+from lengthwise.text import load_corpus
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +39,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-Run = tuple[RunSpec, EvalSpec]
+Run = tuple[Evaluation, RunSpec]
 
 
 @pytest.fixture
@@ -47,7 +49,7 @@ def job(shared: Path) -> Callable[..., Run]:
     def make(*tasks: str, **settings: Any) -> Run:
         run = RunSpec(model=str(shared / "model"), text=str(shared / "text"), split="all")
         defaults = {"lengths": (1000,), "depths": (0, 100), "samples": 2}
-        return run, EvalSpec(tasks=tasks, **(defaults | settings))
+        return Evaluation(tasks=tasks, **(defaults | settings)), run
 
     return make
 
@@ -64,13 +66,13 @@ def longbench(shared: Path, official: Callable[..., Path], tmp_path: Path) -> Ca
         )
         own = {"data": str(folder), "templates": str(folder), "max_length": 4000}
         tasks = tuple(f"longbench_{name}_e" for name in names)
-        return RunSpec(model=str(shared / "model")), EvalSpec(tasks=tasks, **(own | settings))
+        return Evaluation(tasks=tasks, **(own | settings)), RunSpec(model=str(shared / "model"))
 
     return make
 
 
 def test_greedy_scores_of_made_up_tasks(job: Callable[..., Run]) -> None:
-    results = run_eval(*job("needle", "babilong", lengths=(1000, 1100)))
+    results = measure(*job("needle", "babilong", lengths=(1000, 1100)))
     assert not results.partial
     for task in ("needle_single", "needle_multi_key", "babilong_qa3"):
         for length in (1000, 1100):
@@ -93,7 +95,7 @@ def test_greedy_scores_of_made_up_tasks(job: Callable[..., Run]) -> None:
 
 
 def test_likelihood_mode_ranks_the_answers(job: Callable[..., Run], tmp_path: Path) -> None:
-    results = run_eval(*job("babilong_qa1", mode="likelihood", samples=3, batch_size=4), out=tmp_path / "run")
+    results = measure(*job("babilong_qa1", mode="likelihood", samples=3, batch_size=4), out=tmp_path / "run")
     lines = [json.loads(line) for line in (tmp_path / "run" / "samples.jsonl").read_text().splitlines()]
     assert len(lines) == 6
     for line in lines:
@@ -122,8 +124,8 @@ def test_the_loss_of_a_right_answer_is_finite_where_its_probability_underflows(
     def farther_apart(*args: Any, **settings: Any) -> list[list[float]]:
         return [[1000 * score for score in scores] for scores in likelihoods(*args, **settings)]
 
-    monkeypatch.setattr("lengthwise.evaluation.asking.likelihoods", farther_apart)
-    results = run_eval(*job("babilong_qa1", mode="likelihood", samples=3))
+    monkeypatch.setattr("lengthwise.evaluation.decoding.likelihoods", farther_apart)
+    results = measure(*job("babilong_qa1", mode="likelihood", samples=3))
     [probability] = results.select(metric="gold_probability", depth=None)
     [loss] = results.select(metric="gold_loss", depth=None)
     assert probability.value is not None
@@ -138,7 +140,7 @@ def test_batches_and_shared_prefixes_change_no_score(
 ) -> None:
     def lines(batch_size: int) -> dict[str, Any]:
         out = tmp_path / f"b{batch_size}"
-        run_eval(*job("needle_multi_key", "babilong_qa2", mode=mode, batch_size=batch_size), out=out)
+        measure(*job("needle_multi_key", "babilong_qa2", mode=mode, batch_size=batch_size), out=out)
         found = [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
         return {line["key"]: line for line in found}
 
@@ -154,24 +156,24 @@ def test_questions_are_kept_and_made_again_when_damaged(
     job: Callable[..., Run], model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LENGTHWISE_CACHE", str(tmp_path / "cache"))
-    run, spec = job("babilong_qa1")
-    corpus = background(run, spec)
-    first = prepare(spec, model.tokenizer, corpus)
+    spec, run = job("babilong_qa1")
+    corpus = load_corpus(run.text, split=run.split)
+    first = spec.items(model, corpus, model)
     [kept] = (tmp_path / "cache" / "questions").iterdir()
     header = json.loads(kept.read_text().split("\n")[0])
     assert header["task"] == "babilong_qa1"
     assert header["seed"] == 0
-    assert prepare(spec, model.tokenizer, corpus) == first
+    assert spec.items(model, corpus, model) == first
     kept.write_text(kept.read_text().replace("Mary", "Marx"))
-    assert prepare(spec, model.tokenizer, corpus) == first
+    assert spec.items(model, corpus, model) == first
     assert "Marx" not in kept.read_text()
     kept.write_bytes(kept.read_bytes()[:200] + b"\xff\n")
-    assert prepare(spec, model.tokenizer, corpus) == first
-    assert prepare(job("babilong_qa1", seed=1)[1], model.tokenizer, corpus).facts != first.facts
+    assert spec.items(model, corpus, model) == first
+    assert job("babilong_qa1", seed=1)[0].items(model, corpus, model) != first
 
 
 def test_longbench_averages(longbench: Callable[..., Run], tmp_path: Path) -> None:
-    results = run_eval(*longbench("qasper", "trec", "lcc"), out=tmp_path / "r")
+    results = measure(*longbench("qasper", "trec", "lcc"), out=tmp_path / "r")
     lines = [json.loads(line) for line in (tmp_path / "r" / "samples.jsonl").read_text().splitlines()]
     bucket = {"r0000": 0, "r0001": 1, "r0002": 2, "r0003": 0}
     scores: dict[str, dict[int, list[float]]] = {}
@@ -198,8 +200,8 @@ def test_longbench_averages(longbench: Callable[..., Run], tmp_path: Path) -> No
 
 
 def test_categories_are_averaged_before_they_are_averaged(longbench: Callable[..., Run]) -> None:
-    run, spec = longbench("qasper", "multifieldqa_en", "lcc")
-    results, tasks = run_eval(run, spec), spec.tasks
+    spec, run = longbench("qasper", "multifieldqa_en", "lcc")
+    results, tasks = measure(spec, run), spec.tasks
     one, two, code = (results.select(task=task, bucket=None)[0].value or 0.0 for task in tasks)
     assert code > 0
     [row] = results.select(metric="average_categories")
@@ -210,8 +212,8 @@ def test_categories_are_averaged_before_they_are_averaged(longbench: Callable[..
 
 def test_prompts_over_the_limit_are_refused_or_counted(longbench: Callable[..., Run]) -> None:
     with pytest.raises(UsageError, match=r"4 of 4 .* 60 .*longbench_qasper_e"):
-        run_eval(*longbench("qasper", max_length=60))
-    results = run_eval(*longbench("qasper", max_length=60, truncation="middle"))
+        measure(*longbench("qasper", max_length=60))
+    results = measure(*longbench("qasper", max_length=60, truncation="middle"))
     assert results.select(task="longbench_qasper_e", bucket=None)[0].truncated == 4
     assert any("4 of 4" in note and "60" in note for note in results.notes)
 
@@ -234,7 +236,7 @@ def test_prompts_over_the_limit_are_refused_or_counted(longbench: Callable[..., 
 )
 def test_settings_that_cannot_work(tasks: tuple[str, ...], settings: dict[str, Any], named: str) -> None:
     with pytest.raises(UsageError, match=named):
-        EvalSpec(tasks=tasks, **settings)
+        Evaluation(tasks=tasks, **settings)
 
 
 @pytest.mark.parametrize(
@@ -269,49 +271,47 @@ def test_a_setting_that_no_task_takes_is_refused_even_at_its_default(
         common["backend"] = "lm-eval"
     elif task != "longbench_e":
         del common["max_length"]
-    EvalSpec(**common)
+    Evaluation(**common)
     with pytest.raises(UsageError, match=f"^{name} is given"):
         if name in RunSpec.model_fields:
-            run_eval(RunSpec(model="m", **settings), EvalSpec(**common))
+            measure(Evaluation(**common), RunSpec(model="m", **settings))
         else:
-            EvalSpec(**common, **settings)
+            Evaluation(**common, **settings)
 
 
 def test_one_task_that_takes_a_setting_is_enough() -> None:
-    spec = EvalSpec(tasks=("needle", "longbench_trec_e"), depths=(50,), max_length=3000, truncation="left")
+    spec = Evaluation(tasks=("needle", "longbench_trec_e"), depths=(50,), max_length=3000, truncation="left")
     assert spec.settings()["depths"] == [50.0]
 
 
 def test_a_log_of_other_prompts_is_refused(longbench: Callable[..., Run], tmp_path: Path) -> None:
     out = tmp_path / "run"
-    run, spec = longbench("trec")
-    run_eval(run, spec, out=out)
+    spec, run = longbench("trec")
+    measure(spec, run, out=out)
     (out / "results.json").unlink()
     path = Path(spec.data or "") / "trec_e.jsonl"
     path.write_text(path.read_text().replace("case 1", "case 9"))
     with pytest.raises(UsageError, match="longbench_trec_e/r000"):
-        run_eval(run, spec, out=out, resume=True)
+        measure(spec, run, out=out, resume=True)
 
 
 def test_ctrl_c_keeps_what_was_finished(
     job: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = job("needle_single", mode="likelihood")
-    whole = run_eval(*settings)
-    monkeypatch.setattr("lengthwise.evaluation.asking.likelihoods", interrupted_after(2))
+    whole = measure(*settings)
+    monkeypatch.setattr("lengthwise.evaluation.decoding.likelihoods", interrupted_after(2))
     with pytest.raises(Interrupted) as stopped:
-        run_eval(*settings, out=tmp_path / "run")
+        measure(*settings, out=tmp_path / "run")
     partial = stopped.value.partial
     assert isinstance(partial, Results)
     assert partial.partial
     assert partial.select(metric="accuracy", depth=None)[0].n == 2
     monkeypatch.undo()
-    assert run_eval(*settings, out=tmp_path / "run", resume=True).rows == whole.rows
+    assert measure(*settings, out=tmp_path / "run", resume=True).rows == whole.rows
 
 
 def interrupted_after(count: int) -> Callable[..., Any]:
-    from lengthwise.evaluation.decoding import likelihoods
-
     calls: Iterator[int] = iter(range(count))
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -330,13 +330,13 @@ def test_stopped_after_any_sample_and_resumed_the_log_is_the_same_to_the_last_bi
         "needle_multi_key", "babilong_qa2", mode=mode, batch_size=3, depths=(0, 50, 100), lengths=(1200,)
     )
     out = tmp_path / "run"
-    whole = run_eval(*settings, out=out)
+    whole = measure(*settings, out=out)
     kept = (out / "samples.jsonl").read_bytes().splitlines(keepends=True)
     assert len(kept) == 12
     for count in (1, 4, 5, 8, 10):
         (out / "results.json").unlink()
         (out / "samples.jsonl").write_bytes(b"".join(kept[:count]) + kept[count][:30])
-        assert run_eval(*settings, out=out, resume=True).rows == whole.rows
+        assert measure(*settings, out=out, resume=True).rows == whole.rows
         after = (out / "samples.jsonl").read_bytes().splitlines(keepends=True)
         assert after[:count] == kept[:count]
         assert sorted(after) == sorted(kept)
@@ -345,24 +345,25 @@ def test_stopped_after_any_sample_and_resumed_the_log_is_the_same_to_the_last_bi
 def test_killed_at_a_sample_and_resumed_nothing_is_lost_or_twice(
     job: Callable[..., Run], start: Callable[..., Any], tmp_path: Path
 ) -> None:
-    run, spec = settings = job("babilong_qa1", "needle_multi_key", mode="likelihood", samples=12)
+    spec, run = settings = job("babilong_qa1", "needle_multi_key", mode="likelihood", samples=12)
     out = tmp_path / "run"
     program = tmp_path / "program.py"
     program.write_text(
-        "from lengthwise.evaluation import EvalSpec, run_eval\nfrom lengthwise.spec import RunSpec\n"
-        f"run_eval({run!r}, EvalSpec(**{spec.model_dump(exclude_unset=True)!r}), out={str(out)!r})\n"
+        "from lengthwise.evaluation import Evaluation\n"
+        "from lengthwise.measure import run\nfrom lengthwise.spec import RunSpec\n"
+        f"run(Evaluation(**{spec.model_dump(exclude_unset=True)!r}), {run!r}, out={str(out)!r})\n"
     )
     log = out / "samples.jsonl"
     start(program=program).wait(signal_at=(signal.SIGKILL, log, 5))
     before = log.read_bytes()
     whole_lines = before[: before.rfind(b"\n") + 1]
     assert 5 <= whole_lines.count(b"\n") < 48
-    resumed = run_eval(*settings, out=out, resume=True)
+    resumed = measure(*settings, out=out, resume=True)
     after = log.read_bytes()
     assert after.startswith(whole_lines), "nothing is done twice"
     keys = [json.loads(line)["key"] for line in after.splitlines()]
     assert len(keys) == len(set(keys)) == 48, "none lost"
-    assert resumed.rows == run_eval(*settings).rows
+    assert resumed.rows == measure(*settings).rows
 
 
 def test_the_plan_counts_without_weights(
@@ -371,11 +372,11 @@ def test_the_plan_counts_without_weights(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("weights were loaded")
 
-    monkeypatch.setattr("lengthwise.evaluation.own_tasks.load_model", refuse)
-    plan = plan_eval(*job("needle_multi_key", samples=3))
-    assert plan.questions == {"needle_multi_key": 6}
+    monkeypatch.setattr("lengthwise.spec.RunSpec.load", refuse)
+    plan = plan_run(*job("needle_multi_key", samples=3))
+    assert plan["questions"] == {"needle_multi_key": 6}
     # Three contexts, read once for both depths, and replies of 16 tokens.
-    assert 3 * 980 + 6 * 16 <= (plan.tokens_to_run or 0) <= 3 * 1000 + 6 * 16
-    cut = plan_eval(*longbench("trec", max_length=60, truncation="middle")).to_dict()
+    assert 3 * 980 + 6 * 16 <= plan["tokens_to_run"] <= 3 * 1000 + 6 * 16
+    cut = plan_run(*longbench("trec", max_length=60, truncation="middle"))
     assert cut["cut"] == {"longbench_trec_e": 4}
     assert cut["memory_bytes"] > 0

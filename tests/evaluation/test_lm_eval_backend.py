@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from lengthwise.errors import Interrupted, MissingError, UsageError
-from lengthwise.evaluation.evaluate import EvalSpec, plan_eval, run_eval
+from lengthwise.evaluation.evaluate import Evaluation
+from lengthwise.measure.dry_run import plan_run
+from lengthwise.measure.runner import run as measure
 from lengthwise.models import load
 from lengthwise.spec import RunSpec
 from lengthwise.testing import save_tiny_model, tiny_text
@@ -145,9 +147,9 @@ def _offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def job(folder: str, data: Path | str, *tasks: str, **settings: Any) -> tuple[RunSpec, EvalSpec]:
+def job(folder: str, data: Path | str, *tasks: str, **settings: Any) -> tuple[Evaluation, RunSpec]:
     settings = {"backend": "lm-eval", "data": str(data), "max_length": 1500} | settings
-    return RunSpec(model=folder), EvalSpec(tasks=tasks, **settings)
+    return Evaluation(tasks=tasks, **settings), RunSpec(model=folder)
 
 
 def lines(run: str) -> list[dict[str, Any]]:
@@ -190,7 +192,7 @@ def test_ranked_and_rolling_scores_are_those_of_lm_eval(
 ) -> None:
     tasks = ("tiny_group", "tiny_rolling")
     expected = own(*tasks, max_length=max_length)
-    results = run_eval(
+    results = measure(
         *job(folder, data, *tasks, max_length=max_length, truncation="left", batch_size=3), out="run"
     )
     found = {(row.task, row.metric): row for row in results.rows}
@@ -219,36 +221,36 @@ def test_ranked_and_rolling_scores_are_those_of_lm_eval(
 
 def test_prompts_over_the_limit_are_refused_before_anything_is_asked(folder: str, data: Path) -> None:
     with pytest.raises(UsageError, match=r"of 25 .* 90 .* tiny_choice, tiny_rank"):
-        run_eval(*job(folder, data, "tiny_group", "tiny_rolling", max_length=90), out="run")
+        measure(*job(folder, data, "tiny_group", "tiny_rolling", max_length=90), out="run")
     assert not Path("run/samples.jsonl").exists()
     with pytest.raises(UsageError, match="tiny_choice"):
-        run_eval(*job(folder, data, "tiny_choice", max_length=90, truncation="middle"))
+        measure(*job(folder, data, "tiny_choice", max_length=90, truncation="middle"))
     with pytest.raises(UsageError, match=r"longbench_trec_e .* 64 .* 60"):
-        run_eval(*job(folder, data, TASK, max_length=60))
+        measure(*job(folder, data, TASK, max_length=60))
     with pytest.raises(UsageError, match=r"4 of 4 .* 150 .* longbench_trec_e"):
-        run_eval(*job(folder, data, TASK, max_length=150))
+        measure(*job(folder, data, TASK, max_length=150))
 
 
 def test_local_data_and_our_own_task_score_alike(
     folder: str, data: Path, official: Callable[..., Path], tmp_path: Path
 ) -> None:
-    results = run_eval(*job(folder, data, TASK, max_length=1000, batch_size=2), out="run")
+    results = measure(*job(folder, data, TASK, max_length=1000, batch_size=2), out="run")
     [row] = results.select(task=TASK, metric="classification_score")
     assert (row.n, row.truncated, row.version) == (4, 0, 5)
     assert len(requests("run")) == 4
     assert results.provenance["tasks"][TASK]["data_set"] == "Xnhyacinth/LongBench"
 
     official(tmp_path / "official", "trec", count=4)
-    ours = run_eval(
+    ours = measure(
+        Evaluation(tasks=(TASK,), data="official", max_length=1000, chat="never"),
         RunSpec(model=folder),
-        EvalSpec(tasks=(TASK,), data="official", max_length=1000, chat="never"),
         out="ours",
     )
     written = sorted(line["reply"].split("\n")[0] for line in lines("ours"))
     assert written == sorted(line["reply"] for line in requests("run"))
     assert ours.select(task=TASK, metric="class_match", bucket=None)[0].value == row.value
 
-    cut = run_eval(*job(folder, data, TASK, max_length=150, truncation="middle"))
+    cut = measure(*job(folder, data, TASK, max_length=150, truncation="middle"))
     assert cut.select(task=TASK, metric="score")[0].truncated == 4
     assert any("4 of 4 " in note and "150" in note for note in cut.notes)
 
@@ -256,7 +258,7 @@ def test_local_data_and_our_own_task_score_alike(
 def test_a_torn_run_is_resumed_with_equal_results(folder: str, data: Path) -> None:
     # Replies that are drawn at random, three for each document, are the hardest to have again.
     settings = job(folder, data, "tiny_drawn", "tiny_choice", batch_size=2)
-    results = run_eval(*settings, out="run")
+    results = measure(*settings, out="run")
     drawn = [line["reply"] for line in requests("run") if line["task"] == "tiny_drawn"]
     assert len(drawn) == 15
     assert len(set(drawn)) > 12, "each is drawn anew"
@@ -268,7 +270,7 @@ def test_a_torn_run_is_resumed_with_equal_results(folder: str, data: Path) -> No
     for count in (4, 17, len(kept) - 1):
         Path("run/results.json").unlink()
         Path("run/samples.jsonl").write_bytes(b"".join(kept[:count]) + kept[count][:9])
-        again = run_eval(*settings, out="run", resume=True)
+        again = measure(*settings, out="run", resume=True)
         assert again.rows == results.rows
         after = Path("run/samples.jsonl").read_bytes()
         assert after.startswith(b"".join(kept[:count])), "nothing is asked twice"
@@ -276,7 +278,7 @@ def test_a_torn_run_is_resumed_with_equal_results(folder: str, data: Path) -> No
 
 
 def test_babilong_once_for_each_length(folder: str, data: Path) -> None:
-    results = run_eval(*job(folder, data, "babilong_qa1", lengths=(2048, 1000), samples=2))
+    results = measure(*job(folder, data, "babilong_qa1", lengths=(2048, 1000), samples=2))
     rows = results.select(metric="acc")
     assert [(row.task, row.length, row.n) for row in rows] == [
         ("babilong_qa1", 1000, 2),
@@ -284,9 +286,9 @@ def test_babilong_once_for_each_length(folder: str, data: Path) -> None:
     ]
     assert results.provenance["tasks"]["babilong_qa1"]["questions"] == 4
     with pytest.raises(UsageError, match="1500"):
-        run_eval(*job(folder, data, "babilong_qa1", lengths=(1500,)))
+        measure(*job(folder, data, "babilong_qa1", lengths=(1500,)))
     with pytest.raises(UsageError, match=r"babilong_qa1: .*64k"):
-        run_eval(*job(folder, data, "babilong_qa1", lengths=(65536,)))
+        measure(*job(folder, data, "babilong_qa1", lengths=(65536,)))
 
 
 def test_ruler_is_made_for_each_length(folder: str, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +296,7 @@ def test_ruler_is_made_for_each_length(folder: str, data: Path, monkeypatch: pyt
     # RULER fetches a sentence splitter when it is imported; this task has no need of it.
     monkeypatch.setattr("nltk.download", lambda *_: False)
     settings = job(folder, data, "niah_single_1", lengths=(900, 1300), samples=2, max_length=1300)
-    results = run_eval(*settings, out="run")
+    results = measure(*settings, out="run")
     assert [(row.task, row.metric, row.length, row.n, row.unit) for row in results.rows] == [
         ("niah_single_1", "string_match", 900, 2, "share"),
         ("niah_single_1", "string_match", 1300, 2, "share"),
@@ -303,12 +305,12 @@ def test_ruler_is_made_for_each_length(folder: str, data: Path, monkeypatch: pyt
     assert len(requests("run")) == 4
     Path("run/results.json").unlink()
     before = Path("run/samples.jsonl").read_bytes()
-    assert run_eval(*settings, out="run", resume=True).rows == results.rows
+    assert measure(*settings, out="run", resume=True).rows == results.rows
     assert Path("run/samples.jsonl").read_bytes() == before, "the same data are made again"
     with pytest.raises(UsageError, match=r"niah_single_1: .*=300"):
-        run_eval(*job(folder, data, "niah_single_1", lengths=(300,)))
+        measure(*job(folder, data, "niah_single_1", lengths=(300,)))
     with pytest.raises(MissingError, match=r"niah_single_2 .*paul_graham_essays"):
-        run_eval(*job(folder, data, "niah_single_2", lengths=(500,)))
+        measure(*job(folder, data, "niah_single_2", lengths=(500,)))
 
 
 def test_the_plan_counts_requests_and_tokens(
@@ -317,8 +319,8 @@ def test_the_plan_counts_requests_and_tokens(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("weights were loaded")
 
-    monkeypatch.setattr("lengthwise.evaluation.lm_eval_backend.load_model", refuse)
-    plan = plan_eval(*job(folder, data, "tiny_group", "tiny_drawn", TASK, max_length=150)).to_dict()
+    monkeypatch.setattr("lengthwise.spec.RunSpec.load", refuse)
+    plan = plan_run(*job(folder, data, "tiny_group", "tiny_drawn", TASK, max_length=150))
     assert plan["requests"] == {"loglikelihood": 20, "generate_until": 19}
     assert plan["questions"] == {"tiny_choice": 15, "tiny_ranked": 5, "tiny_drawn": 15, TASK: 4}
     over = plan["over_max_length"]
@@ -330,20 +332,20 @@ def test_the_plan_counts_requests_and_tokens(
 
 def test_what_is_needed_is_said(folder: str, data: Path) -> None:
     with pytest.raises(MissingError, match="gone"):
-        run_eval(*job(folder, "gone", TASK))
+        measure(*job(folder, "gone", TASK))
     with pytest.raises(UsageError, match=r"lengths.*tiny_choice"):
-        run_eval(*job(folder, data, "tiny_choice", lengths=(2048,)))
+        measure(*job(folder, data, "tiny_choice", lengths=(2048,)))
     with pytest.raises(UsageError, match="'longbench_trek'"):
-        run_eval(*job(folder, data, "longbench_trek"))
+        measure(*job(folder, data, "longbench_trek"))
     with pytest.raises(UsageError, match="'tiny_choice'"):
-        run_eval(*job(folder, data, "tiny_choice", "tiny_group"))
+        measure(*job(folder, data, "tiny_choice", "tiny_group"))
 
 
 def test_ctrl_c_keeps_finished_requests(folder: str, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from lm_eval.models.huggingface import HFLM
 
     settings = job(folder, data, "tiny_choice")
-    whole = run_eval(*settings)
+    whole = measure(*settings)
     plain, calls = HFLM.loglikelihood, iter(range(2))
 
     def interrupted(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -353,8 +355,8 @@ def test_ctrl_c_keeps_finished_requests(folder: str, data: Path, monkeypatch: py
 
     with monkeypatch.context() as patch:
         patch.setattr(HFLM, "loglikelihood", interrupted)
-        with pytest.raises(Interrupted, match=" 6 "):
-            run_eval(*settings, out="run")
+        with pytest.raises(Interrupted, match=" 6 of 15 "):
+            measure(*settings, out="run")
     kept = Path("run/samples.jsonl").read_bytes()
-    assert run_eval(*settings, out="run", resume=True).rows == whole.rows
+    assert measure(*settings, out="run", resume=True).rows == whole.rows
     assert Path("run/samples.jsonl").read_bytes().startswith(kept), "nothing is asked twice"

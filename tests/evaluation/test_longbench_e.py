@@ -11,7 +11,7 @@ import pytest
 
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.evaluation import longbench_rows
-from lengthwise.evaluation.evaluate import EvalSpec
+from lengthwise.evaluation.evaluate import Evaluation
 from lengthwise.evaluation.family import Question
 from lengthwise.evaluation.longbench_e import BUCKETS, DATA_SETS, bucket_of
 from lengthwise.evaluation.longbench_rows import rows_of_archive
@@ -69,7 +69,7 @@ def test_rows_become_questions(official: Callable[..., Path], tmp_path: Path) ->
     (tmp_path / "dataset2prompt.json").write_text('{"trec": "{context}{input}"}')
 
     def ask(**settings: Any) -> list[Question]:
-        spec = EvalSpec(
+        spec = Evaluation(
             tasks=("longbench_trec_e",),
             data=str(tmp_path),
             templates=str(tmp_path),

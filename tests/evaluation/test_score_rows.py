@@ -4,33 +4,23 @@ from collections.abc import Sequence
 
 import pytest
 
-from lengthwise.evaluation.evaluate import EvalSpec
-from lengthwise.evaluation.family import Question, Scored
-from lengthwise.evaluation.score_rows import summarise
-from lengthwise.evaluation.tasks import TASKS
+from lengthwise.evaluation.evaluate import Evaluation
 from lengthwise.results import Row
 
 
 def of(scores: Sequence[Sequence[float]]) -> Row:
     """The row over all depths for scores by sample and depth."""
-    task = TASKS["needle_single"]
-    scored = []
-    for sample, by_depth in enumerate(scores):
-        for depth, score in enumerate(by_depth):
-            key = f"s{sample}/d{depth}"
-            question = Question(
-                key=key,
-                unit=f"s{sample}",
-                context=key,
-                prompt="",
-                golds=["1"],
-                length=512,
-                depth=float(depth),
-            )
-            scored.append(Scored(task, question, {"document": f"s{sample}", "score": score, "cut": 0}))
-    spec = EvalSpec(tasks=(task.name,), lengths=(512,))
-    found = summarise(spec, [task], scored, model="m", partial=False)
-    [row] = [row for row in found.rows if row.depth is None]
+    records = [
+        {
+            "document": f"s{sample}", "task": "needle_single", "version": 2, "length": 512, "depth": float(depth),
+            "bucket": None, "cut": 0, "score": score,
+        }
+        for sample, by_depth in enumerate(scores)
+        for depth, score in enumerate(by_depth)
+    ]  # fmt: skip
+    evaluation = Evaluation(tasks=("needle_single",), lengths=(512,))
+    rows = evaluation.rows(evaluation.statistics(records), records)
+    [row] = [row for row in rows if row.depth is None]
     return row
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.evaluation import EvalSpec
+from lengthwise.evaluation import Evaluation
 from lengthwise.evaluation.tasks import GROUPS, TASKS
 from lengthwise.testing import tiny_text, tiny_tokenizer
 from lengthwise.text import Corpus, Document
@@ -66,4 +66,4 @@ def test_a_reply_names_one_place(questions: dict[str, list[Any]]):
 
 def test_more_depths_than_people_are_refused():
     with pytest.raises(UsageError, match="12 depths"):
-        EvalSpec(tasks=("tracking",), depths=tuple(range(12)))
+        Evaluation(tasks=("tracking",), depths=tuple(range(12)))

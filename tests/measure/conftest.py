@@ -37,6 +37,9 @@ class FakeModel(LoadedModel):
         self.config = SimpleNamespace(rope_parameters=None)
         self.calls: list[tuple[int, ...]] = []
 
+    def describe(self) -> dict[str, Any]:
+        return {}
+
     def hidden_states(self, input_ids: Tensor) -> Tensor:
         self.calls.append(tuple(input_ids.shape))
         return self.logits(input_ids)

@@ -6,18 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from lengthwise.measure import (
-    MisalignmentSpec,
-    PerplexitySpec,
-    RecallSpec,
-    measure_misalignment,
-    measure_perplexity,
-    measure_recall,
-)
+from lengthwise.measure import Misalignment, Perplexity, Recall
+from lengthwise.measure.runner import run as measure
 from lengthwise.text import TokenDocument, TokenDocuments
 
 VOCABULARY = 320
-RECALL = RecallSpec(distances=(96,), passage=16, scored=12, pairs=8)
+RECALL = Recall(distances=(96,), passage=16, scored=12, pairs=8)
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +52,12 @@ def value(found, metric: str) -> float:
 def test_loss_and_disagreement_do_not_see_that_far_context_is_forgotten(fake, unrepeated):
     """Two models that differ only in whether they copy from 96 tokens back, on text that has nothing to copy."""
     near, far = fake(copying(48), VOCABULARY), fake(copying(128), VOCABULARY)
-    spec = PerplexitySpec(lengths=(128,), segments=4)
-    assert value(measure_perplexity(near, unrepeated, spec), "loss") == pytest.approx(
-        value(measure_perplexity(far, unrepeated, spec), "loss"), abs=1e-6
+    spec = Perplexity(lengths=(128,), segments=4)
+    assert value(measure(spec, near, unrepeated), "loss") == pytest.approx(
+        value(measure(spec, far, unrepeated), "loss"), abs=1e-6
     )
-    pairs = MisalignmentSpec(lengths=(128,), windows=4)
-    assert value(measure_misalignment(near, unrepeated, pairs), "jeffreys") == 0
-    assert value(measure_misalignment(far, unrepeated, pairs), "jeffreys") == 0
-    assert value(measure_recall(near, unrepeated, RECALL), "benefit") == 0
-    assert value(measure_recall(far, unrepeated, RECALL), "benefit") > 3
+    pairs = Misalignment(lengths=(128,), windows=4)
+    assert value(measure(pairs, near, unrepeated), "jeffreys") == 0
+    assert value(measure(pairs, far, unrepeated), "jeffreys") == 0
+    assert value(measure(RECALL, near, unrepeated), "benefit") == 0
+    assert value(measure(RECALL, far, unrepeated), "benefit") > 3

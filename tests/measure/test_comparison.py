@@ -8,18 +8,10 @@ import numpy as np
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.measure import (
-    LimitSpec,
-    LongPplSpec,
-    PerplexitySpec,
-    RecallSpec,
-    measure_limit,
-    measure_longppl,
-    measure_perplexity,
-    measure_recall,
-)  # fmt: skip
+from lengthwise.evaluation import Evaluation
+from lengthwise.measure import Limit, LongPpl, Perplexity, Recall
 from lengthwise.measure.comparison import compare_runs, holm
-from lengthwise.measure.measurement import Measurement
+from lengthwise.measure.runner import run as measure
 from lengthwise.measure.statistics import Statistic, estimate_difference
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
@@ -27,32 +19,21 @@ from lengthwise.samples import SampleLog
 from lengthwise.testing import tiny_text
 from lengthwise.text import Corpus, Document
 
-SIZES = PerplexitySpec(lengths=(16, 32), segments=8)
+SIZES = Perplexity(lengths=(16, 32), segments=8)
 
 
-def write(path: Path, kind: str, measurement: Measurement, **config: Any) -> Path:
-    """A run folder as `run_measurement` leaves it."""
-    with RunFolder(path, kind=kind, config={"model": measurement.model_name, **config}) as folder:
-        for key in measurement.keys:
-            folder.samples.append(key, measurement.samples[key])
-        folder.write_results(
-            Results(
-                kind=kind,
-                model_name=measurement.model_name,
-                config={},
-                rows=measurement.rows,
-                partial=measurement.partial,
-                provenance={"measurement": dict(measurement.settings)},
-            )
-        )
+def write(path: Path, kind: str, results: Results) -> Path:
+    """A run folder as `run` leaves it."""
+    with RunFolder(path, kind=kind, config={"model": results.model_name}) as folder:
+        for key, record in results.records.items():
+            folder.samples.append(key, record)
+        folder.write_results(replace(results, kind=kind))
     return path
 
 
 @pytest.fixture
 def runs(model, other_model, documents, tmp_path) -> list[Path]:
-    return [
-        write(tmp_path / m.name, "ppl", measure_perplexity(m, documents, SIZES)) for m in (model, other_model)
-    ]
+    return [write(tmp_path / m.name, "ppl", measure(SIZES, m, documents)) for m in (model, other_model)]
 
 
 def difference(value: float, stderr: float, documents: int = 30) -> Row:
@@ -102,7 +83,7 @@ def test_a_table_of_noise_rarely_has_a_finding():
 
 def test_differences_and_verdicts(runs, model, other_model, documents):
     found = compare_runs(runs)
-    a, b = (measure_perplexity(m, documents, SIZES) for m in (model, other_model))
+    a, b = (measure(SIZES, m, documents) for m in (model, other_model))
     plain = [row for row in found.rows if row.reference is None]
     differences = [row for row in found.rows if row.reference is not None]
     assert len(plain) == 2 * len(differences)
@@ -136,7 +117,7 @@ def test_the_reference_and_fewer_metrics(runs):
 
 
 def test_two_runs_of_one_model_go_by_their_folders(model, documents, tmp_path):
-    measurement = measure_perplexity(model, documents, SIZES)
+    measurement = measure(SIZES, model, documents)
     runs = [write(tmp_path / name, "ppl", measurement) for name in ("before", "after")]
     found = compare_runs(runs)
     assert {row.model for row in found.rows} == {"before", "after"}
@@ -144,19 +125,21 @@ def test_two_runs_of_one_model_go_by_their_folders(model, documents, tmp_path):
 
 
 def test_runs_on_other_tokens_are_refused_with_the_reason(model, documents, make_documents, tmp_path):
-    here = write(tmp_path / "here", "ppl", measure_perplexity(model, documents, SIZES))
+    here = write(tmp_path / "here", "ppl", measure(SIZES, model, documents))
     other = make_documents([900, 700, 800, 600], seed=5)
-    there = write(tmp_path / "there", "ppl", measure_perplexity(model, other, SIZES))
-    with pytest.raises(UsageError, match=r"there cannot be compared with .*here: .* holds other tokens"):
+    there = write(tmp_path / "there", "ppl", measure(SIZES, model, other))
+    with pytest.raises(
+        UsageError, match=r"there cannot be compared with .*here: .*not of the same (windows|items)"
+    ):
         compare_runs([here, there])
     fewer = write(
         tmp_path / "fewer",
         "ppl",
-        measure_perplexity(model, documents, PerplexitySpec(lengths=(16, 32), segments=4)),
+        measure(Perplexity(lengths=(16, 32), segments=4), model, documents),
     )
     with pytest.raises(UsageError, match="other settings"):
         compare_runs([here, fewer])
-    recall = measure_recall(model, documents, RecallSpec(distances=(24,), passage=16, scored=12, pairs=4))
+    recall = measure(Recall(distances=(24,), passage=16, scored=12, pairs=4), model, documents)
     with pytest.raises(UsageError, match=r"several kinds \(.*here: ppl; .*recall: recall\)"):
         compare_runs([here, write(tmp_path / "recall", "recall", recall)])
 
@@ -168,17 +151,17 @@ def test_what_is_no_finished_run_is_refused(runs, model, documents, tmp_path):
         compare_runs([runs[0], runs[0]])
     with pytest.raises(UsageError, match="there is no folder"):
         compare_runs([runs[0], tmp_path / "gone"])
-    unfinished = replace(measure_perplexity(model, documents, SIZES), partial=True)
+    unfinished = replace(measure(SIZES, model, documents), partial=True)
     with pytest.raises(UsageError, match="is not finished"):
         compare_runs([runs[0], write(tmp_path / "unfinished", "ppl", unfinished)])
-    with pytest.raises(UsageError, match="'train', which has no items to pair"):
+    with pytest.raises(UsageError, match="is not finished"):
         compare_runs([runs[0], write(tmp_path / "train", "train", unfinished)])
 
 
 def test_lower_bounds_have_no_difference(model, other_model, documents, tmp_path):
     settings: dict[str, Any] = {"length": 256, "reference": 64, "passage": 16, "scored": 12, "windows": 4}
     # So tolerant that both models are sound to the end.
-    found = [measure_limit(m, documents, LimitSpec(tolerance=50.0, **settings)) for m in (model, other_model)]
+    found = [measure(Limit(tolerance=50.0, **settings), m, documents) for m in (model, other_model)]
     runs = [write(tmp_path / one.model_name, "limit", one) for one in found]
     result = compare_runs(runs)
     (sound,) = [row for row in result.rows if row.metric == "sound_up_to" and row.reference]
@@ -195,43 +178,49 @@ def test_longppl_needs_one_evaluator(model, other_model, tmp_path):
     settings: dict[str, Any] = {
         "length": 120, "short": 40, "stride": 16, "texts": 4, "alpha": 0.5, "beta": -6.0
     }  # fmt: skip
-    same = [
-        measure_longppl(m, corpus, LongPplSpec(**settings), evaluator=model) for m in (model, other_model)
-    ]
+    same = [measure(LongPpl(**settings), m, corpus, other=model) for m in (model, other_model)]
     result = compare_runs([write(tmp_path / f"same{i}", "longppl", one) for i, one in enumerate(same)])
     assert any(row.metric == "longppl" and row.reference and row.value is not None for row in result.rows)
-    own = measure_longppl(other_model, corpus, LongPplSpec(**settings))
+    own = measure(LongPpl(**settings), other_model, corpus)
     with pytest.raises(UsageError, match="evaluator: 'other' and 'tiny'"):
         compare_runs([tmp_path / "same0", write(tmp_path / "own", "longppl", own)])
     # The same name, but other weights.
-    imposter = replace(own, settings={**own.settings, "evaluator": model.name})
+    settings = {**own.provenance["measurement"], "evaluator": model.name}
+    imposter = replace(own, provenance={**own.provenance, "measurement": settings})
     with pytest.raises(UsageError, match="not of the same key tokens"):
         compare_runs([tmp_path / "same0", write(tmp_path / "imposter", "longppl", imposter)])
 
 
-TASK: dict[str, Any] = {"version": 2, "metric": "contained", "questions_sha256": "a" * 64}
+def evaluation(path: Path, model: str, records: dict[str, dict[str, Any]], **settings: Any) -> Path:
+    """A run folder of `eval` as `run` leaves it."""
+    tasks = dict.fromkeys(record["task"] for record in records.values() if "task" in record)
+    measurement = Evaluation(**{"tasks": tuple(tasks), **settings})
+    found = list(records.values())
+    results = Results(
+        kind="eval",
+        model_name=model,
+        config={},
+        rows=[replace(row, model=model) for row in measurement.rows(measurement.statistics(found), found)],
+        provenance={"measurement": measurement.identity()},
+        records=records,
+    )
+    return write(path, "eval", results)
 
 
-def evaluation(path: Path, model: str, records: dict[str, dict[str, Any]], **other: Any) -> Path:
-    """A run folder as `run_eval` leaves it; `records` by key, `other` changes the description of its tasks."""
-    config = {"model": model, "backend": other.pop("backend", "native"), "seed": 0}
-    with RunFolder(path, kind="eval", config=config) as folder:
-        for key, record in records.items():
-            folder.samples.append(key, record)
-        tasks = {name: {**TASK, **other} for name in dict.fromkeys(r["task"] for r in records.values())}
-        folder.write_results(
-            Results(kind="eval", model_name=model, config=config, rows=[], provenance={"tasks": tasks})
-        )
-    return path
-
-
-def needles(scores: Any, *, crc: int = 1) -> dict[str, dict[str, Any]]:
+def question(task: str, length: int, document: str, score: float, **other: Any) -> dict[str, Any]:
     return {
-        f"needle_single/L{1024 if index % 2 else 2048}/d50/s{index:03d}": {
-            "document": f"u{index}", "task": "needle_single", "crc": crc + index, "score": float(score),
-        }
-        for index, score in enumerate(scores)
+        "document": document, "task": task, "version": 2, "length": length, "depth": 50.0, "bucket": None,
+        "question": 7, "prompt": 8, "cut": 0, "score": score, **other,
     }  # fmt: skip
+
+
+def needles(scores: Any, **other: Any) -> dict[str, dict[str, Any]]:
+    return {
+        f"s{index:03d}": question(
+            "needle_single", 1024 if index % 2 else 2048, f"u{index}", float(score), **other
+        )
+        for index, score in enumerate(scores)
+    }
 
 
 def test_evaluations_are_paired_by_question(tmp_path):
@@ -242,7 +231,7 @@ def test_evaluations_are_paired_by_question(tmp_path):
     # Another tokenizer makes other tokens of the same questions.
     runs = [
         evaluation(tmp_path / "a", "a", needles(before)),
-        evaluation(tmp_path / "b", "b", needles(after, crc=7)),
+        evaluation(tmp_path / "b", "b", needles(after, prompt=9)),
     ]
     rows = [row for row in compare_runs(runs).rows if row.reference]
     assert [(row.task, row.metric, row.length) for row in rows] == [
@@ -251,27 +240,17 @@ def test_evaluations_are_paired_by_question(tmp_path):
     ]
     for row, start in zip(rows, (1, 0), strict=True):
         assert row.value == pytest.approx((after - before)[start::2].mean())
-    other = evaluation(tmp_path / "c", "c", needles(after), questions_sha256="b" * 64)
-    with pytest.raises(UsageError, match=r"questions of needle_single: 'bbb.*' and 'aaa"):
-        compare_runs([runs[0], other])
-    newer = evaluation(tmp_path / "d", "d", needles(after), version=3)
-    with pytest.raises(UsageError, match="version of needle_single: 3 and 2"):
-        compare_runs([runs[0], newer])
+    for name, change in (("c", {"question": 10}), ("d", {"version": 3})):
+        other = evaluation(tmp_path / name, name, needles(after, **change))
+        with pytest.raises(UsageError, match="not of the same items"):
+            compare_runs([runs[0], other])
 
 
 def test_ranked_answers_have_the_names_of_the_runs_own_rows(tmp_path):
-    records = needles([0, 1, 1, 0])
-    ranked = {key: {**record, "probability": 0.25} for key, record in records.items()}
-    runs = [evaluation(tmp_path / name, name, ranked) for name in "ab"]
-    assert {row.metric for row in compare_runs(runs).rows} == {"accuracy", "gold_probability"}
-    # A log of an earlier version has no losses; what both logs have is compared.
-    newer = {key: {**record, "gold_loss": 1.5} for key, record in ranked.items()}
-    runs.append(evaluation(tmp_path / "c", "c", newer))
-    differences = [row for row in compare_runs(runs[1:]).rows if row.reference is not None]
-    assert {row.metric for row in differences} == {"accuracy", "gold_probability"}
-    runs.append(evaluation(tmp_path / "d", "d", newer))
-    rows = compare_runs(runs[2:]).rows
-    assert {row.metric: row.unit for row in rows} == {
+    ranked = needles([0, 1, 1, 0], probability=0.25, gold_loss=1.5, chance=0.1)
+    runs = [evaluation(tmp_path / name, name, ranked, mode="likelihood") for name in "ab"]
+    differences = [row for row in compare_runs(runs).rows if row.reference is not None]
+    assert {row.metric: row.unit for row in differences} == {
         "accuracy": "share", "gold_probability": "share", "gold_loss": "nats",
     }  # fmt: skip
 
@@ -281,40 +260,39 @@ def test_the_mean_over_tasks_is_compared(tmp_path):
 
     def records(shift: float) -> dict[str, dict[str, Any]]:
         return {
-            f"babilong_qa{task}/L1024/d0/s{sample}": {
-                "document": f"s{sample}", "task": f"babilong_qa{task}", "score": (sample % 2) * shift / task,
-            }
+            f"qa{task}/s{sample}": question(
+                f"babilong_qa{task}", 1024, f"s{sample}", (sample % 2) * shift / task
+            )
             for task, samples in ((1, 4), (2, 8))
             for sample in range(samples)
-        }  # fmt: skip
+        }
 
     runs = [evaluation(tmp_path / str(shift), str(shift), records(shift)) for shift in (0.5, 1.0)]
     found = compare_runs(runs, metrics=["accuracy"])
-    (mean,) = [row for row in found.rows if row.reference]
-    assert (mean.task, mean.length, mean.documents) == ("babilong", 1024, 8)
+    (mean,) = [row for row in found.rows if row.reference and row.task == "babilong"]
+    assert (mean.length, mean.documents) == (1024, 8)
     assert mean.value == pytest.approx((0.25 + 0.125) / 2)
 
 
 def lm_eval(scores: list[float], *, request: str = "ab12") -> dict[str, dict[str, Any]]:
     requests = {f"generate_until/{request}{index}": {"task": "ruler", "reply": "x"} for index in range(3)}
+    row = {"task": "ruler", "metric": "string_match", "value": 0.0, "length": 4096, "unit": "share"}
     return requests | {
-        f"ruler/string_match/L4096/{index}": {
-            "document": str(index), "task": "ruler/string_match", "score": score,
-        }
-        for index, score in enumerate(scores)
-    }  # fmt: skip
+        "score/000000": {"row": row, "samples": [[str(index), score] for index, score in enumerate(scores)]}
+    }
 
 
 def test_runs_of_lm_eval_are_paired_by_sample(tmp_path):
+    settings = {"backend": "lm-eval", "max_length": 4096}
     runs = [
-        evaluation(tmp_path / name, name, lm_eval(scores), backend="lm-eval")
+        evaluation(tmp_path / name, name, lm_eval(scores), **settings)
         for name, scores in (("a", [0.0, 1.0, 0.0]), ("b", [1.0, 1.0, 0.5]))
     ]
     (row,) = [row for row in compare_runs(runs).rows if row.reference]
     assert (row.task, row.metric, row.length, row.documents) == ("ruler", "string_match", 4096, 3)
     assert row.value == pytest.approx(0.5)
-    other = evaluation(tmp_path / "c", "c", lm_eval([0.0, 1.0, 0.0], request="cd34"), backend="lm-eval")
-    with pytest.raises(UsageError, match=r"other settings \(requests: "):
+    other = evaluation(tmp_path / "c", "c", lm_eval([0.0, 1.0, 0.0], request="cd34"), **settings)
+    with pytest.raises(UsageError, match="only one has generate_until"):
         compare_runs([runs[0], other])
 
 

@@ -12,13 +12,14 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
 from lengthwise.errors import Interrupted, LengthwiseError, UsageError
-from lengthwise.measure import LimitSpec, measure_limit, paired_difference
-from lengthwise.measure.limit import LimitSettings, summarise
+from lengthwise.measure import Limit, paired_difference
+from lengthwise.measure.runner import run as measure
 from lengthwise.models import LoadedModel
 from lengthwise.results import Results, Row
 from lengthwise.samples import SampleLog
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import TokenDocument, TokenDocuments
+from tests.measure.again import summarised
 
 VOCABULARY = 1024
 SETTINGS: dict[str, Any] = {"reference": 64, "passage": 16, "scored": 12, "windows": 6}
@@ -27,14 +28,8 @@ CODE = 80
 HEAD = 128
 
 
-def settings_of(found):
-    """As a run folder's settings are read: what is derived is derived again."""
-    known = {name: value for name, value in found.settings.items() if name in LimitSettings.model_fields}
-    return LimitSettings(**known)
-
-
 def measured(model, text, *, log=None, **settings):
-    return measure_limit(model, text, LimitSpec(**settings), log=log)
+    return measure(Limit(**settings), model, text, log=log)
 
 
 def codes() -> torch.Tensor:
@@ -250,7 +245,7 @@ def test_the_numbers_are_those_of_whole_forward_passes(model, documents):
     """Cached pieces against one pass each, for a rope model with random weights."""
     settings = {**SETTINGS, "length": 256, "windows": 2}
     found = measured(model, documents, **settings)
-    record = {**found.samples[found.keys[2]], **found.samples[found.keys[3]]}
+    record = {**found.records[list(found.records)[2]], **found.records[list(found.records)[3]]}
     document = next(d for d in documents if d.id == record["document"])
     ids = torch.from_numpy(document.ids[record["start"] : record["start"] + 256 + 1 + 32].astype(np.int64))
 
@@ -269,7 +264,7 @@ def test_the_numbers_are_those_of_whole_forward_passes(model, documents):
     assert record["excess"] == pytest.approx(torch.cat(excess).view(-1, 8).sum(1).tolist(), abs=1e-3)
     assert record["jeffreys"] == pytest.approx(torch.cat(jeffreys).view(-1, 8).sum(1).tolist(), abs=1e-3)
     assert record["loss"] == pytest.approx(whole.view(-1, 8).sum(1).tolist(), abs=1e-3)
-    for index, distance in enumerate(found.settings["distances"]):
+    for index, distance in enumerate(Limit(**settings).grid(None).distances):
         question = ids[:16]
         for name, first in (("same", ids[:16]), ("different", ids[-16:])):
             context = torch.cat([first, ids[16:distance], question[:-1]])
@@ -291,12 +286,11 @@ def test_resuming_and_summarising_from_the_log(model, documents, tmp_path):
     settings = {**SETTINGS, "length": 256, "windows": 4}
     whole = measured(model, documents, **settings)
     log = SampleLog(tmp_path / "samples.jsonl")
-    for key in list(whole.samples)[:3]:
-        log.append(key, whole.samples[key])
+    for key in list(whole.records)[:3]:
+        log.append(key, whole.records[key])
     assert measured(model, documents, log=log, **settings).rows == whole.rows
-    again = summarise(SampleLog(tmp_path / "samples.jsonl"), settings_of(whole), "tiny")
+    again = summarised(SampleLog(tmp_path / "samples.jsonl"), whole)
     assert again.rows == whole.rows
-    assert again.notes == whole.notes
 
 
 def test_differences_of_two_models(model, other_model, documents):
@@ -324,7 +318,7 @@ def test_interruption_keeps_whole_windows(fake):
         return torch.zeros(*ids.shape, VOCABULARY)
 
     reading = Reading(fake, logits)
-    with pytest.raises(Interrupted, match=r"after (2|4|6|8|10) samples") as caught:
+    with pytest.raises(Interrupted, match=r"after (2|4|6|8|10) of 12 samples") as caught:
         measured(reading.model, without_repetition(), length=256, **SETTINGS)
     assert caught.value.partial.partial
     assert one(caught.value.partial.rows, "sound_up_to").value == 256
@@ -366,4 +360,4 @@ def test_the_longest_context_is_found_from_the_trained_length(model, documents):
 
 def test_the_reference_is_found_from_the_trained_length(model, documents):
     found = measured(model, documents, length=256, windows=1, passage=16, scored=12)
-    assert found.settings["reference"] == 32
+    assert found.provenance["measurement"]["reference"] == 32

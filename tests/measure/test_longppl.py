@@ -11,15 +11,16 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from lengthwise.errors import Interrupted, UsageError
-from lengthwise.measure import LongPplSpec, MisalignmentSpec, measure_longppl, measure_misalignment
+from lengthwise.measure import LongPpl, Misalignment
 from lengthwise.measure.key_tokens import find_key_tokens, joined, tokens_within
-from lengthwise.measure.longppl import LongPplSettings, summarise
+from lengthwise.measure.runner import run as measure
 from lengthwise.models import LoadedModel
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import Corpus, Document
+from tests.measure.again import summarised
 
 # Random weights are never sure of anything: levels that some of their tokens pass.
 LEVELS: dict[str, float] = {"alpha": 0.5, "beta": -6.0}
@@ -27,7 +28,7 @@ SETTINGS: dict[str, Any] = {"length": 120, "short": 40, "stride": 16, "texts": 4
 
 
 def measured(model: Any, text: Any, *, evaluator: Any = None, log: Any = None, **settings: Any) -> Any:
-    return measure_longppl(model, text, LongPplSpec(**settings), evaluator=evaluator, log=log)
+    return measure(LongPpl(**settings), model, text, other=evaluator, log=log)
 
 
 def loaded(seed: int, tokenizer: Any, **sizes: Any) -> LoadedModel:
@@ -76,8 +77,8 @@ def one(rows: list[Row], metric: str) -> Row:
 def texts_of(found: Any, corpus: Corpus, evaluator: LoadedModel) -> list[str]:
     whole = {document.id: document.text for document in corpus.documents}
     texts = []
-    for key in found.keys:
-        record = found.samples[key]
+    for key in list(found.records):
+        record = found.records[key]
         rest = whole[record["document"]][record["start"] :]
         offsets = evaluator.tokenizer(rest, return_offsets_mapping=True)["offset_mapping"]
         texts.append(rest[: offsets[SETTINGS["length"] - 1][1]])
@@ -96,8 +97,8 @@ def test_it_is_what_the_published_package_gives(
     }[which]
     found = measured(model, corpus, evaluator=evaluator, batch_size=batch_size, **SETTINGS)
     losses, keys = 0.0, 0
-    for key, text in zip(found.keys, texts_of(found, corpus, evaluator), strict=True):
-        record = found.samples[key]
+    for key, text in zip(list(found.records), texts_of(found, corpus, evaluator), strict=True):
+        record = found.records[key]
         theirs = published(text, model, evaluator)
         assert theirs["n_key_token"] == record["key_tokens"] > 0
         assert theirs["longppl"] == pytest.approx(np.exp(record["key_loss"] / record["key_tokens"]), rel=1e-5)
@@ -137,10 +138,8 @@ def test_the_passes_give_the_disagreement_too(
     # The same model's disagreement over contexts of this size, by the other measurement: same order.
     from lengthwise.text import tokenize
 
-    lattice = measure_misalignment(
-        evaluator,
-        tokenize(corpus, evaluator.tokenizer, cache=False),
-        MisalignmentSpec(lengths=(80,), windows=4),
+    lattice = measure(
+        Misalignment(lengths=(80,), windows=4), evaluator, tokenize(corpus, evaluator.tokenizer, cache=False)
     )
     assert 0.3 < row.value / one([r for r in lattice.rows if r.position is None and not r.context_other],
                                  "jeffreys").value < 3  # fmt: skip
@@ -167,7 +166,11 @@ def test_bos_takes_the_place_of_the_first_token(corpus: Corpus):
     tokenizer = tiny_tokenizer(bos_token="<s>")
     model = loaded(1, tokenizer)
     found = measured(model, corpus, bos="always", **SETTINGS)
-    assert found.settings["bos_id"] == found.settings["evaluator_bos_id"] == tokenizer.bos_token_id
+    assert (
+        found.provenance["measurement"]["bos_id"]
+        == found.provenance["measurement"]["evaluator_bos_id"]
+        == tokenizer.bos_token_id
+    )
     plain = measured(model, corpus, bos="never", **SETTINGS)
     assert one(found.rows, "loss").value != one(plain.rows, "loss").value
     assert one(found.rows, "loss").n == one(plain.rows, "loss").n
@@ -176,10 +179,10 @@ def test_bos_takes_the_place_of_the_first_token(corpus: Corpus):
 def test_resuming_and_summarising_from_the_log(evaluator: LoadedModel, corpus: Corpus, tmp_path):
     whole = measured(evaluator, corpus, **SETTINGS)
     log = SampleLog(tmp_path / "samples.jsonl")
-    for key in list(whole.samples)[:2]:
-        log.append(key, whole.samples[key])
+    for key in list(whole.records)[:2]:
+        log.append(key, whole.records[key])
     assert measured(evaluator, corpus, log=log, **SETTINGS).rows == whole.rows
-    again = summarise(SampleLog(tmp_path / "samples.jsonl"), LongPplSettings(**whole.settings), "tiny1")
+    again = summarised(SampleLog(tmp_path / "samples.jsonl"), whole)
     assert again.rows == whole.rows
     with pytest.raises(UsageError, match="of another text"):
         measured(evaluator, corpus, log=log, **{**SETTINGS, "seed": 1})
@@ -193,7 +196,7 @@ def test_the_key_tokens_of_an_earlier_run(
     model = of_letters if which == "another tokenizer" else loaded(3, tiny_tokenizer())
     with RunFolder(tmp_path / "first", kind="longppl", config={}) as folder:
         first = measured(evaluator, corpus, log=folder.samples, **SETTINGS)
-        provenance = {"measurement": dict(first.settings)}
+        provenance = {"measurement": dict(first.provenance["measurement"])}
         folder.write_results(
             Results(kind="longppl", model_name="tiny1", config={}, rows=first.rows, provenance=provenance)
         )
@@ -201,8 +204,10 @@ def test_the_key_tokens_of_an_earlier_run(
     found = measured(model, corpus, **earlier)
     direct = measured(model, corpus, evaluator=evaluator, **SETTINGS)
     assert found.rows == direct.rows
-    assert found.settings == direct.settings
-    assert [found.samples[key] for key in found.keys] == [direct.samples[key] for key in direct.keys]
+    assert found.provenance["measurement"] == direct.provenance["measurement"]
+    assert [found.records[key] for key in list(found.records)] == [
+        direct.records[key] for key in list(direct.records)
+    ]
     other = Corpus.of(
         "other", [Document("d0", tiny_text(200, seed=50))], split="all", split_rule="all documents"
     )
@@ -234,7 +239,7 @@ def test_interruption_keeps_whole_texts(evaluator: LoadedModel, corpus: Corpus, 
         return run(*given, **named)
 
     monkeypatch.setattr(evaluator, "hidden_states", interrupted)
-    with pytest.raises(Interrupted, match="after 1 samples") as caught:
+    with pytest.raises(Interrupted, match="after 1 of 4 samples") as caught:
         measured(evaluator, corpus, **SETTINGS)
     assert one(caught.value.partial.rows, "loss").n == 119
 

@@ -3,19 +3,14 @@ from __future__ import annotations
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.measure import (
-    MisalignmentSpec,
-    PerplexitySpec,
-    measure_misalignment,
-    measure_perplexity,
-    paired_difference,
-)  # fmt: skip
+from lengthwise.measure import Misalignment, Perplexity, paired_difference
+from lengthwise.measure.runner import run as measure
 
 SETTINGS = {"lengths": [16], "windows": 8}
 
 
 def measured(model, text, **settings):
-    return measure_misalignment(model, text, MisalignmentSpec(**settings))
+    return measure(Misalignment(**settings), model, text)
 
 
 def test_a_model_does_not_differ_from_itself(model, documents):
@@ -55,21 +50,21 @@ def test_other_settings_are_refused(model, documents, change, message):
 def test_other_tokens_are_refused(model, documents, make_documents):
     a = measured(model, documents, **SETTINGS)
     b = measured(model, make_documents([900, 700, 800, 600], seed=5), **SETTINGS)
-    with pytest.raises(UsageError, match="not of the same windows"):
+    with pytest.raises(UsageError, match=r"not of the same items"):
         paired_difference(a, b)
 
 
 def test_an_unfinished_measurement_is_refused(model, documents):
     a = measured(model, documents, **SETTINGS)
     b = measured(model, documents, **SETTINGS)
-    b.keys = b.keys[:-2]
+    b.records = dict(list(b.records.items())[:-2])
     with pytest.raises(UsageError, match="only one has misalignment/lattice3/L16/w0006 and 1 more"):
         paired_difference(a, b)
 
 
 def test_two_kinds_of_measurement_are_refused(model, documents):
     a = measured(model, documents, **SETTINGS)
-    b = measure_perplexity(model, documents, PerplexitySpec(lengths=[16], segments=8))
+    b = measure(Perplexity(lengths=[16], segments=8), model, documents)
     with pytest.raises(UsageError, match="other settings"):
         paired_difference(a, b)
 

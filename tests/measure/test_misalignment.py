@@ -9,17 +9,18 @@ import torch
 
 from lengthwise.alignment import PairGeometry
 from lengthwise.errors import Interrupted, LengthwiseError, UsageError
-from lengthwise.measure import MisalignmentSpec, measure_misalignment
+from lengthwise.measure import Misalignment
 from lengthwise.measure.lattice import Suffixes, score_lattice, score_suffixes
-from lengthwise.measure.misalignment import MisalignmentSettings, summarise
+from lengthwise.measure.runner import run as measure
 from lengthwise.results import Results, Row
 from lengthwise.samples import SampleLog
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import view
+from tests.measure.again import summarised
 
 
 def measured(model, text, *, log=None, **settings):
-    return measure_misalignment(model, text, MisalignmentSpec(**settings), log=log)
+    return measure(Misalignment(**settings), model, text, log=log)
 
 
 def headline(rows: list[Row], length: int) -> dict[str, Row]:
@@ -129,7 +130,7 @@ def test_bos_is_put_first_in_every_view_and_never_compared(fake, documents):
     assert all((ids[:, 0] == bos).all() for ids in seen)
     assert headline(found.rows, 8)["jeffreys"].value == 0
     assert any(f"token {bos}" in note for note in found.notes)
-    assert found.settings["bos_id"] == bos
+    assert found.provenance["measurement"]["bos_id"] == bos
 
 
 def test_resuming_gives_the_same_numbers_and_runs_only_what_is_missing(model, fake, documents, tmp_path):
@@ -137,8 +138,8 @@ def test_resuming_gives_the_same_numbers_and_runs_only_what_is_missing(model, fa
     whole = measured(model, documents, **settings)
     path = tmp_path / "samples.jsonl"
     log = SampleLog(path)
-    for key in list(whole.samples)[:7]:
-        log.append(key, whole.samples[key])
+    for key in list(whole.records)[:7]:
+        log.append(key, whole.records[key])
     counting = SimpleNamespace(calls=0)
     run = type(model).hidden_states
 
@@ -152,7 +153,7 @@ def test_resuming_gives_the_same_numbers_and_runs_only_what_is_missing(model, fa
     assert counting.calls == 3
     for a, b in zip(whole.rows, resumed.rows, strict=True):
         assert a.value == pytest.approx(b.value, abs=1e-6)
-    again = summarise(SampleLog(path), MisalignmentSettings(**resumed.settings), model.name)
+    again = summarised(SampleLog(path), resumed)
     assert again.rows == resumed.rows
 
 
@@ -173,11 +174,11 @@ def test_interruption_keeps_what_was_finished(fake, documents):
         return table[ids]
 
     model = fake(logits, 320)
-    with pytest.raises(Interrupted, match="interrupted after 3 samples") as caught:
+    with pytest.raises(Interrupted, match="interrupted after 3 of 5 samples") as caught:
         measured(model, documents, lengths=[16], windows=5, views=4)
     partial = caught.value.partial
     assert partial.partial
-    assert len(partial.keys) == 3
+    assert len(partial.records) == 3
     assert headline(partial.rows, 16)["jeffreys"].value == 0
 
 
@@ -249,7 +250,7 @@ def test_a_model_in_training_mode_is_refused(fake, documents):
 
 def test_fewer_windows_than_asked_for_are_used_and_told(model, make_documents):
     found = measured(model, make_documents([60, 50]), lengths=[16], windows=50)
-    assert len(found.keys) == 4
+    assert len(list(found.records)) == 4
     assert any("holds 4 windows of 23 tokens" in note for note in found.notes)
     assert not found.partial
 

@@ -7,16 +7,17 @@ import pytest
 import torch
 
 from lengthwise.errors import Interrupted, LengthwiseError, UsageError
-from lengthwise.measure import PerplexitySpec, measure_perplexity, paired_difference
-from lengthwise.measure.perplexity import PerplexitySettings, summarise
+from lengthwise.measure import Perplexity, paired_difference
+from lengthwise.measure.runner import run as measure
 from lengthwise.results import Results, Row
 from lengthwise.samples import SampleLog
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import TokenDocument, TokenDocuments, sample_windows
+from tests.measure.again import summarised
 
 
 def measured(model, text, *, log=None, **settings):
-    return measure_perplexity(model, text, PerplexitySpec(**settings), log=log)
+    return measure(Perplexity(**settings), model, text, log=log)
 
 
 def at(rows: list[Row], metric: str, length: int) -> Row:
@@ -155,13 +156,12 @@ def test_resuming_and_summarising_from_the_log(model, documents, tmp_path):
     settings = {"lengths": [8, 16], "segments": 4}
     whole = measured(model, documents, **settings)
     log = SampleLog(tmp_path / "samples.jsonl")
-    for key in list(whole.samples)[:3]:
-        log.append(key, whole.samples[key])
+    for key in list(whole.records)[:3]:
+        log.append(key, whole.records[key])
     resumed = measured(model, documents, log=log, **settings)
     assert resumed.rows == whole.rows
-    again = summarise(SampleLog(tmp_path / "samples.jsonl"), PerplexitySettings(**whole.settings), "tiny")
+    again = summarised(SampleLog(tmp_path / "samples.jsonl"), whole)
     assert again.rows == whole.rows
-    assert not again.partial
 
 
 def test_interruption_keeps_whole_segments_at_all_lengths(fake, documents):

@@ -7,18 +7,20 @@ import pytest
 import torch
 
 from lengthwise.errors import Interrupted, LengthwiseError, UsageError
-from lengthwise.measure import RecallSpec, measure_recall, paired_difference
-from lengthwise.measure.recall import RecallSettings, sequences, summarise
+from lengthwise.measure import Recall, paired_difference
+from lengthwise.measure.recall import sequences
+from lengthwise.measure.runner import run as measure
 from lengthwise.results import Results, Row
 from lengthwise.samples import SampleLog
 from lengthwise.testing import tiny_tokenizer
+from tests.measure.again import summarised
 
 VOCABULARY = 320
 SETTINGS = {"distances": [24, 48, 96], "passage": 16, "scored": 12, "pairs": 8}
 
 
 def measured(model, text, *, log=None, **settings):
-    return measure_recall(model, text, RecallSpec(**settings), log=log)
+    return measure(Recall(**settings), model, text, log=log)
 
 
 def at(rows: list[Row], metric: str, distance: int) -> Row:
@@ -77,7 +79,7 @@ def test_a_copying_model_benefits_within_its_reach_and_not_beyond(fake, document
 
 def test_losses_are_those_of_the_last_tokens_of_the_passage(model, documents):
     found = measured(model, documents, **SETTINGS)
-    record = found.samples["recall/D48/p0002"]
+    record = found.records["recall/D48/p0002"]
     document = next(d for d in documents if d.id == record["document"])
     ids = document.ids[record["start"] : record["start"] + 96 + 3 * 16].astype(np.int64)
     whole = np.concatenate([ids[-16:], ids[112 - 32 : 112], ids[:16]])
@@ -93,7 +95,7 @@ def test_the_first_token_may_be_bos(fake, documents):
     model = fake(copying(50), VOCABULARY, tokenizer=tokenizer)
     found = measured(model, documents, bos="always", **SETTINGS)
     assert at(found.rows, "benefit", 48).value > 3
-    assert found.settings["bos_id"] == tokenizer.bos_token_id
+    assert found.provenance["measurement"]["bos_id"] == tokenizer.bos_token_id
 
 
 @pytest.mark.parametrize("batch_size", [2, 3, 64])
@@ -114,10 +116,10 @@ def test_differences_of_two_models(model, other_model, documents):
 def test_resuming_and_summarising_from_the_log(model, documents, tmp_path):
     whole = measured(model, documents, **SETTINGS)
     log = SampleLog(tmp_path / "samples.jsonl")
-    for key in list(whole.samples)[:10]:
-        log.append(key, whole.samples[key])
+    for key in list(whole.records)[:10]:
+        log.append(key, whole.records[key])
     assert measured(model, documents, log=log, **SETTINGS).rows == whole.rows
-    again = summarise(SampleLog(tmp_path / "samples.jsonl"), RecallSettings(**whole.settings), "tiny")
+    again = summarised(SampleLog(tmp_path / "samples.jsonl"), whole)
     assert again.rows == whole.rows
 
 
@@ -128,7 +130,7 @@ def test_interruption_keeps_whole_pairs(fake, documents):
         return torch.zeros(*ids.shape, VOCABULARY)
 
     model = fake(logits, VOCABULARY)
-    with pytest.raises(Interrupted, match="after 7 samples") as caught:
+    with pytest.raises(Interrupted, match="after 7 of 24 samples") as caught:
         measured(model, documents, **SETTINGS)
     assert at(caught.value.partial.rows, "benefit", 24).n == 3 * 12
     assert at(caught.value.partial.rows, "benefit", 96).n == 2 * 12

@@ -7,17 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lengthwise.measure.measurement import Measurement
 from lengthwise.measure.statistics import (
     Statistic,
     _student,
     estimate,
     estimate_difference,
+    few_documents,
     students_t,
     two_sided_p,
 )
 from lengthwise.results import Row
-from lengthwise.samples import SampleLog
 
 ROW = Row(model="m", task="t", metric="x", value=None, n=3)
 
@@ -102,14 +101,7 @@ def test_few_documents_cover_less_and_the_note_says_how_much(documents: int):
     for _ in range(simulations):
         row = estimate(statistic([(f"d{i}", [rng.normal(2.0), 1.0]) for i in range(documents)]))
         hits += row.ci_low <= 2.0 <= row.ci_high
-    found = Measurement.of(
-        [statistic([(f"d{i}", [i, 1]) for i in range(documents)])],
-        model_name="m",
-        settings={},
-        samples=SampleLog(),
-        keys=[],
-    )
-    (said,) = re.findall(r"at most (\d+) % of cases", " ".join(found.notes))
+    (said,) = re.findall(r"at most (\d+) % of cases", " ".join(few_documents(documents, "documents")))
     assert hits / simulations == pytest.approx(int(said) / 100, abs=0.06)
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from lengthwise.display import DISPLAYS, display_of, in_order
+from lengthwise.report.displays import display_of, displays, in_order
 from lengthwise.report.row_tables import (
     comparison_table,
     difference_rows,
@@ -46,7 +46,7 @@ def test_rows_in_the_order_of_the_tasks() -> None:
 
 
 def test_every_metric_is_explained_and_an_unknown_task_has_a_title() -> None:
-    assert all(meaning for task in DISPLAYS for meaning in display_of(task).metrics.values())
+    assert all(meaning for task in displays() for meaning in display_of(task).metrics.values())
     assert display_of("useful_context").title == "Useful context"
 
 

@@ -11,8 +11,9 @@ import torch
 
 from lengthwise.cli.main import app
 from lengthwise.errors import UsageError
-from lengthwise.measure import ServedSpec, measure_served
-from lengthwise.measure.dry_run import plan_measurement
+from lengthwise.measure import Served
+from lengthwise.measure.dry_run import plan_run
+from lengthwise.measure.runner import run as measure
 from lengthwise.measure.served import position_edges
 from lengthwise.measure.served_verdict import verdict
 from lengthwise.models import LoadedModel
@@ -22,7 +23,7 @@ from lengthwise.spec import RunSpec
 from lengthwise.testing import tiny_llama, tiny_text
 
 TEXTS = [tiny_text(300, seed=seed) for seed in range(3)]
-SPEC = ServedSpec(endpoint="http://here/v1", lengths=(64, 128), windows=3)
+SPEC = Served(endpoint="http://here/v1", lengths=(64, 128), windows=3)
 
 
 class Changed:
@@ -40,7 +41,7 @@ class Changed:
 
 
 def measured(local: LoadedModel, by: Any) -> dict[tuple[str, int | None, int | None], Row]:
-    found = measure_served(local, TEXTS, SPEC, served=Changed(local, by))  # type: ignore[arg-type]
+    found = measure(SPEC, local, TEXTS, other=Changed(local, by))  # type: ignore[arg-type]
     return {(row.metric, row.length, row.position): row for row in found.rows} | {("notes", 0, 0): found}  # type: ignore[dict-item]
 
 
@@ -91,7 +92,7 @@ def test_signs_do_not_cancel(local: LoadedModel) -> None:
     ],
 )
 def test_verdicts(by: Any, words: list[str], local: LoadedModel) -> None:
-    found = measure_served(local, TEXTS, SPEC, served=Changed(local, by))  # type: ignore[arg-type]
+    found = measure(SPEC, local, TEXTS, other=Changed(local, by))  # type: ignore[arg-type]
     said = " ".join(verdict(found.rows))
     for word in words:
         assert word in said
@@ -130,4 +131,4 @@ def test_sides_are_checked(folder: Path, serve: Any) -> None:
     url = serve().url
     assert app(["compare", url, str(folder), "--dry-run"], standalone_mode=False) == 2
     with pytest.raises(UsageError):
-        plan_measurement(RunSpec(model=str(folder), tokenizer="t"), ServedSpec(endpoint=url))
+        plan_run(Served(endpoint=url), RunSpec(model=str(folder), tokenizer="t"))

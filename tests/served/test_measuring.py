@@ -10,26 +10,19 @@ import pytest
 
 from lengthwise.cli.main import app
 from lengthwise.errors import LengthwiseError, UsageError
-from lengthwise.evaluation import EvalSpec, run_eval
-from lengthwise.measure import (
-    InfluenceSpec,
-    LimitSpec,
-    LongPplSpec,
-    MisalignmentSpec,
-    PerplexitySpec,
-    RecallSpec,
-    run_measurement,
-)
-from lengthwise.measure.dry_run import plan_measurement
-from lengthwise.spec import RunSpec, Spec
+from lengthwise.evaluation import Evaluation
+from lengthwise.measure import Influence, Limit, LongPpl, Measurement, Misalignment, Perplexity, Recall
+from lengthwise.measure.dry_run import plan_run
+from lengthwise.measure.runner import run as measure
+from lengthwise.spec import RunSpec
 from lengthwise.testing import tiny_text
 
-SPECS: dict[str, Spec] = {
-    "ppl": PerplexitySpec(lengths=(32, 64), segments=3, batch_size=2),
-    "recall": RecallSpec(distances=(16, 40), passage=12, scored=8, pairs=3),
-    "limit": LimitSpec(length=96, reference=32, windows=2, passage=8, scored=4, batch_size=8),
-    "longppl": LongPplSpec(length=96, short=32, stride=16, texts=2, alpha=0.1, beta=-20.0),
-    "measure": MisalignmentSpec(lengths=(32,), windows=3, estimator="paper"),
+SPECS: dict[str, Measurement] = {
+    "ppl": Perplexity(lengths=(32, 64), segments=3, batch_size=2),
+    "recall": Recall(distances=(16, 40), passage=12, scored=8, pairs=3),
+    "limit": Limit(length=96, reference=32, windows=2, passage=8, scored=4, batch_size=8),
+    "longppl": LongPpl(length=96, short=32, stride=16, texts=2, alpha=0.1, beta=-20.0),
+    "measure": Misalignment(lengths=(32,), windows=3, estimator="paper"),
 }
 WITHOUT = {"loss_best_temperature", "inverse_temperature", "jeffreys"}
 """Metrics that need whole distributions at every position."""
@@ -52,7 +45,7 @@ def runs(serve: Any, folder: Path, text: str) -> tuple[RunSpec, RunSpec]:
 
 @pytest.mark.parametrize("kind", SPECS)
 def test_rows_equal_those_of_the_model(kind: str, runs: tuple[RunSpec, RunSpec], tmp_path: Path) -> None:
-    own, served = (run_measurement(run, SPECS[kind]) for run in runs)
+    own, served = (measure(SPECS[kind], run) for run in runs)
     wanted = {row.place: row for row in own.rows if kind == "measure" or row.metric not in WITHOUT}
     found = {row.place: row for row in served.rows}
     assert found.keys() == wanted.keys()
@@ -64,28 +57,28 @@ def test_rows_equal_those_of_the_model(kind: str, runs: tuple[RunSpec, RunSpec],
     assert served.provenance["model"]["protocol"] == "prompt_logprobs"
 
 
-@pytest.mark.parametrize("act", [run_measurement, plan_measurement])
+@pytest.mark.parametrize("act", [measure, plan_run])
 @pytest.mark.parametrize(
     "spec",
     [
-        MisalignmentSpec(lengths=(32,), windows=1),
-        InfluenceSpec(length=64, short=8, kept=(1,), candidates=2, examined=4, windows=1),
+        Misalignment(lengths=(32,), windows=1),
+        Influence(length=64, short=8, kept=(1,), candidates=2, examined=4, windows=1),
     ],
     ids=["lattice", "influence"],
 )
-def test_what_needs_weights_is_refused(act: Any, spec: Spec, runs: tuple[RunSpec, RunSpec]) -> None:
+def test_what_needs_weights_is_refused(act: Any, spec: Measurement, runs: tuple[RunSpec, RunSpec]) -> None:
     with pytest.raises(UsageError) as caught:
-        act(runs[1], spec)
+        act(spec, runs[1])
     assert "is an endpoint" in caught.value.problem
 
 
 @pytest.mark.parametrize("mode", ["likelihood", "greedy"])
 def test_answers_equal_those_of_the_model(mode: Any, runs: tuple[RunSpec, RunSpec], tmp_path: Path) -> None:
-    spec = EvalSpec(tasks=("needle_multi_key",), mode=mode, lengths=(400,), depths=(50.0,), samples=2)
+    spec = Evaluation(tasks=("needle_multi_key",), mode=mode, lengths=(400,), depths=(50.0,), samples=2)
     logs = []
     for run in runs:
         out = tmp_path / str(len(logs))
-        run_eval(run, spec, out=out)
+        measure(spec, run, out=out)
         lines = [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
         logs.append({line["key"]: line for line in lines})
     own, served = logs
@@ -102,25 +95,25 @@ def test_an_interrupted_run_continues(
 ) -> None:
     stub = serve()
     run = RunSpec(model=stub.url, text=text, split="all", tokenizer=str(folder))
-    spec = PerplexitySpec(lengths=(32,), segments=4)
+    spec = Perplexity(lengths=(32,), segments=4)
     monkeypatch.setenv("LENGTHWISE_API_KEY", "sk-secret")
     answer = stub.answer
     monkeypatch.setattr(
         stub, "answer", lambda *request: answer(*request) if stub.seen.total() < 6 else (400, "stop")
     )
     with pytest.raises(LengthwiseError):
-        run_measurement(run, spec, out=tmp_path / "run")
+        measure(spec, run, out=tmp_path / "run")
     done = (tmp_path / "run" / "samples.jsonl").read_text()
     assert 0 < len(done.splitlines()) < 4
     monkeypatch.setattr(stub, "answer", answer)
     with monkeypatch.context() as other:
         other.setattr("served_stub.LIMIT", 256)
         with pytest.raises(UsageError) as caught:
-            run_measurement(run, spec, out=tmp_path / "run", resume=True)
+            measure(spec, run, out=tmp_path / "run", resume=True)
     assert "served length" in caught.value.problem
-    resumed = run_measurement(run, spec, out=tmp_path / "run", resume=True)
+    resumed = measure(spec, run, out=tmp_path / "run", resume=True)
     assert (tmp_path / "run" / "samples.jsonl").read_text().startswith(done)
-    assert resumed.rows == run_measurement(run, spec).rows
+    assert resumed.rows == measure(spec, run).rows
     assert stub.keys == {"Bearer sk-secret"}
     for file in (tmp_path / "run").rglob("*"):
         assert not file.is_file() or b"sk-secret" not in file.read_bytes()

@@ -12,8 +12,8 @@ import pytest
 
 from lengthwise.errors import UsageError
 from lengthwise.measure import paired_difference, selection
-from lengthwise.measure.influence import InfluenceSettings, InfluenceSpec, measure_influence
-from lengthwise.measure.influence_rows import statistics_of
+from lengthwise.measure.influence import Influence
+from lengthwise.measure.runner import run as measure
 from lengthwise.measure.selection import CONTROLS, SELECTIONS, Situation
 from lengthwise.models import LoadedModel
 from lengthwise.report.passages import Passage, to_html
@@ -77,7 +77,7 @@ def test_targets_together_are_chosen_as_one_by_one(name: str, model: LoadedModel
 
 
 def test_the_numbers_are_ratios_of_sums():
-    settings = InfluenceSettings(**SMALL, available=3, bos_id=None)
+    settings = Influence(**SMALL)
     losses = {"greedy": [3.0, 2.0], "random": [5.0, 5.0], "greedy_foreign": [4.5, 4.0]}
     one = {"position": 40, "losses": losses}
     two = {"position": 50, "losses": {name: [1.0, 1.0] for name in losses}}
@@ -88,7 +88,7 @@ def test_the_numbers_are_ratios_of_sums():
     ]
     found = {
         (one.row.metric, one.row.kept): one.estimator(one.totals.sum(axis=0, keepdims=True))[0]
-        for one in statistics_of(records, settings, "m")
+        for one in settings.statistics(records)
     }
     assert found["gain", None] == 2.5
     assert found["gaining", None] == 2 / 5
@@ -114,11 +114,12 @@ def texts() -> list[str]:
 
 def test_another_model_chooses(model: LoadedModel, texts: list[str]):
     other = LoadedModel(tiny_llama(seed=1), tiny_tokenizer(), "other", "memory")
-    itself, helped = (
-        measure_influence(model, texts, InfluenceSpec(**SMALL), selector=one) for one in (None, other)
+    itself, helped = (measure(Influence(**SMALL), model, texts, other=one) for one in (None, other))
+    assert (itself.provenance["measurement"]["selector"], helped.provenance["measurement"]["selector"]) == (
+        None,
+        "other",
     )
-    assert (itself.settings["selector"], helped.settings["selector"]) == (None, "other")
-    assert len(itself.keys) == 4
+    assert len(itself.records) == 4
     by_metric = [{(row.metric, row.kept): row.value for row in one.rows} for one in (itself, helped)]
     for same in ("gain", "gaining", "jeffreys", "loss_long"):
         assert by_metric[0][same, None] == by_metric[1][same, None]
@@ -126,7 +127,7 @@ def test_another_model_chooses(model: LoadedModel, texts: list[str]):
     # What lowers this model's loss is chosen by its own loss.
     assert by_metric[0]["recovered_greedy", 1] > by_metric[1]["recovered_greedy", 1]
     chosen = [
-        [t["kept"]["greedy"] for key in one.keys for t in one.samples[key]["targets"]]
+        [t["kept"]["greedy"] for key in one.records for t in one.records[key]["targets"]]
         for one in (itself, helped)
     ]
     assert chosen[0] != chosen[1]
@@ -134,23 +135,21 @@ def test_another_model_chooses(model: LoadedModel, texts: list[str]):
 
 def test_without_targets_the_same_tokens_are_examined(model: LoadedModel, texts: list[str]):
     whole, examined = (
-        measure_influence(model, texts, InfluenceSpec(**{**SMALL, "targets": targets})) for targets in (2, 0)
+        measure(Influence(**{**SMALL, "targets": targets}), model, texts) for targets in (2, 0)
     )
     kept = [row for row in whole.rows if row.metric in ("gaining", "jeffreys")]
     assert [(row.metric, row.value) for row in examined.rows] == [(row.metric, row.value) for row in kept]
-    assert [examined.samples[key]["examined"] for key in examined.keys] == [
-        whole.samples[key]["examined"] for key in whole.keys
+    assert [examined.records[key]["examined"] for key in examined.records] == [
+        whole.records[key]["examined"] for key in whole.records
     ]
 
 
 def test_only_what_is_of_the_same_tokens_is_compared(model: LoadedModel, texts: list[str]):
     other = LoadedModel(tiny_llama(seed=1), tiny_tokenizer(), "other", "memory")
-    whole = [measure_influence(one, texts, InfluenceSpec(**SMALL)) for one in (model, other)]
+    whole = [measure(Influence(**SMALL), one, texts) for one in (model, other)]
     with pytest.raises(UsageError, match="not of the same targets"):
         paired_difference(*whole)
-    one, two = (
-        measure_influence(one, texts, InfluenceSpec(**{**SMALL, "targets": 0})) for one in (model, other)
-    )
+    one, two = (measure(Influence(**{**SMALL, "targets": 0}), one, texts) for one in (model, other))
     values = [{row.metric: row.value or 0.0 for row in side.rows} for side in (one, two)]
     found = {row.metric: row.value for row in paired_difference(one, two)}
     assert set(found) == {"gaining", "jeffreys"}
@@ -189,7 +188,7 @@ def test_a_run_goes_on_with_its_own_selector_alone(
 
 
 def test_batches_change_no_number(model: LoadedModel, texts: list[str]):
-    rows = [measure_influence(model, texts, InfluenceSpec(**SMALL, batch_size=size)).rows for size in (1, 16)]
+    rows = [measure(Influence(**SMALL, batch_size=size), model, texts).rows for size in (1, 16)]
     for one, other in zip(*rows, strict=True):
         assert one.value == pytest.approx(other.value, abs=1e-4)
 
@@ -207,13 +206,13 @@ def test_batches_change_no_number(model: LoadedModel, texts: list[str]):
 )
 def test_settings_that_cannot_work(wrong: dict[str, Any]):
     with pytest.raises(UsageError):
-        InfluenceSpec(**{**SMALL, **wrong})
+        Influence(**{**SMALL, **wrong})
 
 
 def test_another_tokenizer_is_refused(model: LoadedModel, texts: list[str]):
     other = LoadedModel(tiny_llama(vocab_size=330), tiny_tokenizer(vocab_size=330), "other", "memory")
     with pytest.raises(UsageError):
-        measure_influence(model, texts, InfluenceSpec(**SMALL), selector=other)
+        measure(Influence(**SMALL), model, texts, other=other)
 
 
 def test_a_text_without_gains_is_an_error_that_keeps_the_samples(

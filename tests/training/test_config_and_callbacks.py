@@ -15,7 +15,7 @@ from transformers import HfArgumentParser, TrainingArguments
 from lengthwise import training
 from lengthwise.alignment import Objective
 from lengthwise.errors import UsageError
-from lengthwise.measure import MisalignmentSpec, measure_misalignment
+from lengthwise.measure import Misalignment
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import TokenDocument
 from lengthwise.training import (
@@ -125,8 +125,8 @@ def test_a_callback_measures_and_leaves_training_alone(documents: Sequence[Token
         config = AlignmentConfig(str(tmp_path), **SETTINGS, save_strategy="no", alpha=0.3)
         ours = trainer(documents, config)
         if every is not None:
-            spec = MisalignmentSpec(lengths=(32,), windows=2)
-            ours.add_callback(MeasureCallback(ours, measure_misalignment, text, spec, every=every))
+            spec = Misalignment(lengths=(32,), windows=2)
+            ours.add_callback(MeasureCallback(ours, spec, text, every=every))
         ours.train()
         return ours
 
@@ -141,7 +141,7 @@ def test_a_callback_measures_and_leaves_training_alone(documents: Sequence[Token
         rows[0]["misalignment/entropy@32"] + rows[0]["misalignment/jeffreys@32"]
     )
     with pytest.raises(UsageError, match="0"):
-        MeasureCallback(measured, measure_misalignment, text, MisalignmentSpec(), every=0)
+        MeasureCallback(measured, Misalignment(), text, every=0)
 
 
 def test_a_callback_measures_at_each_evaluation(documents: Sequence[TokenDocument], tmp_path: Path):
@@ -153,8 +153,8 @@ def test_a_callback_measures_at_each_evaluation(documents: Sequence[TokenDocumen
         config,
         eval_dataset=WindowDataset(documents, length=16, offsets=(3, 3), batch_size=4, steps=1),
     )
-    spec = MisalignmentSpec(lengths=(32,), windows=2)
-    ours.add_callback(MeasureCallback(ours, measure_misalignment, [tiny_text(300)], spec))
+    spec = Misalignment(lengths=(32,), windows=2)
+    ours.add_callback(MeasureCallback(ours, spec, [tiny_text(300)]))
     ours.train()
     steps = [entry["step"] for entry in ours.state.log_history if "misalignment/sce@32" in entry]
     assert steps == [entry["step"] for entry in ours.state.log_history if "eval_loss" in entry] == [2, 4]

@@ -17,7 +17,6 @@ PACKAGES = {
     "evaluation": "Evaluation",
     "text": "Text",
     "synthetic": "Synthetic studies",
-    "sparsity": "Sparsity",
 }
 """Package of lengthwise -> the title of its page."""
 

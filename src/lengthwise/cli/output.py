@@ -41,7 +41,7 @@ def print_results(results: Results, *, out: Path | None, as_json: bool, verbose:
     if as_json:
         sys.stdout.write(results.to_json())
         return
-    from lengthwise.display import in_order
+    from lengthwise.report.displays import in_order
     from lengthwise.report.row_tables import headline_rows, rows_table
     from lengthwise.report.terminal import print_answer
 

@@ -18,6 +18,8 @@ from lengthwise.evaluation.settings import EvaluationSettings
 from lengthwise.measure.measurement import Item
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from lengthwise.models import LoadedModel
 
 # Reply tokens of a task that does not say how many; lm-eval's own number.
@@ -116,7 +118,7 @@ def _generation(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1)
-def harness_model(settings: EvaluationSettings, model: LoadedModel) -> Any:
+def harness_model(settings: EvaluationSettings, model: nn.Module, tokenizer: Any) -> Any:
     """An `lm_eval.models.huggingface.HFLM` of the model, which can also cut prompts in the middle."""
     from lm_eval.models import huggingface
 
@@ -138,11 +140,11 @@ def harness_model(settings: EvaluationSettings, model: LoadedModel) -> Any:
             )
 
     return MiddleHFLM(
-        pretrained=model.model,
-        tokenizer=model.tokenizer,
+        pretrained=model,
+        tokenizer=tokenizer,
         max_length=settings.max_length,
         batch_size=settings.batch_size,
-        device=str(model.device),
+        device=str(next(model.parameters()).device),
     )
 
 
@@ -152,7 +154,7 @@ def answer(
     """lm-eval's answers to requests of one kind; a sampled reply has the seed of its key."""
     if sampled(requests[0]):
         seed_everything(zlib.crc32(f"{settings.seed}/{keys[0]}".encode()))
-    harness = harness_model(settings, model)
+    harness = harness_model(settings, model.model, model.tokenizer)
     return getattr(harness, requests[0].request_type)(list(requests), disable_tqdm=True)
 
 

@@ -51,11 +51,12 @@ def compare_runs(
     if twice:
         raise UsageError(f"a run is given twice: {', '.join(twice)}", expected="different run folders")
     read = [read_run(folder) for folder in folders]
+    measurements = [measurement_of(run) for run in read]
     kinds = {run.kind for run in read}
     if len(kinds) > 1:
         shown = "; ".join(f"{folder}: {run.kind}" for folder, run in zip(folders, read, strict=True))
         raise UsageError(f"the runs are of several kinds ({shown})", expected="runs of one kind")
-    units = measurement_of(read[0]).units
+    units = measurements[0].units
     names = _names(folders, [run.model_name for run in read])
     sides = [_under(name, run) for name, run in zip(names, read, strict=True)]
     plain = [row for side in sides for row in _wanted(side.rows, metrics)]

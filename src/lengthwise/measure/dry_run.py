@@ -63,6 +63,8 @@ def plan_run(measurement: Measurement, spec: RunSpec) -> dict[str, Any]:
     facts |= measurement.plan(items)
     longest = max(item.longest for item in items)
     if served:
+        model.check_ready(longest)
+        measurement.check_models(model, other, items)
         subject_cost = SERVED_COST
     else:
         subject_cost = reading_cost(

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from annotated_types import Ge, MinLen
 from pydantic import model_validator
 
-from lengthwise.display import Display
 from lengthwise.errors import UsageError
+from lengthwise.measure.display import Display
 from lengthwise.measure.influence_rows import ENOUGH, METHODS, influence_statistics
 from lengthwise.measure.measurement import (
     Item,
@@ -31,7 +31,6 @@ from lengthwise.measure.measurement import (
     Record,
     WindowMeasurement,
     bos_note,
-    few_windows_note,
     window_facts,
     window_words,
 )
@@ -44,28 +43,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lengthwise.models import Predictor
-
-DISPLAY = Display(
-    title="Influential tokens",
-    question="How many distant tokens does a prediction need?",
-    metrics={
-        "gain": "loss_short - loss_long: what all distant tokens are worth to the targets",
-        "gaining": "share of the examined tokens that gain more than the threshold: the targets",
-        "loss_long": "loss of the targets with all the context of the window",
-        "loss_short": "their loss with the near tokens alone",
-        "jeffreys": "how much the predictions with all and with near context disagree, over all examined tokens",
-        **{
-            f"recovered_{name}": f"share of the gain that k distant tokens recover, {what}"
-            for name, what in METHODS.items()
-        },
-        "recovered_net": "recovered_greedy - recovered_greedy_foreign",
-        "enough": f"share of the targets whose k greedy tokens recover {ENOUGH:.0%} of the gain or more",
-    },
-    better={"recovered_greedy": "higher", "jeffreys": "lower"},
-    figures=("lengthwise.report.influence:recovered_by_kept",),
-    answer="lengthwise.report.influence:influence_answer",
-    passages="lengthwise.report.influence:influential_passages",
-)
 
 
 _WEIGHTS = {
@@ -84,6 +61,28 @@ class Influence(WindowMeasurement):
 
     kind = "influence"
     task = "influence"
+    display = Display(
+        title="Influential tokens",
+        question="How many distant tokens does a prediction need?",
+        metrics={
+            "gain": "loss_short - loss_long: what all distant tokens are worth to the targets",
+            "gaining": "share of the examined tokens that gain more than the threshold: the targets",
+            "loss_long": "loss of the targets with all the context of the window",
+            "loss_short": "their loss with the near tokens alone",
+            "jeffreys": "how much the predictions with all and with near context disagree, over all examined tokens",
+            **{
+                f"recovered_{name}": f"share of the gain that k distant tokens recover, {what}"
+                for name, what in METHODS.items()
+            },
+            "recovered_net": "recovered_greedy - recovered_greedy_foreign",
+            "enough": f"share of the targets whose k greedy tokens recover {ENOUGH:.0%} of the gain or more",
+        },
+        better={"recovered_greedy": "higher", "jeffreys": "lower"},
+        figures=("lengthwise.report.influence:recovered_by_kept",),
+        answer="lengthwise.report.influence:influence_answer",
+        passages="lengthwise.report.influence:influential_passages",
+    )
+    other_is = "selector"
     examples = (
         "lengthwise influence smollm2-135m --dtype bfloat16 --out runs/influence",
         "lengthwise influence tiny-books --max-length 128 --short 16 --kept 1 --kept 4",
@@ -167,7 +166,7 @@ class Influence(WindowMeasurement):
         ]
 
     def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
-        """Refuse endpoints, models in which a token cannot be removed exactly, and a selector with another tokenizer."""
+        """Refuse endpoints, models in which no token can be removed exactly, a selector with another tokenizer."""
         from lengthwise.measure.kept_context import check_removal
         from lengthwise.models import weights_of
 
@@ -197,8 +196,8 @@ class Influence(WindowMeasurement):
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """The gain, and what k kept tokens recover.
 
-        Rows of task "influence": `gain`, `gaining`, `loss_long`, `loss_short`, `jeffreys`, and for each k (`Row.kept`)
-        `recovered_*` of every choice and control, `recovered_net` and `enough`.
+        Rows of task "influence": `gain`, `gaining`, `loss_long`, `loss_short`, `jeffreys`, and for each k
+        (`Row.kept`) `recovered_*` of every choice and control, `recovered_net` and `enough`.
         """
         if not records:
             return []
@@ -234,7 +233,7 @@ class Influence(WindowMeasurement):
                 "The measured model chose the tokens by the loss that is reported, which flatters the choice; "
                 "recovered_greedy_foreign says by how much, recovered_net is without it."
             )
-        return [*notes, *few_windows_note(items, self.windows, "windows", self.length)]
+        return [*notes, *self.few_samples_notes(items)]
 
 
 def _foreign(windows: Sequence[Window], index: int) -> NDArray[Any] | None:

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from annotated_types import Ge
 from pydantic import AfterValidator, model_validator
 
-from lengthwise.display import Display
 from lengthwise.errors import UsageError
+from lengthwise.measure.display import Display
 from lengthwise.measure.limit_curves import (
     BINS_PER_REFERENCE,
     LimitGrid,
@@ -37,7 +37,6 @@ from lengthwise.measure.measurement import (
     WindowMeasurement,
     bos_note,
     check_passage,
-    few_windows_note,
     window_facts,
     window_words,
 )
@@ -49,23 +48,6 @@ from lengthwise.text import sample_windows
 if TYPE_CHECKING:
     from lengthwise.models import Predictor
 
-DISPLAY = Display(
-    title="Effective context length",
-    question="Up to where are predictions sound, and up to where is context used?",
-    metrics={
-        "sound_up_to": "longest context whose loss is within the tolerance of the loss with recent tokens only",
-        "used_up_to": "longest distance at which a repeated passage still helps",
-        "excess": "loss with all context - loss of the same tokens with the most recent context only",
-        "jeffreys": "how much the predictions with all context and with recent context disagree",
-        "loss": "cross entropy of the next token with all context",
-        "tolerance": "the excess up to which predictions count as sound",
-        "used_level": "the benefit from which context counts as used",
-        "benefit": "what a repeated passage is worth; 0 if the model does not use it",
-    },
-    better={"loss": "lower", "jeffreys": "lower", "benefit": "higher"},
-    figures=("limit_curves",),
-    answer="limit_answer",
-)
 LONGEST = 16384
 """The default longest context, in tokens, or this many times the trained length if that is less:"""
 TIMES_TRAINED = 8
@@ -90,6 +72,23 @@ class Limit(WindowMeasurement):
 
     kind = "limit"
     task = "limit"
+    display = Display(
+        title="Effective context length",
+        question="Up to where are predictions sound, and up to where is context used?",
+        metrics={
+            "sound_up_to": "longest context whose loss is within the tolerance of the loss with recent tokens only",
+            "used_up_to": "longest distance at which a repeated passage still helps",
+            "excess": "loss with all context - loss of the same tokens with the most recent context only",
+            "jeffreys": "how much the predictions with all context and with recent context disagree",
+            "loss": "cross entropy of the next token with all context",
+            "tolerance": "the excess up to which predictions count as sound",
+            "used_level": "the benefit from which context counts as used",
+            "benefit": "what a repeated passage is worth; 0 if the model does not use it",
+        },
+        better={"loss": "lower", "jeffreys": "lower", "benefit": "higher"},
+        figures=("limit_curves",),
+        answer="limit_answer",
+    )
     levels = ("tolerance", "used_level")
     examples = (
         "lengthwise limit smollm2-135m --out runs/limit",
@@ -209,7 +208,7 @@ class Limit(WindowMeasurement):
             *limit_notes(
                 results.rows, self.grid(model.max_positions), tolerance=self.tolerance, share=self.share
             ),
-            *few_windows_note(items, self.windows, "windows", self.stretch),
+            *self.few_samples_notes(items),
             bos_note(self.bos_id(model)),
         ]
 

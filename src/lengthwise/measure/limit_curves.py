@@ -28,7 +28,7 @@ _SHOWN_BINS = 32
 
 @dataclass(frozen=True, kw_only=True)
 class LimitGrid:
-    """Where the two curves of `limit` are measured: rows in bins, distances of the repeated passage; all in tokens."""
+    """Where the two curves of `limit` are measured: bins of rows, distances of the repeated passage, in tokens."""
 
     length: int
     """The longest context."""

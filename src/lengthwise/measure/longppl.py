@@ -21,9 +21,9 @@ import numpy as np
 from annotated_types import Ge
 from pydantic import model_validator
 
-from lengthwise.display import Display
 from lengthwise.errors import UsageError
-from lengthwise.measure.measurement import Item, Reader, Record, WindowMeasurement, bos_note, few_windows_note
+from lengthwise.measure.display import Display
+from lengthwise.measure.measurement import Item, Reader, Record, WindowMeasurement, bos_note
 from lengthwise.measure.statistics import Estimator, Statistic, ratio
 from lengthwise.results import Results, Row
 from lengthwise.runs import read_run
@@ -36,21 +36,6 @@ if TYPE_CHECKING:
     from lengthwise.models import Predictor
     from lengthwise.text import Corpus
 
-DISPLAY = Display(
-    title="Perplexity on tokens that need far context",
-    question="How well does the model predict the tokens that far context helps with?",
-    metrics={
-        "longppl": "exp(loss_key)",
-        "loss_key": "cross entropy of the key tokens: those that far context makes likely for the evaluator",
-        "perplexity": "exp(loss) of all tokens of the same texts",
-        "loss": "cross entropy of all tokens",
-        "key_share": "share of the model's tokens that are key",
-        "jeffreys": "how much the predictions with all context and with the short one disagree",
-    },
-    better={"loss": "lower", "jeffreys": "lower"},
-    answer="longppl_answer",
-)
-
 
 class LongPpl(WindowMeasurement):
     """How well are the tokens predicted that need far context?
@@ -62,6 +47,22 @@ class LongPpl(WindowMeasurement):
 
     kind = "longppl"
     task = "longppl"
+    display = Display(
+        title="Perplexity on tokens that need far context",
+        question="How well does the model predict the tokens that far context helps with?",
+        metrics={
+            "longppl": "exp(loss_key)",
+            "loss_key": "cross entropy of the key tokens: those that far context makes likely for the evaluator",
+            "perplexity": "exp(loss) of all tokens of the same texts",
+            "loss": "cross entropy of all tokens",
+            "key_share": "share of the model's tokens that are key",
+            "jeffreys": "how much the predictions with all context and with the short one disagree",
+        },
+        better={"loss": "lower", "jeffreys": "lower"},
+        answer="longppl_answer",
+    )
+    sample = wanted = "texts"
+    other_is = "evaluator"
     examples = (
         "lengthwise longppl smollm2-135m --max-length 4096 --short 1024",
         "lengthwise longppl ./my-model --evaluator meta-llama/Llama-3.1-8B --out runs/longppl",
@@ -223,7 +224,7 @@ class LongPpl(WindowMeasurement):
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
         """The BOS, missing texts, and what the key tokens are worth."""
         records = list(results.records.values())
-        notes = [bos_note(self.bos_id(model)), *few_windows_note(items, self.texts, "texts", self.length)]
+        notes = [bos_note(self.bos_id(model)), *self.few_samples_notes(items)]
         trained = results.provenance["measurement"]["evaluator_trained"]
         if trained is not None and trained < self.length:
             notes.append(

@@ -20,6 +20,7 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 from lengthwise.errors import UsageError
+from lengthwise.measure.display import Display
 from lengthwise.measure.statistics import Statistic, estimate
 from lengthwise.results import Results, Row
 from lengthwise.spec import Count, RunSpec, Seed, Settings
@@ -75,12 +76,16 @@ class Measurement(Settings):
     """The verb, and the measurement's name in the table."""
     task: ClassVar[str] = ""
     """The task of its rows, where it has one."""
+    display: ClassVar[Display]
+    """How these are shown."""
     examples: ClassVar[tuple[str, ...]] = ()
     """Command lines for the end of the help."""
     fail_above: ClassVar[str | None] = None
     """The metric that --fail-above looks at."""
     reads: ClassVar[Literal["tokens", "characters", "questions"]] = "tokens"
-    """What `items` takes as its text: the model's tokens (`TokenDocuments`), or a Corpus; "questions" may need none."""
+    """What `items` takes: the text in the model's tokens, or a Corpus; "questions" may need no text."""
+    other_is: ClassVar[str] = "second model"
+    """What the second model is, for errors."""
     units: ClassVar[str] = "documents"
     """What the bootstrap resamples."""
     beside_the_numbers: ClassVar[tuple[str, ...]] = ("batch_size",)
@@ -167,9 +172,9 @@ class Measurement(Settings):
         """What the provenance records besides model, text and settings."""
         return {}
 
+    @abc.abstractmethod
     def plan(self, items: Sequence[Item]) -> dict[str, Any]:
         """What a dry run shows of the items; `tokens_to_run` among it."""
-        return {"samples": len(items), "tokens_to_run": sum(item.tokens for item in items)}
 
     def check(self, results: Results) -> None:
         """Refuse finished results that say nothing."""
@@ -206,6 +211,11 @@ class WindowMeasurement(Measurement):
 
     beside_the_numbers = ("bos", "batch_size")
 
+    sample: ClassVar[str] = "windows"
+    """What a stretch of text is called."""
+    wanted: ClassVar[str] = "windows"
+    """The field that says how many are wanted."""
+
     bos: Literal["auto", "always", "never"] = "auto"
     """Begin each view with BOS; auto does as the tokenizer does."""
 
@@ -216,6 +226,39 @@ class WindowMeasurement(Measurement):
     def facts(self, model: Reader, other: Reader) -> dict[str, Any]:
         """The BOS id."""
         return {"bos_id": self.bos_id(model)}
+
+    def label(self, item: Item) -> str:
+        """What the item's stretch of text is called, and where it belongs if there are several kinds."""
+        return self.sample
+
+    def plan(self, items: Sequence[Item]) -> dict[str, Any]:
+        """How many stretches of each kind the text holds, and the tokens to read."""
+        wanted = getattr(self, self.wanted)
+        samples = {
+            label: f"{available} of {wanted}, {tokens} tokens of text each"
+            for label, tokens, available in self._stretches(items)
+        }
+        return {"samples": samples, "tokens_to_run": sum(item.tokens for item in items)}
+
+    def few_samples_notes(self, items: Sequence[Item]) -> list[str]:
+        """What to say where the text has fewer stretches than wanted."""
+        wanted, notes = getattr(self, self.wanted), []
+        for label, tokens, available in self._stretches(items):
+            what, _, place = label.partition(", ")
+            if available < wanted:
+                notes.append(
+                    f"{place}{': ' if place else ''}the text holds {available} {what} of {tokens} tokens without "
+                    f"overlap, fewer than the {wanted} wanted."
+                )
+        return notes
+
+    def _stretches(self, items: Sequence[Item]) -> list[tuple[str, int, int]]:
+        """(label, tokens of text, how many) of each kind of stretch."""
+        places: dict[tuple[str, int], set[tuple[str, int]]] = {}
+        for item in items:
+            place = item.facts["document"], item.facts["start"]
+            places.setdefault((self.label(item), item.stretch), set()).add(place)
+        return [(label, tokens, len(found)) for (label, tokens), found in places.items()]
 
 
 def window_facts(window: Window) -> dict[str, Any]:
@@ -243,16 +286,6 @@ def in_groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
 def window_words(window: Window) -> str:
     """The window in words, for errors."""
     return f"tokens {window.start} to {window.start + len(window.ids) - 1} of {window.document_id!r}"
-
-
-def few_windows_note(items: Sequence[Item], wanted: int, what: str, tokens: int) -> list[str]:
-    """What to say where the text has fewer windows than wanted; nothing where it has enough."""
-    available = len({(item.facts["document"], item.facts["start"]) for item in items})
-    if available >= wanted:
-        return []
-    return [
-        f"the text holds {available} {what} of {tokens} tokens without overlap, fewer than the {wanted} wanted."
-    ]
 
 
 def bos_note(bos_id: int | None) -> str:

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from annotated_types import Ge, MinLen
 
-from lengthwise.display import Display
+from lengthwise.measure.display import Display
 from lengthwise.measure.measurement import (
     Item,
     Reader,
     Record,
     WindowMeasurement,
     bos_note,
-    few_windows_note,
     window_facts,
     window_words,
 )
@@ -44,21 +43,6 @@ _LATTICE = {
     "fix": "--estimator paper, which needs them at one position a view",
 }
 
-DISPLAY = Display(
-    title="Misalignment",
-    question="Do the predictions depend on how much context is cut off?",
-    metrics={
-        "sce": "the paper's number, the symmetric cross entropy of the two predictions: entropy + jeffreys",
-        "entropy": "H(p) + H(q): how uncertain the two predictions are; says nothing about agreement",
-        "jeffreys": "KL(p||q) + KL(q||p): how much the two predictions disagree; 0 when they are equal",
-        "js": "Jensen-Shannon divergence: disagreement, at most log 2 = 0.693",
-        "top1_agreement": "share of positions at which both rank the same token first",
-    },
-    better={"jeffreys": "lower"},
-    figures=("misalignment_parts", "jeffreys_by_position", "lengthwise.report.heatmaps:misalignment_matrix"),
-    answer="misalignment_answer",
-)
-
 
 class Misalignment(WindowMeasurement):
     """Does cutting off early context change the predictions?
@@ -69,6 +53,24 @@ class Misalignment(WindowMeasurement):
 
     kind = "measure"
     task = "misalignment"
+    display = Display(
+        title="Misalignment",
+        question="Do the predictions depend on how much context is cut off?",
+        metrics={
+            "sce": "the paper's number, the symmetric cross entropy of the two predictions: entropy + jeffreys",
+            "entropy": "H(p) + H(q): how uncertain the two predictions are; says nothing about agreement",
+            "jeffreys": "KL(p||q) + KL(q||p): how much the two predictions disagree; 0 when they are equal",
+            "js": "Jensen-Shannon divergence: disagreement, at most log 2 = 0.693",
+            "top1_agreement": "share of positions at which both rank the same token first",
+        },
+        better={"jeffreys": "lower"},
+        figures=(
+            "misalignment_parts",
+            "jeffreys_by_position",
+            "lengthwise.report.heatmaps:misalignment_matrix",
+        ),
+        answer="misalignment_answer",
+    )
     fail_above = "jeffreys"
     examples = (
         "lengthwise measure smollm2-135m",
@@ -103,6 +105,10 @@ class Misalignment(WindowMeasurement):
 
         if self.estimator == "lattice":
             weights_of(model, **_LATTICE)
+
+    def label(self, item: Item) -> str:
+        """Windows of one L."""
+        return f"windows, L = {item.longest}"
 
     def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
         """The windows of each length."""
@@ -193,15 +199,14 @@ class Misalignment(WindowMeasurement):
 
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
         """The estimator, the BOS, missing windows, and a rope whose frequencies depend on the input's length."""
-        from lengthwise.measure.lattice import window_length
         from lengthwise.models import LoadedModel
         from lengthwise.models.position_limits import rope_by_input_length
 
-        notes = [self._estimator_note(), bos_note(self.bos_id(model))]
-        for length in ascending(self.lengths):
-            some = [item for item in items if item.longest == length]
-            few = few_windows_note(some, self.windows, "windows", window_length(length))
-            notes += [f"L = {length}: {note}" for note in few]
+        notes = [
+            self._estimator_note(),
+            bos_note(self.bos_id(model)),
+            *self.few_samples_notes(items),
+        ]
         lattice = self.estimator == "lattice" and isinstance(model, LoadedModel)
         if lattice and (method := rope_by_input_length(model.config)) is not None:
             notes.append(

@@ -19,8 +19,8 @@ import numpy as np
 from annotated_types import Ge, MinLen
 from pydantic import model_validator
 
-from lengthwise.display import Display
 from lengthwise.errors import UsageError
+from lengthwise.measure.display import Display
 from lengthwise.measure.measurement import (
     Item,
     Reader,
@@ -28,7 +28,6 @@ from lengthwise.measure.measurement import (
     WindowMeasurement,
     bos_note,
     by_size,
-    few_windows_note,
     window_facts,
     window_words,
 )
@@ -45,19 +44,6 @@ if TYPE_CHECKING:
     from lengthwise.models import LoadedModel, Predictor
 
 
-DISPLAY = Display(
-    title="Loss by length",
-    question="How well does the model predict the same tokens at each length?",
-    metrics={
-        "loss": "cross entropy of the next token",
-        "perplexity": "exp(loss)",
-        "loss_best_temperature": "loss with one fitted temperature: what over- or underconfidence does not explain",
-        "inverse_temperature": "the inverse of that temperature: below 1 the model is overconfident",
-    },
-    better={"loss": "lower"},
-    figures=("loss_by_length", "loss_by_position"),
-    answer="perplexity_answer",
-)
 _PLAIN = KNOTS.index(1.0)
 
 
@@ -70,6 +56,20 @@ class Perplexity(WindowMeasurement):
 
     kind = "ppl"
     task = "perplexity"
+    display = Display(
+        title="Loss by length",
+        question="How well does the model predict the same tokens at each length?",
+        metrics={
+            "loss": "cross entropy of the next token",
+            "perplexity": "exp(loss)",
+            "loss_best_temperature": "loss with one fitted temperature: without mere over- or underconfidence",
+            "inverse_temperature": "the inverse of that temperature: below 1 the model is overconfident",
+        },
+        better={"loss": "lower"},
+        figures=("loss_by_length", "loss_by_position"),
+        answer="perplexity_answer",
+    )
+    sample = wanted = "segments"
     fail_above = "perplexity"
     examples = (
         "lengthwise ppl smollm2-135m",
@@ -195,8 +195,7 @@ class Perplexity(WindowMeasurement):
             if row.metric == "inverse_temperature" and row.value is not None
             if not low * (1 + 1e-9) < row.value < high * (1 - 1e-9)
         ]
-        few = few_windows_note(items, self.segments, "segments", max(self.lengths) + 1)
-        return [bos_note(self.bos_id(model)), *few, *at_the_end]
+        return [bos_note(self.bos_id(model)), *self.few_samples_notes(items), *at_the_end]
 
 
 def _tempered_losses(model: LoadedModel, hidden: Tensor, ids: NDArray[np.integer]) -> Tensor:

@@ -25,8 +25,8 @@ import numpy as np
 from annotated_types import Ge, MinLen
 from pydantic import model_validator
 
-from lengthwise.display import Display
 from lengthwise.errors import UsageError
+from lengthwise.measure.display import Display
 from lengthwise.measure.measurement import (
     Item,
     Reader,
@@ -35,7 +35,6 @@ from lengthwise.measure.measurement import (
     bos_note,
     by_size,
     check_passage,
-    few_windows_note,
     window_facts,
     window_words,
 )
@@ -48,19 +47,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lengthwise.models import Predictor
-
-DISPLAY = Display(
-    title="Recall by distance",
-    question="Does the model still use text that is far back?",
-    metrics={
-        "benefit": "loss_different - loss_same: what a repeated passage is worth; 0 if the model does not use it",
-        "loss_same": "loss on a passage that came before, at this distance",
-        "loss_different": "loss on the same passage after a different one",
-    },
-    better={"benefit": "higher"},
-    figures=("recall_by_distance",),
-    answer="recall_answer",
-)
 
 
 # Metric, and how it is made of the losses after the same and after a different passage.
@@ -76,6 +62,20 @@ class Recall(WindowMeasurement):
 
     kind = "recall"
     task = "recall"
+    display = Display(
+        title="Recall by distance",
+        question="Does the model still use text that is far back?",
+        metrics={
+            "benefit": "loss_different - loss_same: what a repeated passage is worth; 0 if the model does not use it",
+            "loss_same": "loss on a passage that came before, at this distance",
+            "loss_different": "loss on the same passage after a different one",
+        },
+        better={"benefit": "higher"},
+        figures=("recall_by_distance",),
+        answer="recall_answer",
+    )
+    sample = "pairs of passages"
+    wanted = "pairs"
     examples = (
         "lengthwise recall smollm2-135m",
         "lengthwise recall tiny-books --distance 64 --distance 128 --distance 256",
@@ -170,7 +170,7 @@ class Recall(WindowMeasurement):
         """The BOS, and missing pairs."""
         return [
             bos_note(self.bos_id(model)),
-            *few_windows_note(items, self.pairs, "pairs of passages", self.stretch),
+            *self.few_samples_notes(items),
         ]
 
 

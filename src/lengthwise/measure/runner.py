@@ -23,7 +23,7 @@ from lengthwise.results import Results
 from lengthwise.samples import SampleLog
 from lengthwise.sharing import process_facts, shared_run
 from lengthwise.spec import RunSpec
-from lengthwise.text import Corpus, TokenDocuments, as_corpus, as_documents, left_out_note, load_corpus
+from lengthwise.text import Corpus, TokenDocuments, as_corpus, left_out_note, load_corpus, tokenize
 
 if TYPE_CHECKING:
     from lengthwise.models import ModelLike, Predictor
@@ -102,7 +102,7 @@ class _Prepared:
         if self.text is not None:
             prints["text"] = {"corpus": self.text["corpus_fingerprint"]}
         if self.other is not self.model:
-            prints["second model"] = self.other.fingerprint()
+            prints[self.measurement.other_is] = self.other.fingerprint()
         if folder is not None:
             folder.check_inputs(prints)
 
@@ -121,7 +121,12 @@ def _prepare(
     model = measurement.check_subject(spec).load() if loaded else as_model(subject)
     second = measurement.open_other(model, spec if loaded else None) if other is None else as_model(other)
     settings = measurement.resolved(model, second)
-    documents = as_documents(given, second.tokenizer) if settings.reads != "questions" else None
+    documents = None
+    if settings.reads != "questions":
+        named = text is None or isinstance(text, str | Path)
+        documents = (
+            given if isinstance(given, TokenDocuments) else tokenize(given, second.tokenizer, cache=named)
+        )
     items = settings.items(model, documents if settings.reads == "tokens" else given, second)
     for each in {id(one): one for one in (model, second)}.values():
         each.check_ready(max(item.longest for item in items))
@@ -148,7 +153,7 @@ def _measure(prepared: _Prepared, folder: RunFolder | None, log: SampleLog) -> R
         partial = log.summarised(results)
         where = f"{folder.path} keeps them" if folder else "they are not kept without --out"
         raise Interrupted(
-            f"interrupted after {len(partial.records)} of {len(prepared.items)} samples; {where}",
+            f"the measurement was interrupted after {len(partial.records)} of {len(prepared.items)} samples; {where}",
             partial=partial,
             fix="run it again with --resume to continue" if folder else None,
         ) from error

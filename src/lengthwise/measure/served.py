@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from annotated_types import Ge, MinLen
 
-from lengthwise.display import Display
 from lengthwise.errors import UsageError
 from lengthwise.files import is_url
+from lengthwise.measure.display import Display
 from lengthwise.measure.measurement import (
     Item,
     Reader,
@@ -30,7 +30,6 @@ from lengthwise.measure.measurement import (
     WindowMeasurement,
     bos_note,
     by_size,
-    few_windows_note,
     window_facts,
     window_words,
 )
@@ -46,21 +45,6 @@ if TYPE_CHECKING:
     from lengthwise.models import Predictor
     from lengthwise.text import Window
 
-DISPLAY = Display(
-    title="Served model against its checkpoint",
-    question="Does the served model predict as its checkpoint does, at every length?",
-    metrics={
-        "equal_up_to": "tokens of context up to which the difference stays within the tolerance",
-        "difference": "mean |log p served - log p checkpoint| of the same tokens",
-        "largest": "the largest difference of one token",
-        "tolerance": "the difference up to which a bin of positions counts as equal",
-        "shift": "loss of the served model - loss of the checkpoint: above 0 it predicts worse",
-        "loss_served": "cross entropy of the next token, served",
-        "loss_checkpoint": "cross entropy of the next token, from the checkpoint",
-    },
-    figures=("lengthwise.report.served_differences:differences_by_position",),
-    answer="lengthwise.report.served_differences:served_answer",
-)
 _FIRST_EDGE = 16
 
 
@@ -73,6 +57,22 @@ class Served(WindowMeasurement):
 
     kind = "served"
     task = "served"
+    display = Display(
+        title="Served model against its checkpoint",
+        question="Does the served model predict as its checkpoint does, at every length?",
+        metrics={
+            "equal_up_to": "tokens of context up to which the difference stays within the tolerance",
+            "difference": "mean |log p served - log p checkpoint| of the same tokens",
+            "largest": "the largest difference of one token",
+            "tolerance": "the difference up to which a bin of positions counts as equal",
+            "shift": "loss of the served model - loss of the checkpoint: above 0 it predicts worse",
+            "loss_served": "cross entropy of the next token, served",
+            "loss_checkpoint": "cross entropy of the next token, from the checkpoint",
+        },
+        figures=("lengthwise.report.served_differences:differences_by_position",),
+        answer="lengthwise.report.served_differences:served_answer",
+    )
+    other_is = "served"
     fail_above = "difference"
     examples = (
         "lengthwise compare ./my-model http://127.0.0.1:8000/v1",
@@ -171,8 +171,7 @@ class Served(WindowMeasurement):
 
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
         """The BOS, and missing windows."""
-        few = few_windows_note(items, self.windows, "windows", max(self.lengths) + 1)
-        return [bos_note(self.bos_id(model)), *few]
+        return [bos_note(self.bos_id(model)), *self.few_samples_notes(items)]
 
     def _by_length(self, records: Sequence[Record]) -> list[tuple[int, list[Record]]]:
         """(length, its records) of each length that has any."""

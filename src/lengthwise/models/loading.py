@@ -213,16 +213,15 @@ def as_model(model: ModelLike) -> Predictor:
     Raises:
         UsageError, MissingError: as `load`; or it is something else.
     """
-    from lengthwise.models.served.endpoint import Endpoint
 
     match model:
-        case LoadedModel() | Endpoint():
-            return model
         case str() | Path():
             return load(str(model))
         case (nn.Module() as module, tokenizer) if hasattr(tokenizer, "decode"):
             name: str = unwrap(module).name_or_path or type(unwrap(module)).__name__
             return LoadedModel(module, tokenizer, name, "memory")
+        case _ if hasattr(model, "token_losses"):
+            return model
         case _:
             raise UsageError(
                 f"a {type(model).__name__} is not a model",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, overload
 
-from lengthwise.display import in_order
+from lengthwise.report.displays import in_order
 from lengthwise.report.drawing import series_names
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Row

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise.config import read_yaml
-from lengthwise.display import ORDER, display_of, in_order, named_function
 from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_text, named_path
 from lengthwise.report.differences import paired_differences
+from lengthwise.report.displays import display_of, displays, in_order, named_function
 from lengthwise.report.drawing import Picture
 from lengthwise.report.figures import training_curves
 from lengthwise.report.html import GENERATOR, Section, render_page
@@ -196,7 +196,8 @@ def _tasks(runs: Sequence[Run]) -> list[str]:
     present = dict.fromkeys(row.task for run in runs for row in run.rows)
     if any(run.metrics for run in runs):
         present["training"] = None
-    return [task for task in ORDER if task in present] + [task for task in present if task not in ORDER]
+    order = displays()
+    return [task for task in order if task in present] + [task for task in present if task not in order]
 
 
 def _unequal_settings(runs: Sequence[Run]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lengthwise.display import ORDER, display_of, named_function
+from lengthwise.report.displays import display_of, displays, named_function
 from lengthwise.report.tables import Estimate
 from lengthwise.report.terminal_curve import joined, plot, row_text, sentences, thinned
 from lengthwise.results import Results, Row
@@ -20,7 +20,8 @@ def answer(results: Results) -> list[str]:
         return []
     tasks = dict.fromkeys(row.task for row in results.rows)
     lines: list[str] = []
-    for task in sorted(tasks, key=lambda task: ORDER.index(task) if task in ORDER else len(ORDER)):
+    order = list(displays())
+    for task in sorted(tasks, key=lambda task: order.index(task) if task in order else len(order)):
         name = display_of(task).answer
         if not name:
             continue

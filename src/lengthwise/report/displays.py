@@ -1,46 +1,17 @@
-"""What a report shows of a task: each measurement declares its `Display` in its own module. Imports no torch."""
+"""How the rows of each task are shown, from the table of measurements. Imports no torch."""
 
 from __future__ import annotations
 
+import functools
 import importlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from lengthwise.measure.display import Display
+from lengthwise.measure.table import MEASUREMENTS
 from lengthwise.results import Row
 
-
-@dataclass(frozen=True, kw_only=True)
-class Display:
-    """How tables, pages and the terminal present the rows of one task.
-
-    Figures and answer are named, not imported: `name` is a function of `lengthwise.report.figures` or
-    `lengthwise.report.terminal`, `package.module:name` one of any module.
-    """
-
-    title: str
-    question: str = ""
-    metrics: Mapping[str, str] = field(default_factory=dict)
-    """The metrics in the order to show them, each with what it is."""
-    better: Mapping[str, str] = field(default_factory=dict)
-    """The metrics whose paired differences are drawn, each with the better direction: lower or higher."""
-    figures: Sequence[str] = ()
-    """Functions that take rows and return a `Picture`, or None where there is nothing to draw."""
-    answer: str = ""
-    """The function that takes rows and settings and returns the lines of the answer in the terminal. Without one the
-    terminal shows the table."""
-    passages: str = ""
-    """The function that takes the samples of a run and returns the `Passage`s of its page."""
-
-
-DISPLAYS: Mapping[str, str] = {
-    task: f"lengthwise.measure.{task}"
-    for task in ("misalignment", "perplexity", "recall", "limit", "longppl", "influence", "served")
-}
-"""Task -> the module whose DISPLAY presents it, in the order of a page."""
-
 TRAINING = Display(title="Training", question="What did training do?", answer="training_answer")
-ORDER = [*DISPLAYS, "training"]
 
 _SCORES = {
     "accuracy": "share of questions with the right answer",
@@ -54,12 +25,17 @@ _SCORES = {
 }
 
 
+@functools.cache
+def displays() -> dict[str, Display]:
+    """Task -> what presents it, in the order of a page."""
+    kinds = [entry.measurement for entry in MEASUREMENTS.values()]
+    return {kind.task: kind.display for kind in kinds if kind.task} | {"training": TRAINING}
+
+
 def display_of(task: str) -> Display:
     """The display of a task; a task of an evaluation or a study is shown under its own name."""
-    if task in DISPLAYS:
-        return importlib.import_module(DISPLAYS[task]).DISPLAY
-    if task == "training":
-        return TRAINING
+    if task in displays():
+        return displays()[task]
     return Display(
         title=task.replace("_", " ").capitalize(),
         metrics=_SCORES,
@@ -77,9 +53,10 @@ def named_function(name: str, home: str) -> Callable[..., Any]:
 
 def in_order(rows: Sequence[Row]) -> list[Row]:
     """Rows by task and metric in the order of the displays, then as they came."""
+    order = list(displays())
     places = {
         task: (
-            ORDER.index(task) if task in ORDER else len(ORDER),
+            order.index(task) if task in order else len(order),
             {metric: index for index, metric in enumerate(display_of(task).metrics)},
         )
         for task in {row.task for row in rows}

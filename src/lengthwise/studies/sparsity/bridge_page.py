@@ -1,7 +1,8 @@
 """Does disagreement between more and less context fall where predictions are sparse and local? In neither paper.
 
 Planted tasks have exact answers (`lengthwise.studies.sparsity.bridge`), and models are trained on them. A needle
-is k = 1 at a known distance. On books, tokens are compared one by one, and what training forgets is told by what a token needs.
+is k = 1 at a known distance. On books, tokens are compared one by one, and what training forgets is told by what a
+token needs.
 """
 
 from __future__ import annotations

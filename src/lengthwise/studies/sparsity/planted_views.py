@@ -1,8 +1,8 @@
 """Small Transformers on planted parities, seen whole and with the first tokens cut off.
 
 The task is that of `lengthwise.studies.sparsity.bridge`: the parity of k planted bits, flipped with probability
-`noise`. The begin marker of a sample tells k. So one model of several k has the same best predictions: where the cut took a
-planted bit, fewer than k are left, and the best prediction is 1/2.
+`noise`. The begin marker of a sample tells k. So one model of several k has the same best predictions: where the cut
+took a planted bit, fewer than k are left, and the best prediction is 1/2.
 """
 
 from __future__ import annotations

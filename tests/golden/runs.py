@@ -2,8 +2,9 @@
 
     OMP_NUM_THREADS=1 python tests/golden/runs.py FOLDER      # make the runs and keep FOLDER/NAME.json of each
 
-`tests/golden/runs/` holds what an earlier version gave. A refactoring reproduces it to the bit on one machine;
-another processor rounds differently, so `tests/test_golden_runs.py` compares values with a tolerance there.
+`tests/golden/runs/` holds what an earlier version gave, and in `probe.txt` a hash of what a model computed on that
+machine. `tests/test_golden_runs.py` compares names and counts exactly, and numbers with a tolerance: that of float64
+where the probe is the same, that of float32 on a processor that rounds differently.
 """
 
 from __future__ import annotations
@@ -69,13 +70,21 @@ def written(kept: dict[str, Any]) -> str:
     return json.dumps(others)[:-1] + f', "rows": [\n{rows}\n]}}\n'
 
 
-def weights_fingerprint() -> str:
-    """Of the weights of tiny-books on this machine: the same ones give the same numbers to the bit."""
-    from lengthwise.models.embedded import made_folder
+def probe() -> str:
+    """Of what tiny-books computes here: processors with the same instructions give the same bits.
 
-    made = made_folder("tiny-books")
-    assert made is not None
-    return hashlib.sha256((made / "model.safetensors").read_bytes()).hexdigest()
+    One forward and one backward pass, in float32.
+    """
+    import torch
+
+    from lengthwise import load
+
+    model = load("tiny-books").model
+    ids = torch.arange(256)[None]
+    output = model(input_ids=ids, labels=ids)
+    output.loss.backward()
+    tensors = [output.logits, *(parameter.grad for parameter in model.parameters())]
+    return hashlib.sha256(b"".join(tensor.detach().numpy().tobytes() for tensor in tensors)).hexdigest()
 
 
 if __name__ == "__main__":
@@ -86,4 +95,4 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as temporary:
         for run_name, found in make_runs(Path(temporary), sys.argv[2:] or None).items():
             (target / f"{run_name}.json").write_text(written(found))
-    (target / "weights.txt").write_text(weights_fingerprint() + "\n")
+    (target / "probe.txt").write_text(probe() + "\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,9 @@ from lengthwise.measure.influence import Influence
 from lengthwise.measure.runner import run as measure
 from lengthwise.measure.selection import CONTROLS, SELECTIONS, Situation
 from lengthwise.models import LoadedModel
-from lengthwise.report.passages import Passage, to_html
-from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
+from lengthwise.report.run_page import build_report
+from lengthwise.spec import RunSpec
+from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text.tokens import token_pieces
 
 SMALL = {
@@ -39,6 +39,13 @@ def planted_losses(model: Any, ids: np.ndarray, contexts: Any, labels: Any, *, b
         for some in map(set, map(list, contexts))
     ]
     return (6 - np.array(worth)) * np.where(np.array(labels) == 41, 2, 1)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunSpec:
+    """A model and a text that holds what a page must escape."""
+    (tmp_path / "a.txt").write_text(tiny_text(400).replace("king", "<b>&amp;"))
+    return RunSpec(model=str(save_tiny_model(tmp_path / "model")), text=str(tmp_path / "a.txt"))
 
 
 @pytest.fixture
@@ -157,34 +164,16 @@ def test_only_what_is_of_the_same_tokens_is_compared(model: LoadedModel, texts: 
         assert value == pytest.approx(values[0][metric] - values[1][metric])
 
 
-def test_a_run_goes_on_with_its_own_selector_alone(
-    lengthwise: Callable[..., Any], shared_model: str, tmp_path: Path
-):
-    (tmp_path / "a.txt").write_text(tiny_text(400))
+def test_a_run_goes_on_with_its_own_selector_alone(tmp_path: Path, run: RunSpec):
     judge = tmp_path / "judge"
     tiny_llama(seed=1).save_pretrained(judge)
     tiny_tokenizer().save_pretrained(judge)
-    sizes = (
-        "--max-length",
-        64,
-        "--short",
-        8,
-        "--limit",
-        2,
-        "--kept",
-        1,
-        "--set",
-        "candidates=2",
-        "--gain",
-        0.01,
-    )
-    command = ("influence", shared_model, "--text", tmp_path / "a.txt", "--selector", judge, *sizes)
-    assert lengthwise(*command, "--out", tmp_path / "run").code == 0
+    influence = Influence(**SMALL, selector=str(judge))
+    measure(influence, run, out=tmp_path / "run")
     (tmp_path / "run" / "results.json").unlink()
     tiny_llama(seed=2).save_pretrained(judge)
-    refused = lengthwise(*command, "--out", tmp_path / "run", "--resume")
-    assert refused.code == 2
-    assert "selector's" in refused.err
+    with pytest.raises(UsageError, match="selector's"):
+        measure(influence, run, out=tmp_path / "run", resume=True)
 
 
 def test_batches_change_no_number(model: LoadedModel, texts: list[str]):
@@ -215,56 +204,22 @@ def test_another_tokenizer_is_refused(model: LoadedModel, texts: list[str]):
         measure(Influence(**SMALL), model, texts, other=other)
 
 
-def test_a_text_without_gains_is_an_error_that_keeps_the_samples(
-    lengthwise: Callable[..., Any], shared_model: str, tmp_path: Path
-):
-    (tmp_path / "a.txt").write_text(tiny_text(400))
-    sizes = ("--max-length", 64, "--short", 8, "--limit", 2, "--kept", 1, "--set", "candidates=2")
-    command = ("influence", shared_model, "--text", tmp_path / "a.txt", *sizes, "--out", tmp_path / "run")
-    assert lengthwise(*command, "--gain", 1000).code == 2
-    assert len((tmp_path / "run" / "samples.jsonl").read_text().splitlines()) == 2
+def test_a_text_without_gains_is_an_error_that_keeps_the_samples(tmp_path: Path, run: RunSpec):
+    with pytest.raises(UsageError, match="gains more than"):
+        measure(Influence(**{**SMALL, "gain": 1000}), run, out=tmp_path / "run")
+    assert len((tmp_path / "run" / "samples.jsonl").read_text().splitlines()) == SMALL["windows"]
 
 
-def test_the_page_marks_the_tokens(lengthwise: Callable[..., Any], shared_model: str, tmp_path: Path):
-    (tmp_path / "a.txt").write_text(tiny_text(400).replace("king", "<b>&amp;"))
-    sizes = ("--max-length", 64, "--short", 8, "--limit", 3, "--kept", 1, "--kept", 3, "--gain", 0.01)
-    rare = ("--set", "candidates=3", "--set", "examined=6", "--set", "targets=1")
-    run = tmp_path / "run"
-    assert (
-        lengthwise("influence", shared_model, "--text", tmp_path / "a.txt", *sizes, *rare, "--out", run).code
-        == 0
-    )
-    assert lengthwise("report", run).code == 0
-    page = (run / "report.html").read_text()
+def test_the_page_marks_the_tokens(tmp_path: Path, run: RunSpec):
+    measure(Influence(**SMALL), run, out=tmp_path / "run")
+    page = build_report([tmp_path / "run"]).read_text()
     passages = page.split('<figure class="passage">')[1:]
     assert 1 <= len(passages) <= 3
     for passage in passages:
         body = passage.split("</figure>")[0]
-        assert body.count("<mark ") == 3
+        assert body.count("<mark ") == max(SMALL["kept"])
         assert body.count("<strong>") == 1
     assert "<b>" not in page
-
-
-def test_a_passage_escapes_its_text_and_leaves_out_the_rest():
-    pieces = [f" w{index}" for index in range(60)]
-    pieces[30] = "<script>alert(1)</script>"
-    html = to_html(Passage(pieces=pieces, marked={30: 'a "title"'}, near=55, caption="<i>"))
-    assert "<script>" not in html
-    assert "&lt;script&gt;" in html
-    assert 'title="a &#34;title&#34;"' in html
-    assert "<sub>1</sub>" in html
-    assert " w19" not in html
-    assert " w20" in html
-    assert " w41" not in html
-    assert html.count("…") == 2
-    assert '<span class="near"> w55 w56 w57 w58</span>' in html
-    assert "<strong> w59</strong>" in html
-
-
-def test_a_marked_blank_is_seen():
-    html = to_html(Passage(pieces=["a", " \n", "b", " "], marked={1: "x"}, near=2, caption=""))
-    assert '<mark title="x">\u2423\u21b5<sub>1</sub></mark>\n' in html
-    assert "<strong>\u2423</strong>" in html
 
 
 def test_pieces_are_the_text_again():

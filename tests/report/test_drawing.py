@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lengthwise.report.drawing import curves_of, series_names
+from lengthwise.report.drawing import curves_of
+from lengthwise.report.row_tables import series_names
 from lengthwise.results import Row
 
 

@@ -49,7 +49,6 @@ Drawing = Callable[[SimpleNamespace], Picture | None]
 DRAWINGS: dict[str, Drawing] = {
     "parts": lambda made: misalignment_parts(made.misalignment_rows()),
     "loss": lambda made: loss_by_length(made.perplexity_rows()),
-    "perplexity": lambda made: loss_by_length(made.perplexity_rows(), metric="perplexity"),
     "position": lambda made: loss_by_position(made.perplexity_rows()),
     "position of two": lambda made: loss_by_position(made.perplexity_rows() + made.perplexity_rows("b")),
     "jeffreys": lambda made: jeffreys_by_position(made.misalignment_rows()),
@@ -110,7 +109,7 @@ def test_nothing_to_draw(made: SimpleNamespace) -> None:
     assert loss_by_position(others) is None
     assert recall_by_distance(made.perplexity_rows()) is None
     assert limit_curves(made.recall_rows()) is None
-    assert paired_differences(others) is None
+    assert paired_differences(others, better="lower") is None
     assert training_curves({"a": []}) is None
 
 
@@ -157,7 +156,7 @@ def test_differences_of_two_metrics_do_not_share_a_scale(made: SimpleNamespace) 
         1.0, 0.1, model="m", task="recall", metric="benefit", distance=64, reference="plain"
     )
     with pytest.raises(AssertionError):
-        paired_differences([*rows, other])
+        paired_differences([*rows, other], better="lower")
 
 
 def test_differences_name_reference_value_and_interval(pictures: dict[str, Picture]) -> None:

@@ -102,7 +102,7 @@ def test_training_runs_show_their_curves(write_run: WriteRun, made: SimpleNamesp
     assert "loss_last" in text
     assert "3.250" in text
     html = (tmp_path / "report.html").read_text()
-    assert "Training, step by step. Cross entropy: smollm2-135m:" in html
+    assert "Up: nats per token. Cross entropy: smollm2-135m:" in html
 
 
 def test_a_task_without_a_presentation_is_tabled(write_run: WriteRun) -> None:

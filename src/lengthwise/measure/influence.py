@@ -63,7 +63,6 @@ class Influence(WindowMeasurement):
     task = "influence"
     display = Display(
         title="Influential tokens",
-        question="How many distant tokens does a prediction need?",
         metrics={
             "gain": "loss_short - loss_long: what all distant tokens are worth to the targets",
             "gaining": "share of the examined tokens that gain more than the threshold: the targets",
@@ -78,9 +77,6 @@ class Influence(WindowMeasurement):
             "enough": f"share of the targets whose k greedy tokens recover {ENOUGH:.0%} of the gain or more",
         },
         better={"recovered_greedy": "higher", "jeffreys": "lower"},
-        figures=("lengthwise.report.influence:recovered_by_kept",),
-        answer="lengthwise.report.influence:influence_answer",
-        passages="lengthwise.report.influence:influential_passages",
     )
     other_is = "selector"
     examples = (

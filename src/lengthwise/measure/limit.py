@@ -74,7 +74,6 @@ class Limit(WindowMeasurement):
     task = "limit"
     display = Display(
         title="Effective context length",
-        question="Up to where are predictions sound, and up to where is context used?",
         metrics={
             "sound_up_to": "longest context whose loss is within the tolerance of the loss with recent tokens only",
             "used_up_to": "longest distance at which a repeated passage still helps",
@@ -86,8 +85,6 @@ class Limit(WindowMeasurement):
             "benefit": "what a repeated passage is worth; 0 if the model does not use it",
         },
         better={"loss": "lower", "jeffreys": "lower", "benefit": "higher"},
-        figures=("limit_curves",),
-        answer="limit_answer",
     )
     levels = ("tolerance", "used_level")
     examples = (

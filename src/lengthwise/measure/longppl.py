@@ -49,7 +49,6 @@ class LongPpl(WindowMeasurement):
     task = "longppl"
     display = Display(
         title="Perplexity on tokens that need far context",
-        question="How well does the model predict the tokens that far context helps with?",
         metrics={
             "longppl": "exp(loss_key)",
             "loss_key": "cross entropy of the key tokens: those that far context makes likely for the evaluator",
@@ -59,7 +58,6 @@ class LongPpl(WindowMeasurement):
             "jeffreys": "how much the predictions with all context and with the short one disagree",
         },
         better={"loss": "lower", "jeffreys": "lower"},
-        answer="longppl_answer",
     )
     sample = wanted = "texts"
     other_is = "evaluator"

@@ -55,7 +55,6 @@ class Misalignment(WindowMeasurement):
     task = "misalignment"
     display = Display(
         title="Misalignment",
-        question="Do the predictions depend on how much context is cut off?",
         metrics={
             "sce": "the paper's number, the symmetric cross entropy of the two predictions: entropy + jeffreys",
             "entropy": "H(p) + H(q): how uncertain the two predictions are; says nothing about agreement",
@@ -64,12 +63,6 @@ class Misalignment(WindowMeasurement):
             "top1_agreement": "share of positions at which both rank the same token first",
         },
         better={"jeffreys": "lower"},
-        figures=(
-            "misalignment_parts",
-            "jeffreys_by_position",
-            "lengthwise.report.heatmaps:misalignment_matrix",
-        ),
-        answer="misalignment_answer",
     )
     fail_above = "jeffreys"
     examples = (

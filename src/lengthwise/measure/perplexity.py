@@ -58,7 +58,6 @@ class Perplexity(WindowMeasurement):
     task = "perplexity"
     display = Display(
         title="Loss by length",
-        question="How well does the model predict the same tokens at each length?",
         metrics={
             "loss": "cross entropy of the next token",
             "perplexity": "exp(loss)",
@@ -66,8 +65,6 @@ class Perplexity(WindowMeasurement):
             "inverse_temperature": "the inverse of that temperature: below 1 the model is overconfident",
         },
         better={"loss": "lower"},
-        figures=("loss_by_length", "loss_by_position"),
-        answer="perplexity_answer",
     )
     sample = wanted = "segments"
     fail_above = "perplexity"

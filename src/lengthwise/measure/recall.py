@@ -64,15 +64,12 @@ class Recall(WindowMeasurement):
     task = "recall"
     display = Display(
         title="Recall by distance",
-        question="Does the model still use text that is far back?",
         metrics={
             "benefit": "loss_different - loss_same: what a repeated passage is worth; 0 if the model does not use it",
             "loss_same": "loss on a passage that came before, at this distance",
             "loss_different": "loss on the same passage after a different one",
         },
         better={"benefit": "higher"},
-        figures=("recall_by_distance",),
-        answer="recall_answer",
     )
     sample = "pairs of passages"
     wanted = "pairs"

@@ -59,7 +59,6 @@ class Served(WindowMeasurement):
     task = "served"
     display = Display(
         title="Served model against its checkpoint",
-        question="Does the served model predict as its checkpoint does, at every length?",
         metrics={
             "equal_up_to": "tokens of context up to which the difference stays within the tolerance",
             "difference": "mean |log p served - log p checkpoint| of the same tokens",
@@ -69,8 +68,6 @@ class Served(WindowMeasurement):
             "loss_served": "cross entropy of the next token, served",
             "loss_checkpoint": "cross entropy of the next token, from the checkpoint",
         },
-        figures=("lengthwise.report.served_differences:differences_by_position",),
-        answer="lengthwise.report.served_differences:served_answer",
     )
     other_is = "served"
     fail_above = "difference"

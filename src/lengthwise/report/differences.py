@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from matplotlib.axes import Axes
-
-from lengthwise.report.drawing import COLORS, MARKERS, Picture, drawn, picture, series_names
-from lengthwise.report.tables import Estimate
+from lengthwise.report.drawing import COLORS, MARKERS, Picture, drawn, picture
+from lengthwise.report.row_tables import row_estimate, series_names
 from lengthwise.results import Row
 
 _LINE = 0.21
 """Inches a line."""
-
-
-@dataclass(frozen=True)
-class _Line:
-    place: float
-    """From the top, in lines."""
-    label: str
-    style: int
-    row: Row
+_GAP = 0.4
+"""Lines between two groups."""
 
 
 def paired_differences(
     rows: Sequence[Row],
     *,
-    title: str | None = None,
-    better: str | None = None,
+    better: str,
     series: Sequence[str] = (),
     name: str = "paired-differences",
 ) -> Picture | None:
@@ -36,7 +25,6 @@ def paired_differences(
 
     Args:
         rows: rows with a `reference`, all of ONE metric (one scale), as `paired_difference` returns them.
-        title: the figure's title; default names the metric and the reference.
         better: "lower" or "higher", said on the axis.
         series: names in the order of another figure, whose colours and markers they get.
         name: file name without ending.
@@ -48,14 +36,19 @@ def paired_differences(
     assert len(metrics) == 1, f"one scale needs one metric, not {sorted(metrics)}"
     [(_, metric, unit)] = metrics
     references = ", ".join(sorted({r.reference for r in chosen if r.reference}))
-    title = title or f"Difference of {metric} against {references}"
-    lines, headings, bottom = _layout(chosen, series)
-    with drawn(height=1.3 + _LINE * bottom) as (figure, grid):
+    title = f"Difference of {metric} against {references}"
+    names = series_names(chosen)
+    styles = {label: style for style, label in enumerate(dict.fromkeys([*series, *names]))}
+    groups: dict[str, list[tuple[str, Row]]] = {}
+    for row, label in zip(chosen, names, strict=True):
+        groups.setdefault(_group(row), []).append((label, row))
+    height = len(chosen) + len(groups) * (1 + _GAP) - 0.7
+    words, ticks = [], {}
+    with drawn(height=1.3 + _LINE * height) as (figure, grid):
         axes = grid[0][0]
         axes.axvline(0, color="#555555", linewidth=1)
-        for line in lines:
-            _draw(axes, line)
-        for place, heading in headings:
+        place = 0.0
+        for heading, members in groups.items():
             axes.annotate(
                 heading,
                 (0, place),
@@ -66,48 +59,29 @@ def paired_differences(
                 fontweight="bold",
                 fontsize=9,
             )
-        axes.set_yticks([line.place for line in lines], [line.label for line in lines])
-        axes.set_ylim(bottom, -0.7)
+            for label, row in members:
+                place += 1
+                color, marker = (looks[styles[label] % len(looks)] for looks in (COLORS, MARKERS))
+                if row.ci_low is not None and row.ci_high is not None:
+                    axes.plot([row.ci_low, row.ci_high], [place, place], color=color, linewidth=2)
+                axes.plot([row.value], [place], color=color, marker=marker, markersize=6)
+                ticks[place] = label if row.seed is None else f"{label}, seed {row.seed}"
+                words.append(f"{heading}, {ticks[place]}: {row_estimate(row).text}.")
+            place += 1 + _GAP
+        axes.set_yticks(list(ticks), list(ticks.values()))
+        axes.set_ylim(height, -0.7)
         axes.grid(visible=False, axis="y")
-        direction = f", {better} is better" if better else ""
-        axes.set_xlabel(f"difference in {metric} ({_unit(unit)}){direction}")
+        axes.set_xlabel(
+            f"difference in {metric} ({'nats per token' if unit == 'nats' else unit}), {better} is better"
+        )
         return picture(
             figure,
             name=name,
             title=title,
-            alt=f"{title}. " + " ".join(_words(line) for line in lines),
+            alt=" ".join([f"{title}.", *words]),
             caption=f"Against {references} on the same tokens, documents resampled together; bars are 95 % "
             "intervals. A bar that crosses 0 shows no clear change.",
         )
-
-
-def _layout(rows: Sequence[Row], series: Sequence[str]) -> tuple[list[_Line], list[tuple[float, str]], float]:
-    """Lines, headings with their places, and the lower end."""
-    names = series_names(rows)
-    styles = {name: style for style, name in enumerate(dict.fromkeys([*series, *names]))}
-    groups: dict[str, list[tuple[str, Row]]] = {}
-    for row, name in zip(rows, names, strict=True):
-        groups.setdefault(_group(row), []).append((name, row))
-    lines: list[_Line] = []
-    headings: list[tuple[float, str]] = []
-    place = 0.0
-    for heading, members in groups.items():
-        headings.append((place, heading))
-        for name, row in members:
-            place += 1
-            label = name if row.seed is None else f"{name}, seed {row.seed}"
-            lines.append(_Line(place, label, styles[name], row))
-        place += 1.4
-    return lines, headings, place - 0.7
-
-
-def _draw(axes: Axes, line: _Line) -> None:
-    color, marker = COLORS[line.style % len(COLORS)], MARKERS[line.style % len(MARKERS)]
-    row = line.row
-    assert row.value is not None
-    if row.ci_low is not None and row.ci_high is not None:
-        axes.plot([row.ci_low, row.ci_high], [line.place, line.place], color=color, linewidth=2)
-    axes.plot([row.value], [line.place], color=color, marker=marker, markersize=6)
 
 
 def _group(row: Row) -> str:
@@ -118,12 +92,3 @@ def _group(row: Row) -> str:
     if row.length is not None:
         return f"{row.length} tokens"
     return row.metric
-
-
-def _words(line: _Line) -> str:
-    row = line.row
-    return f"{_group(row)}, {line.label}: {Estimate(row.value, row.ci_low, row.ci_high, signed=True).text}."
-
-
-def _unit(unit: str) -> str:
-    return "nats per token" if unit == "nats" else unit

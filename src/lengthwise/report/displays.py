@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-import importlib
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from lengthwise.measure.display import Display
 from lengthwise.measure.table import MEASUREMENTS
 from lengthwise.results import Row
-
-TRAINING = Display(title="Training", question="What did training do?", answer="training_answer")
 
 _SCORES = {
     "accuracy": "share of questions with the right answer",
@@ -29,39 +26,36 @@ _SCORES = {
 def displays() -> dict[str, Display]:
     """Task -> what presents it, in the order of a page."""
     kinds = [entry.measurement for entry in MEASUREMENTS.values()]
-    return {kind.task: kind.display for kind in kinds if kind.task} | {"training": TRAINING}
+    found = {
+        kind.task: replace(kind.display, question=kind.__doc__.splitlines()[0]) for kind in kinds if kind.task
+    }
+    return found | {"training": Display(title="Training", question="What did training do?")}
 
 
 def display_of(task: str) -> Display:
-    """The display of a task; a task of an evaluation or a study is shown under its own name."""
+    """The display of a task; a task of an evaluation is shown under its own name."""
     if task in displays():
         return displays()[task]
     return Display(
         title=task.replace("_", " ").capitalize(),
         metrics=_SCORES,
         better={"loss": "lower", "gold_loss": "lower", "jeffreys": "lower", "benefit": "higher"},
-        figures=("lengthwise.report.heatmaps:score_by_depth",),
-        answer="scores_answer",
     )
 
 
-def named_function(name: str, home: str) -> Callable[..., Any]:
-    """The function that a `Display` names, `home` being the module of names without one."""
-    module, _, function = name.rpartition(":")
-    return getattr(importlib.import_module(module or home), function)
+def tasks_in_order(tasks: Iterable[str]) -> list[str]:
+    """Tasks in the order of the displays, others as they came."""
+    order = list(displays())
+    return sorted(dict.fromkeys(tasks), key=lambda task: order.index(task) if task in order else len(order))
 
 
 def in_order(rows: Sequence[Row]) -> list[Row]:
     """Rows by task and metric in the order of the displays, then as they came."""
-    order = list(displays())
-    places = {
-        task: (
-            order.index(task) if task in order else len(order),
-            {metric: index for index, metric in enumerate(display_of(task).metrics)},
-        )
-        for task in {row.task for row in rows}
-    }
-    return sorted(
-        rows,
-        key=lambda row: (places[row.task][0], places[row.task][1].get(row.metric, len(places[row.task][1]))),
-    )
+    tasks = tasks_in_order(row.task for row in rows)
+    metrics = {task: list(display_of(task).metrics) for task in tasks}
+
+    def place(row: Row) -> tuple[int, int]:
+        known = metrics[row.task]
+        return tasks.index(row.task), known.index(row.metric) if row.metric in known else len(known)
+
+    return sorted(rows, key=place)

@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MultipleLocator, NullLocator
 from matplotlib.transforms import offset_copy
 
+from lengthwise.report.row_tables import series_names
 from lengthwise.results import Row
 
 # Okabe and Ito's colours without yellow (too pale on white): told apart by people with any colour blindness.
@@ -172,12 +173,6 @@ def draw_curves(axes: Axes, curves: Sequence[Curve]) -> None:
             axes.plot([x, x], [low, high], color=color, linewidth=1.2)
 
 
-def series_names(rows: Sequence[Row]) -> list[str]:
-    """A name for each row's curve: its arm, or its model, or both where both vary."""
-    several_models = len({row.model for row in rows}) > 1
-    return [f"{row.model}, {row.arm}" if row.arm and several_models else row.arm or row.model for row in rows]
-
-
 def curves_of(rows: Sequence[Row], x_of: Callable[[Row], float]) -> list[Curve]:
     """One curve for each series, in order of appearance, points sorted by x.
 
@@ -198,10 +193,13 @@ def curves_of(rows: Sequence[Row], x_of: Callable[[Row], float]) -> list[Curve]:
     return curves
 
 
-def doubling_axis(axes: Axes, values: Sequence[float]) -> None:
-    """A base-2 axis whose ticks are the values that were measured."""
+def doubling_axis(axes: Axes, values: Sequence[float], *, apart: float = 2**0.25) -> None:
+    """A base-2 axis with ticks at the measured values; the next tick is at least `apart` times the one before."""
     axes.set_xscale("log", base=2)
-    ticks = _thinned(sorted(set(values)))
+    ticks: list[float] = []
+    for value in sorted(set(values)):
+        if not ticks or value >= ticks[-1] * apart:
+            ticks.append(value)
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -236,15 +234,6 @@ def _labels(curves: Sequence[Curve]) -> list[str]:
 def _legend_columns(labels: Sequence[str]) -> int:
     """How many fit side by side: about 105 letters, 8 of them the line and the gap of each."""
     return max(1, min(len(labels), 105 // (max(map(len, labels)) + 8)))
-
-
-def _thinned(ticks: list[float]) -> list[float]:
-    """Drop values too close to the one before (less than a quarter doubling) to be read as labels."""
-    kept: list[float] = []
-    for tick in ticks:
-        if not kept or tick >= kept[-1] * 2**0.25:
-            kept.append(tick)
-    return kept
 
 
 def _element(document: str, *, name: str, alt: str) -> str:

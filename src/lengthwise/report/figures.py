@@ -1,139 +1,163 @@
-"""Figures of curves: losses by length, position and step, recall by distance; `limit_curves` has its own file.
+"""The figures of each task.
 
-A function takes rows of one or several models, arms and seeds, picks those it draws, and returns a
-`Picture`, or None where there is nothing to draw. Bands are 95 % intervals.
+A function takes rows of one or several models, arms and seeds, picks those it draws, and returns a `Picture`, or None
+where there is nothing to draw. Bands are 95 % intervals.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from lengthwise.report.drawing import (
-    Curve,
-    Picture,
-    curves_of,
-    doubling_axis,
-    draw_curves,
-    drawn,
-    legend_below,
-    picture,
-    token_axis,
-)
-from lengthwise.report.limit_figure import limit_curves as limit_curves
-from lengthwise.report.tables import Estimate
+from lengthwise.measure.influence_rows import METHODS
+from lengthwise.measure.served_verdict import verdict
+from lengthwise.report.drawing import Curve, Picture, curves_of, doubling_axis, token_axis
+from lengthwise.report.heatmaps import misalignment_matrix, score_by_depth
+from lengthwise.report.limit_figure import limit_curves
+from lengthwise.report.panels import Panel, curve_picture
+from lengthwise.report.row_tables import series_names
 from lengthwise.results import Row
 
 BANDS = "Bands or bars are 95 % intervals (bootstrap over documents)."
-_TRAINING_PANELS = (
-    ("cross_entropy", "Cross entropy"),
-    ("entropy", "Entropy part"),
-    ("jeffreys", "Jeffreys part"),
-)
+NATS = "nats per token"
 
 
-def loss_by_length(
-    rows: Sequence[Row], *, metric: str = "loss", name: str = "loss-by-length"
-) -> Picture | None:
-    """Cross entropy (or `perplexity`, `loss_best_temperature`) of the same targets at each length."""
-    chosen = [r for r in _plain(rows, "perplexity", metric) if r.position is None and r.length]
-    titles = {
-        "loss": ("Loss by context length", "cross entropy (nats per token)"),
-        "perplexity": ("Perplexity by context length", "perplexity"),
-        "loss_best_temperature": (
-            "Loss at the best temperature by context length",
-            "cross entropy at the best temperature (nats per token)",
-        ),
-    }
-    title, y_label = titles[metric]
-    return _panels(
-        [("", curves_of(chosen, lambda row: row.length or 0))],
-        name=name,
-        title=title,
-        x_label="context length (tokens)",
-        y_label=y_label,
-        caption=f"The same target tokens at every length; lower is better. {BANDS}",
-        doubling=True,
+def misalignment_parts(rows: Sequence[Row], *, name: str = "misalignment-parts") -> Picture | None:
+    """The two parts of SCE by length, each on its own scale: entropy beside disagreement."""
+    whole = [row for row in rows if row.is_headline and row.length]
+    entropy, jeffreys = (
+        curves_of(_of(whole, "misalignment", metric), lambda row: row.length or 0)
+        for metric in ("entropy", "jeffreys")
     )
-
-
-def loss_by_position(rows: Sequence[Row], *, name: str = "loss-by-position") -> Picture | None:
-    """Cross entropy by position in the window, for each model and length."""
-    return _by_position(
-        _plain(rows, "perplexity", "loss"),
+    if not (entropy and jeffreys):
+        return None
+    across = "longest context L (tokens)"
+    return curve_picture(
+        [
+            Panel(curves=entropy, across=across, heading="Sharpness: entropy part"),
+            Panel(curves=jeffreys, across=across, heading="Disagreement: Jeffreys part", more=_from_zero),
+        ],
         name=name,
-        title="Loss by position in the window",
-        y_label="cross entropy (nats per token)",
-        caption=f"A rise towards the end of a window means that more context makes predictions worse. {BANDS}",
+        title="What SCE is made of, by length",
+        up=NATS,
+        caption="SCE is the sum of both panels, H(p) + H(q) and KL(p||q) + KL(q||p); note the different "
+        f"scales. Only the right panel is about agreement of the two contexts. {BANDS}",
+        share_y=False,
     )
 
 
 def jeffreys_by_position(rows: Sequence[Row], *, name: str = "jeffreys-by-position") -> Picture | None:
     """Disagreement of the two contexts by position in the shorter one, for each model and length."""
-    return _by_position(
-        _plain(rows, "misalignment", "jeffreys"),
+    return curve_picture(
+        _by_position(_of(rows, "misalignment", "jeffreys"), more=_from_zero),
         name=name,
         title="Disagreement by position",
-        y_label="Jeffreys (nats per token)",
+        up="Jeffreys (nats per token)",
         caption=f"0 means that the cut-off context changes nothing. {BANDS}",
-        from_zero=True,
+    )
+
+
+def loss_by_length(rows: Sequence[Row], *, name: str = "loss-by-length") -> Picture | None:
+    """Cross entropy of the same targets at each length."""
+    chosen = [row for row in _of(rows, "perplexity", "loss") if row.position is None and row.length]
+    return curve_picture(
+        [Panel(curves=curves_of(chosen, lambda row: row.length or 0), across="context length (tokens)")],
+        name=name,
+        title="Loss by context length",
+        up="cross entropy (nats per token)",
+        caption=f"The same target tokens at every length; lower is better. {BANDS}",
+    )
+
+
+def loss_by_position(rows: Sequence[Row], *, name: str = "loss-by-position") -> Picture | None:
+    """Cross entropy by position in the window, for each model and length."""
+    return curve_picture(
+        _by_position(_of(rows, "perplexity", "loss")),
+        name=name,
+        title="Loss by position in the window",
+        up="cross entropy (nats per token)",
+        caption=f"A rise towards the end of a window means that more context makes predictions worse. {BANDS}",
     )
 
 
 def recall_by_distance(rows: Sequence[Row], *, name: str = "recall-by-distance") -> Picture | None:
     """What a repeated passage is worth to the model, by how far back it is."""
-    chosen = [r for r in _plain(rows, "recall", "benefit") if r.distance]
-    return _panels(
-        [("", curves_of(chosen, lambda row: row.distance or 0))],
+    chosen = [row for row in _of(rows, "recall", "benefit") if row.distance]
+    curves = curves_of(chosen, lambda row: row.distance or 0)
+    return curve_picture(
+        [Panel(curves=curves, across="distance to the first occurrence (tokens)", levels=[0])],
         name=name,
         title="Benefit of a repeated passage by its distance",
-        x_label="distance to the first occurrence (tokens)",
-        y_label="benefit (nats per token)",
+        up="benefit (nats per token)",
         caption="Loss after a different passage minus loss after the same passage: "
         f"0 means that the model does not use text that far back. {BANDS}",
-        doubling=True,
-        zero_line=True,
     )
 
 
-def misalignment_parts(rows: Sequence[Row], *, name: str = "misalignment-parts") -> Picture | None:
-    """The two parts of SCE by length, each on its own scale: entropy beside disagreement."""
-    chosen = [r for r in rows if r.task == "misalignment" and r.reference is None and r.length]
-    chosen = [r for r in chosen if r.position is None and r.context_other is None]
-    panels = [
-        ("entropy", "Sharpness: entropy part"),
-        ("jeffreys", "Disagreement: Jeffreys part"),
-    ]
-    curves = [
-        curves_of([r for r in chosen if r.metric == metric], lambda row: row.length or 0)
-        for metric, _ in panels
-    ]
-    if not all(curves):
+def recovered_by_kept(rows: Sequence[Row], *, name: str = "recovered-by-kept") -> Picture | None:
+    """The share of the gain that k distant tokens recover, by who chose them; a panel for each model."""
+    methods = {f"recovered_{method}": method.replace("_", " ") for method in METHODS}
+    chosen = [row for row in rows if row.kept is not None and row.reference is None and row.metric in methods]
+    by_series: dict[str, list[Row]] = {}
+    for row, series in zip(chosen, series_names(chosen), strict=True):
+        by_series.setdefault(series, []).append(replace(row, arm=methods[row.metric], model=""))
+    return curve_picture(
+        [
+            Panel(
+                curves=curves_of(ours, lambda row: row.kept or 0),
+                across="distant tokens kept, k",
+                heading=series if len(by_series) > 1 else "",
+                levels=[0, 1],
+            )
+            for series, ours in by_series.items()
+        ],
+        name=name,
+        title="What a few distant tokens recover",
+        up="share of the gain",
+        caption="1 is all of the gain from long context, 0 what the near tokens give. Bars are 95 % intervals "
+        "over documents. `greedy foreign` is the same choice from another text: what choosing alone is worth.",
+        columns=2,
+    )
+
+
+def differences_by_position(rows: Sequence[Row], *, name: str = "served-by-position") -> Picture | None:
+    """The mean absolute difference of a served model and the shift of its loss by position, for each length."""
+    difference, shift = (_by_length(rows, metric) for metric in ("difference", "shift"))
+    if not (difference and shift):
         return None
-    title = "What SCE is made of, by length"
-    with drawn(height=3.2, panels=(1, 2), legend=curves[0]) as (figure, grid):
-        for axes, lines, (_, panel_title) in zip(grid[0], curves, panels, strict=True):
-            draw_curves(axes, lines)
-            doubling_axis(axes, [x for line in lines for x in line.x])
-            axes.set(title=panel_title, xlabel="longest context L (tokens)", ylabel="nats per token")
-        grid[0][1].set_ylim(bottom=0)
-        legend_below(figure, grid[0][0])
-        return picture(
-            figure,
-            name=name,
-            title=title,
-            alt=f"{title}. "
-            + " ".join(
-                f"{panel_title}: {_describe(lines)}"
-                for lines, (_, panel_title) in zip(curves, panels, strict=True)
-            ),
-            caption="SCE is the sum of both panels, H(p) + H(q) and KL(p||q) + KL(q||p); note the different "
-            f"scales. Only the right panel is about agreement of the two contexts. {BANDS}",
-        )
+    last = difference[-1].x[-1]
+    ticks = [place for place in (16 * 4**step for step in range(12)) if place <= last]
+    tolerances = [row.value for row in rows if row.metric == "tolerance" and row.value is not None]
+
+    def axis(axes: Axes, _: Sequence[float]) -> None:
+        doubling_axis(axes, ticks)
+
+    def tolerated(axes: Axes) -> None:
+        for tolerance in tolerances:
+            axes.axhline(tolerance, color="#555555", linewidth=0.9, linestyle="--")
+
+    headings = "How far apart? Mean |difference|", "Which is better? Served - checkpoint"
+    left, right = (
+        Panel(curves=curves, across="position (tokens)", heading=heading, axis=axis, levels=[0])
+        for curves, heading in zip((difference, shift), headings, strict=True)
+    )
+    return curve_picture(
+        [replace(left, more=tolerated), right],
+        name=name,
+        title="Served model against its checkpoint, by position",
+        up=NATS,
+        caption=" ".join(verdict(rows))
+        + " The same tokens, read by the server and by the checkpoint. 0 on the "
+        "left is an equal model, the dashed line the tolerance; above 0 on the right the served model predicts "
+        f"worse. {BANDS}",
+        share_y=False,
+    )
 
 
 def training_curves(
@@ -143,145 +167,100 @@ def training_curves(
 
     A run of more than 40 steps is drawn as the mean over the last 5 % of its steps before each step.
     """
-    panels = [
-        (
-            title,
-            [
-                curve
-                for style, (label, records) in enumerate(runs.items())
-                if (curve := _training_curve(label, records, key, style)) is not None
-            ],
-        )
-        for key, title in _TRAINING_PANELS
-    ]
-    panels = [(title, curves) for title, curves in panels if curves]
-    if not panels:
-        return None
-    title = "Training, step by step"
-    with drawn(height=2.9, panels=(1, len(panels)), legend=panels[0][1]) as (figure, grid):
-        for axes, (panel_title, curves) in zip(grid[0], panels, strict=True):
-            draw_curves(axes, curves)
-            axes.set(title=panel_title, xlabel="step")
-            axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        grid[0][0].set_ylabel("nats per token")
-        legend_below(figure, grid[0][0])
-        return picture(
-            figure,
-            name=name,
-            title=title,
-            alt=f"{title}. "
-            + " ".join(f"{panel_title}: {_describe(curves)}" for panel_title, curves in panels),
-            caption="Each step sees other text, so single steps scatter; note the scale of each panel. "
-            "SCE is the sum of the entropy part (sharpness) and the Jeffreys part (disagreement).",
-        )
+    parts = {"cross_entropy": "Cross entropy", "entropy": "Entropy part", "jeffreys": "Jeffreys part"}
+    return curve_picture(
+        [
+            Panel(
+                curves=[
+                    curve
+                    for style, (label, records) in enumerate(runs.items())
+                    if (curve := _training_curve(label, records, key, style)) is not None
+                ],
+                across="step",
+                heading=heading,
+                axis=lambda axes, _: axes.xaxis.set_major_locator(MaxNLocator(6, integer=True)),
+            )
+            for key, heading in parts.items()
+        ],
+        name=name,
+        title="Training, step by step",
+        up=NATS,
+        caption="Each step sees other text, so single steps scatter; note the scale of each panel. "
+        "SCE is the sum of the entropy part (sharpness) and the Jeffreys part (disagreement).",
+        share_y=False,
+    )
 
 
-def _describe(curves: Sequence[Curve]) -> str:
-    """The ends of each curve in words, for readers who cannot see the figure."""
-    parts = []
-    for curve in curves:
-        if curve.faint:
-            continue
-        first, last = Estimate(curve.y[0]).text, Estimate(curve.y[-1]).text
-        if len(curve.x) == 1:
-            parts.append(f"{curve.label}: {first} at {curve.x[0]:.0f}.")
-        else:
-            parts.append(f"{curve.label}: {first} at {curve.x[0]:.0f}, {last} at {curve.x[-1]:.0f}.")
-    return " ".join(parts)
+FIGURES: Mapping[str, Sequence[Callable[[Sequence[Row]], Picture | None]]] = {
+    "misalignment": (misalignment_parts, jeffreys_by_position, misalignment_matrix),
+    "perplexity": (loss_by_length, loss_by_position),
+    "recall": (recall_by_distance,),
+    "limit": (limit_curves,),
+    "longppl": (),
+    "influence": (recovered_by_kept,),
+    "served": (differences_by_position,),
+    "training": (),
+}
+"""Task -> the figures of its rows. Any other task is one of an evaluation."""
 
 
-def _plain(rows: Sequence[Row], task: str, metric: str) -> list[Row]:
+def figures_of(task: str, rows: Sequence[Row]) -> list[Picture]:
+    """The figures of a task that its rows can fill."""
+    found = [draw(rows) for draw in FIGURES.get(task, (score_by_depth,))]
+    return [picture for picture in found if picture is not None]
+
+
+def _from_zero(axes: Axes) -> None:
+    axes.set_ylim(bottom=0)
+
+
+def _of(rows: Sequence[Row], task: str, metric: str) -> list[Row]:
     """Rows of one metric that are no difference and no pair of lengths."""
     return [
-        r
-        for r in rows
-        if r.task == task and r.metric == metric and r.reference is None and r.context_other is None
+        row
+        for row in rows
+        if (row.task, row.metric) == (task, metric) and row.reference is None and row.context_other is None
     ]
+
+
+def _by_position(rows: Sequence[Row], **how: Any) -> list[Panel]:
+    """One model: one panel, a curve for each length. Several: a panel for each length, a curve each."""
+    across = "position (tokens)"
+    rows = [row for row in rows if row.position is not None]
+    by_length = {
+        length: curves_of([row for row in rows if row.length == length], _middle) for length in _lengths(rows)
+    }
+    if all(len(curves) == 1 for curves in by_length.values()):
+        axis = partial(token_axis, ticks=8)
+        return [Panel(curves=_by_length(rows, None), across=across, axis=axis, **how)]
+    axis = partial(token_axis, ticks=8 if len(by_length) == 1 else 4)
+    return [
+        Panel(curves=curves, across=across, heading=f"{length} tokens", axis=axis, **how)
+        for length, curves in by_length.items()
+    ]
+
+
+def _by_length(rows: Sequence[Row], metric: str | None) -> list[Curve]:
+    """A curve by position for each length, of one metric if it is named, each length with its own style."""
+    chosen = [row for row in rows if row.position is not None and metric in (None, row.metric)]
+    several = len({row.model for row in rows}) > 1
+    return [
+        replace(
+            curve, label=f"{curve.label}, {length} tokens" if several else f"{length} tokens", style=style
+        )
+        for style, length in enumerate(_lengths(chosen))
+        for curve in curves_of([row for row in chosen if row.length == length], _middle)
+    ]
+
+
+def _lengths(rows: Sequence[Row]) -> list[int]:
+    return sorted({row.length for row in rows if row.length is not None})
 
 
 def _middle(row: Row) -> float:
     assert row.position is not None
     assert row.position_end is not None
     return (row.position + row.position_end - 1) / 2
-
-
-def _by_position(
-    rows: Sequence[Row], *, name: str, title: str, y_label: str, caption: str, from_zero: bool = False
-) -> Picture | None:
-    """One model: one panel, a curve for each length. Several: a panel for each length, a curve each."""
-    rows = [r for r in rows if r.position is not None and r.position_end is not None and r.length is not None]
-    by_length = {
-        length: curves_of([r for r in rows if r.length == length], _middle)
-        for length in sorted({r.length for r in rows if r.length is not None})
-    }
-    if not any(by_length.values()):
-        return None
-    panels: list[tuple[str, list[Curve]]]
-    if max(len(curves) for curves in by_length.values()) == 1:
-        together = [
-            replace(curve, label=f"{length} tokens", style=style)
-            for style, (length, curves) in enumerate(by_length.items())
-            for curve in curves
-        ]
-        panels = [("", together)]
-    else:
-        panels = [(f"{length} tokens", curves) for length, curves in by_length.items()]
-    return _panels(
-        panels,
-        name=name,
-        title=title,
-        x_label="position (tokens)",
-        y_label=y_label,
-        caption=caption,
-        from_zero=from_zero,
-    )
-
-
-def _panels(
-    panels: Sequence[tuple[str, Sequence[Curve]]],
-    *,
-    name: str,
-    title: str,
-    x_label: str,
-    y_label: str,
-    caption: str,
-    doubling: bool = False,
-    from_zero: bool = False,
-    zero_line: bool = False,
-) -> Picture | None:
-    """Panels in rows of three that share the vertical scale, one legend; None when all are empty."""
-    panels = [(heading, curves) for heading, curves in panels if curves]
-    if not panels:
-        return None
-    columns = min(3, len(panels))
-    lines = -(-len(panels) // columns)
-    height = 3.4 if len(panels) == 1 else 2.7 * lines + 0.3
-    with drawn(height=height, panels=(lines, columns), legend=panels[0][1], share_y=True) as (figure, grid):
-        for axes in grid.flat[len(panels) :]:
-            axes.set_visible(False)
-        for axes, (heading, curves) in zip(grid.flat, panels, strict=False):
-            draw_curves(axes, curves)
-            across = [x for curve in curves for x in curve.x]
-            if doubling:
-                doubling_axis(axes, across)
-            else:
-                token_axis(axes, across, ticks=8 if columns == 1 else 4)
-            if zero_line:
-                axes.axhline(0, color="#555555", linewidth=0.9)
-            axes.set(title=heading, xlabel=x_label)
-        if from_zero:
-            grid[0][0].set_ylim(bottom=0)
-        for axes in grid[:, 0]:
-            axes.set_ylabel(y_label)
-        legend_below(figure, grid[0][0])
-        words = " ".join(f"{heading}: {_describe(curves)}".removeprefix(": ") for heading, curves in panels)
-        return picture(
-            figure,
-            name=name,
-            title=title,
-            alt=f"{title}. Across: {x_label}. Up: {y_label}. {words}",
-            caption=caption,
-        )
 
 
 def _training_curve(label: str, records: Sequence[Mapping[str, Any]], key: str, style: int) -> Curve | None:

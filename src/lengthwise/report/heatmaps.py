@@ -10,49 +10,39 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from lengthwise.report.drawing import Picture, drawn, picture, series_names
+from lengthwise.report.drawing import Picture, drawn, picture
+from lengthwise.report.row_tables import series_names
 from lengthwise.report.tables import Estimate
 from lengthwise.results import Row
 
-_NAMES = {"jeffreys": "Disagreement (Jeffreys)", "sce": "SCE", "entropy": "Entropy part"}
 _MOST_NUMBERS = 9
 _MOST_MATRICES = 4
 _MOST_DEPTHS = 6
-_SCORES = ("accuracy", "contained")
-"""Metrics to draw, in order of preference; without them the first one is drawn."""
 
 Cells = dict[tuple[float, float], float]
 """Value by (down, across)."""
 
 
-def misalignment_matrix(
-    rows: Sequence[Row], *, metric: str = "jeffreys", name: str = "misalignment-matrix"
-) -> Picture | None:
-    """Heat map by (l1, l2): one panel for each model (the first four) and L, one colour scale for all.
+def misalignment_matrix(rows: Sequence[Row]) -> Picture | None:
+    """Jeffreys by (l1, l2): one panel for each model (the first four) and L, one colour scale for all.
 
-    Takes the rows of `metric` with `context` and `context_other`, the upper ends of two bins of context
-    lengths up to L = `length`. Seeds are averaged; the measure is symmetric, so each pair fills both of its
-    cells. None where there are no such rows.
+    Takes the rows with `context` and `context_other`, the upper ends of two bins of context lengths up to
+    L = `length`. Seeds are averaged; the measure is symmetric, so each pair fills both of its cells. None where
+    there are no such rows.
     """
     chosen = [
-        r
-        for r in rows
-        if r.task == "misalignment"
-        and r.metric == metric
-        and r.reference is None
-        and r.context_other is not None
+        r for r in rows if r.metric == "jeffreys" and r.reference is None and r.context_other is not None
     ]
-    panels = _panels(
+    panels = _cells(
         chosen, lambda r: (r.length,), lambda r: (r.context, r.context_other), most=_MOST_MATRICES
     )
     if not panels:
         return None
-    title = f"{_NAMES.get(metric, metric)} of two context lengths"
+    title = "Disagreement (Jeffreys) of two context lengths"
     top = max(max(cells.values()) for cells in panels.values())
     # Small numbers in thousandths, so that they fit into their cells.
     unit = 0.001 if top < 1 else 1.0
-    columns = min(3, len({length for _, length in panels}))
-    lines = -(-len(panels) // columns)
+    columns, lines = _grid(len(panels), len({length for _, length in panels}))
     with drawn(height=0.45 + lines * (1.3 + 5.7 / max(2, columns)), panels=(lines, columns)) as (
         figure,
         grid,
@@ -62,16 +52,14 @@ def misalignment_matrix(
         for axes, ((label, length), cells) in zip(grid.flat, panels.items(), strict=False):
             heading = "\n".join([*textwrap.wrap(label, 72 // columns), f"L = {length}"])
             both = cells | {(other, one): value for (one, other), value in cells.items()}
-            lengths = _draw(
-                axes, heading, both, top or 1, lambda value: _short(value / unit), most=_MOST_NUMBERS
-            )
+            down, across = _draw(axes, heading, both, top or 1, lambda value: _short(value / unit))
             axes.set_aspect("equal")
-            axes.set_xticks(range(len(lengths)), [f"{length:g}" for length in lengths], rotation=45)
-            axes.set_yticks(range(len(lengths)), [f"{length:g}" for length in lengths])
+            axes.set_xticks(range(len(across)), [f"{length:g}" for length in across], rotation=45)
+            axes.set_yticks(range(len(down)), [f"{length:g}" for length in down])
             axes.set(xlabel="context l1 (tokens)", ylabel="context l2 (tokens)")
         return picture(
             figure,
-            name=name,
+            name="misalignment-matrix",
             title=title,
             alt=f"{title}, as a matrix by the two lengths. "
             + " ".join(
@@ -87,15 +75,15 @@ def score_by_depth(rows: Sequence[Row]) -> Picture | None:
 
     Takes the rows of one task that have a length and a depth. Seeds are averaged. None where there are none.
     """
-    metric = score_metric(rows)
+    found = dict.fromkeys(r.metric for r in rows if r.reference is None and r.depth is not None)
+    metric = next((name for name in ("accuracy", "contained") if name in found), next(iter(found), None))
     ours = [r for r in rows if r.metric == metric and r.depth is not None and r.length is not None]
-    panels = _panels(ours, lambda _: (), lambda r: (r.depth, r.length), most=_MOST_DEPTHS)
+    panels = _cells(ours, lambda _: (), lambda r: (r.depth, r.length), most=_MOST_DEPTHS)
     if not panels:
         return None
     task = ours[0].task
     chance = next((r.value for r in rows if r.metric == "chance" and r.value), None)
-    columns = min(3, len(panels))
-    lines = -(-len(panels) // columns)
+    columns, lines = _grid(len(panels), len(panels))
     title = f"{task}: {metric} by length and depth"
     depths = max(len({depth for depth, _ in cells}) for cells in panels.values())
     with drawn(height=0.9 + lines * (1.3 + 0.32 * depths), panels=(lines, columns)) as (figure, grid):
@@ -103,11 +91,10 @@ def score_by_depth(rows: Sequence[Row]) -> Picture | None:
             axes.set_visible(False)
         for axes, ((label,), cells) in zip(grid.flat, panels.items(), strict=False):
             heading = "\n".join(textwrap.wrap(label, 80 // columns))
-            _draw(axes, heading, cells, 1, lambda value: f"{100 * value:.0f}")
-            lengths, downs = (sorted({place[side] for place in cells}) for side in (1, 0))
+            down, across = _draw(axes, heading, cells, 1, lambda value: f"{100 * value:.0f}")
             axes.invert_yaxis()
-            axes.set_xticks(range(len(lengths)), [f"{length:g}" for length in lengths])
-            axes.set_yticks(range(len(downs)), [f"{depth:g} %" for depth in downs])
+            axes.set_xticks(range(len(across)), [f"{length:g}" for length in across])
+            axes.set_yticks(range(len(down)), [f"{depth:g} %" for depth in down])
             axes.set(xlabel="prompt (tokens)", ylabel="depth of the answer")
         by_chance = f" Guessing gives {100 * chance:.0f}." if chance else ""
         return picture(
@@ -115,19 +102,19 @@ def score_by_depth(rows: Sequence[Row]) -> Picture | None:
             name=f"depth-{task}",
             title=title,
             alt=f"{title}, in per cent. "
-            + " ".join(f"{label}: {_words(c)}." for (label,), c in panels.items()),
+            + " ".join(f"{label}: {_words(cells)}." for (label,), cells in panels.items()),
             caption="Per cent of the samples. The depth is the place of the answer in the context: 0 is the "
             f"beginning, 100 the end, next to the question.{by_chance}",
         )
 
 
-def score_metric(rows: Sequence[Row]) -> str | None:
-    """The score to show of a task's rows: accuracy, else the share contained, else the first with a depth."""
-    found = dict.fromkeys(r.metric for r in rows if r.reference is None and r.depth is not None)
-    return next((name for name in _SCORES if name in found), next(iter(found), None))
+def _grid(panels: int, columns: int) -> tuple[int, int]:
+    """Columns, at most three, and the lines that they need."""
+    columns = min(3, columns)
+    return columns, -(-panels // columns)
 
 
-def _panels(
+def _cells(
     rows: Sequence[Row],
     panel_of: Callable[[Row], tuple[Any, ...]],
     cell_of: Callable[[Row], tuple[Any, Any]],
@@ -148,9 +135,9 @@ def _panels(
 
 
 def _draw(
-    axes: Axes, heading: str, cells: Cells, top: float, text: Callable[[float], str], *, most: int = 99
-) -> list[float]:
-    """The cells with their numbers where there are at most `most` lines; returns the values across."""
+    axes: Axes, heading: str, cells: Cells, top: float, text: Callable[[float], str]
+) -> tuple[list[float], list[float]]:
+    """The cells, with their numbers where there are few; returns the values down and across."""
     down, across = (sorted({place[side] for place in cells}) for side in (0, 1))
     square = np.full((len(down), len(across)), np.nan)
     for (one, other), value in cells.items():
@@ -160,12 +147,12 @@ def _draw(
     axes.pcolormesh(*edges, square, cmap="cividis", vmin=0, vmax=top, edgecolors="white")
     axes.set_title(heading, fontsize=9)
     axes.grid(visible=False)
-    if len(down) <= most:
+    if len(across) <= _MOST_NUMBERS:
         for (row, column), value in np.ndenumerate(square):
             if np.isfinite(value):
                 shade = "white" if value < 0.55 * top else "black"
                 axes.text(column, row, text(value), ha="center", va="center", color=shade, fontsize=8)
-    return across
+    return down, across
 
 
 def _short(value: float) -> str:
@@ -174,10 +161,12 @@ def _short(value: float) -> str:
 
 
 def _extremes(cells: Cells) -> str:
-    low, high = min(cells, key=cells.__getitem__), max(cells, key=cells.__getitem__)
-    return (
-        f"from {Estimate(cells[low]).text} at {low[0]} and {low[1]} tokens "
-        f"to {Estimate(cells[high]).text} at {high[0]} and {high[1]} tokens"
+    return " ".join(
+        f"{word} {Estimate(cells[place]).text} at {place[0]} and {place[1]} tokens"
+        for word, place in (
+            ("from", min(cells, key=cells.__getitem__)),
+            ("to", max(cells, key=cells.__getitem__)),
+        )
     )
 
 

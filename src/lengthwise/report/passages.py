@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup, escape
+
+from lengthwise.samples import SampleLog
 
 _CUT = Markup('<span class="cut"> … </span>')
 _AROUND = 10
 """Tokens that are shown on each side of a marked one."""
+_SHOWN = 3
+"""Passages of a page: one of a window, those of the targets that gain most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,3 +73,35 @@ def _seen(piece: str) -> tuple[str, str]:
     if piece.strip():
         return piece, ""
     return piece.replace(" ", "\u2423").replace("\n", "\u21b5"), "\n" if "\n" in piece else ""
+
+
+def influential_passages(samples: SampleLog, model: str) -> list[Passage]:
+    """Of a run of `influence`: the targets that gain most, with the tokens that greedy kept for them."""
+    found: list[tuple[float, Passage]] = []
+    for key in samples:
+        record = samples[key]
+        ends = {place: (long, short) for place, long, short, _ in record["examined"]}
+        gains = [
+            (ends[target["position"]][1] - ends[target["position"]][0], target)
+            for target in record["targets"]
+        ]
+        if gains:
+            gain, target = max(gains, key=lambda one: one[0])
+            found.append((gain, _influential_passage(record, target, *ends[target["position"]], model)))
+    return [passage for _, passage in sorted(found, key=lambda one: -one[0])[:_SHOWN]]
+
+
+def _influential_passage(
+    record: Mapping[str, Any], target: Mapping[str, Any], long: float, short: float, model: str
+) -> Passage:
+    place, kept, near = target["position"], target["kept"]["greedy"], record["near"]
+    return Passage(
+        pieces=record["pieces"][: place + 1],
+        marked={
+            token: f"kept as number {rank}, {place - token} tokens back" for rank, token in enumerate(kept, 1)
+        },
+        near=place - near,
+        caption=f"{model}, {record['document']}: the bold token has a loss of {short:.2f} nats after the {near} "
+        f"underlined ones, {long:.2f} with all context, and {target['losses']['greedy'][-1]:.2f} with the "
+        f"{len(kept)} marked ones, which greedy chose in the order of their numbers.",
+    )

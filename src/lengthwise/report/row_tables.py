@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
 from lengthwise.report.displays import in_order
-from lengthwise.report.drawing import series_names
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Row
 
 if TYPE_CHECKING:
-    from lengthwise.measure.correlation import Coefficient, Correlation
+    from lengthwise.measure.correlation import Correlation
 
 # Columns that are shown where any row has a value, by name in the table.
 _BEFORE_VALUE = {
@@ -41,6 +40,12 @@ def headline_rows(rows: Sequence[Row]) -> list[Row]:
 def difference_rows(rows: Sequence[Row]) -> list[Row]:
     """Paired differences of whole numbers."""
     return [row for row in rows if row.is_whole and row.reference is not None]
+
+
+def series_names(rows: Sequence[Row]) -> list[str]:
+    """A name for each row's curve or column: its arm, or its model, or both where both vary."""
+    several_models = len({row.model for row in rows}) > 1
+    return [f"{row.model}, {row.arm}" if row.arm and several_models else row.arm or row.model for row in rows]
 
 
 def rows_table(rows: Sequence[Row], *, caption: str = "") -> Table:
@@ -73,7 +78,8 @@ def side_by_side(rows: Sequence[Row], *, caption: str = "") -> Table:
     return Table(
         columns=("metric", *places, *columns),
         rows=[
-            [*place, *(row_estimate(found.get(name)) for name in columns)] for place, found in lines.items()
+            [*place, *(row_estimate(found[name]) if name in found else None for name in columns)]
+            for place, found in lines.items()
         ],
         caption=caption,
     )
@@ -94,7 +100,10 @@ def comparison_table(rows: Sequence[Row], *, caption: str = "") -> Table:
     shown["value"] = [_value_alone(plain.get((row.model, *row.place))) for row in differences]
     shown["reference's"] = [_value_alone(plain.get((row.reference, *row.place))) for row in differences]
     shown["difference [95 % interval]"] = [row_estimate(row) for row in differences]
-    shown["p (Holm)"] = [_p_text(row.p_holm) for row in differences]
+    shown["p (Holm)"] = [
+        "" if row.p_holm is None else "< 0.0001" if row.p_holm < 1e-4 else f"{row.p_holm:.4f}"
+        for row in differences
+    ]
     shown["more than noise"] = [{None: "", True: "yes", False: "no"}[row.beyond_noise] for row in differences]
     return Table(columns=tuple(shown), rows=list(zip(*shown.values(), strict=True)), caption=caption)
 
@@ -103,13 +112,14 @@ def correlation_tables(
     pairs: Sequence[tuple[str, float, float]], found: Correlation, *, names: tuple[str, str]
 ) -> list[Table]:
     """The pairs of numbers by model, and the two correlation coefficients."""
+    coefficients = {"Pearson": found.pearson, "Spearman (ranks)": found.spearman}
     return [
-        Table(columns=("model", *names), rows=[list(pair) for pair in pairs]),
+        Table(columns=("model", *names), rows=pairs),
         Table(
             columns=("correlation", "value [95 % interval]", "models"),
             rows=[
-                ["Pearson", _coefficient(found.pearson), found.n],
-                ["Spearman (ranks)", _coefficient(found.spearman), found.n],
+                [name, Estimate(one.value, one.low, one.high, signed=True), found.n]
+                for name, one in coefficients.items()
             ],
         ),
     ]
@@ -120,14 +130,8 @@ def has_intervals(rows: Sequence[Row]) -> bool:
     return any(row.ci_low is not None for row in rows)
 
 
-@overload
-def row_estimate(row: Row) -> Estimate: ...
-@overload
-def row_estimate(row: None) -> None: ...
-def row_estimate(row: Row | None) -> Estimate | None:
+def row_estimate(row: Row) -> Estimate:
     """A row's value and interval as a cell."""
-    if row is None:
-        return None
     signed = row.reference is not None
     return Estimate(row.value, row.ci_low, row.ci_high, signed=signed, at_least=bool(row.at_least))
 
@@ -144,13 +148,3 @@ def _filled(columns: dict[str, str], rows: Sequence[Row]) -> dict[str, list[Cell
 def _value_alone(row: Row | None) -> Estimate | None:
     """The interval of one side says nothing about the difference."""
     return None if row is None else Estimate(row.value, at_least=bool(row.at_least))
-
-
-def _coefficient(coefficient: Coefficient) -> Estimate:
-    return Estimate(coefficient.value, coefficient.low, coefficient.high, signed=True)
-
-
-def _p_text(p: float | None) -> str:
-    if p is None:
-        return ""
-    return "< 0.0001" if p < 1e-4 else f"{p:.4f}"

@@ -13,11 +13,11 @@ from lengthwise.config import read_yaml
 from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_text, named_path
 from lengthwise.report.differences import paired_differences
-from lengthwise.report.displays import display_of, displays, in_order, named_function
+from lengthwise.report.displays import display_of, in_order, tasks_in_order
 from lengthwise.report.drawing import Picture
-from lengthwise.report.figures import training_curves
+from lengthwise.report.figures import figures_of, training_curves
 from lengthwise.report.html import GENERATOR, Section, render_page
-from lengthwise.report.passages import Passage
+from lengthwise.report.passages import influential_passages
 from lengthwise.report.row_tables import (
     difference_rows,
     has_intervals,
@@ -36,7 +36,7 @@ _MAY_DIFFER = {"model", "adapter", "revision", "device", "dtype", "batch_size"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class _Run:
     """What a run folder holds, under the name that tells it apart in the page."""
 
     path: Path
@@ -58,6 +58,68 @@ class Run:
         return self.results is None or self.results.partial
 
 
+@dataclass(frozen=True)
+class _Part:
+    """One task, with the runs that have it."""
+
+    task: str
+    runs: list[_Run]
+    rows: list[Row]
+    """Of all runs, in the order of tables."""
+
+    @property
+    def tables(self) -> list[Table]:
+        """The headline numbers, side by side where there are several models, and the paired differences."""
+        plain, differences = headline_rows(self.rows), difference_rows(self.rows)
+        tables = []
+        if plain:
+            draw = side_by_side if len({(row.model, row.arm, row.seed) for row in plain}) > 1 else rows_table
+            partial = " (partial)" if any(run.partial for run in self.runs) else ""
+            intervals = ", with 95 % intervals" if has_intervals(plain) else ""
+            tables.append(draw(plain, caption=f"{display_of(self.task).title}{partial}{intervals}"))
+        if differences:
+            tables.append(rows_table(differences, caption="Paired differences on the same tokens"))
+        return tables
+
+    @property
+    def pictures(self) -> list[Picture]:
+        """The figures of the task, and one of paired differences for each metric that has a better direction."""
+        pictures: list[Picture | None] = [*figures_of(self.task, self.rows)]
+        if self.task == "training":
+            pictures.append(training_curves({run.label: run.metrics for run in self.runs if run.metrics}))
+        differences = difference_rows(self.rows)
+        for metric, better in display_of(self.task).better.items():
+            chosen = [row for row in differences if row.metric == metric]
+            pictures.append(paired_differences(chosen, better=better, name=f"differences-{metric}"))
+        return [picture for picture in pictures if picture is not None]
+
+    def section(self) -> Section:
+        """The part of the page."""
+        about = display_of(self.task)
+        paragraphs, passages = [about.question], []
+        if self.task == "misalignment":
+            said = {run.label: sce_sentence(run.rows) for run in self.runs}
+            paragraphs += [
+                f"{label}: {text}" if len(self.runs) > 1 else text for label, text in said.items() if text
+            ]
+        if self.task == "influence":
+            for run in self.runs:
+                passages += influential_passages(SampleLog(run.path / "samples.jsonl"), run.label)
+        shown = {row.metric for row in self.rows}
+        meanings = [f"`{metric}`: {text}" for metric, text in about.metrics.items() if metric in shown]
+        notes = dict.fromkeys(note for run in self.runs if run.results for note in run.results.notes)
+        whole = rows_table(self.rows, caption=f"Every number of this part ({len(self.rows)})")
+        return Section(
+            title=about.title,
+            paragraphs=[text for text in paragraphs if text],
+            tables=self.tables,
+            figures=self.pictures,
+            passages=passages,
+            notes=[*meanings, *notes],
+            details=[whole] if self.rows else [],
+        )
+
+
 def build_report(paths: Sequence[Path | str], out: Path | str | None = None) -> Path:
     """Write the page of the runs at `paths` and return where it is.
 
@@ -72,10 +134,11 @@ def build_report(paths: Sequence[Path | str], out: Path | str | None = None) -> 
     """
     runs = _read(paths)
     target = _target(runs, named_path(out, what="--out") if out is not None else None)
-    sections = [_section(task, runs) for task in _tasks(runs)]
+    sections = {part.task: part.section() for part in _parts(runs)}
     atomic_write_text(target, _page(runs, sections))
     if out is None:
-        _write_figures(sections, runs[0].path / "figures")
+        pictures = [picture for section in sections.values() for picture in section.figures]
+        _write_pictures(pictures, target.parent / "figures")
     return target
 
 
@@ -85,25 +148,61 @@ def write_figures(paths: Sequence[Path | str], folder: Path) -> list[Path]:
     Raises:
         UsageError: no runs, or a folder that is no run or has no results yet.
     """
-    runs = _read(paths)
-    folder = named_path(folder, what="--out")
-    return _write_figures([_section(task, runs) for task in _tasks(runs)], folder)
+    pictures = [picture for part in _parts(_read(paths)) for picture in part.pictures]
+    return _write_pictures(pictures, named_path(folder, what="--out"))
 
 
-def _write_figures(sections: Sequence[Section], folder: Path) -> list[Path]:
-    written = []
-    for picture in (picture for section in sections for picture in section.figures):
-        written.append(folder / f"{picture.name}.svg")
-        atomic_write_text(written[-1], picture.svg + "\n")
+def run_tables(paths: Sequence[Path | str]) -> list[Table]:
+    """The tables of the page, one or two for each task, without figures.
+
+    Raises:
+        UsageError: no runs, or a folder that is no run or has no results yet.
+    """
+    return [table for part in _parts(_read(paths)) for table in part.tables]
+
+
+def _write_pictures(pictures: Sequence[Picture], folder: Path) -> list[Path]:
+    written = [folder / f"{picture.name}.svg" for picture in pictures]
+    for path, picture in zip(written, pictures, strict=True):
+        atomic_write_text(path, picture.svg + "\n")
     return written
 
 
-def read_run(path: Path) -> Run:
-    """Read a run folder.
+def _parts(runs: Sequence[_Run]) -> list[_Part]:
+    tasks = {
+        run.label: {row.task for row in run.rows} | ({"training"} if run.metrics else set()) for run in runs
+    }
+    present = [row.task for run in runs for row in run.rows] + ["training"] * any(run.metrics for run in runs)
+    return [
+        _Part(
+            task,
+            [run for run in runs if task in tasks[run.label]],
+            in_order([row for run in runs for row in run.rows if row.task == task]),
+        )
+        for task in tasks_in_order(present)
+    ]
 
-    Raises:
-        UsageError: not a run folder, without results, or with results that cannot be read.
-    """
+
+def _read(paths: Sequence[Path | str]) -> list[_Run]:
+    """The runs, with labels that are all different: the model, then its folder too, then the whole path."""
+    if not paths:
+        raise UsageError("no run to report on", expected="one or more run folders")
+    runs = [_read_named(str(path)) for path in paths]
+    for extended in (lambda run: f"{run.label} ({run.path.name})", lambda run: f"{run.label} ({run.path})"):
+        counts = Counter(run.label for run in runs)
+        runs = [replace(run, label=extended(run)) if counts[run.label] > 1 else run for run in runs]
+    return runs
+
+
+def _read_named(path: str) -> _Run:
+    label, sign, folder = path.partition("=")
+    whole = named_path(path, what="the run")
+    if not sign or whole.exists():
+        return _read_run(whole)
+    return replace(_read_run(named_path(folder, what="the run")), label=label)
+
+
+def _read_run(path: Path) -> _Run:
     if not (path / "config.yaml").is_file():
         raise UsageError(
             f"{path} is no run folder" if path.is_dir() else f"there is no folder {path}",
@@ -116,7 +215,7 @@ def read_run(path: Path) -> Run:
         raise UsageError(
             f"{path} has no results yet", fix="wait for the run to end, or run it again with --resume"
         )
-    return Run(
+    return _Run(
         path=path,
         label=results.model_name if results else str(config.get("model", path.name)),
         kind=str(config.pop("kind", "run")),
@@ -126,32 +225,7 @@ def read_run(path: Path) -> Run:
     )
 
 
-def _read(paths: Sequence[Path | str]) -> list[Run]:
-    if not paths:
-        raise UsageError("no run to report on", expected="one or more run folders")
-    return _labelled([_read_named(str(path)) for path in paths])
-
-
-def _read_named(path: str) -> Run:
-    label, sign, folder = path.partition("=")
-    whole = named_path(path, what="the run")
-    if not sign or whole.exists():
-        return read_run(whole)
-    return replace(read_run(named_path(folder, what="the run")), label=label)
-
-
-def _labelled(runs: Sequence[Run]) -> list[Run]:
-    """Runs whose labels are all different: the model, then its folder too, then the whole path."""
-    labels = [run.label for run in runs]
-    for extended in (lambda run: f"{run.label} ({run.path.name})", lambda run: f"{run.label} ({run.path})"):
-        counts = Counter(labels)
-        labels = [
-            extended(run) if counts[label] > 1 else label for run, label in zip(runs, labels, strict=True)
-        ]
-    return [replace(run, label=label) for run, label in zip(runs, labels, strict=True)]
-
-
-def _target(runs: Sequence[Run], out: Path | None) -> Path:
+def _target(runs: Sequence[_Run], out: Path | None) -> Path:
     if out is None:
         if len(runs) > 1:
             raise UsageError("several runs need a place for their page", fix="--out page.html")
@@ -163,10 +237,10 @@ def _target(runs: Sequence[Run], out: Path | None) -> Path:
     return out
 
 
-def _page(runs: Sequence[Run], sections: Sequence[Section]) -> str:
+def _page(runs: Sequence[_Run], sections: dict[str, Section]) -> str:
     if len(runs) == 1:
         title = f"{runs[0].kind}: {runs[0].label}"
-        lead = [display_of(task).question for task in _tasks(runs)][:1]
+        lead = [display_of(task).question for task in sections][:1]
     else:
         title = f"{len(runs)} runs side by side"
         lead = [f"Compared: {'; '.join(run.label for run in runs)}."]
@@ -178,7 +252,7 @@ def _page(runs: Sequence[Run], sections: Sequence[Section]) -> str:
     return render_page(
         title,
         [sentence for sentence in lead if sentence],
-        sections,
+        list(sections.values()),
         {
             f"Where it comes from: {run.label}": {
                 "folder": os.path.abspath(run.path),
@@ -192,105 +266,15 @@ def _page(runs: Sequence[Run], sections: Sequence[Section]) -> str:
     )
 
 
-def _tasks(runs: Sequence[Run]) -> list[str]:
-    present = dict.fromkeys(row.task for run in runs for row in run.rows)
-    if any(run.metrics for run in runs):
-        present["training"] = None
-    order = displays()
-    return [task for task in order if task in present] + [task for task in present if task not in order]
-
-
-def _unequal_settings(runs: Sequence[Run]) -> list[str]:
+def _unequal_settings(runs: Sequence[_Run]) -> list[str]:
     """One sentence for each kind of run whose settings differ where a comparison needs them equal."""
     notices = []
-    for kind in dict.fromkeys(run.kind for run in runs):
+    for kind in dict.fromkeys(run.kind for run in runs if run.kind != "train"):
         configs = [run.config for run in runs if run.kind == kind]
-        keys = dict.fromkeys(key for config in configs for key in config)
-        differing = [
-            key
-            for key in keys
-            if key not in _MAY_DIFFER and any(c.get(key) != configs[0].get(key) for c in configs)
-        ]
-        if differing and kind != "train":
-            names = ", ".join(f"`{key}`" for key in differing)
-            notices.append(f"The {kind} runs differ in {names}: their numbers are not of the same tokens.")
+        keys = dict.fromkeys(key for config in configs for key in config if key not in _MAY_DIFFER)
+        differing = [f"`{key}`" for key in keys if any(c.get(key) != configs[0].get(key) for c in configs)]
+        if differing:
+            notices.append(
+                f"The {kind} runs differ in {', '.join(differing)}: their numbers are not of the same tokens."
+            )
     return notices
-
-
-def _section(task: str, runs: Sequence[Run]) -> Section:
-    runs = [run for run in runs if _has(run, task)]
-    rows = in_order([row for run in runs for row in run.rows if row.task == task])
-    about = display_of(task)
-    differences = difference_rows(rows)
-    shown = {row.metric for row in rows}
-    meanings = [f"`{metric}`: {meaning}" for metric, meaning in about.metrics.items() if metric in shown]
-    notes = dict.fromkeys(note for run in runs if run.results for note in run.results.notes)
-    return Section(
-        title=about.title,
-        paragraphs=[text for text in (about.question, *_sce_sentences(task, runs)) if text],
-        tables=_tables(rows, about.title, partial=any(run.partial for run in runs)),
-        figures=_pictures(task, rows, differences, runs),
-        passages=_passages(about.passages, runs),
-        notes=[*meanings, *notes],
-        details=[rows_table(rows, caption=f"Every number of this part ({len(rows)})")] if rows else [],
-    )
-
-
-def _passages(function: str, runs: Sequence[Run]) -> list[Passage]:
-    if not function:
-        return []
-    draw = named_function(function, "lengthwise.report.passages")
-    return [passage for run in runs for passage in draw(SampleLog(run.path / "samples.jsonl"), run.label)]
-
-
-def run_tables(paths: Sequence[Path | str]) -> list[Table]:
-    """The tables of the page, one or two for each task, without figures.
-
-    Raises:
-        UsageError: no runs, or a folder that is no run or has no results yet.
-    """
-    runs = _read(paths)
-    tables = []
-    for task in _tasks(runs):
-        ours = [run for run in runs if _has(run, task)]
-        rows = in_order([row for run in ours for row in run.rows if row.task == task])
-        tables += _tables(rows, display_of(task).title, partial=any(run.partial for run in ours))
-    return tables
-
-
-def _tables(rows: Sequence[Row], title: str, *, partial: bool) -> list[Table]:
-    """The headline numbers, side by side where there are several models, and the paired differences."""
-    plain, differences = headline_rows(rows), difference_rows(rows)
-    tables = []
-    if plain:
-        draw = side_by_side if len({(row.model, row.arm, row.seed) for row in plain}) > 1 else rows_table
-        intervals = ", with 95 % intervals" if has_intervals(plain) else ""
-        tables.append(draw(plain, caption=f"{title}{' (partial)' if partial else ''}{intervals}"))
-    if differences:
-        tables.append(rows_table(differences, caption="Paired differences on the same tokens"))
-    return tables
-
-
-def _has(run: Run, task: str) -> bool:
-    return any(row.task == task for row in run.rows) or (task == "training" and bool(run.metrics))
-
-
-def _sce_sentences(task: str, runs: Sequence[Run]) -> list[str]:
-    if task != "misalignment":
-        return []
-    said = [(run.label, sce_sentence(run.rows)) for run in runs]
-    return [f"{label}: {text}" if len(runs) > 1 else text for label, text in said if text]
-
-
-def _pictures(
-    task: str, rows: Sequence[Row], differences: Sequence[Row], runs: Sequence[Run]
-) -> list[Picture]:
-    about = display_of(task)
-    draws = [named_function(name, "lengthwise.report.figures") for name in about.figures]
-    pictures = [draw(rows) for draw in draws]
-    if task == "training":
-        pictures.append(training_curves({run.label: run.metrics for run in runs if run.metrics}))
-    for metric, better in about.better.items():
-        chosen = [row for row in differences if row.metric == metric]
-        pictures.append(paired_differences(chosen, better=better, name=f"differences-{metric}"))
-    return [picture for picture in pictures if picture is not None]

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lengthwise.report.displays import display_of, displays, named_function
-from lengthwise.report.tables import Estimate
+from lengthwise.measure.influence_rows import METHODS
+from lengthwise.measure.served_verdict import verdict
+from lengthwise.report.displays import tasks_in_order
+from lengthwise.report.row_tables import row_estimate
 from lengthwise.report.terminal_curve import joined, plot, row_text, sentences, thinned
 from lengthwise.results import Results, Row
 
 
 def answer(results: Results) -> list[str]:
-    """What the run says, as lines of at most 80 columns.
-
-    Empty where nothing answers for its rows: those of a study, whose page compares arms, or of an unknown task.
-    """
+    """What the run says, as lines of at most 80 columns; empty where nothing answers for its rows."""
     if any(row.arm is not None for row in results.rows):
         return []
-    tasks = dict.fromkeys(row.task for row in results.rows)
     lines: list[str] = []
-    order = list(displays())
-    for task in sorted(tasks, key=lambda task: order.index(task) if task in order else len(order)):
-        name = display_of(task).answer
-        if not name:
-            continue
-        function = named_function(name, __name__)
-        found = function([row for row in results.rows if row.task == task], results.config)
+    for task in tasks_in_order(row.task for row in results.rows):
+        rows = [row for row in results.rows if row.task == task]
+        found = ANSWERS.get(task, scores_answer)(rows, results.config)
         lines += ["", *found] if lines and found else found
     return lines
 
@@ -35,11 +29,8 @@ def print_answer(results: Results, *, verbose: bool = False) -> bool:
     """Print the answer; returns whether the caller shows the table too (no answer, or `verbose`)."""
     lines = answer(results)
     if lines:
-        print(
-            "\n".join(
-                [f"{results.kind}: {results.model_name}{' (partial)' if results.partial else ''}", *lines]
-            )
-        )
+        state = " (partial)" if results.partial else ""
+        print(f"{results.kind}: {results.model_name}{state}", *lines, sep="\n")
     return verbose or not lines
 
 
@@ -64,14 +55,13 @@ def misalignment_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
 
 def sce_sentence(rows: Sequence[Row]) -> str | None:
     """What SCE consists of at the greatest length measured, in one sentence; None without these rows."""
-    sce, entropy, jeffreys = (
-        next(iter(_curve(rows, metric)[-1:]), None) for metric in ("sce", "entropy", "jeffreys")
-    )
-    if sce is None or entropy is None or jeffreys is None or not sce.value or entropy.value is None:
+    curves = [_curve(rows, metric) for metric in ("sce", "entropy", "jeffreys")]
+    if not all(curves):
         return None
+    sce, entropy, jeffreys = (curve[-1] for curve in curves)
     return (
-        f"At {sce.length} tokens {100 * entropy.value / sce.value:.1f} % of SCE is entropy (how sharp the "
-        f"predictions are, not how far they agree); {_value(jeffreys)} of {_value(sce)} nats are disagreement."
+        f"At {sce.length} tokens {100 * (entropy.value or 0) / (sce.value or 1):.1f} % of SCE is entropy (how sharp "
+        f"the predictions are, not how far they agree); {_value(jeffreys)} of {_value(sce)} nats are disagreement."
     )
 
 
@@ -108,7 +98,8 @@ def recall_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     if len(clear) == len(curve):
         said += " The model clearly uses it at every distance measured."
     elif any(row.ci_low is not None for row in curve):
-        where = " and ".join(str(row.distance) for row in clear) if len(clear) < 3 else _listed(clear)
+        *others, last_clear = [str(row.distance) for row in clear] or [""]
+        where = f"{', '.join(others)} and {last_clear}" if others else last_clear
         said += (
             f" Its use is clear (interval above 0) at {where} tokens."
             if clear
@@ -225,6 +216,64 @@ def training_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     return sentences(f"From {steps}, in nats per token: {'; '.join(parts)}. Each step sees other text.")
 
 
+def influence_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
+    """What the greedy tokens recover, and the controls beside them."""
+    plain = {row.metric: row for row in rows if row.kept is None and row.reference is None}
+    recovered = {
+        (row.metric, row.kept): row for row in rows if row.kept is not None and row.reference is None
+    }
+    sizes = sorted({kept for _, kept in recovered if kept is not None})
+    if not sizes or plain["gain"].value is None or plain["gaining"].value is None:
+        return []
+    most = sizes[-1]
+    said = (
+        f"{100 * plain['gaining'].value:.1f} % of the tokens gain from long context; {plain['gain'].n} of them were "
+        f"looked at, which gain {_value(plain['gain'])} nats each. {most} well-chosen distant tokens "
+        f"recover {row_text(recovered['recovered_greedy', most])} of it"
+    )
+    if ("recovered_net", most) in recovered:
+        said += (
+            f", {row_text(recovered['recovered_net', most])} beyond what choosing from a foreign text does"
+        )
+    lines = sentences(said + ".")
+    lines += ["", f"  {'kept':<16}" + "".join(f"{k:>8}" for k in sizes) + "  per cent of the gain"]
+    for method in METHODS:
+        found = [recovered.get((f"recovered_{method}", k)) for k in sizes]
+        if any(found):
+            texts = ("" if row is None or row.value is None else f"{100 * row.value:.0f}" for row in found)
+            lines.append(f"  {method.replace('_', ' '):<16}" + "".join(f"{text:>8}" for text in texts))
+    return lines
+
+
+def served_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
+    """The verdict, and the difference by position at the greatest length."""
+    lines = [line for said in verdict(rows) for line in sentences(said)]
+    longest = max((row.length for row in rows if row.length is not None), default=None)
+    bins = [
+        row
+        for row in rows
+        if row.metric == "difference" and row.position_end is not None and row.length == longest
+    ]
+    points = [(row.position_end or 0, row) for row in bins]
+    # Two to a doubling; the last of each doubling, and the last of all.
+    shown = points[::2] if len(points) > 12 else points
+    shown += [point for point in points[-1:] if point not in shown]
+    return lines + plot(shown, "up to", "mean |difference|, nats per token; line at 0", levels=[0.0])
+
+
+ANSWERS: Mapping[str, Callable[[Sequence[Row], Mapping[str, Any]], list[str]]] = {
+    "misalignment": misalignment_answer,
+    "perplexity": perplexity_answer,
+    "recall": recall_answer,
+    "limit": limit_answer,
+    "longppl": longppl_answer,
+    "influence": influence_answer,
+    "served": served_answer,
+    "training": training_answer,
+}
+"""Task -> what answers for its rows, given the settings too. Any other task is one of an evaluation."""
+
+
 def _plot_by(field: str, rows: Sequence[Row], what: str, *, zero: bool = False) -> list[str]:
     if len(rows) < 2:
         return []
@@ -247,7 +296,7 @@ def _at(rows: Sequence[Row], metric: str, length: int | None) -> Row | None:
 
 
 def _value(row: Row) -> str:
-    return Estimate(row.value, row.ci_low, row.ci_high).value_text
+    return row_estimate(row).value_text
 
 
 def _per_cent(row: Row) -> str:
@@ -261,7 +310,3 @@ def _per_cent(row: Row) -> str:
 
 def _tokens(row: Row) -> str:
     return "" if row.length is None else f" at {row.length} tokens"
-
-
-def _listed(rows: Sequence[Row]) -> str:
-    return ", ".join(str(row.distance) for row in rows[:-1]) + f" and {rows[-1].distance}"

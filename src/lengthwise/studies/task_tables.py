@@ -22,7 +22,10 @@ def against_chance(runs: Sequence[Results]) -> Table:
         [
             task,
             "" if chance is None else f"{chance:.2f}",
-            *(row_estimate(found.get((task, "accuracy", run.model_name))) for run in runs),
+            *(
+                row_estimate(found[key]) if (key := (task, "accuracy", run.model_name)) in found else None
+                for run in runs
+            ),
         ]
         for task, chance in chances.items()
     ]

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lengthwise.measure.influence_rows import METHODS
+from lengthwise.report.figures import recovered_by_kept
 from lengthwise.report.html import Section
-from lengthwise.report.influence import influential_passages, recovered_by_kept
+from lengthwise.report.passages import influential_passages
 from lengthwise.report.row_tables import row_estimate
 from lengthwise.report.tables import Table
 from lengthwise.results import Results, Row

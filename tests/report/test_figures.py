@@ -13,6 +13,7 @@ import pytest
 from lengthwise.report.differences import paired_differences
 from lengthwise.report.drawing import COLORS, Picture
 from lengthwise.report.figures import (
+    _by_position,
     jeffreys_by_position,
     limit_curves,
     loss_by_length,
@@ -194,3 +195,14 @@ def test_long_runs_are_smoothed(made: SimpleNamespace) -> None:
         {"step": step, "cross_entropy": float(step % 2)} for step in range(1, 101)
     ]
     assert "a: 1.000 at 1, 0.4000 at 100." in drawn(made, lambda _: training_curves({"a": records})).alt
+
+
+def test_a_model_has_one_colour_in_all_panels_and_all_models_are_in_the_legend(made: SimpleNamespace) -> None:
+    short = [row for row in made.perplexity_rows("a") if row.length == made.LENGTHS[0]]
+    rows = [*short, *made.perplexity_rows("b"), *made.perplexity_rows("c")]
+    panels = _by_position([row for row in rows if row.metric == "loss"])
+    styles = [{curve.label: curve.style for curve in panel.curves} for panel in panels]
+    assert styles == [{"a": 0, "b": 1, "c": 2}, *[{"b": 1, "c": 2}] * (len(made.LENGTHS) - 1)]
+    # The first panel has fewer models here than the others.
+    svg = drawn(made, lambda _: loss_by_position(list(reversed(rows)))).svg.lower()
+    assert all(color.lower() in svg for color in COLORS[:3])

@@ -173,18 +173,22 @@ def draw_curves(axes: Axes, curves: Sequence[Curve]) -> None:
             axes.plot([x, x], [low, high], color=color, linewidth=1.2)
 
 
-def curves_of(rows: Sequence[Row], x_of: Callable[[Row], float]) -> list[Curve]:
+def curves_of(
+    rows: Sequence[Row], x_of: Callable[[Row], float], *, series: Sequence[str] = ()
+) -> list[Curve]:
     """One curve for each series, in order of appearance, points sorted by x.
 
-    Rows without a value are left out. Several seeds of one series become faint curves and their mean.
+    Rows without a value are left out. Several seeds of one series become faint curves and their mean. `series` are
+    the names of a whole figure, so that a name has one colour in all of its panels.
     """
+    styles = {name: style for style, name in enumerate(dict.fromkeys([*series, *series_names(rows)]))}
     by_name: dict[str, dict[int | None, list[Row]]] = {}
     for row, name in zip(rows, series_names(rows), strict=True):
         if row.value is not None:
             by_name.setdefault(name, {}).setdefault(row.seed, []).append(row)
     curves: list[Curve] = []
-    for style, (name, seeds) in enumerate(by_name.items()):
-        of_seeds = [_curve(name, style, rows_of_seed, x_of) for rows_of_seed in seeds.values()]
+    for name, seeds in by_name.items():
+        of_seeds = [_curve(name, styles[name], rows_of_seed, x_of) for rows_of_seed in seeds.values()]
         if len(of_seeds) == 1:
             curves += of_seeds
         else:
@@ -220,15 +224,20 @@ def token_axis(axes: Axes, values: Sequence[float], *, ticks: int) -> None:
     axes.xaxis.set_major_locator(MultipleLocator(step))
 
 
-def legend_below(figure: Figure, axes: Axes) -> None:
+def legend_below(figure: Figure, *panels: Axes) -> None:
     """One legend under all panels, outside of them."""
-    handles, labels = axes.get_legend_handles_labels()
-    if labels:
-        figure.legend(handles, labels, loc="outside lower left", ncols=_legend_columns(labels))
+    handles = {
+        label: handle
+        for axes in panels
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    if handles:
+        labels = list(handles)
+        figure.legend(handles.values(), labels, loc="outside lower left", ncols=_legend_columns(labels))
 
 
 def _labels(curves: Sequence[Curve]) -> list[str]:
-    return [curve.label for curve in curves if not curve.faint]
+    return list(dict.fromkeys(curve.label for curve in curves if not curve.faint))
 
 
 def _legend_columns(labels: Sequence[str]) -> int:

@@ -228,7 +228,8 @@ def _by_position(rows: Sequence[Row], **how: Any) -> list[Panel]:
     across = "position (tokens)"
     rows = [row for row in rows if row.position is not None]
     by_length = {
-        length: curves_of([row for row in rows if row.length == length], _middle) for length in _lengths(rows)
+        length: curves_of([row for row in rows if row.length == length], _middle, series=series_names(rows))
+        for length in _lengths(rows)
     }
     if all(len(curves) == 1 for curves in by_length.values()):
         axis = partial(token_axis, ticks=8)

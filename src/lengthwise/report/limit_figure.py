@@ -16,8 +16,9 @@ from lengthwise.results import Row
 def limit_curves(rows: Sequence[Row], *, name: str = "limit") -> Picture | None:
     """Excess loss and disagreement by context, benefit by distance; vertical lines are the two limits."""
     rows = [row for row in rows if row.task == "limit" and row.reference is None]
+    names = series_names(rows)
     excess, jeffreys, benefit = (
-        curves_of([row for row in rows if row.metric == metric and _is_point(row)], _place)
+        curves_of([row for row in rows if row.metric == metric and _is_point(row)], _place, series=names)
         for metric in ("excess", "jeffreys", "benefit")
     )
     if not (excess and benefit):
@@ -82,11 +83,12 @@ def _place(row: Row) -> float:
 
 def _numbers(rows: Sequence[Row], metric: str) -> list[tuple[str, str, Row]]:
     """The color, name and row of each model that has this number. Colors are those of its curves."""
-    plain = [row for row in rows if row.metric == metric and not _is_point(row)]
+    names = series_names(rows)
+    styles = list(dict.fromkeys(names))
     return [
-        (COLORS[style % len(COLORS)], name, row)
-        for style, (name, row) in enumerate(zip(series_names(plain), plain, strict=True))
-        if row.value is not None
+        (COLORS[styles.index(name) % len(COLORS)], name, row)
+        for name, row in zip(names, rows, strict=True)
+        if row.metric == metric and not _is_point(row) and row.value is not None
     ]
 
 

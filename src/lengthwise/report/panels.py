@@ -49,7 +49,7 @@ def curve_picture(
     """The panels that have curves, in rows of `columns`, with one legend; None if there are none.
 
     Args:
-        panels: they share colours: equal labels are equal things.
+        panels: a label has the same colour in all of them.
         name: file name without ending.
         title: what the figure shows.
         up: what the vertical axis is.
@@ -64,7 +64,8 @@ def curve_picture(
     columns = min(columns, len(panels))
     lines = -(-len(panels) // columns)
     height = 3.4 if len(panels) == 1 else 2.7 * lines + 0.3
-    with drawn(height=height, panels=(lines, columns), legend=panels[0].curves, share_y=share_y) as (
+    everything = [curve for panel in panels for curve in panel.curves]
+    with drawn(height=height, panels=(lines, columns), legend=everything, share_y=share_y) as (
         figure,
         grid,
     ):
@@ -82,7 +83,7 @@ def curve_picture(
             panel.more(axes)
         for axes in grid[:, 0]:
             axes.set_ylabel(up)
-        legend_below(figure, grid[0][0])
+        legend_below(figure, *grid.flat)
         across = " or ".join(dict.fromkeys(panel.across for panel in panels))
         parts = [f"{title}. Across: {across}. Up: {up}.", *map(_words, panels), words]
         return picture(figure, name=name, title=title, alt=" ".join(filter(None, parts)), caption=caption)

@@ -103,24 +103,30 @@ def sha256(path: Path) -> str:
 
 
 SEAL = "complete.json"
-"""The file that marks a folder as whole: the SHA-256 of every other file in it."""
+"""The file that marks a folder as whole: the SHA-256 or the size of every other file in it."""
 
 
-def seal(folder: Path) -> None:
-    """Write the SHA-256 of every file in `folder` to `complete.json`, which marks it as whole."""
-    hashes = {
-        str(path.relative_to(folder)): sha256(path) for path in files_below(folder) if path.name != SEAL
-    }
-    atomic_write_json(folder / SEAL, hashes)
+def seal(folder: Path, *, hashes: bool = True) -> None:
+    """Write the SHA-256 of every file in `folder` to `complete.json`, which marks it as whole.
+
+    Without `hashes` it is the sizes, once all files are on the disk. They take no time and show what a kill, a full
+    disk or a power loss leaves, but no flipped bit.
+    """
+    files = [path for path in files_below(folder) if path.name != SEAL]
+    for path in () if hashes else files:
+        with path.open("rb") as stream:
+            os.fsync(stream.fileno())
+    found = {str(path.relative_to(folder)): sha256(path) if hashes else path.stat().st_size for path in files}
+    atomic_write_json(folder / SEAL, found)
 
 
 def first_damaged(folder: Path) -> str | None:
     """The name of a file in `folder` that is not what was sealed; None if there is none.
 
-    The seal itself counts as damaged if it is missing. Checkpoints of an earlier version recorded sizes.
+    The seal itself counts as damaged if it is missing.
     """
     try:
-        sealed = read_json(folder / SEAL, expected="the SHA-256 of every file")
+        sealed = read_json(folder / SEAL, expected="the SHA-256 or size of every file")
     except UsageError:
         return SEAL
     for name, saved in sealed.items():

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args, get_type_hints
 
 from annotated_types import Ge, Gt, Lt
 from pydantic import AllowInfNan, BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
@@ -47,8 +47,15 @@ NO_OPTION = Option(on="nothing")
 def _whole(value: Any) -> Any:
     """Whole numbers of NumPy as `int`; True is no number."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ValueError("not an integer")
+        raise ValueError("an integer")
     return value.__index__()
+
+
+def _number(value: Any) -> Any:
+    """Numbers as they are; True is no number, nor is a text."""
+    if isinstance(value, bool | str):
+        raise ValueError("a number")
+    return value
 
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16", "float64"]
@@ -57,7 +64,7 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 Seed = Annotated[Whole, Ge(0)]
 Count = Annotated[Whole, Ge(1)]
 Tokens = Annotated[Whole, Ge(1), Option(metavar="TOKENS")]
-Finite = Annotated[float, AllowInfNan(False)]
+Finite = Annotated[float, BeforeValidator(_number), AllowInfNan(False)]
 Positive = Annotated[Finite, Gt(0)]
 Share = Annotated[Finite, Gt(0), Lt(1)]
 
@@ -93,6 +100,24 @@ class Settings(BaseModel):
                 super().__init__(**settings)
             except ValidationError as error:
                 raise _usage_error(type(self), error) from None
+
+        # Pydantic then makes settings inside of settings without it, and names the mistakes of all of them.
+        __init__.__pydantic_base_init__ = True
+
+    @classmethod
+    def parse(cls, settings: Mapping[str, Any], *, source: str) -> Self:
+        """The settings from plain values, as they are in YAML; `source` names them in errors.
+
+        Raises:
+            UsageError: every mistake, with its path.
+        """
+        try:
+            return cls.model_validate(dict(settings))
+        except ValidationError as error:
+            lines = [line for problem in error.errors() for line in _lines(cls, problem)]
+        if len(lines) == 1:
+            raise UsageError(f"{source}: {lines[0]}")
+        raise UsageError(f"{source} has {len(lines)} mistakes:\n  " + "\n  ".join(lines))
 
     @classmethod
     def of(cls, spec: BaseModel, **facts: Any) -> Self:
@@ -181,14 +206,47 @@ def _usage_error(kind: type[BaseModel], error: ValidationError) -> LengthwiseErr
             f"{kind.__name__} has no setting {name!r}", expected=nearest(name, kind.model_fields)
         )
     if problem["type"] == "literal_error":
-        valid = [part.strip("'") for part in context["expected"].replace(" or ", ", ").split(", ")]
-        return UsageError(f"unknown {name} {value!r}", expected=nearest(str(value), valid))
+        return UsageError(f"unknown {name} {value!r}", expected=_expected(problem))
     if problem["type"] == "missing":
         return UsageError(f"{kind.__name__} needs {name}")
-    expected = _EXPECTED.get(problem["type"], problem["msg"].removeprefix("Value error, ")).format(**context)
-    if problem["type"] == "value_error":
-        expected = "an integer"
-    return UsageError(f"{name} is {shown(value)}{_flag(kind, name)}", expected=expected)
+    return UsageError(f"{name} is {shown(value)}{_flag(kind, name)}", expected=_expected(problem))
+
+
+def _expected(problem: Mapping[str, Any]) -> str:
+    """What pydantic expected in place of a value."""
+    context = problem.get("ctx", {})
+    if problem["type"] == "literal_error":
+        valid = [part.strip("'") for part in context["expected"].replace(" or ", ", ").split(", ")]
+        return nearest(str(problem["input"]), valid)
+    return _EXPECTED.get(problem["type"], problem["msg"].removeprefix("Value error, ")).format(**context)
+
+
+def _lines(kind: type[BaseModel], problem: Mapping[str, Any]) -> list[str]:
+    """A mistake in settings with sections, a line for each of them, with its path."""
+    path = [str(part) for part in problem["loc"] if not isinstance(part, int)]
+    where, error = ".".join(path), problem.get("ctx", {}).get("error")
+    if isinstance(error, LengthwiseError):
+        # Of a section, or of all sections together: then it names several, a line each.
+        expected = f": {_sentence(error.expected)}" if error.expected else ""
+        lines = [line + expected for line in error.problem.splitlines()]
+        return [line if line.startswith(where) else f"{where}: {line}" for line in lines]
+    if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        return [f"unknown key {where!r}; {nearest(path[-1], _names_in(kind, path[:-1]))}"]
+    if problem["type"] == "missing":
+        return [f"missing key {where!r}"]
+    return [f"{where} = {shown(problem['input'])}: {_sentence(_expected(problem))}"]
+
+
+def _sentence(expected: str) -> str:
+    return expected if expected.startswith(("did you mean", "Input should")) else f"expected {expected}"
+
+
+def _names_in(kind: Any, path: list[str]) -> list[str]:
+    """The keys of the section at `path`."""
+    for part in path:
+        hint = get_type_hints(kind)[part]
+        kind = next(each for each in (hint, *get_args(hint)) if hasattr(each, "__annotations__"))
+    return [name for name in get_type_hints(kind) if not name.startswith(("_", "model_"))]
 
 
 def _flag(kind: type[BaseModel], name: str) -> str:

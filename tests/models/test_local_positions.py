@@ -21,7 +21,7 @@ from lengthwise.models.local_positions import local_positions
 from lengthwise.testing import tiny_model
 from lengthwise.training.model_loss import model_alignment_loss
 from lengthwise.training.recipe_reading import make_recipe
-from lengthwise.training.trained_model import check_positions
+from lengthwise.training.starting_model import check_positions
 
 LENGTH, WINDOW = 12, 6
 SLIDING, FULL = "sliding_attention", "full_attention"

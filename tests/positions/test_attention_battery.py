@@ -21,9 +21,8 @@ from lengthwise.models.saving import save_whole
 from lengthwise.positions.attention.query_scale import query_scale
 from lengthwise.positions.attention.shifted_sparse import ShiftedSparse
 from lengthwise.testing import tiny_model, tiny_tokenizer
+from lengthwise.training.adapters import Adapter, add_adapter
 from lengthwise.training.model_loss import model_alignment_loss
-from lengthwise.training.recipe import Adapter
-from lengthwise.training.trained_model import add_adapter
 
 GROUP, HEADS = 0.25, 4
 # 22 is no multiple of anything here.

@@ -24,9 +24,8 @@ from lengthwise.models.saving import save_whole
 from lengthwise.positions import ROPE_METHODS
 from lengthwise.testing import tiny_model, tiny_tokenizer
 from lengthwise.training import PairCollator
+from lengthwise.training.adapters import Adapter, add_adapter
 from lengthwise.training.model_loss import model_alignment_loss
-from lengthwise.training.recipe import Adapter
-from lengthwise.training.trained_model import add_adapter
 
 ARCHITECTURES = ("llama-gqa", "qwen3", "mistral")
 ORIGINAL, FACTOR = 32, 2.0

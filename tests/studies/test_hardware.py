@@ -10,9 +10,9 @@ from lengthwise.errors import UsageError
 from lengthwise.studies import hardware
 from lengthwise.studies.hardware import FORMS, READINGS, SIZES, WAYS, training_memory, window_operations
 from lengthwise.studies.hardware_tables import MEASURED, TABLES
-from lengthwise.training.memory import device_memory
+from lengthwise.training.cost import device_memory
 from lengthwise.training.recipe import Batch, Data, Optimizer, Recipe, RecipeObjective
-from lengthwise.training.recipe_cost import recipe_skeleton
+from lengthwise.training.starting_model import recipe_skeleton
 
 PUBLISHED = {"135M": 134_515_008, "1B": 1_235_814_400, "8B": 8_030_261_248, "70B": 70_553_706_496}
 

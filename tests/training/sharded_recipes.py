@@ -26,8 +26,8 @@ from lengthwise.models.quiet import quiet_transformers
 from lengthwise.processes import is_main_process, process_count
 from lengthwise.results import Results, Row
 from lengthwise.testing import save_tiny_model, tiny_text
-from lengthwise.training import open_run, read_recipe, recipe_trainer, train
-from lengthwise.training.memory import device_memory
+from lengthwise.training import build, open_run, read_recipe, train
+from lengthwise.training.cost import device_memory
 from lengthwise.training.recipe import Recipe
 
 LENGTH = 32
@@ -70,7 +70,7 @@ def tiny(name: str, folder: Path, *changes: str) -> Recipe:
 def sharded(recipe: Recipe, out: Path) -> None:
     """Run `recipe` in this process and the others, and note the memory of its state."""
     trainers: list[Any] = []
-    make = recipe_trainer._RecipeTrainer.__init__
+    make = build._RecipeTrainer.__init__
 
     def on_cpus(trainer: Any, *arguments: Any, **named: Any) -> None:
         # accelerate shards on accelerators only; nothing in its way of doing so needs one.
@@ -79,12 +79,12 @@ def sharded(recipe: Recipe, out: Path) -> None:
         trainers.append(trainer)
         make(trainer, *arguments, **named)
 
-    recipe_trainer._RecipeTrainer.__init__ = on_cpus  # type: ignore[method-assign]
+    build._RecipeTrainer.__init__ = on_cpus  # type: ignore[method-assign]
     try:
         with open_run(out, recipe) as folder:
             train(recipe, folder)
     finally:
-        recipe_trainer._RecipeTrainer.__init__ = make  # type: ignore[method-assign]
+        build._RecipeTrainer.__init__ = make  # type: ignore[method-assign]
     (trainer,) = trainers
     if is_main_process():
         (out / "memory.json").write_text(json.dumps(state_bytes(recipe, trainer)))

@@ -16,9 +16,10 @@ from lengthwise.models.quantization import nf4_config, quantized_layers
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.testing import save_tiny_model
 from lengthwise.training import open_run, train
+from lengthwise.training.adapters import add_adapter
 from lengthwise.training.merging import merge_run
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.trained_model import add_adapter, load_for_training
+from lengthwise.training.starting_model import load_for_training
 from lengthwise.training.training_plan import plan
 
 Make = Callable[..., Recipe]
@@ -27,19 +28,20 @@ Make = Callable[..., Recipe]
 LONGQLORA: dict[str, Any] = {
     "extend": {"method": "pi", "factor": 2.0, "original_length": 16},
     "attention": {"method": "shifted_sparse", "group": 0.25},
-    "quantize": {"method": "nf4"},
+    "quantize": "nf4",
     "adapter": {"r": 4, "modules_to_save": ["embeddings", "norms"]},
     "objective": {"alpha": 0.1, "divergence": "sce"},
     "steps": 3,
     "optimizer": {"learning_rate": 0.02},
 }
 PEFT = {
-    "dora": {"config": "LoraConfig", "options": {"r": 2, "use_dora": True, "target_modules": "all-linear"}},
+    "dora": {"r": 2, "use_dora": True},
     "ia3": {
         "config": "IA3Config",
-        "options": {"target_modules": ["k_proj", "down_proj"], "feedforward_modules": ["down_proj"]},
+        "target_modules": ["k_proj", "down_proj"],
+        "feedforward_modules": ["down_proj"],
     },
-    "adaption-prompt": {"config": "AdaptionPromptConfig", "options": {"adapter_len": 4, "adapter_layers": 2}},
+    "adaption-prompt": {"config": "AdaptionPromptConfig", "adapter_len": 4, "adapter_layers": 2},
 }
 MERGEABLE = ("dora", "ia3")
 
@@ -145,7 +147,7 @@ def test_four_bit_weights_are_steady_in_evaluation_and_training(make: Make, base
 
 @pytest.mark.parametrize("name", PEFT)
 def test_any_method_of_peft_trains_with_the_objective(make: Make, shared: Path, tmp_path: Path, name: str):
-    recipe = make(peft=PEFT[name], steps=3, optimizer={"learning_rate": 0.05})
+    recipe = make(adapter=PEFT[name], steps=3, optimizer={"learning_rate": 0.05})
     lines = run(recipe, tmp_path / "run")
     assert lines[-1]["grad_norm"] > 0
     base = load(str(shared / "model"))
@@ -201,11 +203,10 @@ def test_what_cannot_be_merged_is_said(make: Make, tmp_path: Path):
 
 def test_mistakes_in_these_sections_are_named(make: Make):
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"quantize": {}}, "quantize without adapter"),
-        ({"adapter": {}, "peft": PEFT["dora"]}, "adapter and peft are both given"),
-        ({"peft": {"config": "AdaLoraConfig", "options": {"total_step": 9}}}, "schedule of ranks"),
-        ({"peft": {"config": "LoraConfi"}}, "peft has no LoraConfi: did you mean 'LoraConfig'"),
-        ({"peft": {"config": "LoraConfig", "options": {"rank": 3}}}, "LoraConfig has no 'rank'"),
+        ({"quantize": "nf4"}, "quantize without adapter"),
+        ({"adapter": {"config": "AdaLoraConfig", "total_step": 9}}, "schedule of ranks"),
+        ({"adapter": {"config": "LoraConfi"}}, "peft has no LoraConfi: did you mean 'LoraConfig'"),
+        ({"adapter": {"rank": 3}}, "LoraConfig has no 'rank'"),
         ({"attention": {"method": "shifted"}}, "did you mean 'shifted_sparse'"),
         ({"attention": {"method": "shifted_sparse", "group": 1}}, "group = 1"),
         ({"attention": {"method": "query_scale"}}, r"expected extend: \{method: eabf\}"),
@@ -219,9 +220,11 @@ def test_modules_and_methods_that_do_not_fit_the_model_are_refused(make: Make):
     recipe = make(adapter={"modules_to_save": ["embedings"]})
     with pytest.raises(UsageError, match=r"(?s)'embedings'.*did you mean 'embeddings'"):
         add_adapter(load_for_training(recipe).model, recipe.adapter)
-    clex = make(extend={"method": "clex", "factor": 4.0, "original_length": 8}, peft=PEFT["adaption-prompt"])
+    clex = make(
+        extend={"method": "clex", "factor": 4.0, "original_length": 8}, adapter=PEFT["adaption-prompt"]
+    )
     with pytest.raises(UsageError, match="AdaptionPrompt"):
-        add_adapter(load_for_training(clex).model, clex.peft)
+        add_adapter(load_for_training(clex).model, clex.adapter)
 
 
 def test_without_bitsandbytes_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
@@ -232,9 +235,7 @@ def test_without_bitsandbytes_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
 
 def test_a_plan_counts_four_bits_for_the_frozen_layers(make: Make, base: str):
     settings = LONGQLORA | {"model": base}
-    small, plain = (
-        plan(make(**settings | {"quantize": quantize})).to_dict() for quantize in ({"method": "nf4"}, None)
-    )
+    small, plain = (plan(make(**settings | {"quantize": quantize})).to_dict() for quantize in ("nf4", None))
     assert small["parameters"] == plain["parameters"]
     assert small["trainable_parameters"] == plain["trainable_parameters"]
     # Two layers of 4 projections (two of them with half the heads) and an MLP of width 64.

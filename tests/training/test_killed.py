@@ -21,7 +21,7 @@ def test_a_killed_run_resumes_to_equal_weights(
     """
     settings = recipe_settings | {
         "steps": 8,
-        "adapter": {"r": 2, "dropout": 0.2},
+        "adapter": {"r": 2, "lora_dropout": 0.2},
         "checkpoints": {"save_at": [3]},
     }
     (tmp_path / "recipe.json").write_text(json.dumps(settings))

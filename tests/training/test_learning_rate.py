@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import get_scheduler
 
-from lengthwise.training.recipe_trainer import learning_rate_share
+from lengthwise.training.build import learning_rate_share
 
 
 def shares(steps: int = 10, **settings) -> list[float]:

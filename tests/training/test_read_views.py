@@ -18,9 +18,9 @@ from lengthwise.errors import Interrupted
 from lengthwise.models import find_head
 from lengthwise.testing import tiny_llama
 from lengthwise.training import train
+from lengthwise.training.adapters import add_adapter
 from lengthwise.training.model_loss import model_alignment_loss
 from lengthwise.training.recipe import Adapter, Recipe
-from lengthwise.training.trained_model import add_adapter
 from lengthwise.training.trainer import logged_parts
 
 Make = Callable[..., Recipe]
@@ -45,7 +45,7 @@ def batch(seed: int = 0) -> dict[str, Any]:
 
 
 def with_lora(model: nn.Module) -> Any:
-    return add_adapter(model, Adapter(target_modules=("q_proj", "v_proj")))
+    return add_adapter(model, Adapter(target_modules=["q_proj", "v_proj"]))
 
 
 class Reads:

@@ -13,8 +13,8 @@ import pytest
 from lengthwise.errors import UsageError
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.training import AlignmentTrainer, plan
+from lengthwise.training.build import _RecipeTrainer
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.recipe_trainer import _RecipeTrainer
 
 Make = Callable[..., Recipe]
 OPTIMIZER = {"learning_rate": 0.01}
@@ -28,11 +28,9 @@ OPTIMIZER = {"learning_rate": 0.01}
         ({"steps": True}, "steps"),
         ({"steps": 10**30}, "steps"),
         ({"seed": 2**32}, "seed"),
-        ({"parallel": {"context": 2}}, "parallel.context"),
-        ({"parallel": {}, "adapter": {"r": 2}, "quantize": {}}, "parallel with quantize"),
+        ({"parallel": {}, "adapter": {"r": 2}, "quantize": "nf4"}, "parallel with quantize"),
         ({"checkpoints": {"save_at": [7]}}, "checkpoints.save_at"),
         ({"batch": {"size": 10**30}}, "batch.size"),
-        ({"adapter": {"r": 10**30}}, "adapter.r"),
         ({"optimizer": {"learning_rate": True}}, "optimizer.learning_rate"),
         ({"optimizer": OPTIMIZER | {"warmup_steps": 10**30}}, "optimizer.warmup_steps"),
     ],
@@ -47,7 +45,7 @@ def test_a_value_that_cannot_work_is_named(make: Make, changes: dict[str, Any], 
 @pytest.mark.parametrize("r", ["xx", -1, [1], 2.5])
 def test_options_of_peft_of_a_wrong_type(make: Make, r: Any):
     with quiet_transformers(), pytest.raises(UsageError, match="LoraConfig"):
-        plan(make(peft={"config": "LoraConfig", "options": {"r": r, "target_modules": ["q_proj"]}}))
+        plan(make(adapter={"r": r}))
 
 
 @pytest.mark.parametrize("packing", [False, True])

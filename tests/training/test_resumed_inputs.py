@@ -75,10 +75,8 @@ def rows(run: Path) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("name", "damage"),
-    [("optimizer.pt", "zeros"), ("model.safetensors", "bit"),
-     ("trainer_state.json", "cut"), ("rng_state.pth", "gone"),
-     ("complete.json", "nested")],
-)  # fmt: skip
+    [("trainer_state.json", "cut"), ("rng_state.pth", "gone"), ("complete.json", "nested")],
+)
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
     interrupted_run: tuple[Recipe, Path],
     name: str,
@@ -89,19 +87,12 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
     recipe, run = interrupted_run
     train(recipe, tmp_path / "whole")
     file = run / "checkpoints" / "checkpoint-4" / name
-    data = bytearray(file.read_bytes())
-    middle = len(data) // 2
     if damage == "gone":
         file.unlink()
     elif damage == "nested":
         file.write_text("[" * 100_000)
-    elif damage == "cut":
-        file.write_bytes(data[:middle])
     else:
-        data[middle : middle + 4000] = bytes(len(data[middle : middle + 4000])) if damage == "zeros" else (
-            bytes([data[middle] ^ 1]) + data[middle + 1 : middle + 4000]
-        )  # fmt: skip
-        file.write_bytes(data)
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     with caplog.at_level(logging.WARNING):
         results = train(recipe, run, resume=True)
     assert str(file) in caplog.text
@@ -121,20 +112,9 @@ def test_without_a_whole_checkpoint_training_starts_again(
     assert "checkpoint-2" in caplog.text
 
 
-def test_a_checkpoint_of_an_earlier_version_records_sizes(interrupted_run: tuple[Recipe, Path]):
+def test_damage_that_keeps_the_size_is_named_where_it_shows(interrupted_run: tuple[Recipe, Path]):
     recipe, run = interrupted_run
-    checkpoint = run / "checkpoints" / "checkpoint-4"
-    sizes = {file.name: file.stat().st_size for file in checkpoint.iterdir() if file.name != "complete.json"}
-    (checkpoint / "complete.json").write_text(json.dumps(sizes))
-    assert train(recipe, run, resume=True).provenance["resumed_at_step"] == 4
-
-
-def test_same_size_damage_in_one_of_an_earlier_version_is_named(interrupted_run: tuple[Recipe, Path]):
-    recipe, run = interrupted_run
-    checkpoint = run / "checkpoints" / "checkpoint-4"
-    sizes = {file.name: file.stat().st_size for file in checkpoint.iterdir() if file.name != "complete.json"}
-    (checkpoint / "complete.json").write_text(json.dumps(sizes))
-    file = checkpoint / "optimizer.pt"
+    file = run / "checkpoints" / "checkpoint-4" / "optimizer.pt"
     file.write_bytes(bytes(file.stat().st_size))
     with pytest.raises(LengthwiseError, match="checkpoint-4") as raised:
         train(recipe, run, resume=True)

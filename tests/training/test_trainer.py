@@ -19,8 +19,7 @@ from lengthwise.models import FullLogits, Head
 from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
 from lengthwise.training import AlignmentTrainer, PairCollator, WindowDataset
-from lengthwise.training.recipe import Adapter
-from lengthwise.training.trained_model import add_adapter
+from lengthwise.training.adapters import Adapter, add_adapter
 from lengthwise.training.trainer import PARTS
 
 LENGTH = 16
@@ -335,7 +334,7 @@ def test_an_adapted_head_goes_through_full_logits_and_trains(
     documents: list[TokenDocument], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     torch.manual_seed(0)
-    adapter = Adapter(r=2, target_modules=("q_proj", "lm_head"))
+    adapter = Adapter(r=2, target_modules=["q_proj", "lm_head"])
     model = add_adapter(tiny_llama(tie_word_embeddings=False).double(), adapter)
     by_hand = ByHand(copy.deepcopy(model))
     data = windows(documents)

@@ -10,9 +10,10 @@ from transformers import LlamaConfig
 
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.training import plan, read_recipe, training_plan
-from lengthwise.training.memory import parse_memory
+from lengthwise.training.adapters import add_adapter
+from lengthwise.training.cost import parse_memory
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.trained_model import add_adapter, load_for_training
+from lengthwise.training.starting_model import load_for_training
 
 Make = Callable[..., Recipe]
 

@@ -19,10 +19,11 @@ from lengthwise.results import Results, read_results
 from lengthwise.runs import RunFolder
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.training import open_run, read_recipe, train
+from lengthwise.training.adapters import add_adapter
+from lengthwise.training.build import build_trainer, training_documents
 from lengthwise.training.callbacks import METRICS, checkpoint_step
 from lengthwise.training.recipe import Adapter, Recipe
-from lengthwise.training.recipe_trainer import build_trainer, training_documents
-from lengthwise.training.trained_model import add_adapter, load_for_training
+from lengthwise.training.starting_model import load_for_training
 from lengthwise.training.trainer import PARTS, WEIGHT_PARTS
 
 Make = Callable[..., Recipe]
@@ -109,8 +110,7 @@ def test_a_saved_adapter_loads_on_its_base_with_equal_logits(make: Make, shared:
     loaded = load_for_training(recipe)
     base_logits = loaded.model(torch.arange(16)[None]).logits
     documents, _ = training_documents(recipe, loaded)
-    model = add_adapter(loaded.model, recipe.adapter)
-    trainer = build_trainer(recipe, tmp_path / "checkpoints", model, loaded, documents)
+    trainer = build_trainer(recipe, tmp_path / "checkpoints", loaded, documents)
     trainer.train()
     save_whole(trainer.model, loaded.tokenizer, tmp_path / "model")
     files = {path.name for path in (tmp_path / "model").iterdir()}
@@ -126,7 +126,7 @@ def test_a_saved_adapter_loads_on_its_base_with_equal_logits(make: Make, shared:
 
 def test_a_finished_run_is_read_not_repeated(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     first = run(make(), tmp_path)
-    monkeypatch.setattr("lengthwise.training.training_run.seeded_model", None)
+    monkeypatch.setattr("lengthwise.training.training_run.load_for_training", None)
     assert run(make(), tmp_path, resume=True).rows == first.rows
     with pytest.raises(UsageError, match=str(tmp_path)):
         run(make(), tmp_path)
@@ -311,7 +311,7 @@ def test_mixed_precision_lora_freezes_a_bfloat16_base(make: Make, tmp_path: Path
 
 def test_the_seed_decides_windows_offsets_and_adapters(make: Make, tmp_path: Path):
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        run(make(seed=seed, adapter={"r": 2, "dropout": 0.2}, steps=3), tmp_path / name)
+        run(make(seed=seed, adapter={"r": 2, "lora_dropout": 0.2}, steps=3), tmp_path / name)
     assert metrics(tmp_path / "a") == metrics(tmp_path / "b")
     assert metrics(tmp_path / "a") != metrics(tmp_path / "c")
 
@@ -343,13 +343,13 @@ def test_learned_positions_cannot_be_exceeded(make: Make, tmp_path: Path):
 def test_adapter_layers_that_are_not_there_are_refused_with_those_that_are(make: Make):
     recipe = make(adapter={"target_modules": ["query"]})
     with pytest.raises(UsageError, match="q_proj"):
-        add_adapter(load_for_training(recipe).model, Adapter(target_modules=("query",)))
+        add_adapter(load_for_training(recipe).model, Adapter(target_modules=["query"]))
 
 
 def test_a_tracker_that_is_not_installed_is_named_with_what_brings_it(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("lengthwise.training.recipe_trainer.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("lengthwise.training.build.importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingError, match="wandb"):
         run(make(report_to=["wandb"]), tmp_path)
 

@@ -18,7 +18,7 @@ from lengthwise.text import TokenDocument
 from lengthwise.training import PairCollator, WindowDataset, open_run, train
 from lengthwise.training.model_loss import model_alignment_loss
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.trained_model import load_for_training
+from lengthwise.training.starting_model import load_for_training
 from lengthwise.training.training_plan import plan
 from lengthwise.training.views.pair import SampledPositions
 
@@ -32,7 +32,7 @@ def sampled(name: str = "pose", target: int = 64) -> SampledPositions:
 
 
 def dataset(documents: list[TokenDocument], **changes: Any) -> WindowDataset:
-    settings = {"length": LENGTH, "offsets": (0, 0), "batch_size": 4, "steps": 6, "seed": 3}
+    settings = {"length": LENGTH, "batch_size": 4, "steps": 6, "seed": 3}
     return WindowDataset(documents, **(settings | {"positions": sampled()} | changes))
 
 

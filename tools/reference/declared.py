@@ -81,7 +81,11 @@ def fields_of(place: str) -> list[Field]:
 
 def _default(value: ast.expr | None) -> str | None:
     """The default as it is written; of `field(default=...)` and `field(default_factory=...)` what they say."""
-    if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "field"):
+    if not (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Name)
+        and value.func.id in ("field", "Field")
+    ):
         return None if value is None else ast.unparse(value)
     for keyword in value.keywords:
         if keyword.arg == "default":

@@ -1,4 +1,4 @@
-"""Every key of a training recipe, from the dataclasses that a recipe is read into."""
+"""Every key of a training recipe, from the classes that a recipe is read into."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ SECTIONS = {
     "extend": "Extend",
     "positions": "Positions",
     "adapter": "Adapter",
-    "peft": "Peft",
-    "quantize": "Quantize",
     "attention": "Attention",
     "objective": "RecipeObjective",
     "batch": "Batch",
@@ -64,10 +62,10 @@ def page() -> str:
     assert not missing, f"sections of a recipe that the page and the code do not share: {missing}"
     parts = [_INTRODUCTION, "## Top level\n", table(["key", "meaning", "type", "default"], map(_top, keys))]
     for name, kind in SECTIONS.items():
-        place = f"{_MODULE}.{kind}"
+        place = f"{getattr(recipe, kind).__module__}.{kind}"
         parts += [
             f"## `{name}`\n",
-            plain(doc_of(place).partition("\n\n")[0]) + f" Class: `{place}`.\n",
+            "\n\n".join(map(plain, doc_of(place).split("\n\n"))) + f" Class: `{place}`.\n",
             table(["key", "meaning", "type", "default"], map(_row, fields_of(place))),
         ]
     return "\n".join(parts)

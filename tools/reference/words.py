@@ -6,6 +6,12 @@ import ast
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+# The types of `lengthwise.spec` and of recipes, by what they are.
+_NUMBERS = {
+    **dict.fromkeys(("Whole", "Seed", "Steps", "Tokens"), "int"),
+    **dict.fromkeys(("Finite", "Positive", "Fraction"), "float"),
+}
+
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table. Cells are Markdown."""
@@ -55,14 +61,14 @@ def _words(node: ast.expr, literals: Mapping[str, Sequence[str]]) -> str:
     name = ast.unparse(node)
     if name in literals:
         return ", ".join(map(code, literals[name]))
-    return code(name)
+    return code(_NUMBERS.get(name, name))
 
 
 def default_words(default: str | None) -> str:
     """A default as YAML has it; "required" without one."""
     if default is None:
         return "required"
-    if default == "":
+    if default == "" or re.fullmatch(r"\w+\(\)", default):
         return "its defaults"
     value = ast.literal_eval(default)
     if isinstance(value, tuple):

@@ -65,16 +65,15 @@ def train(
     Minimises cross entropy on two views of a text plus alpha times their divergence. The model or adapter is
     written to OUT/model, one line of metrics per step to OUT/metrics.jsonl.
     """
-    from lengthwise.config import recorded
     from lengthwise.training import plan, read_recipe
-    from lengthwise.training.memory import parse_memory
+    from lengthwise.training.cost import parse_memory
 
     resolved = read_recipe(recipe, assignments or ())
     if dry_run:
         card = None if memory is None else parse_memory(memory)
         planned = plan(resolved, devices=devices, memory=card).to_dict()
         if not (as_json or verbose):
-            planned["recipe"] = recorded(resolved, defaults=False)
+            planned["recipe"] = resolved.to_dict(defaults=False)
         print_plan(planned, as_json=as_json)
         return
     if memory is not None or devices is not None:
@@ -88,4 +87,4 @@ def train(
     def run() -> Results:
         return run_recipe(resolved, out, resume=resume, overwrite=overwrite)
 
-    show(run, out=out, as_json=as_json)
+    show(run, out=out, as_json=as_json, verbose=verbose)

@@ -122,7 +122,7 @@ def take_arms(
     return taken
 
 
-_READ = ("model", "extend", "seed", "attention", "quantize", "precision", "adapter", "peft", "device", "data")
+_READ = ("model", "extend", "seed", "attention", "quantize", "precision", "adapter", "device", "data")
 """The parts of a recipe that decide which model and text a training reads; the seed draws CLEX's own weights."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -15,18 +15,10 @@ from lengthwise.measure.table import MEASUREMENTS
 from lengthwise.models.plan import reading_bytes
 from lengthwise.studies.costs import LLAMA, SHAPES
 from lengthwise.studies.reading import items_read
-from lengthwise.training.memory import DeviceMemory, device_memory
-from lengthwise.training.recipe import (
-    Adapter,
-    Batch,
-    Data,
-    Optimizer,
-    Parallel,
-    Quantize,
-    Recipe,
-    RecipeObjective,
-)
-from lengthwise.training.recipe_cost import attention_factors, recipe_skeleton, training_operations
+from lengthwise.training.adapters import Adapter
+from lengthwise.training.cost import DeviceMemory, attention_factors, device_memory, training_operations
+from lengthwise.training.recipe import Batch, Data, Optimizer, Parallel, Recipe, RecipeObjective
+from lengthwise.training.starting_model import recipe_skeleton
 
 LENGTHS = tuple(1024 * 2**k for k in range(2, 8))
 """4k to 128k tokens."""
@@ -120,13 +112,13 @@ class Way:
     name: str
     devices: int = 1
     adapter: Adapter | None = None
-    quantize: Quantize | None = None
+    quantize: Literal["nf4"] | None = None
     parallel: Parallel | None = None
 
 
-LORA = Adapter(r=16, alpha=32, target_modules=("q_proj", "k_proj", "v_proj", "o_proj"))
+LORA = Adapter(r=16, lora_alpha=32, target_modules=["q_proj", "k_proj", "v_proj", "o_proj"])
 WAYS = (
-    Way(name="LoRA, 4 bits", adapter=LORA, quantize=Quantize()),
+    Way(name="LoRA, 4 bits", adapter=LORA, quantize="nf4"),
     Way(name="LoRA", adapter=LORA),
     Way(name=f"LoRA, full_shard on {DEVICES}", adapter=LORA, devices=DEVICES, parallel=Parallel()),
     Way(name="all weights"),
@@ -161,7 +153,7 @@ def _whole(size: str, of: Callable[[int], int]) -> int:
 
 def _recipe(way: Way, form: str = "CE on one view") -> Recipe:
     return Recipe(
-        model="",
+        model="llama",
         data=Data(corpus="books"),
         length=LENGTHS[0],
         steps=1,

@@ -13,10 +13,10 @@ from lengthwise.report.tables import Table
 from lengthwise.results import Results
 from lengthwise.studies.costs import shape
 from lengthwise.studies.hardware_tables import duration
-from lengthwise.training.memory import device_memory, ways
+from lengthwise.training.cost import device_memory, run_operations, ways
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.recipe_cost import recipe_skeleton, run_operations
 from lengthwise.training.recipe_reading import read_recipe, shipped_recipes
+from lengthwise.training.starting_model import recipe_skeleton
 
 KIND = "sharded-recipes"
 """The kind of the results of `make recipes`; the task of its rows:"""

@@ -6,7 +6,6 @@ import json
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,9 @@ from transformers import TrainerCallback
 
 from lengthwise.files import atomic_write_json
 from lengthwise.models.quiet import quiet_transformers
+from lengthwise.training.build import build_trainer, training_documents
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.recipe_trainer import build_trainer, training_documents
-from lengthwise.training.trained_model import add_adapter, seeded_model
+from lengthwise.training.starting_model import load_for_training
 
 ROUNDS = 4
 STEPS = 6
@@ -36,7 +35,7 @@ def measure_step_times(recipes: Mapping[str, Recipe], kept: Path) -> dict[str, f
     found: dict[str, list[float]] = {name: [] for name in recipes}
     for _ in range(ROUNDS):
         for name, recipe in recipes.items():
-            found[name] += _step_times(replace(recipe, steps=STEPS, save_every=STEPS + 1))
+            found[name] += _step_times(recipe.model_copy(update={"steps": STEPS, "save_every": STEPS + 1}))
     seconds = {name: min(times) for name, times in found.items()}
     kept.parent.mkdir(parents=True, exist_ok=True)
     atomic_write_json(kept, seconds)
@@ -56,12 +55,11 @@ class _Clock(TrainerCallback):
 
 
 def _step_times(recipe: Recipe) -> list[float]:
-    loaded = seeded_model(recipe)
+    loaded = load_for_training(recipe)
     documents, _ = training_documents(recipe, loaded)
-    model = add_adapter(loaded.model, recipe.adapter or recipe.peft)
     clock = _Clock()
     with tempfile.TemporaryDirectory() as folder, quiet_transformers():
-        trainer = build_trainer(recipe, Path(folder), model, loaded, documents)
+        trainer = build_trainer(recipe, Path(folder), loaded, documents)
         trainer.add_callback(clock)
         trainer.train()
     return clock.seconds[1:]

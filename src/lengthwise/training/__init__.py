@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from lengthwise.training.measure_callback import MeasureCallback
     from lengthwise.training.model_loss import model_alignment_loss
     from lengthwise.training.recipe import Recipe
-    from lengthwise.training.recipe_reading import check_recipe, make_recipe, read_recipe, shipped_recipes
+    from lengthwise.training.recipe_reading import make_recipe, read_recipe, shipped_recipes
     from lengthwise.training.trainer import AlignmentMixin, AlignmentTrainer
     from lengthwise.training.training_plan import plan
     from lengthwise.training.training_run import open_run, train, train_or_resume
@@ -27,7 +27,6 @@ __all__ = [
     "Recipe",
     "SampledPositions",
     "WindowDataset",
-    "check_recipe",
     "make_recipe",
     "model_alignment_loss",
     "open_run",
@@ -44,7 +43,7 @@ _NAMES = {
     "measure_callback": ("MeasureCallback",),
     "model_loss": ("model_alignment_loss",),
     "recipe": ("Recipe",),
-    "recipe_reading": ("check_recipe", "make_recipe", "read_recipe", "shipped_recipes"),
+    "recipe_reading": ("make_recipe", "read_recipe", "shipped_recipes"),
     "trainer": ("AlignmentMixin", "AlignmentTrainer"),
     "training_plan": ("plan",),
     "training_run": ("open_run", "train", "train_or_resume"),

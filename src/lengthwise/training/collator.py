@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 from lengthwise.alignment import PairGeometry, next_token_labels
 from lengthwise.errors import UsageError
 from lengthwise.text import TokenDocument, WindowSampler
-from lengthwise.training.views import VIEWS, ViewName, check_views, make_views
+from lengthwise.training.views import VIEWS, ViewName, make_views
 from lengthwise.training.views.pair import NO_TARGET, Generators, SampledPositions, StepDraw, ViewPair
 
 
@@ -27,7 +27,7 @@ class WindowDataset(Dataset[dict[str, Any]]):
     Args:
         documents: token documents; a stretch never crosses from one into the next.
         length: L, tokens in each view.
-        offsets: first and last offset e of truncated views; each step draws one uniformly. (0, 0) for other views.
+        offsets: first and last offset e; each step draws one uniformly. Of truncated views alone.
         batch_size: samples of one optimizer step, over all processes.
         steps: optimizer steps.
         seed: of windows, and of all that is drawn.
@@ -44,7 +44,7 @@ class WindowDataset(Dataset[dict[str, Any]]):
         documents: Sequence[TokenDocument],
         *,
         length: int,
-        offsets: tuple[int, int],
+        offsets: tuple[int, int] | None = None,
         batch_size: int,
         steps: int,
         seed: int = 0,
@@ -52,16 +52,13 @@ class WindowDataset(Dataset[dict[str, Any]]):
         views: ViewName = "truncation",
         view_options: Mapping[str, Any] | None = None,
     ) -> None:
-        self.length = length
-        self.offsets = offsets
         self.batch_size = batch_size
         self.seed = seed
         self.positions = positions
-        self._views = make_views(views, view_options)
-        self.draw(0)
+        self._views = make_views(views, view_options, length=length, offsets=offsets, positions=positions)
         self._count = steps * batch_size
         self._sampler = WindowSampler(documents, seed=seed)
-        self._sampler.window(0, length + offsets[1])
+        self._sampler.window(0, length + self._views.offsets[1])
 
     def __len__(self) -> int:
         return self._count
@@ -71,13 +68,11 @@ class WindowDataset(Dataset[dict[str, Any]]):
         if not 0 <= index < self._count:
             raise IndexError(index)
         draw = self.draw(index // self.batch_size)
-        return {"input_ids": self._sampler.window(index, self.length + draw.offset), "draw": draw}
+        return {"input_ids": self._sampler.window(index, self._views.length + draw.offset), "draw": draw}
 
     def draw(self, step: int) -> StepDraw:
         """What the samples of optimizer step `step` (0-based) share."""
-        return self._views.draw(
-            Generators(self.seed, (step,)), self.length, offsets=self.offsets, positions=self.positions
-        )
+        return self._views.draw(Generators(self.seed, (step,)))
 
 
 # Columns of a data set that leave tokens out as targets where they are 0, as TRL writes them.
@@ -131,8 +126,7 @@ class PairCollator:
         positions: SampledPositions | None = None,
         min_context: int | None = None,
     ) -> None:
-        self._views = make_views(views, view_options)
-        check_views(views, positions=positions is not None, offsets=offsets)
+        self._views = make_views(views, view_options, length=length, offsets=offsets, positions=positions)
         self._truncates = VIEWS[views].truncates
         self.length = length
         self.bos_id = bos_id
@@ -161,7 +155,7 @@ class PairCollator:
 
     def _pair(self, item: Mapping[str, Any], text: np.ndarray, draw: StepDraw) -> ViewPair:
         generator = Generators(self.seed, tuple(text[0].tolist())).sample
-        return self._views.pair(text, draw, self.length, generator)
+        return self._views.pair(text, draw, generator)
 
     def _draw(self, items: Sequence[Mapping[str, Any]]) -> StepDraw:
         """What the items' step has drawn; for items that no WindowDataset made, this batch's own draw."""
@@ -179,12 +173,9 @@ class PairCollator:
                 expected="samples without position_ids",
             )
         first_tokens = np.asarray(items[0]["input_ids"])[: self.length]
-        return self._views.draw(
-            Generators(self.seed, tuple(first_tokens.astype(np.int64).tolist())),
-            self.length,
-            offsets=self._offsets({len(item["input_ids"]) for item in items}),
-            positions=self.positions,
-        )
+        offsets = self._offsets({len(item["input_ids"]) for item in items})
+        views = self._views.placed(self.length, offsets, self.positions)
+        return views.draw(Generators(self.seed, tuple(first_tokens.astype(np.int64).tolist())))
 
     def _offsets(self, sizes: set[int]) -> tuple[int, int]:
         """First and last offset that stretches of these sizes are for."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from lengthwise.models.quantization import expand_into
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.training.recipe_reading import read_recipe
-from lengthwise.training.trained_model import load_for_training
+from lengthwise.training.starting_model import load_for_training
 
 
 def merge_run(run: Path, out: Path, *, dtype: str = "float32") -> dict[str, Any]:
@@ -25,7 +24,7 @@ def merge_run(run: Path, out: Path, *, dtype: str = "float32") -> dict[str, Any]
     quantisation are not used. The merge is in float32 and rounded once, to `dtype`.
 
     Args:
-        run: the folder of a finished `lengthwise train` with `adapter` or `peft`.
+        run: the folder of a finished `lengthwise train` with `adapter`.
         out: the folder to write, whole or not at all. It must be missing or empty.
         dtype: what is saved: float32, or bfloat16 or float16 for half the size and fewer digits.
 
@@ -54,12 +53,11 @@ def merge_run(run: Path, out: Path, *, dtype: str = "float32") -> dict[str, Any]
             fix="lengthwise train RECIPE --out RUN, with --resume if it was interrupted",
         )
     recipe = read_recipe(run / "config.yaml")
-    chosen = recipe.adapter or recipe.peft
-    if chosen is None:
+    if recipe.adapter is None:
         raise UsageError(f"{run} trained the whole model: there is nothing to merge", fix=f"use {adapter}")
     # Neither the sampled positions nor the attention of training change the saved weights.
-    recipe = replace(recipe, attention=None, device="cpu")
-    whole = replace(recipe, quantize=None, precision="float32")
+    recipe = recipe.model_copy(update={"attention": None, "device": "cpu"})
+    whole = recipe.model_copy(update={"quantize": None, "precision": "float32"})
     loaded = load_for_training(whole)
     if recipe != whole:
         expand_into(loaded.model, load_for_training(recipe).model)
@@ -81,7 +79,7 @@ def merge_run(run: Path, out: Path, *, dtype: str = "float32") -> dict[str, Any]
     return {
         "base": recipe.model,
         "adapter": str(adapter),
-        "quantized": None if recipe.quantize is None else recipe.quantize.method,
+        "quantized": recipe.quantize,
         "extension": None if loaded.extension is None else loaded.extension.method,
         "dtype": dtype,
         "parameters": sum(p.numel() for p in merged.parameters()),

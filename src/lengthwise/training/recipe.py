@@ -1,93 +1,102 @@
-"""The sections of a training recipe and their defaults. Needs no torch."""
+"""A training run as data: the sections of a recipe, their defaults, and what each of them refuses."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from annotated_types import Ge, Le, Lt
+from pydantic import ConfigDict, Field, model_validator, with_config
 
 from lengthwise.alignment.divergences import Objective
-from lengthwise.config import ADDED_LATER, recorded
-from lengthwise.errors import UsageError
-from lengthwise.training.views import VIEWS, ViewName
+from lengthwise.errors import UsageError, nearest
+from lengthwise.spec import Finite, Positive, Seed, Settings, Whole
+from lengthwise.training.adapters import Adapter
+from lengthwise.training.views import VIEWS, ViewName, make_views
+
+if TYPE_CHECKING:
+    from lengthwise.training.views.pair import SampledPositions
+
+_MOST = 2**31 - 1
+Steps = Annotated[Whole, Ge(1), Le(_MOST)]
+Tokens = Annotated[Whole, Ge(1), Le(10**8)]
+Fraction = Annotated[Finite, Ge(0), Lt(1)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Adapter:
-    """Train low-rank adapters instead of the weights (LoRA, through peft)."""
-
-    method: Literal["lora"] = "lora"
-    """LoRA (Hu et al., ICLR 2022). Other methods are in `peft`."""
-    r: int = 8
-    """Rank."""
-    alpha: float = 16.0
-    """The update is scaled by alpha / r."""
-    dropout: float = 0.0
-    """Dropout before the adapter. It is drawn for each view separately, which adds to their disagreement."""
-    target_modules: str | tuple[str, ...] = "all-linear"
-    """Names of the layers that get an adapter; "all-linear" is every linear layer but the head."""
-    modules_to_save: tuple[str, ...] = ()
-    """Names of modules that are trained whole and saved with the adapter; "embeddings" and "norms" are all of
-    the model's token embeddings (with a head that is tied to them) and norms."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Peft:
-    """Any other method of PEFT, by its configuration class."""
-
-    config: str
-    """The class: LoraConfig (with use_dora), IA3Config, AdaptionPromptConfig, ..."""
-    options: dict[str, Any] = field(default_factory=dict)
-    """Its fields. The task type is filled in."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Quantize:
-    """Keep the frozen linear layers in 4 bits (QLoRA, through bitsandbytes)."""
-
-    method: Literal["nf4"] = "nf4"
-    """4-bit NormalFloat in blocks of 64 weights (QLoRA, Dettmers et al., NeurIPS 2023)."""
-    double: bool = True
-    """Quantise the blocks' scales too: 0.13 bits a weight for them in place of 0.5."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attention:
+class Attention(Settings):
     """Another attention during training. Evaluation and the saved model use the model's own."""
 
     method: str
-    """An attention of `lengthwise ls methods`."""
-    group: float = 0.25
+    """shifted_sparse: LongLoRA's shifted sparse attention."""
+    group: Finite = 0.25
     """Of shifted_sparse: the size of a group, below 1 as a share of `length`, from 2 on in tokens."""
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        from lengthwise.positions import ATTENTIONS, attention_method
 
-@dataclass(frozen=True, kw_only=True)
-class Extend:
+        if self.method == "query_scale":
+            raise UsageError(
+                "query_scale scales queries, which has to be saved with the model",
+                expected="extend: {method: eabf}",
+            )
+        if self.method not in ATTENTIONS:
+            raise UsageError(f"method = {self.method}", expected=nearest(self.method, ATTENTIONS))
+        attention_method(self.method, {"group": self.group})
+        return self
+
+
+class Extend(Settings):
     """Extend the model's context before it is trained, as `lengthwise extend` does."""
 
     method: str
     """A rope method of `lengthwise ls methods`."""
-    factor: float
+    factor: Annotated[Finite, Ge(1)]
     """How many times longer the context becomes."""
-    original_length: int | None = None
+    original_length: Tokens | None = None
     """Context in tokens that the model was trained for; null is what its configuration says."""
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = Field(default_factory=dict)
     """The method's options."""
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        from lengthwise.positions import rope_method
 
-@dataclass(frozen=True, kw_only=True)
-class Positions:
+        rope_method(self.method, self.options)
+        return self
+
+
+class Positions(Settings):
     """Train at position ids of a longer context. One draw per step, shared by all its samples."""
 
     sampler: str
     """A position sampler of `lengthwise ls methods`."""
-    target_length: int
+    target_length: Tokens
     """T in tokens: the positions that the windows are to cover, more than `length`."""
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = Field(default_factory=dict)
     """The sampler's options."""
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self.sampled()
+        return self
 
-@dataclass(frozen=True, kw_only=True)
-class Data:
+    def sampled(self) -> SampledPositions:
+        """The sampler, with the length that it covers.
+
+        Raises:
+            UsageError: no such sampler, or not with these options.
+        """
+        from lengthwise.positions import position_sampler
+        from lengthwise.training.views.pair import SampledPositions
+
+        return SampledPositions(
+            sampler=position_sampler(self.sampler, self.options), target_length=self.target_length
+        )
+
+
+class Data(Settings):
     """The text that the windows are cut from."""
 
     corpus: str
@@ -102,31 +111,33 @@ class Data:
     """Whether the first token of each view is replaced by BOS; auto does as the tokenizer does."""
 
 
+@with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, kw_only=True)
 class RecipeObjective(Objective):
     """Eq. 4: CE + alpha * divergence of the two views of the same tokens, and the offsets of the views."""
 
-    alpha: float = 0.0
+    alpha: Finite = 0.0
     """Weight of the divergence. 0 is plain CE on the same windows; the paper uses 0.1 to 0.3 with sce."""
-    min_context: int | None = None
+    min_context: Whole | None = None
     """Least context of a paired token in the short view; null is length // 2 (Appendix D), 0 is Sec. 4.2. For views
     that do not truncate null is 0: all tokens from where the views differ are paired."""
-    offsets: tuple[int, int] | None = None
+    offsets: tuple[Whole, Whole] | None = None
     """First and last offset e in tokens, drawn uniformly at each step; null is 1 to the last that leaves a pair. Only
     truncated views have offsets."""
 
-    def __post_init__(self) -> None:
-        """`check_recipe` checks it together with the rest, so that all mistakes are reported at once."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Batch:
+class Batch(Settings):
     """How many samples (pairs of windows) make one optimizer step, and how they are cut up."""
 
-    size: int = 8
+    size: Steps = 8
     """Samples per optimizer step, over all devices."""
-    micro: int | None = None
+    micro: Steps | None = None
     """Samples at a time on one device; null is all of its share of the step. Does not change the result."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self.accumulation(1)
+        return self
 
     def accumulation(self, processes: int) -> int:
         """Micro-batches that each of `processes` devices runs for one optimizer step.
@@ -134,15 +145,14 @@ class Batch:
         Raises:
             UsageError: the step cannot be cut up so.
         """
-        if self.size < 1 or self.size % processes:
-            multiples = (
-                f"a multiple of {processes}, the number of processes" if processes > 1 else "1 or more"
+        if self.size % processes:
+            raise UsageError(
+                f"batch.size = {self.size}", expected=f"a multiple of {processes}, the number of processes"
             )
-            raise UsageError(f"batch.size = {self.size}", expected=multiples)
         share = self.size // processes
         micro = share if self.micro is None else self.micro
-        if micro < 1 or share % micro:
-            works = ", ".join(str(n) for n in range(1, share + 1) if share % n == 0)
+        if share % micro:
+            works = ", ".join(str(n) for n in range(1, min(share, 1000) + 1) if share % n == 0)
             among = f" on each of {processes} processes" if processes > 1 else ""
             raise UsageError(
                 f"batch.micro = {micro} does not divide the {share} samples of a step{among}",
@@ -159,24 +169,29 @@ class Batch:
         return self.size // processes // self.accumulation(processes)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Optimizer:
+class Optimizer(Settings):
     """AdamW (Loshchilov & Hutter, ICLR 2019) and its learning rate over the steps."""
 
-    learning_rate: float
+    learning_rate: Positive
     """The peak."""
-    weight_decay: float = 0.0
+    weight_decay: Annotated[Finite, Ge(0)] = 0.0
     """On weight matrices; biases and norms are not decayed."""
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Fraction, Fraction] = (0.9, 0.999)
     """Decay of the running means of gradient and squared gradient."""
-    warmup_steps: int = 0
+    warmup_steps: Annotated[Whole, Ge(0), Le(_MOST)] = 0
     """Steps in which the learning rate rises linearly to its peak; the first is not zero."""
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
     """How the learning rate falls after the warmup."""
-    final_share: float | None = None
+    final_share: Annotated[Finite, Ge(0), Le(1)] | None = None
     """Share of the peak that the last step has; null is 0.1 for cosine, 0 for linear."""
-    max_grad_norm: float | None = 1.0
+    max_grad_norm: Positive | None = 1.0
     """Gradients are scaled down to this norm; null leaves them as they are."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.schedule == "constant" and self.final_share is not None:
+            raise UsageError(f"final_share = {self.final_share}: a constant schedule has none; leave it out")
+        return self
 
     @property
     def last_share(self) -> float:
@@ -186,11 +201,10 @@ class Optimizer:
         return {"cosine": 0.1, "linear": 0.0, "constant": 1.0}[self.schedule]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Checkpoints:
+class Checkpoints(Settings):
     """Which checkpoints stay, besides the last two, from which a stopped run continues."""
 
-    save_at: tuple[int, ...] = ()
+    save_at: tuple[Steps, ...] = ()
     """Steps after which one is saved and stays, whatever `save_every` says."""
     keep: Literal["last", "all"] = "last"
     """all: those of `save_every` stay too."""
@@ -199,8 +213,7 @@ class Checkpoints:
 Sharding = Literal["full_shard", "shard_grad_op"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Parallel:
+class Parallel(Settings):
     """Spread the training state over the processes of torchrun (FSDP2, through accelerate).
 
     Products are in the dtype of `precision`; gradients are summed in float32.
@@ -211,20 +224,17 @@ class Parallel:
     time. shard_grad_op: gathered weights stay on every device until the backward pass ends."""
     offload: bool = False
     """Keep the shares in main memory, where the optimizer then runs."""
-    context: int = 1
-    """Devices that share one window. Only 1: the objective compares rows that would lie on different devices."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Recipe(Settings):
     """Everything that decides a training run."""
 
     model: str
     """What `lengthwise.load` takes: an embedded name, a hub id, a folder, a GGUF file."""
     data: Data
-    length: int
+    length: Annotated[Tokens, Ge(2)]
     """L: tokens of each view. There is no default: a window cut short by surprise spoils the result."""
-    steps: int
+    steps: Steps
     """Optimizer steps."""
     optimizer: Optimizer
     extend: Extend | None = None
@@ -232,21 +242,20 @@ class Recipe:
     views: ViewName = "truncation"
     """How the two views of a sample differ: a name of `lengthwise ls methods`. With a detached long view, the first
     teaches the second."""
-    view_options: dict[str, Any] = field(default_factory=dict, metadata=ADDED_LATER)
+    view_options: dict[str, Any] = Field(default_factory=dict)
     """The options of `views`."""
     positions: Positions | None = None
     """null is 0 .. length - 1. Sampled positions are the short view's; with truncation both views have them."""
     adapter: Adapter | None = None
-    """LoRA. null trains all weights, or those that `peft` says."""
-    peft: Peft | None = None
-    """Another method of peft in place of `adapter`."""
-    quantize: Quantize | None = None
-    """null keeps the frozen weights in the dtype of `precision`."""
+    """An adapter of PEFT; null trains all weights."""
+    quantize: Literal["nf4"] | None = None
+    """nf4: keep the frozen linear layers in 4-bit NormalFloat with quantised scales (QLoRA, Dettmers et al., NeurIPS
+    2023), through bitsandbytes. null keeps them in the dtype of `precision`."""
     attention: Attention | None = None
     """null trains with the model's own attention."""
-    objective: RecipeObjective = field(default_factory=RecipeObjective)
-    batch: Batch = field(default_factory=Batch)
-    seed: int = 0
+    objective: RecipeObjective = RecipeObjective()
+    batch: Batch = Batch()
+    seed: Annotated[Seed, Le(2**32 - 1)] = 0
     """Of the windows, the offsets, the positions and the adapter's initial weights."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """bfloat16: mixed precision. Trained weights stay float32, frozen ones and products are bfloat16."""
@@ -254,17 +263,17 @@ class Recipe:
     """Recompute activations in the backward pass: less memory, about a third more time, same result."""
     device: Literal["auto", "cpu"] = "auto"
     """auto: the accelerator if there is one."""
-    save_every: int = 50
+    save_every: Steps = 50
     """Steps between checkpoints; the last step always makes one. The last two are kept."""
-    checkpoints: Checkpoints = field(default_factory=Checkpoints, metadata=ADDED_LATER)
-    parallel: Parallel | None = field(default=None, metadata=ADDED_LATER)
+    checkpoints: Checkpoints = Checkpoints()
+    parallel: Parallel | None = None
     """null keeps a whole copy of the model on every device."""
     report_to: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
     """Trackers that also get every log, through transformers. Without one nothing leaves the machine."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as they go into YAML and come back equal; fields of later versions where they are set."""
-        return recorded(self)
+    def to_dict(self, *, defaults: bool = True) -> dict[str, Any]:
+        """Plain values, as they go into YAML and come back equal; without `defaults` those that differ from them."""
+        return self.model_dump(mode="json", exclude_defaults=not defaults)
 
     @property
     def min_context(self) -> int:
@@ -290,3 +299,55 @@ class Recipe:
             f"optimizer.warmup_steps = {warmup} is more than steps = {self.steps}: the learning rate does not reach "
             "its peak."
         ]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        mistakes = [*self._mistakes()]
+        if mistakes:
+            raise UsageError("\n".join(mistakes))
+        make_views(
+            self.views,
+            self.view_options,
+            length=self.length,
+            offsets=self.offsets if VIEWS[self.views].truncates else self.objective.offsets,
+            positions=None if self.positions is None else self.positions.sampled(),
+        )
+        return self
+
+    def _mistakes(self) -> Iterator[str]:
+        """Sections that are each right and do not fit together."""
+        if self.quantize is not None and self.adapter is None:
+            yield "quantize without adapter: weights of 4 bits are frozen, so nothing would be trained; add adapter"
+        if self.quantize is not None and self.parallel is not None:
+            yield "parallel with quantize: 4-bit weights are not sharded; expected whole copies, without parallel"
+        for step in self.checkpoints.save_at:
+            if step > self.steps:
+                yield f"checkpoints.save_at names step {step}: expected 1 to steps = {self.steps}"
+        if self.positions is not None and self.positions.target_length <= self.length:
+            yield (
+                f"positions.target_length = {self.positions.target_length}: expected more than length = "
+                f"{self.length}; there is nothing to sample within it"
+            )
+            return
+        yield from self._pair_mistakes()
+
+    def _pair_mistakes(self) -> Iterator[str]:
+        """Views, positions, offsets and the least context: whether they leave rows to pair."""
+        least, (low, high) = self.min_context, self.offsets
+        # At least one row has to be paired: 0 < length - offset - min_context.
+        last = self.length - least - 1
+        truncates = VIEWS[self.views].truncates
+        if not 0 <= least < self.length:
+            yield (
+                f"objective.min_context = {least}: expected 0 to {self.length - 1} with length {self.length}"
+            )
+        elif truncates and last < 1:
+            yield (
+                f"objective.min_context = {least}: with length {self.length} no offset leaves a paired position; "
+                f"expected at most {self.length - 2}"
+            )
+        elif truncates and not 1 <= low <= high <= last:
+            yield (
+                f"objective.offsets = [{low}, {high}]: expected first <= last within 1 to {last}, which leave a "
+                f"paired position with length {self.length} and min_context {least}"
+            )

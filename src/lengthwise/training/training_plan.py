@@ -16,10 +16,9 @@ from lengthwise.processes import process_count
 from lengthwise.text import load_corpus
 from lengthwise.text.corpus import Corpus, Document
 from lengthwise.text.corpus_sources import HUB_PREFIX
-from lengthwise.training.memory import BASIS, MARGIN, device_memory, passes, ways
+from lengthwise.training.cost import BASIS, MARGIN, device_memory, passes, run_operations, ways
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.recipe_cost import recipe_skeleton, run_operations
-from lengthwise.training.recipe_reading import check_recipe
+from lengthwise.training.starting_model import recipe_skeleton
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +72,6 @@ def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = Non
     Raises:
         UsageError, MissingError: the recipe cannot work, or there is no such model.
     """
-    check_recipe(recipe)
     unchecked = _checked_text(recipe)
     count = process_count() if devices is None else devices
     windows_read, _ = passes(recipe.objective)

@@ -23,6 +23,7 @@ from lengthwise.processes import is_main_process, process_count
 from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import RunFolder, is_finished
 from lengthwise.text import left_out_note, load_corpus
+from lengthwise.training.build import build_trainer, training_documents
 from lengthwise.training.callbacks import (
     MetricsLog,
     TrainingProgress,
@@ -33,13 +34,7 @@ from lengthwise.training.callbacks import (
     last_complete_checkpoint,
 )
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.recipe_reading import check_recipe
-from lengthwise.training.recipe_trainer import (
-    build_trainer,
-    gathered_weights,
-    training_documents,
-)
-from lengthwise.training.trained_model import add_adapter, seeded_model
+from lengthwise.training.starting_model import load_for_training
 from lengthwise.training.trainer import logged_parts
 
 
@@ -119,7 +114,7 @@ def inputs_of(recipe: Recipe) -> dict[str, dict[str, str]]:
     """
     data = recipe.data
     corpus = load_corpus(data.corpus, split=data.split, text_field=data.text_field)
-    return _inputs(seeded_model(recipe), corpus.fingerprint)
+    return _inputs(load_for_training(recipe), corpus.fingerprint)
 
 
 def _inputs(loaded: LoadedModel, corpus_fingerprint: str) -> dict[str, dict[str, str]]:
@@ -128,22 +123,21 @@ def _inputs(loaded: LoadedModel, corpus_fingerprint: str) -> dict[str, dict[str,
 
 
 def _train(recipe: Recipe, folder: RunFolder | Path, *, resume: bool) -> Results:
-    check_recipe(recipe)
     path = folder.path if isinstance(folder, RunFolder) else folder
     if resume and is_finished(path):
         return read_results(path / "results.json")
+    # Refuses a step that cannot be cut over the processes, before the model is loaded.
     recipe.batch.accumulation(process_count())
-    loaded = seeded_model(recipe)
+    loaded = load_for_training(recipe)
     documents, facts = training_documents(recipe, loaded)
     if isinstance(folder, RunFolder):
         folder.check_inputs(_inputs(loaded, facts["corpus_fingerprint"]))
-    model = add_adapter(loaded.model, recipe.adapter or recipe.peft)
     checkpoint = last_complete_checkpoint(path / "checkpoints") if resume else None
     if isinstance(folder, RunFolder):
         _forget_what_will_be_redone(path, checkpoint)
-    use_cache = model.config.use_cache
+    use_cache = loaded.model.config.use_cache
     bar = TrainingProgress()
-    trainer = build_trainer(recipe, path / "checkpoints", model, loaded, documents)
+    trainer = build_trainer(recipe, path / "checkpoints", loaded, documents)
     trainer.add_callback(WholeCheckpoints(loaded.tokenizer, recipe.checkpoints))
     trainer.add_callback(bar)
     if isinstance(folder, RunFolder):
@@ -155,8 +149,9 @@ def _train(recipe: Recipe, folder: RunFolder | Path, *, resume: bool) -> Results
         with _clear_errors(path, checkpoint), quiet_transformers():
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
             # The Trainer switches it off in the configuration, which is saved with the model.
-            model.config.use_cache = use_cache
-            weights = gathered_weights(trainer)
+            loaded.model.config.use_cache = use_cache
+            # All processes gather the weights of a sharded model, in main memory.
+            weights = trainer.accelerator.get_state_dict(trainer.model) if trainer.is_fsdp_enabled else None
             if isinstance(folder, RunFolder):
                 shutil.rmtree(path / "model", ignore_errors=True)
                 save_whole(trainer.model, loaded.tokenizer, path / "model", weights=weights)
@@ -170,8 +165,8 @@ def _train(recipe: Recipe, folder: RunFolder | Path, *, resume: bool) -> Results
         "resumed_at_step": 0 if checkpoint is None else checkpoint_step(checkpoint),
         "processes": process_count(),
         "device": str(trainer.args.device),
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "trainable_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        "parameters": sum(p.numel() for p in trainer.model.parameters()),
+        "trainable_parameters": sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
         "full_logits": trainer.head.reason if isinstance(trainer.head, FullLogits) else None,
     }
     results = training_results(recipe, trainer.state.log_history, facts, partial=interrupted)
@@ -199,7 +194,7 @@ def _forget_what_will_be_redone(path: Path, checkpoint: Path | None) -> None:
 
 @contextlib.contextmanager
 def _clear_errors(path: Path, checkpoint: Path | None) -> Iterator[None]:
-    """Turn failed writes, exhausted memory and a damaged checkpoint of an earlier version into errors that say so."""
+    """Turn failed writes, exhausted memory and a damaged checkpoint into errors that say so."""
     try:
         with writing(path):
             yield

@@ -115,9 +115,8 @@ _LORA = (
     *_CPU,
     "precision=bfloat16",
     "optimizer.learning_rate=3.0e-4",
-    "adapter.method=lora",
     "adapter.r=16",
-    "adapter.alpha=32",
+    "adapter.lora_alpha=32",
     "adapter.target_modules=[q_proj,k_proj,v_proj,o_proj]",
     "adapter.modules_to_save=[]",
 )

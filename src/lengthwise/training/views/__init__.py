@@ -1,6 +1,6 @@
 """The ways in which the two views of a training sample differ, one file each. The table needs no torch.
 
-To add one: its file with a frozen dataclass that is a `Views`, and its entry here.
+To add one: its file with a class of `Views`, and its entry here.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from lengthwise.config import validate
 from lengthwise.errors import UsageError, nearest
 
 if TYPE_CHECKING:
-    from lengthwise.training.views.pair import Views
+    from lengthwise.training.views.pair import SampledPositions, Views
 
 ViewName = Literal["truncation", "gap", "cyclic", "repeat"]
 
@@ -62,39 +61,49 @@ VIEWS: dict[ViewName, ViewEntry] = {
 }
 
 
-def make_views(name: str, options: Mapping[str, Any] | None = None) -> Views:
-    """The views `name` of VIEWS with their options.
+def make_views(
+    name: str,
+    options: Mapping[str, Any] | None = None,
+    *,
+    length: int,
+    offsets: tuple[int, int] | None = None,
+    positions: SampledPositions | None = None,
+) -> Views:
+    """The views `name` of VIEWS.
+
+    Args:
+        name: a name of VIEWS.
+        options: the fields of its class.
+        length: L, tokens in each view.
+        offsets: first and last offset e; of truncated views alone.
+        positions: what samples positions; None is 0 .. L-1.
 
     Raises:
-        UsageError: no such views, an option that they do not have, or one of the wrong type or out of range.
+        UsageError: no such views; an option that they do not have, or one of the wrong type or out of range; views
+            without the positions that they need, or with positions or offsets that they do not take; a sampler that
+            has no positions for this length.
     """
-    module, _, made = _entry(name).home.rpartition(".")
-    maker = getattr(importlib.import_module(f"{__name__}.{module}"), made)
-    return validate(maker, options or {}, source=f"the views {name}")
-
-
-def check_views(name: str, *, positions: bool, offsets: tuple[int, int] | None) -> None:
-    """Refuse views without the positions that they need, or with positions or offsets that they do not take.
-
-    Raises:
-        UsageError: so; or there are no views of this name.
-    """
-    entry = _entry(name)
-    if entry.positions == "required" and not positions:
+    if name not in VIEWS:
+        raise UsageError(f"unknown views {name!r}", expected=nearest(name, VIEWS))
+    entry = VIEWS[name]
+    if entry.positions == "required" and positions is None:
         raise UsageError(
             f"{name} views without positions: both views would be the same",
             expected="a sampler, as in positions: {sampler: skip, target_length: 8192}",
         )
-    if entry.positions == "own" and positions:
+    if entry.positions == "own" and positions is not None:
         raise UsageError(f"{name} views with a sampler of positions", expected="none: they have their own")
     if not entry.truncates and offsets is not None:
         raise UsageError(
             f"{name} views with offsets {list(offsets)}",
             expected="none: both views begin at the same token",
         )
+    from lengthwise.training.views.pair import Generators
 
-
-def _entry(name: str) -> ViewEntry:
-    if name not in VIEWS:
-        raise UsageError(f"unknown views {name!r}", expected=nearest(name, VIEWS))
-    return VIEWS[name]
+    file, _, kind = entry.home.partition(".")
+    made: Views = getattr(importlib.import_module(f"{__name__}.{file}"), kind).parse(
+        options or {}, source=f"the options of {name} views"
+    )
+    views = made.placed(length, offsets or (0, 0), positions)
+    views.draw(Generators(0, (0,)))
+    return views

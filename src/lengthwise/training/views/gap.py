@@ -6,44 +6,15 @@ self-distillation (arXiv 2604.14339) by KL(student || teacher). With cross entro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from lengthwise.errors import UsageError
 from lengthwise.positions.sampling.sampler import first_gap
-from lengthwise.training.views.pair import Generators, SampledPositions, StepDraw, ViewPair
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from lengthwise.training.views.pair import Generators, StepDraw, Views
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gap:
+class Gap(Views):
     """long is at 0 .. L - 1, short at the positions of a sampler. Rows from the first gap on are paired."""
 
-    def draw(
-        self,
-        generators: Generators,
-        length: int,
-        *,
-        offsets: tuple[int, int] | None,
-        positions: SampledPositions | None,
-    ) -> StepDraw:
+    def draw(self, generators: Generators) -> StepDraw:
         """See `Views`."""
-        if positions is None:
-            raise UsageError(
-                "gap views without positions", expected="a sampler of positions for the second view"
-            )
-        drawn = positions.draw(generators.positions, length)
+        drawn = self.drawn_positions(generators)
+        assert drawn is not None
         return StepDraw(first=first_gap(drawn), short_positions=drawn)
-
-    def pair(
-        self,
-        text: NDArray[np.int64],
-        draw: StepDraw,
-        length: int,
-        generator: np.random.Generator,
-    ) -> ViewPair:
-        """See `Views`."""
-        return ViewPair(text, text)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import abc
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 import torch
+from pydantic import PrivateAttr
 from torch import Tensor
 
-from lengthwise.errors import UsageError
-from lengthwise.positions import position_sampler
 from lengthwise.positions.sampling.sampler import PositionSampler
+from lengthwise.spec import Settings
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from lengthwise.training.recipe import Positions
 
 NO_TARGET = -100
 
@@ -33,18 +31,6 @@ class SampledPositions:
     def draw(self, generator: np.random.Generator, length: int) -> Tensor:
         """Position ids [L]."""
         return self.sampler.draw(generator, length, self.target_length)
-
-
-def sampled_positions(section: Positions | None) -> SampledPositions | None:
-    """A recipe's sampler; None for positions 0 .. L-1.
-
-    Raises:
-        UsageError: no such sampler, or not with these options.
-    """
-    if section is None:
-        return None
-    sampler = position_sampler(section.sampler, section.options)
-    return SampledPositions(sampler=sampler, target_length=section.target_length)
 
 
 @dataclass(frozen=True)
@@ -109,50 +95,45 @@ class ViewPair(NamedTuple):
     short: NDArray[np.int64]
 
 
-class Views(Protocol):
-    """A way to make two views of one stretch of text: a frozen dataclass whose fields are its options."""
+class Views(Settings, abc.ABC):
+    """A way to make two views of one stretch of text. The fields of its class are its options."""
 
-    def draw(
-        self,
-        generators: Generators,
-        length: int,
-        *,
-        offsets: tuple[int, int] | None,
-        positions: SampledPositions | None,
-    ) -> StepDraw:
-        """What the samples of a step share.
+    _length: int = PrivateAttr(0)
+    _offsets: tuple[int, int] = PrivateAttr((0, 0))
+    _positions: SampledPositions | None = PrivateAttr(None)
 
-        Raises:
-            UsageError: the options do not fit windows of `length`.
-        """
-        ...
+    @property
+    def length(self) -> int:
+        """L, tokens in each view."""
+        return self._length
 
-    def pair(
-        self,
-        text: NDArray[np.int64],
-        draw: StepDraw,
-        length: int,
-        generator: np.random.Generator,
-    ) -> ViewPair:
-        """The views of one sample.
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """First and last offset e; (0, 0) of views that do not truncate."""
+        return self._offsets
+
+    def placed(self, length: int, offsets: tuple[int, int], positions: SampledPositions | None) -> Self:
+        """The same views of windows of this length, with these offsets and positions."""
+        views = self.model_copy()
+        views._length, views._offsets, views._positions = length, offsets, positions
+        return views
+
+    def drawn_positions(self, generators: Generators) -> Tensor | None:
+        """Sampled position ids [L] of a step; None for 0 .. L-1."""
+        return None if self._positions is None else self._positions.draw(generators.positions, self._length)
+
+    @abc.abstractmethod
+    def draw(self, generators: Generators) -> StepDraw:
+        """What the samples of a step share."""
+
+    def pair(self, text: NDArray[np.int64], draw: StepDraw, generator: np.random.Generator) -> ViewPair:
+        """The views of one sample; unless a class says otherwise, both are the text.
 
         At paired rows (`PairGeometry(length, draw.offset, draw.first)`) both have the same next token as target.
 
         Args:
             text: tokens and targets [2, L + e].
             draw: of the sample's step.
-            length: L.
             generator: for what the sample has for itself.
         """
-        ...
-
-
-def require_in_range(what: str, value: float, low: float, high: float) -> None:
-    """Raise UsageError unless low <= value <= high."""
-    if not low <= value <= high:
-        raise UsageError(f"{what} = {value:g}", expected=f"{low:g} to {high:g}")
-
-
-def without_targets(view: NDArray[np.int64], rows: Sequence[int]) -> None:
-    """Make the tokens at `rows` no targets, in place: what precedes them does not tell them."""
-    view[1, list(rows)] = NO_TARGET
+        return ViewPair(text, text)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import numpy as np
+from annotated_types import Ge, Le
 
 from lengthwise.positions.sampling.sampler import largest_gap
+from lengthwise.spec import Finite, Whole
 from lengthwise.training.views.gap import Gap
-from lengthwise.training.views.pair import StepDraw, ViewPair, require_in_range, without_targets
+from lengthwise.training.views.pair import NO_TARGET, StepDraw, ViewPair
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 _LEAST = 8
 """Tokens of a passage. The first few of a repeat cannot be known to be one, so a shorter one teaches nothing."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Repeat(Gap):
     """A window's passage is planted again behind the gap: near in the long view, far in the short one.
 
@@ -29,38 +29,28 @@ class Repeat(Gap):
     anything else.
     """
 
-    share: float = 0.5
+    share: Annotated[Finite, Ge(0), Le(1)] = 0.5
     """Share of the windows that get a repeat."""
-    passage: int = 64
+    passage: Annotated[Whole, Ge(_LEAST), Le(10**8)] = 64
     """m in tokens, at most."""
     place: Literal["end", "anywhere"] = "end"
     """Where behind the gap the repeat begins: so that it ends the window, or uniformly."""
     source: Literal["before", "anywhere"] = "before"
     """Where the passage is from: before the gap, or anywhere before the repeat, so that distance does not tell."""
 
-    def __post_init__(self) -> None:
-        require_in_range("share", self.share, 0, 1)
-        require_in_range("passage", self.passage, _LEAST, 10**8)
-
-    def pair(
-        self,
-        text: NDArray[np.int64],
-        draw: StepDraw,
-        length: int,
-        generator: np.random.Generator,
-    ) -> ViewPair:
+    def pair(self, text: NDArray[np.int64], draw: StepDraw, generator: np.random.Generator) -> ViewPair:
         """See `Views`."""
         assert draw.short_positions is not None
         cut = largest_gap(draw.short_positions)
-        size = min(self.passage, cut, length - cut)
+        size = min(self.passage, cut, self.length - cut)
         planted = generator.random() < self.share
         if not planted or size < _LEAST:
             return ViewPair(text, text)
-        last = length - size
+        last = self.length - size
         place = last if self.place == "end" else int(generator.integers(cut, last + 1))
         before = cut if self.source == "before" else place
         source = int(generator.integers(0, before - size + 1))
         view = text.copy()
         view[:, place : place + size] = text[:, source : source + size]
-        without_targets(view, [place, *range(place + size, min(place + size + 1, length))])
+        view[1, [place, *range(place + size, min(place + size + 1, self.length))]] = NO_TARGET
         return ViewPair(view, view)

@@ -2,44 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lengthwise.training.views.pair import Generators, SampledPositions, StepDraw, ViewPair
+from lengthwise.training.views.pair import Generators, StepDraw, ViewPair, Views
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, kw_only=True)
-class Truncation:
+class Truncation(Views):
     """long is text[0 : L], short is text[e : e + L], with one e ~ U{first .. last} for a step (Appendix D).
 
     With sampled positions both views are at the same ones. A long and a short view agree best if far context is
     ignored, so agreement alone does not reward its use.
     """
 
-    def draw(
-        self,
-        generators: Generators,
-        length: int,
-        *,
-        offsets: tuple[int, int] | None,
-        positions: SampledPositions | None,
-    ) -> StepDraw:
+    def draw(self, generators: Generators) -> StepDraw:
         """See `Views`."""
-        low, high = offsets or (0, 0)
-        drawn = None if positions is None else positions.draw(generators.positions, length)
+        low, high = self.offsets
+        drawn = self.drawn_positions(generators)
         offset = int(generators.offset.integers(low, high + 1))
         return StepDraw(offset, long_positions=drawn, short_positions=drawn)
 
-    def pair(
-        self,
-        text: NDArray[np.int64],
-        draw: StepDraw,
-        length: int,
-        generator: np.random.Generator,
-    ) -> ViewPair:
+    def pair(self, text: NDArray[np.int64], draw: StepDraw, generator: np.random.Generator) -> ViewPair:
         """See `Views`."""
-        return ViewPair(text[:, :length], text[:, draw.offset : draw.offset + length])
+        return ViewPair(text[:, : self.length], text[:, draw.offset : draw.offset + self.length])

@@ -1,10 +1,10 @@
-"""Memory of a training run on each device, from shapes alone, for every way to spread it over devices."""
+"""What a training run takes, from shapes alone: operations, and memory for every way to spread it over devices."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -72,7 +72,7 @@ def device_memory(
         device: whose chunk of logits is meant.
     """
     if devices == 1:
-        recipe = replace(recipe, parallel=None)
+        recipe = recipe.model_copy(update={"parallel": None})
     mixed = recipe.precision == "bfloat16"
     config = model.config.get_text_config()
     dtype = torch.bfloat16 if mixed else torch.float32
@@ -89,12 +89,12 @@ def device_memory(
 
 def ways(recipe: Recipe) -> Iterator[tuple[str, Recipe]]:
     """The ways to spread a recipe over devices, by name, from the fastest to the one that needs least memory."""
-    yield "whole copies", replace(recipe, parallel=None)
+    yield "whole copies", recipe.model_copy(update={"parallel": None})
     if recipe.quantize is not None:
         return
-    yield "shard_grad_op", replace(recipe, parallel=Parallel(sharding="shard_grad_op"))
-    yield "full_shard", replace(recipe, parallel=Parallel())
-    yield "full_shard with offload", replace(recipe, parallel=Parallel(offload=True))
+    yield "shard_grad_op", recipe.model_copy(update={"parallel": Parallel(sharding="shard_grad_op")})
+    yield "full_shard", recipe.model_copy(update={"parallel": Parallel()})
+    yield "full_shard with offload", recipe.model_copy(update={"parallel": Parallel(offload=True)})
 
 
 def parse_memory(text: str) -> int:
@@ -114,6 +114,39 @@ def passes(objective: Objective) -> tuple[int, int]:
     return sum(objective.reads), sum(objective.trains)
 
 
+def training_operations(recipe: Recipe, factors: int, trained: int) -> int:
+    """Floating-point operations for each token of one view: `(T (2 + R) + 2 V) factors + 2 T trained`.
+
+    V views are read and T of them trained (`passes`); R is 2 where the forward pass is recomputed. A product takes 2
+    operations forward, 2 for the gradient of its input, and 2 for that of its other factor where it is trained.
+
+    Args:
+        recipe: what is run.
+        factors: products of one token: weights, or those of attention.
+        trained: those of them whose other factor gets a gradient.
+    """
+    read, graded = passes(recipe.objective)
+    recomputed = 2 if recipe.gradient_checkpointing else 0
+    return graded * ((2 + recomputed) * factors + 2 * trained) + read * 2 * factors
+
+
+def run_operations(recipe: Recipe, model: Any) -> int:
+    """Floating-point operations of all steps, over all devices, for products with weights of a `recipe_skeleton`."""
+    weights = sum(p.numel() for p in model.parameters())
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    tokens = recipe.steps * recipe.batch.size * recipe.length
+    return tokens * training_operations(recipe, weights, trained)
+
+
+def attention_factors(model: Any, context: int) -> int:
+    """Products of one token's causal attention, on average over a row of `context` tokens: layers * width * context.
+
+    Queries meet half of the keys, and as many values.
+    """
+    config = model.config.get_text_config()
+    return config.num_hidden_layers * config.hidden_size * context
+
+
 def _state(recipe: Recipe, model: Any, devices: int) -> tuple[int, int]:
     """Bytes that a device keeps, and bytes that it gathers beside them."""
     mixed = recipe.precision == "bfloat16"
@@ -123,7 +156,7 @@ def _state(recipe: Recipe, model: Any, devices: int) -> tuple[int, int]:
     if recipe.quantize is not None:
         layers = [layer for layer in layers_to_quantize(model) if not layer.weight.requires_grad]
         weights -= sum(layer.weight.numel() for layer in layers) * (2 if mixed else 4)
-        weights += quantized_bytes(layers, "nf4", double=recipe.quantize.double)
+        weights += quantized_bytes(layers, recipe.quantize)
     # Gradient and AdamW's two moments, all float32.
     state = weights + 12 * trainable
     if recipe.parallel is None:

@@ -1,4 +1,4 @@
-"""From a recipe and a loaded model to the Trainer that runs it, in this process among those of torchrun."""
+"""From a recipe and its model to the Trainer that runs it, in this process among those of torchrun."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from lengthwise.models import LoadedModel
 from lengthwise.models.extension import clex_modules
 from lengthwise.processes import process_count
 from lengthwise.text import TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize
+from lengthwise.training.adapters import add_adapter
 from lengthwise.training.collator import PairCollator, WindowDataset
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.trainer import AlignmentTrainer
-from lengthwise.training.views.pair import sampled_positions
+from lengthwise.training.views import VIEWS
 
 
 def training_documents(recipe: Recipe, loaded: LoadedModel) -> tuple[Sequence[TokenDocument], dict[str, Any]]:
@@ -56,19 +57,14 @@ def training_documents(recipe: Recipe, loaded: LoadedModel) -> tuple[Sequence[To
 
 
 def build_trainer(
-    recipe: Recipe,
-    output: Path,
-    model: nn.Module,
-    loaded: LoadedModel,
-    documents: Sequence[TokenDocument],
+    recipe: Recipe, output: Path, loaded: LoadedModel, documents: Sequence[TokenDocument]
 ) -> AlignmentTrainer:
     """The Trainer of `recipe`, with checkpoints in `output`; it logs each step and prints nothing.
 
     Args:
-        recipe: a checked recipe.
+        recipe: what is run.
         output: folder of the checkpoints.
-        model: what is trained: `loaded.model`, or that with an adapter.
-        loaded: the model's tokenizer and facts.
+        loaded: the model, which gets the recipe's adapter.
         documents: the training text.
 
     Raises:
@@ -108,28 +104,20 @@ def build_trainer(
         **_sharding(recipe),
     )
     views = {
+        "length": recipe.length,
         "views": recipe.views,
         "view_options": recipe.view_options,
-        "positions": sampled_positions(recipe.positions),
+        "offsets": recipe.offsets if VIEWS[recipe.views].truncates else None,
+        "positions": None if recipe.positions is None else recipe.positions.sampled(),
+        "seed": recipe.seed,
     }
-    dataset = WindowDataset(
-        documents,
-        length=recipe.length,
-        offsets=recipe.offsets,
-        batch_size=recipe.batch.size,
-        steps=recipe.steps,
-        seed=recipe.seed,
-        **views,
-    )
     trainer = _RecipeTrainer(
         recipe,
-        model,
+        add_adapter(loaded.model, recipe.adapter),
         arguments,
         objective=recipe.objective,
-        train_dataset=dataset,
-        data_collator=PairCollator(
-            recipe.length, bos_id=resolve_bos(loaded.tokenizer, recipe.data.bos), seed=recipe.seed, **views
-        ),
+        train_dataset=WindowDataset(documents, batch_size=recipe.batch.size, steps=recipe.steps, **views),
+        data_collator=PairCollator(bos_id=resolve_bos(loaded.tokenizer, recipe.data.bos), **views),
     )
     # It prints to standard output, which is for results.
     trainer.remove_callback(PrinterCallback)
@@ -165,11 +153,6 @@ def _sharding(recipe: Recipe) -> dict[str, Any]:
         # Otherwise gradients are kept whole on every device until the last micro-batch of a step.
         "accelerator_config": {"gradient_accumulation_kwargs": {"sync_each_batch": True}},
     }
-
-
-def gathered_weights(trainer: AlignmentTrainer) -> dict[str, Any] | None:
-    """The whole weights of a sharded model, in main memory; None if the model is whole. All processes call it."""
-    return trainer.accelerator.get_state_dict(trainer.model) if trainer.is_fsdp_enabled else None
 
 
 class _RecipeTrainer(AlignmentTrainer):

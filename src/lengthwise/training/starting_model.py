@@ -1,0 +1,123 @@
+"""The model that a recipe starts from: loaded and extended, or without weights."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import set_seed
+
+from lengthwise.errors import UsageError
+from lengthwise.models import LoadedModel, extend, load
+from lengthwise.models.attention import use_attention
+from lengthwise.models.extension import plan_extension, write_extension
+from lengthwise.models.hidden import unwrap
+from lengthwise.models.loading import DTYPES
+from lengthwise.models.local_positions import sliding_layers
+from lengthwise.models.plan import model_skeleton
+from lengthwise.models.position_limits import check_positions_fit, max_positions, rope_by_input_length
+from lengthwise.models.quantization import quantization_config
+from lengthwise.training.adapters import add_adapter
+from lengthwise.training.recipe import Recipe
+from lengthwise.training.views import VIEWS
+
+
+def load_for_training(recipe: Recipe) -> LoadedModel:
+    """The recipe's model without its adapter, extended as `extend` says, with the attention of `attention`.
+
+    In the dtype of its `precision`, on the CPU (the Trainer moves it); 4-bit weights on the recipe's device. Sets the
+    seeds of Python, numpy and torch: an extension may have weights of its own, drawn at random (CLEX).
+
+    Raises:
+        UsageError: the model's table of positions ends within a view, or the model cannot be extended so.
+        MissingError: the model, or the package for 4-bit weights, is missing.
+    """
+    set_seed(recipe.seed)
+    frozen_base = recipe.adapter is not None and recipe.precision == "bfloat16"
+    dtype = "bfloat16" if frozen_base else "float32"
+    if recipe.quantize is None:
+        loaded = load(recipe.model, dtype=dtype, device="cpu")
+    else:
+        config = quantization_config(recipe.quantize, DTYPES[dtype])
+        loaded = load(recipe.model, dtype=dtype, device=recipe.device, quantization=config)
+    check_positions_fit(loaded.max_positions, recipe.length, name=recipe.model, setting="length")
+    if (section := recipe.extend) is not None:
+        extend(
+            loaded.model,
+            section.method,
+            factor=section.factor,
+            original_length=section.original_length,
+            name=recipe.model,
+            **section.options,
+        )
+    if (attention := recipe.attention) is not None:
+        use_attention(loaded.model, attention.method, group=attention.group)
+    check_positions(recipe, loaded.model)
+    return loaded
+
+
+def recipe_skeleton(recipe: Recipe, config: Any) -> Any:
+    """The model of `config` with the recipe's extension and adapter, on the meta device.
+
+    Raises:
+        UsageError: the model cannot be extended so, or the recipe's positions do not fit it.
+    """
+    config = copy.deepcopy(config)
+    if (section := recipe.extend) is not None:
+        extension = plan_extension(
+            config,
+            section.method,
+            factor=section.factor,
+            original_length=section.original_length,
+            options=section.options,
+            name=recipe.model,
+        )
+        write_extension(config, extension)
+    model = model_skeleton(config)
+    check_positions(recipe, model)
+    with torch.device("meta"):
+        return add_adapter(model, recipe.adapter)
+
+
+def check_positions(recipe: Recipe, model: nn.Module) -> None:
+    """Refuse sampled positions for a model that cannot use them.
+
+    Args:
+        recipe: whose positions and views are meant.
+        model: its model, extended; weights are not looked at.
+
+    Raises:
+        UsageError: views have positions other than 0 .. L-1, and the model takes no position ids, has a table of
+            positions that ends before, has frequencies that depend on the positions of earlier steps, or sees none of
+            these positions because every layer's window is shorter.
+    """
+    if recipe.positions is not None:
+        said, setting = f"positions.sampler = {recipe.positions.sampler}", "positions.target_length"
+        target = recipe.positions.target_length
+    elif VIEWS[recipe.views].positions == "own":
+        said, setting, target = f"views = {recipe.views}", "length", recipe.length
+    else:
+        return
+    base = unwrap(model)
+    if "position_ids" not in inspect.signature(base.forward).parameters:
+        raise UsageError(
+            f"{said}, and {recipe.model} takes no position ids",
+            expected="a model with rotary or learned positions",
+        )
+    check_positions_fit(max_positions(base), target, name=recipe.model, setting=setting)
+    if recipe.positions is not None and rope_by_input_length(base.config.get_text_config()) == "dynamic":
+        raise UsageError(
+            f"{said} with dynamic rope: its frequencies stay at the longest position so far. "
+            "So a step would depend on the draws of the steps before it",
+            expected="ntk, yarn or another extension whose frequencies do not change",
+        )
+    text: Any = base.config.get_text_config()
+    local = sliding_layers(text)
+    if len(local) == text.num_hidden_layers and target > (window := text.sliding_window):
+        raise UsageError(
+            f"{setting} = {target}, and every layer of {recipe.model} sees {window} tokens",
+            expected=f"{window} or fewer, or a model with layers that see the whole context",
+        )

@@ -6,7 +6,7 @@ import functools
 import math
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -169,30 +169,6 @@ def override(settings: Mapping[str, Any], assignments: Iterable[str]) -> dict[st
             target = inner
         target[key] = _load(text, f"--set {shown(assignment)}")
     return result
-
-
-def recorded(settings: Any, *, defaults: bool = True) -> Any:
-    """A dataclass as plain values, as they go into YAML and come back equal; `ADDED_LATER` fields if changed.
-
-    Without `defaults` fields that have their default value are left out, save where a section has nothing else.
-    """
-    if is_dataclass(settings):
-        found = {
-            each.name: recorded(getattr(settings, each.name), defaults=defaults)
-            for each in fields(settings)
-            if (defaults and each.metadata.get("recorded") != "if changed")
-            or getattr(settings, each.name) != _default(each)
-        }
-        return found if found or defaults else recorded(settings)
-    if isinstance(settings, dict):
-        return {key: recorded(inner, defaults=defaults) for key, inner in settings.items()}
-    if isinstance(settings, (list, tuple)):
-        return [recorded(inner, defaults=defaults) for inner in settings]
-    return settings
-
-
-def _default(each: Field[Any]) -> Any:
-    return each.default if each.default_factory is MISSING else each.default_factory()
 
 
 def _load(text: str, source: str) -> Any:

@@ -25,7 +25,7 @@ def test_the_sizes_have_the_weights_of_the_published_models(size):
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
 def test_two_layers_and_one_view_tell_the_memory_of_all(way):
     recipe = Recipe(
-        model="",
+        model="llama",
         data=Data(corpus="books"),
         length=32768,
         steps=1,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,7 +32,7 @@ def test_a_disturbed_round_changes_nothing_and_the_times_are_kept(
         return [seconds[one.seed] * (10 if disturbed else 1)] * 2
 
     monkeypatch.setattr(step_times, "_step_times", timed)
-    recipes = {"slow": replace(recipe, seed=1), "fast": replace(recipe, seed=2)}
+    recipes = {"slow": recipe.model_copy(update={"seed": 1}), "fast": recipe.model_copy(update={"seed": 2})}
     kept = tmp_path / "run" / "times.json"
     assert measure_step_times(recipes, kept) == {"slow": 0.5, "fast": 0.25}
     assert turns == [1, 2] * ROUNDS
@@ -42,6 +41,6 @@ def test_a_disturbed_round_changes_nothing_and_the_times_are_kept(
 
 
 def test_every_step_of_a_turn_but_the_first_is_counted(recipe: Recipe) -> None:
-    seconds = step_times._step_times(replace(recipe, steps=STEPS))
+    seconds = step_times._step_times(recipe.model_copy(update={"steps": STEPS}))
     assert len(seconds) == STEPS - 1
     assert min(seconds) > 0

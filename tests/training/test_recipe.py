@@ -59,10 +59,10 @@ def test_all_impossible_values_are_named_at_once():
         "save_every = 0",
         "batch.micro = 3 does not divide the 8 samples of a step: expected one of: 1, 2, 4, 8",
         "alpha is -0.1",
-        "optimizer.learning_rate = 0.0",
-        "optimizer.betas = [0.9, 1.0]",
-        "optimizer.weight_decay = -1.0",
-        "optimizer.max_grad_norm = 0.0",
+        "optimizer.learning_rate = 0",
+        "optimizer.betas = 1: expected less than 1",
+        "optimizer.weight_decay = -1",
+        "optimizer.max_grad_norm = 0",
         "LoraConfig has no 'rank'",
     ):
         assert part in message

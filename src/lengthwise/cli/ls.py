@@ -17,7 +17,7 @@ def ls(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="[models|corpora|recipes|methods|studies|tasks]",
+            metavar="[models|corpora|recipes|methods|tasks]",
             help="One list; default is all.",
             show_default=False,
         ),
@@ -25,7 +25,7 @@ def ls(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON alone on standard output.")] = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """List models, corpora, recipes, methods, studies and tasks."""
+    """List models, corpora, recipes, methods and tasks."""
     from lengthwise.catalogue import catalogue
     from lengthwise.report.tables import Table
 

@@ -285,7 +285,11 @@ def study_named(name: str) -> Entry:
     """
     known = {**STUDIES, **_ALIASES}
     if name not in known:
-        raise UsageError(f"no study {name!r}", expected=nearest(name, known), fix="lengthwise ls studies")
+        raise UsageError(
+            f"no study {name!r}",
+            expected=nearest(name, known),
+            fix="see the list in docs/reference/tables.md",
+        )
     return known[name]
 
 

@@ -288,7 +288,7 @@ def study_named(name: str) -> Entry:
         raise UsageError(
             f"no study {name!r}",
             expected=nearest(name, known),
-            fix="see the list in docs/reference/tables.md",
+            fix="docs/reference/tables.md lists them",
         )
     return known[name]
 

@@ -19,8 +19,10 @@ def answer(results: Results) -> list[str]:
         return []
     lines: list[str] = []
     for task in tasks_in_order(row.task for row in results.rows):
-        rows = [row for row in results.rows if row.task == task]
-        found = ANSWERS.get(task, scores_answer)(rows, results.config)
+        rows = [row for row in results.rows if row.task == task and row.reference is None]
+        found = ANSWERS.get(task, scores_answer)(
+            [row for row in rows if row.value is not None], results.config
+        )
         lines += ["", *found] if lines and found else found
     return lines
 
@@ -40,13 +42,12 @@ def misalignment_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     if not curve:
         return []
     last = curve[-1]
-    agree = _at(rows, "top1_agreement", last.length)
     said = (
         f"With contexts of {(last.length or 0) // 2 + 1} to {last.length} tokens, predictions disagree by "
         f"{row_text(last)} nats per token when context is cut off (Jeffreys; 0 is no disagreement)"
     )
-    if agree is not None and agree.value is not None:
-        said += f"; {100 * agree.value:.1f} % of them keep their most likely token"
+    if agree := _curve(rows, "top1_agreement"):
+        said += f"; {100 * _number(agree[-1]):.1f} % of them keep their most likely token"
     lines = sentences(said + ".")
     if sce := sce_sentence(rows):
         lines += sentences(sce)
@@ -60,24 +61,22 @@ def sce_sentence(rows: Sequence[Row]) -> str | None:
         return None
     sce, entropy, jeffreys = (curve[-1] for curve in curves)
     return (
-        f"At {sce.length} tokens {100 * (entropy.value or 0) / (sce.value or 1):.1f} % of SCE is entropy (how sharp "
-        f"the predictions are, not how far they agree); {_value(jeffreys)} of {_value(sce)} nats are disagreement."
+        f"At {sce.length} tokens {100 * _number(entropy) / _number(sce):.1f} % of SCE is entropy (how sharp the "
+        f"predictions are, not how far they agree); {_value(jeffreys)} of {_value(sce)} nats are disagreement."
     )
 
 
 def perplexity_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     """Loss at the shortest and the longest length, and where it is lowest."""
-    curve = _curve(rows, "loss")
+    curve, perplexities = _curve(rows, "loss"), _curve(rows, "perplexity")
     if not curve:
         return []
-    first, last = curve[0], curve[-1]
-    best = min(curve, key=lambda row: row.value or 0)
-    perplexity = _at(rows, "perplexity", last.length)
+    first, last, best = curve[0], curve[-1], min(curve, key=_number)
     said = f"At {last.length} tokens the loss is {row_text(last)} nats per token"
-    if perplexity is not None:
-        said += f" (perplexity {_value(perplexity)})"
-    if first is not last and first.value is not None and last.value is not None:
-        change = last.value - first.value
+    if perplexities:
+        said += f" (perplexity {_value(perplexities[-1])})"
+    if first is not last:
+        change = _number(last) - _number(first)
         said += f", {abs(change):.3f} {'lower' if change < 0 else 'higher'} than at {first.length} tokens"
     said += "."
     if best is not last:
@@ -97,164 +96,145 @@ def recall_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     )
     if len(clear) == len(curve):
         said += " The model clearly uses it at every distance measured."
+    elif clear:
+        *others, end = (str(row.distance) for row in clear)
+        where = f"{', '.join(others)} and {end}" if others else end
+        said += f" Its use is clear (interval above 0) at {where} tokens."
     elif any(row.ci_low is not None for row in curve):
-        *others, last_clear = [str(row.distance) for row in clear] or [""]
-        where = f"{', '.join(others)} and {last_clear}" if others else last_clear
-        said += (
-            f" Its use is clear (interval above 0) at {where} tokens."
-            if clear
-            else " Its use is not clear (every interval includes 0)."
-        )
+        said += " Its use is not clear (every interval includes 0)."
     return sentences(said) + _plot_by("distance", curve, "benefit, nats per token; 0 is no use", zero=True)
 
 
 def limit_answer(rows: Sequence[Row], config: Mapping[str, Any]) -> list[str]:
     """The two limits, and the curves that they come from."""
     numbers = {row.metric: row for row in rows if row.position is None and row.distance is None}
-    sound, used, tolerance = (numbers.get(name) for name in ("sound_up_to", "used_up_to", "tolerance"))
-    if sound is None or used is None:
+    if "sound_up_to" not in numbers:
         return []
-    within = f"{tolerance.value:g}" if tolerance and tolerance.value is not None else "the tolerated"
+    sound, used, tolerance = (numbers.get(name) for name in ("sound_up_to", "used_up_to", "tolerance"))
+    within = f"{tolerance.value:g}" if tolerance else "the tolerated"
     lines = sentences(
-        f"Predictions are sound up to {row_text(sound, digits=0)} tokens of context: up to there the loss with all "
-        f"context is at most {within} nats per token above the loss with only the most recent tokens."
+        f"Predictions are sound up to {_tokens(sound)} of context: up to there the loss with all context is at most "
+        f"{within} nats per token above the loss with only the most recent tokens."
     )
-    if used.value is None:
-        lines += sentences(
-            "How far back context is used is not clear: a passage nearby has no clear benefit either."
-        )
+    if used is None:
+        said = "How far back context is used is not clear: a passage nearby has no clear benefit either."
     elif used.value == 0:
-        lines += sentences("A repeated passage has no benefit at any distance measured.")
+        said = "A repeated passage has no benefit at any distance measured."
     else:
         share = f"{100 * config['share']:g} % of " if "share" in config else ""
-        lines += sentences(
-            f"Context is used up to {row_text(used, digits=0)} tokens back: up to there a repeated passage keeps at "
-            f"least {share}its benefit nearby."
+        said = (
+            f"Context is used up to {_tokens(used)} back: up to there a repeated passage keeps at least {share}its "
+            "benefit nearby."
         )
-    bins = joined([row for row in rows if row.metric == "excess" and row.position is not None])
+    lines += sentences(said)
     lines += plot(
-        [(row.position_end or 0, row) for row in bins],
+        [(row.position_end or 0, row) for row in joined([row for row in rows if row.metric == "excess"])],
         "context",
         f"excess loss, nats per token; lines at 0 and at the tolerance, {within}",
-        marks=_limit_mark(sound, "sound up to"),
-        levels=[0.0, *([tolerance.value] if tolerance and tolerance.value is not None else [])],
+        marks={f"sound up to {_tokens(sound)}": _number(sound)},
+        levels=[0.0, *([_number(tolerance)] if tolerance else [])],
     )
-    curve = _curve(rows, "benefit")
-    marks = _limit_mark(used, "used up to") if used.value else {}
     return lines + plot(
-        [(row.distance or 0, row) for row in thinned(curve)],
+        [(row.distance or 0, row) for row in thinned(_curve(rows, "benefit"))],
         "distance",
         "benefit of a repeated passage, nats per token; line at 0",
-        marks=marks,
+        marks={f"used up to {_tokens(used)}": _number(used)} if used and used.value else {},
         levels=[0.0],
     )
 
 
 def longppl_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     """LongPPL beside the perplexity of all tokens."""
-    by_metric = {row.metric: row for row in rows if row.is_headline}
-    longppl, plain, share, key = (
-        by_metric.get(name) for name in ("longppl", "perplexity", "key_share", "loss_key")
-    )
-    if longppl is None or plain is None:
+    numbers = {row.metric: row for row in rows}
+    if "perplexity" not in numbers:
         return []
-    if longppl.value is None:
-        return sentences(
-            f"No token of these texts is key; the perplexity of all tokens is {row_text(plain)}."
-        )
-    said = f"LongPPL, the perplexity on tokens that need far context, is {row_text(longppl)}"
-    if key is not None and key.n is not None and share is not None and share.value is not None:
-        said += f" ({key.n} key tokens, {100 * share.value:.1f} % of all)"
-    return sentences(f"{said}; the perplexity of all tokens is {row_text(plain)}.")
+    plain = f"the perplexity of all tokens is {row_text(numbers['perplexity'])}."
+    if "longppl" not in numbers:
+        return sentences(f"No token of these texts is key; {plain}")
+    said = f"LongPPL, the perplexity on tokens that need far context, is {row_text(numbers['longppl'])}"
+    if "key_share" in numbers and "loss_key" in numbers:
+        said += f" ({numbers['loss_key'].n} key tokens, {100 * _number(numbers['key_share']):.1f} % of all)"
+    return sentences(f"{said}; {plain}")
 
 
 def scores_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     """The scores of one task by length, and by depth where it has depths."""
-    shown = [row for row in rows if row.reference is None and row.bucket is None and row.value is not None]
-    metrics = dict.fromkeys(row.metric for row in shown)
-    metric = next((name for name in ("accuracy", "contained") if name in metrics), next(iter(metrics), None))
-    ours = [row for row in shown if row.metric == metric]
+    metrics = dict.fromkeys(row.metric for row in rows)
+    metric = next((name for name in ("accuracy", "contained") if name in metrics), next(iter(metrics), ""))
+    ours = [row for row in rows if row.metric == metric and row.bucket is None]
     if not ours or any(row.position is not None or row.distance is not None for row in ours):
         return []
+    task, shares = ours[0].task, ours[0].unit == "share"
     whole = sorted((row for row in ours if row.depth is None), key=lambda row: row.length or 0)
-    if ours[0].unit != "share":
-        return sentences(
-            f"{ours[0].task}: {'; '.join(f'{metric} {row_text(row)}{_tokens(row)}' for row in whole)}."
-        )
-    chance = next((row.value for row in shown if row.metric == "chance"), None)
-    guessing = "" if chance is None else f" (guessing gives {100 * chance:.0f} %)"
-    scores = "; ".join(f"{_per_cent(row)}{_tokens(row)}" for row in whole)
-    lines = sentences(f"{ours[0].task}: {metric.replace('_', ' ') if metric else ''} {scores}{guessing}.")
-    depths = sorted({row.depth for row in ours if row.depth is not None})
-    lengths = sorted({row.length for row in ours if row.depth is not None and row.length is not None})
-    if len(depths) > 1 and lengths:
-        cells = {(row.depth, row.length): row for row in ours}
-        lines.append("  depth" + "".join(f"{length:>8}" for length in lengths[-9:]) + "  tokens; per cent")
-        for depth in depths:
-            found = (cells.get((depth, length)) for length in lengths[-9:])
-            texts = ("" if row is None else f"{100 * (row.value or 0):.0f}" for row in found)
-            lines.append(f"{depth:5g} %" + "".join(f"{text:>8}" for text in texts))
+    scores = "; ".join(
+        (_per_cent(row) if shares else f"{metric} {row_text(row)}")
+        + ("" if row.length is None else f" at {row.length} tokens")
+        for row in whole
+    )
+    if not shares:
+        return sentences(f"{task}: {scores}.")
+    chances = [_number(row) for row in rows if row.metric == "chance"]
+    guessing = f" (guessing gives {100 * chances[0]:.0f} %)" if chances else ""
+    lines = sentences(f"{task}: {metric.replace('_', ' ')} {scores}{guessing}.")
+    cells = {(row.depth, row.length): row for row in ours if row.depth is not None and row.length is not None}
+    depths, lengths = (sorted({place[side] for place in cells}) for side in (0, 1))  # type: ignore[type-var]
+    if len(depths) > 1:
+        found = {f"{depth:5g} %": [cells.get((depth, length)) for length in lengths[-9:]] for depth in depths}
+        lines += _in_per_cent("  depth", lengths[-9:], "tokens; per cent", found)
     return lines
 
 
 def training_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     """Cross entropy, entropy and disagreement of the first and the last steps."""
-    values = {row.metric: row for row in rows if row.value is not None}
-    parts = []
-    for metric, name in (
-        ("cross_entropy", "cross entropy"),
-        ("entropy", "entropy part"),
-        ("jeffreys", "Jeffreys part"),
-    ):
-        first, last = values.get(f"{metric}_first"), values.get(f"{metric}_last")
-        if first is not None and last is not None:
-            parts.append(f"{name} from {first.value:.4f} to {last.value:.4f}")
+    values = {row.metric: row.value for row in rows}
+    names = {"cross_entropy": "cross entropy", "entropy": "entropy part", "jeffreys": "Jeffreys part"}
+    parts = [
+        f"{name} from {values[f'{metric}_first']:.4f} to {values[f'{metric}_last']:.4f}"
+        for metric, name in names.items()
+        if f"{metric}_first" in values and f"{metric}_last" in values
+    ]
     if not parts:
         return []
-    n = max((row.n or 1 for row in rows), default=1)
+    n = max(row.n or 1 for row in rows)
     steps = "the first step to the last" if n == 1 else f"the first {n} steps to the last {n} (means)"
     return sentences(f"From {steps}, in nats per token: {'; '.join(parts)}. Each step sees other text.")
 
 
 def influence_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     """What the greedy tokens recover, and the controls beside them."""
-    plain = {row.metric: row for row in rows if row.kept is None and row.reference is None}
-    recovered = {
-        (row.metric, row.kept): row for row in rows if row.kept is not None and row.reference is None
-    }
-    sizes = sorted({kept for _, kept in recovered if kept is not None})
-    if not sizes or plain["gain"].value is None or plain["gaining"].value is None:
+    numbers = {(row.metric, row.kept): row for row in rows}
+    sizes = sorted({row.kept for row in rows if row.kept is not None})
+    if not sizes or ("gain", None) not in numbers:
         return []
-    most = sizes[-1]
+    gain, gaining = numbers["gain", None], numbers["gaining", None]
     said = (
-        f"{100 * plain['gaining'].value:.1f} % of the tokens gain from long context; {plain['gain'].n} of them were "
-        f"looked at, which gain {_value(plain['gain'])} nats each. {most} well-chosen distant tokens "
-        f"recover {row_text(recovered['recovered_greedy', most])} of it"
+        f"{100 * _number(gaining):.1f} % of the tokens gain from long context; {gain.n} of them were looked at, "
+        f"which gain {_value(gain)} nats each. {sizes[-1]} well-chosen distant tokens recover "
+        f"{row_text(numbers['recovered_greedy', sizes[-1]])} of it"
     )
-    if ("recovered_net", most) in recovered:
-        said += (
-            f", {row_text(recovered['recovered_net', most])} beyond what choosing from a foreign text does"
-        )
-    lines = sentences(said + ".")
-    lines += ["", f"  {'kept':<16}" + "".join(f"{k:>8}" for k in sizes) + "  per cent of the gain"]
-    for method in METHODS:
-        found = [recovered.get((f"recovered_{method}", k)) for k in sizes]
-        if any(found):
-            texts = ("" if row is None or row.value is None else f"{100 * row.value:.0f}" for row in found)
-            lines.append(f"  {method.replace('_', ' '):<16}" + "".join(f"{text:>8}" for text in texts))
-    return lines
+    if net := numbers.get(("recovered_net", sizes[-1])):
+        said += f", {row_text(net)} beyond what choosing from a foreign text does"
+    found = {
+        f"  {method.replace('_', ' '):<16}": [numbers.get((f"recovered_{method}", k)) for k in sizes]
+        for method in METHODS
+    }
+    shown = {method: cells for method, cells in found.items() if any(cells)}
+    return [
+        *sentences(said + "."),
+        "",
+        *_in_per_cent(f"  {'kept':<16}", sizes, "per cent of the gain", shown),
+    ]
 
 
 def served_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     """The verdict, and the difference by position at the greatest length."""
     lines = [line for said in verdict(rows) for line in sentences(said)]
     longest = max((row.length for row in rows if row.length is not None), default=None)
-    bins = [
-        row
+    points = [
+        (row.position_end, row)
         for row in rows
         if row.metric == "difference" and row.position_end is not None and row.length == longest
     ]
-    points = [(row.position_end or 0, row) for row in bins]
     # Two to a doubling; the last of each doubling, and the last of all.
     shown = points[::2] if len(points) > 12 else points
     shown += [point for point in points[-1:] if point not in shown]
@@ -271,7 +251,10 @@ ANSWERS: Mapping[str, Callable[[Sequence[Row], Mapping[str, Any]], list[str]]] =
     "served": served_answer,
     "training": training_answer,
 }
-"""Task -> what answers for its rows, given the settings too. Any other task is one of an evaluation."""
+"""Task -> what answers for its rows, given the settings too. Any other task is one of an evaluation.
+
+The rows have values, and none is a difference.
+"""
 
 
 def _plot_by(field: str, rows: Sequence[Row], what: str, *, zero: bool = False) -> list[str]:
@@ -281,8 +264,14 @@ def _plot_by(field: str, rows: Sequence[Row], what: str, *, zero: bool = False) 
     return plot(points, field, what, levels=[0.0] if zero else [])
 
 
-def _limit_mark(row: Row, what: str) -> dict[str, float]:
-    return {} if row.value is None else {f"{what} {row_text(row, digits=0)} tokens": row.value}
+def _in_per_cent(
+    corner: str, columns: Sequence[Any], what: str, lines: Mapping[str, Sequence[Row | None]]
+) -> list[str]:
+    """A small table of shares."""
+    return [corner + "".join(f"{column:>8}" for column in columns) + f"  {what}"] + [
+        name + "".join(f"{'' if row is None else f'{100 * _number(row):.0f}':>8}" for row in cells)
+        for name, cells in lines.items()
+    ]
 
 
 def _curve(rows: Sequence[Row], metric: str) -> list[Row]:
@@ -291,22 +280,21 @@ def _curve(rows: Sequence[Row], metric: str) -> list[Row]:
     return sorted(found, key=lambda row: (row.length or 0, row.distance or 0))
 
 
-def _at(rows: Sequence[Row], metric: str, length: int | None) -> Row | None:
-    return next((row for row in _curve(rows, metric) if row.length == length), None)
+def _number(row: Row) -> float:
+    assert row.value is not None
+    return row.value
 
 
 def _value(row: Row) -> str:
     return row_estimate(row).value_text
 
 
-def _per_cent(row: Row) -> str:
-    interval = (
-        ""
-        if row.ci_low is None or row.ci_high is None
-        else f" [{100 * row.ci_low:.0f}, {100 * row.ci_high:.0f}]"
-    )
-    return f"{100 * (row.value or 0):.0f} %{interval}"
-
-
 def _tokens(row: Row) -> str:
-    return "" if row.length is None else f" at {row.length} tokens"
+    """A number of tokens with its interval."""
+    ends = f" [{row.ci_low:,.0f}, {row.ci_high:,.0f}]" if row.ci_low is not None else ""
+    return f"{'at least ' if row.at_least else ''}{row.value:,.0f}{ends} tokens"
+
+
+def _per_cent(row: Row) -> str:
+    ends = f" [{100 * row.ci_low:.0f}, {100 * (row.ci_high or 0):.0f}]" if row.ci_low is not None else ""
+    return f"{100 * _number(row):.0f} %{ends}"

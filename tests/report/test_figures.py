@@ -11,8 +11,10 @@ import matplotlib as mpl
 import pytest
 
 from lengthwise.report.differences import paired_differences
+from lengthwise.report.displays import displays
 from lengthwise.report.drawing import COLORS, Picture
 from lengthwise.report.figures import (
+    FIGURES,
     _by_position,
     jeffreys_by_position,
     limit_curves,
@@ -20,9 +22,11 @@ from lengthwise.report.figures import (
     loss_by_position,
     misalignment_parts,
     recall_by_distance,
+    recovered_by_kept,
     training_curves,
 )
 from lengthwise.report.heatmaps import misalignment_matrix
+from lengthwise.report.terminal import ANSWERS
 from lengthwise.results import Row
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -58,6 +62,14 @@ DRAWINGS: dict[str, Drawing] = {
     "differences": lambda made: paired_differences(differences(made), better="lower"),
     "limit": lambda made: limit_curves(made.limit_rows()),
     "limits": lambda made: limit_curves(made.limit_rows() + made.limit_rows("b", sound=None)),
+    "recovered": lambda made: recovered_by_kept(
+        [
+            made.estimate(share * kept, 0.1, model=model, task="influence", metric=metric, kept=kept)
+            for model in ("a", "b")
+            for metric, share in (("recovered_greedy", 0.2), ("recovered_greedy_foreign", 0.1))
+            for kept in (1, 4)
+        ]
+    ),
     "training": lambda made: training_curves({"a": made.metrics_records(5), "b": made.metrics_records(60)}),
 }
 
@@ -99,6 +111,10 @@ def test_a_picture_stands_alone(pictures: dict[str, Picture], name: str) -> None
     assert all(each.startswith(f"{picture.name}-") for each in ids if each)
     assert "<image" not in picture.svg
     assert "<date" not in picture.svg.lower()
+
+
+def test_every_task_with_a_display_has_its_figures_and_its_answer() -> None:
+    assert set(FIGURES) == set(ANSWERS) == set(displays())
 
 
 def test_nothing_to_draw(made: SimpleNamespace) -> None:

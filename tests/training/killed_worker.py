@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from lengthwise.runs import RunFolder
-from lengthwise.training import make_recipe, open_run, train
+from lengthwise.training import make_recipe, train
 
 
 def kill() -> None:
@@ -53,9 +53,7 @@ if __name__ == "__main__":
     out, how, step = sys.argv[2], sys.argv[3], int(sys.argv[4])
     if how != "never":
         {"step": kill_at_step, "checkpoint": kill_in_checkpoint}[how](step)
-    with open_run(out, recipe, resume=True) as folder:
-        train(recipe, folder, resume=True)
+    train(recipe, out, resume=True)
     if how == "never":
         whole = str(Path(out).with_name("whole"))
-        with open_run(whole, recipe) as folder:
-            train(recipe, folder)
+        train(recipe, whole)

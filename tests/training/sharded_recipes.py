@@ -26,7 +26,7 @@ from lengthwise.models.quiet import quiet_transformers
 from lengthwise.processes import is_main_process, process_count
 from lengthwise.results import Results, Row
 from lengthwise.testing import save_tiny_model, tiny_text
-from lengthwise.training import build, open_run, read_recipe, train
+from lengthwise.training import build, read_recipe, train
 from lengthwise.training.cost import device_memory
 from lengthwise.training.recipe import Recipe
 
@@ -81,8 +81,7 @@ def sharded(recipe: Recipe, out: Path) -> None:
 
     build._RecipeTrainer.__init__ = on_cpus  # type: ignore[method-assign]
     try:
-        with open_run(out, recipe) as folder:
-            train(recipe, folder)
+        train(recipe, out)
     finally:
         build._RecipeTrainer.__init__ = make  # type: ignore[method-assign]
     (trainer,) = trainers

@@ -15,7 +15,7 @@ from lengthwise.models.extension import clex_modules
 from lengthwise.models.quantization import nf4_config, quantized_layers
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.testing import save_tiny_model
-from lengthwise.training import open_run, train
+from lengthwise.training import train
 from lengthwise.training.adapters import add_adapter
 from lengthwise.training.merging import merge_run
 from lengthwise.training.recipe import Recipe
@@ -47,8 +47,7 @@ MERGEABLE = ("dora", "ia3")
 
 
 def run(recipe: Recipe, out: Path) -> list[dict[str, float]]:
-    with open_run(out, recipe) as folder:
-        train(recipe, folder)
+    train(recipe, out)
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 

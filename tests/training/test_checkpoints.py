@@ -8,7 +8,7 @@ import pytest
 from lengthwise.files import first_damaged
 from lengthwise.training.callbacks import (
     checkpoint_step,
-    forget_metrics_after,
+    forget_steps_after,
     last_complete_checkpoint,
 )
 
@@ -54,8 +54,8 @@ def test_damage_is_seen(tmp_path: Path, damage: str):
 
 def test_metrics_after_the_checkpoint_are_forgotten(tmp_path: Path):
     path = tmp_path / "metrics.jsonl"
-    forget_metrics_after(path, 2)
+    forget_steps_after(tmp_path, 2)
     assert not path.exists()
     path.write_text('{"step": 1}\n{"step": 2}\n{"step": 3}\n{"st')
-    forget_metrics_after(path, 2)
+    forget_steps_after(tmp_path, 2)
     assert path.read_text() == '{"step": 1}\n{"step": 2}\n'

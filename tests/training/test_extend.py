@@ -10,7 +10,7 @@ import torch
 from lengthwise.errors import UsageError
 from lengthwise.models import load
 from lengthwise.models.extension import clex_modules
-from lengthwise.training import open_run, train
+from lengthwise.training import train
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.training_plan import plan
 
@@ -19,8 +19,7 @@ LORA = {"r": 2}
 
 
 def run(recipe: Recipe, out: Path) -> Path:
-    with open_run(out, recipe) as folder:
-        train(recipe, folder)
+    train(recipe, out)
     return out / "model"
 
 

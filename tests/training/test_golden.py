@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from lengthwise.runs import read_metrics
 from lengthwise.testing import save_tiny_model, tiny_text
-from lengthwise.training import make_recipe, open_run, train
+from lengthwise.training import make_recipe, train
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "tiny_training.txt"
 FIELDS = ("loss", "cross_entropy", "misalignment", "jeffreys")
@@ -42,18 +43,9 @@ def curve(folder: Path) -> list[list[float]]:
             "device": "cpu",
         }
     )
-    with open_run(folder / "run", recipe) as run:
-        assert not isinstance(run, Path)
-        history: list[list[float]] = []
-        original = run.append_metrics
-
-        def append(record) -> None:
-            history.append([record["step"], *(record[name] for name in FIELDS)])
-            original(record)
-
-        run.append_metrics = append
-        train(recipe, run)
-    return history
+    train(recipe, folder / "run")
+    history = read_metrics(folder / "run" / "metrics.jsonl")
+    return [[record["step"], *(record[name] for name in FIELDS)] for record in history]
 
 
 def test_the_golden_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -16,7 +16,7 @@ from lengthwise.errors import Interrupted, LengthwiseError, UsageError
 from lengthwise.results import read_results
 from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.training import train
-from lengthwise.training.callbacks import MetricsLog
+from lengthwise.training.callbacks import StepLog
 from lengthwise.training.recipe import Recipe
 
 Make = Callable[..., Recipe]
@@ -36,15 +36,15 @@ def interrupted_run(
 ) -> tuple[Recipe, Path]:
     """A run that was stopped in step 5 of 6, with checkpoints of steps 2 and 4."""
     recipe = make(**own)
-    on_log = MetricsLog.on_log
+    on_log = StepLog.on_log
 
-    def stop(self: MetricsLog, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def stop(self: StepLog, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         on_log(self, args, state, control, **kwargs)
         if state.global_step == 5:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(MetricsLog, "on_log", stop)
+        patch.setattr(StepLog, "on_log", stop)
         with pytest.raises(Interrupted):
             train(recipe, tmp_path / "run")
     return recipe, tmp_path / "run"

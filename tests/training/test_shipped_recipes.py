@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lengthwise.models import load
-from lengthwise.training import open_run, read_recipe, shipped_recipes, train
+from lengthwise.training import read_recipe, shipped_recipes, train
 from lengthwise.training.recipe import Recipe
 
 LENGTH = 32
@@ -42,8 +42,7 @@ def tiny(name: str, shared: Path, own: Sequence[str] = ()) -> Recipe:
 @pytest.mark.parametrize("name", SIZES)
 def test_a_papers_recipe_runs(name: str, shared: Path, tmp_path: Path):
     recipe = tiny(name, shared)
-    with open_run(tmp_path / "run", recipe) as folder:
-        train(recipe, folder)
+    train(recipe, tmp_path / "run")
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert len(lines) == 2
     assert all(line["grad_norm"] > 0 and line["misalignment"] > 0 for line in lines)

@@ -18,7 +18,7 @@ from lengthwise.models.saving import save_whole
 from lengthwise.results import Results, read_results
 from lengthwise.runs import RunFolder
 from lengthwise.testing import tiny_tokenizer
-from lengthwise.training import open_run, read_recipe, train
+from lengthwise.training import read_recipe, train
 from lengthwise.training.adapters import add_adapter
 from lengthwise.training.build import build_trainer, training_documents
 from lengthwise.training.callbacks import METRICS, checkpoint_step
@@ -30,8 +30,7 @@ Make = Callable[..., Recipe]
 
 
 def run(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = False) -> Results:
-    with open_run(out, recipe, resume=resume, overwrite=overwrite) as folder:
-        return train(recipe, folder, resume=resume)
+    return train(recipe, out, resume=resume, overwrite=overwrite)
 
 
 def metrics(out: Path) -> list[dict[str, Any]]:
@@ -135,8 +134,10 @@ def test_a_finished_run_is_read_not_repeated(make: Make, tmp_path: Path, monkeyp
 def test_resuming_with_nothing_to_resume_starts(make: Make, tmp_path: Path):
     whole, other = tmp_path / "whole", tmp_path / "other"
     run(make(), whole)
-    with open_run(other, make()):
-        pass
+    with pytest.MonkeyPatch.context() as patch:
+        StopAt(patch, 1)
+        with pytest.raises(Interrupted):
+            run(make(), other)
     (other / "metrics.jsonl").write_text('{"step": 1, "loss": 0.0}\n{"step": 2, "lo')
     run(make(), other, resume=True)
     assert metrics(other) == metrics(whole)
@@ -363,10 +364,9 @@ def test_a_step_that_cannot_be_cut_over_the_processes_is_refused(
 
 
 def test_only_the_main_process_holds_the_folder(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("RANK", "1")
-    with open_run(tmp_path / "run", make()) as folder:
-        assert folder == tmp_path / "run"
-    assert not (tmp_path / "run").exists()
+    monkeypatch.setattr("lengthwise.training.training_run.is_main_process", lambda: False)
+    run(make(), tmp_path / "run")
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"checkpoints"}
 
 
 def test_transformers_is_left_as_it_was(make: Make, tmp_path: Path):

@@ -15,7 +15,7 @@ from lengthwise.models import FullLogits
 from lengthwise.positions import POSITION_SAMPLERS, position_sampler
 from lengthwise.testing import tiny_llama, tiny_model, tiny_tokenizer
 from lengthwise.text import TokenDocument
-from lengthwise.training import PairCollator, WindowDataset, open_run, train
+from lengthwise.training import PairCollator, WindowDataset, train
 from lengthwise.training.model_loss import model_alignment_loss
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import load_for_training
@@ -148,8 +148,7 @@ def test_rows_before_the_gap_agree_and_the_teacher_gets_no_gradient(documents: l
 
 
 def run(recipe: Recipe, out: Path, *, resume: bool = False) -> list[dict[str, float]]:
-    with open_run(out, recipe, resume=resume) as folder:
-        train(recipe, folder, resume=resume)
+    train(recipe, out, resume=resume)
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 

@@ -15,7 +15,7 @@ from transformers import TrainingArguments
 from lengthwise.processes import is_main_process, process_count
 from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
-from lengthwise.training import AlignmentTrainer, PairCollator, WindowDataset, make_recipe, open_run, train
+from lengthwise.training import AlignmentTrainer, PairCollator, WindowDataset, make_recipe, train
 
 
 class SomeIgnored(PairCollator):
@@ -31,8 +31,7 @@ class SomeIgnored(PairCollator):
 
 def run_recipe(settings: dict[str, Any], out: Path) -> None:
     recipe = make_recipe(settings)
-    with open_run(out, recipe) as folder:
-        train(recipe, folder)
+    train(recipe, out)
 
 
 def run_double(out: Path, *, size: int, accumulation: int, checkpointing: bool) -> None:

@@ -22,7 +22,9 @@ from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_text, read_json
 from lengthwise.runs import is_finished
 from lengthwise.studies.arms import Arm, samples_file, slug
-from lengthwise.training.training_run import inputs_of
+from lengthwise.text import load_corpus
+from lengthwise.training.starting_model import load_for_training
+from lengthwise.training.training_run import run_inputs
 
 if TYPE_CHECKING:
     from lengthwise.training.recipe import Recipe
@@ -115,7 +117,9 @@ def take_arms(
         # Names of models and texts say too little: another model may lie in the same folder by now.
         read = to_yaml({name: plain.get(name) for name in _READ})
         if read not in inputs:
-            inputs[read] = inputs_of(recipe)
+            data = recipe.data
+            corpus = load_corpus(data.corpus, split=data.split, text_field=data.text_field)
+            inputs[read] = run_inputs(load_for_training(recipe), corpus.fingerprint)
         if (same := next((one for one in alike if one.inputs == inputs[read]), None)) is not None:
             _copy(same, target, plain, _shared_samples(same, arm, settings))
             taken[str(target.relative_to(parts))] = str(same.folder)

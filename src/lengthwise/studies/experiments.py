@@ -26,11 +26,21 @@ from lengthwise.studies.recorded_settings import recorded_settings
 from lengthwise.studies.skeleton import Part, Section
 from lengthwise.studies.step_times import measure_step_times
 from lengthwise.text import Corpus, load_corpus
-from lengthwise.training import read_recipe, train_or_resume
+from lengthwise.training import read_recipe, train
 from lengthwise.training.recipe import Recipe
 
 FAN_OUT: ContextVar[Callable[[Experiment, Scale, Path], None] | None] = ContextVar("FAN_OUT", default=None)
 """What fills the folders of arms and seeds before they are read: `studies.jobs`, or Ray (`studies.fan_out`)."""
+
+
+def train_or_resume(recipe: Recipe, folder: Path) -> Path:
+    """Train in `folder`, or continue or read the run of the same recipe there; its model's folder.
+
+    Raises:
+        UsageError, LengthwiseError, Interrupted: as `train`.
+    """
+    train(recipe, folder, resume=(folder / "config.yaml").exists())
+    return folder / "model"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lengthwise.training.recipe_reading import make_recipe, read_recipe, shipped_recipes
     from lengthwise.training.trainer import AlignmentMixin, AlignmentTrainer
     from lengthwise.training.training_plan import plan
-    from lengthwise.training.training_run import open_run, train, train_or_resume
+    from lengthwise.training.training_run import train
     from lengthwise.training.views.pair import SampledPositions
 
 __all__ = [
@@ -29,12 +29,10 @@ __all__ = [
     "WindowDataset",
     "make_recipe",
     "model_alignment_loss",
-    "open_run",
     "plan",
     "read_recipe",
     "shipped_recipes",
     "train",
-    "train_or_resume",
 ]
 
 _NAMES = {
@@ -46,7 +44,7 @@ _NAMES = {
     "recipe_reading": ("make_recipe", "read_recipe", "shipped_recipes"),
     "trainer": ("AlignmentMixin", "AlignmentTrainer"),
     "training_plan": ("plan",),
-    "training_run": ("open_run", "train", "train_or_resume"),
+    "training_run": ("train",),
     "views.pair": ("SampledPositions",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}

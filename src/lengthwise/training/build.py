@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import PrinterCallback, TrainingArguments
+from transformers import PrinterCallback, TrainerCallback, TrainingArguments
 
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.models import LoadedModel
@@ -57,7 +57,12 @@ def training_documents(recipe: Recipe, loaded: LoadedModel) -> tuple[Sequence[To
 
 
 def build_trainer(
-    recipe: Recipe, output: Path, loaded: LoadedModel, documents: Sequence[TokenDocument]
+    recipe: Recipe,
+    output: Path,
+    loaded: LoadedModel,
+    documents: Sequence[TokenDocument],
+    *,
+    callbacks: Sequence[TrainerCallback] = (),
 ) -> AlignmentTrainer:
     """The Trainer of `recipe`, with checkpoints in `output`; it logs each step and prints nothing.
 
@@ -66,6 +71,7 @@ def build_trainer(
         output: folder of the checkpoints.
         loaded: the model, which gets the recipe's adapter.
         documents: the training text.
+        callbacks: for the Trainer.
 
     Raises:
         UsageError: the text is too short for the windows.
@@ -117,6 +123,7 @@ def build_trainer(
         arguments,
         objective=recipe.objective,
         train_dataset=WindowDataset(documents, batch_size=recipe.batch.size, steps=recipe.steps, **views),
+        callbacks=list(callbacks),
         data_collator=PairCollator(bos_id=resolve_bos(loaded.tokenizer, recipe.data.bos), **views),
     )
     # It prints to standard output, which is for results.

@@ -1,4 +1,4 @@
-"""What a run shows and keeps while it trains: a progress bar, a line of metrics per step, whole checkpoints."""
+"""What a run shows and keeps while it trains: a line of metrics per step, a progress bar, whole checkpoints."""
 
 from __future__ import annotations
 
@@ -28,11 +28,24 @@ METRICS = (
 """What a line of metrics.jsonl may hold; parts that the objective does not have are left out."""
 
 
-class MetricsLog(TrainerCallback):
-    """Passes the metrics of each step to `append`, in the process that writes the run folder."""
+class StepLog(TrainerCallback):
+    """In the process that writes the run folder: a line of metrics per step, and a bar with the latest loss.
+
+    Args:
+        append: takes the metrics of each step.
+    """
 
     def __init__(self, append: Callable[[Mapping[str, Any]], None]) -> None:
         self._append = append
+        self._bar: tqdm[Any] | None = None
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Open the bar, at the step from which the run continues."""
+        self._bar = progress(
+            range(state.max_steps), what="training", total=state.max_steps, initial=state.global_step
+        )
 
     def on_log(
         self,
@@ -43,64 +56,37 @@ class MetricsLog(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         """A step's log has its metrics; the Trainer's closing one has none of them."""
-        if logs is not None and "offset" in logs and state.is_world_process_zero:
-            found = {name: logs[name] for name in METRICS if name in logs}
-            self._append({"step": state.global_step, **found})
+        if logs is None or "offset" not in logs:
+            return
+        self._append({"step": state.global_step, **{name: logs[name] for name in METRICS if name in logs}})
+        if self._bar is not None:
+            self._bar.set_postfix(loss=f"{logs['loss']:.4f}", refresh=False)
+            self._bar.update(state.global_step - self._bar.n)
+
+    def close(self) -> None:
+        """Close the bar."""
+        if self._bar is not None:
+            self._bar.close()
 
 
-def forget_metrics_after(path: Path, step: int) -> None:
-    """Drop the lines of `metrics.jsonl` that a resumed run will write again, and what follows a damaged one."""
-    if not path.exists():
-        return
+def forget_steps_after(run: Path, step: int) -> None:
+    """Drop what a run that continues from a step will write again: later metrics and half-written checkpoints.
+
+    What follows a damaged line of metrics is dropped too.
+    """
+    path = run / "metrics.jsonl"
     kept: list[str] = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else ():
         try:
             if json.loads(line)["step"] <= step:
                 kept.append(line)
         except (ValueError, TypeError, KeyError, RecursionError):
             break
-    atomic_write_text(path, "".join(line + "\n" for line in kept))
-
-
-class TrainingProgress(TrainerCallback):
-    """One bar with the time left and the latest loss, on standard error."""
-
-    def __init__(self) -> None:
-        self._bar: tqdm[Any] | None = None
-
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Open the bar, at the step from which the run continues."""
-        if state.is_world_process_zero:
-            self._bar = progress(
-                range(state.max_steps), what="training", total=state.max_steps, initial=state.global_step
-            )
-
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Show the loss and move on."""
-        if self._bar is not None and logs is not None and "offset" in logs:
-            self._bar.set_postfix(loss=f"{logs['loss']:.4f}", refresh=False)
-            self._bar.update(state.global_step - self._bar.n)
-
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Close the bar."""
-        self.close()
-
-    def close(self) -> None:
-        """Close the bar, also after an error."""
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
+    if path.exists():
+        atomic_write_text(path, "".join(line + "\n" for line in kept))
+    for checkpoint in checkpoints_in(run / "checkpoints"):
+        if checkpoint_step(checkpoint) > step:
+            shutil.rmtree(checkpoint)
 
 
 _NAME = re.compile(r"checkpoint-(\d+)")

@@ -55,7 +55,7 @@ def test_dry_run(lengthwise: Callable[..., Any], recipe: Path, tmp_path: Path) -
     done = lengthwise("train", recipe, "--dry-run", "--json", "--set", "steps=7")
     assert done.code == 0
     plan = done.json
-    assert plan["steps"] == 7
+    assert plan["settings"]["steps"] == 7
     assert plan["tokens_per_step"] == 2 * 2 * 16
     assert plan["parameters"] == plan["trainable_parameters"]
     assert {path.name for path in tmp_path.iterdir()} == {"recipe.yaml"}

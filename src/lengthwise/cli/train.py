@@ -66,14 +66,12 @@ def train(
     written to OUT/model, one line of metrics per step to OUT/metrics.jsonl.
     """
     from lengthwise.training import plan, read_recipe
-    from lengthwise.training.cost import parse_memory
 
     resolved = read_recipe(recipe, assignments or ())
     if dry_run:
-        card = None if memory is None else parse_memory(memory)
-        planned = plan(resolved, devices=devices, memory=card).to_dict()
+        planned = plan(resolved, devices=devices, memory=memory and _bytes(memory)).to_dict()
         if not (as_json or verbose):
-            planned["recipe"] = resolved.to_dict(defaults=False)
+            planned["settings"] = resolved.to_dict(defaults=False)
         print_plan(planned, as_json=as_json)
         return
     if memory is not None or devices is not None:
@@ -88,3 +86,12 @@ def train(
         return run_recipe(resolved, out, resume=resume, overwrite=overwrite)
 
     show(run, out=out, as_json=as_json, verbose=verbose)
+
+
+def _bytes(size: str) -> int:
+    from pydantic import ByteSize, TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(ByteSize).validate_python(size)
+    except ValidationError as error:
+        raise UsageError(f"--memory {size!r}", expected="a size such as 80GB or 80GiB") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,6 @@ from torch import nn
 
 from lengthwise.alignment.chunked import default_chunk_size
 from lengthwise.alignment.divergences import Objective
-from lengthwise.errors import UsageError
 from lengthwise.models.hidden import unwrap
 from lengthwise.models.quantization import layers_to_quantize, quantized_bytes
 from lengthwise.training.recipe import Parallel, Recipe
@@ -20,20 +18,10 @@ from lengthwise.training.recipe import Parallel, Recipe
 MARGIN = 0.9
 """Share of a card that a plan may fill: the driver, libraries and fragmentation take the rest."""
 BASIS = (
-    "weights, gradients and AdamW's moments exactly; what sharded training "
-    "gathers by unit; what the blocks keep for the backward pass as counted for a Llama; one chunk of logits. On a "
-    "CPU about 1 GB more was resident with a model of 135M parameters (libraries, weight file, working memory)"
+    "weights, gradients and AdamW's moments exactly; what sharded training gathers by unit; what the blocks keep for "
+    "the backward pass as counted for a Llama; one chunk of logits. On a CPU about 1 GB more was resident with a model "
+    "of 135M parameters (libraries, weight file, working memory)"
 )
-_UNITS = {
-    "": 1,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
-    "MIB": 2**20,
-    "GIB": 2**30,
-    "TIB": 2**40,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +53,7 @@ def device_memory(
     """What a device needs when `devices` of them train `recipe` as its `parallel` says; one of them has all of it.
 
     Args:
-        recipe: a checked recipe.
+        recipe: what is run.
         model: its model with its adapter; the meta device will do.
         micro: samples at a time on a device.
         devices: how many.
@@ -95,18 +83,6 @@ def ways(recipe: Recipe) -> Iterator[tuple[str, Recipe]]:
     yield "shard_grad_op", recipe.model_copy(update={"parallel": Parallel(sharding="shard_grad_op")})
     yield "full_shard", recipe.model_copy(update={"parallel": Parallel()})
     yield "full_shard with offload", recipe.model_copy(update={"parallel": Parallel(offload=True)})
-
-
-def parse_memory(text: str) -> int:
-    """Bytes of "80GB", "141 GB", "80GiB".
-
-    Raises:
-        UsageError: it is no size.
-    """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    if found is None or found[2].upper() not in _UNITS:
-        raise UsageError(f"a memory of {text!r}", expected="a size such as 80GB or 80GiB")
-    return round(float(found[1]) * _UNITS[found[2].upper()])
 
 
 def passes(objective: Objective) -> tuple[int, int]:

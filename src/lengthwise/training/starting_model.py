@@ -45,14 +45,8 @@ def load_for_training(recipe: Recipe) -> LoadedModel:
         loaded = load(recipe.model, dtype=dtype, device=recipe.device, quantization=config)
     check_positions_fit(loaded.max_positions, recipe.length, name=recipe.model, setting="length")
     if (section := recipe.extend) is not None:
-        extend(
-            loaded.model,
-            section.method,
-            factor=section.factor,
-            original_length=section.original_length,
-            name=recipe.model,
-            **section.options,
-        )
+        shape = section.model_dump(exclude={"options"})
+        extend(loaded.model, name=recipe.model, **shape, **section.options)
     if (attention := recipe.attention) is not None:
         use_attention(loaded.model, attention.method, group=attention.group)
     check_positions(recipe, loaded.model)
@@ -67,15 +61,7 @@ def recipe_skeleton(recipe: Recipe, config: Any) -> Any:
     """
     config = copy.deepcopy(config)
     if (section := recipe.extend) is not None:
-        extension = plan_extension(
-            config,
-            section.method,
-            factor=section.factor,
-            original_length=section.original_length,
-            options=section.options,
-            name=recipe.model,
-        )
-        write_extension(config, extension)
+        write_extension(config, plan_extension(config, name=recipe.model, **section.model_dump()))
     model = model_skeleton(config)
     check_positions(recipe, model)
     with torch.device("meta"):

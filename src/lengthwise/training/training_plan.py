@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.models.embedded import EMBEDDED, made_folder
-from lengthwise.models.plan import Cost, seconds_at_least, unknown_cost
+from lengthwise.models.plan import Cost, Plan, seconds_at_least, unknown_cost
 from lengthwise.models.resolve import read_config, read_tokenizer, resolve
 from lengthwise.processes import process_count
 from lengthwise.text import load_corpus
-from lengthwise.text.corpus import Corpus, Document
 from lengthwise.text.corpus_sources import HUB_PREFIX
 from lengthwise.training.cost import BASIS, MARGIN, device_memory, passes, run_operations, ways
 from lengthwise.training.recipe import Recipe
@@ -22,41 +19,28 @@ from lengthwise.training.starting_model import recipe_skeleton
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingPlan:
+class TrainingPlan(Plan):
     """A recipe with its defaults filled in, and what it takes. The cost is unknown until the model has been made."""
 
-    recipe: dict[str, Any]
     min_context: int
-    offsets: list[int]
-    steps: int
+    offsets: tuple[int, int]
     processes: int
-    samples_per_step: int
     micro_batch: int
     """Samples at a time on one device."""
     accumulation: int
     """Micro-batches of one optimizer step on one device."""
     tokens_per_step: int
-    """Of forward passes: a view that the objective does not use is not read."""
-    tokens: int
+    """That are read: a view that the objective does not use is not."""
     text_not_checked: str | None = None
     """Why the length of the text is not known to suffice, if so."""
     memory_by_sharding: dict[str, int] | None = None
     """Bytes on each of several devices, by the way the run is spread over them."""
     host_memory_bytes: int | None = None
     """In main memory for each device, where the recipe offloads to it."""
-    notes: tuple[str, ...] | None = None
+    notes: list[str] | None = None
     """`Recipe.notes`, if there are any."""
     fits: str | None = None
     """The fastest way of `memory_by_sharding` that fits the card that was asked for."""
-    cost: Cost = field(default_factory=Cost)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values; the cost's are at the same level."""
-        plain = asdict(self)
-        cost = plain.pop("cost")
-        optional = ("text_not_checked", "memory_by_sharding", "host_memory_bytes", "notes", "fits")
-        plain = {name: value for name, value in plain.items() if value is not None or name not in optional}
-        return plain | {name: value for name, value in cost.items() if name not in ("device", "dtype")}
 
 
 def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = None) -> TrainingPlan:
@@ -72,77 +56,59 @@ def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = Non
     Raises:
         UsageError, MissingError: the recipe cannot work, or there is no such model.
     """
-    unchecked = _checked_text(recipe)
     count = process_count() if devices is None else devices
-    windows_read, _ = passes(recipe.objective)
-    tokens = recipe.batch.size * windows_read * recipe.length
+    views_read, _ = passes(recipe.objective)
+    tokens = recipe.batch.size * views_read * recipe.length
     found = TrainingPlan(
-        recipe=recipe.to_dict(),
+        settings=recipe.to_dict(),
+        tokens_to_run=recipe.steps * tokens,
         min_context=recipe.min_context,
-        offsets=list(recipe.offsets),
-        steps=recipe.steps,
+        offsets=recipe.offsets,
         processes=count,
-        samples_per_step=recipe.batch.size,
         micro_batch=recipe.batch.micro_batch(count),
         accumulation=recipe.batch.accumulation(count),
         tokens_per_step=tokens,
-        tokens=recipe.steps * tokens,
-        text_not_checked=unchecked,
-        notes=tuple(recipe.notes) or None,
+        text_not_checked=_check_text(recipe),
+        notes=recipe.notes or None,
     )
     unknown = unknown_cost(recipe.model)
     return replace(found, cost=unknown) if unknown is not None else _with_cost(recipe, found, memory)
 
 
-def _checked_text(recipe: Recipe) -> str | None:
-    """Check the text; why it was not checked, if so: a data set on the hub or the tokenizer is not at hand."""
-    on_hub = recipe.data.corpus.startswith(HUB_PREFIX)
+def _check_text(recipe: Recipe) -> str | None:
+    """Why the text was not checked, if so: a data set on the hub or the tokenizer is not at hand.
+
+    As few documents as possible are tokenised: the longest ones, and without packing those alone that have as many
+    bytes as a stretch has tokens.
+
+    Raises:
+        UsageError: the text holds no stretch of a step.
+    """
+    data, needed, found = recipe.data, recipe.length + recipe.offsets[1], 0
     try:
-        corpus = load_corpus(recipe.data.corpus, split=recipe.data.split, text_field=recipe.data.text_field)
+        corpus = load_corpus(data.corpus, split=data.split, text_field=data.text_field)
     except MissingError as error:
-        if not on_hub:
+        if not data.corpus.startswith(HUB_PREFIX):
             raise
         return error.problem
+    if recipe.model in EMBEDDED and made_folder(recipe.model) is None:
+        return "the tokenizer is not known before the model has been made"
     try:
-        _check_text(recipe, corpus)
+        tokenizer = read_tokenizer(resolve(recipe.model, weights=False))
     except MissingError as error:
         return error.problem
-    return None
-
-
-def _check_text(recipe: Recipe, corpus: Corpus) -> None:
-    """UsageError if the text holds no stretch of a step.
-
-    As few documents as possible are tokenised. A token is a byte at least, so a text of fewer bytes is refused at
-    once. The tokenizer of an embedded model that has not been built is not known.
-    """
-    needed = recipe.length + recipe.offsets[1]
-    longest = sorted(corpus.documents, key=lambda document: len(document.text), reverse=True)
-    held = _bytes(longest) if recipe.data.packing else max(_bytes([document]) for document in longest)
-    if held >= needed and recipe.model in EMBEDDED and made_folder(recipe.model) is None:
-        return
-    # The text of fewer bytes is not tokenised: its bytes are what it could hold at most.
-    found = held
-    if held >= needed:
-        tokenizer = read_tokenizer(resolve(recipe.model, weights=False))
-        found = 0
-        for document in longest:
-            if found >= needed or (not recipe.data.packing and _bytes([document]) < needed):
-                break
-            tokens = tokenizer(document.text, add_special_tokens=False, verbose=False)["input_ids"]
-            found = found + len(tokens) + 1 if recipe.data.packing else max(found, len(tokens))
+    for text in sorted((document.text for document in corpus.documents), key=len, reverse=True):
+        if found >= needed or (not data.packing and len(text.encode()) < needed):
+            break
+        tokens = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        found = found + len(tokens) + 1 if data.packing else max(found, len(tokens))
     if found < needed:
         raise UsageError(
-            f"{corpus.name} holds no {needed} tokens in one document"
-            if not recipe.data.packing
-            else f"{corpus.name} holds fewer than {needed} tokens",
+            f"{corpus.name} holds fewer than {needed} tokens{'' if data.packing else ' in each document'}",
             expected=f"a stretch of length + the last offset = {recipe.length} + {recipe.offsets[1]} tokens",
             fix="a smaller length, longer documents, or data.packing: true",
         )
-
-
-def _bytes(documents: Sequence[Document]) -> int:
-    return sum(len(document.text.encode()) + 1 for document in documents)
+    return None
 
 
 def _with_cost(recipe: Recipe, plan: TrainingPlan, card: int | None) -> TrainingPlan:

@@ -61,7 +61,7 @@ def test_dry_run(lengthwise: Callable[..., Any], recipe: Path, tmp_path: Path) -
     assert {path.name for path in tmp_path.iterdir()} == {"recipe.yaml"}
     shown = lengthwise("train", recipe, "--dry-run")
     assert "what would be done" in shown.out
-    assert "recipe.model" in shown.out
+    assert "settings.model" in shown.out
     assert "recipe.views" not in shown.out
     assert "recipe.views" in lengthwise("train", recipe, "--dry-run", "--verbose").out
 

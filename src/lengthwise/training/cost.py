@@ -19,8 +19,8 @@ MARGIN = 0.9
 """Share of a card that a plan may fill: the driver, libraries and fragmentation take the rest."""
 BASIS = (
     "weights, gradients and AdamW's moments exactly; what sharded training gathers by unit; what the blocks keep for "
-    "the backward pass as counted for a Llama; one chunk of logits. On a CPU about 1 GB more was resident with a model "
-    "of 135M parameters (libraries, weight file, working memory)"
+    "the backward pass as counted for a Llama; one chunk of logits. On a CPU about 1 GB more was resident with a "
+    "model of 135M parameters (libraries, weight file, working memory)"
 )
 
 

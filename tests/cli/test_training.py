@@ -62,8 +62,8 @@ def test_dry_run(lengthwise: Callable[..., Any], recipe: Path, tmp_path: Path) -
     shown = lengthwise("train", recipe, "--dry-run")
     assert "what would be done" in shown.out
     assert "settings.model" in shown.out
-    assert "recipe.views" not in shown.out
-    assert "recipe.views" in lengthwise("train", recipe, "--dry-run", "--verbose").out
+    assert "settings.views" not in shown.out
+    assert "settings.views" in lengthwise("train", recipe, "--dry-run", "--verbose").out
 
 
 def test_one_run_reports_into_its_own_folder(

@@ -113,8 +113,8 @@ def test_a_picture_stands_alone(pictures: dict[str, Picture], name: str) -> None
     assert "<date" not in picture.svg.lower()
 
 
-def test_every_task_with_a_display_has_its_figures_and_its_answer() -> None:
-    assert set(FIGURES) == set(ANSWERS) == set(displays())
+def test_figures_and_answers_are_of_tasks_that_there_are() -> None:
+    assert set(FIGURES) <= set(ANSWERS) == set(displays())
 
 
 def test_nothing_to_draw(made: SimpleNamespace) -> None:

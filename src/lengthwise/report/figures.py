@@ -17,6 +17,7 @@ from matplotlib.ticker import MaxNLocator
 
 from lengthwise.measure.influence_rows import METHODS
 from lengthwise.measure.served_verdict import verdict
+from lengthwise.report.displays import displays
 from lengthwise.report.drawing import Curve, Picture, curves_of, doubling_axis, token_axis
 from lengthwise.report.heatmaps import misalignment_matrix, score_by_depth
 from lengthwise.report.limit_figure import limit_curves
@@ -196,17 +197,16 @@ FIGURES: Mapping[str, Sequence[Callable[[Sequence[Row]], Picture | None]]] = {
     "perplexity": (loss_by_length, loss_by_position),
     "recall": (recall_by_distance,),
     "limit": (limit_curves,),
-    "longppl": (),
     "influence": (recovered_by_kept,),
     "served": (differences_by_position,),
-    "training": (),
 }
-"""Task -> the figures of its rows. Any other task is one of an evaluation."""
+"""Task -> the figures of its rows."""
 
 
 def figures_of(task: str, rows: Sequence[Row]) -> list[Picture]:
-    """The figures of a task that its rows can fill."""
-    found = [draw(rows) for draw in FIGURES.get(task, (score_by_depth,))]
+    """The figures of a task that its rows can fill; a task without a display is one of an evaluation."""
+    draws = FIGURES.get(task, () if task in displays() else (score_by_depth,))
+    found = [draw(rows) for draw in draws]
     return [picture for picture in found if picture is not None]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from lengthwise.measure.influence_rows import METHODS
 from lengthwise.measure.served_verdict import verdict
-from lengthwise.report.displays import tasks_in_order
+from lengthwise.report.displays import displays, tasks_in_order
 from lengthwise.report.row_tables import row_estimate
 from lengthwise.report.terminal_curve import joined, plot, row_text, sentences, thinned
 from lengthwise.results import Results, Row
@@ -19,11 +19,11 @@ def answer(results: Results) -> list[str]:
         return []
     lines: list[str] = []
     for task in tasks_in_order(row.task for row in results.rows):
-        rows = [row for row in results.rows if row.task == task and row.reference is None]
-        found = ANSWERS.get(task, scores_answer)(
-            [row for row in rows if row.value is not None], results.config
-        )
-        lines += ["", *found] if lines and found else found
+        says = ANSWERS.get(task, None if task in displays() else scores_answer)
+        if says is not None:
+            plain = [row for row in results.rows if row.task == task and row.reference is None]
+            found = says([row for row in plain if row.value is not None], results.config)
+            lines += ["", *found] if lines and found else found
     return lines
 
 
@@ -251,10 +251,7 @@ ANSWERS: Mapping[str, Callable[[Sequence[Row], Mapping[str, Any]], list[str]]] =
     "served": served_answer,
     "training": training_answer,
 }
-"""Task -> what answers for its rows, given the settings too. Any other task is one of an evaluation.
-
-The rows have values, and none is a difference.
-"""
+"""Task -> what answers for its rows, given the settings too. The rows have values, and none is a difference."""
 
 
 def _plot_by(field: str, rows: Sequence[Row], what: str, *, zero: bool = False) -> list[str]:

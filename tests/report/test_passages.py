@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from lengthwise.report.passages import Passage, to_html
+from lengthwise.report.passages import passage_html
 
 
 def test_a_passage_escapes_its_text_and_leaves_out_the_rest():
     pieces = [f" w{index}" for index in range(60)]
     pieces[30] = "<script>alert(1)</script>"
-    html = to_html(Passage(pieces=pieces, marked={30: 'a "title"'}, near=55, caption="<i>"))
+    html = passage_html(pieces=pieces, marked={30: 'a "title"'}, near=55, caption="<i>")
     assert "<script>" not in html
     assert "&lt;script&gt;" in html
     assert 'title="a &#34;title&#34;"' in html
@@ -22,6 +22,6 @@ def test_a_passage_escapes_its_text_and_leaves_out_the_rest():
 
 
 def test_a_marked_blank_is_seen():
-    html = to_html(Passage(pieces=["a", " \n", "b", " "], marked={1: "x"}, near=2, caption=""))
+    html = passage_html(pieces=["a", " \n", "b", " "], marked={1: "x"}, near=2, caption="")
     assert '<mark title="x">\u2423\u21b5<sub>1</sub></mark>\n' in html
     assert "<strong>\u2423</strong>" in html

@@ -16,8 +16,6 @@ from markupsafe import Markup, escape
 
 import lengthwise
 from lengthwise.report.drawing import Picture
-from lengthwise.report.passages import Passage
-from lengthwise.report.passages import to_html as passage_html
 from lengthwise.report.tables import Table, settings_table, to_html
 
 GENERATOR = '<meta name="generator" content="lengthwise">'
@@ -32,7 +30,8 @@ class Section:
     paragraphs: Sequence[str] = ()
     tables: Sequence[Table] = ()
     figures: Sequence[Picture] = ()
-    passages: Sequence[Passage] = ()
+    passages: Sequence[Markup] = ()
+    """As `passage_html` writes them."""
     notes: Sequence[str] = ()
     """Small print in a list: limits, cut rows, missing intervals."""
     details: Sequence[Table] = field(default_factory=tuple)
@@ -88,5 +87,5 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(prose=prose, table=to_html, passage=passage_html)
+    environment.filters.update(prose=prose, table=to_html)
     return environment

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -17,55 +16,41 @@ _SHOWN = 3
 """Passages of a page: one of a window, those of the targets that gain most."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Passage:
-    """The tokens up to a predicted one, which comes last.
+def passage_html(*, pieces: Sequence[str], marked: Mapping[int, str], near: int, caption: str) -> Markup:
+    """A figure: the marked tokens with what is around them, the near tokens, and the target in bold.
 
     Args:
-        pieces: the characters of each token, in order; together they are the text.
+        pieces: the characters of each token up to the predicted one, which comes last; together they are the text.
         marked: token -> what its mark says when pointed at; marks are numbered in this order.
         near: the first of the tokens right before the target, which are underlined.
         caption: what the passage shows.
     """
-
-    pieces: Sequence[str]
-    marked: Mapping[int, str]
-    near: int
-    caption: str
-
-
-def to_html(passage: Passage) -> Markup:
-    """A figure: the marked tokens with what is around them, the near tokens, and the target in bold."""
-    target = len(passage.pieces) - 1
+    target = len(pieces) - 1
     shown = {
-        index
-        for mark in passage.marked
-        for index in range(max(0, mark - _AROUND), min(passage.near, mark + _AROUND + 1))
+        index for mark in marked for index in range(max(0, mark - _AROUND), min(near, mark + _AROUND + 1))
     }
-    ranks = {index: rank for rank, index in enumerate(passage.marked, start=1)}
+    ranks = {index: rank for rank, index in enumerate(marked, start=1)}
     parts: list[Markup] = []
     before = -1
     for index in sorted(shown):
         if index > before + 1:
             parts.append(_CUT)
         before = index
-        piece = passage.pieces[index]
+        piece = pieces[index]
         if index in ranks:
-            title, (seen, rest) = passage.marked[index], _seen(piece)
+            title, (seen, rest) = marked[index], _seen(piece)
             parts.append(
                 Markup('<mark title="{}">{}<sub>{}</sub></mark>{}').format(title, seen, ranks[index], rest)
             )
         else:
             parts.append(escape(piece))
-    if passage.near > before + 1:
+    if near > before + 1:
         parts.append(_CUT)
-    parts.append(
-        Markup('<span class="near">{}</span>').format("".join(passage.pieces[passage.near : target]))
-    )
-    parts.append(Markup("<strong>{}</strong>").format(_seen(passage.pieces[target])[0]))
+    parts.append(Markup('<span class="near">{}</span>').format("".join(pieces[near:target])))
+    parts.append(Markup("<strong>{}</strong>").format(_seen(pieces[target])[0]))
     return Markup(
         '<figure class="passage">\n<blockquote>{}</blockquote>\n<figcaption>{}</figcaption>\n</figure>'
-    ).format(Markup("").join(parts), passage.caption)
+    ).format(Markup("").join(parts), caption)
 
 
 def _seen(piece: str) -> tuple[str, str]:
@@ -75,9 +60,9 @@ def _seen(piece: str) -> tuple[str, str]:
     return piece.replace(" ", "\u2423").replace("\n", "\u21b5"), "\n" if "\n" in piece else ""
 
 
-def influential_passages(samples: SampleLog, model: str) -> list[Passage]:
+def influential_passages(samples: SampleLog, model: str) -> list[Markup]:
     """Of a run of `influence`: the targets that gain most, with the tokens that greedy kept for them."""
-    found: list[tuple[float, Passage]] = []
+    found: list[tuple[float, Markup]] = []
     for key in samples:
         record = samples[key]
         ends = {place: (long, short) for place, long, short, _ in record["examined"]}
@@ -93,9 +78,9 @@ def influential_passages(samples: SampleLog, model: str) -> list[Passage]:
 
 def _influential_passage(
     record: Mapping[str, Any], target: Mapping[str, Any], long: float, short: float, model: str
-) -> Passage:
+) -> Markup:
     place, kept, near = target["position"], target["kept"]["greedy"], record["near"]
-    return Passage(
+    return passage_html(
         pieces=record["pieces"][: place + 1],
         marked={
             token: f"kept as number {rank}, {place - token} tokens back" for rank, token in enumerate(kept, 1)

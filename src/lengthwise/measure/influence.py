@@ -16,9 +16,11 @@ choice where the distant tokens are those of another window, and `recovered_net`
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
+import numpy as np
 from annotated_types import Ge, MinLen
 from pydantic import model_validator
 
@@ -38,6 +40,7 @@ from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results
 from lengthwise.spec import Count, Finite, Option, Tokens, Whole, ascending
 from lengthwise.text import Window, sample_windows, tokenizer_fingerprint, view
+from lengthwise.text.tokens import token_pieces
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -176,18 +179,28 @@ class Influence(WindowMeasurement):
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The losses of examined tokens and of targets with few distant tokens."""
-        from lengthwise.measure.examination import Examination
+        from lengthwise.measure.kept_context import examine
+        from lengthwise.measure.selection import Situation, kept_losses
         from lengthwise.models import naming_bad_logits, weights_of
 
-        own = {name: getattr(self, name) for name in Examination.__dataclass_fields__}
-        examination = Examination(**{**own, "kept": ascending(self.kept)})
         model, chooser = weights_of(model, **_WEIGHTS), weights_of(other, **_WEIGHTS)
+        how = self.short, self.candidates, self.batch_size
         for item in items:
             window, foreign = item.content
             ids = view(window.ids, 0, self.length, self.bos_id(model))
+            rng = np.random.default_rng([self.seed, zlib.crc32(window.document_id.encode()), window.start])
+            places = rng.permutation(np.arange(self.length // 2, self.length))[: self.examined]
             with naming_bad_logits(model, window_words(window)):
-                record = examination.of_window(model, chooser, window, ids, foreign)
-            yield record
+                scores = examine(model, ids, places, short=self.short, batch_size=self.batch_size)
+                gaining = places[scores[1] - scores[0] > self.gain][: self.targets]
+                choosing = [Situation(chooser, ids, target, *how) for target in gaining.tolist()]
+                targets = kept_losses(model, choosing, foreign, ascending(self.kept), rng)
+            yield {
+                "examined": [list(row) for row in zip(places.tolist(), *scores.tolist(), strict=True)],
+                "targets": targets,
+                "near": self.short,
+                "pieces": token_pieces(model.tokenizer, ids.tolist()) if targets else [],
+            }
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """The gain, and what k kept tokens recover.

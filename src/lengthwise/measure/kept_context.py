@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from lengthwise.errors import LengthwiseError, UsageError
+from lengthwise.measure.distributions import compare_contexts
 from lengthwise.measure.measurement import in_groups
 from lengthwise.models.head import hidden_states_for
 from lengthwise.models.hidden import unwrap
@@ -98,6 +99,20 @@ def losses_from(
     """
     rows = read_contexts(model, ids, contexts, batch_size=batch_size)
     return target_losses(model, rows, np.asarray(labels)).numpy()
+
+
+def examine(
+    model: LoadedModel, ids: NDArray[np.int64], places: NDArray[np.int64], *, short: int, batch_size: int
+) -> NDArray[np.float64]:
+    """Of the tokens at `places` [N] of a window [T]: loss with all context, with the last `short` tokens, Jeffreys.
+
+    Returns:
+        nats, [3, N].
+    """
+    whole = model.hidden_states(torch.from_numpy(ids)[None])[0, torch.from_numpy(places - 1)]
+    contexts = [context(int(place), short) for place in places]
+    near = read_contexts(model, ids, contexts, batch_size=batch_size)
+    return compare_contexts(model, whole, near, ids[places], first=0).numpy().T
 
 
 def embedding_attributions(model: LoadedModel, ids: NDArray[np.int64], target: int) -> NDArray[np.float64]:

@@ -9,9 +9,9 @@ another, or held against the same choice from a foreign text.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -135,3 +135,58 @@ CONTROLS: dict[str, Callable[[Situation, int, np.random.Generator], list[int]]] 
     "recent": recent,
     "copies": copies,
 }
+
+
+def kept_losses(
+    model: LoadedModel,
+    choosing: Sequence[Situation],
+    foreign: NDArray[np.int32] | None,
+    sizes: Sequence[int],
+    rng: np.random.Generator,
+) -> list[dict[str, Any]]:
+    """For each target, the tokens that every choice and control keeps, and its loss with the first k of them.
+
+    Args:
+        model: judges.
+        choosing: the targets of one window, with the model that chooses.
+        foreign: a window of another text, whose distant tokens are the control `greedy_foreign`.
+        sizes: every k, ascending.
+        rng: of the random control.
+    """
+    kept = {name: choose(choosing, sizes[-1]) for name, choose in SELECTIONS.items()}
+    kept |= {name: [choose(one, sizes[-1], rng) for one in choosing] for name, choose in CONTROLS.items()}
+    losses = _losses(model, choosing, kept, sizes)
+    if foreign is not None:
+        others = [replace(one, ids=_with_distant(one, foreign)) for one in choosing]
+        judged = _losses(model, others, {"greedy_foreign": greedy(others, sizes[-1])}, sizes)
+        losses = [ours | more for ours, more in zip(losses, judged, strict=True)]
+    return [
+        {
+            "position": one.target,
+            "kept": {name: tokens[index] for name, tokens in kept.items()},
+            "losses": own,
+        }
+        for index, (one, own) in enumerate(zip(choosing, losses, strict=True))
+    ]
+
+
+def _with_distant(situation: Situation, foreign: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The window of the situation, with the distant tokens of another."""
+    ids = situation.ids.copy()
+    ids[situation.distant] = foreign[situation.distant]
+    return ids
+
+
+def _losses(
+    model: LoadedModel,
+    situations: Sequence[Situation],
+    kept: dict[str, list[list[int]]],
+    sizes: Sequence[int],
+) -> list[dict[str, list[float]]]:
+    """For each situation, by choice: the model's loss with the first k of its tokens, for every k."""
+    judged = [replace(one, model=model) for one in situations]
+    sets = [[tokens[index][:k] for tokens in kept.values() for k in sizes] for index in range(len(judged))]
+    return [
+        dict(zip(kept, losses.reshape(len(kept), len(sizes)).tolist(), strict=True))
+        for losses in losses_keeping(judged, sets)
+    ]

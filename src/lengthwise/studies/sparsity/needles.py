@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.examination import examine
+from lengthwise.measure.kept_context import examine
 from lengthwise.measure.selection import Situation, greedy, losses_keeping
 
 if TYPE_CHECKING:
@@ -78,12 +78,10 @@ def examine_needle(
         alone and with the whole needle.
     """
     target = len(needle.ids) - 1
-    found = examine(model, needle.ids, np.array([target]), short=short, batch_size=batch_size)
-    record: dict[str, Any] = {
-        "long": float(found.long[0]),
-        "short": float(found.short[0]),
-        "jeffreys": float(found.jeffreys[0]),
-    }
+    [[all_context], [near], [jeffreys]] = examine(
+        model, needle.ids, np.array([target]), short=short, batch_size=batch_size
+    ).tolist()
+    record: dict[str, Any] = {"long": all_context, "short": near, "jeffreys": jeffreys}
     situation = Situation(model, needle.ids, target, short, candidates, batch_size)
     if needle.answer not in situation.distant:
         return record

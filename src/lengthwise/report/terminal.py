@@ -110,7 +110,7 @@ def limit_answer(rows: Sequence[Row], config: Mapping[str, Any]) -> list[str]:
     numbers = {row.metric: row for row in rows if row.position is None and row.distance is None}
     if "sound_up_to" not in numbers:
         return []
-    sound, used, tolerance = (numbers.get(name) for name in ("sound_up_to", "used_up_to", "tolerance"))
+    sound, used, tolerance = numbers["sound_up_to"], numbers.get("used_up_to"), numbers.get("tolerance")
     within = f"{tolerance.value:g}" if tolerance else "the tolerated"
     lines = sentences(
         f"Predictions are sound up to {_tokens(sound)} of context: up to there the loss with all context is at most "
@@ -177,7 +177,7 @@ def scores_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     guessing = f" (guessing gives {100 * chances[0]:.0f} %)" if chances else ""
     lines = sentences(f"{task}: {metric.replace('_', ' ')} {scores}{guessing}.")
     cells = {(row.depth, row.length): row for row in ours if row.depth is not None and row.length is not None}
-    depths, lengths = (sorted({place[side] for place in cells}) for side in (0, 1))  # type: ignore[type-var]
+    depths, lengths = sorted({depth for depth, _ in cells}), sorted({length for _, length in cells})
     if len(depths) > 1:
         found = {f"{depth:5g} %": [cells.get((depth, length)) for length in lengths[-9:]] for depth in depths}
         lines += _in_per_cent("  depth", lengths[-9:], "tokens; per cent", found)

@@ -463,7 +463,8 @@ def test_what_would_change_another_loss_is_refused(tmp_path: Path):
         ({}, {"model_init": tiny_llama}),
     ):
         with pytest.raises(UsageError, match=next(iter({**arguments_, **more}))):
-            trainer_for(tiny_llama(), tmp_path, None, arguments_=arguments_, **more)
+            model = None if "model_init" in more else tiny_llama()
+            trainer_for(model, tmp_path, None, arguments_=arguments_, **more)
     mixture = tiny_llama()
     mixture.config.output_router_logits = True
     with pytest.raises(UsageError, match="output_router_logits"):

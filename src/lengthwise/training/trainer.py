@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import Sampler, SequentialSampler
 from transformers import Trainer, TrainingArguments
 
-from lengthwise.alignment import AlignmentOutput, Normalizers, PairGeometry
+from lengthwise.alignment import Normalizers, PairGeometry
 from lengthwise.alignment.divergences import Objective, as_objective
 from lengthwise.alignment.tile import sum_dtype
 from lengthwise.errors import LengthwiseError, UsageError
@@ -112,13 +112,6 @@ class AlignmentMixin(_AnyTrainer):
                     expected="one of them",
                 )
             objective = args.objective()
-        if trainer_arguments.get("model_init") is not None:
-            raise UsageError(
-                "model_init makes a new model at every train(), and the objective needs the output head of the one "
-                "that is trained",
-                expected="a model",
-                fix="one Trainer for each model: for a search, make both in your own loop",
-            )
         self.objective = as_objective(objective, terms)
         self._parts = logged_parts(self.objective)
         super().__init__(model=model, args=args, **trainer_arguments)
@@ -144,14 +137,25 @@ class AlignmentMixin(_AnyTrainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         """The objective's share of this micro-batch; in evaluation, the objective of this batch."""
-        training = model.training
-        output = self._objective(model, inputs, self._normalizers if training else None)
+        geometry, training = _geometry(inputs), model.training
+        # The Trainer may add what its own loss takes (`skip_logits`).
+        rows = {name: inputs[name] for name in _ROWS if name in inputs}
+        # The model's own forward applies the head within autocast; so does this.
+        with self.accelerator.autocast():
+            output = model_alignment_loss(
+                model,
+                self.head,
+                **rows,
+                geometry=geometry,
+                objective=self.objective,
+                normalizers=self._normalizers if training else None,
+            )
         loss = output.loss
         if training:
             parts = [loss.detach(), *(getattr(output, name) for name in self._parts)]
             wide = sum_dtype(loss.device)
             self._micro_batches.append(torch.stack([part.to(wide) for part in parts]))
-            self._last_offset = _geometry(inputs).offset
+            self._last_offset = geometry.offset
             # Gradients are averaged over processes, and the shares have to be added.
             loss = loss * self.accelerator.num_processes
         return (loss, {"loss": loss}) if return_outputs else loss
@@ -171,13 +175,11 @@ class AlignmentMixin(_AnyTrainer):
         """The micro-batches of the next optimizer step; counts what its sums will be divided by."""
         batches, items = super().get_batch_samples(epoch_iterator, num_batches, device)
         self._micro_batches = []
-        counts = torch.zeros(3, dtype=sum_dtype(device), device=device)
+        counts = Normalizers(0, 0, 0)
         for batch in batches:
             geometry = _geometry(batch)
-            rows = (batch["labels"] != -100).chunk(2)
-            paired = len(rows[0]) * geometry.paired_positions
-            counts += torch.stack([rows[0].sum(), rows[1].sum(), torch.tensor(paired, device=device)])
-        self._normalizers = Normalizers(*self._over_processes(counts).tolist())
+            counts += Normalizers.count(*batch["labels"].chunk(2), geometry=geometry)
+        self._normalizers = counts.over_ranks(device)
         return batches, items
 
     def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
@@ -185,7 +187,7 @@ class AlignmentMixin(_AnyTrainer):
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
         # A loss scaler (fp16) tries scales that overflow, and skips such a step itself.
         if norm is not None and self.accelerator.scaler is None and not math.isfinite(norm):
-            self._stop(f"the gradient norm is {float(norm)}", self.state.global_step + 1)
+            self._stop(f"the gradient norm is {float(norm)}")
         return norm
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[Any] | None:
@@ -204,23 +206,6 @@ class AlignmentMixin(_AnyTrainer):
             last = {name: steps[-1][name] for name in ("offset", "paired_positions")}
             logs |= {**mean, **last}
         super().log(logs, start_time)
-
-    def _objective(
-        self, model: nn.Module, inputs: dict[str, Any], normalizers: Normalizers | None
-    ) -> AlignmentOutput:
-        geometry = _geometry(inputs)
-        # The Trainer may add what its own loss takes (`skip_logits`).
-        rows = {name: inputs[name] for name in _ROWS if name in inputs}
-        # The model's own forward applies the head within autocast; so does this.
-        with self.accelerator.autocast():
-            return model_alignment_loss(
-                model,
-                self.head,
-                **rows,
-                geometry=geometry,
-                objective=self.objective,
-                normalizers=normalizers,
-            )
 
     def _tell_collator(self) -> None:
         """Have PairCollator pair the rows that the objective's `min_context` leaves."""
@@ -241,68 +226,52 @@ class AlignmentMixin(_AnyTrainer):
 
     def _finish_step(self) -> None:
         assert self._normalizers is not None
-        sums = self._over_processes(torch.stack(self._micro_batches).sum(dim=0)).tolist()
-        step: dict[str, float] = dict(zip(("loss", *self._parts), sums, strict=True))
-        # The counter still shows the steps that are done.
+        sums = torch.stack(self._micro_batches).sum(dim=0)
+        if self.accelerator.num_processes > 1:
+            torch.distributed.all_reduce(sums)
+        step: dict[str, float] = dict(zip(("loss", *self._parts), sums.tolist(), strict=True))
         if not math.isfinite(step["loss"]):
-            self._stop(f"the loss is {step['loss']}", self.state.global_step + 1)
+            self._stop(f"the loss is {step['loss']}")
         step["alpha"] = self.objective.alpha
         step["offset"] = self._last_offset
         step["paired_positions"] = int(self._normalizers.paired_positions)
         self._steps.append(step)
 
-    def _over_processes(self, sums: Tensor) -> Tensor:
-        if self.accelerator.num_processes > 1:
-            torch.distributed.all_reduce(sums)
-        return sums
-
-    def _stop(self, what: str, step: int) -> NoReturn:
+    def _stop(self, what: str) -> NoReturn:
+        # The counter still shows the steps that are done.
         raise LengthwiseError(
-            f"{what} at step {step}; training stopped",
+            f"{what} at step {self.state.global_step + 1}; training stopped",
             expected="a finite number",
             fix="lower the learning rate or alpha, or clip gradients, and resume from the last checkpoint, "
             "which was saved before this step",
         )
 
     def _refuse_what_is_not_supported(self) -> None:
-        if self.args.n_gpu > 1:
-            raise UsageError(
-                f"{self.args.n_gpu} GPUs in one process",
-                expected="one process for each GPU",
-                fix=f"torchrun --nproc_per_node {self.args.n_gpu} ..., or hide all but one GPU",
-            )
+        """Refuse what hides the output head from gradients, shares batches, or changes another loss."""
         plugin = getattr(self.accelerator.state, "fsdp_plugin", None)
-        refused = {
-            "FSDP1 (fsdp_config version 1)": plugin is not None and plugin.fsdp_version == 1,
-            "DeepSpeed": self.is_deepspeed_enabled,
-        }
-        for name, enabled in refused.items():
-            if enabled:
-                raise UsageError(
-                    f"{name} gives no output head through which gradients can flow",
-                    expected="FSDP2, or whole copies of the model (torchrun alone)",
-                    fix='fsdp=True with fsdp_config={"version": 2}',
-                )
-        # These would change a loss that the Trainer, or the model, computes from labels; here neither does.
         config: Any = getattr(self.model, "config", None)
-        ignored = {
-            "label_smoothing_factor": self.args.label_smoothing_factor > 0,
-            "compute_loss_func": self.compute_loss_func is not None,
-            "loss_type='dft'": getattr(self.args, "loss_type", None) == "dft",
-            "output_router_logits": getattr(config, "output_router_logits", False),
-        }
-        for name, given in ignored.items():
-            if given:
-                raise UsageError(
-                    f"{name} is set, and the objective has no such term", expected=f"training without {name}"
-                )
-        # Ranks that share a batch would be counted as if each had its own.
         sharing = self.get_tp_size() * self.get_cp_size() * self.get_sp_size()
-        if sharing > 1:
-            raise UsageError(
-                f"{sharing} processes share each batch (tensor, context or sequence parallel)",
-                expected="processes with different batches: DDP, FSDP2",
-            )
+        no_such_term = "training without it: the objective has no such term"
+        refused = {
+            f"{self.args.n_gpu} GPUs in one process": (
+                self.args.n_gpu > 1,
+                "torchrun: one process for each GPU",
+            ),
+            "FSDP1": (plugin is not None and plugin.fsdp_version == 1, 'FSDP2: fsdp_config={"version": 2}'),
+            "DeepSpeed": (self.is_deepspeed_enabled, "FSDP2, or whole copies of the model"),
+            f"{sharing} processes that share each batch (tensor, context or sequence parallel)": (
+                sharing > 1,
+                "processes with different batches: DDP, FSDP2",
+            ),
+            "model_init": (self.model_init is not None, "a model: its output head is found once"),
+            "label_smoothing_factor": (self.args.label_smoothing_factor > 0, no_such_term),
+            "compute_loss_func": (self.compute_loss_func is not None, no_such_term),
+            "loss_type='dft'": (getattr(self.args, "loss_type", None) == "dft", no_such_term),
+            "output_router_logits": (getattr(config, "output_router_logits", False), no_such_term),
+        }
+        for what, (given, expected) in refused.items():
+            if given:
+                raise UsageError(f"the objective cannot be trained with {what}", expected=expected)
 
 
 def _geometry(batch: dict[str, Any]) -> PairGeometry:

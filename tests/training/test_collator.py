@@ -43,16 +43,6 @@ def test_bos_replaces_the_first_input_of_each_view_and_no_label():
     assert torch.equal(with_bos["labels"], plain["labels"])
 
 
-def test_paired_rows_hold_the_same_tokens(documents: list[TokenDocument]):
-    data = dataset(documents)
-    for step in range(10):
-        batch = PairCollator(16)([data[4 * step + i] for i in range(4)])
-        geometry = batch["geometry"]
-        long, short = batch["input_ids"].chunk(2)
-        assert geometry.paired_positions > 0
-        assert torch.equal(long[:, geometry.long_rows], short[:, geometry.short_rows])
-
-
 def test_stretches_of_several_lengths_or_too_short_are_refused():
     collator = PairCollator(4)
     with pytest.raises(UsageError, match="5, 6"):
@@ -68,11 +58,6 @@ def test_an_item_depends_on_seed_and_index_alone(documents: list[TokenDocument])
         assert np.array_equal(second[index]["input_ids"], forwards[index])
     other = dataset(documents, seed=4)
     assert any(len(other[4 * step]["input_ids"]) != len(forwards[4 * step]) for step in range(50))
-
-
-def test_more_steps_leave_the_first_ones_as_they_were(documents: list[TokenDocument]):
-    few, many = dataset(documents, steps=5), dataset(documents, steps=50)
-    assert all(np.array_equal(few[i]["input_ids"], many[i]["input_ids"]) for i in range(20))
 
 
 def test_the_offset_is_shared_within_a_step_and_even_over_steps(documents: list[TokenDocument]):
@@ -94,13 +79,6 @@ def test_windows_never_leave_their_document():
 def test_a_text_too_short_for_the_largest_offset_is_refused_at_once(documents: list[TokenDocument]):
     with pytest.raises(UsageError, match=r"407.*400"):
         dataset(documents, length=400, offsets=(1, 7))
-
-
-def test_the_end_of_the_data_set(documents: list[TokenDocument]):
-    data = dataset(documents, steps=2)
-    assert len(data) == 8
-    with pytest.raises(IndexError):
-        data[8]
 
 
 def stretches(count: int, size: int) -> list[dict]:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from transformers import HfArgumentParser, TrainingArguments
 
-from lengthwise import training
 from lengthwise.alignment import Objective
 from lengthwise.errors import UsageError
 from lengthwise.measure import Misalignment
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import TokenDocument
 from lengthwise.training import (
-    AlignmentArguments,
     AlignmentConfig,
     AlignmentTrainer,
     MeasureCallback,
@@ -111,13 +107,6 @@ def test_the_objective_is_given_once_and_checked(documents: Sequence[TokenDocume
         AlignmentConfig(str(tmp_path), alpha=-1, **SETTINGS)
 
 
-def test_the_fields_fit_other_configs(tmp_path: Path):
-    @dataclass
-    class Own(AlignmentArguments, TrainingArguments): ...
-
-    assert Own(str(tmp_path), use_cpu=True, alpha=0.2).objective() == Objective(alpha=0.2)
-
-
 def test_a_callback_measures_and_leaves_training_alone(documents: Sequence[TokenDocument], tmp_path: Path):
     text = [tiny_text(300, seed=seed) for seed in range(2)]
 
@@ -158,39 +147,3 @@ def test_a_callback_measures_at_each_evaluation(documents: Sequence[TokenDocumen
     ours.train()
     steps = [entry["step"] for entry in ours.state.log_history if "misalignment/sce@32" in entry]
     assert steps == [entry["step"] for entry in ours.state.log_history if "eval_loss" in entry] == [2, 4]
-
-
-def test_push_to_hub_uploads_model_and_config(
-    documents: Sequence[TokenDocument], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    from transformers import trainer as transformers_trainer
-
-    sent: list[set[str]] = []
-
-    class Hub:
-        def create_repo(self, name: str, **_: Any) -> Any:
-            return SimpleNamespace(repo_id=name)
-
-        def upload_folder(self, *, repo_id: str, folder_path: str, **_: Any) -> None:
-            assert repo_id == "someone/model"
-            sent.append({path.name for path in Path(folder_path).iterdir()})
-
-    monkeypatch.setattr(transformers_trainer, "hf_api", Hub)
-    config = AlignmentConfig(
-        str(tmp_path),
-        **SETTINGS,
-        save_strategy="no",
-        alpha=0.3,
-        push_to_hub=True,
-        hub_model_id="someone/model",
-    )
-    ours = trainer(documents, config)
-    ours.train()
-    ours.push_to_hub()
-    assert {"model.safetensors", "config.json", "training_args.bin", "tokenizer.json", "README.md"} <= sent[
-        -1
-    ]
-
-
-def test_every_name_of_the_package_is_there():
-    assert all(hasattr(training, name) for name in training.__all__)

@@ -34,19 +34,9 @@ def test_warmup_rises_linearly_from_more_than_zero():
     )
 
 
-def test_linear_falls_linearly_to_its_last_share():
-    assert shares(5, warmup_steps=1, schedule="linear", last_share=0.2) == pytest.approx(
-        [1, 0.8, 0.6, 0.4, 0.2]
-    )
-
-
 @pytest.mark.parametrize("schedule", ["cosine", "linear"])
 @pytest.mark.parametrize("warmup", [0, 3])
 def test_the_last_step_has_the_last_share_and_it_stays(schedule: str, warmup: int):
     settings = {"warmup_steps": warmup, "schedule": schedule, "last_share": 0.1}
     assert shares(**settings)[-1] == pytest.approx(0.1)
     assert learning_rate_share(10, steps=10, **settings) == pytest.approx(0.1)
-
-
-def test_all_steps_may_be_warmup():
-    assert shares(2, warmup_steps=2, schedule="cosine", last_share=0.1) == [0.5, 1.0]

@@ -126,10 +126,6 @@ def test_shipped_recipes_are_valid_and_take_overrides(name: str):
     assert recipe.data.bos == "never"
 
 
-def test_the_two_recipes_of_the_demo_ship():
-    assert {"tiny-books", "smollm2-lora"} <= set(shipped_recipes())
-
-
 def test_an_unknown_recipe_names_the_nearest():
     with pytest.raises(UsageError, match="did you mean 'tiny-books'"):
         read_recipe("tiny-boks")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lengthwise.models import load
-from lengthwise.training import read_recipe, shipped_recipes, train
+from lengthwise.training import read_recipe, train
 from lengthwise.training.recipe import Recipe
 
 LENGTH = 32
@@ -64,10 +64,6 @@ def test_a_recipe_for_far_context_reads_each_window_once(name: str, shared: Path
         assert line["loss"] == line["cross_entropy_short"]
         assert "cross_entropy_long" not in line
     assert load(recipe.model, adapter=str(tmp_path / "run" / "model")).extension is None
-
-
-def test_the_recipes_of_the_papers_ship():
-    assert set(SIZES) < set(shipped_recipes())
 
 
 @pytest.mark.parametrize("name", SIZES)

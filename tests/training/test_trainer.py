@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from transformers import Gemma2Config, Gemma2ForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
-from lengthwise.alignment import Normalizers, PairGeometry, alignment_loss_from_logits
+from lengthwise.alignment import Normalizers, alignment_loss_from_logits
 from lengthwise.errors import LengthwiseError, UsageError
-from lengthwise.models import FullLogits, Head
+from lengthwise.models import Head
 from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
 from lengthwise.training import AlignmentTrainer, PairCollator, WindowDataset
@@ -249,21 +248,6 @@ def test_alpha_0_is_a_plain_trainer_on_both_windows(documents: list[TokenDocumen
     assert_same_weights(ours.model, plain.model, 1e-6)
 
 
-def test_the_logged_parts_add_up(documents: list[TokenDocument], tmp_path: Path):
-    trainer = trainer_for(tiny_llama(), tmp_path, windows(documents), divergence="js")
-    trainer.train()
-    data = windows(documents)
-    for step, entry in enumerate(steps_of(trainer)):
-        assert entry["loss"] == pytest.approx(entry["cross_entropy"] + 0.7 * entry["divergence"])
-        assert entry["misalignment"] == pytest.approx(entry["entropy"] + entry["jeffreys"])
-        assert entry["cross_entropy"] == pytest.approx(
-            (entry["cross_entropy_long"] + entry["cross_entropy_short"]) / 2
-        )
-        assert entry["alpha"] == 0.7
-        assert entry["offset"] == data.draw(step).offset
-        assert entry["paired_positions"] == 8 * PairGeometry(LENGTH, data.draw(step).offset).paired_positions
-
-
 def test_several_steps_in_one_log_are_averaged(documents: list[TokenDocument], tmp_path: Path):
     every = trainer_for(tiny_llama(), tmp_path, windows(documents))
     every.train()
@@ -299,14 +283,6 @@ def moved(before: dict[str, Tensor], model: nn.Module) -> set[str]:
     return {name for name, parameter in model.named_parameters() if not torch.equal(before[name], parameter)}
 
 
-@pytest.mark.parametrize("tie", [True, False])
-def test_full_training_moves_every_parameter(tie: bool, documents: list[TokenDocument], tmp_path: Path):
-    model = add_adapter(tiny_llama(tie_word_embeddings=tie), None)
-    before = weights_of(model)
-    trainer_for(model, tmp_path, windows(documents)).train()
-    assert moved(before, model) == set(before)
-
-
 def test_frozen_parameters_stay(documents: list[TokenDocument], tmp_path: Path):
     model = tiny_llama(tie_word_embeddings=False)
     frozen = {"lm_head.weight", "model.embed_tokens.weight", "model.layers.0.mlp.up_proj.weight"}
@@ -328,48 +304,6 @@ def test_lora_moves_every_adapter_and_nothing_else(documents: list[TokenDocument
     assert isinstance(trainer.head, Head)
     trainer.train()
     assert moved(before, model) == adapters
-
-
-def test_an_adapted_head_goes_through_full_logits_and_trains(
-    documents: list[TokenDocument], tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
-    torch.manual_seed(0)
-    adapter = Adapter(r=2, target_modules=["q_proj", "lm_head"])
-    model = add_adapter(tiny_llama(tie_word_embeddings=False).double(), adapter)
-    by_hand = ByHand(copy.deepcopy(model))
-    data = windows(documents)
-    with caplog.at_level(logging.WARNING):
-        trainer = trainer_for(model, tmp_path, data)
-        trainer.train()
-    assert isinstance(trainer.head, FullLogits)
-    said = [record.getMessage() for record in caplog.records if "full logits" in record.getMessage()]
-    assert len(said) == 1
-    for step in range(4):
-        by_hand.step([PairCollator(LENGTH)([data[8 * step + i] for i in range(8)])])
-    for expected, got in zip(by_hand.log, steps_of(trainer), strict=True):
-        assert got["loss"] == pytest.approx(expected["loss"], rel=1e-6)
-    head = {name: value for name, value in model.named_parameters() if "lm_head.lora_B" in name}
-    assert head
-    assert all(value.abs().max() > 0 for value in head.values())
-
-
-def test_jeffreys_training_lowers_jeffreys(documents: list[TokenDocument], tmp_path: Path):
-    def last(alpha: float) -> tuple[float, float]:
-        trainer = trainer_for(
-            tiny_llama(),
-            tmp_path,
-            windows(documents, steps=30),
-            alpha=alpha,
-            arguments_={"max_steps": 30},
-        )
-        trainer.train()
-        log = steps_of(trainer)
-        return log[0]["jeffreys"], sum(entry["jeffreys"] for entry in log[-5:]) / 5
-
-    (start, plain), (_, aligned) = last(0.0), last(10.0)
-    # Observed: a fifth of what plain CE leaves.
-    assert aligned < 0.5 * plain
-    assert aligned < 0.5 * start
 
 
 def test_evaluation_gives_the_objective_of_its_own_batches(documents: list[TokenDocument], tmp_path: Path):
@@ -440,13 +374,6 @@ def test_an_infinite_gradient_stops_before_the_checkpoint(documents: list[TokenD
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-1", "checkpoint-2"]
 
 
-def test_an_impossible_objective_is_refused_before_anything_is_built(tmp_path: Path):
-    with pytest.raises(UsageError, match="-1"):
-        trainer_for(tiny_llama(), tmp_path, None, alpha=-1)
-    with pytest.raises(UsageError, match="jeffreys"):
-        trainer_for(tiny_llama(), tmp_path, None, divergence="jefreys")
-
-
 def test_columns_that_leave_tokens_out_reach_the_collator(tmp_path: Path):
     rows = [{"input_ids": list(range(10, 34)), "completion_mask": [0] * 8 + [1] * 16} for _ in range(8)]
     trainer = trainer_for(tiny_llama(), tmp_path, rows, data_collator=PairCollator(16, offsets=(1, 8)))
@@ -460,7 +387,7 @@ def test_what_would_change_another_loss_is_refused(tmp_path: Path):
     for arguments_, more in (
         ({"label_smoothing_factor": 0.1}, {}),
         ({}, {"compute_loss_func": lambda *_, **__: 0}),
-        ({}, {"model_init": tiny_llama}),
+        ({}, {"model_init": lambda: tiny_llama()}),
     ):
         with pytest.raises(UsageError, match=next(iter({**arguments_, **more}))):
             model = None if "model_init" in more else tiny_llama()

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import GPT2Config, GPT2LMHeadModel
-from transformers.utils import logging as transformers_logging
 
 from lengthwise.errors import Interrupted, LengthwiseError, MissingError, UsageError
 from lengthwise.models import load
@@ -182,34 +180,6 @@ def test_ctrl_c_keeps_checkpoint_and_results_and_resumes_to_equal_weights(make: 
     assert_equal_weights(stopped / "model", whole / "model")
 
 
-def test_ctrl_c_before_the_first_checkpoint_says_so(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    StopAt(monkeypatch, 1)
-    with pytest.raises(Interrupted, match=r"after step \d"):
-        run(make(), tmp_path)
-
-
-@pytest.mark.parametrize("damage", ["cut", "unmarked"])
-def test_a_half_written_checkpoint_is_passed_over(make: Make, tmp_path: Path, damage: str):
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    run(make(), whole)
-    with pytest.MonkeyPatch.context() as patch:
-        StopAt(patch, 5)
-        with pytest.raises(Interrupted):
-            run(make(), stopped)
-    newest = stopped / "checkpoints" / "checkpoint-4"
-    if damage == "cut":
-        data = (newest / "optimizer.pt").read_bytes()
-        (newest / "optimizer.pt").write_bytes(data[: len(data) // 2])
-    else:
-        (newest / "complete.json").unlink()
-    results = run(make(), stopped, resume=True)
-    assert results.provenance["resumed_at_step"] == 2
-    assert metrics(stopped) == metrics(whole)
-    assert_equal_weights(stopped / "model", whole / "model")
-
-
 def test_stopped_between_the_last_checkpoint_and_the_model(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -266,18 +236,6 @@ def test_a_full_disk_is_said_plainly_and_the_last_checkpoint_stays(
     assert run(make(), tmp_path, resume=True).provenance["resumed_at_step"] == 2
 
 
-def test_a_loss_of_nan_names_the_step_and_keeps_the_checkpoint(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    # A first update of about 1e30 for each weight: finite, and too much for the second step.
-    recipe = make(optimizer={"learning_rate": 1e30, "schedule": "constant"}, save_every=1)
-    with pytest.raises(LengthwiseError, match=r"(nan|inf).* 2"):
-        run(recipe, tmp_path)
-    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["checkpoint-1"]
-    assert [line["step"] for line in metrics(tmp_path)] == [1]
-    assert not (tmp_path / "results.json").exists()
-
-
 def test_running_out_of_memory_names_the_setting(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def out_of_memory(*arguments: Any, **named: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
@@ -330,17 +288,6 @@ def test_packing_lets_windows_cross_documents(make: Make, shared: Path, tmp_path
     run(recipe, tmp_path / "b")
 
 
-def test_learned_positions_cannot_be_exceeded(make: Make, tmp_path: Path):
-    config = GPT2Config(
-        vocab_size=320, n_positions=24, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0
-    )
-    GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt2")
-    tiny_tokenizer().save_pretrained(tmp_path / "gpt2")
-    run(make(model=str(tmp_path / "gpt2"), length=24, steps=1), tmp_path / "a")
-    with pytest.raises(UsageError, match=r"25.* 24 "):
-        run(make(model=str(tmp_path / "gpt2"), length=25), tmp_path / "b")
-
-
 def test_adapter_layers_that_are_not_there_are_refused_with_those_that_are(make: Make):
     recipe = make(adapter={"target_modules": ["query"]})
     with pytest.raises(UsageError, match="q_proj"):
@@ -367,9 +314,3 @@ def test_only_the_main_process_holds_the_folder(make: Make, tmp_path: Path, monk
     monkeypatch.setattr("lengthwise.training.training_run.is_main_process", lambda: False)
     run(make(), tmp_path / "run")
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"checkpoints"}
-
-
-def test_transformers_is_left_as_it_was(make: Make, tmp_path: Path):
-    before = (transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled())
-    run(make(steps=1), tmp_path)
-    assert (transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()) == before

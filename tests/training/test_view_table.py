@@ -43,13 +43,6 @@ def batches(name: str, documents: list[TokenDocument], **changes: Any) -> list[d
     return [collator([data[3 * step + i] for i in range(3)]) for step in range(STEPS)]
 
 
-def test_every_entry_has_a_case():
-    assert CASES.keys() == VIEWS.keys()
-    for entry in VIEWS.values():
-        assert entry.what
-        assert entry.rewards
-
-
 @pytest.mark.parametrize("name", VIEWS)
 def test_paired_rows_are_the_same_targets(name: str, numbered: list[TokenDocument]):
     pairs = 0

@@ -14,7 +14,7 @@ VALUES = [
 ]  # fmt: skip
 
 
-SECTIONS = ["extend", "positions", "peft", "quantize", "adapter", "attention", "views", "unknown"]
+SECTIONS = ["extend", "positions", "quantize", "adapter", "shifted_sparse", "views", "unknown"]
 
 
 def value(rng: random.Random) -> str:
@@ -48,7 +48,7 @@ def mutated(text: str, rng: random.Random) -> str:
                 )
             case _:
                 key = rng.choice(
-                    ["extend", "positions", "peft", "quantize", "adapter", "attention", "views", "unknown"]
+                    ["extend", "positions", "quantize", "adapter", "shifted_sparse", "views", "unknown"]
                 )
                 lines.append(f"{key}: {value(rng)}")
     return "\n".join(lines) + "\n"

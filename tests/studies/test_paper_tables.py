@@ -83,7 +83,7 @@ def test_the_paper_scale_has_the_papers_values():
     recipe = experiment.recipe_of(scale, experiment.arms[2], 0)
     assert recipe is not None
     assert (recipe.length, recipe.batch.size, recipe.steps) == (4096, 64, 200)
-    assert recipe.checkpoints.save_at == (50, 100)
+    assert recipe.save_at == (50, 100)
     assert (recipe.extend.method, recipe.extend.factor) == ("clex", 16)  # type: ignore[union-attr]
     assert recipe.objective.alpha == 0.1
     assert scale.measures["perplexity"]["lengths"] == [1024, 2048, 4096, 8192, 16384]

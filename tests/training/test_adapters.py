@@ -27,7 +27,7 @@ Make = Callable[..., Recipe]
 # What LongQLoRA is: PI, S2-Attn, 4 bits twice quantised, LoRA everywhere, embeddings and norms whole.
 LONGQLORA: dict[str, Any] = {
     "extend": {"method": "pi", "factor": 2.0, "original_length": 16},
-    "attention": {"method": "shifted_sparse", "group": 0.25},
+    "shifted_sparse": 0.25,
     "quantize": "nf4",
     "adapter": {"r": 4, "modules_to_save": ["embeddings", "norms"]},
     "objective": {"alpha": 0.1, "divergence": "sce"},
@@ -131,7 +131,7 @@ def test_what_longqlora_trains(make: Make, base: str):
 
 def test_four_bit_weights_are_steady_in_evaluation_and_training(make: Make, base: str):
     """An evaluation in between (proving the head, for one) leaves what training computes as it was."""
-    recipe = make(**LONGQLORA | {"attention": None}, model=base)
+    recipe = make(**LONGQLORA | {"shifted_sparse": None}, model=base)
     fresh, used = (load_for_training(recipe).model for _ in range(2))
     evaluated = logits(used)
     gradients = []
@@ -206,9 +206,7 @@ def test_mistakes_in_these_sections_are_named(make: Make):
         ({"adapter": {"config": "AdaLoraConfig", "total_step": 9}}, "schedule of ranks"),
         ({"adapter": {"config": "LoraConfi"}}, "peft has no LoraConfi: did you mean 'LoraConfig'"),
         ({"adapter": {"rank": 3}}, "LoraConfig has no 'rank'"),
-        ({"attention": {"method": "shifted"}}, "did you mean 'shifted_sparse'"),
-        ({"attention": {"method": "shifted_sparse", "group": 1}}, "group = 1"),
-        ({"attention": {"method": "query_scale"}}, r"expected extend: \{method: eabf\}"),
+        ({"shifted_sparse": 1}, "group = 1"),
     ]
     for changes, message in cases:
         with pytest.raises(UsageError, match=message):

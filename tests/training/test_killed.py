@@ -22,7 +22,7 @@ def test_a_killed_run_resumes_to_equal_weights(
     settings = recipe_settings | {
         "steps": 8,
         "adapter": {"r": 2, "lora_dropout": 0.2},
-        "checkpoints": {"save_at": [3]},
+        "save_at": [3],
     }
     (tmp_path / "recipe.json").write_text(json.dumps(settings))
     out = tmp_path / "killed"

@@ -29,7 +29,7 @@ OPTIMIZER = {"learning_rate": 0.01}
         ({"steps": 10**30}, "steps"),
         ({"seed": 2**32}, "seed"),
         ({"parallel": {}, "adapter": {"r": 2}, "quantize": "nf4"}, "parallel with quantize"),
-        ({"checkpoints": {"save_at": [7]}}, "checkpoints.save_at"),
+        ({"save_at": [7]}, "save_at"),
         ({"batch": {"size": 10**30}}, "batch.size"),
         ({"optimizer": {"learning_rate": True}}, "optimizer.learning_rate"),
         ({"optimizer": OPTIMIZER | {"warmup_steps": 10**30}}, "optimizer.warmup_steps"),

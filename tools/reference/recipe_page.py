@@ -18,10 +18,8 @@ SECTIONS = {
     "extend": "Extend",
     "positions": "Positions",
     "adapter": "Adapter",
-    "attention": "Attention",
     "objective": "RecipeObjective",
     "batch": "Batch",
-    "checkpoints": "Checkpoints",
     "parallel": "Parallel",
 }
 _CHOICES = {

@@ -98,7 +98,7 @@ def _extension() -> Iterator[str]:
     )
     yield from _options((name, f"{home}.{entry.home}") for name, entry in POSITION_SAMPLERS.items())
     yield "## Attention\n"
-    yield "`attention.method` in a recipe.\n"
+    yield "`shifted_sparse` in a recipe; `extend: {method: eabf}` scales queries.\n"
     yield table(["name", "what"], ((code(name), plain(entry.what)) for name, entry in ATTENTIONS.items()))
 
 

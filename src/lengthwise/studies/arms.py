@@ -118,7 +118,7 @@ def steps_at(steps: int, pace: float) -> int:
 def kept_checkpoints(steps: Iterable[int]) -> list[str]:
     """The changes of a recipe that keep a checkpoint after each of these steps."""
     kept = list(steps)
-    return [f"checkpoints.save_at={kept}"] if kept else []
+    return [f"save_at={kept}"] if kept else []
 
 
 def arm_after(name: str, steps: int | None) -> str:

@@ -51,8 +51,8 @@ class EarlierArm:
 
     def trained_as(self, recipe: Mapping[str, Any]) -> bool:
         """Whether it was trained with that recipe. It may have kept more checkpoints, which change nothing else."""
-        own, other = _kept_at(self.recipe), _kept_at(recipe)
-        return set(other) <= set(own) and _without_kept(self.recipe) == _without_kept(recipe)
+        kept, wanted = ({*of.get("save_at", ())} for of in (self.recipe, recipe))
+        return wanted <= kept and {**self.recipe, "save_at": []} == {**recipe, "save_at": []}
 
 
 @contextlib.contextmanager
@@ -126,7 +126,7 @@ def take_arms(
     return taken
 
 
-_READ = ("model", "extend", "seed", "attention", "quantize", "precision", "adapter", "device", "data")
+_READ = ("model", "extend", "seed", "shifted_sparse", "quantize", "precision", "adapter", "device", "data")
 """The parts of a recipe that decide which model and text a training reads; the seed draws CLEX's own weights."""
 
 
@@ -167,14 +167,3 @@ def _measures(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _same(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
     return [name for name, of in ours.items() if theirs.get(name) == of]
-
-
-def _kept_at(recipe: Mapping[str, Any]) -> list[int]:
-    return recipe.get("checkpoints", {}).get("save_at", [])
-
-
-def _without_kept(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    checkpoints = {k: v for k, v in recipe.get("checkpoints", {}).items() if k != "save_at"}
-    plain = {name: value for name, value in recipe.items() if name != "checkpoints"}
-    # Left out is the default, which keeps the last.
-    return plain if checkpoints in ({}, {"keep": "last"}) else {**plain, "checkpoints": checkpoints}

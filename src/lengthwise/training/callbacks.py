@@ -6,7 +6,7 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from lengthwise.files import atomic_write_text, first_damaged, seal, share
 from lengthwise.models.extension import write_extension_files
 from lengthwise.progress import progress
-from lengthwise.training.recipe import Checkpoints
 from lengthwise.training.trainer import PARTS, WEIGHT_PARTS
 
 logger = logging.getLogger(__name__)
@@ -131,17 +130,17 @@ def checkpoint_step(checkpoint: Path) -> int:
 
 class WholeCheckpoints(TrainerCallback):
     """Saves at the named steps too; adds the tokenizer and the record of an extension to each checkpoint, and last
-    the list of its files, which marks it as whole. Older ones that need not stay are then removed."""
+    the list of its files, which marks it as whole. Of the others the last two stay."""
 
-    def __init__(self, tokenizer: Any, wanted: Checkpoints) -> None:
+    def __init__(self, tokenizer: Any, save_at: Collection[int]) -> None:
         self._tokenizer = tokenizer
-        self._wanted = wanted
+        self._save_at = save_at
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Ask for a checkpoint after a named step."""
-        control.should_save |= state.global_step in self._wanted.save_at
+        control.should_save |= state.global_step in self._save_at
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -158,7 +157,6 @@ class WholeCheckpoints(TrainerCallback):
         write_extension_files(kwargs["model"], checkpoint)
         seal(checkpoint, hashes=False)
         share(checkpoint)
-        if self._wanted.keep == "last":
-            for older in checkpoints_in(checkpoint.parent)[2:]:
-                if checkpoint_step(older) not in self._wanted.save_at:
-                    shutil.rmtree(older)
+        for older in checkpoints_in(checkpoint.parent)[2:]:
+            if checkpoint_step(older) not in self._save_at:
+                shutil.rmtree(older)

@@ -56,7 +56,7 @@ def merge_run(run: Path, out: Path, *, dtype: str = "float32") -> dict[str, Any]
     if recipe.adapter is None:
         raise UsageError(f"{run} trained the whole model: there is nothing to merge", fix=f"use {adapter}")
     # Neither the sampled positions nor the attention of training change the saved weights.
-    recipe = recipe.model_copy(update={"attention": None, "device": "cpu"})
+    recipe = recipe.model_copy(update={"shifted_sparse": None, "device": "cpu"})
     whole = recipe.model_copy(update={"quantize": None, "precision": "float32"})
     loaded = load_for_training(whole)
     if recipe != whole:

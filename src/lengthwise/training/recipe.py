@@ -10,7 +10,7 @@ from annotated_types import Ge, Le, Lt
 from pydantic import ConfigDict, Field, model_validator, with_config
 
 from lengthwise.alignment.divergences import Objective
-from lengthwise.errors import UsageError, nearest
+from lengthwise.errors import UsageError
 from lengthwise.spec import Finite, Positive, Seed, Settings, Whole
 from lengthwise.training.adapters import Adapter
 from lengthwise.training.views import VIEWS, ViewName, make_views
@@ -22,29 +22,6 @@ _MOST = 2**31 - 1
 Steps = Annotated[Whole, Ge(1), Le(_MOST)]
 Tokens = Annotated[Whole, Ge(1), Le(10**8)]
 Fraction = Annotated[Finite, Ge(0), Lt(1)]
-
-
-class Attention(Settings):
-    """Another attention during training. Evaluation and the saved model use the model's own."""
-
-    method: str
-    """shifted_sparse: LongLoRA's shifted sparse attention."""
-    group: Finite = 0.25
-    """Of shifted_sparse: the size of a group, below 1 as a share of `length`, from 2 on in tokens."""
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        from lengthwise.positions import ATTENTIONS, attention_method
-
-        if self.method == "query_scale":
-            raise UsageError(
-                "query_scale scales queries, which has to be saved with the model",
-                expected="extend: {method: eabf}",
-            )
-        if self.method not in ATTENTIONS:
-            raise UsageError(f"method = {self.method}", expected=nearest(self.method, ATTENTIONS))
-        attention_method(self.method, {"group": self.group})
-        return self
 
 
 class Extend(Settings):
@@ -201,15 +178,6 @@ class Optimizer(Settings):
         return {"cosine": 0.1, "linear": 0.0, "constant": 1.0}[self.schedule]
 
 
-class Checkpoints(Settings):
-    """Which checkpoints stay, besides the last two, from which a stopped run continues."""
-
-    save_at: tuple[Steps, ...] = ()
-    """Steps after which one is saved and stays, whatever `save_every` says."""
-    keep: Literal["last", "all"] = "last"
-    """all: those of `save_every` stay too."""
-
-
 Sharding = Literal["full_shard", "shard_grad_op"]
 
 
@@ -251,8 +219,9 @@ class Recipe(Settings):
     quantize: Literal["nf4"] | None = None
     """nf4: keep the frozen linear layers in 4-bit NormalFloat with quantised scales (QLoRA, Dettmers et al., NeurIPS
     2023), through bitsandbytes. null keeps them in the dtype of `precision`."""
-    attention: Attention | None = None
-    """null trains with the model's own attention."""
+    shifted_sparse: Finite | None = None
+    """Train with LongLoRA's shifted sparse attention in groups of this size: below 1 a share of `length`, from 2 on
+    tokens. Evaluation and the saved model use the model's own attention, as null does in training."""
     objective: RecipeObjective = RecipeObjective()
     batch: Batch = Batch()
     seed: Annotated[Seed, Le(2**32 - 1)] = 0
@@ -265,7 +234,8 @@ class Recipe(Settings):
     """auto: the accelerator if there is one."""
     save_every: Steps = 50
     """Steps between checkpoints; the last step always makes one. The last two are kept."""
-    checkpoints: Checkpoints = Checkpoints()
+    save_at: tuple[Steps, ...] = ()
+    """Steps after which a checkpoint is saved and stays, whatever `save_every` says."""
     parallel: Parallel | None = None
     """null keeps a whole copy of the model on every device."""
     report_to: tuple[Literal["tensorboard", "trackio", "wandb"], ...] = ()
@@ -302,9 +272,12 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        mistakes = [*self._mistakes()]
-        if mistakes:
+        if mistakes := [*self._mistakes()]:
             raise UsageError("\n".join(mistakes))
+        if self.shifted_sparse is not None:
+            from lengthwise.positions import attention_method
+
+            attention_method("shifted_sparse", {"group": self.shifted_sparse})
         make_views(
             self.views,
             self.view_options,
@@ -320,9 +293,9 @@ class Recipe(Settings):
             yield "quantize without adapter: weights of 4 bits are frozen, so nothing would be trained; add adapter"
         if self.quantize is not None and self.parallel is not None:
             yield "parallel with quantize: 4-bit weights are not sharded; expected whole copies, without parallel"
-        for step in self.checkpoints.save_at:
+        for step in self.save_at:
             if step > self.steps:
-                yield f"checkpoints.save_at names step {step}: expected 1 to steps = {self.steps}"
+                yield f"save_at names step {step}: expected 1 to steps = {self.steps}"
         if self.positions is not None and self.positions.target_length <= self.length:
             yield (
                 f"positions.target_length = {self.positions.target_length}: expected more than length = "

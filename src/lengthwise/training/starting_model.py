@@ -26,7 +26,7 @@ from lengthwise.training.views import VIEWS
 
 
 def load_for_training(recipe: Recipe) -> LoadedModel:
-    """The recipe's model without its adapter, extended as `extend` says, with the attention of `attention`.
+    """The recipe's model without its adapter, extended as `extend` says, with the attention of training.
 
     In the dtype of its `precision`, on the CPU (the Trainer moves it); 4-bit weights on the recipe's device. Sets the
     seeds of Python, numpy and torch: an extension may have weights of its own, drawn at random (CLEX).
@@ -47,8 +47,8 @@ def load_for_training(recipe: Recipe) -> LoadedModel:
     if (section := recipe.extend) is not None:
         shape = section.model_dump(exclude={"options"})
         extend(loaded.model, name=recipe.model, **shape, **section.options)
-    if (attention := recipe.attention) is not None:
-        use_attention(loaded.model, attention.method, group=attention.group)
+    if recipe.shifted_sparse is not None:
+        use_attention(loaded.model, "shifted_sparse", group=recipe.shifted_sparse)
     check_positions(recipe, loaded.model)
     return loaded
 

@@ -88,7 +88,7 @@ def _train(recipe: Recipe, path: Path, folder: RunFolder | None, *, resume: bool
     loaded = load_for_training(recipe)
     documents, facts = training_documents(recipe, loaded)
     checkpoint = last_complete_checkpoint(path / "checkpoints") if resume else None
-    callbacks: list[TrainerCallback] = [WholeCheckpoints(loaded.tokenizer, recipe.checkpoints)]
+    callbacks: list[TrainerCallback] = [WholeCheckpoints(loaded.tokenizer, recipe.save_at)]
     log = None
     if folder is not None:
         folder.check_inputs(run_inputs(loaded, facts["corpus_fingerprint"]))

@@ -14,7 +14,7 @@ from lengthwise.alignment import PairGeometry, next_token_labels
 from lengthwise.errors import UsageError
 from lengthwise.text import TokenDocument, WindowSampler
 from lengthwise.training.views import VIEWS, ViewName, make_views
-from lengthwise.training.views.pair import NO_TARGET, Generators, SampledPositions, StepDraw, ViewPair
+from lengthwise.training.views.pair import NO_TARGET, Generators, SampledPositions, StepDraw
 
 
 class WindowDataset(Dataset[dict[str, Any]]):
@@ -139,7 +139,11 @@ class PairCollator:
         """One batch from items that hold `input_ids` [length + e], the same e in all."""
         draw = self._draw(items)
         size = self.length + draw.offset
-        pairs = [self._pair(item, _tokens_and_targets(item)[:, :size], draw) for item in items]
+        texts = [_tokens_and_targets(item)[:, :size] for item in items]
+        pairs = [
+            self._views.pair(text, draw, Generators(self.seed, tuple(text[0].tolist())).of("sample"))
+            for text in texts
+        ]
         rows = torch.from_numpy(np.stack([pair[view] for view in (0, 1) for pair in pairs]))
         inputs = rows[:, 0].clone()
         if self.bos_id is not None:
@@ -152,10 +156,6 @@ class PairCollator:
             "geometry": PairGeometry(self.length, draw.offset, least),
         }
         return batch | _placed(draw, self.length, len(items))
-
-    def _pair(self, item: Mapping[str, Any], text: np.ndarray, draw: StepDraw) -> ViewPair:
-        generator = Generators(self.seed, tuple(text[0].tolist())).sample
-        return self._views.pair(text, draw, generator)
 
     def _draw(self, items: Sequence[Mapping[str, Any]]) -> StepDraw:
         """What the items' step has drawn; for items that no WindowDataset made, this batch's own draw."""
@@ -179,25 +179,16 @@ class PairCollator:
 
     def _offsets(self, sizes: set[int]) -> tuple[int, int]:
         """First and last offset that stretches of these sizes are for."""
-        if self.offsets is None and len(sizes) == 1 and min(sizes) >= self.length:
-            offset = min(sizes) - self.length
-            return offset, offset
-        if self.offsets is not None and min(sizes) >= self.length + self.offsets[1]:
+        least, most = min(sizes), max(sizes)
+        if self.offsets is not None and least >= self.length + self.offsets[1]:
             return self.offsets
-        if self.offsets is None:
-            expected = f"one size of {self.length} + e tokens, for views of {self.length}"
-            fix = (
-                "let all samples of a micro-batch share e, as those of a WindowDataset do; or give the collator "
-                "offsets"
-            )
-        else:
-            needed = self.length + self.offsets[1]
-            expected = f"at least {needed} tokens, for views of {self.length} and the largest offset"
-            fix = f"pack the texts to stretches of {needed} tokens and drop the remainder, or use a smaller offset"
+        if self.offsets is None and least == most >= self.length:
+            return least - self.length, least - self.length
         raise UsageError(
             f"a batch has stretches of {', '.join(map(str, sorted(sizes)))} tokens",
-            expected=expected,
-            fix=fix,
+            expected=f"one size of {self.length} + e tokens, or offsets that say how to cut them"
+            if self.offsets is None
+            else f"at least {self.length + self.offsets[1]} tokens, for views of {self.length} and the largest offset",
         )
 
 

@@ -16,6 +16,6 @@ class Cyclic(Views):
 
     def draw(self, generators: Generators) -> StepDraw:
         """See `Views`."""
-        step = int(generators.place.integers(1, self.length))
+        step = int(generators.of("place").integers(1, self.length))
         rotated = (torch.arange(self.length) + step) % self.length
         return StepDraw(first=self.length - step, short_positions=rotated)

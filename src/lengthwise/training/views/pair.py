@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 import torch
@@ -17,7 +17,14 @@ from lengthwise.spec import Settings
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    RowPair = tuple[NDArray[np.int64], NDArray[np.int64]]
+    """The long and the short view of one sample, [2, L] each: tokens, and targets (NO_TARGET where there is none)."""
+
 NO_TARGET = -100
+Purpose = Literal["offset", "positions", "place", "sample"]
+"""What is drawn: the offset between truncated views, sampled positions, what else all samples of a step share, and what
+a sample has for itself (`Generators.key` is then its tokens)."""
+_STREAMS: dict[Purpose, int] = {"offset": 4, "positions": 5, "place": 6, "sample": 7}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,28 +48,9 @@ class Generators:
     key: tuple[int, ...]
     """The step; or the first tokens of a batch that is no step of a WindowDataset."""
 
-    def _of(self, purpose: int) -> np.random.Generator:
-        return np.random.default_rng([self.seed, purpose, *self.key])
-
-    @property
-    def offset(self) -> np.random.Generator:
-        """Of the offset between truncated views."""
-        return self._of(4)
-
-    @property
-    def positions(self) -> np.random.Generator:
-        """Of the sampled positions."""
-        return self._of(5)
-
-    @property
-    def place(self) -> np.random.Generator:
-        """Of everything else that all samples of a step share."""
-        return self._of(6)
-
-    @property
-    def sample(self) -> np.random.Generator:
-        """Of what a sample has for itself; `key` is then its tokens."""
-        return self._of(7)
+    def of(self, purpose: Purpose) -> np.random.Generator:
+        """The generator of a purpose."""
+        return np.random.default_rng([self.seed, _STREAMS[purpose], *self.key])
 
 
 @dataclass(frozen=True)
@@ -86,13 +74,6 @@ class StepDraw:
                 (self.short_positions, other.short_positions),
             )
         )
-
-
-class ViewPair(NamedTuple):
-    """Two views of one sample, [2, L] each: tokens, and targets (-100 where a token is no target)."""
-
-    long: NDArray[np.int64]
-    short: NDArray[np.int64]
 
 
 class Views(Settings, abc.ABC):
@@ -120,13 +101,17 @@ class Views(Settings, abc.ABC):
 
     def drawn_positions(self, generators: Generators) -> Tensor | None:
         """Sampled position ids [L] of a step; None for 0 .. L-1."""
-        return None if self._positions is None else self._positions.draw(generators.positions, self._length)
+        return (
+            None
+            if self._positions is None
+            else self._positions.draw(generators.of("positions"), self._length)
+        )
 
     @abc.abstractmethod
     def draw(self, generators: Generators) -> StepDraw:
         """What the samples of a step share."""
 
-    def pair(self, text: NDArray[np.int64], draw: StepDraw, generator: np.random.Generator) -> ViewPair:
+    def pair(self, text: NDArray[np.int64], draw: StepDraw, generator: np.random.Generator) -> RowPair:
         """The views of one sample; unless a class says otherwise, both are the text.
 
         At paired rows (`PairGeometry(length, draw.offset, draw.first)`) both have the same next token as target.
@@ -136,4 +121,4 @@ class Views(Settings, abc.ABC):
             draw: of the sample's step.
             generator: for what the sample has for itself.
         """
-        return ViewPair(text, text)
+        return text, text

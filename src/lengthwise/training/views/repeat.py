@@ -9,11 +9,13 @@ from annotated_types import Ge, Le
 from lengthwise.positions.sampling.sampler import largest_gap
 from lengthwise.spec import Finite, Whole
 from lengthwise.training.views.gap import Gap
-from lengthwise.training.views.pair import NO_TARGET, StepDraw, ViewPair
+from lengthwise.training.views.pair import NO_TARGET, StepDraw
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from lengthwise.training.views.pair import RowPair
 
 _LEAST = 8
 """Tokens of a passage. The first few of a repeat cannot be known to be one, so a shorter one teaches nothing."""
@@ -38,14 +40,14 @@ class Repeat(Gap):
     source: Literal["before", "anywhere"] = "before"
     """Where the passage is from: before the gap, or anywhere before the repeat, so that distance does not tell."""
 
-    def pair(self, text: NDArray[np.int64], draw: StepDraw, generator: np.random.Generator) -> ViewPair:
+    def pair(self, text: NDArray[np.int64], draw: StepDraw, generator: np.random.Generator) -> RowPair:
         """See `Views`."""
         assert draw.short_positions is not None
         cut = largest_gap(draw.short_positions)
         size = min(self.passage, cut, self.length - cut)
         planted = generator.random() < self.share
         if not planted or size < _LEAST:
-            return ViewPair(text, text)
+            return text, text
         last = self.length - size
         place = last if self.place == "end" else int(generator.integers(cut, last + 1))
         before = cut if self.source == "before" else place
@@ -53,4 +55,4 @@ class Repeat(Gap):
         view = text.copy()
         view[:, place : place + size] = text[:, source : source + size]
         view[1, [place, *range(place + size, min(place + size + 1, self.length))]] = NO_TARGET
-        return ViewPair(view, view)
+        return view, view

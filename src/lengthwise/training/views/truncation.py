@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lengthwise.training.views.pair import Generators, StepDraw, ViewPair, Views
+from lengthwise.training.views.pair import Generators, StepDraw, Views
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from lengthwise.training.views.pair import RowPair
 
 
 class Truncation(Views):
@@ -22,9 +24,9 @@ class Truncation(Views):
         """See `Views`."""
         low, high = self.offsets
         drawn = self.drawn_positions(generators)
-        offset = int(generators.offset.integers(low, high + 1))
+        offset = int(generators.of("offset").integers(low, high + 1))
         return StepDraw(offset, long_positions=drawn, short_positions=drawn)
 
-    def pair(self, text: NDArray[np.int64], draw: StepDraw, generator: np.random.Generator) -> ViewPair:
+    def pair(self, text: NDArray[np.int64], draw: StepDraw, generator: np.random.Generator) -> RowPair:
         """See `Views`."""
-        return ViewPair(text[:, : self.length], text[:, draw.offset : draw.offset + self.length])
+        return text[:, : self.length], text[:, draw.offset : draw.offset + self.length]

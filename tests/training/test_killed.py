@@ -17,12 +17,16 @@ def test_a_killed_run_resumes_to_equal_weights(
 ):
     """SIGKILL at a step, then while a checkpoint is written; both go on to the bits of an unbroken run.
 
-    LoRA with dropout, so that the state of the random number generators matters too.
+    LoRA with dropout, so that the state of the random number generators matters too, and views whose positions and
+    repeats are drawn.
     """
     settings = recipe_settings | {
         "steps": 8,
         "adapter": {"r": 2, "lora_dropout": 0.2},
         "save_at": [3],
+        "views": "repeat",
+        "view_options": {"passage": 8},
+        "positions": {"sampler": "skip", "target_length": 64},
     }
     (tmp_path / "recipe.json").write_text(json.dumps(settings))
     out = tmp_path / "killed"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +12,8 @@ import torch
 from torch import nn
 
 from lengthwise.alignment import Objective, PairGeometry, alignment_loss_from_logits
-from lengthwise.errors import Interrupted
 from lengthwise.models import find_head
 from lengthwise.testing import tiny_llama
-from lengthwise.training import train
 from lengthwise.training.adapters import add_adapter
 from lengthwise.training.model_loss import model_alignment_loss
 from lengthwise.training.recipe import Adapter, Recipe
@@ -116,53 +112,3 @@ def test_a_frozen_long_pass_under_autocast_leaves_the_adapter_its_gradients():
         ).loss
     loss.backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters() if p.requires_grad)
-
-
-GAP = {
-    "views": "repeat",
-    "view_options": {"passage": 8},
-    "positions": {"sampler": "skip", "target_length": 64},
-    "adapter": {"r": 4},
-}
-KL = {"divergence": "kl", "detach": "long"}
-
-
-def lines(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
-@pytest.mark.parametrize(
-    "objective",
-    [
-        {"ce_on": "short"},
-        {"ce_on": "short", "weighting": "longce"},
-        {"alpha": 1.0, **KL, "ce_on": "short"},
-    ],
-    ids=["one-view", "longce", "kl"],
-)
-def test_an_interrupted_run_ends_the_same(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, objective: dict[str, Any]
-):
-    recipe = make(**GAP, objective=objective)
-    train(recipe, tmp_path / "whole")
-    import lengthwise.training.collator as collator
-
-    original, calls = collator._placed, []
-
-    def stopping(*arguments: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return original(*arguments)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(collator, "_placed", stopping)
-        with pytest.raises(Interrupted):
-            train(recipe, tmp_path / "stopped")
-    train(recipe, tmp_path / "stopped", resume=True)
-    assert lines(tmp_path / "stopped") == lines(tmp_path / "whole")
-    weights = [
-        (tmp_path / name / "model" / "adapter_model.safetensors").read_bytes()
-        for name in ("whole", "stopped")
-    ]
-    assert weights[0] == weights[1]

@@ -20,7 +20,7 @@ from lengthwise.training import read_recipe, train
 from lengthwise.training.adapters import add_adapter
 from lengthwise.training.build import build_trainer, training_documents
 from lengthwise.training.callbacks import METRICS, checkpoint_step
-from lengthwise.training.recipe import Adapter, Recipe
+from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import load_for_training
 from lengthwise.training.trainer import PARTS, WEIGHT_PARTS
 
@@ -242,18 +242,6 @@ def test_running_out_of_memory_names_the_setting(make: Make, tmp_path: Path, mon
         run(make(), tmp_path)
 
 
-def test_mixed_precision_stays_close_and_keeps_trained_weights_in_float32(make: Make, tmp_path: Path):
-    run(make(), tmp_path / "float32")
-    run(make(precision="bfloat16"), tmp_path / "bfloat16")
-    for full, mixed in zip(metrics(tmp_path / "float32"), metrics(tmp_path / "bfloat16"), strict=True):
-        for name in ("loss", *PARTS):
-            # Products have three digits; the runs drift apart over the steps.
-            assert mixed[name] == pytest.approx(full[name], rel=0.05), name
-    assert metrics(tmp_path / "float32") != metrics(tmp_path / "bfloat16")
-    saved = weights(tmp_path / "bfloat16" / "model")
-    assert {value.dtype for value in saved.values()} == {torch.float32}
-
-
 def test_mixed_precision_lora_freezes_a_bfloat16_base(make: Make, tmp_path: Path):
     recipe = make(precision="bfloat16", adapter={"r": 2})
     model = add_adapter(load_for_training(recipe).model, recipe.adapter)
@@ -283,12 +271,6 @@ def test_packing_lets_windows_cross_documents(make: Make, shared: Path, tmp_path
     assert (packed.ids == loaded.tokenizer.eos_token_id).sum() == 4
     assert len(packed.ids) == facts["corpus_tokens"] + 4
     run(recipe, tmp_path / "b")
-
-
-def test_adapter_layers_that_are_not_there_are_refused_with_those_that_are(make: Make):
-    recipe = make(adapter={"target_modules": ["query"]})
-    with pytest.raises(UsageError, match="q_proj"):
-        add_adapter(load_for_training(recipe).model, Adapter(target_modules=["query"]))
 
 
 def test_a_tracker_that_is_not_installed_is_named_with_what_brings_it(

@@ -77,17 +77,6 @@ def test_views_are_a_function_of_the_seed(name: str, numbered: list[TokenDocumen
     assert any(not torch.equal(a["input_ids"], b["input_ids"]) for a, b in zip(once, other, strict=True))
 
 
-@pytest.mark.parametrize("name", VIEWS)
-def test_positions_stay_within_the_target(name: str, numbered: list[TokenDocument]):
-    for batch in batches(name, numbered):
-        if "position_ids" in batch:
-            positions = batch["position_ids"]
-            assert (
-                0 <= int(positions.min()) <= int(positions.max()) < (LENGTH if name == "cyclic" else TARGET)
-            )
-            assert batch["attention_mask"].all()
-
-
 @pytest.mark.parametrize("name", [name for name, entry in VIEWS.items() if not entry.truncates])
 def test_the_long_view_is_plain_text_at_its_own_positions(name: str, numbered: list[TokenDocument]):
     for batch in batches(name, numbered, **{"view_options": {"share": 0.0}} if name == "repeat" else {}):
@@ -257,9 +246,3 @@ def test_skips_leave_out_positions_and_keep_the_order(options: dict[str, Any]):
 def test_skips_that_cannot_be_are_refused(options: dict[str, Any]):
     with pytest.raises(UsageError):
         position_sampler("skip", options)
-
-
-def test_more_skips_than_room_are_refused():
-    sampler = position_sampler("skip", {"skips": 5})
-    with pytest.raises(UsageError):
-        sampler.draw(np.random.default_rng(0), 16, 18)

@@ -184,11 +184,11 @@ class PairCollator:
             return self.offsets
         if self.offsets is None and least == most >= self.length:
             return least - self.length, least - self.length
+        expected = f"one size of {self.length} + e tokens, or offsets that say how to cut them"
+        if self.offsets is not None:
+            expected = f"at least {self.length + self.offsets[1]} tokens, for the largest offset"
         raise UsageError(
-            f"a batch has stretches of {', '.join(map(str, sorted(sizes)))} tokens",
-            expected=f"one size of {self.length} + e tokens, or offsets that say how to cut them"
-            if self.offsets is None
-            else f"at least {self.length + self.offsets[1]} tokens, for views of {self.length} and the largest offset",
+            f"a batch has stretches of {', '.join(map(str, sorted(sizes)))} tokens", expected=expected
         )
 
 

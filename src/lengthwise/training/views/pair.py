@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 NO_TARGET = -100
 Purpose = Literal["offset", "positions", "place", "sample"]
-"""What is drawn: the offset between truncated views, sampled positions, what else all samples of a step share, and what
-a sample has for itself (`Generators.key` is then its tokens)."""
+"""What is drawn: the offset between truncated views, sampled positions, what else all samples of a step share, and
+what a sample has for itself (`Generators.key` is then its tokens)."""
 _STREAMS: dict[Purpose, int] = {"offset": 4, "positions": 5, "place": 6, "sample": 7}
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from lengthwise.errors import LengthwiseError
-from lengthwise.files import SEAL, first_damaged, seal, share, write_failure
+from lengthwise.files import first_damaged, seal, share, write_failure
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def build_once(
     Raises:
         LengthwiseError: the cache cannot be written, or another process holds it for too long.
     """
-    if path.exists() and (path in _VERIFIED or _damaged(path) is None):
+    if path.exists() and (path in _VERIFIED or first_damaged(path) is None):
         # Without a lock: a shared cache may be read-only.
         _VERIFIED.add(path)
         return path
@@ -59,7 +59,7 @@ def build_once(
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path.parent / f".{path.name}.lock")
         with lock.acquire(timeout=wait_seconds):
-            if path.exists() and (damaged := _damaged(path)) is not None:
+            if path.exists() and (damaged := first_damaged(path)) is not None:
                 logger.warning("%s: %s in the cache is damaged; it is made again", what, path / damaged)
                 shutil.rmtree(path)
             if not path.exists():
@@ -97,8 +97,3 @@ def _build_locked(path: Path, build: Callable[[Path], None]) -> None:
         os.replace(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _damaged(path: Path) -> str | None:
-    """A file that is not what was built. What an earlier version built has no seal, and is taken as it is."""
-    return first_damaged(path) if (path / SEAL).exists() else None

@@ -24,7 +24,6 @@ from lengthwise.studies.skeleton import Study, chosen_scales
 from lengthwise.studies.tiny_models import TinyModel
 from lengthwise.training.cost import (
     BASIS,
-    attention_factors,
     device_memory,
     run_operations,
     training_operations,
@@ -268,3 +267,12 @@ def _duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def attention_factors(model: Any, context: int) -> int:
+    """Products of one token's causal attention, on average over a row of `context` tokens: layers * width * context.
+
+    Queries meet half of the keys, and as many values.
+    """
+    config = model.config.get_text_config()
+    return config.num_hidden_layers * config.hidden_size * context

@@ -13,10 +13,10 @@ from lengthwise.errors import UsageError
 from lengthwise.measure.limit import MOST_REFERENCE
 from lengthwise.measure.table import MEASUREMENTS
 from lengthwise.models.plan import reading_bytes
-from lengthwise.studies.costs import LLAMA, SHAPES
+from lengthwise.studies.costs import LLAMA, SHAPES, attention_factors
 from lengthwise.studies.reading import items_read
 from lengthwise.training.adapters import Adapter
-from lengthwise.training.cost import DeviceMemory, attention_factors, device_memory, training_operations
+from lengthwise.training.cost import DeviceMemory, device_memory, training_operations
 from lengthwise.training.recipe import Batch, Data, Optimizer, Parallel, Recipe, RecipeObjective
 from lengthwise.training.starting_model import recipe_skeleton
 

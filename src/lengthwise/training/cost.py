@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from lengthwise.alignment.chunked import default_chunk_size
-from lengthwise.alignment.divergences import Objective
 from lengthwise.models.hidden import unwrap
 from lengthwise.models.quantization import layers_to_quantize, quantized_bytes
 from lengthwise.training.recipe import Parallel, Recipe
@@ -85,15 +84,10 @@ def ways(recipe: Recipe) -> Iterator[tuple[str, Recipe]]:
     yield "full_shard with offload", recipe.model_copy(update={"parallel": Parallel(offload=True)})
 
 
-def passes(objective: Objective) -> tuple[int, int]:
-    """How many forward passes each window takes, and how many of them have gradients."""
-    return sum(objective.reads), sum(objective.trains)
-
-
 def training_operations(recipe: Recipe, factors: int, trained: int) -> int:
     """Floating-point operations for each token of one view: `(T (2 + R) + 2 V) factors + 2 T trained`.
 
-    V views are read and T of them trained (`passes`); R is 2 where the forward pass is recomputed. A product takes 2
+    V views are read and T of them trained; R is 2 where the forward pass is recomputed. A product takes 2
     operations forward, 2 for the gradient of its input, and 2 for that of its other factor where it is trained.
 
     Args:
@@ -101,7 +95,7 @@ def training_operations(recipe: Recipe, factors: int, trained: int) -> int:
         factors: products of one token: weights, or those of attention.
         trained: those of them whose other factor gets a gradient.
     """
-    read, graded = passes(recipe.objective)
+    read, graded = sum(recipe.objective.reads), sum(recipe.objective.trains)
     recomputed = 2 if recipe.gradient_checkpointing else 0
     return graded * ((2 + recomputed) * factors + 2 * trained) + read * 2 * factors
 
@@ -112,15 +106,6 @@ def run_operations(recipe: Recipe, model: Any) -> int:
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     tokens = recipe.steps * recipe.batch.size * recipe.length
     return tokens * training_operations(recipe, weights, trained)
-
-
-def attention_factors(model: Any, context: int) -> int:
-    """Products of one token's causal attention, on average over a row of `context` tokens: layers * width * context.
-
-    Queries meet half of the keys, and as many values.
-    """
-    config = model.config.get_text_config()
-    return config.num_hidden_layers * config.hidden_size * context
 
 
 def _state(recipe: Recipe, model: Any, devices: int) -> tuple[int, int]:
@@ -139,11 +124,12 @@ def _state(recipe: Recipe, model: Any, devices: int) -> tuple[int, int]:
         # Autocast's copies; and the buckets in which gradients are summed over devices.
         return round(state + trainable * ((2 if mixed else 0) + (4 if devices > 1 else 0))), 0
     itemsize = 2 if mixed else 4
-    block, tail, embedding = _units(model)
+    blocks, tail, embedding = _units(model)
+    block = max(blocks, default=0)
     every = sum(p.numel() for p in model.parameters())
     used = 2 * block + tail if recipe.parallel.sharding == "full_shard" else every
     # Whole gradients of one unit, and their float32 copy on the way to the shares.
-    gradients = max(tail, embedding, block) if trainable > frozen else trainable // max(1, _blocks(model))
+    gradients = max(tail, embedding, block) if trainable > frozen else trainable // max(1, len(blocks))
     return round(state / devices), itemsize * used + (itemsize + 4) * gradients
 
 
@@ -155,30 +141,22 @@ def _activations(recipe: Recipe, config: Any, micro: int) -> int:
     block = 4 * (9 * width + 2.4 * inner) if mixed else 4 * (10 * width + 4 * inner)
     # With checkpointing, the inputs of all blocks and the inside of the one that is recomputed.
     kept = layers * 4 * width + block if recipe.gradient_checkpointing else layers * block
-    _, views = passes(recipe.objective)
-    return round(views * micro * recipe.length * kept)
+    return round(sum(recipe.objective.trains) * micro * recipe.length * kept)
 
 
-def _units(model: Any) -> tuple[int, int, int]:
-    """Weights of the largest block, of head and final norm, and of the embedding, as accelerate shards them.
+def _units(model: Any) -> tuple[list[int], int, int]:
+    """Weights of each block, of head and final norm, and of the embedding, as accelerate shards them.
 
     A head that is tied to the embedding is one unit with it.
     """
     base = unwrap(model)
-    blocks = [_size(module) for module in base.modules() if type(module).__name__ in _block_names(base)]
+    blocks = [
+        _size(module) for module in base.modules() if type(module).__name__ in (base._no_split_modules or ())
+    ]
     head, embedding = base.get_output_embeddings(), base.get_input_embeddings()
     assert head is not None
     tied = head.weight is embedding.weight
-    return max(blocks, default=0), _size(head), 0 if tied else _size(embedding)
-
-
-def _blocks(model: Any) -> int:
-    base = unwrap(model)
-    return sum(type(module).__name__ in _block_names(base) for module in base.modules())
-
-
-def _block_names(base: Any) -> set[str]:
-    return set(base._no_split_modules or ())
+    return blocks, _size(head), 0 if tied else _size(embedding)
 
 
 def _size(module: nn.Module) -> int:

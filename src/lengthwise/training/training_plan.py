@@ -13,7 +13,7 @@ from lengthwise.models.resolve import read_config, read_tokenizer, resolve
 from lengthwise.processes import process_count
 from lengthwise.text import load_corpus
 from lengthwise.text.corpus_sources import HUB_PREFIX
-from lengthwise.training.cost import BASIS, MARGIN, device_memory, passes, run_operations, ways
+from lengthwise.training.cost import BASIS, MARGIN, device_memory, run_operations, ways
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import recipe_skeleton
 
@@ -57,8 +57,7 @@ def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = Non
         UsageError, MissingError: the recipe cannot work, or there is no such model.
     """
     count = process_count() if devices is None else devices
-    views_read, _ = passes(recipe.objective)
-    tokens = recipe.batch.size * views_read * recipe.length
+    tokens = recipe.batch.size * sum(recipe.objective.reads) * recipe.length
     found = TrainingPlan(
         settings=recipe.to_dict(),
         tokens_to_run=recipe.steps * tokens,

@@ -16,9 +16,12 @@ def test_train_measure_report(
     """The whole way: an adapter is trained, measured on top of its model, and all runs put on one page."""
     lora = tmp_path / "lora.yaml"
     lora.write_text(recipe.read_text() + "adapter:\n  r: 2\n")
-    trained = lengthwise("train", lora, "--out", "runs/lora", "--set", "objective.divergence=jeffreys")
+    words = ("--out", "runs/lora", "--set", "objective.divergence=jeffreys")
+    trained = lengthwise("train", lora, *words)
     assert trained.code == 0
     assert "runs/lora" in trained.out
+    assert "jeffreys_last" not in trained.out
+    assert "jeffreys_last" in lengthwise("train", lora, *words, "--resume", "--verbose").out
     assert read_yaml(tmp_path / "runs/lora/config.yaml")["objective"]["divergence"] == "jeffreys"
     steps = [json.loads(line) for line in (tmp_path / "runs/lora/metrics.jsonl").read_text().splitlines()]
     assert [step["step"] for step in steps] == [1, 2, 3, 4]

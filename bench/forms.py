@@ -98,13 +98,12 @@ def build(row: str, model: Any, vocabulary: int, options: argparse.Namespace) ->
 
     from lengthwise import Objective
     from lengthwise.models import find_head
-    from lengthwise.positions import position_sampler
-    from lengthwise.training import PairCollator, SampledPositions
+    from lengthwise.training import PairCollator, Positions
     from lengthwise.training.model_loss import model_alignment_loss
 
     views, terms = ROWS[row]
     length = options.length
-    sampled = SampledPositions(sampler=position_sampler("skip"), target_length=8 * length)
+    sampled = Positions(sampler="skip", target_length=8 * length)
     collate = PairCollator(
         length,
         views=views,

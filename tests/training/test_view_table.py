@@ -13,10 +13,11 @@ from lengthwise.positions import position_sampler
 from lengthwise.text import TokenDocument
 from lengthwise.training import PairCollator, WindowDataset
 from lengthwise.training.views import VIEWS, make_views
-from lengthwise.training.views.pair import Generators, SampledPositions
+from lengthwise.training.views.pair import Generators
+from lengthwise.training.views.positions import Positions
 
 LENGTH, TARGET, STEPS = 48, 512, 24
-POSITIONS = SampledPositions(sampler=position_sampler("skip"), target_length=TARGET)
+POSITIONS = Positions(sampler="skip", target_length=TARGET)
 CASES: dict[str, dict[str, Any]] = {
     "truncation": {"offsets": (1, 20)},
     "gap": {"positions": POSITIONS},
@@ -158,7 +159,7 @@ def test_the_source_of_a_repeat_can_be_near(numbered: list[TokenDocument]):
 
 
 def test_a_share_of_the_windows_gets_repeats(numbered: list[TokenDocument]):
-    fixed = SampledPositions(sampler=position_sampler("cream"), target_length=4 * LENGTH)
+    fixed = Positions(sampler="cream", target_length=4 * LENGTH)
     total = changed = 0
     for batch in batches("repeat", numbered, positions=fixed, view_options={"share": 0.3, "passage": 8}):
         if 8 <= int(batch["position_ids"][-1].diff().argmax()) + 1 <= LENGTH - 8:
@@ -170,7 +171,7 @@ def test_a_share_of_the_windows_gets_repeats(numbered: list[TokenDocument]):
 
 
 def test_of_several_skips_a_repeat_crosses_the_largest(numbered: list[TokenDocument]):
-    several = SampledPositions(sampler=position_sampler("skip", {"skips": 4}), target_length=TARGET)
+    several = Positions(sampler="skip", options={"skips": 4}, target_length=TARGET)
     planted = 0
     for batch in batches("repeat", numbered, positions=several):
         steps = batch["position_ids"][-1].diff()
@@ -187,9 +188,7 @@ def test_of_several_skips_a_repeat_crosses_the_largest(numbered: list[TokenDocum
 
 @pytest.mark.parametrize("name", ["gap", "repeat"])
 def test_a_share_of_the_steps_skips_and_the_others_have_no_pairs(name: str, numbered: list[TokenDocument]):
-    some = SampledPositions(
-        sampler=position_sampler("skip", {"share": 0.5, "shifted": 1.0}), target_length=TARGET
-    )
+    some = Positions(sampler="skip", options={"share": 0.5, "shifted": 1.0}, target_length=TARGET)
     plain = 0
     for batch in batches(name, numbered, positions=some):
         short = batch["position_ids"].chunk(2)[1]
@@ -217,7 +216,7 @@ def test_draws_that_do_not_skip_are_contiguous(share: float):
 
 @pytest.mark.parametrize("options", [{}, {"spread": "log"}, {"skips": 3}, {"max_gap": 40}, {"shifted": 0.5}])
 def test_skips_leave_out_positions_and_keep_the_order(options: dict[str, Any]):
-    sampled = SampledPositions(sampler=position_sampler("skip", options), target_length=TARGET)
+    sampled = Positions(sampler="skip", options=options, target_length=TARGET)
     views = make_views("gap", length=LENGTH, positions=sampled)
     gaps, starts = [], 0
     for step in range(400):

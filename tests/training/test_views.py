@@ -12,7 +12,6 @@ import torch
 from lengthwise.alignment import PairGeometry, alignment_loss_from_logits
 from lengthwise.errors import UsageError
 from lengthwise.models import FullLogits
-from lengthwise.positions import position_sampler
 from lengthwise.testing import tiny_llama, tiny_model, tiny_tokenizer
 from lengthwise.text import TokenDocument
 from lengthwise.training import PairCollator, WindowDataset, train
@@ -20,15 +19,15 @@ from lengthwise.training.model_loss import model_alignment_loss
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import load_for_training
 from lengthwise.training.training_plan import plan
-from lengthwise.training.views.pair import SampledPositions
+from lengthwise.training.views.positions import Positions
 
 Make = Callable[..., Recipe]
 LENGTH = 16
 POSE = {"sampler": "pose", "target_length": 64}
 
 
-def sampled(name: str = "pose", target: int = 64) -> SampledPositions:
-    return SampledPositions(sampler=position_sampler(name), target_length=target)
+def sampled(name: str = "pose", target: int = 64) -> Positions:
+    return Positions(sampler=name, target_length=target)
 
 
 def dataset(documents: list[TokenDocument], **changes: Any) -> WindowDataset:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lengthwise.training.trainer import AlignmentMixin, AlignmentTrainer
     from lengthwise.training.training_plan import plan
     from lengthwise.training.training_run import train
-    from lengthwise.training.views.pair import SampledPositions
+    from lengthwise.training.views.positions import Positions
 
 __all__ = [
     "AlignmentArguments",
@@ -24,8 +24,8 @@ __all__ = [
     "AlignmentTrainer",
     "MeasureCallback",
     "PairCollator",
+    "Positions",
     "Recipe",
-    "SampledPositions",
     "WindowDataset",
     "make_recipe",
     "model_alignment_loss",
@@ -45,7 +45,7 @@ _NAMES = {
     "trainer": ("AlignmentMixin", "AlignmentTrainer"),
     "training_plan": ("plan",),
     "training_run": ("train",),
-    "views.pair": ("SampledPositions",),
+    "views.positions": ("Positions",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 

@@ -114,7 +114,7 @@ def build_trainer(
         "views": recipe.views,
         "view_options": recipe.view_options,
         "offsets": recipe.offsets if VIEWS[recipe.views].truncates else None,
-        "positions": None if recipe.positions is None else recipe.positions.sampled(),
+        "positions": recipe.positions,
         "seed": recipe.seed,
     }
     trainer = _RecipeTrainer(

@@ -14,7 +14,8 @@ from lengthwise.alignment import PairGeometry, next_token_labels
 from lengthwise.errors import UsageError
 from lengthwise.text import TokenDocument, WindowSampler
 from lengthwise.training.views import VIEWS, ViewName, make_views
-from lengthwise.training.views.pair import NO_TARGET, Generators, SampledPositions, StepDraw
+from lengthwise.training.views.pair import NO_TARGET, Generators, StepDraw
+from lengthwise.training.views.positions import Positions
 
 
 class WindowDataset(Dataset[dict[str, Any]]):
@@ -48,7 +49,7 @@ class WindowDataset(Dataset[dict[str, Any]]):
         batch_size: int,
         steps: int,
         seed: int = 0,
-        positions: SampledPositions | None = None,
+        positions: Positions | None = None,
         views: ViewName = "truncation",
         view_options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -123,7 +124,7 @@ class PairCollator:
         seed: int = 0,
         views: ViewName = "truncation",
         view_options: Mapping[str, Any] | None = None,
-        positions: SampledPositions | None = None,
+        positions: Positions | None = None,
         min_context: int | None = None,
     ) -> None:
         self._views = make_views(views, view_options, length=length, offsets=offsets, positions=positions)

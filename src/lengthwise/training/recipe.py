@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Le, Lt
 from pydantic import ConfigDict, Field, model_validator, with_config
@@ -14,13 +14,10 @@ from lengthwise.errors import UsageError
 from lengthwise.spec import Finite, Positive, Seed, Settings, Whole
 from lengthwise.training.adapters import Adapter
 from lengthwise.training.views import VIEWS, ViewName, make_views
-
-if TYPE_CHECKING:
-    from lengthwise.training.views.pair import SampledPositions
+from lengthwise.training.views.positions import Positions, Tokens
 
 _MOST = 2**31 - 1
 Steps = Annotated[Whole, Ge(1), Le(_MOST)]
-Tokens = Annotated[Whole, Ge(1), Le(10**8)]
 Fraction = Annotated[Finite, Ge(0), Lt(1)]
 
 
@@ -42,35 +39,6 @@ class Extend(Settings):
 
         rope_method(self.method, self.options)
         return self
-
-
-class Positions(Settings):
-    """Train at position ids of a longer context. One draw per step, shared by all its samples."""
-
-    sampler: str
-    """A position sampler of `lengthwise ls methods`."""
-    target_length: Tokens
-    """T in tokens: the positions that the windows are to cover, more than `length`."""
-    options: dict[str, Any] = Field(default_factory=dict)
-    """The sampler's options."""
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        self.sampled()
-        return self
-
-    def sampled(self) -> SampledPositions:
-        """The sampler, with the length that it covers.
-
-        Raises:
-            UsageError: no such sampler, or not with these options.
-        """
-        from lengthwise.positions import position_sampler
-        from lengthwise.training.views.pair import SampledPositions
-
-        return SampledPositions(
-            sampler=position_sampler(self.sampler, self.options), target_length=self.target_length
-        )
 
 
 class Data(Settings):
@@ -283,7 +251,7 @@ class Recipe(Settings):
             self.view_options,
             length=self.length,
             offsets=self.offsets if VIEWS[self.views].truncates else self.objective.offsets,
-            positions=None if self.positions is None else self.positions.sampled(),
+            positions=self.positions,
         )
         return self
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from lengthwise.errors import UsageError, nearest
 
 if TYPE_CHECKING:
-    from lengthwise.training.views.pair import SampledPositions, Views
+    from lengthwise.training.views.pair import Views
+    from lengthwise.training.views.positions import Positions
 
 ViewName = Literal["truncation", "gap", "cyclic", "repeat"]
 
@@ -67,7 +68,7 @@ def make_views(
     *,
     length: int,
     offsets: tuple[int, int] | None = None,
-    positions: SampledPositions | None = None,
+    positions: Positions | None = None,
 ) -> Views:
     """The views `name` of VIEWS.
 

@@ -11,8 +11,8 @@ import torch
 from pydantic import PrivateAttr
 from torch import Tensor
 
-from lengthwise.positions.sampling.sampler import PositionSampler
 from lengthwise.spec import Settings
+from lengthwise.training.views.positions import Positions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,19 +25,6 @@ Purpose = Literal["offset", "positions", "place", "sample"]
 """What is drawn: the offset between truncated views, sampled positions, what else all samples of a step share, and
 what a sample has for itself (`Generators.key` is then its tokens)."""
 _STREAMS: dict[Purpose, int] = {"offset": 4, "positions": 5, "place": 6, "sample": 7}
-
-
-@dataclass(frozen=True, kw_only=True)
-class SampledPositions:
-    """Position ids for windows: a sampler, and the length that its positions are to cover."""
-
-    sampler: PositionSampler
-    target_length: int
-    """T, tokens."""
-
-    def draw(self, generator: np.random.Generator, length: int) -> Tensor:
-        """Position ids [L]."""
-        return self.sampler.draw(generator, length, self.target_length)
 
 
 @dataclass(frozen=True)
@@ -81,7 +68,7 @@ class Views(Settings, abc.ABC):
 
     _length: int = PrivateAttr(0)
     _offsets: tuple[int, int] = PrivateAttr((0, 0))
-    _positions: SampledPositions | None = PrivateAttr(None)
+    _positions: Positions | None = PrivateAttr(None)
 
     @property
     def length(self) -> int:
@@ -93,7 +80,7 @@ class Views(Settings, abc.ABC):
         """First and last offset e; (0, 0) of views that do not truncate."""
         return self._offsets
 
-    def placed(self, length: int, offsets: tuple[int, int], positions: SampledPositions | None) -> Self:
+    def placed(self, length: int, offsets: tuple[int, int], positions: Positions | None) -> Self:
         """The same views of windows of this length, with these offsets and positions."""
         views = self.model_copy()
         views._length, views._offsets, views._positions = length, offsets, positions

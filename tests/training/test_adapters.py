@@ -206,6 +206,7 @@ def test_mistakes_in_these_sections_are_named(make: Make):
         ({"adapter": {"config": "AdaLoraConfig", "total_step": 9}}, "schedule of ranks"),
         ({"adapter": {"config": "LoraConfi"}}, "peft has no LoraConfi: did you mean 'LoraConfig'"),
         ({"adapter": {"rank": 3}}, "LoraConfig has no 'rank'"),
+        ({"adapter": {"lora_dropout": float("nan")}}, "lora_dropout = nan"),
         ({"shifted_sparse": 1}, "group = 1"),
     ]
     for changes, message in cases:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import ConfigDict, model_validator
@@ -70,9 +71,11 @@ class Adapter(Settings):
             )
         kind = getattr(peft, self.config)
         names = inspect.signature(kind).parameters
-        for name in self.options:
+        for name, value in self.options.items():
             if name not in names:
                 raise UsageError(f"{self.config} has no {name!r}", expected=nearest(name, names))
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UsageError(f"{name} = {value}", expected="a finite number")
         defaults = {"task_type": "CAUSAL_LM", **(_LORA if self.config == "LoraConfig" else {})}
         try:
             return kind(**defaults | self.options)

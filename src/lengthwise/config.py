@@ -22,9 +22,6 @@ MOST_VALUES = 100_000
 
 
 _MOST_NESTED = 64
-ADDED_LATER = {"recorded": "if changed"}
-"""Metadata of a dataclass field that a later version added: it is recorded only if it is not the default, so that
-runs of earlier versions can be resumed."""
 
 
 class _Loader(yaml.SafeLoader):

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 from lengthwise.alignment.weightings import Weighting, make_weighting
-from lengthwise.config import ADDED_LATER
 from lengthwise.errors import UsageError, nearest
 
 if TYPE_CHECKING:
@@ -155,11 +154,11 @@ class Objective:
     """What the divergence sends no gradient to; see `Detach`."""
     min_context: int | None = None
     """Least context of a paired token in the short view; None is that of the geometry (L // 2, Appendix D)."""
-    ce_on: CrossEntropyOn = field(default="both", metadata=ADDED_LATER)
+    ce_on: CrossEntropyOn = "both"
     """The view whose cross entropy is trained on: both (their mean), long or short."""
-    weighting: str = field(default="none", metadata=ADDED_LATER)
+    weighting: str = "none"
     """A name in `WEIGHTINGS` (`lengthwise ls methods`): weights of the cross entropies of paired tokens."""
-    weighting_options: dict[str, Any] = field(default_factory=dict, hash=False, metadata=ADDED_LATER)
+    weighting_options: dict[str, Any] = field(default_factory=dict, hash=False)
     """The options of the weighting."""
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from lengthwise.measure import MEASUREMENTS, run
 from lengthwise.results import Results
-from lengthwise.spec import RunSpec
+from lengthwise.settings import Subject
 
 
 def run_all(jobs: list[dict[str, Any]], folder: Path | None) -> dict[str, Results]:
@@ -20,7 +20,7 @@ def run_all(jobs: list[dict[str, Any]], folder: Path | None) -> dict[str, Result
     for job in jobs:
         found[job["name"]] = run(
             MEASUREMENTS[job["verb"]].measurement(**job["spec"]),
-            RunSpec(**job["run"]),
+            Subject(**job["run"]),
             out=None if folder is None else folder / job["name"],
             resume=folder is not None,
         )

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     )
     from lengthwise.models import LoadedModel, extend, find_head, load
     from lengthwise.results import Results, Row, read_results
-    from lengthwise.spec import RunSpec
+    from lengthwise.settings import Subject
     from lengthwise.text import load_corpus, tokenize
     from lengthwise.training import (
         AlignmentConfig,
@@ -74,7 +74,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "evaluation": ("Evaluation",),
     "models": ("LoadedModel", "extend", "find_head", "load"),
     "results": ("Results", "Row", "read_results"),
-    "spec": ("RunSpec",),
+    "settings": ("Subject",),
     "text": ("load_corpus", "tokenize"),
     "training": (
         "AlignmentConfig",
@@ -114,7 +114,7 @@ __all__ = [
     "Recall",
     "Results",
     "Row",
-    "RunSpec",
+    "Subject",
     "UsageError",
     "WindowDataset",
     "alignment_loss",

@@ -19,7 +19,7 @@ from lengthwise.measure.dry_run import plan_run
 from lengthwise.measure.runner import run as measure
 from lengthwise.models import LoadedModel
 from lengthwise.results import Results
-from lengthwise.spec import RunSpec
+from lengthwise.settings import Subject
 from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.text import load_corpus
 
@@ -39,7 +39,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-Run = tuple[Evaluation, RunSpec]
+Run = tuple[Evaluation, Subject]
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def job(shared: Path) -> Callable[..., Run]:
     """A run of made-up tasks on the tiny model and text."""
 
     def make(*tasks: str, **settings: Any) -> Run:
-        run = RunSpec(model=str(shared / "model"), text=str(shared / "text"), split="all")
+        run = Subject(model=str(shared / "model"), text=str(shared / "text"), split="all")
         defaults = {"lengths": (1000,), "depths": (0, 100), "samples": 2}
         return Evaluation(tasks=tasks, **(defaults | settings)), run
 
@@ -66,7 +66,7 @@ def longbench(shared: Path, official: Callable[..., Path], tmp_path: Path) -> Ca
         )
         own = {"data": str(folder), "templates": str(folder), "max_length": 4000}
         tasks = tuple(f"longbench_{name}_e" for name in names)
-        return Evaluation(tasks=tasks, **(own | settings)), RunSpec(model=str(shared / "model"))
+        return Evaluation(tasks=tasks, **(own | settings)), Subject(model=str(shared / "model"))
 
     return make
 
@@ -273,8 +273,8 @@ def test_a_setting_that_no_task_takes_is_refused_even_at_its_default(
         del common["max_length"]
     Evaluation(**common)
     with pytest.raises(UsageError, match=f"^{name} is given"):
-        if name in RunSpec.model_fields:
-            measure(Evaluation(**common), RunSpec(model="m", **settings))
+        if name in Subject.model_fields:
+            measure(Evaluation(**common), Subject(model="m", **settings))
         else:
             Evaluation(**common, **settings)
 
@@ -350,7 +350,7 @@ def test_killed_at_a_sample_and_resumed_nothing_is_lost_or_twice(
     program = tmp_path / "program.py"
     program.write_text(
         "from lengthwise.evaluation import Evaluation\n"
-        "from lengthwise.measure import run\nfrom lengthwise.spec import RunSpec\n"
+        "from lengthwise.measure import run\nfrom lengthwise.settings import Subject\n"
         f"run(Evaluation(**{spec.model_dump(exclude_unset=True)!r}), {run!r}, out={str(out)!r})\n"
     )
     log = out / "samples.jsonl"
@@ -372,7 +372,7 @@ def test_the_plan_counts_without_weights(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("weights were loaded")
 
-    monkeypatch.setattr("lengthwise.spec.RunSpec.load", refuse)
+    monkeypatch.setattr("lengthwise.settings.Subject.load", refuse)
     plan = plan_run(*job("needle_multi_key", samples=3))
     assert plan["questions"] == {"needle_multi_key": 6}
     # Three contexts, read once for both depths, and replies of 16 tokens.

@@ -14,7 +14,7 @@ from lengthwise.evaluation.evaluate import Evaluation
 from lengthwise.measure.dry_run import plan_run
 from lengthwise.measure.runner import run as measure
 from lengthwise.models import load
-from lengthwise.spec import RunSpec
+from lengthwise.settings import Subject
 from lengthwise.testing import save_tiny_model, tiny_text
 
 pytest.importorskip("lm_eval", reason="needs the extra lm-eval")
@@ -147,9 +147,9 @@ def _offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def job(folder: str, data: Path | str, *tasks: str, **settings: Any) -> tuple[Evaluation, RunSpec]:
+def job(folder: str, data: Path | str, *tasks: str, **settings: Any) -> tuple[Evaluation, Subject]:
     settings = {"backend": "lm-eval", "data": str(data), "max_length": 1500} | settings
-    return Evaluation(tasks=tasks, **settings), RunSpec(model=folder)
+    return Evaluation(tasks=tasks, **settings), Subject(model=folder)
 
 
 def lines(run: str) -> list[dict[str, Any]]:
@@ -243,7 +243,7 @@ def test_local_data_and_our_own_task_score_alike(
     official(tmp_path / "official", "trec", count=4)
     ours = measure(
         Evaluation(tasks=(TASK,), data="official", max_length=1000, chat="never"),
-        RunSpec(model=folder),
+        Subject(model=folder),
         out="ours",
     )
     written = sorted(line["reply"].split("\n")[0] for line in lines("ours"))
@@ -319,7 +319,7 @@ def test_the_plan_counts_requests_and_tokens(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("weights were loaded")
 
-    monkeypatch.setattr("lengthwise.spec.RunSpec.load", refuse)
+    monkeypatch.setattr("lengthwise.settings.Subject.load", refuse)
     plan = plan_run(*job(folder, data, "tiny_group", "tiny_drawn", TASK, max_length=150))
     assert plan["requests"] == {"loglikelihood": 20, "generate_until": 19}
     assert plan["questions"] == {"tiny_choice": 15, "tiny_ranked": 5, "tiny_drawn": 15, TASK: 4}

@@ -16,7 +16,7 @@ from lengthwise.measure.runner import run as measure
 from lengthwise.measure.selection import CONTROLS, SELECTIONS, Situation
 from lengthwise.models import LoadedModel
 from lengthwise.report.run_page import build_report
-from lengthwise.spec import RunSpec
+from lengthwise.settings import Subject
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text.tokens import token_pieces
 
@@ -42,10 +42,10 @@ def planted_losses(model: Any, ids: np.ndarray, contexts: Any, labels: Any, *, b
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunSpec:
+def run(tmp_path: Path) -> Subject:
     """A model and a text that holds what a page must escape."""
     (tmp_path / "a.txt").write_text(tiny_text(400).replace("king", "<b>&amp;"))
-    return RunSpec(model=str(save_tiny_model(tmp_path / "model")), text=str(tmp_path / "a.txt"))
+    return Subject(model=str(save_tiny_model(tmp_path / "model")), text=str(tmp_path / "a.txt"))
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_only_what_is_of_the_same_tokens_is_compared(model: LoadedModel, texts: 
         assert value == pytest.approx(values[0][metric] - values[1][metric])
 
 
-def test_a_run_goes_on_with_its_own_selector_alone(tmp_path: Path, run: RunSpec):
+def test_a_run_goes_on_with_its_own_selector_alone(tmp_path: Path, run: Subject):
     judge = tmp_path / "judge"
     tiny_llama(seed=1).save_pretrained(judge)
     tiny_tokenizer().save_pretrained(judge)
@@ -204,13 +204,13 @@ def test_another_tokenizer_is_refused(model: LoadedModel, texts: list[str]):
         measure(Influence(**SMALL), model, texts, other=other)
 
 
-def test_a_text_without_gains_is_an_error_that_keeps_the_samples(tmp_path: Path, run: RunSpec):
+def test_a_text_without_gains_is_an_error_that_keeps_the_samples(tmp_path: Path, run: Subject):
     with pytest.raises(UsageError, match="gains more than"):
         measure(Influence(**{**SMALL, "gain": 1000}), run, out=tmp_path / "run")
     assert len((tmp_path / "run" / "samples.jsonl").read_text().splitlines()) == SMALL["windows"]
 
 
-def test_the_page_marks_the_tokens(tmp_path: Path, run: RunSpec):
+def test_the_page_marks_the_tokens(tmp_path: Path, run: Subject):
     measure(Influence(**SMALL), run, out=tmp_path / "run")
     page = build_report([tmp_path / "run"]).read_text()
     passages = page.split('<figure class="passage">')[1:]

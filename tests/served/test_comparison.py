@@ -19,7 +19,7 @@ from lengthwise.measure.served_verdict import verdict
 from lengthwise.models import LoadedModel
 from lengthwise.report.run_page import build_report
 from lengthwise.results import Row
-from lengthwise.spec import RunSpec
+from lengthwise.settings import Subject
 from lengthwise.testing import tiny_llama, tiny_text
 
 TEXTS = [tiny_text(300, seed=seed) for seed in range(3)]
@@ -131,4 +131,4 @@ def test_sides_are_checked(folder: Path, serve: Any) -> None:
     url = serve().url
     assert app(["compare", url, str(folder), "--dry-run"], standalone_mode=False) == 2
     with pytest.raises(UsageError):
-        plan_run(Served(endpoint=url), RunSpec(model=str(folder), tokenizer="t"))
+        plan_run(Served(endpoint=url), Subject(model=str(folder), tokenizer="t"))

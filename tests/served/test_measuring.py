@@ -14,7 +14,7 @@ from lengthwise.evaluation import Evaluation
 from lengthwise.measure import Influence, Limit, LongPpl, Measurement, Misalignment, Perplexity, Recall
 from lengthwise.measure.dry_run import plan_run
 from lengthwise.measure.runner import run as measure
-from lengthwise.spec import RunSpec
+from lengthwise.settings import Subject
 from lengthwise.testing import tiny_text
 
 SPECS: dict[str, Measurement] = {
@@ -37,14 +37,14 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def runs(serve: Any, folder: Path, text: str) -> tuple[RunSpec, RunSpec]:
+def runs(serve: Any, folder: Path, text: str) -> tuple[Subject, Subject]:
     """The model itself, and the endpoint that serves it."""
-    own = RunSpec(model=str(folder), text=text, split="all")
-    return own, RunSpec.of(own, model=serve().url, tokenizer=str(folder))
+    own = Subject(model=str(folder), text=text, split="all")
+    return own, Subject.of(own, model=serve().url, tokenizer=str(folder))
 
 
 @pytest.mark.parametrize("kind", SPECS)
-def test_rows_equal_those_of_the_model(kind: str, runs: tuple[RunSpec, RunSpec], tmp_path: Path) -> None:
+def test_rows_equal_those_of_the_model(kind: str, runs: tuple[Subject, Subject], tmp_path: Path) -> None:
     own, served = (measure(SPECS[kind], run) for run in runs)
     wanted = {row.place: row for row in own.rows if kind == "measure" or row.metric not in WITHOUT}
     found = {row.place: row for row in served.rows}
@@ -66,14 +66,14 @@ def test_rows_equal_those_of_the_model(kind: str, runs: tuple[RunSpec, RunSpec],
     ],
     ids=["lattice", "influence"],
 )
-def test_what_needs_weights_is_refused(act: Any, spec: Measurement, runs: tuple[RunSpec, RunSpec]) -> None:
+def test_what_needs_weights_is_refused(act: Any, spec: Measurement, runs: tuple[Subject, Subject]) -> None:
     with pytest.raises(UsageError) as caught:
         act(spec, runs[1])
     assert "is an endpoint" in caught.value.problem
 
 
 @pytest.mark.parametrize("mode", ["likelihood", "greedy"])
-def test_answers_equal_those_of_the_model(mode: Any, runs: tuple[RunSpec, RunSpec], tmp_path: Path) -> None:
+def test_answers_equal_those_of_the_model(mode: Any, runs: tuple[Subject, Subject], tmp_path: Path) -> None:
     spec = Evaluation(tasks=("needle_multi_key",), mode=mode, lengths=(400,), depths=(50.0,), samples=2)
     logs = []
     for run in runs:
@@ -94,7 +94,7 @@ def test_an_interrupted_run_continues(
     serve: Any, folder: Path, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stub = serve()
-    run = RunSpec(model=stub.url, text=text, split="all", tokenizer=str(folder))
+    run = Subject(model=stub.url, text=text, split="all", tokenizer=str(folder))
     spec = Perplexity(lengths=(32,), segments=4)
     monkeypatch.setenv("LENGTHWISE_API_KEY", "sk-secret")
     answer = stub.answer

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-# The types of `lengthwise.spec` and of recipes, by what they are.
+# The types of `lengthwise.settings` and of recipes, by what they are.
 _NUMBERS = {
     **dict.fromkeys(("Whole", "Seed", "Steps", "Tokens"), "int"),
     **dict.fromkeys(("Finite", "Positive", "Fraction"), "float"),

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from lengthwise import spec
+from lengthwise import settings
 from lengthwise.errors import UsageError
 from lengthwise.files import named_path
 
@@ -46,7 +46,9 @@ Bos = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="Seed of the choice of windows.")]
 Device = Annotated[str, typer.Option(help="auto (CUDA if there is one), cpu, cuda, cuda:1, ...")]
-Dtype = Annotated[spec.Dtype, typer.Option(help="auto (as saved), float32, bfloat16, float16 or float64.")]
+Dtype = Annotated[
+    settings.Dtype, typer.Option(help="auto (as saved), float32, bfloat16, float16 or float64.")
+]
 
 
 def path(text: str) -> Path:

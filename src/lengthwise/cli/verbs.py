@@ -17,7 +17,7 @@ from lengthwise.cli.output import fail_above, print_plan, show
 from lengthwise.config import override
 from lengthwise.errors import UsageError, nearest
 from lengthwise.measure.measurement import Measurement, WindowMeasurement
-from lengthwise.spec import RunSpec, option_of
+from lengthwise.settings import Subject, option_of
 
 if TYPE_CHECKING:
     from lengthwise.measure.table import Entry
@@ -61,7 +61,7 @@ def command(entry: Entry) -> Callable[..., None]:
         wanted = {n: v for n, v in (given | rare).items() if not _is_default(context, n)}
         run, spec = (
             kind(**{name: value for name, value in wanted.items() if name in kind.model_fields})
-            for kind in (RunSpec, spec_class)
+            for kind in (Subject, spec_class)
         )
         threshold = given.get("fail_above")
         if threshold is not None and not math.isfinite(threshold):
@@ -119,12 +119,12 @@ def _parameters(spec_class: type[Measurement]) -> Iterator[tuple[str, tuple[Any,
         (kind, name)
         for name in _LAST
         if name not in spec_class.not_of_the_run
-        for kind in (RunSpec, spec_class)
+        for kind in (Subject, spec_class)
         if name in kind.model_fields
     ]
-    fields: list[tuple[type[BaseModel], str]] = [(RunSpec, "model")]
+    fields: list[tuple[type[BaseModel], str]] = [(Subject, "model")]
     fields += [(spec_class, name) for name in own if option_of(spec_class, name).on == "argument"]
-    fields += [(RunSpec, "text"), (RunSpec, "split")]
+    fields += [(Subject, "text"), (Subject, "split")]
     fields += [(spec_class, name) for name in own if option_of(spec_class, name).on == "line"]
     for kind, name in fields + last:
         yield name, _parameter(kind, name)

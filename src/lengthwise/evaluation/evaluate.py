@@ -22,7 +22,7 @@ from lengthwise.results import Results, Row
 
 if TYPE_CHECKING:
     from lengthwise.models import Predictor
-    from lengthwise.spec import RunSpec
+    from lengthwise.settings import Subject
     from lengthwise.text import Corpus
 
 # What lm-eval's tasks take of the settings that only some tasks take.
@@ -114,7 +114,7 @@ class Evaluation(EvaluationSettings):
                 fix=f"leave {name} out",
             )
 
-    def check_subject(self, run: RunSpec) -> RunSpec:
+    def check_subject(self, run: Subject) -> Subject:
         """Refuse settings of the run that no task takes, and lm-eval in several processes."""
         self.refuse_untaken(run.model_fields_set)
         if self.backend == "lm-eval" and process_count() > 1:

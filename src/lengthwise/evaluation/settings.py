@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Le, MinLen
 
 from lengthwise.measure.measurement import Measurement
-from lengthwise.spec import Count, Finite, Option, Seed, Whole
+from lengthwise.settings import Count, Finite, Option, Seed, Whole
 
 Mode = Literal["greedy", "likelihood"]
 Truncation = Literal["middle", "left"]

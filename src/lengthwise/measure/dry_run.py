@@ -12,7 +12,7 @@ from lengthwise.measure.runner import as_given
 from lengthwise.models.plan import SERVED_COST, check_dtype, model_skeleton, reading_cost, unknown_cost
 from lengthwise.models.position_limits import max_positions, trained_length
 from lengthwise.models.resolve import check_served, read_config, read_tokenizer, resolve
-from lengthwise.spec import RunSpec
+from lengthwise.settings import Subject
 from lengthwise.text import TokenDocuments, tokenize
 
 
@@ -26,7 +26,7 @@ class _Outline:
     max_positions: int | None
 
 
-def plan_run(measurement: Measurement, spec: RunSpec) -> dict[str, Any]:
+def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
     """Settings, text, items, tokens, memory and time. Loads the tokenizer and the text, but no weights.
 
     What needs the model's configuration is None while an embedded model or a .gguf file is not converted yet. An

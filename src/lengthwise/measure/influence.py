@@ -38,7 +38,7 @@ from lengthwise.measure.measurement import (
 )
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results
-from lengthwise.spec import Count, Finite, Option, Tokens, Whole, ascending
+from lengthwise.settings import Count, Finite, Option, Tokens, Whole, ascending
 from lengthwise.text import Window, sample_windows, tokenizer_fingerprint, view
 from lengthwise.text.tokens import token_pieces
 

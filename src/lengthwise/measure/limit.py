@@ -42,7 +42,7 @@ from lengthwise.measure.measurement import (
 )
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results, Row
-from lengthwise.spec import NO_OPTION, Count, Option, Positive, Share, Whole
+from lengthwise.settings import NO_OPTION, Count, Option, Positive, Share, Whole
 from lengthwise.text import sample_windows
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from lengthwise.measure.measurement import Item, Reader, Record, WindowMeasureme
 from lengthwise.measure.statistics import Estimator, Statistic, ratio
 from lengthwise.results import Results, Row
 from lengthwise.runs import read_run
-from lengthwise.spec import PYTHON_ONLY, Count, Finite, Option
+from lengthwise.settings import PYTHON_ONLY, Count, Finite, Option
 from lengthwise.text import sample_windows, tokenize
 
 if TYPE_CHECKING:

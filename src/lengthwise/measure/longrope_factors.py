@@ -30,7 +30,7 @@ from lengthwise.text import load_corpus, resolve_bos, sample_windows, tokenize, 
 
 if TYPE_CHECKING:
     from lengthwise.models import LoadedModel
-    from lengthwise.spec import Dtype
+    from lengthwise.settings import Dtype
     from lengthwise.text import Bos, TokenDocument
 
 

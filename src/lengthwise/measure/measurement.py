@@ -23,7 +23,7 @@ from lengthwise.errors import UsageError
 from lengthwise.measure.display import Display
 from lengthwise.measure.statistics import Statistic, estimate
 from lengthwise.results import Results, Row
-from lengthwise.spec import Count, RunSpec, Seed, Settings
+from lengthwise.settings import Count, Seed, Settings, Subject
 from lengthwise.text.windows import Window, resolve_bos
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Measurement(Settings):
         """Whether it reads a text at all."""
         return True
 
-    def config(self, run: RunSpec) -> dict[str, Any]:
+    def config(self, run: Subject) -> dict[str, Any]:
         """The config of a run folder: running it again repeats the run."""
         return run.settings() | self.settings()
 
@@ -131,7 +131,7 @@ class Measurement(Settings):
         """The name of a second model that the settings give: an evaluator, a selector."""
         return None
 
-    def check_subject(self, run: RunSpec) -> RunSpec:
+    def check_subject(self, run: Subject) -> Subject:
         """The settings that the measured model is loaded with.
 
         Raises:
@@ -139,7 +139,7 @@ class Measurement(Settings):
         """
         return run
 
-    def open_other(self, model: Predictor, run: RunSpec | None) -> Predictor:
+    def open_other(self, model: Predictor, run: Subject | None) -> Predictor:
         """The second model, loaded as the first one is (`run`); the first where the settings name none."""
         from lengthwise.models import load
 

@@ -26,7 +26,7 @@ from lengthwise.measure.measurement import (
 )
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results
-from lengthwise.spec import PYTHON_ONLY, Count, Option, Whole, ascending
+from lengthwise.settings import PYTHON_ONLY, Count, Option, Whole, ascending
 from lengthwise.text import sample_windows, view
 
 if TYPE_CHECKING:

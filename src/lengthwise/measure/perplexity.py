@@ -34,7 +34,7 @@ from lengthwise.measure.measurement import (
 from lengthwise.measure.statistics import Estimator, Statistic, equal_bins, ratio
 from lengthwise.measure.temperature import KNOTS, best_inverse_temperature, loss_at_best_temperature
 from lengthwise.results import Results, Row
-from lengthwise.spec import PYTHON_ONLY, Count, Option, Whole, ascending
+from lengthwise.settings import PYTHON_ONLY, Count, Option, Whole, ascending
 from lengthwise.text import sample_windows, view
 
 if TYPE_CHECKING:

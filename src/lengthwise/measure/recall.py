@@ -40,7 +40,7 @@ from lengthwise.measure.measurement import (
 )
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results, Row
-from lengthwise.spec import NO_OPTION, Count, Option, Tokens, Whole, ascending
+from lengthwise.settings import NO_OPTION, Count, Option, Tokens, Whole, ascending
 from lengthwise.text import sample_windows, view
 
 if TYPE_CHECKING:

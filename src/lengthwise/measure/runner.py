@@ -21,8 +21,8 @@ from lengthwise.measure.statistics import few_documents
 from lengthwise.progress import progress
 from lengthwise.results import Results
 from lengthwise.samples import SampleLog
+from lengthwise.settings import Subject
 from lengthwise.sharing import process_facts, shared_run
-from lengthwise.spec import RunSpec
 from lengthwise.text import Corpus, TokenDocuments, as_corpus, left_out_note, load_corpus, tokenize
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def run(
     measurement: Measurement,
-    subject: RunSpec | ModelLike,
+    subject: Subject | ModelLike,
     text: TextLike | TokenDocuments | None = None,
     *,
     other: ModelLike | None = None,
@@ -46,9 +46,9 @@ def run(
 
     Args:
         measurement: what is measured, with its settings: `Perplexity(lengths=(512, 1024))`.
-        subject: a name, path or URL, a loaded model, a pair (model, tokenizer), or how to load one (`RunSpec`).
+        subject: a name, path or URL, a loaded model, a pair (model, tokenizer), or how to load one (`Subject`).
         text: a name or path, a list of strings, a corpus, or the text in the model's tokens. Default: what the
-            `RunSpec` names, "books" without one.
+            `Subject` names, "books" without one.
         other: the second model of a measurement that has one, in place of what its settings name.
         out: the run folder to write; without one nothing is written.
         resume: continue the unfinished run in `out`; a finished one is read, not repeated.
@@ -59,7 +59,7 @@ def run(
         UsageError, MissingError, LengthwiseError: as `load`, `load_corpus`, `RunFolder` and the measurement.
         Interrupted: Ctrl-C; its `partial` is the `Results` of the finished items, which `out` holds too.
     """
-    spec = subject if isinstance(subject, RunSpec) else RunSpec(model=_name(subject), text=_text_name(text))
+    spec = subject if isinstance(subject, Subject) else Subject(model=_name(subject), text=_text_name(text))
 
     def measured(folder: RunFolder | None, log: SampleLog) -> Results:
         prepared = _prepare(measurement, subject, spec, text, other)
@@ -86,7 +86,7 @@ class _Prepared:
     measurement: Measurement
     """Resolved for the models."""
     config: dict[str, Any]
-    spec: RunSpec
+    spec: Subject
     model: Predictor
     other: Predictor
     items: list[Item]
@@ -109,14 +109,14 @@ class _Prepared:
 
 def _prepare(
     measurement: Measurement,
-    subject: RunSpec | ModelLike,
-    spec: RunSpec,
+    subject: Subject | ModelLike,
+    spec: Subject,
     text: TextLike | TokenDocuments | None,
     other: ModelLike | None,
 ) -> _Prepared:
     from lengthwise.models import as_model
 
-    loaded = isinstance(subject, RunSpec)
+    loaded = isinstance(subject, Subject)
     given = as_given(text, spec) if measurement.needs_text else None
     model = measurement.check_subject(spec).load() if loaded else as_model(subject)
     second = measurement.open_other(model, spec if loaded else None) if other is None else as_model(other)
@@ -225,7 +225,7 @@ def _results(prepared: _Prepared, log: SampleLog, *, seconds: float) -> Results:
     return found
 
 
-def as_given(text: TextLike | TokenDocuments | None, spec: RunSpec) -> Corpus | TokenDocuments:
+def as_given(text: TextLike | TokenDocuments | None, spec: Subject) -> Corpus | TokenDocuments:
     """The text as a corpus, or in the model's tokens where it is given so."""
     if text is None:
         return load_corpus(spec.text, split=spec.split)

@@ -35,7 +35,7 @@ from lengthwise.measure.measurement import (
 )
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results, Row
-from lengthwise.spec import Count, Option, Positive, RunSpec, Whole, ascending
+from lengthwise.settings import Count, Option, Positive, Subject, Whole, ascending
 from lengthwise.text import sample_windows, view
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Served(WindowMeasurement):
     tolerance: Positive = 0.05
     """Mean absolute difference, in nats per token, up to which a bin of positions counts as equal."""
 
-    def check_subject(self, run: RunSpec) -> RunSpec:
+    def check_subject(self, run: Subject) -> Subject:
         """A checkpoint comes first and an endpoint second; the served name is the endpoint's, not the checkpoint's.
 
         Raises:
@@ -105,7 +105,7 @@ class Served(WindowMeasurement):
             raise UsageError("tokenizer is given, and the checkpoint has its own", fix="leave tokenizer out")
         return run.of(run, served_model=None, tokenizer=None)
 
-    def open_other(self, model: Predictor, run: RunSpec | None) -> Predictor:
+    def open_other(self, model: Predictor, run: Subject | None) -> Predictor:
         """The endpoint, with the checkpoint's tokenizer."""
         from lengthwise.models import Endpoint
 

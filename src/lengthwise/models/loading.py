@@ -33,7 +33,7 @@ from lengthwise.models.quantization import keep_layout, quantization_config
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.resolve import ResolvedModel, check_served, read_config, read_tokenizer, resolve
 from lengthwise.models.saved_weights import add_saved_adapter, check_vocabulary, load_weights
-from lengthwise.spec import Dtype
+from lengthwise.settings import Dtype
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -17,7 +17,7 @@ from lengthwise.models.extension import extend
 from lengthwise.processes import process_count
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
-from lengthwise.spec import Dtype
+from lengthwise.settings import Dtype
 from lengthwise.studies.arms import Arm, Scale, arm_after, kept_checkpoints, seed_folder, steps_at
 from lengthwise.studies.earlier_arms import EARLIER_RUNS, take_arms
 from lengthwise.studies.measured_model import Measured, differences, measure

@@ -12,7 +12,7 @@ from lengthwise.report.figures import limit_curves
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results
-from lengthwise.spec import Dtype
+from lengthwise.settings import Dtype
 from lengthwise.studies.experiments import Arm, Experiment, Scale
 from lengthwise.studies.skeleton import Part, Study
 

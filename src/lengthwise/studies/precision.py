@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from lengthwise.spec import Dtype
+from lengthwise.settings import Dtype
 
 
 def fast_dtype() -> Dtype:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lengthwise.spec import Dtype
+from lengthwise.settings import Dtype
 from lengthwise.studies.arms import Arm, Scale
 from lengthwise.training.recipe import Recipe
 

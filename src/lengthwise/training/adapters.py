@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import ConfigDict, model_validator
 
 from lengthwise.errors import UsageError, nearest, reason
-from lengthwise.spec import Settings
+from lengthwise.settings import Settings
 
 if TYPE_CHECKING:
     from peft import PeftConfig

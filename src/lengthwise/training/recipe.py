@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, model_validator, with_config
 
 from lengthwise.alignment.divergences import Objective
 from lengthwise.errors import UsageError
-from lengthwise.spec import Finite, Positive, Seed, Settings, Whole
+from lengthwise.settings import Finite, Positive, Seed, Settings, Whole
 from lengthwise.training.adapters import Adapter
 from lengthwise.training.views import VIEWS, ViewName, make_views
 from lengthwise.training.views.positions import Positions, Tokens

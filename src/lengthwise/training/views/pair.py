@@ -11,7 +11,7 @@ import torch
 from pydantic import PrivateAttr
 from torch import Tensor
 
-from lengthwise.spec import Settings
+from lengthwise.settings import Settings
 from lengthwise.training.views.positions import Positions
 
 if TYPE_CHECKING:

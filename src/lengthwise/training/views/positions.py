@@ -9,7 +9,7 @@ from annotated_types import Ge, Le
 from pydantic import Field, model_validator
 
 from lengthwise.positions import position_sampler
-from lengthwise.spec import Settings, Whole
+from lengthwise.settings import Settings, Whole
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from annotated_types import Ge, Le
 
 from lengthwise.positions.sampling.sampler import largest_gap
-from lengthwise.spec import Finite, Whole
+from lengthwise.settings import Finite, Whole
 from lengthwise.training.views.gap import Gap
 from lengthwise.training.views.pair import NO_TARGET, StepDraw
 

@@ -133,7 +133,7 @@ class Settings(BaseModel):
         }
 
 
-class RunSpec(Settings):
+class Subject(Settings):
     """Which model is loaded, which text, and how."""
 
     model: Annotated[str, Option(on="argument", metavar="MODEL")]

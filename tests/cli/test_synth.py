@@ -12,7 +12,6 @@ from lengthwise.studies.section3.panels import (
     FIGURE5_PANELS,
     cells_of,
 )
-from lengthwise.studies.study_table import STUDIES
 
 PANELS = (*FIGURE1_PANELS, *FIGURE3_PANELS, *FIGURE4_PANELS, *FIGURE5_PANELS)
 
@@ -47,12 +46,6 @@ def test_mistakes_are_told(lengthwise: Callable[..., Any]) -> None:
     none = lengthwise("reproduce", "figure1", "--scale", "smoke", "--seeds", 0, "--out", "run")
     assert none.code == 2
     assert not Path("run").exists()
-
-
-def test_ls_names_every_study(lengthwise: Callable[..., Any]) -> None:
-    listed = lengthwise("ls", "studies", "--json").json["studies"]
-    assert [entry["name"] for entry in listed] == list(STUDIES)
-    assert {entry["verb"] for entry in listed} == {"reproduce"}
 
 
 def test_theorem_1_gives_a_verdict_on_every_claim(lengthwise: Callable[..., Any]) -> None:

@@ -7,6 +7,7 @@ import torch
 from transformers import LlamaConfig
 
 from lengthwise.errors import UsageError
+from lengthwise.measure.limit import MOST_REFERENCE
 from lengthwise.studies import hardware
 from lengthwise.studies.hardware import FORMS, READINGS, SIZES, WAYS, training_memory, window_operations
 from lengthwise.studies.hardware_tables import MEASURED, TABLES
@@ -59,12 +60,18 @@ def test_the_operations_of_a_window_are_products_times_passes():
     assert found == {"CE on one view": 8, "gap with KL": 10, "truncation pair": 16}
 
 
-@pytest.mark.parametrize("reading", READINGS, ids=lambda reading: reading.verb)
-def test_parts_are_the_tokens_of_a_sample(reading):
-    parts = reading.parts(16384)
-    assert parts is not None
-    assert sum(tokens for tokens, _ in parts) == reading.made(16384).samples()[0].tokens
-    assert all(tokens >= 0 for tokens, _ in parts)
+def test_parts_are_the_tokens_of_a_sample():
+    length = 16384
+    whole, rest = 2 * length, 2 * (length - MOST_REFERENCE)
+    known = {
+        "measure": [(3 * length, length), (0, length)],
+        "ppl": [(length, length), (0, length)],
+        "recall": [(2 * (length - 1), length), (0, length)],
+        "limit": [(whole, length), (rest, MOST_REFERENCE)],
+    }
+    found = {reading.verb: reading.parts(length) for reading in READINGS}
+    assert {verb: found[verb] for verb in known} == known
+    assert all(tokens >= 0 for parts in found.values() for tokens, _ in parts)
 
 
 def test_a_measured_number_that_its_page_lost_is_refused(tmp_path):

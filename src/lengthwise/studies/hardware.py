@@ -11,6 +11,7 @@ import torch
 
 from lengthwise.errors import UsageError
 from lengthwise.measure.limit import MOST_REFERENCE
+from lengthwise.measure.measurement import Item, Measurement
 from lengthwise.measure.table import MEASUREMENTS
 from lengthwise.models.plan import reading_bytes
 from lengthwise.studies.costs import LLAMA, SHAPES, attention_factors
@@ -68,13 +69,17 @@ class Reading:
             spec = self.made(length)
         except UsageError:
             return None
-        [first, *others] = items_read(spec, trained=length)
-        # All that is read of one window: at every length, after each first passage.
-        place = first.facts["document"], first.facts["start"]
-        same = [item for item in others if (item.facts["document"], item.facts["start"]) == place]
-        tokens = sum(item.tokens for item in (first, *same))
+        tokens = sum(item.tokens for item in one_sample(spec, length))
         whole, row = (tokens, length) if self.split is None else self.split(spec)
         return [(whole, length), (tokens - whole, row)]
+
+
+@cache
+def one_sample(spec: Measurement, length: int) -> list[Item]:
+    """All that is read of one window: at every length, after each first passage."""
+    items = items_read(spec, trained=length, texts=1)
+    facts = items[0].facts
+    return [item for item in items if all(item.facts[name] == facts[name] for name in ("document", "start"))]
 
 
 READINGS = (

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lengthwise.errors import UsageError
+from lengthwise.measure.limit import MOST_REFERENCE
 from lengthwise.report.tables import Cell, Table
 from lengthwise.studies.hardware import (
     EVAL,
@@ -18,6 +19,7 @@ from lengthwise.studies.hardware import (
     WAYS,
     Reading,
     Way,
+    one_sample,
     reading_memory,
     reading_operations,
     training_memory,
@@ -55,9 +57,9 @@ def _samples() -> Table:
     """What each verb reads for one sample, and how many samples it takes by default."""
 
     def line(reading: Reading) -> list[Cell]:
-        [sample] = reading.made(AN_EXAMPLE).samples()
-        read = _digits(sample.tokens / AN_EXAMPLE)
-        return [reading.command, sample.wanted, sample.what.split(",")[0], f"{read} L"]
+        spec = reading.made(AN_EXAMPLE)
+        read = _digits(sum(item.tokens for item in one_sample(spec, AN_EXAMPLE)) / AN_EXAMPLE)
+        return [reading.command, getattr(spec, spec.wanted), spec.sample, f"{read} L"]
 
     return Table(
         columns=["command", "samples by default", "which are", f"tokens read for one (L = {AN_EXAMPLE:,})"],
@@ -71,15 +73,18 @@ def _samples() -> Table:
 def _reading_memory() -> Table:
     """GB at the default batch sizes.
 
-    `limit` and `eval` keep the keys and values of a row, and of the copy that a question continues.
+    `limit` and `eval` keep the keys and values of a row, and of the copy that a question continues. `limit` reads a
+    row in blocks, and short contexts of the reference length.
     """
 
     def need(size: str, verb: str, length: int) -> str:
         if verb == "eval":
             return _gigabytes(reading_memory(size, length, kept=2 * length))
         spec = next(each for each in READINGS if each.verb == verb).made(length)
-        at_once = spec.batch_size * spec.samples()[0].longest
-        return _gigabytes(reading_memory(size, at_once, kept=2 * length if verb == "limit" else 0))
+        longest = MOST_REFERENCE if verb == "limit" else one_sample(spec, length)[0].longest
+        return _gigabytes(
+            reading_memory(size, spec.batch_size * longest, kept=2 * length if verb == "limit" else 0)
+        )
 
     names = {"ppl": "measure, ppl, recall, longppl"}
     return _by_length(

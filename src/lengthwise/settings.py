@@ -19,9 +19,6 @@ from pydantic import AllowInfNan, BaseModel, BeforeValidator, ConfigDict, Valida
 
 from lengthwise.errors import LengthwiseError, UsageError, nearest, shown
 
-if TYPE_CHECKING:
-    from lengthwise.models import Predictor
-
 
 @dataclass(frozen=True)
 class Option:
@@ -160,25 +157,6 @@ class Subject(Settings):
     """For an endpoint: the served model's name. Default: the only one that it serves."""
     tokenizer: Annotated[str | None, Option(metavar="MODEL", recorded=False)] = None
     """For an endpoint: hub id or folder of its tokenizer. Default: the one that the server says it loaded."""
-
-    @property
-    def placement(self) -> dict[str, Any]:
-        """What `load` is told besides dtype, device and adapter."""
-        return {"device_map": self.device_map, "tp_plan": self.tp_plan, "quantization": self.quantize}
-
-    def load(self) -> Predictor:
-        """The model, loaded, or the endpoint, opened."""
-        from lengthwise.models import load
-
-        return load(
-            self.model,
-            dtype=self.dtype,
-            device=self.device,
-            adapter=self.adapter,
-            served_model=self.served_model,
-            tokenizer=self.tokenizer,
-            **self.placement,
-        )
 
 
 def option_of(kind: type[BaseModel], name: str) -> Option:

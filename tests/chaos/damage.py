@@ -9,7 +9,6 @@ import abc
 import random
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from stage import Stage
@@ -184,26 +183,9 @@ class _Adapter(_Case):
 
 
 class _Cached(_Case):
-    """A model that was converted into the cache: damage of any kind is found, and the model made again.
-
-    The model of the stage takes the place of tiny-books, which is trained for minutes.
-    """
+    """A model that was converted into the cache: damage of any kind is found, and the model made again."""
 
     def make(self) -> Path:
-        from lengthwise.cache import build_once
-        from lengthwise.models.embedded import EMBEDDED
-
-        folder, model = EMBEDDED["tiny-books"].folder, self.stage.model
-
-        def copy(target: Path) -> None:
-            shutil.copytree(model, target, dirs_exist_ok=True)
-
-        def build() -> Path:
-            from lengthwise.cache import cache_dir
-
-            return build_once(cache_dir() / "models" / folder, copy, what="the stand-in")
-
-        EMBEDDED["tiny-books"] = replace(EMBEDDED["tiny-books"], build=build)
         made = self.stage.folder / "cache-with-model"
         self.out = self.stage.folder / "of-cached"
         shutil.rmtree(made, ignore_errors=True)

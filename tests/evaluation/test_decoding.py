@@ -15,7 +15,7 @@ import torch
 from lengthwise.errors import UsageError
 from lengthwise.evaluation.decoding import Tokens, likelihoods, replies
 from lengthwise.models import LoadedModel
-from lengthwise.models.losses import NonFiniteLogits
+from lengthwise.models.logits import NonFiniteLogits
 from lengthwise.testing import tiny_model, tiny_tokenizer
 
 FAMILIES = ("llama-gqa", "gemma3-text-soft-cap", "mistral", "gpt2", "bloom-alibi", "phi-bias")

@@ -6,21 +6,21 @@ import pytest
 import torch
 
 from lengthwise.models import load
-from lengthwise.models.fingerprint import SAMPLED, config_fingerprint, model_fingerprint, weights_fingerprint
+from lengthwise.models.fingerprint import SAMPLED, config_fingerprint, weights_fingerprint
 from lengthwise.testing import save_tiny_model, tiny_llama
 
 
 def test_the_same_folder_gives_the_same_fingerprint_and_a_copy_too(tmp_path: Path):
-    one = model_fingerprint(load(str(save_tiny_model(tmp_path / "one"))))
-    again = model_fingerprint(load(str(tmp_path / "one")))
-    copy = model_fingerprint(load(str(save_tiny_model(tmp_path / "copy"))))
+    one = load(str(save_tiny_model(tmp_path / "one"))).fingerprint()
+    again = load(str(tmp_path / "one")).fingerprint()
+    copy = load(str(save_tiny_model(tmp_path / "copy"))).fingerprint()
     assert one == again == copy
     assert set(one) == {"weights", "config", "tokenizer"}
 
 
 def test_other_weights_change_the_weights_alone(tmp_path: Path):
-    one = model_fingerprint(load(str(save_tiny_model(tmp_path / "one"))))
-    other = model_fingerprint(load(str(save_tiny_model(tmp_path / "other", seed=1))))
+    one = load(str(save_tiny_model(tmp_path / "one"))).fingerprint()
+    other = load(str(save_tiny_model(tmp_path / "other", seed=1))).fingerprint()
     assert one["weights"] != other["weights"]
     assert (one["config"], one["tokenizer"]) == (other["config"], other["tokenizer"])
 

@@ -6,6 +6,7 @@ import json
 import signal
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,12 @@ from lengthwise.errors import MissingError, UsageError
 from lengthwise.evaluation.prompts import fit
 from lengthwise.models import LoadedModel, extend, load, target_losses
 from lengthwise.models.embedded import EMBEDDED, made_folder
-from lengthwise.models.gguf import PACKAGED, PackagedGguf, gguf_parts
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import as_corpus, load_corpus, resolve_bos, sample_windows, tokenize, view
 
-GEMMA3_MODULES = [module for module, _ in PACKAGED["gemma3-270m"].parts]
+GEMMA3_MODULES = EMBEDDED["gemma3-270m"].modules
 _NAMES = {
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
@@ -174,7 +174,7 @@ def test_a_gguf_that_is_cut_short(gguf_file: Path, cache: Path):
 
 
 @pytest.mark.usefixtures("cache")
-@pytest.mark.parametrize("name", PACKAGED)
+@pytest.mark.parametrize("name", ["smollm2-135m", "gemma3-270m"])
 def test_a_packaged_model_without_its_package(name: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(MissingError) as caught:
@@ -192,11 +192,15 @@ def in_parts(gguf_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (tmp_path / name).mkdir()
         (tmp_path / name / "part").write_bytes(part)
         modules[name] = ModuleSpec(name, None, origin=str(tmp_path / name / "__init__.py"))
-    packaged = PackagedGguf((("one", "part"), ("two", "part")), hashlib.sha256(content).hexdigest())
-    monkeypatch.setitem(PACKAGED, "gemma3-270m", packaged)
+    packaged = replace(
+        EMBEDDED["gemma3-270m"],
+        gguf=(("one", "part"), ("two", "part")),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
+    monkeypatch.setitem(EMBEDDED, "gemma3-270m", packaged)
     found = importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: modules.get(name) or found(name))
-    return gguf_parts("gemma3-270m")
+    return [tmp_path / name / "part" for name in modules]
 
 
 def test_a_model_in_parts(in_parts: list[Path], cache: Path):
@@ -209,7 +213,7 @@ def test_a_damaged_part(in_parts: list[Path], cache: Path):
     in_parts[1].write_bytes(in_parts[1].read_bytes()[:-1] + b"x")
     with pytest.raises(MissingError) as caught:
         load("gemma3-270m")
-    assert caught.value.expected == PACKAGED["gemma3-270m"].sha256
+    assert caught.value.expected == EMBEDDED["gemma3-270m"].sha256
     assert kept(cache) == []
 
 

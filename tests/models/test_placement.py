@@ -10,7 +10,6 @@ import torch
 
 from lengthwise.errors import UsageError
 from lengthwise.models import Head, load, read_config, target_losses
-from lengthwise.models.fingerprint import model_fingerprint
 from lengthwise.models.placement import check_splits
 from lengthwise.models.plan import reading_cost
 from lengthwise.models.quantization import expand_into, layers_to_quantize, quantized_layers
@@ -45,7 +44,7 @@ def test_weights_on_disk_give_the_same_numbers(untied: str):
     losses = [target_losses(model, hidden[0, :-1], IDS[0, 1:]) for model in (whole, spread)]
     assert torch.equal(*losses)
     assert torch.equal(CachedReader(spread).read(IDS), CachedReader(whole).read(IDS))
-    assert model_fingerprint(spread) == model_fingerprint(whole)
+    assert spread.fingerprint() == whole.fingerprint()
 
 
 def test_hidden_states_go_to_the_device_of_the_head(untied: str):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lengthwise.models import Cost, Plan, read_config
-from lengthwise.models.losses import CHUNK_BYTES
+from lengthwise.models.logits import CHUNK_BYTES
 from lengthwise.models.plan import model_skeleton, reading_cost, unknown_cost
 from lengthwise.testing import tiny_llama
 

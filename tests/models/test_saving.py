@@ -10,7 +10,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 
 from lengthwise.errors import LengthwiseError
-from lengthwise.models import LoadedModel, extend, load
+from lengthwise.models import LoadedModel, extend, load, push_to_hub
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 
@@ -45,7 +45,7 @@ def in_memory(model: Any) -> LoadedModel:
 def test_an_extended_model_comes_back_from_the_hub_extended(hub: Path):
     model = tiny_llama()
     extension = extend(model, "clex", factor=2.0)
-    address = in_memory(model).push_to_hub("me/long", private=True, revision="v1")
+    address = push_to_hub(in_memory(model), "me/long", private=True, revision="v1")
     assert address == "https://hub/me/long/commit/1"
     assert json.loads((hub / "calls.json").read_text()) == [
         ["create_repo", {"private": True, "exist_ok": True}],
@@ -63,7 +63,7 @@ def test_an_adapter_keeps_the_record_of_its_extension(hub: Path, folder: Path):
     with quiet_transformers():
         base = load(str(folder)).model
         extension = extend(base, "yarn", factor=2.0)
-        in_memory(get_peft_model(base, LoraConfig(target_modules="all-linear"))).push_to_hub("me/adapter")
+        push_to_hub(in_memory(get_peft_model(base, LoraConfig(target_modules="all-linear"))), "me/adapter")
     assert load(str(folder), adapter=str(hub / "me/adapter")).extension == extension
 
 
@@ -74,6 +74,6 @@ def test_a_hub_that_refuses(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr("huggingface_hub.HfApi", Api)
     with pytest.raises(LengthwiseError) as caught:
-        in_memory(tiny_llama()).push_to_hub("me/long")
+        push_to_hub(in_memory(tiny_llama()), "me/long")
     assert "me/long" in caught.value.problem
     assert "401 Unauthorized" in caught.value.problem

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from lengthwise.models.loading import LoadedModel
+from lengthwise.models.loaded_model import LoadedModel
 
 NAME = "tiny"
 LIMIT = 512

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-import lengthwise
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
-from lengthwise.models import Endpoint, LoadedModel
+from lengthwise.models import Endpoint, LoadedModel, load, open_model
 from lengthwise.models.served import client
+from lengthwise.settings import Subject
 from lengthwise.testing import tiny_tokenizer
 
 IDS = np.random.default_rng(0).integers(1, 320, size=60)
@@ -22,7 +22,8 @@ IDS = np.random.default_rng(0).integers(1, 320, size=60)
 def test_losses_are_the_models_own(
     shape: str, protocol: str, serve: Any, local: LoadedModel, folder: Path
 ) -> None:
-    endpoint = lengthwise.load(serve(shape).url, served_model="tiny", tokenizer=str(folder))
+    subject = Subject(model=serve(shape).url, served_model="tiny", tokenizer=str(folder))
+    endpoint = open_model(subject)
     assert isinstance(endpoint, Endpoint)
     assert endpoint.protocol.name == protocol
     assert endpoint.max_positions == 510
@@ -190,9 +191,11 @@ def test_the_served_model_is_named_or_the_only_one(serve: Any, folder: Path) -> 
 def test_settings_of_weights_are_refused(serve: Any, folder: Path) -> None:
     url = serve().url
     with pytest.raises(UsageError):
-        lengthwise.load(url, dtype="bfloat16", tokenizer=str(folder))
+        open_model(Subject(model=url, dtype="bfloat16", tokenizer=str(folder)))
     with pytest.raises(UsageError):
-        lengthwise.load(str(folder), served_model="tiny")
+        open_model(Subject(model=str(folder), served_model="tiny"))
+    with pytest.raises(UsageError, match="endpoint"):
+        load(url)
 
 
 def test_the_key_goes_to_the_server_alone(

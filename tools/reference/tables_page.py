@@ -62,14 +62,14 @@ def _texts_and_models() -> Iterator[str]:
         "the URL of an endpoint.\n"
     )
     rows = (
-        (code(one.name), plain(one.description), f"{one.parameters:,}", plain(one.licence), code(one.install))
-        for one in EMBEDDED.values()
+        (code(name), plain(one.description), f"{one.parameters:,}", plain(one.licence), code(one.install))
+        for name, one in EMBEDDED.items()
     )
     yield table(["name", "what", "parameters", "licence", "made from"], rows)
     yield "## Texts\n"
     rows = (
-        (code(one.name), plain(one.description), plain(one.licence), code(one.install))
-        for one in EMBEDDED_CORPORA.values()
+        (code(name), plain(one.description), plain(one.licence), code(one.install))
+        for name, one in EMBEDDED_CORPORA.items()
     )
     yield table(["name", "what", "licence", "made from"], rows)
     yield "## Tasks\n"

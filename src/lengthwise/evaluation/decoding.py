@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from lengthwise.models import Endpoint, LoadedModel, unwrap, weights_of
-from lengthwise.models.losses import NonFiniteLogits, naming_bad_logits, target_losses
+from lengthwise.models.loaded_model import target_losses
+from lengthwise.models.logits import NonFiniteLogits, naming_bad_logits
 from lengthwise.models.position_limits import check_positions_fit
 from lengthwise.models.reading import CachedReader
 

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lengthwise.models.losses import CHUNK_BYTES, require_finite, score_rows
+from lengthwise.models.loaded_model import score_rows
+from lengthwise.models.logits import CHUNK_BYTES, require_finite
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,7 +9,8 @@ from lengthwise.files import is_url
 from lengthwise.machine import usable_device
 from lengthwise.measure.measurement import Measurement, Reader
 from lengthwise.measure.runner import as_given
-from lengthwise.models.plan import SERVED_COST, check_dtype, model_skeleton, reading_cost, unknown_cost
+from lengthwise.models import open_model
+from lengthwise.models.plan import SERVED_COST, model_skeleton, reading_cost, unknown_cost
 from lengthwise.models.position_limits import max_positions, trained_length
 from lengthwise.models.resolve import check_served, read_config, read_tokenizer, resolve
 from lengthwise.settings import Subject
@@ -38,16 +39,15 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
     settings = {"kind": measurement.kind, **measurement.config(spec)}
     subject = measurement.check_subject(spec)
     served = is_url(subject.model)
+    check_served(subject)
     if not served:
-        check_served(subject.model, {"served_model": subject.served_model, "tokenizer": subject.tokenizer})
-        check_dtype(subject.dtype)
         usable_device(subject.device)
     given = as_given(None, spec) if measurement.needs_text else None
     second = measurement.second or subject.model
     for name in {subject.model, second}:
         if (cost := unknown_cost(name)) is not None:
             return {"settings": settings, **cost.to_dict()}
-    model: Reader = subject.load() if served else _outline(subject.model)
+    model: Reader = open_model(subject) if served else _outline(subject.model)
     other = model if second == subject.model else _outline(second)
     measurement = measurement.resolved(model, other)
     text, facts = given, {}

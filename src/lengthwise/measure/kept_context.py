@@ -26,7 +26,7 @@ from lengthwise.measure.distributions import compare_contexts
 from lengthwise.measure.measurement import in_groups
 from lengthwise.models.head import hidden_states_for
 from lengthwise.models.hidden import unwrap
-from lengthwise.models.losses import target_losses
+from lengthwise.models.loaded_model import target_losses
 from lengthwise.models.position_limits import rope_by_input_length
 
 if TYPE_CHECKING:

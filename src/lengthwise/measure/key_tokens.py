@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from lengthwise.errors import UsageError
 from lengthwise.measure.distributions import compare_contexts
 from lengthwise.measure.measurement import in_groups
-from lengthwise.models.loading import LoadedModel
-from lengthwise.models.losses import target_losses
+from lengthwise.models.loaded_model import LoadedModel, target_losses
 from lengthwise.text import view
 
 if TYPE_CHECKING:

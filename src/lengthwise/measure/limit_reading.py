@@ -13,8 +13,7 @@ from torch import Tensor
 from lengthwise.measure.distributions import compare_contexts
 from lengthwise.measure.limit_curves import LimitGrid
 from lengthwise.measure.measurement import in_groups
-from lengthwise.models.loading import LoadedModel
-from lengthwise.models.losses import target_losses
+from lengthwise.models.loaded_model import LoadedModel, target_losses
 from lengthwise.models.reading import CachedReader, PlainReader, reader_kind
 from lengthwise.text import view
 

@@ -141,11 +141,13 @@ class Measurement(Settings):
 
     def open_other(self, model: Predictor, run: Subject | None) -> Predictor:
         """The second model, loaded as the first one is (`run`); the first where the settings name none."""
-        from lengthwise.models import load
+        from lengthwise.models import open_model
 
         if self.second is None or (run is not None and self.second == run.model and run.adapter is None):
             return model
-        return load(self.second) if run is None else run.of(run, model=self.second, adapter=None).load()
+        if run is None:
+            return open_model(Subject(model=self.second))
+        return open_model(run.of(run, model=self.second, adapter=None))
 
     def facts(self, model: Reader, other: Reader) -> dict[str, Any]:
         """What the models decide of the numbers, besides their weights."""

@@ -200,7 +200,7 @@ def _tempered_losses(model: LoadedModel, hidden: Tensor, ids: NDArray[np.integer
     import torch
 
     from lengthwise.measure.distributions import tempered_losses
-    from lengthwise.models.losses import score_rows
+    from lengthwise.models.loaded_model import score_rows
 
     labels = torch.from_numpy(np.asarray(ids[1:], dtype=np.int64)).to(hidden.device)
     return score_rows(

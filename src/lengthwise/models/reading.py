@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from transformers.cache_utils import Cache
 
-    from lengthwise.models.loading import LoadedModel
+    from lengthwise.models.loaded_model import LoadedModel
 
 logger = logging.getLogger(__name__)
 

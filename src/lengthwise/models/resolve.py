@@ -11,9 +11,10 @@ from huggingface_hub.errors import StrictDataclassError
 
 from lengthwise.errors import LengthwiseError, MissingError, UsageError, nearest, reason
 from lengthwise.files import is_url, named_path, read_json
-from lengthwise.models.embedded import EMBEDDED
+from lengthwise.models.embedded import EMBEDDED, build_embedded
 from lengthwise.models.gguf import convert_gguf_file
 from lengthwise.models.quiet import quiet_transformers
+from lengthwise.settings import Subject
 
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -73,7 +74,8 @@ def resolve(name: str, *, revision: str | None = None, weights: bool = True) -> 
     if is_url(name):
         raise UsageError(
             f"{name} is an endpoint, whose weights cannot be loaded",
-            expected="a folder, a .gguf file, a hub id, or an embedded name; verbs that measure take endpoints too",
+            expected="a folder, a .gguf file, a hub id, or an embedded name",
+            fix="verbs that measure take endpoints, and lengthwise.models.Endpoint opens one",
         )
     path = named_path(name, what="the model")
     if name not in EMBEDDED and not path.exists() and not looks_like_path(name):
@@ -81,7 +83,7 @@ def resolve(name: str, *, revision: str | None = None, weights: bool = True) -> 
     if revision is not None:
         raise UsageError(f"revision {revision!r} is given, but {name} is not a hub model", fix="leave it out")
     if name in EMBEDDED:
-        return ResolvedModel(name, "embedded", str(EMBEDDED[name].build()))
+        return ResolvedModel(name, "embedded", str(build_embedded(name)))
     if not path.exists():
         raise MissingError(f"there is no model folder {name}", fix="check the path")
     if path.is_dir():
@@ -92,12 +94,14 @@ def resolve(name: str, *, revision: str | None = None, weights: bool = True) -> 
     raise UsageError(f"{name} is a file, not a model", expected="a model folder or a .gguf file")
 
 
-def check_served(name: str, others: dict[str, Any]) -> None:
+def check_served(subject: Subject) -> None:
     """Raise UsageError for a setting that only weights have and an endpoint is given, or the other way round."""
-    for setting, value in others.items():
-        if value is not None:
-            what = "is an endpoint, whose server decides" if is_url(name) else "is no endpoint"
-            raise UsageError(f"{setting} is given, and {name} {what}", fix=f"leave {setting} out")
+    served = is_url(subject.model)
+    what = "is an endpoint, whose server decides" if served else "is no endpoint"
+    names = ("adapter", "dtype", "device", "device_map", "tp_plan", "quantize")
+    for name in names if served else ("served_model", "tokenizer"):
+        if getattr(subject, name) != Subject.model_fields[name].default:
+            raise UsageError(f"{name} is given, and {subject.model} {what}", fix=f"leave {name} out")
 
 
 def read_config(model: str | ResolvedModel) -> Any:

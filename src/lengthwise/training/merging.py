@@ -9,9 +9,10 @@ from typing import Any
 from lengthwise.errors import MissingError, UsageError, nearest
 from lengthwise.files import named_path
 from lengthwise.models.extension import clex_modules
-from lengthwise.models.loading import DTYPES, add_saved_adapter
+from lengthwise.models.loading import DTYPES
 from lengthwise.models.quantization import expand_into
 from lengthwise.models.quiet import quiet_transformers
+from lengthwise.models.saved_weights import add_saved_adapter
 from lengthwise.models.saving import save_whole
 from lengthwise.training.recipe_reading import read_recipe
 from lengthwise.training.starting_model import load_for_training

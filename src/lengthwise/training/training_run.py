@@ -17,7 +17,6 @@ from transformers import TrainerCallback
 from lengthwise.errors import Interrupted, LengthwiseError
 from lengthwise.files import writing
 from lengthwise.models import FullLogits, LoadedModel
-from lengthwise.models.fingerprint import model_fingerprint
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.resolve import is_damage
 from lengthwise.models.saving import save_whole
@@ -76,7 +75,7 @@ def train(recipe: Recipe, out: Path | str, *, resume: bool = False, overwrite: b
 
 def run_inputs(loaded: LoadedModel, corpus_fingerprint: str) -> dict[str, dict[str, str]]:
     """What `inputs.json` of a run holds: fingerprints of the model that it starts from and of its text."""
-    model = model_fingerprint(loaded)
+    model = loaded.fingerprint()
     return {"model": model, "text": {"corpus": corpus_fingerprint, "tokenizer": model["tokenizer"]}}
 
 

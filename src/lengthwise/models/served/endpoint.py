@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
-from lengthwise.models.losses import NonFiniteLogits
+from lengthwise.models.logits import NonFiniteLogits
 from lengthwise.models.resolve import read_tokenizer
 from lengthwise.models.served.client import Client, Refused
 from lengthwise.models.served.protocols import (
@@ -50,7 +50,7 @@ class Incomplete(LengthwiseError):
 
 
 class Endpoint:
-    """A model behind an OpenAI-style API. `lengthwise.load("http://HOST:PORT/v1")` opens one.
+    """A model behind an OpenAI-style API. Measurements take it like a loaded model.
 
     Prompts are token ids. A prompt beyond the server's maximum is refused here, never cut.
 

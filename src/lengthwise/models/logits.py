@@ -1,8 +1,4 @@
-"""Rows of hidden states scored chunk by chunk: losses of targets, and the one error for logits that are not finite.
-
-A row is one prediction: the distribution over the next token. Hidden states go through the output head a chunk at
-a time, so memory does not grow with rows times vocabulary. Nothing here takes gradients.
-"""
+"""Logits a chunk of rows at a time, so that memory does not grow with rows times vocabulary; and never NaN."""
 
 from __future__ import annotations
 
@@ -10,16 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from lengthwise.errors import LengthwiseError
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from lengthwise.models.loading import LoadedModel
     from lengthwise.models.predictor import Predictor
 
 # fp32 logits in one chunk. Above 32 MiB the C allocator of Linux maps and clears new memory for every
@@ -81,53 +73,3 @@ def chunks(rows: int, vocabulary: int) -> Iterator[slice]:
     size = chunk_rows(vocabulary)
     for start in range(0, rows, size):
         yield slice(start, min(start + size, rows))
-
-
-@torch.no_grad()
-def score_rows(
-    model: LoadedModel, hidden: Tensor, score: Callable[[Tensor, slice], Tensor], *, first: int = 0
-) -> Tensor:
-    """`score` of every row, a chunk of logits at a time: fp64 [N, ...], on the CPU.
-
-    Args:
-        model: whose head takes the rows.
-        hidden: what `model.hidden_states` gives, [N, ...].
-        score: (logits [n, V], the slice of rows they are of) -> [n, ...].
-        first: position of the first row in the text, for errors.
-
-    Raises:
-        NonFiniteLogits: a score is NaN or infinite; its position counts from `first`.
-    """
-    parts = []
-    for some in list(chunks(len(hidden), model.vocab_size)) or [slice(0, 0)]:
-        try:
-            scores = score(model.head.logits(hidden[some]), some)
-            require_finite(scores)
-        except NonFiniteLogits as error:
-            raise NonFiniteLogits(first + some.start + error.position) from error
-        parts.append(scores.cpu().double())
-    return torch.cat(parts)
-
-
-def target_losses(
-    model: LoadedModel, hidden: Tensor, labels: NDArray[np.integer] | Tensor, *, first: int = 0
-) -> Tensor:
-    """-log p(label) of every row: fp64 [N], nats, on the CPU.
-
-    Args:
-        model: whose head takes the rows.
-        hidden: what `model.hidden_states` gives, [N, ...].
-        labels: the token that follows each row, [N].
-        first: position of the first row in the text, for errors.
-
-    Raises:
-        NonFiniteLogits: a loss is NaN or infinite; its position counts from `first`.
-    """
-    # A copy: documents are read-only views of the token cache, which torch does not take.
-    targets = labels if isinstance(labels, Tensor) else torch.from_numpy(np.array(labels, dtype=np.int64))
-    targets = targets.to(hidden.device)
-
-    def losses(logits: Tensor, some: slice) -> Tensor:
-        return torch.nn.functional.cross_entropy(logits, targets[some], reduction="none")
-
-    return score_rows(model, hidden, losses, first=first)

@@ -1,4 +1,4 @@
-"""What views, divergences and weightings cost: steps of one LoRA in one process, in turn.
+"""What views and divergences cost: steps of one LoRA in one process, in turn.
 
     python bench/forms.py                               SmolLM2-135M, about ten minutes
     python bench/forms.py --model tiny-books --length 64 --repeats 1
@@ -10,7 +10,6 @@ CPU time of the process. A repeat runs all rows one after another, and ratios ar
     ce_both          cross entropy of two views
     VIEWS            both views trained, with Jeffreys
     DIVERGENCE       on gap views: both trained; kl and reverse_kl with a detached long view
-    WEIGHTING        gap views, cross entropy of the short view, weighted
 """
 
 from __future__ import annotations
@@ -34,10 +33,6 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, JEFFREYS) for name in ("truncation", "gap", "cyclic", "repeat")},
     **{name: ("gap", {"alpha": 0.1, "divergence": name}) for name in ("sce", "jeffreys", "js")},
     **{name: ("gap", TAUGHT | {"divergence": name}) for name in ("kl", "reverse_kl")},
-    **{
-        name: ("gap", {"ce_on": "short", "weighting": name})
-        for name in ("longce", "dense", "sparse", "position")
-    },
 }
 WITHOUT_POSITIONS = ("truncation", "cyclic")
 

@@ -83,16 +83,14 @@ def description(recipe: Path) -> str:
 
 
 def methods() -> list[Entry]:
-    """Divergences, weightings, views, estimators, rope methods, position samplers and attentions."""
+    """Divergences, views, estimators, rope methods, position samplers and attentions."""
     from lengthwise.alignment.divergences import DIVERGENCES
-    from lengthwise.alignment.weightings import WEIGHTINGS, describe
     from lengthwise.measure.misalignment import ESTIMATORS
     from lengthwise.positions import ATTENTIONS, POSITION_SAMPLERS, ROPE_METHODS
     from lengthwise.training.views import VIEWS
 
     kinds = {
         "divergence": {name: entry.what for name, entry in DIVERGENCES.items()},
-        "weighting": {name: describe(name) for name in WEIGHTINGS},
         "views": {name: f"{entry.what}; rewards {entry.rewards}" for name, entry in VIEWS.items()},
         "estimator": ESTIMATORS,
         "rope": {name: entry.what for name, entry in ROPE_METHODS.items()},

@@ -30,14 +30,14 @@ def test_ls_of_one_list(lengthwise: Callable[..., Any]) -> None:
 
 
 def test_the_methods_listed_are_the_methods_there_are() -> None:
-    from lengthwise.alignment import DIVERGENCES, WEIGHTINGS
+    from lengthwise.alignment import DIVERGENCES
     from lengthwise.measure.misalignment import ESTIMATORS
 
     listed = {
         kind: {entry["name"] for entry in catalogue.methods() if entry["kind"] == kind}
-        for kind in ("divergence", "weighting", "estimator")
+        for kind in ("divergence", "estimator")
     }
-    tables = {"divergence": DIVERGENCES, "weighting": WEIGHTINGS, "estimator": ESTIMATORS}
+    tables = {"divergence": DIVERGENCES, "estimator": ESTIMATORS}
     assert listed == {kind: set(table) for kind, table in tables.items()}
 
 

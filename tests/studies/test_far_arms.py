@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from lengthwise.alignment.weightings import WEIGHTINGS
 from lengthwise.studies.experiments import Experiment
 from lengthwise.studies.far import (
     beyond_questions,
@@ -21,7 +20,6 @@ from lengthwise.studies.far import (
     repeats_in_code,
     repeats_on_tracking,
     repeats_with_ntk,
-    repeats_with_weightings,
     repeats_with_yarn,
     rotated_windows,
     skips_or_repeats,
@@ -39,7 +37,6 @@ from lengthwise.studies.far.repeats import FAR_REPEATS, REPEATS
 from lengthwise.studies.far.repeats_in_code import FAR_CODE
 from lengthwise.studies.far.repeats_on_tracking import FAR_TRACKING
 from lengthwise.studies.far.repeats_with_ntk import EXTENDED_REPEATS, FAR_NTK
-from lengthwise.studies.far.repeats_with_weightings import FAR_WEIGHTINGS
 from lengthwise.studies.far.repeats_with_yarn import FAR_YARN_4
 from lengthwise.studies.far.rotated_windows import FAR_CYCLIC, FEWER
 from lengthwise.studies.far.screen import CONTROL, CYCLIC, EVERY, HALF
@@ -139,7 +136,6 @@ def recipes_of(experiment: Experiment, study: Study) -> dict[str, dict[str, Any]
         (gemma_tracking.EXPERIMENT, FAR_GEMMA_TRACKING, gemma.EXPERIMENT, FAR_GEMMA),
         (long_texts.EXPERIMENT, FAR_LONG_TEXTS, repeats.EXPERIMENT, FAR_REPEATS),
         (long_texts.EXPERIMENT, FAR_LONG_TEXTS, beyond_questions.EXPERIMENT, FAR_REACH),
-        (repeats_with_weightings.EXPERIMENT, FAR_WEIGHTINGS, repeats.EXPERIMENT, FAR_REPEATS),
     ],
 )
 def test_a_later_study_trains_what_an_earlier_one_has(
@@ -189,19 +185,6 @@ def test_one_part_reads_the_same_windows_without_a_skip_and_one_skips_and_repeat
     assert (fewer["positions"]["options"]["share"], fewer["view_options"]["share"]) == (0.5, 1.0)
     # Shorter passages than the whole's: the view's default.
     assert ("passage" in fewer["view_options"], whole["view_options"]["passage"]) == (False, 128)
-
-
-def test_weightings_change_the_weights_alone_and_each_is_compared_with_none() -> None:
-    recipes = recipes_of(repeats_with_weightings.EXPERIMENT, FAR_WEIGHTINGS)
-    plain = recipes[REPEATS.name]
-    weighted = []
-    for arm in repeats_with_weightings.WEIGHTED:
-        objective = dict(recipes[arm.name]["objective"])
-        weighted.append(objective.pop("weighting"))
-        assert objective | {"weighting": "none"} == plain["objective"]
-        assert (arm.name, REPEATS.name) in repeats_with_weightings.EXPERIMENT.contrasts
-    # Weights by position look at no loss.
-    assert weighted == [name for name in WEIGHTINGS if name not in ("none", "position")]
 
 
 def test_full_windows_hold_as_many_tokens_as_the_others() -> None:

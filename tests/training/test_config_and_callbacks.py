@@ -72,30 +72,6 @@ def test_a_config_is_parsed_saved_and_trained_with(documents: Sequence[TokenDocu
     assert losses(by_keyword) == losses(ours)
 
 
-def test_weights_are_parsed_trained_with_and_logged(documents: Sequence[TokenDocument], tmp_path: Path):
-    terms: dict[str, Any] = {"alpha": 0.3, "ce_on": "long", "weighting": "longce"}
-    (parsed,) = HfArgumentParser(AlignmentConfig).parse_args_into_dataclasses(  # type: ignore[arg-type]
-        [
-            *("--output_dir", str(tmp_path), "--use_cpu", "--weighting_options", '{"cap": 1.01}'),
-            *(f"--{name}={value}" for name, value in terms.items()),
-        ]
-    )
-    expected = Objective(**terms, weighting_options={"cap": 1.01})
-    assert parsed.objective() == expected
-    with pytest.raises(UsageError):
-        AlignmentConfig(str(tmp_path), weighting="longce", weighting_options="[5]")
-
-    config = AlignmentConfig(
-        str(tmp_path), **SETTINGS, **terms, weighting_options={"cap": 1.01}, save_strategy="no"
-    )
-    ours = trainer(documents, config)
-    ours.train()
-    for entry in ours.state.log_history[:-1]:
-        assert entry["loss"] == pytest.approx(entry["cross_entropy"] + 0.3 * entry["divergence"])
-        assert 0 < entry["weight_capped"] < 1
-        assert 0.5 < entry["weight"] <= 1.01
-
-
 def test_the_objective_is_given_once_and_checked(documents: Sequence[TokenDocument], tmp_path: Path):
     config = AlignmentConfig(str(tmp_path), **SETTINGS)
     for others in ({"alpha": 0.3}, {"objective": Objective(alpha=0.3)}):

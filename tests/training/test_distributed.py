@@ -63,7 +63,7 @@ def test_two_processes_equal_one(
     gap = {"views": "gap", "positions": {"sampler": "pose", "target_length": 64}}
     taught = {
         "adapter": {"r": 2},
-        "objective": {"alpha": 1.0, "divergence": "kl", "detach": "long", "weighting": "longce"},
+        "objective": {"alpha": 1.0, "divergence": "kl", "detach": "long"},
     }
     runs: dict[str, Any] = {
         "full": {"kind": "recipe", "arguments": {"settings": settings}},

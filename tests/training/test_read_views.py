@@ -57,12 +57,11 @@ class Reads:
 
 
 OBJECTIVES = [
-    {"alpha": alpha, "divergence": divergence, "detach": detach, "ce_on": ce_on, "weighting": weighting}
-    for alpha, (divergence, detach), ce_on, weighting in itertools.product(
+    {"alpha": alpha, "divergence": divergence, "detach": detach, "ce_on": ce_on}
+    for alpha, (divergence, detach), ce_on in itertools.product(
         (0.0, 0.7),
         (("kl", "long"), ("reverse_kl", "long"), ("kl", "short"), ("jeffreys", "none")),
         ("both", "long", "short"),
-        ("none", "longce"),
     )
 ]
 

@@ -71,7 +71,7 @@ def test_all_impossible_values_are_named_at_once():
 def test_an_objective_that_cannot_be_trained_is_refused():
     assert "'jeffreys'" in refused(objective={"divergence": "jefreys"})
     assert "'kl' with detach 'none'" in refused(objective={"divergence": "kl"})
-    assert "'longce'" in refused(objective={"weighting": "lonce"})
+    assert "'short'" in refused(objective={"ce_on": "shrot"})
 
 
 def test_offsets_default_to_all_that_leave_a_pair():
@@ -111,7 +111,7 @@ def test_a_constant_schedule_has_no_final_share():
 
 
 def test_the_config_of_a_run_is_a_recipe(tmp_path: Path):
-    objective = {"offsets": [1, 4], "weighting": "sparse", "weighting_options": {"share": 0.5}}
+    objective = {"offsets": [1, 4], "ce_on": "short"}
     recipe = make_recipe(
         MINIMAL | {"adapter": {"target_modules": ["q_proj", "v_proj"]}, "objective": objective}
     )

@@ -22,7 +22,7 @@ from lengthwise.training.build import build_trainer, training_documents
 from lengthwise.training.callbacks import METRICS, checkpoint_step
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import load_for_training
-from lengthwise.training.trainer import PARTS, WEIGHT_PARTS
+from lengthwise.training.trainer import PARTS
 
 Make = Callable[..., Recipe]
 
@@ -55,7 +55,7 @@ def test_what_a_run_leaves_behind(make: Make, tmp_path: Path, capsys: pytest.Cap
     lines = metrics(out)
     assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
     for line in lines:
-        assert set(line) == {"step", *METRICS} - {*WEIGHT_PARTS}
+        assert set(line) == {"step", *METRICS}
         assert line["alpha"] == 1.0
         assert 1 <= line["offset"] <= 7
         assert line["paired_positions"] == 4 * (16 - line["offset"] - 8)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from lengthwise.alignment.divergences import DIVERGENCES
-from lengthwise.alignment.weightings import WEIGHTINGS, describe
 from lengthwise.catalogue import recipes
 from lengthwise.evaluation.tasks import FAMILIES
 from lengthwise.measure.misalignment import ESTIMATORS
@@ -26,7 +25,7 @@ these tables, with what is installed on your machine. An unknown name is an erro
 
 [Measurements](#measurements) · [Estimators](#estimators) · [Models](#models) · [Texts](#texts) · [Tasks](#tasks) ·
 [Rope methods](#rope-methods) · [Position samplers](#position-samplers) · [Attention](#attention) · [Views](#views) ·
-[Divergences](#divergences) · [Weightings](#weightings) · [Recipes](#recipes) · [Studies](#studies)
+[Divergences](#divergences) · [Recipes](#recipes) · [Studies](#studies)
 """
 
 
@@ -129,11 +128,6 @@ def _training() -> Iterator[str]:
         for name, entry in DIVERGENCES.items()
     )
     yield table(["name", "what", "`detach`", "contains entropy, so sharpens"], rows)
-    yield "## Weightings\n"
-    yield "`objective.weighting` in a recipe: weights of the tokens' cross entropies.\n"
-    yield table(["name", "what"], ((code(name), plain(describe(name))) for name in WEIGHTINGS))
-    kinds = {name: kind for name, kind in WEIGHTINGS.items() if kind is not None}
-    yield from _options((name, f"{kind.__module__}.{kind.__qualname__}") for name, kind in kinds.items())
 
 
 def _named() -> Iterator[str]:

@@ -25,11 +25,9 @@ if TYPE_CHECKING:
     from lengthwise.alignment.geometry import PairGeometry, next_token_labels
     from lengthwise.alignment.loss_output import AlignmentOutput, Normalizers
     from lengthwise.alignment.objective import AlignmentLoss, alignment_loss, alignment_loss_from_logits
-    from lengthwise.alignment.weightings import WEIGHTINGS
 
 __all__ = [
     "DIVERGENCES",
-    "WEIGHTINGS",
     "AlignmentLoss",
     "AlignmentOutput",
     "Detach",
@@ -64,7 +62,6 @@ _NAMES = {
     "geometry": ("PairGeometry", "next_token_labels"),
     "loss_output": ("AlignmentOutput", "Normalizers"),
     "objective": ("AlignmentLoss", "alignment_loss", "alignment_loss_from_logits"),
-    "weightings": ("WEIGHTINGS",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 

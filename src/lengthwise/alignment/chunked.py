@@ -8,7 +8,6 @@ is in memory. Backward multiplies them by the incoming gradient, a scalar.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ from lengthwise.alignment.fused_head import FusedHead
 from lengthwise.alignment.geometry import PairGeometry
 from lengthwise.alignment.loss_output import Divisors
 from lengthwise.alignment.tile import Activation, Tiles, sum_dtype, wide_dtype
-from lengthwise.alignment.weightings import PairedTokens
 from lengthwise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,13 +60,9 @@ class Parts(NamedTuple):
 
     cross_entropy_long: Tensor
     cross_entropy_short: Tensor
-    weighted_long: Tensor
-    weighted_short: Tensor
     entropy: Tensor
     jeffreys: Tensor
     divergence: Tensor
-    weight: Tensor
-    weight_capped: Tensor
 
 
 def fused_objective(
@@ -123,7 +117,7 @@ class _Fused(torch.autograd.Function):
             parts = work.run()
         ctx.gradients, ctx.unit = work.gradients(), work.unit
         named, objective = Parts(*parts.unbind()), settings.objective
-        loss = objective.trained_cross_entropy(named.weighted_long, named.weighted_short)
+        loss = objective.trained_cross_entropy(named.cross_entropy_long, named.cross_entropy_short)
         loss = loss + objective.alpha * named.divergence
         parts = parts.to(wide_dtype(settings.compute_dtype))
         ctx.mark_non_differentiable(parts)
@@ -210,32 +204,22 @@ class _Pass:
             weight=factor * objective.alpha / divisors.paired_positions,
             gradient=any(needed),
         )
-        self._weighting, self._tokens = objective.token_weighting, None
         self._sum_dtype = sum_dtype(device)
-        if self._weighting is not None:
-            self._tokens = PairedTokens.of(
-                labels_long,
-                labels_short,
-                geometry=settings.geometry,
-                ignore_index=settings.ignore_index,
-                dtype=self._sum_dtype,
-            )
 
     def run(self) -> Tensor:
         """The numbers of `Parts`."""
         device = self._long.hidden.device
         sums = torch.zeros(len(Parts._fields), dtype=self._sum_dtype, device=device)
         buffer = self._head.empty_logits(self._schedule.most_rows)
-        weights = self._weights_of_windows(buffer)
         for chunk in self._schedule:
             hidden, logits = self._logits(chunk, buffer)
-            sums += self._take_loss(chunk, logits, weights)
+            sums += self._take_loss(chunk, logits)
             # Now `logits` holds their gradients.
             self._add_hidden_gradients(chunk, logits)
             self._add_head_gradient(chunk, logits, hidden)
         divisors = self._settings.divisors
         labels, paired = [divisors.labels_long, divisors.labels_short], divisors.paired_positions
-        return sums / sums.new_tensor([*labels, *labels, *5 * [paired]])
+        return sums / sums.new_tensor([*labels, *3 * [paired]])
 
     def gradients(self) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
         """Of both views' hidden states and the head's weight and bias, `unit` times their size."""
@@ -251,65 +235,20 @@ class _Pass:
         long, short = self._long.targets(chunk.long), self._short.targets(chunk.short)
         return [chunk.join(*both) for both in zip(long, short, strict=True)]
 
-    def _label_logits(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return self._settings.activation.apply_(logits.gather(1, labels).to(self._sum_dtype))
-
-    def _weights_of_windows(self, buffer: Tensor) -> Tensor | None:
-        """The tokens' weights [B, P]; None without a weighting, and where `_weights_of` finds them by itself."""
-        weighting, tokens = self._weighting, self._tokens
-        if weighting is None or tokens is None or weighting.reads == "pair" or not tokens.weighted.numel():
-            return None
-        if weighting.reads == "window":
-            losses = []
-            for chunk in itertools.takewhile(lambda chunk: chunk.paired, self._schedule):
-                _, logits = self._logits(chunk, buffer)
-                labels, *_ = self._targets(chunk)
-                losses.append(self._losses_of_pairs(logits, self._label_logits(logits, labels)))
-            tokens = tokens.with_losses(*torch.cat(losses).view(*tokens.weighted.shape, 2).unbind(-1))
-        return weighting(tokens)
-
-    def _losses_of_pairs(self, logits: Tensor, label_logit: Tensor) -> Tensor:
-        """Cross entropies [n, 2] of n pairs, whose logits stay as they are."""
-        top, total = self._tiles.sums(logits)
-        return (total.to(self._sum_dtype).log() + top - label_logit).view(-1, 2)
-
-    def _weights_of(
-        self, chunk: Chunk, logits: Tensor, label_logit: Tensor, of_windows: Tensor | None
-    ) -> tuple[Tensor | None, Tensor, Tensor]:
-        """The tokens' weights in a chunk of pairs [n], None for 1; their sum, and how many are cut off."""
-        weighting, tokens = self._weighting, self._tokens
-        if weighting is None or tokens is None:
-            return None, label_logit.new_full((), len(chunk.long[0])), label_logit.new_zeros(())
-        index = chunk.long[0], chunk.long[1] - self._settings.geometry.long_rows.start
-        tokens = tokens.at(index)
-        if of_windows is None:
-            tokens = tokens.with_losses(*self._losses_of_pairs(logits, label_logit).unbind(-1))
-            weights = weighting(tokens)
-        else:
-            weights = of_windows[index]
-        return weights, weights.sum(), weighting.count_capped(weights, tokens)
-
-    def _take_loss(self, chunk: Chunk, logits: Tensor, weights_of_windows: Tensor | None) -> Tensor:
+    def _take_loss(self, chunk: Chunk, logits: Tensor) -> Tensor:
         """The sums over one chunk; leaves the gradient in `logits`, which come as linear outputs."""
         labels, valid, weights = self._targets(chunk)
         # Taken now, before the tiles write over it.
-        label_logit = self._label_logits(logits, labels)
-        factors = None
+        label_logit = self._settings.activation.apply_(logits.gather(1, labels).to(self._sum_dtype))
         if chunk.paired:
-            of_tokens, weight, capped = self._weights_of(chunk, logits, label_logit, weights_of_windows)
-            if of_tokens is not None:
-                factors = chunk.join(of_tokens, of_tokens).unsqueeze(1)
-                weights = weights * factors.to(weights.dtype)
             pairs = self._tiles.pairs(*(rows.unflatten(0, (-1, 2)) for rows in (logits, labels, weights)))
             top, total = pairs.top.flatten(0, 1), pairs.total.flatten(0, 1)
-            others = [*self._divergences(pairs), weight, capped]
+            others = self._divergences(pairs)
         else:
             top, total = self._tiles.rows(logits, labels, weights)
-            others = [label_logit.new_zeros(())] * 5
+            others = [label_logit.new_zeros(())] * 3
         cross_entropy = (total.to(self._sum_dtype).log() + top - label_logit).where(valid, 0)
-        sums = [part.sum() for part in chunk.split(cross_entropy)]
-        weighted = sums if factors is None else [part.sum() for part in chunk.split(cross_entropy * factors)]
-        return torch.stack([*sums, *weighted, *others])
+        return torch.stack([*(part.sum() for part in chunk.split(cross_entropy)), *others])
 
     def _divergences(self, pairs: PairStatistics) -> list[Tensor]:
         """Sums of entropy, jeffreys and the chosen divergence over pairs of rows."""

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
-from lengthwise.alignment.weightings import Weighting, make_weighting
 from lengthwise.errors import UsageError, nearest
 
 if TYPE_CHECKING:
@@ -138,12 +137,11 @@ class SharpeningWarning(UserWarning):
 class Objective:
     """The objective of Eq. 4: cross entropy + alpha * divergence, the latter over the paired positions.
 
-    The cross entropy is (CE_long + CE_short) / 2, or with `ce_on` that of one view. A `weighting` gives the tokens of
-    paired rows weights w (mean of w * CE, not divided by the sum of w); no gradient goes through w.
+    The cross entropy is (CE_long + CE_short) / 2, or with `ce_on` that of one view.
 
     Raises:
-        UsageError: an unknown divergence, detach, ce_on or weighting, a divergence and detach without meaning, alpha
-            negative or not finite, options that the weighting does not have.
+        UsageError: an unknown divergence, detach or ce_on, a divergence and detach without meaning, alpha negative
+            or not finite.
     """
 
     alpha: float
@@ -156,10 +154,6 @@ class Objective:
     """Least context of a paired token in the short view; None is that of the geometry (L // 2, Appendix D)."""
     ce_on: CrossEntropyOn = "both"
     """The view whose cross entropy is trained on: both (their mean), long or short."""
-    weighting: str = "none"
-    """A name in `WEIGHTINGS` (`lengthwise ls methods`): weights of the cross entropies of paired tokens."""
-    weighting_options: dict[str, Any] = field(default_factory=dict, hash=False)
-    """The options of the weighting."""
 
     def __post_init__(self) -> None:
         self.check()
@@ -183,18 +177,11 @@ class Objective:
             raise UsageError(
                 f"alpha is {self.alpha!r}", expected="a finite number, 0 or more (the paper uses 0.1 to 0.3)"
             )
-        # Made once, so that wrong options are found here.
-        _ = self.token_weighting
 
     @property
     def rule(self) -> Rule:
         """The gradient rule of the divergence, less what is detached."""
         return gradient_rule(self.divergence, self.detach)
-
-    @functools.cached_property
-    def token_weighting(self) -> Weighting | None:
-        """The weighting with its options; None for "none"."""
-        return make_weighting(self.weighting, self.weighting_options)
 
     @property
     def ce_shares(self) -> tuple[float, float]:
@@ -203,8 +190,8 @@ class Objective:
 
     @property
     def reads(self) -> tuple[bool, bool]:
-        """Whether the long and the short view have a part in the loss or in its weights."""
-        both = self.alpha > 0 or self.weighting != "none"
+        """Whether the long and the short view have a part in the loss."""
+        both = self.alpha > 0
         return both or self.ce_on != "short", both or self.ce_on != "long"
 
     @property
@@ -257,8 +244,6 @@ class OtherTerms(TypedDict, total=False):
     divergence: DivergenceName
     detach: Detach
     ce_on: CrossEntropyOn
-    weighting: str
-    weighting_options: dict[str, Any]
 
 
 class ObjectiveTerms(OtherTerms, total=False):

@@ -116,11 +116,9 @@ class AlignmentOutput:
     loss: Tensor
     """cross_entropy + alpha * divergence (Eq. 4)."""
     cross_entropy: Tensor
-    """The part of the loss, weighted and of the trained views: (cross_entropy_long + cross_entropy_short) / 2 unless
-    `ce_on` or `weighting` says otherwise."""
+    """The part of the loss: (cross_entropy_long + cross_entropy_short) / 2, or with `ce_on` that of one view."""
     cross_entropy_long: Tensor
-    """Next-token cross entropy of the long view, all its rows with a label, unweighted; also where it is not trained
-    on."""
+    """Next-token cross entropy of the long view, all its rows with a label; also where it is not trained on."""
     cross_entropy_short: Tensor
     """The same for the short view."""
     misalignment: Tensor
@@ -131,11 +129,6 @@ class AlignmentOutput:
     """KL(p||q) + KL(q||p) at the paired positions: how much the views disagree."""
     divergence: Tensor
     """The chosen term at the paired positions, the one that alpha multiplies."""
-    weight: Tensor
-    """Mean weight of the tokens at the paired positions; 1 without a weighting. The divisor is `paired_positions`: a
-    pair whose views do not share a label counts, with weight 1."""
-    weight_capped: Tensor
-    """Share of the paired positions whose weight the weighting has cut off (`longce`: at its cap), else 0."""
     paired_positions: int
     """Paired positions of this call, all samples together."""
     label_positions_long: int

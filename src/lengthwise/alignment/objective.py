@@ -23,7 +23,6 @@ from lengthwise.alignment.input_checks import (
 )
 from lengthwise.alignment.loss_output import AlignmentOutput, Divisors, Normalizers
 from lengthwise.alignment.tile import Activation
-from lengthwise.alignment.weightings import PairedTokens
 
 
 def alignment_loss(
@@ -51,16 +50,12 @@ def alignment_loss(
         z = logit_scale * (hidden @ head_weight.T + head_bias);  z = soft_cap * tanh(z / soft_cap)
         loss = (CE(z_long, labels_long) + CE(z_short, labels_short)) / 2 + alpha * mean(divergence(p, q))
 
-    (with `ce_on` one of the two cross entropies, with a `weighting` their weighted means), as
-    `alignment_loss_from_logits` computes it, but holds the logits of only some rows at a time and forms
-    all gradients in the forward pass: nothing is computed twice, and no tensor is of the size of all
-    logits. Which tensors get a gradient is read from `requires_grad`; for a frozen head none is formed, and none
-    (not even zeros) for the hidden states of a view that neither CE nor the divergence trains. The
-    elementwise arithmetic is in fp32 (fp64 for fp64 input). Under autocast the matrix products are in its
-    dtype.
-
-    A weighting costs nothing ("position"), one more sweep over the logits of the paired rows ("longce"), or one more
-    head product over them, without gradients ("dense", "sparse": they need the losses of whole windows first).
+    (with `ce_on` one of the two cross entropies), as `alignment_loss_from_logits` computes it, but holds the
+    logits of only some rows at a time and forms all gradients in the forward pass: nothing is computed twice, and
+    no tensor is of the size of all logits. Which tensors get a gradient is read from `requires_grad`; for a frozen
+    head none is formed, and none (not even zeros) for the hidden states of a view that neither CE nor the
+    divergence trains. The elementwise arithmetic is in fp32 (fp64 for fp64 input). Under autocast the matrix
+    products are in its dtype.
 
     Args:
         hidden_long, hidden_short: final hidden states [B, L, d] of both views, as the head receives them.
@@ -70,7 +65,7 @@ def alignment_loss(
         labels_long, labels_short: next tokens [B, L], aligned with the rows (already shifted, see
             `next_token_labels`), `ignore_index` where a row has none. Pairs do not depend on labels.
         geometry: which rows face each other.
-        objective: alpha, divergence, detach, ce_on and weighting. Or give these as keywords: `alpha=0.1,
+        objective: alpha, divergence, detach and ce_on. Or give these as keywords: `alpha=0.1,
             divergence="jeffreys"`, with the defaults of `Objective`.
         head_bias: [V], added before the scale.
         soft_cap: bound of the logits by tanh, applied last (Gemma 2).
@@ -131,15 +126,13 @@ def alignment_loss(
     )
     return AlignmentOutput(
         loss=loss,
-        cross_entropy=objective.trained_cross_entropy(parts.weighted_long, parts.weighted_short),
+        cross_entropy=objective.trained_cross_entropy(parts.cross_entropy_long, parts.cross_entropy_short),
         cross_entropy_long=parts.cross_entropy_long,
         cross_entropy_short=parts.cross_entropy_short,
         misalignment=parts.entropy + parts.jeffreys,
         entropy=parts.entropy,
         jeffreys=parts.jeffreys,
         divergence=parts.divergence,
-        weight=parts.weight,
-        weight_capped=parts.weight_capped,
         paired_positions=paired,
         label_positions_long=count_long,
         label_positions_short=count_short,
@@ -251,33 +244,13 @@ def alignment_loss_from_logits(
     paired = logits_long.shape[0] * geometry.paired_positions
     divisors = Divisors.of(normalizers, count_long, count_short, paired)
 
-    def losses(logits: Tensor, labels: Tensor, reduction: str = "none") -> Tensor:
+    def total(logits: Tensor, labels: Tensor) -> Tensor:
         log_p = log_probabilities(logits).flatten(0, 1)
-        return F.nll_loss(log_p, labels.flatten(), ignore_index=ignore_index, reduction=reduction)
+        return F.nll_loss(log_p, labels.flatten(), ignore_index=ignore_index, reduction="sum")
 
-    cross_entropy_long = losses(logits_long, labels_long, "sum") / divisors.labels_long
-    cross_entropy_short = losses(logits_short, labels_short, "sum") / divisors.labels_short
+    cross_entropy_long = total(logits_long, labels_long) / divisors.labels_long
+    cross_entropy_short = total(logits_short, labels_short) / divisors.labels_short
     trained = objective.trained_cross_entropy(cross_entropy_long, cross_entropy_short)
-    weight, capped = cross_entropy_long.new_tensor(paired), cross_entropy_long.new_zeros(())
-    weighting = objective.token_weighting
-    if weighting is not None:
-        losses_long = losses(logits_long, labels_long).view(labels_long.shape)
-        losses_short = losses(logits_short, labels_short).view(labels_short.shape)
-        tokens = PairedTokens.of(
-            labels_long, labels_short, geometry=geometry, ignore_index=ignore_index, dtype=losses_long.dtype
-        ).with_losses(
-            losses_long[:, geometry.long_rows].detach(), losses_short[:, geometry.short_rows].detach()
-        )
-        paired_weights = weighting(tokens)
-        weight, capped = paired_weights.sum(), weighting.count_capped(paired_weights, tokens)
-        weights_long, weights_short = torch.ones_like(losses_long), torch.ones_like(losses_short)
-        weights_long[:, geometry.long_rows] = paired_weights
-        weights_short[:, geometry.short_rows] = paired_weights
-        trained = objective.trained_cross_entropy(
-            (weights_long * losses_long).sum() / divisors.labels_long,
-            (weights_short * losses_short).sum() / divisors.labels_short,
-        )
-
     paired_long = logits_long[:, geometry.long_rows]
     paired_short = logits_short[:, geometry.short_rows]
 
@@ -301,8 +274,6 @@ def alignment_loss_from_logits(
         entropy=entropy_part,
         jeffreys=jeffreys_part,
         divergence=term.detach(),
-        weight=weight / divisors.paired_positions,
-        weight_capped=capped / divisors.paired_positions,
         paired_positions=paired,
         label_positions_long=count_long,
         label_positions_short=count_short,

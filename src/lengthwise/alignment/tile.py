@@ -125,16 +125,6 @@ class Tiles:
         top, total = zip(*(self._row(*part) for part in parts), strict=True)
         return torch.cat(top), torch.cat(total)
 
-    def sums(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """max z and sum exp(z') [n, 1] each of rows [n, V], which stay as they are."""
-        top, total = zip(*map(self._sums, logits.split(2 * self._pairs_in_a_tile)), strict=True)
-        return torch.cat(top), torch.cat(total)
-
-    def _sums(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        z = self._spare.flatten(0, 1)[: len(logits)].copy_(logits)
-        top = _subtract_maximum_(self._activation.apply_(z))
-        return top, z.exp_().sum(dim=-1, keepdim=True)
-
     def _row(
         self, logits: Tensor, labels: Tensor, weights: Tensor, label_gradients: Tensor
     ) -> tuple[Tensor, Tensor]:

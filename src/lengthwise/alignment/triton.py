@@ -113,18 +113,6 @@ class TritonTiles:
         top, total = found.unbind()
         return top, total
 
-    def sums(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """As `Tiles.sums`: logits [n, V], contiguous."""
-        assert logits.shape[1:] == (self._vocabulary,)
-        assert logits.is_contiguous()
-        found = torch.empty(2, len(logits), 1, dtype=self._dtype, device=logits.device)
-        constants: dict[str, Any] = {**self._constants, "GRADIENT": False}
-        with torch.cuda.device_of(logits):
-            # Labels and weights are for the gradient alone.
-            _rows[(len(logits),)](logits, found, found, found, self._vocabulary, **constants)
-        top, total = found.unbind()
-        return top, total
-
     def _statistics(self, count: int, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
         """Room for what a kernel finds [count, ...], after a look at what it takes for granted."""
         assert logits.shape == (*labels.shape[:-1], self._vocabulary)

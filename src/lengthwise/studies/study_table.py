@@ -121,11 +121,6 @@ STUDIES: dict[str, Entry] = {
             "windows of 8,192 tokens against skips on the same tokens, one seed (two and a half hours of one core)",
         ),
         Entry(
-            "far-weightings",
-            "far.repeats_with_weightings:FAR_WEIGHTINGS",
-            "LongCE, dense and sparse weights with skips and repeats, one seed (two hours of one core)",
-        ),
-        Entry(
             "far-cyclic",
             "far.rotated_windows:FAR_CYCLIC",
             "rotated windows of 2,048 tokens, for equal tokens and for equal time, one seed (90 minutes of one core)",

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 from transformers import TrainingArguments
 
 from lengthwise.alignment.divergences import CrossEntropyOn, Detach, DivergenceName, Objective
-from lengthwise.config import parse_yaml
 
 OBJECTIVE_FIELDS = tuple(each.name for each in fields(Objective))
 
@@ -33,25 +31,14 @@ class AlignmentArguments:
     ce_on: CrossEntropyOn = field(
         default="both", metadata={"help": "The view whose cross entropy is trained on: both, long or short."}
     )
-    weighting: str = field(
-        default="none",
-        metadata={"help": "Weights of the tokens' cross entropies: see `lengthwise ls methods`."},
-    )
-    weighting_options: dict[str, Any] | str | None = field(
-        default=None, metadata={"help": "Options of the weighting, as a mapping or as JSON: '{\"cap\": 5}'."}
-    )
 
     def objective(self) -> Objective:
         """These fields as an Objective.
 
         Raises:
-            UsageError: as `Objective`; options that are no mapping.
+            UsageError: as `Objective`.
         """
-        terms = {name: getattr(self, name) for name in OBJECTIVE_FIELDS}
-        options = terms["weighting_options"]
-        if isinstance(options, str):
-            options = parse_yaml(options, source="weighting_options")
-        return Objective(**{**terms, "weighting_options": options or {}})
+        return Objective(**{name: getattr(self, name) for name in OBJECTIVE_FIELDS})
 
 
 @dataclass

@@ -17,13 +17,11 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from lengthwise.files import atomic_write_text, first_damaged, seal, share
 from lengthwise.models.extension import write_extension_files
 from lengthwise.progress import progress
-from lengthwise.training.trainer import PARTS, WEIGHT_PARTS
+from lengthwise.training.trainer import PARTS
 
 logger = logging.getLogger(__name__)
 
-METRICS = (
-    "loss", *PARTS, "alpha", "learning_rate", "grad_norm", "offset", "paired_positions", *WEIGHT_PARTS
-)  # fmt: skip
+METRICS = ("loss", *PARTS, "alpha", "learning_rate", "grad_norm", "offset", "paired_positions")
 """What a line of metrics.jsonl may hold; parts that the objective does not have are left out."""
 
 

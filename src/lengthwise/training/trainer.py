@@ -31,8 +31,6 @@ PARTS = (
     "jeffreys",
     "divergence",
 )
-# Logged beside them where the objective weighs tokens.
-WEIGHT_PARTS = ("weight", "weight_capped")
 # Rows of a batch.
 _ROWS = ("input_ids", "labels", "position_ids", "attention_mask")
 # What takes both views.
@@ -45,8 +43,7 @@ def logged_parts(objective: Objective) -> tuple[str, ...]:
     left_out = (
         () if long and short else (*_PAIR_PARTS, "cross_entropy_short" if long else "cross_entropy_long")
     )
-    weights = WEIGHT_PARTS if objective.weighting != "none" else ()
-    return (*(name for name in PARTS if name not in left_out), *weights)
+    return tuple(name for name in PARTS if name not in left_out)
 
 
 if TYPE_CHECKING:
@@ -72,10 +69,9 @@ class AlignmentMixin(_AnyTrainer):
 
     Every log has, beside the Trainer's own numbers, `alpha`, the parts of the objective (PARTS: nats per
     token of the whole step; averaged over the steps since the last log, so that cross_entropy + alpha *
-    divergence = loss there too) and the last step's `offset` and `paired_positions`; with a weighting also the mean
-    `weight` and the share at its cap, `weight_capped`. They are by-products of the loss: no forward pass is added.
-    Parts that need a view that the objective does not read are left out. A loss that is NaN or infinite stops the
-    run before the weights change.
+    divergence = loss there too) and the last step's `offset` and `paired_positions`. They are by-products of the
+    loss: no forward pass is added. Parts that need a view that the objective does not read are left out. A loss that
+    is NaN or infinite stops the run before the weights change.
 
     Args:
         model: a transformers causal LM, one wrapped by peft, or whatever else the other class makes one from. If

@@ -7,7 +7,6 @@ questions that copying does not answer. Losses at short lengths show what a form
 
 Sources: the skip is PoSE's. KL(student || teacher) on skipped or rotated views is RoPE-perturbed self-distillation
 (arXiv 2604.14339).
-The weightings are LongCE's (ICLR 2025) and EXACT's (arXiv 2605.10544).
 """
 
 from __future__ import annotations
@@ -83,16 +82,6 @@ EXPERIMENT = Experiment(
             question="the published form, with skips up to the trained length",
         ),
         Arm(
-            name="skip + repeats, LongCE",
-            changes=(*_REPEAT, "objective.weighting=longce"),
-            question="CE weighted by how much the skip hurts a token",
-        ),
-        Arm(
-            name="skip + repeats, position",
-            changes=(*_REPEAT, "objective.weighting=position"),
-            question="the control for a weighting: by position alone",
-        ),
-        Arm(
             name=CYCLIC,
             changes=(
                 "views=cyclic",
@@ -115,7 +104,7 @@ EXPERIMENT = Experiment(
     ),
     notes=(
         "Every trained arm: LoRA, {recipe.steps} steps, each with {recipe.batch.size} x {recipe.length} tokens of "
-        "books. A divergence, CE on both views, and weights by losses read each window twice. {seeds}.",
+        "books. A divergence and CE on both views read each window twice. {seeds}.",
         "Held-out text: {documents} whole documents, the background of the questions too. All arms answer the same "
         "questions and predict the same tokens. Computed in {precision}.",
     ),

@@ -93,18 +93,19 @@ def build(row: str, model: Any, vocabulary: int, options: argparse.Namespace) ->
 
     from lengthwise import Objective
     from lengthwise.models import find_head
-    from lengthwise.training import PairCollator, Positions
+    from lengthwise.training import PairCollator, Positions, View
     from lengthwise.training.model_loss import model_alignment_loss
 
     views, terms = ROWS[row]
     length = options.length
     sampled = Positions(sampler="skip", target_length=8 * length)
-    collate = PairCollator(
+    view = View(
         length,
-        views=views,
-        view_options={"share": 1.0} if views == "repeat" else {},
+        views,
+        {"share": 1.0} if views == "repeat" else {},
         positions=None if views in WITHOUT_POSITIONS else sampled,
     )
+    collate = PairCollator(view)
     generator = torch.Generator().manual_seed(0)
     offset = length // 4 if views == "truncation" else 0
     window = torch.randint(vocabulary, (length + offset,), generator=generator).tolist()

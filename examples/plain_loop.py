@@ -20,7 +20,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from lengthwise import PairCollator, find_head, model_alignment_loss
+from lengthwise import PairCollator, View, find_head, model_alignment_loss
 from lengthwise.testing import save_tiny_model, tiny_text
 
 LENGTH = 32  # tokens in each window; thousands for a real model
@@ -33,7 +33,7 @@ def train(model: nn.Module, stretches: Sequence[dict[str, Any]], **objective: An
     loader = DataLoader(
         stretches,
         batch_size=4,
-        collate_fn=PairCollator(LENGTH, offsets=OFFSETS),  # lengthwise
+        collate_fn=PairCollator(View(LENGTH, offsets=OFFSETS)),  # lengthwise
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     losses = []

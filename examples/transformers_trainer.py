@@ -18,7 +18,7 @@ from typing import Any
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
 
-from lengthwise import AlignmentTrainer, PairCollator
+from lengthwise import AlignmentTrainer, PairCollator, View
 from lengthwise.testing import save_tiny_model, tiny_text
 
 LENGTH = 32  # tokens in each window; thousands for a real model
@@ -46,7 +46,7 @@ def train(model: nn.Module, stretches: Sequence[dict[str, Any]], folder: str, **
         model,
         args,
         **objective,  # lengthwise
-        data_collator=PairCollator(LENGTH, offsets=OFFSETS),  # lengthwise
+        data_collator=PairCollator(View(LENGTH, offsets=OFFSETS)),  # lengthwise
         train_dataset=stretches,
     )
     trainer.train()

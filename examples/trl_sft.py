@@ -19,7 +19,7 @@ from peft import LoraConfig
 from transformers import Trainer
 from trl import SFTConfig, SFTTrainer
 
-from lengthwise import AlignmentMixin, PairCollator
+from lengthwise import AlignmentMixin, PairCollator, View
 from lengthwise.testing import save_tiny_model, tiny_text
 
 LENGTH = 32  # tokens in each window; thousands for a real model
@@ -54,7 +54,7 @@ def train(model: Any, texts: Dataset, folder: str, **objective: Any) -> Trainer:
         model,
         args,
         **objective,  # lengthwise
-        data_collator=PairCollator(LENGTH, offsets=OFFSETS),  # lengthwise
+        data_collator=PairCollator(View(LENGTH, offsets=OFFSETS)),  # lengthwise
         train_dataset=texts,
         peft_config=LoraConfig(r=4, target_modules="all-linear"),
     )

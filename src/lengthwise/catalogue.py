@@ -66,7 +66,7 @@ def corpora() -> list[Entry]:
 
 def recipes() -> list[Entry]:
     """Training recipes that come with the package."""
-    from lengthwise.training.recipe_reading import shipped_recipes
+    from lengthwise.training.recipe import shipped_recipes
 
     return [{"name": name, "what": description(path)} for name, path in shipped_recipes().items()]
 
@@ -91,7 +91,7 @@ def methods() -> list[Entry]:
 
     kinds = {
         "divergence": {name: entry.what for name, entry in DIVERGENCES.items()},
-        "views": {name: f"{entry.what}; rewards {entry.rewards}" for name, entry in VIEWS.items()},
+        "views": {name: f"{what}; rewards {rewards}" for name, (what, rewards) in VIEWS.items()},
         "estimator": ESTIMATORS,
         "rope": {name: entry.what for name, entry in ROPE_METHODS.items()},
         "positions": {name: entry.what for name, entry in POSITION_SAMPLERS.items()},

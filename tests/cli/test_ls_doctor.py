@@ -8,7 +8,7 @@ import pytest
 
 import lengthwise.diagnosis as diagnosis
 from lengthwise import catalogue
-from lengthwise.training.recipe_reading import shipped_recipes
+from lengthwise.training.recipe import shipped_recipes
 
 
 def test_ls_names_everything(lengthwise: Callable[..., Any]) -> None:

@@ -16,7 +16,7 @@ from transformers import Trainer, set_seed
 
 from lengthwise.alignment import alignment_loss_from_logits
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
-from lengthwise.training import PairCollator
+from lengthwise.training import PairCollator, View
 
 FOLDER = Path(__file__).parents[2] / "examples"
 ALIGN = {"alpha": 10.0, "divergence": "jeffreys"}
@@ -81,7 +81,7 @@ def both_windows(collate: PairCollator) -> Callable[[Any], dict[str, Tensor]]:
 
 def by_hand(module: ModuleType, model: nn.Module, items: list[dict[str, Any]]) -> list[float]:
     """Full logits, the plain formula, SGD with clipping."""
-    collate = PairCollator(module.LENGTH, offsets=module.OFFSETS)
+    collate = PairCollator(View(module.LENGTH, offsets=module.OFFSETS))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     found = []
     for start in range(0, len(items), 4):

@@ -19,7 +19,7 @@ from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.positions import ROPE_METHODS
 from lengthwise.testing import tiny_model, tiny_tokenizer
-from lengthwise.training.recipe_reading import make_recipe
+from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import check_positions
 
 LAYERS = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
@@ -125,9 +125,9 @@ def test_sampled_positions_are_refused_with_dynamic_rope() -> None:
         "optimizer": {"learning_rate": 0.1},
         "positions": {"sampler": "pose", "target_length": 64},
     }
-    check_positions(make_recipe(settings), extended("yarn"))
+    check_positions(Recipe(**settings), extended("yarn"))
     with pytest.raises(UsageError, match="dynamic"):
-        check_positions(make_recipe(settings), extended("dynamic_ntk"))
+        check_positions(Recipe(**settings), extended("dynamic_ntk"))
 
 
 def test_what_cannot_be_extended() -> None:

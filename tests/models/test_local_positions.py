@@ -20,7 +20,7 @@ from lengthwise.models.hidden import full_logits
 from lengthwise.models.local_positions import local_positions
 from lengthwise.testing import tiny_model
 from lengthwise.training.model_loss import model_alignment_loss
-from lengthwise.training.recipe_reading import make_recipe
+from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import check_positions
 
 LENGTH, WINDOW = 12, 6
@@ -202,16 +202,16 @@ def test_a_model_of_sliding_layers_alone_takes_positions_up_to_its_window():
         "positions": {"sampler": "skip", "target_length": 16},
     }
     of = tiny_model("mistral", sliding_window=16)
-    check_positions(make_recipe(settings), of)
+    check_positions(Recipe(**settings), of)
     settings["positions"]["target_length"] = 17
     with pytest.raises(UsageError, match="17"):
-        check_positions(make_recipe(settings), of)
-    check_positions(make_recipe(settings), model("gemma3-text"))
+        check_positions(Recipe(**settings), of)
+    check_positions(Recipe(**settings), model("gemma3-text"))
     # Cyclic views have positions of their own, up to their length.
     cyclic = {**settings, "views": "cyclic"}
     del cyclic["positions"]
-    check_positions(make_recipe({**cyclic, "length": 16}), of)
+    check_positions(Recipe(**{**cyclic, "length": 16}), of)
     with pytest.raises(UsageError, match="length = 17"):
-        check_positions(make_recipe({**cyclic, "length": 17}), of)
+        check_positions(Recipe(**{**cyclic, "length": 17}), of)
     with pytest.raises(UsageError, match="takes no position ids"):
-        check_positions(make_recipe(cyclic), tiny_model("bloom-alibi"))
+        check_positions(Recipe(**cyclic), tiny_model("bloom-alibi"))

@@ -23,7 +23,7 @@ from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.positions import ROPE_METHODS
 from lengthwise.testing import tiny_model, tiny_tokenizer
-from lengthwise.training import PairCollator
+from lengthwise.training import PairCollator, View
 from lengthwise.training.adapters import Adapter, add_adapter
 from lengthwise.training.model_loss import model_alignment_loss
 
@@ -150,7 +150,7 @@ def test_an_adapter_goes_on_and_off(method: str, architecture: str) -> None:
 
 def gradients(model: Any, tokens: Tensor) -> dict[str, Tensor]:
     """Of the objective on two windows of LONGER tokens."""
-    batch = PairCollator(LONGER)([{"input_ids": tokens[0]}])
+    batch = PairCollator(View(LONGER))([{"input_ids": tokens[0]}])
     output = model_alignment_loss(
         model,
         find_head(model),

@@ -41,7 +41,7 @@ def test_two_layers_and_one_view_tell_the_memory_of_all(way):
     )
     shape = SIZES["135M"] | {"num_hidden_layers": 5}
     model = recipe_skeleton(recipe, LlamaConfig(**shape))
-    whole = device_memory(recipe, model, micro=1, devices=way.devices, device=torch.device("cuda")).device
+    whole = device_memory(recipe, model, micro=1, devices=way.devices, device=torch.device("cuda"))["device"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(hardware.SIZES, "135M", shape)
         hardware._one_view.cache_clear()

@@ -17,7 +17,7 @@ from lengthwise.studies.paper.sizes import LAPTOP, PAPER, SIZES, Size
 from lengthwise.studies.skeleton import Study, chosen_scale
 from lengthwise.studies.study_table import STUDIES
 from lengthwise.testing import save_tiny_model, tiny_text
-from lengthwise.training.recipe_reading import read_recipe
+from lengthwise.training.recipe import read_recipe
 
 
 def test_more_seeds_start_from_pretrainings_of_their_own():

@@ -10,7 +10,6 @@ import pytest
 from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.text import TokenDocument
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.recipe_reading import make_recipe
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +46,7 @@ def recipe_settings(shared: Path) -> dict[str, Any]:
 @pytest.fixture
 def make(recipe_settings: dict[str, Any]) -> Callable[..., Recipe]:
     def build(**changes: Any) -> Recipe:
-        return make_recipe(recipe_settings | changes)
+        return Recipe.parse(recipe_settings | changes, source="recipe")
 
     return build
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from lengthwise.runs import RunFolder
-from lengthwise.training import make_recipe, train
+from lengthwise.training import Recipe, train
 
 
 def kill() -> None:
@@ -49,7 +49,7 @@ def kill_in_checkpoint(step: int) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    recipe = make_recipe(json.loads(Path(sys.argv[1]).read_text()))
+    recipe = Recipe(**json.loads(Path(sys.argv[1]).read_text()))
     out, how, step = sys.argv[2], sys.argv[3], int(sys.argv[4])
     if how != "never":
         {"step": kill_at_step, "checkpoint": kill_in_checkpoint}[how](step)

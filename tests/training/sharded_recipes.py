@@ -102,7 +102,7 @@ def state_bytes(recipe: Recipe, trainer: Any) -> dict[str, int]:
     ]
     # A gradient is as large as its weight.
     plan = device_memory(recipe, trainer.model, micro=1, devices=process_count(), device=torch.device("cpu"))
-    return {"allocated": sum(map(_own_bytes, [*parameters, *trained, *moments])), "planned": plan.state}
+    return {"allocated": sum(map(_own_bytes, [*parameters, *trained, *moments])), "planned": plan["state"]}
 
 
 def _own_bytes(tensor: Tensor) -> int:

@@ -30,7 +30,7 @@ from lengthwise.models import Head, final_hidden_states, find_head, load
 from lengthwise.processes import is_main_process, process_count
 from lengthwise.testing import tiny_llama, tiny_model
 from lengthwise.text import TokenDocument
-from lengthwise.training import AlignmentTrainer, PairCollator, WindowDataset
+from lengthwise.training import AlignmentTrainer, PairCollator, View, WindowDataset
 from lengthwise.training.model_loss import model_alignment_loss
 
 GEOMETRY = PairGeometry(16, 5)
@@ -252,8 +252,8 @@ def train(out: Path, *, sharded: bool) -> None:
         arguments,
         alpha=5.0,
         divergence="jeffreys",
-        train_dataset=WindowDataset(documents, length=16, offsets=(1, 7), batch_size=8, steps=4),
-        data_collator=SomeIgnored(16),
+        train_dataset=WindowDataset(documents, View(16, offsets=(1, 7)), batch_size=8, steps=4),
+        data_collator=SomeIgnored(View(16)),
     )
     assert trainer.is_fsdp_enabled == sharded
     trainer.train()

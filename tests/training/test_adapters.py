@@ -205,13 +205,19 @@ def test_mistakes_in_these_sections_are_named(make: Make):
         ({"quantize": "nf4"}, "quantize without adapter"),
         ({"adapter": {"config": "AdaLoraConfig", "total_step": 9}}, "schedule of ranks"),
         ({"adapter": {"config": "LoraConfi"}}, "peft has no LoraConfi: did you mean 'LoraConfig'"),
-        ({"adapter": {"rank": 3}}, "LoraConfig has no 'rank'"),
+        ({"adapter": {"rank": 3}}, "LoraConfig.*'rank'"),
         ({"adapter": {"lora_dropout": float("nan")}}, "lora_dropout = nan"),
         ({"shifted_sparse": 1}, "group = 1"),
     ]
     for changes, message in cases:
         with pytest.raises(UsageError, match=message):
             make(**changes)
+
+
+@pytest.mark.parametrize("r", ["xx", -1, [1], 2.5])
+def test_options_of_peft_of_a_wrong_type(make: Make, r: Any):
+    with quiet_transformers(), pytest.raises(UsageError, match="LoraConfig"):
+        plan(make(adapter={"r": r}))
 
 
 def test_modules_and_methods_that_do_not_fit_the_model_are_refused(make: Make):
@@ -233,7 +239,7 @@ def test_without_bitsandbytes_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
 
 def test_a_plan_counts_four_bits_for_the_frozen_layers(make: Make, base: str):
     settings = LONGQLORA | {"model": base}
-    small, plain = (plan(make(**settings | {"quantize": quantize})).to_dict() for quantize in ("nf4", None))
+    small, plain = (plan(make(**settings | {"quantize": quantize})) for quantize in ("nf4", None))
     assert small["parameters"] == plain["parameters"]
     assert small["trainable_parameters"] == plain["trainable_parameters"]
     # Two layers of 4 projections (two of them with half the heads) and an MLP of width 64.

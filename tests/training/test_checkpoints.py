@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lengthwise.files import first_damaged
-from lengthwise.training.callbacks import (
+from lengthwise.training.checkpoints import (
     checkpoint_step,
     forget_steps_after,
     last_complete_checkpoint,

@@ -10,16 +10,17 @@ from lengthwise.alignment import PairGeometry
 from lengthwise.errors import UsageError
 from lengthwise.text import TokenDocument
 from lengthwise.training.collator import PairCollator, WindowDataset
+from lengthwise.training.views import View
 
 
-def dataset(documents: list[TokenDocument], **changes) -> WindowDataset:
-    settings = {"length": 16, "offsets": (1, 7), "batch_size": 4, "steps": 50, "seed": 3}
-    return WindowDataset(documents, **(settings | changes))
+def dataset(documents: list[TokenDocument], length: int = 16, **changes) -> WindowDataset:
+    settings = {"batch_size": 4, "steps": 50, "seed": 3}
+    return WindowDataset(documents, View(length, offsets=(1, 7)), **(settings | changes))
 
 
 def test_both_views_of_a_stretch_and_their_labels():
     stretches = [np.arange(10, 16, dtype=np.int32), np.arange(30, 36, dtype=np.int32)]
-    batch = PairCollator(4)([{"input_ids": stretch} for stretch in stretches])
+    batch = PairCollator(View(4))([{"input_ids": stretch} for stretch in stretches])
     assert batch["geometry"] == PairGeometry(4, 2)
     assert batch["input_ids"].tolist() == [
         [10, 11, 12, 13],
@@ -38,13 +39,13 @@ def test_both_views_of_a_stretch_and_their_labels():
 
 def test_bos_replaces_the_first_input_of_each_view_and_no_label():
     items = [{"input_ids": np.arange(10, 16, dtype=np.int32)}]
-    plain, with_bos = PairCollator(4)(items), PairCollator(4, bos_id=1)(items)
+    plain, with_bos = PairCollator(View(4))(items), PairCollator(View(4), bos_id=1)(items)
     assert with_bos["input_ids"].tolist() == [[1, 11, 12, 13], [1, 13, 14, 15]]
     assert torch.equal(with_bos["labels"], plain["labels"])
 
 
 def test_stretches_of_several_lengths_or_too_short_are_refused():
-    collator = PairCollator(4)
+    collator = PairCollator(View(4))
     with pytest.raises(UsageError, match="5, 6"):
         collator([{"input_ids": np.zeros(5)}, {"input_ids": np.zeros(6)}])
     with pytest.raises(UsageError, match="3"):
@@ -78,7 +79,7 @@ def test_windows_never_leave_their_document():
 
 def test_a_text_too_short_for_the_largest_offset_is_refused_at_once(documents: list[TokenDocument]):
     with pytest.raises(UsageError, match=r"407.*400"):
-        dataset(documents, length=400, offsets=(1, 7))
+        dataset(documents, length=400)
 
 
 def stretches(count: int, size: int) -> list[dict]:
@@ -88,7 +89,7 @@ def stretches(count: int, size: int) -> list[dict]:
 
 def test_offsets_are_drawn_for_stretches_of_one_size():
     items = stretches(200, 23)
-    collator = PairCollator(16, offsets=(1, 7), seed=3)
+    collator = PairCollator(View(16, offsets=(1, 7)), seed=3)
     batches = [collator(items[i : i + 2]) for i in range(0, 200, 2)]
     assert {batch["geometry"].offset for batch in batches} == set(range(1, 8))
     for index, batch in enumerate(batches):
@@ -96,19 +97,19 @@ def test_offsets_are_drawn_for_stretches_of_one_size():
             {"input_ids": item["input_ids"][: 16 + batch["geometry"].offset]}
             for item in items[2 * index :][:2]
         ]
-        expected = PairCollator(16)(exact)
+        expected = PairCollator(View(16))(exact)
         assert batch.keys() == expected.keys()
         assert torch.equal(batch["input_ids"], expected["input_ids"])
         assert torch.equal(batch["labels"], expected["labels"])
     # A function of seed and text: the same in a resumed run.
     assert collator(items[:2])["geometry"] == batches[0]["geometry"]
-    other = PairCollator(16, offsets=(1, 7), seed=4)
+    other = PairCollator(View(16, offsets=(1, 7)), seed=4)
     assert [other(items[i : i + 2])["geometry"] for i in range(0, 200, 2)] != [b["geometry"] for b in batches]
 
 
 def test_stretches_too_short_for_the_largest_offset_are_refused():
     with pytest.raises(UsageError, match=r"(?s)22.*23"):
-        PairCollator(16, offsets=(1, 7))(stretches(2, 22))
+        PairCollator(View(16, offsets=(1, 7)))(stretches(2, 22))
 
 
 @pytest.mark.parametrize("name", ["labels", "completion_mask", "assistant_masks"])
@@ -116,6 +117,6 @@ def test_tokens_that_are_no_targets_have_no_label_in_either_view(name: str):
     ids = np.arange(10, 16)
     targets = [-100, 11, -100, 13, 14, -100]
     mask = [int(target != -100) for target in targets]
-    batch = PairCollator(4)([{"input_ids": ids, name: targets if name == "labels" else mask}])
+    batch = PairCollator(View(4))([{"input_ids": ids, name: targets if name == "labels" else mask}])
     assert batch["input_ids"].tolist() == [[10, 11, 12, 13], [12, 13, 14, 15]]
     assert batch["labels"].tolist() == [[11, -100, 13, -100], [13, 14, -100, -100]]

@@ -20,6 +20,7 @@ from lengthwise.training import (
     AlignmentTrainer,
     MeasureCallback,
     PairCollator,
+    View,
     WindowDataset,
 )
 
@@ -40,8 +41,8 @@ def trainer(documents: Sequence[TokenDocument], args: TrainingArguments, **other
     return AlignmentTrainer(
         tiny_llama(num_hidden_layers=1).double(),
         args,
-        train_dataset=WindowDataset(documents, length=16, offsets=(1, 7), batch_size=4, steps=4),
-        data_collator=PairCollator(16),
+        train_dataset=WindowDataset(documents, View(16, offsets=(1, 7)), batch_size=4, steps=4),
+        data_collator=PairCollator(View(16)),
         processing_class=tiny_tokenizer(),
         **others,
     )
@@ -116,7 +117,7 @@ def test_a_callback_measures_at_each_evaluation(documents: Sequence[TokenDocumen
     ours = trainer(
         documents,
         config,
-        eval_dataset=WindowDataset(documents, length=16, offsets=(3, 3), batch_size=4, steps=1),
+        eval_dataset=WindowDataset(documents, View(16, offsets=(3, 3)), batch_size=4, steps=1),
     )
     spec = Misalignment(lengths=(32,), windows=2)
     ours.add_callback(MeasureCallback(ours, spec, [tiny_text(300)]))

@@ -80,6 +80,6 @@ def test_what_is_wrong_with_it_is_said_with_the_rest(make: Make) -> None:
 
 
 def test_a_plan_refuses_what_does_not_fit_the_model(make: Make) -> None:
-    assert plan(make(extend={"method": "yarn", "factor": 2.0})).cost.parameters == 28832
+    assert plan(make(extend={"method": "yarn", "factor": 2.0}))["parameters"] == 28832
     with pytest.raises(UsageError, match="original_length = 4096"):
         plan(make(extend={"method": "yarn", "factor": 2.0, "original_length": 4096}))

@@ -15,7 +15,7 @@ import pytest
 
 from lengthwise.runs import read_metrics
 from lengthwise.testing import save_tiny_model, tiny_text
-from lengthwise.training import make_recipe, train
+from lengthwise.training import Recipe, train
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "tiny_training.txt"
 FIELDS = ("loss", "cross_entropy", "misalignment", "jeffreys")
@@ -30,7 +30,7 @@ def curve(folder: Path) -> list[list[float]]:
     (folder / "text").mkdir()
     for index in range(3):
         (folder / "text" / f"{index}.txt").write_text(tiny_text(400, seed=index))
-    recipe = make_recipe(
+    recipe = Recipe.parse(
         {
             "model": str(folder / "model"),
             "data": {"corpus": str(folder / "text"), "split": "all"},
@@ -41,7 +41,8 @@ def curve(folder: Path) -> list[list[float]]:
             "batch": {"size": 8, "micro": 4},
             "optimizer": {"learning_rate": 3e-3, "warmup_steps": 4},
             "device": "cpu",
-        }
+        },
+        source="recipe",
     )
     train(recipe, folder / "run")
     history = read_metrics(folder / "run" / "metrics.jsonl")

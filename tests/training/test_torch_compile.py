@@ -17,7 +17,7 @@ from lengthwise.errors import UsageError
 from lengthwise.models import Head, find_head
 from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
-from lengthwise.training import AlignmentTrainer, PairCollator, WindowDataset
+from lengthwise.training import AlignmentTrainer, PairCollator, View, WindowDataset
 from lengthwise.training.model_loss import model_alignment_loss
 
 GEOMETRY = PairGeometry(16, 5)
@@ -126,14 +126,14 @@ def test_the_trainer_compiles_the_model(documents: Sequence[TokenDocument], tmp_
             disable_tqdm=True,
             **settings,
         )
-        data = WindowDataset(documents, length=16, offsets=(1, 7), batch_size=4, steps=3)
+        data = WindowDataset(documents, View(16, offsets=(1, 7)), batch_size=4, steps=3)
         trainer = AlignmentTrainer(
             model,
             arguments,
             alpha=0.7,
             divergence="jeffreys",
             train_dataset=data,
-            data_collator=PairCollator(16),
+            data_collator=PairCollator(View(16)),
         )
         trainer.train()
         return [entry["loss"] for entry in trainer.state.log_history if "grad_norm" in entry]

@@ -17,7 +17,7 @@ from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.models import Head
 from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
-from lengthwise.training import AlignmentTrainer, PairCollator, WindowDataset
+from lengthwise.training import AlignmentTrainer, PairCollator, View, WindowDataset
 from lengthwise.training.adapters import Adapter, add_adapter
 from lengthwise.training.trainer import PARTS
 
@@ -44,13 +44,17 @@ def arguments(folder: Path, **changes: Any) -> TrainingArguments:
 
 
 def windows(documents: Sequence[TokenDocument], *, batch_size: int = 8, steps: int = 4) -> WindowDataset:
-    return WindowDataset(documents, length=LENGTH, offsets=(1, 7), batch_size=batch_size, steps=steps, seed=5)
+    return WindowDataset(documents, View(LENGTH, offsets=(1, 7)), batch_size=batch_size, steps=steps, seed=5)
 
 
 def trainer_for(
     model: nn.Module, folder: Path, data: Any, *, arguments_: dict[str, Any] | None = None, **changes: Any
 ) -> AlignmentTrainer:
-    settings: dict[str, Any] = {"alpha": 0.7, "divergence": "jeffreys", "data_collator": PairCollator(LENGTH)}
+    settings: dict[str, Any] = {
+        "alpha": 0.7,
+        "divergence": "jeffreys",
+        "data_collator": PairCollator(View(LENGTH)),
+    }
     return AlignmentTrainer(
         model, arguments(folder, **(arguments_ or {})), train_dataset=data, **(settings | changes)
     )
@@ -98,7 +102,7 @@ def test_the_step_does_not_depend_on_its_micro_batches(
             windows(documents),
             alpha=alpha,
             divergence=divergence,
-            data_collator=SomeIgnored(LENGTH),
+            data_collator=SomeIgnored(View(LENGTH)),
             arguments_={
                 "per_device_train_batch_size": micro,
                 "gradient_accumulation_steps": accumulation,
@@ -185,7 +189,7 @@ def test_training_equals_a_hand_written_loop(name: str, documents: list[TokenDoc
     model = MODELS[name]()
     by_hand = ByHand(copy.deepcopy(model))
     data = windows(documents)
-    collator = SomeIgnored(LENGTH)
+    collator = SomeIgnored(View(LENGTH))
     trainer = trainer_for(model, tmp_path, data, data_collator=collator)
     assert isinstance(trainer.head, Head)
     trainer.train()
@@ -211,7 +215,7 @@ def test_offsets_may_differ_between_micro_batches(documents: list[TokenDocument]
         arguments_={"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4},
     )
     trainer.train()
-    collator = PairCollator(LENGTH)
+    collator = PairCollator(View(LENGTH))
     batches = [collator([data[2 * i], data[2 * i + 1]]) for i in range(16)]
     assert len({batch["geometry"].offset for batch in batches[:4]}) > 1
     for step in range(4):
@@ -224,7 +228,7 @@ def test_offsets_may_differ_between_micro_batches(documents: list[TokenDocument]
 
 def test_alpha_0_is_a_plain_trainer_on_both_windows(documents: list[TokenDocument], tmp_path: Path):
     model = tiny_llama().double()
-    pairs = PairCollator(LENGTH)
+    pairs = PairCollator(View(LENGTH))
 
     def both_windows(items: Any) -> dict[str, Any]:
         ids = pairs(items)["input_ids"]
@@ -302,7 +306,7 @@ def test_evaluation_gives_the_objective_of_its_own_batches(documents: list[Token
         tiny_llama(), tmp_path, data, eval_dataset=data, arguments_={"per_device_eval_batch_size": 8}
     )
     metrics = trainer.evaluate()
-    collator = PairCollator(LENGTH)
+    collator = PairCollator(View(LENGTH))
     losses = []
     for step in range(2):
         batch = collator([data[8 * step + i] for i in range(8)])
@@ -366,7 +370,7 @@ def test_an_infinite_gradient_stops_before_the_checkpoint(documents: list[TokenD
 
 def test_columns_that_leave_tokens_out_reach_the_collator(tmp_path: Path):
     rows = [{"input_ids": list(range(10, 34)), "completion_mask": [0] * 8 + [1] * 16} for _ in range(8)]
-    trainer = trainer_for(tiny_llama(), tmp_path, rows, data_collator=PairCollator(16, offsets=(1, 8)))
+    trainer = trainer_for(tiny_llama(), tmp_path, rows, data_collator=PairCollator(View(16, offsets=(1, 8))))
     for batch in trainer.get_train_dataloader():
         # The first 16 tokens, 10 .. 25, of which the mask keeps 18 and later.
         for row in batch["labels"].chunk(2)[0]:
@@ -430,4 +434,6 @@ def test_windows_are_read_in_their_order(strategy: str, documents: list[TokenDoc
     data = windows(documents)
     trainer = trainer_for(tiny_llama(), tmp_path, data, arguments_={"train_sampling_strategy": strategy})
     trainer.train()
-    assert [entry["offset"] for entry in steps_of(trainer)] == [data.draw(step).offset for step in range(4)]
+    assert [entry["offset"] for entry in steps_of(trainer)] == [
+        data.draw(step)[0].offset for step in range(4)
+    ]

@@ -9,7 +9,7 @@ import pytest
 from transformers import LlamaConfig
 
 from lengthwise.errors import UsageError
-from lengthwise.training import plan, read_recipe, training_plan
+from lengthwise.training import plan, read_recipe, train, training_plan
 from lengthwise.training.adapters import add_adapter
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import load_for_training
@@ -19,13 +19,13 @@ Make = Callable[..., Recipe]
 
 def test_a_plan_counts_the_views_that_are_read():
     one, both = read_recipe("smollm2-far"), read_recipe("smollm2-far", ["objective.ce_on=both"])
-    assert plan(one).tokens_to_run == 60 * 2048
-    assert plan(both).tokens_to_run == 2 * 60 * 2048
+    assert plan(one)["tokens_to_run"] == 60 * 2048
+    assert plan(both)["tokens_to_run"] == 2 * 60 * 2048
 
 
 def test_the_plan_of_a_step(make: Make):
     recipe = make(batch={"size": 4, "micro": 2})
-    result = plan(recipe).to_dict()
+    result = plan(recipe)
     assert (result["tokens_per_step"], result["tokens_to_run"]) == (4 * 2 * 16, 6 * 4 * 2 * 16)
     assert (result["micro_batch"], result["accumulation"], result["processes"]) == (2, 2, 1)
     assert (result["min_context"], result["offsets"]) == (8, (1, 7))
@@ -38,7 +38,7 @@ def test_the_plan_of_a_step(make: Make):
 def test_parameters_are_counted_without_weights(make: Make, adapter: dict | None):
     recipe = make(adapter=adapter)
     model = add_adapter(load_for_training(recipe).model, recipe.adapter)
-    result = plan(recipe).to_dict()
+    result = plan(recipe)
     assert result["parameters"] == sum(p.numel() for p in model.parameters())
     assert result["trainable_parameters"] == sum(p.numel() for p in model.parameters() if p.requires_grad)
 
@@ -51,29 +51,29 @@ def test_work_and_memory_are_those_of_the_views_that_are_read(make: Make, monkey
     adapter = {"r": 2}
 
     def cost(**objective: Any) -> tuple[float, int]:
-        found = plan(make(objective=objective, adapter=adapter)).cost
-        return found.seconds_at_least or 0, found.memory_bytes or 0
+        found = plan(make(objective=objective, adapter=adapter))
+        return found["seconds_at_least"], found["memory_bytes"]
 
     both, both_memory = cost(alpha=1.0, divergence="jeffreys")
     short, short_memory = cost(alpha=0.0, ce_on="short")
     taught, taught_memory = cost(**LONG_TEACHES)
     assert short == both / 2
     # A forward pass of the long view is 2 operations a weight and token.
-    weights = plan(make(adapter=adapter)).cost.parameters or 0
+    weights = plan(make(adapter=adapter))["parameters"]
     assert taught - short == 6 * 4 * 16 * 2 * weights
     assert short_memory == taught_memory < both_memory
 
 
 def test_processes_share_the_step(make: Make, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    result = plan(make(batch={"size": 4})).to_dict()
+    result = plan(make(batch={"size": 4}))
     assert (result["micro_batch"], result["accumulation"], result["processes"]) == (2, 1, 2)
     with pytest.raises(UsageError, match="3"):
         plan(make(batch={"size": 3}))
 
 
 def test_an_embedded_model_is_not_made_for_a_plan():
-    result = plan(read_recipe("tiny-books")).to_dict()
+    result = plan(read_recipe("tiny-books"))
     assert result["parameters"] == 935_040
     assert result["memory_bytes"] is None
     assert result["tokens_to_run"] == 150 * 2048
@@ -91,7 +91,7 @@ def test_a_plan_for_many_devices_needs_a_configuration_alone(make: Make, tmp_pat
         architectures=["LlamaForCausalLM"],
     ).save_pretrained(tmp_path)
     recipe = make(model=str(tmp_path), precision="bfloat16", gradient_checkpointing=True, batch={"size": 8})
-    result = plan(recipe, devices=8, memory=40 * 10**9).to_dict()
+    result = plan(recipe, devices=8, memory=40 * 10**9)
     weights = 6_738_415_616
     assert result["parameters"] == weights
     assert result["text_not_checked"]
@@ -106,4 +106,27 @@ def test_a_plan_for_many_devices_needs_a_configuration_alone(make: Make, tmp_pat
     assert need["shard_grad_op"] - need["full_shard"] == 2 * (weights - 2 * largest - block)
     assert need["full_shard"] - need["full_shard with offload"] == 2 * weights
     assert result["fits"] == "shard_grad_op"
-    assert plan(recipe, devices=8, memory=10**9).fits.startswith("nothing")  # type: ignore[union-attr]
+    assert plan(recipe, devices=8, memory=10**9)["fits"].startswith("nothing")
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_a_plan_refuses_windows_longer_than_the_text(
+    make: Make, recipe_settings: dict[str, Any], packing: bool
+):
+    data = recipe_settings["data"] | {"packing": packing}
+    assert "text_not_checked" not in plan(make(data=data, length=64))
+    for length in (50_000, 10**8):
+        with pytest.raises(UsageError, match=str(length)):
+            plan(make(data=data, length=length))
+
+
+def test_a_plan_needs_its_text(make: Make, tmp_path: Path):
+    with pytest.raises(UsageError, match="/dev/zero"):
+        plan(make(data={"corpus": "/dev/zero"}))
+
+
+def test_a_warm_up_beyond_the_last_step_is_noted(make: Make, tmp_path: Path):
+    recipe = make(steps=1, optimizer={"learning_rate": 0.01} | {"warmup_steps": 5})
+    [note] = plan(recipe)["notes"]
+    assert "warmup_steps = 5" in note
+    assert note in train(recipe, tmp_path / "run").notes

@@ -4,6 +4,7 @@ import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,15 +17,16 @@ from lengthwise.models.saving import save_whole
 from lengthwise.results import Results, read_results
 from lengthwise.runs import RunFolder
 from lengthwise.testing import tiny_tokenizer
-from lengthwise.training import read_recipe, train
+from lengthwise.training import AlignmentTrainer, read_recipe, train
 from lengthwise.training.adapters import add_adapter
-from lengthwise.training.build import build_trainer, training_documents
-from lengthwise.training.callbacks import METRICS, checkpoint_step
+from lengthwise.training.build import _RecipeTrainer, build_trainer, trainer_settings, training_documents
+from lengthwise.training.checkpoints import checkpoint_step
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import load_for_training
 from lengthwise.training.trainer import PARTS
 
 Make = Callable[..., Recipe]
+METRICS = ("loss", *PARTS, "alpha", "learning_rate", "grad_norm", "offset", "paired_positions")
 
 
 def run(recipe: Recipe, out: Path, *, resume: bool = False, overwrite: bool = False) -> Results:
@@ -104,7 +106,7 @@ def test_a_saved_adapter_loads_on_its_base_with_equal_logits(make: Make, shared:
     loaded = load_for_training(recipe)
     base_logits = loaded.model(torch.arange(16)[None]).logits
     documents, _ = training_documents(recipe, loaded)
-    trainer = build_trainer(recipe, tmp_path / "checkpoints", loaded, documents)
+    trainer = build_trainer(recipe, trainer_settings(recipe, tmp_path), loaded, documents)
     trainer.train()
     save_whole(trainer.model, loaded.tokenizer, tmp_path / "model")
     files = {path.name for path in (tmp_path / "model").iterdir()}
@@ -293,3 +295,14 @@ def test_only_the_main_process_holds_the_folder(make: Make, tmp_path: Path, monk
     monkeypatch.setattr("lengthwise.training.training_run.is_main_process", lambda: False)
     run(make(), tmp_path / "run")
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"checkpoints"}
+
+
+def test_shards_without_an_accelerator_are_refused(make: Make, monkeypatch: pytest.MonkeyPatch):
+    # accelerate makes no plugin on CPUs, so there is nothing that would shard.
+    def without_plugin(trainer: Any, *args: Any, **kwargs: Any) -> None:
+        trainer.accelerator = SimpleNamespace(state=SimpleNamespace())
+
+    monkeypatch.setattr(AlignmentTrainer, "__init__", without_plugin)
+    _RecipeTrainer(recipe=make())
+    with pytest.raises(UsageError, match="parallel"):
+        _RecipeTrainer(recipe=make(parallel={}))

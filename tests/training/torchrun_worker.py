@@ -15,7 +15,7 @@ from transformers import TrainingArguments
 from lengthwise.processes import is_main_process, process_count
 from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
-from lengthwise.training import AlignmentTrainer, PairCollator, WindowDataset, make_recipe, train
+from lengthwise.training import AlignmentTrainer, PairCollator, Recipe, View, WindowDataset, train
 
 
 class SomeIgnored(PairCollator):
@@ -30,7 +30,7 @@ class SomeIgnored(PairCollator):
 
 
 def run_recipe(settings: dict[str, Any], out: Path) -> None:
-    recipe = make_recipe(settings)
+    recipe = Recipe(**settings)
     train(recipe, out)
 
 
@@ -59,8 +59,8 @@ def run_double(out: Path, *, size: int, accumulation: int, checkpointing: bool) 
         arguments,
         alpha=5.0,
         divergence="jeffreys",
-        train_dataset=WindowDataset(documents, length=16, offsets=(1, 7), batch_size=size, steps=4),
-        data_collator=SomeIgnored(16),
+        train_dataset=WindowDataset(documents, View(16, offsets=(1, 7)), batch_size=size, steps=4),
+        data_collator=SomeIgnored(View(16)),
     )
     trainer.train()
     if is_main_process():

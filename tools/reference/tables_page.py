@@ -107,12 +107,9 @@ def _training() -> Iterator[str]:
         "`views` in a recipe: how the two views of a sample differ. [Training](../how-to/training.md#views) compares "
         "them.\n"
     )
-    rows = (
-        (code(name), plain(entry.what), plain(entry.rewards), _positions(entry.positions))
-        for name, entry in VIEWS.items()
-    )
-    yield table(["name", "what", "agreement rewards", "position sampler"], rows)
-    yield from _options((name, f"lengthwise.training.views.{entry.home}") for name, entry in VIEWS.items())
+    rows = ((code(name), plain(what), plain(rewards)) for name, (what, rewards) in VIEWS.items())
+    yield table(["name", "what", "agreement rewards"], rows)
+    yield from _options([("repeat", "lengthwise.training.views.Repeat")])
     yield "## Divergences\n"
     yield (
         "`objective.divergence` in a recipe, in nats per paired position. p is the long view's prediction, q the "
@@ -138,10 +135,6 @@ def _named() -> Iterator[str]:
     yield "`lengthwise reproduce NAME`. The [paper index](paper-index.md) has their verdicts.\n"
     rows = ((code(one.name), code(one.alias or ""), plain(one.description)) for one in STUDIES.values())
     yield table(["name", "also", "what it shows"], rows)
-
-
-def _positions(rule: str) -> str:
-    return {"own": "has its own positions"}.get(rule, rule)
 
 
 def _options(places: Iterable[tuple[str, str]]) -> Iterator[str]:

@@ -30,7 +30,7 @@ def cp(
 ) -> None:
     """Copy a recipe of lengthwise to a file that you can change."""
     from lengthwise.files import atomic_write_text, cannot_write
-    from lengthwise.training.recipe_reading import shipped_recipes
+    from lengthwise.training.recipe import shipped_recipes
 
     shipped = shipped_recipes()
     if recipe not in shipped:

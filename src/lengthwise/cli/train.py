@@ -69,7 +69,7 @@ def train(
 
     resolved = read_recipe(recipe, assignments or ())
     if dry_run:
-        planned = plan(resolved, devices=devices, memory=memory and _bytes(memory)).to_dict()
+        planned = plan(resolved, devices=devices, memory=memory and _bytes(memory))
         if not (as_json or verbose):
             planned["settings"] = resolved.to_dict(defaults=False)
         print_plan(planned, as_json=as_json)

@@ -199,10 +199,8 @@ def _cost(experiment: Experiment, scale: Scale, rate: float, device: torch.devic
         attention = attention_factors(model, recipe.length)
         work += seeds * run_operations(recipe, model)
         work += view * training_operations(recipe, attention, attention)
-        most = device_memory(
-            recipe, model, micro=recipe.batch.micro_batch(1), devices=1, device=device
-        ).device
-        memory = max(memory or 0, most)
+        most = device_memory(recipe, model, micro=recipe.batch.cut(1)[0], devices=1, device=device)
+        memory = max(memory or 0, most["device"])
     finished, plain_models = len(trained) * seeds, untrained * (seeds if scale.starts else 1)
     each, reading = _reading(scale.measures, plain, scale)
     each_trained, trained_reading = _reading(scale.of_trained, plain, scale)

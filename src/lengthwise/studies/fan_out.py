@@ -65,7 +65,7 @@ def resources(experiment: Experiment, scale: Scale, *, gpus: bool) -> dict[str, 
         return {"num_cpus": 1, "num_gpus": 1}
     (arm,) = experiment.arms
     recipe = experiment.recipe_of(scale, arm, experiment.seeds(scale)[0])
-    needed = None if recipe is None or arm.changes is None else plan(recipe).cost.memory_bytes
+    needed = None if recipe is None or arm.changes is None else plan(recipe)["memory_bytes"]
     return {"num_cpus": 1} if needed is None else {"num_cpus": 1, "memory": needed + _LIBRARIES}
 
 

@@ -17,7 +17,7 @@ from lengthwise.models.plan import reading_bytes
 from lengthwise.studies.costs import LLAMA, SHAPES, attention_factors
 from lengthwise.studies.reading import items_read
 from lengthwise.training.adapters import Adapter
-from lengthwise.training.cost import DeviceMemory, device_memory, training_operations
+from lengthwise.training.cost import device_memory, training_operations
 from lengthwise.training.recipe import Batch, Data, Optimizer, Parallel, Recipe, RecipeObjective
 from lengthwise.training.starting_model import recipe_skeleton
 
@@ -207,11 +207,11 @@ def reading_memory(size: str, at_once: int, *, kept: int = 0) -> int:
 def _one_view(size: str, way: Way) -> tuple[int, int]:
     """Bytes to train one view of one window of the shortest length; and those of its activations."""
 
-    def need(layers: int) -> DeviceMemory:
+    def need(layers: int) -> dict[str, int]:
         model, device = _model(size, way.adapter, layers), torch.device("cuda")
         return device_memory(_recipe(way), model, micro=1, devices=way.devices, device=device)
 
-    return _whole(size, lambda n: need(n).device), _whole(size, lambda n: need(n).activations)
+    return _whole(size, lambda n: need(n)["device"]), _whole(size, lambda n: need(n)["activations"])
 
 
 def training_memory(size: str, way: Way, *, views: int, length: int) -> int:

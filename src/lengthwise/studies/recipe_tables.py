@@ -14,8 +14,7 @@ from lengthwise.results import Results
 from lengthwise.studies.costs import shape
 from lengthwise.studies.hardware_tables import duration
 from lengthwise.training.cost import device_memory, run_operations, ways
-from lengthwise.training.recipe import Recipe
-from lengthwise.training.recipe_reading import read_recipe, shipped_recipes
+from lengthwise.training.recipe import Recipe, read_recipe, shipped_recipes
 from lengthwise.training.starting_model import recipe_skeleton
 
 KIND = "sharded-recipes"
@@ -70,10 +69,10 @@ def memory_on_cards(name: str) -> dict[tuple[str, int], str]:
     recipe, model = read_recipe(name), _model(name)
     found = {}
     for devices in sorted({devices for _, devices in _SPREAD}):
-        micro = recipe.batch.micro_batch(devices)
-        for way, spread in ways(recipe):
+        micro, _ = recipe.batch.cut(devices)
+        for way, spread in ways(recipe, devices):
             need = device_memory(spread, model, micro=micro, devices=devices, device=torch.device("cuda"))
-            found[way, devices] = f"{need.device / 1e9:.0f} GB"
+            found[way, devices] = f"{need['device'] / 1e9:.0f} GB"
     return found
 
 
@@ -85,7 +84,7 @@ def _model(name: str) -> Any:
 
 def _own_way(recipe: Recipe) -> str:
     """The way that the recipe itself names."""
-    return next(name for name, way in ways(recipe) if way.parallel == recipe.parallel)
+    return next(name for name, way in ways(recipe, 8) if way.parallel == recipe.parallel)
 
 
 def runs_table(results: Results) -> Table:

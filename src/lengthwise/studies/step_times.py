@@ -13,7 +13,7 @@ from transformers import TrainerCallback
 
 from lengthwise.files import atomic_write_json
 from lengthwise.models.quiet import quiet_transformers
-from lengthwise.training.build import build_trainer, training_documents
+from lengthwise.training.build import build_trainer, trainer_settings, training_documents
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import load_for_training
 
@@ -59,7 +59,7 @@ def _step_times(recipe: Recipe) -> list[float]:
     documents, _ = training_documents(recipe, loaded)
     clock = _Clock()
     with tempfile.TemporaryDirectory() as folder, quiet_transformers():
-        trainer = build_trainer(recipe, Path(folder), loaded, documents)
+        trainer = build_trainer(recipe, trainer_settings(recipe, Path(folder)), loaded, documents)
         trainer.add_callback(clock)
         trainer.train()
     return clock.seconds[1:]

@@ -10,12 +10,11 @@ if TYPE_CHECKING:
     from lengthwise.training.collator import PairCollator, WindowDataset
     from lengthwise.training.measure_callback import MeasureCallback
     from lengthwise.training.model_loss import model_alignment_loss
-    from lengthwise.training.recipe import Recipe
-    from lengthwise.training.recipe_reading import make_recipe, read_recipe, shipped_recipes
+    from lengthwise.training.recipe import Recipe, read_recipe, shipped_recipes
     from lengthwise.training.trainer import AlignmentMixin, AlignmentTrainer
     from lengthwise.training.training_plan import plan
     from lengthwise.training.training_run import train
-    from lengthwise.training.views.positions import Positions
+    from lengthwise.training.views import Positions, View
 
 __all__ = [
     "AlignmentArguments",
@@ -26,8 +25,8 @@ __all__ = [
     "PairCollator",
     "Positions",
     "Recipe",
+    "View",
     "WindowDataset",
-    "make_recipe",
     "model_alignment_loss",
     "plan",
     "read_recipe",
@@ -40,12 +39,11 @@ _NAMES = {
     "collator": ("PairCollator", "WindowDataset"),
     "measure_callback": ("MeasureCallback",),
     "model_loss": ("model_alignment_loss",),
-    "recipe": ("Recipe",),
-    "recipe_reading": ("make_recipe", "read_recipe", "shipped_recipes"),
+    "recipe": ("Recipe", "read_recipe", "shipped_recipes"),
     "trainer": ("AlignmentMixin", "AlignmentTrainer"),
     "training_plan": ("plan",),
     "training_run": ("train",),
-    "views.positions": ("Positions",),
+    "views": ("Positions", "View"),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 

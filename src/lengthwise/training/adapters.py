@@ -50,30 +50,23 @@ class Adapter(Settings):
         """The configuration.
 
         Raises:
-            UsageError: PEFT has no such class, it does not take these options, or its schedule would never run.
+            UsageError: PEFT has no such class, refuses the options, or its schedule would never run.
         """
         from lengthwise.models.quiet import quiet_transformers
 
         with quiet_transformers():
             import peft
-        kinds = {
-            name
-            for name, value in vars(peft).items()
-            if inspect.isclass(value) and issubclass(value, peft.PeftConfig) and name.endswith("Config")
-        }
-        if self.config not in kinds:
-            raise UsageError(f"peft has no {self.config}", expected=nearest(self.config, sorted(kinds)))
+        kind = getattr(peft, self.config, None)
+        if not (inspect.isclass(kind) and issubclass(kind, peft.PeftConfig)):
+            names = [name for name in vars(peft) if name.endswith("Config")]
+            raise UsageError(f"peft has no {self.config}", expected=nearest(self.config, names))
         # Their schedules run only through calls after each step that neither the Trainer nor we make.
         if self.config == "AdaLoraConfig" or (self.config == "AdamssConfig" and self.options.get("use_asa")):
             raise UsageError(
                 f"config = {self.config}: its schedule of ranks would never run",
                 expected="LoraConfig or another method without a schedule",
             )
-        kind = getattr(peft, self.config)
-        names = inspect.signature(kind).parameters
         for name, value in self.options.items():
-            if name not in names:
-                raise UsageError(f"{self.config} has no {name!r}", expected=nearest(name, names))
             if isinstance(value, float) and not math.isfinite(value):
                 raise UsageError(f"{name} = {value}", expected="a finite number")
         defaults = {"task_type": "CAUSAL_LM", **(_LORA if self.config == "LoraConfig" else {})}
@@ -105,13 +98,8 @@ def add_adapter(model: Any, adapter: Adapter | None) -> Any:
         with quiet_transformers():
             adapted = get_peft_model(model, config)
     except _FAILURES as error:
-        linear = {
-            _last(name) for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)
-        }
         raise UsageError(
-            f"{adapter.config} with {adapter.options} does not fit the model: {reason(error)}",
-            expected="options of the right type, and all-linear, or names among: "
-            + ", ".join(sorted(linear)),
+            f"{adapter.config} with {adapter.options} does not fit the model: {reason(error)}"
         ) from error
     for parameter in adapted.parameters():
         if parameter.requires_grad and parameter.dtype in (torch.bfloat16, torch.float16):
@@ -132,30 +120,28 @@ def _save_whole_modules(config: Any, model: nn.Module) -> None:
     if not hasattr(config, "modules_to_save"):
         if learned:
             raise UsageError(
-                f"{type(config).__name__} saves no whole modules, so the learned part of the extension "
-                f"({', '.join(learned)}) could not be trained with it",
+                f"{type(config).__name__} saves no whole modules, so {', '.join(learned)} of the extension could not "
+                "be trained with it",
                 expected="a LoRA, or another extension",
             )
         return
     base: Any = unwrap(model)
     embeddings = base.get_input_embeddings()
-    groups = {
-        "embeddings": {_last(name) for name, module in base.named_modules() if module is embeddings},
-        "norms": {
-            _last(name)
-            for name, module in base.named_modules()
-            if "norm" in type(module).__name__.lower() and any(True for _ in module.parameters(recurse=False))
-        },
+    known = {_last(name): {_last(name)} for name, _ in base.named_modules() if name}
+    known["embeddings"] = {_last(name) for name, module in base.named_modules() if module is embeddings}
+    known["norms"] = {
+        _last(name)
+        for name, module in base.named_modules()
+        if "norm" in type(module).__name__.lower() and any(True for _ in module.parameters(recurse=False))
     }
-    known = {_last(name) for name, _ in base.named_modules() if name}
     wanted: list[str] = list(config.modules_to_save or [])
     for name in wanted:
-        if name not in groups and _last(name) not in known:
+        if name not in known and _last(name) not in known:
             raise UsageError(
                 f"adapter.modules_to_save names {name!r}, which the model does not have",
-                expected=nearest(name, sorted({*groups, *known})),
+                expected=nearest(name, known),
             )
-    config.modules_to_save = sorted(learned.union(*(groups.get(name, {name}) for name in wanted))) or None
+    config.modules_to_save = sorted(learned.union(*(known.get(name, {name}) for name in wanted))) or None
     head = getattr(base.get_output_embeddings(), "weight", None)
     if "embeddings" in wanted and embeddings.weight is head:
         # A head that is tied to the embedding stays tied.

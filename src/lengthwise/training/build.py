@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +23,6 @@ from lengthwise.training.adapters import add_adapter
 from lengthwise.training.collator import PairCollator, WindowDataset
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.trainer import AlignmentTrainer
-from lengthwise.training.views import VIEWS
 
 
 def training_documents(recipe: Recipe, loaded: LoadedModel) -> tuple[Sequence[TokenDocument], dict[str, Any]]:
@@ -37,6 +34,7 @@ def training_documents(recipe: Recipe, loaded: LoadedModel) -> tuple[Sequence[To
     data = recipe.data
     corpus = load_corpus(data.corpus, split=data.split, text_field=data.text_field)
     documents = tokenize(corpus, loaded.tokenizer)
+    too_short = {} if data.packing else documents.left_out([recipe.length + recipe.offsets[1]])
     facts = {
         "corpus": corpus.name,
         "split_rule": corpus.split_rule,
@@ -46,35 +44,20 @@ def training_documents(recipe: Recipe, loaded: LoadedModel) -> tuple[Sequence[To
         "corpus_tokens": documents.total_tokens,
         "bos_id": resolve_bos(loaded.tokenizer, data.bos),
         "tokens": recipe.steps * recipe.batch.size * 2 * recipe.length,
-        "left_out": {
-            **corpus.left_out,
-            **({} if data.packing else documents.left_out([recipe.length + recipe.offsets[1]])),
-        },
+        "left_out": {**corpus.left_out, **too_short},
     }
     if not data.packing:
         return documents, facts
     return pack_documents(documents, eos_id=loaded.tokenizer.eos_token_id, seed=recipe.seed), facts
 
 
-def build_trainer(
-    recipe: Recipe,
-    output: Path,
-    loaded: LoadedModel,
-    documents: Sequence[TokenDocument],
-    *,
-    callbacks: Sequence[TrainerCallback] = (),
-) -> AlignmentTrainer:
-    """The Trainer of `recipe`, with checkpoints in `output`; it logs each step and prints nothing.
+def trainer_settings(recipe: Recipe, output: Path) -> dict[str, Any]:
+    """What TrainingArguments are made of, with checkpoints in `output`; they log each step and print nothing.
 
-    Args:
-        recipe: what is run.
-        output: folder of the checkpoints.
-        loaded: the model, which gets the recipe's adapter.
-        documents: the training text.
-        callbacks: for the Trainer.
+    Needs no model. The arguments themselves have to wait for it: with FSDP they change how models load.
 
     Raises:
-        UsageError: the text is too short for the windows.
+        UsageError: the step cannot be cut over the processes, or `parallel` has one process.
         MissingError: a tracker's package is not installed.
     """
     for tracker in recipe.report_to:
@@ -83,48 +66,62 @@ def build_trainer(
                 f"report_to names {tracker}, which is not installed", fix=f"pip install {tracker}"
             )
     cpu = recipe.device == "cpu" or not torch.accelerator.is_available()
-    settings = recipe.optimizer
-    arguments = TrainingArguments(
-        output_dir=str(output),
-        max_steps=recipe.steps,
-        per_device_train_batch_size=recipe.batch.micro_batch(process_count()),
-        gradient_accumulation_steps=recipe.batch.accumulation(process_count()),
-        learning_rate=settings.learning_rate,
-        weight_decay=settings.weight_decay,
-        adam_beta1=settings.betas[0],
-        adam_beta2=settings.betas[1],
-        max_grad_norm=settings.max_grad_norm or 0.0,
-        seed=recipe.seed,
-        bf16=recipe.precision == "bfloat16",
-        use_cpu=cpu,
-        activation_checkpointing=recipe.gradient_checkpointing,
-        # The re-entrant form gives adapters on a frozen base no gradient.
-        activation_checkpointing_kwargs={"use_reentrant": False} if recipe.gradient_checkpointing else None,
-        dataloader_pin_memory=not cpu,
-        ddp_find_unused_parameters=False,
-        logging_steps=1,
-        logging_nan_inf_filter=False,
-        save_steps=recipe.save_every,
-        report_to=list(recipe.report_to) or "none",
-        disable_tqdm=True,
-        **_sharding(recipe),
-    )
-    views = {
-        "length": recipe.length,
-        "views": recipe.views,
-        "view_options": recipe.view_options,
-        "offsets": recipe.offsets if VIEWS[recipe.views].truncates else None,
-        "positions": recipe.positions,
+    optimizer = recipe.optimizer
+    micro, accumulation = recipe.batch.cut(process_count())
+    return {
+        "output_dir": str(output),
+        "max_steps": recipe.steps,
+        "per_device_train_batch_size": micro,
+        "gradient_accumulation_steps": accumulation,
+        "learning_rate": optimizer.learning_rate,
+        "weight_decay": optimizer.weight_decay,
+        "adam_beta1": optimizer.betas[0],
+        "adam_beta2": optimizer.betas[1],
+        "max_grad_norm": optimizer.max_grad_norm or 0.0,
         "seed": recipe.seed,
+        "bf16": recipe.precision == "bfloat16",
+        "use_cpu": cpu,
+        "activation_checkpointing": recipe.gradient_checkpointing,
+        # The re-entrant form gives adapters on a frozen base no gradient.
+        "activation_checkpointing_kwargs": {"use_reentrant": False}
+        if recipe.gradient_checkpointing
+        else None,
+        "dataloader_pin_memory": not cpu,
+        "ddp_find_unused_parameters": False,
+        "logging_steps": 1,
+        "logging_nan_inf_filter": False,
+        "save_steps": recipe.save_every,
+        "report_to": list(recipe.report_to) or "none",
+        "disable_tqdm": True,
+        **_sharding(recipe),
     }
+
+
+def build_trainer(
+    recipe: Recipe,
+    settings: dict[str, Any],
+    loaded: LoadedModel,
+    documents: Sequence[TokenDocument],
+    *,
+    callbacks: Sequence[TrainerCallback] = (),
+) -> AlignmentTrainer:
+    """The Trainer of `recipe` with its `trainer_settings`; the loaded model gets the recipe's adapter.
+
+    Raises:
+        UsageError: the text is too short for the windows, or `parallel` has no GPU.
+    """
+    data = WindowDataset(
+        documents, recipe.view, batch_size=recipe.batch.size, steps=recipe.steps, seed=recipe.seed
+    )
+    bos = resolve_bos(loaded.tokenizer, recipe.data.bos)
     trainer = _RecipeTrainer(
         recipe,
         add_adapter(loaded.model, recipe.adapter),
-        arguments,
+        TrainingArguments(**settings),
         objective=recipe.objective,
-        train_dataset=WindowDataset(documents, batch_size=recipe.batch.size, steps=recipe.steps, **views),
+        train_dataset=data,
         callbacks=list(callbacks),
-        data_collator=PairCollator(bos_id=resolve_bos(loaded.tokenizer, recipe.data.bos), **views),
+        data_collator=PairCollator(recipe.view, bos_id=bos, seed=recipe.seed),
     )
     # It prints to standard output, which is for results.
     trainer.remove_callback(PrinterCallback)
@@ -136,9 +133,6 @@ def _sharding(recipe: Recipe) -> dict[str, Any]:
 
     Activations are recomputed by transformers' own way, as without sharding: accelerate's does not restore the random
     state, so dropout would differ in the second pass.
-
-    Raises:
-        UsageError: there is one process.
     """
     section = recipe.parallel
     if section is None:
@@ -193,44 +187,9 @@ class _RecipeTrainer(AlignmentTrainer):
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> torch.optim.lr_scheduler.LRScheduler:
         if self.lr_scheduler is None:
-            settings = self._recipe.optimizer
-            share = partial(
-                learning_rate_share,
-                steps=num_training_steps,
-                warmup_steps=settings.warmup_steps,
-                schedule=settings.schedule,
-                last_share=settings.last_share,
-            )
             target = optimizer or self.optimizer
             assert isinstance(target, torch.optim.Optimizer)
-            self.lr_scheduler = LambdaLR(target, share)
+            share = self._recipe.optimizer.share_of_peak
+            self.lr_scheduler = LambdaLR(target, lambda step: share(step, num_training_steps))
             self._created_lr_scheduler = True
         return self.lr_scheduler
-
-
-def learning_rate_share(
-    step: int, *, steps: int, warmup_steps: int, schedule: str, last_share: float
-) -> float:
-    """The share of the peak learning rate with which update `step` (0-based) of `steps` is made.
-
-    Warm-up rises linearly, (step + 1) / warmup_steps, so the first update is not wasted on a rate of zero.
-    After it, with u = (step + 1 - warmup_steps) / (steps - warmup_steps) in (0, 1]:
-
-        cosine    last_share + (1 - last_share) * (1 + cos(pi * u)) / 2
-        linear    last_share + (1 - last_share) * (1 - u)
-        constant  1
-
-    so the last update has exactly `last_share`. cosine equals transformers' `cosine_warmup_with_min_lr`
-    with `min_lr_rate = last_share`.
-    """
-    done = step + 1
-    if done <= warmup_steps:
-        return done / warmup_steps
-    # The scheduler also asks for the step after the last one; it keeps the last one's rate.
-    progress = min(1.0, (done - warmup_steps) / max(1, steps - warmup_steps))
-    falling = {
-        "cosine": (1 + math.cos(math.pi * progress)) / 2,
-        "linear": 1 - progress,
-        "constant": 1.0,
-    }[schedule]
-    return last_share + (1 - last_share) * falling

@@ -3,63 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.utils.data import Dataset
 
-from lengthwise.alignment import PairGeometry, next_token_labels
+from lengthwise.alignment import next_token_labels
 from lengthwise.errors import UsageError
 from lengthwise.text import TokenDocument, WindowSampler
-from lengthwise.training.views import VIEWS, ViewName, make_views
-from lengthwise.training.views.pair import NO_TARGET, Generators, StepDraw
-from lengthwise.training.views.positions import Positions
+from lengthwise.training.views import NO_TARGET, View
+
+if TYPE_CHECKING:
+    from lengthwise.training.views import Draw
 
 
 class WindowDataset(Dataset[dict[str, Any]]):
     """`steps * batch_size` stretches of text; item i is a function of (seed, i) alone.
 
-    What the samples of a step share (the offset e of truncated views, Appendix D; positions) is drawn once for each
-    step of `batch_size` items. Read it in order (`SequentialSampler`): then a step is the same however micro-batches
-    and processes cut it up, and a resumed run continues with the same windows.
+    What the samples of a step share (the offset of truncated views, positions) is drawn once for each step of
+    `batch_size` items. Read it in order (`SequentialSampler`): then a step is the same however micro-batches and
+    processes cut it up, and a resumed run continues with the same windows.
 
     Args:
         documents: token documents; a stretch never crosses from one into the next.
-        length: L, tokens in each view.
-        offsets: first and last offset e; each step draws one uniformly. Of truncated views alone.
+        view: how the windows are made; the collator's.
         batch_size: samples of one optimizer step, over all processes.
         steps: optimizer steps.
         seed: of windows, and of all that is drawn.
-        positions: of the views; None is 0 .. L-1.
-        views, view_options: a name of VIEWS and its options, the same as the collator's.
 
     Raises:
-        UsageError: no document has the length + e tokens that the largest offset needs; the sampler has no
-            positions for this length; views or options that do not exist, or do not fit together.
+        UsageError: no document has the length + e tokens that the largest offset needs.
     """
 
     def __init__(
-        self,
-        documents: Sequence[TokenDocument],
-        *,
-        length: int,
-        offsets: tuple[int, int] | None = None,
-        batch_size: int,
-        steps: int,
-        seed: int = 0,
-        positions: Positions | None = None,
-        views: ViewName = "truncation",
-        view_options: Mapping[str, Any] | None = None,
+        self, documents: Sequence[TokenDocument], view: View, *, batch_size: int, steps: int, seed: int = 0
     ) -> None:
+        self.view = view
         self.batch_size = batch_size
         self.seed = seed
-        self.positions = positions
-        self._views = make_views(views, view_options, length=length, offsets=offsets, positions=positions)
         self._count = steps * batch_size
         self._sampler = WindowSampler(documents, seed=seed)
-        self._sampler.window(0, length + self._views.offsets[1])
+        _, last = view.offsets or (0, 0)
+        self._sampler.window(0, view.length + last)
 
     def __len__(self) -> int:
         return self._count
@@ -68,12 +55,13 @@ class WindowDataset(Dataset[dict[str, Any]]):
         """Sample `index`: `input_ids` [length + e] and its step's `draw`."""
         if not 0 <= index < self._count:
             raise IndexError(index)
-        draw = self.draw(index // self.batch_size)
-        return {"input_ids": self._sampler.window(index, self._views.length + draw.offset), "draw": draw}
+        geometry, positions = self.draw(index // self.batch_size)
+        stretch = self._sampler.window(index, geometry.stretch_length)
+        return {"input_ids": stretch, "draw": (geometry, positions)}
 
-    def draw(self, step: int) -> StepDraw:
+    def draw(self, step: int) -> Draw:
         """What the samples of optimizer step `step` (0-based) share."""
-        return self._views.draw(Generators(self.seed, (step,)))
+        return self.view.draw(self.seed, [step])
 
 
 # Columns of a data set that leave tokens out as targets where they are 0, as TRL writes them.
@@ -88,106 +76,83 @@ class PairCollator:
     A batch has `input_ids` and `labels` [2B, L] (rows 0 .. B-1 are long views, B .. 2B-1 the short views of the
     same samples) and `geometry`, the PairGeometry of its rows: all that the loss needs. Labels are aligned with
     rows: row r has the token after it, the last row of a view -100, because the token after it lies outside
-    (Appendix D: each window predicts L - 1 tokens).
-
-    If both views are at positions 0 .. L-1, a model's default, a batch has no `position_ids`. Else it has
-    `position_ids` and an `attention_mask` of ones [2B, L].
+    (Appendix D: each window predicts L - 1 tokens). Unless both views are at positions 0 .. L-1, a model's default, a
+    batch also has `position_ids` and an `attention_mask` of ones [2B, L]: without the mask transformers splits each
+    row where its positions jump.
 
     An item has `input_ids`, and may have `labels` (token ids or -100, not shifted: transformers' convention),
-    `completion_mask` or `assistant_masks` (0 where a token is no target; TRL's) of the same length.
+    `completion_mask` or `assistant_masks` (0 where a token is no target; TRL's) of the same length. Items that no
+    WindowDataset made share the draw of their batch, a function of `seed` and its first tokens. A view with offsets
+    takes the first length + e tokens of each stretch; a truncated view without them has e = stretch - length.
 
     Args:
-        length: L, tokens in each view.
+        view: how the windows are made.
         bos_id: replaces the first token of each view as input, if given; no label changes.
-        offsets: first and last offset e of truncated views, for items that no WindowDataset made: each batch draws
-            one uniformly, from `seed` and its first tokens, and takes the first length + e tokens of each stretch.
-            Without offsets, a stretch has length + e tokens.
         seed: of all that is drawn for such items, and of what a sample has for itself.
-        views: a name of VIEWS (`lengthwise ls methods`).
-        view_options: their options.
-        positions: of the views. A WindowDataset with positions draws them for the whole step; for other data sets
-            each batch draws them from `seed` and its first tokens.
         min_context: as in `PairGeometry`; None is L // 2, and 0 for views that do not truncate. An
             AlignmentTrainer with a `min_context` sets it.
 
     Raises:
-        UsageError: views without the positions that they need, or with positions or offsets that they do not take;
-            on call, stretches that are shorter than `length` (plus the largest offset) or of several lengths.
+        UsageError: on call, stretches that are shorter than `length` (plus the largest offset) or of several lengths.
     """
 
     def __init__(
-        self,
-        length: int,
-        *,
-        bos_id: int | None = None,
-        offsets: tuple[int, int] | None = None,
-        seed: int = 0,
-        views: ViewName = "truncation",
-        view_options: Mapping[str, Any] | None = None,
-        positions: Positions | None = None,
-        min_context: int | None = None,
+        self, view: View, *, bos_id: int | None = None, seed: int = 0, min_context: int | None = None
     ) -> None:
-        self._views = make_views(views, view_options, length=length, offsets=offsets, positions=positions)
-        self._truncates = VIEWS[views].truncates
-        self.length = length
+        self.view = view
         self.bos_id = bos_id
-        self.offsets = offsets if self._truncates else (0, 0)
         self.seed = seed
-        self.positions = positions
         self.min_context = min_context
 
     def __call__(self, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """One batch from items that hold `input_ids` [length + e], the same e in all."""
-        draw = self._draw(items)
-        size = self.length + draw.offset
-        texts = [_tokens_and_targets(item)[:, :size] for item in items]
-        pairs = [
-            self._views.pair(text, draw, Generators(self.seed, tuple(text[0].tolist())).of("sample"))
-            for text in texts
-        ]
-        rows = torch.from_numpy(np.stack([pair[view] for view in (0, 1) for pair in pairs]))
+        """One batch from items that hold `input_ids`."""
+        geometry, positions = draw = self._draw(items)
+        # [2 views, B, tokens and targets, L]
+        windows = [self.view.windows(_tokens_and_targets(item), draw, self.seed) for item in items]
+        rows = torch.from_numpy(np.stack(windows, axis=1)).flatten(0, 1)
         inputs = rows[:, 0].clone()
         if self.bos_id is not None:
             # It replaces a token, so that rows of both views correspond with and without it.
             inputs[:, 0] = self.bos_id
-        least = self.min_context if self._truncates else max(draw.first, self.min_context or 0)
-        batch = {
-            "input_ids": inputs,
-            "labels": next_token_labels(rows[:, 1]),
-            "geometry": PairGeometry(self.length, draw.offset, least),
-        }
-        return batch | _placed(draw, self.length, len(items))
+        if (least := self.min_context) is not None:
+            if self.view.name != "truncation":
+                least = max(least, geometry.min_context or 0)
+            geometry = replace(geometry, min_context=least)
+        batch = {"input_ids": inputs, "labels": next_token_labels(rows[:, 1]), "geometry": geometry}
+        if positions is not None:
+            batch["position_ids"] = positions.repeat_interleave(len(items), dim=0)
+            batch["attention_mask"] = torch.ones_like(inputs)
+        return batch
 
-    def _draw(self, items: Sequence[Mapping[str, Any]]) -> StepDraw:
-        """What the items' step has drawn; for items that no WindowDataset made, this batch's own draw."""
+    def _draw(self, items: Sequence[Mapping[str, Any]]) -> Draw:
+        """The draw of the items' step; for items that no WindowDataset made, this batch's own."""
         given = [item["draw"] for item in items if "draw" in item]
         if given:
-            if len(given) < len(items) or any(not given[0].equals(other) for other in given):
+            if len(given) < len(items) or not all(_is_same(given[0], other) for other in given):
                 raise UsageError(
                     "a batch has samples of several optimizer steps, which share no draw",
                     expected="micro-batches that divide the step, read in order",
                 )
             return given[0]
-        if self.positions is not None and any("position_ids" in item for item in items):
+        if self.view.positions is not None and any("position_ids" in item for item in items):
             raise UsageError(
                 "samples bring position ids of their own, and the collator is to sample them",
                 expected="samples without position_ids",
             )
-        first_tokens = np.asarray(items[0]["input_ids"])[: self.length]
         offsets = self._offsets({len(item["input_ids"]) for item in items})
-        views = self._views.placed(self.length, offsets, self.positions)
-        return views.draw(Generators(self.seed, tuple(first_tokens.astype(np.int64).tolist())))
+        return self.view.draw(self.seed, map(int, items[0]["input_ids"][: self.view.length]), offsets)
 
     def _offsets(self, sizes: set[int]) -> tuple[int, int]:
-        """First and last offset that stretches of these sizes are for."""
+        """First and last offset of stretches of these sizes."""
+        length, offsets = self.view.length, self.view.offsets
         least, most = min(sizes), max(sizes)
-        if self.offsets is not None and least >= self.length + self.offsets[1]:
-            return self.offsets
-        if self.offsets is None and least == most >= self.length:
-            return least - self.length, least - self.length
-        expected = f"one size of {self.length} + e tokens, or offsets that say how to cut them"
-        if self.offsets is not None:
-            expected = f"at least {self.length + self.offsets[1]} tokens, for the largest offset"
+        if offsets is None and least == most >= length:
+            return least - length, least - length
+        if offsets is not None and least >= length + offsets[1]:
+            return offsets
+        expected = f"one size of {length} + e tokens, or offsets that say how to cut them"
+        if offsets is not None:
+            expected = f"at least {length + offsets[1]} tokens, for the largest offset"
         raise UsageError(
             f"a batch has stretches of {', '.join(map(str, sorted(sizes)))} tokens", expected=expected
         )
@@ -203,20 +168,8 @@ def _tokens_and_targets(item: Mapping[str, Any]) -> np.ndarray:
     return np.stack([tokens, targets]).astype(np.int64)
 
 
-def _placed(draw: StepDraw, length: int, samples: int) -> dict[str, Tensor]:
-    """Position ids and attention mask [2B, L] of `samples` samples; none where both views are at 0 .. L-1.
-
-    The mask is all ones: without it transformers splits each row where its positions jump.
-    """
-    if draw.long_positions is None and draw.short_positions is None:
-        return {}
-    both = [
-        torch.arange(length) if positions is None else positions
-        for positions in (draw.long_positions, draw.short_positions)
-    ]
-    dtype = torch.promote_types(both[0].dtype, both[1].dtype)
-    position_ids = torch.cat([positions.to(dtype).expand(samples, -1) for positions in both])
-    return {
-        "position_ids": position_ids,
-        "attention_mask": torch.ones_like(position_ids, dtype=torch.int64),
-    }
+def _is_same(one: Draw, other: Draw) -> bool:
+    """Whether two draws are equal; they may have come from different worker processes."""
+    if one[1] is None or other[1] is None:
+        return one == other
+    return one[0] == other[0] and torch.equal(one[1], other[1])

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 
 from lengthwise.alignment.chunked import default_chunk_size
 from lengthwise.models.hidden import unwrap
@@ -23,33 +21,10 @@ BASIS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceMemory:
-    """Bytes on one device, and in main memory for one device."""
-
-    state: int
-    """Weights, gradients and optimizer state that this device keeps; in main memory with offload."""
-    gathered: int
-    """Weights and gradients of other devices' shares, while they are used."""
-    activations: int
-    logits: int
-    offloaded: bool = False
-
-    @property
-    def device(self) -> int:
-        """Bytes on the device."""
-        return self.gathered + self.activations + self.logits + (0 if self.offloaded else self.state)
-
-    @property
-    def host(self) -> int:
-        """Bytes in main memory for it."""
-        return self.state if self.offloaded else 0
-
-
 def device_memory(
     recipe: Recipe, model: Any, *, micro: int, devices: int, device: torch.device
-) -> DeviceMemory:
-    """What a device needs when `devices` of them train `recipe` as its `parallel` says; one of them has all of it.
+) -> dict[str, int]:
+    """Bytes that `devices` devices need each to train `recipe` as its `parallel` says; one of them has all of it.
 
     Args:
         recipe: what is run.
@@ -57,6 +32,11 @@ def device_memory(
         micro: samples at a time on a device.
         devices: how many.
         device: whose chunk of logits is meant.
+
+    Returns:
+        `device`, the sum on a device, and `host`, in main memory for it; and their parts: `state` (weights, gradients
+        and optimizer state that the device keeps; in main memory with offload), `gathered` (weights and gradients of
+        other devices' shares, while they are used), `activations`, `logits`.
     """
     if devices == 1:
         recipe = recipe.model_copy(update={"parallel": None})
@@ -65,19 +45,19 @@ def device_memory(
     dtype = torch.bfloat16 if mixed else torch.float32
     pairs = default_chunk_size(config.vocab_size, dtype, device)
     state, gathered = _state(recipe, model, devices)
-    return DeviceMemory(
-        state=state,
-        gathered=gathered,
-        activations=_activations(recipe, config, micro),
-        logits=2 * pairs * config.vocab_size * dtype.itemsize,
-        offloaded=recipe.parallel is not None and recipe.parallel.offload,
-    )
+    passing = {
+        "gathered": gathered,
+        "activations": _activations(recipe, config, micro),
+        "logits": 2 * pairs * config.vocab_size * dtype.itemsize,
+    }
+    host = state if recipe.parallel is not None and recipe.parallel.offload else 0
+    return {"device": sum(passing.values()) + state - host, "host": host, "state": state, **passing}
 
 
-def ways(recipe: Recipe) -> Iterator[tuple[str, Recipe]]:
+def ways(recipe: Recipe, devices: int) -> Iterator[tuple[str, Recipe]]:
     """The ways to spread a recipe over devices, by name, from the fastest to the one that needs least memory."""
     yield "whole copies", recipe.model_copy(update={"parallel": None})
-    if recipe.quantize is not None:
+    if recipe.quantize is not None or devices == 1:
         return
     yield "shard_grad_op", recipe.model_copy(update={"parallel": Parallel(sharding="shard_grad_op")})
     yield "full_shard", recipe.model_copy(update={"parallel": Parallel()})
@@ -159,5 +139,5 @@ def _units(model: Any) -> tuple[list[int], int, int]:
     return blocks, _size(head), 0 if tied else _size(embedding)
 
 
-def _size(module: nn.Module) -> int:
+def _size(module: Any) -> int:
     return sum(p.numel() for p in module.parameters())

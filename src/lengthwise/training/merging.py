@@ -14,7 +14,7 @@ from lengthwise.models.quantization import expand_into
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.saved_weights import add_saved_adapter
 from lengthwise.models.saving import save_whole
-from lengthwise.training.recipe_reading import read_recipe
+from lengthwise.training.recipe import read_recipe
 from lengthwise.training.starting_model import load_for_training
 
 

@@ -1,20 +1,24 @@
-"""A training run as data: the sections of a recipe, their defaults, and what each of them refuses."""
+"""A training run as data: one YAML, checked whole before anything is loaded. Torch loads only for the checks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Le, Lt
 from pydantic import ConfigDict, Field, model_validator, with_config
 
 from lengthwise.alignment.divergences import Objective
-from lengthwise.errors import UsageError
+from lengthwise.config import override, read_yaml
+from lengthwise.errors import UsageError, nearest
+from lengthwise.files import named_path
 from lengthwise.settings import Finite, Positive, Seed, Settings, Whole
 from lengthwise.training.adapters import Adapter
-from lengthwise.training.views import VIEWS, ViewName, make_views
-from lengthwise.training.views.positions import Positions, Tokens
+from lengthwise.training.views import Positions, Tokens, View, ViewName
 
 _MOST = 2**31 - 1
 Steps = Annotated[Whole, Ge(1), Le(_MOST)]
@@ -81,37 +85,28 @@ class Batch(Settings):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        self.accumulation(1)
+        self.cut(1)
         return self
 
-    def accumulation(self, processes: int) -> int:
-        """Micro-batches that each of `processes` devices runs for one optimizer step.
+    def cut(self, processes: int) -> tuple[int, int]:
+        """Samples that each of `processes` devices reads at a time, and how many times for one optimizer step.
 
         Raises:
             UsageError: the step cannot be cut up so.
         """
-        if self.size % processes:
+        share, rest = divmod(self.size, processes)
+        if rest:
             raise UsageError(
                 f"batch.size = {self.size}", expected=f"a multiple of {processes}, the number of processes"
             )
-        share = self.size // processes
         micro = share if self.micro is None else self.micro
         if share % micro:
             works = ", ".join(str(n) for n in range(1, min(share, 1000) + 1) if share % n == 0)
-            among = f" on each of {processes} processes" if processes > 1 else ""
             raise UsageError(
-                f"batch.micro = {micro} does not divide the {share} samples of a step{among}",
+                f"batch.micro = {micro} does not divide the {share} samples of a step on {processes} processes",
                 expected=f"one of: {works}",
             )
-        return share // micro
-
-    def micro_batch(self, processes: int) -> int:
-        """Samples that each of `processes` devices reads at a time.
-
-        Raises:
-            UsageError: the step cannot be cut up so.
-        """
-        return self.size // processes // self.accumulation(processes)
+        return micro, share // micro
 
 
 class Optimizer(Settings):
@@ -138,12 +133,32 @@ class Optimizer(Settings):
             raise UsageError(f"final_share = {self.final_share}: a constant schedule has none; leave it out")
         return self
 
-    @property
-    def last_share(self) -> float:
-        """`final_share` with its default filled in."""
-        if self.final_share is not None:
-            return self.final_share
-        return {"cosine": 0.1, "linear": 0.0, "constant": 1.0}[self.schedule]
+    def share_of_peak(self, step: int, steps: int) -> float:
+        """The share of the peak with which update `step` (0-based) of `steps` is made.
+
+        Warm-up rises linearly, (step + 1) / warmup_steps, so the first update is not wasted on a rate of zero.
+        After it, with u = (step + 1 - warmup_steps) / (steps - warmup_steps) in (0, 1] and f = `final_share`:
+
+            cosine    f + (1 - f) * (1 + cos(pi * u)) / 2
+            linear    f + (1 - f) * (1 - u)
+            constant  1
+
+        so the last update has exactly f. cosine equals transformers' `cosine_warmup_with_min_lr` with
+        `min_lr_rate = f`.
+        """
+        done = step + 1
+        if done <= self.warmup_steps:
+            return done / self.warmup_steps
+        if self.schedule == "constant":
+            return 1.0
+        # The scheduler also asks for the step after the last one; it keeps the last one's rate.
+        progress = min(1.0, (done - self.warmup_steps) / max(1, steps - self.warmup_steps))
+        if self.schedule == "cosine":
+            last, falling = 0.1, (1 + math.cos(math.pi * progress)) / 2
+        else:
+            last, falling = 0.0, 1 - progress
+        last = last if self.final_share is None else self.final_share
+        return last + (1 - last) * falling
 
 
 Sharding = Literal["full_shard", "shard_grad_op"]
@@ -216,16 +231,21 @@ class Recipe(Settings):
     @property
     def min_context(self) -> int:
         """`objective.min_context` with its default filled in."""
-        given = self.objective.min_context
-        default = self.length // 2 if VIEWS[self.views].truncates else 0
-        return default if given is None else given
+        default = self.length // 2 if self.views == "truncation" else 0
+        return default if self.objective.min_context is None else self.objective.min_context
 
     @property
     def offsets(self) -> tuple[int, int]:
         """`objective.offsets` with its default filled in: 1 to length - min_context - 1; 0 without truncation."""
-        if not VIEWS[self.views].truncates:
+        if self.views != "truncation":
             return (0, 0)
         return self.objective.offsets or (1, self.length - self.min_context - 1)
+
+    @cached_property
+    def view(self) -> View:
+        """How the windows of a sample are made."""
+        offsets = self.offsets if self.views == "truncation" else self.objective.offsets
+        return View(self.length, self.views, self.view_options, offsets=offsets, positions=self.positions)
 
     @property
     def notes(self) -> list[str]:
@@ -246,13 +266,7 @@ class Recipe(Settings):
             from lengthwise.positions import attention_method
 
             attention_method("shifted_sparse", {"group": self.shifted_sparse})
-        make_views(
-            self.views,
-            self.view_options,
-            length=self.length,
-            offsets=self.offsets if VIEWS[self.views].truncates else self.objective.offsets,
-            positions=self.positions,
-        )
+        _ = self.view
         return self
 
     def _mistakes(self) -> Iterator[str]:
@@ -269,26 +283,44 @@ class Recipe(Settings):
                 f"positions.target_length = {self.positions.target_length}: expected more than length = "
                 f"{self.length}; there is nothing to sample within it"
             )
-            return
-        yield from self._pair_mistakes()
-
-    def _pair_mistakes(self) -> Iterator[str]:
-        """Views, positions, offsets and the least context: whether they leave rows to pair."""
-        least, (low, high) = self.min_context, self.offsets
         # At least one row has to be paired: 0 < length - offset - min_context.
-        last = self.length - least - 1
-        truncates = VIEWS[self.views].truncates
-        if not 0 <= least < self.length:
+        least, (low, high) = self.min_context, self.offsets
+        truncates = self.views == "truncation"
+        most = self.length - (2 if truncates else 1)
+        if not 0 <= least <= most:
+            yield f"objective.min_context = {least}: expected 0 to {most} with length {self.length}"
+        elif truncates and not 1 <= low <= high < self.length - least:
             yield (
-                f"objective.min_context = {least}: expected 0 to {self.length - 1} with length {self.length}"
+                f"objective.offsets = [{low}, {high}]: expected first <= last within 1 to {self.length - least - 1}, "
+                f"which leave a paired position with length {self.length} and min_context {least}"
             )
-        elif truncates and last < 1:
-            yield (
-                f"objective.min_context = {least}: with length {self.length} no offset leaves a paired position; "
-                f"expected at most {self.length - 2}"
-            )
-        elif truncates and not 1 <= low <= high <= last:
-            yield (
-                f"objective.offsets = [{low}, {high}]: expected first <= last within 1 to {last}, which leave a "
-                f"paired position with length {self.length} and min_context {least}"
-            )
+
+
+def read_recipe(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
+    """Read a recipe from a YAML file, or one that comes with the package by its name.
+
+    Args:
+        path: a YAML file, or a name of `shipped_recipes()`. The `config.yaml` of a training run is one.
+        overrides: `section.key=value` assignments that go on top.
+
+    Raises:
+        UsageError: no such file or name; unknown keys, wrong or impossible values, all named at once.
+    """
+    shipped = shipped_recipes()
+    file = shipped.get(str(path)) or named_path(path, what="the recipe")
+    if not file.exists() and file.suffix not in (".yaml", ".yml"):
+        raise UsageError(
+            f"no recipe {str(path)!r}: it is no file and none of this name comes with lengthwise",
+            expected=nearest(str(path), shipped),
+            fix="lengthwise ls recipes",
+        )
+    settings = read_yaml(file)
+    if settings.get("kind") == "train":
+        del settings["kind"]
+    return Recipe.parse(override(settings, overrides), source=str(path))
+
+
+def shipped_recipes() -> dict[str, Path]:
+    """Recipes that come with the package, by name."""
+    folder = Path(__file__).parent.parent / "recipes"
+    return {file.stem: file for file in sorted(folder.glob("*.yaml"))}

@@ -22,7 +22,6 @@ from lengthwise.models.position_limits import check_positions_fit, max_positions
 from lengthwise.models.quantization import quantization_config
 from lengthwise.training.adapters import add_adapter
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.views import VIEWS
 
 
 def load_for_training(recipe: Recipe) -> LoadedModel:
@@ -36,8 +35,7 @@ def load_for_training(recipe: Recipe) -> LoadedModel:
         MissingError: the model, or the package for 4-bit weights, is missing.
     """
     set_seed(recipe.seed)
-    frozen_base = recipe.adapter is not None and recipe.precision == "bfloat16"
-    dtype = "bfloat16" if frozen_base else "float32"
+    dtype = "bfloat16" if recipe.adapter is not None and recipe.precision == "bfloat16" else "float32"
     if recipe.quantize is None:
         loaded = load(recipe.model, dtype=dtype, device="cpu")
     else:
@@ -69,40 +67,34 @@ def recipe_skeleton(recipe: Recipe, config: Any) -> Any:
 
 
 def check_positions(recipe: Recipe, model: nn.Module) -> None:
-    """Refuse sampled positions for a model that cannot use them.
-
-    Args:
-        recipe: whose positions and views are meant.
-        model: its model, extended; weights are not looked at.
+    """Refuse positions other than 0 .. L-1 for a model (extended; weights are not looked at) that cannot use them.
 
     Raises:
-        UsageError: views have positions other than 0 .. L-1, and the model takes no position ids, has a table of
-            positions that ends before, has frequencies that depend on the positions of earlier steps, or sees none of
-            these positions because every layer's window is shorter.
+        UsageError: the model takes no position ids, has a table of positions that ends before them, has frequencies
+            that depend on the positions of earlier steps, or sees none of them: every layer's window is shorter.
     """
     if recipe.positions is not None:
-        said, setting = f"positions.sampler = {recipe.positions.sampler}", "positions.target_length"
+        wanted, setting = f"positions.sampler = {recipe.positions.sampler}", "positions.target_length"
         target = recipe.positions.target_length
-    elif VIEWS[recipe.views].positions == "own":
-        said, setting, target = f"views = {recipe.views}", "length", recipe.length
+    elif recipe.views == "cyclic":
+        wanted, setting, target = "views = cyclic", "length", recipe.length
     else:
         return
     base = unwrap(model)
     if "position_ids" not in inspect.signature(base.forward).parameters:
         raise UsageError(
-            f"{said}, and {recipe.model} takes no position ids",
+            f"{wanted}, and {recipe.model} takes no position ids",
             expected="a model with rotary or learned positions",
         )
     check_positions_fit(max_positions(base), target, name=recipe.model, setting=setting)
-    if recipe.positions is not None and rope_by_input_length(base.config.get_text_config()) == "dynamic":
+    text: Any = base.config.get_text_config()
+    if recipe.positions is not None and rope_by_input_length(text) == "dynamic":
         raise UsageError(
-            f"{said} with dynamic rope: its frequencies stay at the longest position so far. "
+            f"{wanted} with dynamic rope: its frequencies stay at the longest position so far. "
             "So a step would depend on the draws of the steps before it",
             expected="ntk, yarn or another extension whose frequencies do not change",
         )
-    text: Any = base.config.get_text_config()
-    local = sliding_layers(text)
-    if len(local) == text.num_hidden_layers and target > (window := text.sliding_window):
+    if len(sliding_layers(text)) == text.num_hidden_layers and target > (window := text.sliding_window):
         raise UsageError(
             f"{setting} = {target}, and every layer of {recipe.model} sees {window} tokens",
             expected=f"{window} or fewer, or a model with layers that see the whole context",

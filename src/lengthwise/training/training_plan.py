@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.models.embedded import EMBEDDED, made_folder
-from lengthwise.models.plan import Cost, Plan, seconds_at_least, unknown_cost
+from lengthwise.models.plan import Cost, seconds_at_least, unknown_cost
 from lengthwise.models.resolve import read_config, read_tokenizer, resolve
 from lengthwise.processes import process_count
 from lengthwise.text import load_corpus
@@ -18,33 +18,8 @@ from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import recipe_skeleton
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainingPlan(Plan):
-    """A recipe with its defaults filled in, and what it takes. The cost is unknown until the model has been made."""
-
-    min_context: int
-    offsets: tuple[int, int]
-    processes: int
-    micro_batch: int
-    """Samples at a time on one device."""
-    accumulation: int
-    """Micro-batches of one optimizer step on one device."""
-    tokens_per_step: int
-    """That are read: a view that the objective does not use is not."""
-    text_not_checked: str | None = None
-    """Why the length of the text is not known to suffice, if so."""
-    memory_by_sharding: dict[str, int] | None = None
-    """Bytes on each of several devices, by the way the run is spread over them."""
-    host_memory_bytes: int | None = None
-    """In main memory for each device, where the recipe offloads to it."""
-    notes: list[str] | None = None
-    """`Recipe.notes`, if there are any."""
-    fits: str | None = None
-    """The fastest way of `memory_by_sharding` that fits the card that was asked for."""
-
-
-def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = None) -> TrainingPlan:
-    """The plan of `recipe`.
+def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = None) -> dict[str, Any]:
+    """What `recipe` would do and take: plain values, as `lengthwise train --dry-run --json` prints them.
 
     Needs the configuration of the model alone. The text is checked where it and the tokenizer are at hand.
 
@@ -53,25 +28,36 @@ def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = Non
         devices: how many would run it; None is torchrun's number.
         memory: bytes of one device, to name the way of sharding that fits.
 
+    Returns:
+        `settings`, `min_context` and `offsets` with their defaults filled in; `micro_batch` samples at a time on one
+        of `processes` devices, and `accumulation` of them a step; the tokens that are read (`tokens_per_step`,
+        `tokens_to_run`); the `Cost`, unknown until the model has been made. Only where there is something to tell:
+        `text_not_checked`, `notes`, `memory_by_sharding` (bytes on each of several devices), `host_memory_bytes`
+        (for each, with offload), `fits` (the fastest way of `memory_by_sharding` that fits `memory`).
+
     Raises:
         UsageError, MissingError: the recipe cannot work, or there is no such model.
     """
     count = process_count() if devices is None else devices
     tokens = recipe.batch.size * sum(recipe.objective.reads) * recipe.length
-    found = TrainingPlan(
-        settings=recipe.to_dict(),
-        tokens_to_run=recipe.steps * tokens,
-        min_context=recipe.min_context,
-        offsets=recipe.offsets,
-        processes=count,
-        micro_batch=recipe.batch.micro_batch(count),
-        accumulation=recipe.batch.accumulation(count),
-        tokens_per_step=tokens,
-        text_not_checked=_check_text(recipe),
-        notes=recipe.notes or None,
-    )
-    unknown = unknown_cost(recipe.model)
-    return replace(found, cost=unknown) if unknown is not None else _with_cost(recipe, found, memory)
+    micro, accumulation = recipe.batch.cut(count)
+    found = {
+        "settings": recipe.to_dict(),
+        "tokens_to_run": recipe.steps * tokens,
+        "min_context": recipe.min_context,
+        "offsets": recipe.offsets,
+        "processes": count,
+        "micro_batch": micro,
+        "accumulation": accumulation,
+        "tokens_per_step": tokens,
+        "text_not_checked": _check_text(recipe),
+        "notes": recipe.notes or None,
+    }
+    cost = unknown_cost(recipe.model)
+    if cost is None:
+        cost, more = _cost(recipe, micro, count, memory)
+        found |= more
+    return {name: value for name, value in found.items() if value is not None} | cost.to_dict()
 
 
 def _check_text(recipe: Recipe) -> str | None:
@@ -110,31 +96,30 @@ def _check_text(recipe: Recipe) -> str | None:
     return None
 
 
-def _with_cost(recipe: Recipe, plan: TrainingPlan, card: int | None) -> TrainingPlan:
+def _cost(recipe: Recipe, micro: int, devices: int, card: int | None) -> tuple[Cost, dict[str, Any]]:
+    """The cost, and the ways to spread the run over devices."""
     model = recipe_skeleton(recipe, read_config(resolve(recipe.model, weights=False)))
-    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    total = sum(p.numel() for p in model.parameters())
-    size = {"micro": plan.micro_batch, "devices": plan.processes, "device": _device(recipe)}
+    device = torch.device("cpu")
+    if recipe.device == "auto" and torch.accelerator.is_available():
+        device = torch.accelerator.current_accelerator() or device
+    size = {"micro": micro, "devices": devices, "device": device}
     memory = device_memory(recipe, model, **size)
-    spread = {name: device_memory(way, model, **size).device for name, way in ways(recipe)}
-    if plan.processes == 1:
-        spread = {"whole copies": spread["whole copies"]}
-    work = run_operations(recipe, model) // plan.processes
-    seconds, basis = seconds_at_least(work, device=str(_device(recipe)), dtype=recipe.precision)
-    return replace(
-        plan,
-        memory_by_sharding=spread if plan.processes > 1 else None,
-        host_memory_bytes=memory.host or None,
-        fits=None if card is None else _fitting(spread, card),
-        cost=Cost(
-            parameters=total,
-            trainable_parameters=trainable,
-            memory_bytes=memory.device,
-            memory_basis=BASIS,
-            seconds_at_least=seconds,
-            seconds_basis=basis,
-        ),
+    spread = {name: device_memory(way, model, **size)["device"] for name, way in ways(recipe, devices)}
+    work = run_operations(recipe, model) // devices
+    seconds, basis = seconds_at_least(work, device=str(device), dtype=recipe.precision)
+    cost = Cost(
+        parameters=sum(p.numel() for p in model.parameters()),
+        trainable_parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
+        memory_bytes=memory["device"],
+        memory_basis=BASIS,
+        seconds_at_least=seconds,
+        seconds_basis=basis,
     )
+    return cost, {
+        "memory_by_sharding": spread if devices > 1 else None,
+        "host_memory_bytes": memory["host"] or None,
+        "fits": None if card is None else _fitting(spread, card),
+    }
 
 
 def _fitting(spread: dict[str, int], card: int) -> str:
@@ -147,9 +132,3 @@ def _fitting(spread: dict[str, int], card: int) -> str:
         f"nothing: {name} needs {least / 1e9:.0f} GB of {card / 1e9:.0f}; take more devices, or a smaller length or "
         "batch.micro"
     )
-
-
-def _device(recipe: Recipe) -> torch.device:
-    if recipe.device == "auto" and torch.accelerator.is_available():
-        return torch.accelerator.current_accelerator() or torch.device("cpu")
-    return torch.device("cpu")

@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from torch import nn
-from transformers import TrainerCallback
+from tqdm import tqdm
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from lengthwise.errors import Interrupted, LengthwiseError
 from lengthwise.files import writing
@@ -21,14 +23,14 @@ from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.resolve import is_damage
 from lengthwise.models.saving import save_whole
 from lengthwise.processes import is_main_process, process_count
+from lengthwise.progress import progress
 from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import RunFolder, is_finished
 from lengthwise.text import left_out_note
-from lengthwise.training.build import build_trainer, training_documents
-from lengthwise.training.callbacks import (
-    StepLog,
-    WholeCheckpoints,
+from lengthwise.training.build import build_trainer, trainer_settings, training_documents
+from lengthwise.training.checkpoints import (
     checkpoint_step,
+    complete_checkpoint,
     forget_steps_after,
     last_complete_checkpoint,
 )
@@ -82,19 +84,17 @@ def run_inputs(loaded: LoadedModel, corpus_fingerprint: str) -> dict[str, dict[s
 def _train(recipe: Recipe, path: Path, folder: RunFolder | None, *, resume: bool) -> Results:
     if resume and is_finished(path):
         return read_results(path / "results.json")
-    # Refuses a step that cannot be cut over the processes, before the model is loaded.
-    recipe.batch.accumulation(process_count())
+    settings = trainer_settings(recipe, path / "checkpoints")
     loaded = load_for_training(recipe)
     documents, facts = training_documents(recipe, loaded)
     checkpoint = last_complete_checkpoint(path / "checkpoints") if resume else None
-    callbacks: list[TrainerCallback] = [WholeCheckpoints(loaded.tokenizer, recipe.save_at)]
-    log = None
+    resumed_at = 0 if checkpoint is None else checkpoint_step(checkpoint)
     if folder is not None:
         folder.check_inputs(run_inputs(loaded, facts["corpus_fingerprint"]))
-        forget_steps_after(path, 0 if checkpoint is None else checkpoint_step(checkpoint))
-        callbacks.append(log := StepLog(folder.append_metrics))
+        forget_steps_after(path, resumed_at)
     use_cache = loaded.model.config.use_cache
-    trainer = build_trainer(recipe, path / "checkpoints", loaded, documents, callbacks=callbacks)
+    keeper = _Keeper(recipe, loaded.tokenizer, folder)
+    trainer = build_trainer(recipe, settings, loaded, documents, callbacks=[keeper])
 
     started = time.perf_counter()
     interrupted = False
@@ -111,13 +111,12 @@ def _train(recipe: Recipe, path: Path, folder: RunFolder | None, *, resume: bool
     except KeyboardInterrupt:
         interrupted = True
     finally:
-        if log is not None:
-            log.close()
+        keeper.close()
 
     assert isinstance(trainer.model, nn.Module)
     facts |= {
         "seconds": round(time.perf_counter() - started, 3),
-        "resumed_at_step": 0 if checkpoint is None else checkpoint_step(checkpoint),
+        "resumed_at_step": resumed_at,
         "processes": process_count(),
         "device": str(trainer.args.device),
         "parameters": sum(p.numel() for p in trainer.model.parameters()),
@@ -136,6 +135,66 @@ def _train(recipe: Recipe, path: Path, folder: RunFolder | None, *, resume: bool
             fix="--resume continues from the last checkpoint",
         )
     return results
+
+
+class _Keeper(TrainerCallback):
+    """Keeps what a run writes: a line of metrics per step, whole checkpoints; and shows a bar with the latest loss.
+
+    Processes without the run folder only ask for the checkpoints.
+    """
+
+    def __init__(self, recipe: Recipe, tokenizer: Any, folder: RunFolder | None) -> None:
+        self._recipe = recipe
+        self._tokenizer = tokenizer
+        self._folder = folder
+        self._bar: tqdm[Any] | None = None
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Open the bar, at the step from which the run continues."""
+        if self._folder is not None:
+            steps = state.max_steps
+            self._bar = progress(range(steps), what="training", total=steps, initial=state.global_step)
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Ask for a checkpoint after a step of `save_at`."""
+        control.should_save |= state.global_step in self._recipe.save_at
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """A step's log has its metrics; the Trainer's closing one has none of them."""
+        if self._folder is None or self._bar is None or logs is None or "offset" not in logs:
+            return
+        metrics = {name: value for name, value in logs.items() if name != "epoch"}
+        self._folder.append_metrics({"step": state.global_step, **metrics})
+        self._bar.set_postfix(loss=f"{logs['loss']:.4f}", refresh=False)
+        self._bar.update(state.global_step - self._bar.n)
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """After the Trainer has written its files."""
+        if args.world_size > 1:
+            # Every process writes its own random state into the folder.
+            torch.distributed.barrier()
+        if state.is_world_process_zero:
+            assert args.output_dir is not None
+            checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            complete_checkpoint(checkpoint, kwargs["model"], self._tokenizer, self._recipe.save_at)
+
+    def close(self) -> None:
+        """Close the bar."""
+        if self._bar is not None:
+            self._bar.close()
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 from lengthwise.config import read_yaml
 from lengthwise.studies.arms import Arm
 from lengthwise.studies.paper.sizes import Size
-from lengthwise.training.recipe_reading import shipped_recipes
+from lengthwise.training.recipe import shipped_recipes
 
 BEST_FORM = "smollm2-skip"
 """The recipe of the *best form*: the best that was known when the tables were run. `smollm2-far` came later."""

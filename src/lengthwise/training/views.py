@@ -1,0 +1,223 @@
+"""How the two windows of a training sample are made: the table of views, and their draws. Torch loads on first use.
+
+To add a view, add its entry here, and its draw in `View.draw`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+import numpy as np
+from annotated_types import Ge, Le
+from pydantic import Field, model_validator
+
+from lengthwise.errors import UsageError, nearest
+from lengthwise.positions import position_sampler
+from lengthwise.settings import Finite, Settings, Whole
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from lengthwise.alignment import PairGeometry
+    from lengthwise.positions.sampling.sampler import PositionSampler
+
+    Draw = tuple[PairGeometry, Tensor | None]
+    """The paired rows, and the position ids [2, L] of the long and the short window; None is 0 .. L - 1 for both."""
+
+ViewName = Literal["truncation", "gap", "cyclic", "repeat"]
+
+VIEWS: dict[ViewName, tuple[str, str]] = {
+    "truncation": (
+        "the paper's: the same end of a text with more and with less context",
+        "predictions that do not change when far context is cut off, so also a model that ignores it",
+    ),
+    "gap": (
+        "the same tokens at consecutive positions (long) and at sampled ones (short)",
+        "predictions that do not change with distance; blind to tokens that need no far context",
+    ),
+    "cyclic": (
+        "the same tokens at consecutive positions and at positions rotated by a random step",
+        "predictions that follow the order of the text, whatever the positions; blind beyond the window",
+    ),
+    "repeat": (
+        "gap views in which some windows repeat an earlier passage behind the largest gap",
+        "copying across the gap; recall and limit measure copying too, so judge by other tasks",
+    ),
+}
+"""What each view is, and what agreement of its windows rewards; "long" is the first window, "short" the second."""
+
+NO_TARGET = -100
+Tokens = Annotated[Whole, Ge(1), Le(10**8)]
+# Each draw has a random stream of its own, so that a new draw does not move the others.
+_STREAMS = {"offset": 4, "positions": 5, "place": 6, "sample": 7}
+_LEAST = 8
+
+
+class Positions(Settings):
+    """Train at position ids of a longer context. One draw per step, shared by all its samples."""
+
+    sampler: str
+    """A position sampler of `lengthwise ls methods`."""
+    target_length: Tokens
+    """T in tokens: the positions that the windows are to cover, more than `length`."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """The sampler's options."""
+
+    @cached_property
+    def _sampler(self) -> PositionSampler:
+        return position_sampler(self.sampler, self.options)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _ = self._sampler
+        return self
+
+    def draw(self, generator: np.random.Generator, length: int) -> Tensor:
+        """Position ids [L]."""
+        return self._sampler.draw(generator, length, self.target_length)
+
+
+class Repeat(Settings):
+    """A window's passage is planted again behind the gap: near in the long view, far in the short one.
+
+    Of several gaps the largest counts. The passage is text[s : s + m] with s + m <= the gap (but see `source`), and
+    overwrites m tokens behind it. m is `passage`, or what fits on either side of the gap; a repeat of fewer than 8
+    tokens teaches nothing, because its first ones cannot be known to be one, so then there is none. The first token
+    of the repeat and the one after it are no targets, because nothing before them predicts them.
+    """
+
+    share: Annotated[Finite, Ge(0), Le(1)] = 0.5
+    """Share of the windows that get a repeat."""
+    passage: Annotated[Whole, Ge(_LEAST), Le(10**8)] = 64
+    """m in tokens, at most."""
+    place: Literal["end", "anywhere"] = "end"
+    """Where behind the gap the repeat begins: so that it ends the window, or uniformly."""
+    source: Literal["before", "anywhere"] = "before"
+    """Where the passage is from: before the gap, or anywhere before the repeat, so that distance does not tell."""
+
+    def plant(self, text: NDArray[np.int64], gap: int, generator: np.random.Generator) -> NDArray[np.int64]:
+        """Tokens and targets [2, L] with a repeat behind row `gap`; unchanged where there is none."""
+        length = text.shape[1]
+        size = min(self.passage, gap, length - gap)
+        chosen = generator.random() < self.share
+        if not chosen or size < _LEAST:
+            return text
+        last = length - size
+        place = last if self.place == "end" else int(generator.integers(gap, last + 1))
+        before = gap if self.source == "before" else place
+        source = int(generator.integers(0, before - size + 1))
+        planted = text.copy()
+        planted[:, place : place + size] = text[:, source : source + size]
+        planted[1, [place, *range(place + size, min(place + size + 1, length))]] = NO_TARGET
+        return planted
+
+
+class View:
+    """How the two windows of a training sample are made from one stretch of text.
+
+    - `truncation` (Sec. 4.2): long is text[0 : L], short is text[e : e + L], with one e ~ U{offsets} for a step
+      (Appendix D). With sampled positions both windows are at the same ones. They agree best if far context is
+      ignored, so agreement alone does not reward its use.
+    - `gap`: both are text[0 : L], long at 0 .. L - 1, short at the positions of a sampler. Rows from the first gap on
+      are paired. LongReD (ACL 2025) distils a contiguous teacher into skipped positions by hidden states,
+      RoPE-perturbed self-distillation (arXiv 2604.14339) by KL(student || teacher); with cross entropy alone this is
+      PoSE.
+    - `cyclic` (arXiv 2604.14339): token i of short is at (i + u) mod L, with u ~ U{1 .. L - 1} for a step. The first
+      L - u tokens keep their distances; only rows from L - u on are paired.
+    - `repeat`: `gap`, with repeats (`Repeat` has the options).
+
+    Args:
+        length: L, tokens in each window.
+        name: a name of VIEWS.
+        options: of `repeat`.
+        offsets: first and last e of `truncation`. None: 0, or for a `PairCollator` all that a stretch has beyond L.
+        positions: what samples positions; None is 0 .. L - 1.
+
+    Raises:
+        UsageError: no such view or option; positions or offsets that are missing, or that the view does not take; a
+            sampler that has no positions for this length.
+    """
+
+    def __init__(
+        self,
+        length: int,
+        name: ViewName = "truncation",
+        options: Mapping[str, Any] | None = None,
+        *,
+        offsets: tuple[int, int] | None = None,
+        positions: Positions | None = None,
+    ) -> None:
+        if name not in VIEWS:
+            raise UsageError(f"unknown views {name!r}", expected=nearest(name, VIEWS))
+        if name in ("gap", "repeat") and positions is None:
+            raise UsageError(
+                f"{name} views without positions: both views would be the same",
+                expected="a sampler, as in positions: {sampler: skip, target_length: 8192}",
+            )
+        if name == "cyclic" and positions is not None:
+            raise UsageError("cyclic views with a sampler of positions", expected="none: they have their own")
+        if name != "truncation" and offsets is not None:
+            raise UsageError(
+                f"{name} views with offsets {list(offsets)}",
+                expected="none: both views begin at the same token",
+            )
+        kind = Repeat if name == "repeat" else Settings
+        self.options = kind.parse(options or {}, source=f"the options of {name} views")
+        self.length, self.name, self.positions = length, name, positions
+        self.offsets = offsets if name == "truncation" else (0, 0)
+        self.draw(0, [0])
+
+    def draw(self, seed: int, key: Iterable[int], offsets: tuple[int, int] | None = None) -> Draw:
+        """What all samples of an optimizer step share: a function of the arguments.
+
+        Args:
+            seed: of all draws.
+            key: the step, or the first tokens of a batch.
+            offsets: in place of the view's own.
+        """
+        import torch
+
+        from lengthwise.alignment import PairGeometry
+        from lengthwise.positions.sampling.sampler import first_gap
+
+        key, rows = [*key], torch.arange(self.length)
+        sampled = None
+        if self.positions is not None:
+            sampled = self.positions.draw(_generator("positions", seed, key), self.length)
+        if self.name == "truncation":
+            low, high = offsets or self.offsets or (0, 0)
+            offset = int(_generator("offset", seed, key).integers(low, high + 1))
+            return PairGeometry(self.length, offset), None if sampled is None else sampled.expand(2, -1)
+        if sampled is None:
+            step = int(_generator("place", seed, key).integers(1, self.length))
+            sampled, first = (rows + step) % self.length, self.length - step
+        else:
+            first = first_gap(sampled)
+        return PairGeometry(self.length, 0, first), torch.stack([rows.to(sampled.dtype), sampled])
+
+    def windows(self, text: NDArray[np.int64], draw: Draw, seed: int) -> NDArray[np.int64]:
+        """Tokens and targets of the long and the short window, [2, 2, L].
+
+        At paired rows both windows have the same next token as target.
+
+        Args:
+            text: tokens and targets [2, L + e or more].
+            draw: of the sample's step.
+            seed: of what the sample draws for itself, with its tokens.
+        """
+        from lengthwise.positions.sampling.sampler import largest_gap
+
+        geometry, positions = draw
+        text = text[:, : geometry.stretch_length]
+        if isinstance(self.options, Repeat):
+            assert positions is not None
+            own = _generator("sample", seed, text[0].tolist())
+            text = self.options.plant(text, largest_gap(positions[1]), own)
+        return np.stack([text[:, geometry.long_tokens], text[:, geometry.short_tokens]])
+
+
+def _generator(purpose: str, seed: int, key: Iterable[int]) -> np.random.Generator:
+    return np.random.default_rng([seed, _STREAMS[purpose], *key])

@@ -134,7 +134,9 @@ def test_positions_with_a_gap_keep_all_attention(attention: str):
         packed = model.model(input_ids=ids, position_ids=positions, use_cache=False).last_hidden_state
         alone = model.model(input_ids=ids[:, 6:], position_ids=positions[:, 6:]).last_hidden_state
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(packed[:, 6:], alone, rtol=1e-12, atol=1e-12)
+    # Eager attention has its softmax in float32, which other shapes may round otherwise.
+    tolerance = 1e-12 if attention == "sdpa" else 64 * torch.finfo(torch.float32).eps
+    torch.testing.assert_close(packed[:, 6:], alone, rtol=tolerance, atol=tolerance)
     assert (found[:, 6:] - alone).abs().max() > 0.01
 
 

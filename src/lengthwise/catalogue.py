@@ -10,7 +10,7 @@ from lengthwise.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from lengthwise.models.embedded import EmbeddedModel
-    from lengthwise.text.corpus_sources import EmbeddedCorpus
+    from lengthwise.text.embedded import EmbeddedCorpus
 
 Entry = dict[str, str]
 
@@ -50,7 +50,7 @@ def models() -> list[Entry]:
 
 def corpora() -> list[Entry]:
     """Texts that need no download."""
-    from lengthwise.text.corpus_sources import EMBEDDED_CORPORA
+    from lengthwise.text.embedded import EMBEDDED_CORPORA
 
     return [
         {

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lengthwise.errors import MissingError
-from lengthwise.text import EMBEDDED_CORPORA, load_corpus, source_code
+from lengthwise.text import EMBEDDED_CORPORA, embedded, load_corpus
 
 
 @pytest.fixture
@@ -42,9 +42,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setattr(importlib.util, "find_spec", find_spec)
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "2.0+cpu")
-    monkeypatch.setattr(source_code.platform, "python_version", lambda: "3.99")
-    monkeypatch.setattr(source_code.sysconfig, "get_path", lambda _: str(tmp_path / "python"))
-    monkeypatch.setattr(source_code, "_LIST", tmp_path / "list.json")
+    monkeypatch.setattr(embedded.platform, "python_version", lambda: "3.99")
+    monkeypatch.setattr(embedded.sysconfig, "get_path", lambda _: str(tmp_path / "python"))
+    monkeypatch.setattr(embedded, "LISTED", tmp_path / "list.json")
     return tmp_path
 
 
@@ -94,19 +94,18 @@ def test_a_package_without_any_of_its_files(site: Path, gone: bool, monkeypatch:
         path.write_text("# another version\n")
     with pytest.raises(MissingError, match=r"sympy 1\.0") as caught:
         load_corpus("code", split="test")
-    assert caught.value.fix == source_code.INSTALL
-    assert ("sympy 2.0" in caught.value.problem) != gone
+    assert caught.value.fix == EMBEDDED_CORPORA["code"].install
 
 
 def test_the_list_is_of_the_versions_that_development_installs() -> None:
-    listed = json.loads(source_code._LIST.read_text(encoding="utf-8"))
+    listed = json.loads(embedded.LISTED.read_text(encoding="utf-8"))
     pinned = [f"{package}=={listed[package]['version']}" for package in ("torch", "transformers", "sympy")]
-    assert source_code.INSTALL.split()[2:] == pinned
+    assert EMBEDDED_CORPORA["code"].install.split()[2:] == pinned
     constraints = (Path(__file__).parents[2] / "constraints.txt").read_text().splitlines()
-    assert set(pinned) <= set(constraints), "run source_code.write_list()"
+    assert set(pinned) <= set(constraints), "run tools/source_code.py"
     names = [name for package in listed.values() for name in package["files"]]
     assert str(len(names)) in EMBEDDED_CORPORA["code"].description
-    held_out = [name for name in names if name.startswith(source_code.HELD_OUT)]
+    held_out = [name for name in names if name.startswith(EMBEDDED_CORPORA["code"].held_out)]
     assert {name.split("/")[0] for name in held_out} == {"torch", "transformers", "sympy"}
     assert len(held_out) == 33
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from lengthwise.cache import build_once, cache_dir
 from lengthwise.errors import MissingError
 from lengthwise.files import sha256
 from lengthwise.models.gguf import write_converted
+from lengthwise.text.embedded import package_file
 
 SHIPPED = Path(__file__).with_name("tiny_books")
 """tiny-books as the package has it: an ordinary model folder with float16 weights (`tools/tiny_books.py`)."""
@@ -90,7 +90,7 @@ def build_embedded(name: str) -> Path:
 
 
 def _write(model: EmbeddedModel, folder: Path) -> None:
-    parts = [_part(model, module, file) for module, file in model.gguf]
+    parts = [package_file(module, file, install=model.install) for module, file in model.gguf]
     match parts:
         case []:
             _widen(folder)
@@ -114,15 +114,6 @@ def _join(model: EmbeddedModel, parts: list[Path], whole: Path) -> None:
             expected=model.sha256,
             fix=model.install,
         )
-
-
-def _part(model: EmbeddedModel, module: str, file: str) -> Path:
-    # Packages are not imported: only their files are needed, and one package would need llama.cpp.
-    spec = importlib.util.find_spec(module)
-    path = Path(spec.origin).parent / file if spec is not None and spec.origin is not None else None
-    if path is None or not path.is_file():
-        raise MissingError(f"the package {module} is not installed, or has no {file}", fix=model.install)
-    return path
 
 
 def _widen(folder: Path) -> None:

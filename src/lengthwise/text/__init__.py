@@ -1,14 +1,8 @@
 """Texts: corpora, their fixed split, token documents, windows."""
 
 from lengthwise.text.corpus import Corpus, Document, Split, left_out_note
-from lengthwise.text.corpus_sources import (
-    EMBEDDED_CORPORA,
-    EmbeddedCorpus,
-    TextLike,
-    as_corpus,
-    as_documents,
-    load_corpus,
-)
+from lengthwise.text.corpus_sources import TextLike, as_corpus, as_documents, load_corpus
+from lengthwise.text.embedded import EMBEDDED_CORPORA, EmbeddedCorpus
 from lengthwise.text.tokens import TokenDocument, TokenDocuments, tokenize, tokenizer_fingerprint
 from lengthwise.text.windows import (
     Bos,

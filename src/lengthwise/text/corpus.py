@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from lengthwise.errors import UsageError, nearest
+from lengthwise.errors import UsageError
 
 Split = Literal["test", "train", "all"]
-SPLITS: tuple[Split, ...] = ("test", "train", "all")
 
 TEST_SHARE = 0.1
 
@@ -26,15 +26,13 @@ class Document:
     text: str
 
     def __post_init__(self) -> None:
-        for part in (self.id, self.text):
-            try:
-                part.encode()
-            except UnicodeEncodeError as error:
-                raise UsageError(
-                    f"{self.id!r}: character {error.start} of its "
-                    f"{'name' if part is self.id else 'text'} is half of a pair: {part[error.start]!r}",
-                    expected="text that can be written as UTF-8",
-                ) from error
+        try:
+            f"{self.id}{self.text}".encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(
+                f"{self.id!r}: half of a surrogate pair, {error.object[error.start]!r}",
+                expected="text and name that can be written as UTF-8",
+            ) from error
 
 
 @dataclass(frozen=True)
@@ -54,11 +52,15 @@ class Corpus:
 
     @classmethod
     def of(
-        cls, name: str, documents: list[Document], *, split: Split, split_rule: str, empty: int = 0
+        cls,
+        name: str,
+        documents: list[Document],
+        *,
+        split: Split,
+        split_rule: str,
+        left_out: Mapping[str, int] | None = None,
     ) -> Corpus:
         """A corpus of the documents that hold text, with its fingerprint.
-
-        `empty` documents were left out before.
 
         Raises:
             UsageError: no document holds text.
@@ -70,8 +72,9 @@ class Corpus:
                 expected="at least one document that is not empty",
                 fix="give another file, another text field, or split 'all'",
             )
-        empty += len(documents) - len(kept)
-        return cls(name, kept, split, split_rule, _fingerprint(kept), {EMPTY: empty} if empty else {})
+        # Adding to a Counter drops what is zero.
+        counts = Counter(left_out) + Counter({EMPTY: len(documents) - len(kept)})
+        return cls(name, kept, split, split_rule, _fingerprint(kept), dict(counts))
 
 
 def left_out_note(left_out: Mapping[str, int], documents: int) -> list[str]:
@@ -82,35 +85,25 @@ def left_out_note(left_out: Mapping[str, int], documents: int) -> list[str]:
     return [f"Documents left out of the text ({documents} have text): {counts}."]
 
 
-def check_split(split: str) -> None:
-    """Raise UsageError unless `split` is one of SPLITS."""
-    if split not in SPLITS:
-        raise UsageError(f"unknown split {split!r}", expected=nearest(split, SPLITS))
-
-
 def split_by_hash(name: str, documents: list[Document], split: Split) -> Corpus:
     """Hold out about one document in ten, those with the lowest hash of their id.
 
     The split of a document depends on its id alone, so it does not change when others are added. A corpus of one
     document is used as given.
     """
-    with_text = [document for document in documents if document.text.strip()]
-    empty = len(documents) - len(with_text)
+    found = [document for document in documents if document.text.strip()]
+    left_out = {EMPTY: len(documents) - len(found)}
     if split == "all":
-        return Corpus.of(name, with_text, split=split, split_rule="all documents", empty=empty)
-    if len(with_text) < 2:
+        rule = "all documents"
+    elif len(found) < 2:
         rule = "used as given: a single document"
-        return Corpus.of(name, with_text, split=split, split_rule=rule, empty=empty)
-    shares = [_hash_share(document.id) for document in with_text]
-    # At least one document in each split.
-    threshold = min(max(TEST_SHARE, min(shares)), sorted(shares)[-2])
-    wanted = [
-        document
-        for document, share in zip(with_text, shares, strict=True)
-        if (share <= threshold) == (split == "test")
-    ]
-    rule = f"by hash of the document id, about {TEST_SHARE:.0%} held out as test"
-    return Corpus.of(name, wanted, split=split, split_rule=rule, empty=empty)
+    else:
+        rule = f"by hash of the document id, about {TEST_SHARE:.0%} held out as test"
+        shares = {document.id: _hash_share(document.id) for document in found}
+        # At least one document in each split.
+        threshold = min(max(TEST_SHARE, min(shares.values())), sorted(shares.values())[-2])
+        found = [document for document in found if (shares[document.id] <= threshold) == (split == "test")]
+    return Corpus.of(name, found, split=split, split_rule=rule, left_out=left_out)
 
 
 def _hash_share(document_id: str) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,10 +24,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_FORMAT = 1
 _BATCH = 16
 _LARGE = 2_000_000
-"""Characters from which on tokenising shows its progress: seconds of prose, a minute of text without spaces."""
+"""Characters from which on tokenising shows its progress."""
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,8 @@ class TokenDocuments(Sequence[TokenDocument]):
     def __len__(self) -> int:
         return len(self.documents)
 
-    @overload
-    def __getitem__(self, index: int) -> TokenDocument: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[TokenDocument]: ...
-    def __getitem__(self, index: int | slice) -> TokenDocument | Sequence[TokenDocument]:
+    def __getitem__(self, index: Any) -> Any:
         return self.documents[index]
-
-    def __iter__(self) -> Iterator[TokenDocument]:
-        return iter(self.documents)
 
 
 def tokenize(corpus: Corpus, tokenizer: Any, *, cache: bool = True) -> TokenDocuments:
@@ -84,14 +77,17 @@ def tokenize(corpus: Corpus, tokenizer: Any, *, cache: bool = True) -> TokenDocu
     entries are replaced; if the cache cannot be written, nothing is cached.
     """
     tokenizer_key = tokenizer_fingerprint(tokenizer)
-    key = hashlib.sha256(f"{_FORMAT} {tokenizer_key} {corpus.fingerprint}".encode()).hexdigest()
-    path = cache_dir() / "tokens" / f"{key[:32]}.tokens"
+    key = hashlib.sha256(f"{tokenizer_key} {corpus.fingerprint}".encode()).hexdigest()
+    path = cache_dir() / "tokens" / f"{key[:32]}.npz"
     documents = _read(path, corpus) if cache else None
     if documents is None:
         documents = _encode(corpus, tokenizer)
         if cache:
+            stream = io.BytesIO()
+            ids = np.concatenate([document.ids for document in documents])
+            np.savez(stream, ids=ids, sizes=[len(document.ids) for document in documents])
             try:
-                atomic_write_bytes(path, _pack(documents))
+                atomic_write_bytes(path, stream.getvalue())
             except LengthwiseError as error:
                 logger.warning("the tokens are not kept: %s", error.problem)
     return TokenDocuments(documents, corpus.name, corpus.fingerprint, tokenizer_key)
@@ -120,64 +116,42 @@ def token_pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
 
 
 def _encode(corpus: Corpus, tokenizer: Any) -> tuple[TokenDocument, ...]:
-    documents: list[TokenDocument] = []
-    size = sum(len(document.text) for document in corpus.documents)
-    longest = max(len(document.text) for document in corpus.documents)
-    # A document is tokenised whole, so the bar moves by documents. Pieces would have other tokens at their ends.
-    what = f"tokenize (longest document: {longest:,} characters)"
-    bar = progress((), what=what, total=size) if size > _LARGE else None
-    for start in range(0, len(corpus.documents), _BATCH):
-        batch = corpus.documents[start : start + _BATCH]
+    documents, ids = corpus.documents, []
+    starts: Iterable[int] = range(0, len(documents), _BATCH)
+    if sum(len(document.text) for document in documents) > _LARGE:
+        starts = progress(starts, what="tokenize")
+    for start in starts:
         # verbose=False: the warning "longer than the maximum" does not apply to whole documents.
         encoded = tokenizer(
-            [document.text for document in batch],
+            [document.text for document in documents[start : start + _BATCH]],
             add_special_tokens=False,
             return_attention_mask=False,
             verbose=False,
         )
-        for document, ids in zip(batch, encoded["input_ids"], strict=True):
-            documents.append(TokenDocument(document.id, np.array(ids, dtype=np.int32)))
-        if bar is not None:
-            bar.update(sum(len(document.text) for document in batch))
-    if bar is not None:
-        bar.close()
-    return tuple(documents)
-
-
-def _pack(documents: tuple[TokenDocument, ...]) -> bytes:
-    ids = np.concatenate([document.ids for document in documents]).astype("<i4").tobytes()
-    sizes = [len(document.ids) for document in documents]
-    header = {"format": _FORMAT, "sizes": sizes, "sha256": hashlib.sha256(ids).hexdigest()}
-    return json.dumps(header).encode() + b"\n" + ids
+        ids += encoded["input_ids"]
+    return tuple(
+        TokenDocument(document.id, np.array(own, dtype=np.int32))
+        for document, own in zip(documents, ids, strict=True)
+    )
 
 
 def _read(path: Path, corpus: Corpus) -> tuple[TokenDocument, ...] | None:
     """The entry at `path`; None if there is none or it is damaged."""
     try:
-        header_line, _, payload = path.read_bytes().partition(b"\n")
+        with np.load(io.BytesIO(path.read_bytes())) as entry:
+            # Reading an array does not compare its checksum to the end.
+            damaged = entry.zip.testzip()
+            ids, ends = entry["ids"], np.cumsum(entry["sizes"])
+        if damaged is None and len(ends) == len(corpus.documents) and ends[-1] == len(ids):
+            parts = np.split(ids, ends[:-1])
+            return tuple(
+                TokenDocument(document.id, part)
+                for document, part in zip(corpus.documents, parts, strict=True)
+            )
     except FileNotFoundError:
         return None
-    except OSError as error:
-        logger.warning("cannot read the token cache %s: %s", path, error)
-        return None
-    try:
-        header = json.loads(header_line)
-        sizes: list[int] = header["sizes"]
-        whole = (
-            header["format"] == _FORMAT
-            and header["sha256"] == hashlib.sha256(payload).hexdigest()
-            and len(sizes) == len(corpus.documents)
-            and 4 * sum(sizes) == len(payload)
-        )
-    except (ValueError, KeyError, TypeError, RecursionError):
-        whole = False
-        sizes = []
-    if not whole:
-        logger.warning("the token cache %s is damaged; the text is tokenised again", path)
-        return None
-    ids = np.frombuffer(payload, dtype="<i4").astype(np.int32, copy=False)
-    ends = np.cumsum(sizes)
-    return tuple(
-        TokenDocument(document.id, ids[end - size : end])
-        for document, size, end in zip(corpus.documents, sizes, ends, strict=True)
-    )
+    # A damaged archive leads zipfile and NumPy to errors of many types.
+    except Exception as error:
+        logger.debug("%s", error)
+    logger.warning("the token cache %s is damaged; the text is tokenised again", path)
+    return None

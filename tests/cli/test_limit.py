@@ -14,5 +14,5 @@ def test_the_longest_context_follows_the_trained_length(
     save_tiny_model(tmp_path / "short", max_position_embeddings=64)
     command = ("limit", "short", *text, "--limit", 2, "--json")
     plan = lengthwise(*command, "--dry-run").json
-    assert plan["samples"] == {"windows": "2 of 2, 641 tokens of text each"}
+    assert plan["samples"] == {"windows of 641 tokens": "2 of 2"}
     assert {row["length"] for row in lengthwise(*command).json["rows"]} == {512}

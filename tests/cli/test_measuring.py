@@ -205,7 +205,7 @@ def test_dry_run_counts_the_tokens(
 ) -> None:
     plan = lengthwise(verb, model, *text, *VERBS[verb], "--dry-run", "--json").json
     assert plan["tokens_to_run"] == tokens
-    assert all(found.startswith("4 of 4, ") for found in plan["samples"].values())
+    assert set(plan["samples"].values()) == {"4 of 4"}
 
 
 def test_dry_run_needs_no_weights(

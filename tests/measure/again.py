@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 
-from lengthwise.measure.paired import measurement_of, statistics_of
+from lengthwise.measure.comparison import measurement_of
 from lengthwise.results import Results
 from lengthwise.samples import SampleLog
 
@@ -14,5 +14,5 @@ def summarised(log: SampleLog, results: Results) -> SimpleNamespace:
     """`rows` as they follow from the records and the recorded settings."""
     measurement, name = measurement_of(results), results.model_name
     records = [log[key] for key in results.records]
-    statistics = statistics_of(measurement, records, name)
+    statistics = measurement.statistics(records)
     return SimpleNamespace(rows=[replace(row, model=name) for row in measurement.rows(statistics, records)])

@@ -12,7 +12,6 @@ import torch
 from lengthwise.alignment import PairGeometry, entropy, jeffreys, symmetric_cross_entropy
 from lengthwise.measure.lattice import (
     Lattice,
-    Suffixes,
     admissible_contexts,
     draw_starts,
     draw_suffixes,
@@ -53,8 +52,7 @@ class TableModel:
         first, second = sorted(starts)
         geometry = PairGeometry(self.length, second - first)
         lengths = (geometry.long_rows.start + cell + 1, geometry.short_rows.start + cell + 1)
-        suffixes = Suffixes(geometry, (first, second), lengths)
-        return score_suffixes(self, self.window(window), suffixes, None)
+        return score_suffixes(self, self.window(window), (first, second), lengths, None)
 
     def equation_2(self, score) -> float:
         """The mean over positions and over l1, l2 in L//2 + 1 .. L, from the table."""
@@ -157,11 +155,12 @@ def test_bins_weigh_all_their_cells_alike():
 def test_equal_starts_are_run_once_and_agree_exactly():
     model = TableModel(length=6)
     lattice = model.lattice(0, (1, 1, 2))
-    assert [(pair.geometry.offset, pair.times) for pair in lattice.pairs] == [(0, 1), (1, 2)]
-    same = lattice.pairs[0]
-    assert (same.jeffreys == 0).all()
-    assert (same.js == 0).all()
-    assert (same.agreement == 1).all()
+    offsets = lattice.long_rows - lattice.short_rows
+    assert list(zip(offsets, lattice.times, strict=True)) == [(0, 1)] * 3 + [(1, 2)] * 2
+    same = offsets == 0
+    assert (lattice.jeffreys[same] == 0).all()
+    assert (lattice.js[same] == 0).all()
+    assert (lattice.agreement[same] == 1).all()
     assert lattice.rows == 3 * admissible_contexts(6)
     sums = window_sums(lattice, 6)
     assert sums["pairs"] == 3
@@ -188,10 +187,10 @@ def test_draws_are_uniform():
     assert np.abs(counts / counts.sum() - 0.25).max() < 0.02
     suffixes = [draw_suffixes(rng, 8) for _ in range(4000)]
     pairs = np.zeros((4, 4))
-    for found in suffixes:
-        one, other = (length - 5 for length in found.lengths)
+    for begins, lengths in suffixes:
+        one, other = (length - 5 for length in lengths)
         assert one >= other
-        assert found.starts[0] + found.lengths[0] == found.starts[1] + found.lengths[1]
+        assert begins[0] + lengths[0] == begins[1] + lengths[1]
         pairs[one, other] += 0.5
         pairs[other, one] += 0.5
     assert np.abs(pairs / pairs.sum() - 1 / 16).max() < 0.01

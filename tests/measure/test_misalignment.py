@@ -10,7 +10,7 @@ import torch
 from lengthwise.alignment import PairGeometry
 from lengthwise.errors import Interrupted, LengthwiseError, UsageError
 from lengthwise.measure import Misalignment
-from lengthwise.measure.lattice import Suffixes, score_lattice, score_suffixes
+from lengthwise.measure.lattice import score_lattice, score_suffixes
 from lengthwise.measure.runner import run as measure
 from lengthwise.results import Results, Row
 from lengthwise.samples import SampleLog
@@ -85,17 +85,20 @@ def test_a_cell_of_the_lattice_is_what_the_two_suffixes_give(model, documents, b
     ids = documents[0].ids[:60]
     views = torch.from_numpy(np.stack([view(ids, start, length, bos_id) for start in starts]))
     lattice = score_lattice(model.hidden_states(views), model.head, starts, model.vocab_size)
-    assert len(lattice.pairs) == 3
-    for (first, second), pair in zip([(1, 4), (1, 11), (4, 11)], lattice.pairs, strict=True):
-        geometry = PairGeometry(length, second - first)
-        for cell in (0, geometry.paired_positions - 1):
-            lengths = (int(pair.long_rows[cell]) + 1, int(pair.short_rows[cell]) + 1)
+    assert lattice.pairs == 3
+    place = 0
+    for first, second in [(1, 4), (1, 11), (4, 11)]:
+        cells = PairGeometry(length, second - first).paired_positions
+        for cell in (place, place + cells - 1):
+            lengths = (int(lattice.long_rows[cell]) + 1, int(lattice.short_rows[cell]) + 1)
             assert first + lengths[0] == second + lengths[1]
-            alone = score_suffixes(model, ids, Suffixes(geometry, (first, second), lengths), bos_id).pairs[0]
-            assert pair.jeffreys[cell] == pytest.approx(alone.jeffreys[0], abs=1e-5, rel=1e-5)
-            assert pair.entropy[cell] == pytest.approx(alone.entropy[0], abs=1e-5)
-            assert pair.js[cell] == pytest.approx(alone.js[0], abs=1e-5)
-            assert pair.agreement[cell] == alone.agreement[0]
+            alone = score_suffixes(model, ids, (first, second), lengths, bos_id)
+            assert lattice.jeffreys[cell] == pytest.approx(alone.jeffreys[0], abs=1e-5, rel=1e-5)
+            assert lattice.entropy[cell] == pytest.approx(alone.entropy[0], abs=1e-5)
+            assert lattice.js[cell] == pytest.approx(alone.js[0], abs=1e-5)
+            assert lattice.agreement[cell] == alone.agreement[0]
+        place += cells
+    assert place == len(lattice.times)
 
 
 @pytest.mark.parametrize("batch_size", [2, 3, 8, 100])

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from lengthwise.measure.distributions import tempered_losses
-from lengthwise.measure.temperature import (
+from lengthwise.measure.perplexity import (
     KNOTS,
     _weights,
     best_inverse_temperature,

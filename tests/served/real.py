@@ -29,7 +29,7 @@ from typing import Any
 
 from lengthwise.cli.exit_codes import treat_sigterm_as_interrupt
 from lengthwise.cli.main import app
-from lengthwise.measure.served_verdict import verdict
+from lengthwise.measure.served import verdict
 from lengthwise.models.resolve import resolve
 from lengthwise.report.run_page import build_report
 from lengthwise.results import Results, Row, read_results

@@ -14,8 +14,7 @@ from lengthwise.errors import UsageError
 from lengthwise.measure import Served
 from lengthwise.measure.dry_run import plan_run
 from lengthwise.measure.runner import run as measure
-from lengthwise.measure.served import position_edges
-from lengthwise.measure.served_verdict import verdict
+from lengthwise.measure.served import position_edges, verdict
 from lengthwise.models import LoadedModel
 from lengthwise.report.run_page import build_report
 from lengthwise.results import Row

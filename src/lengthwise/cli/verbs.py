@@ -16,7 +16,8 @@ from lengthwise.cli import options
 from lengthwise.cli.output import fail_above, print_plan, show
 from lengthwise.config import override
 from lengthwise.errors import UsageError, nearest
-from lengthwise.measure.measurement import Measurement, WindowMeasurement
+from lengthwise.measure.measurement import Measurement
+from lengthwise.measure.windows import WindowMeasurement
 from lengthwise.settings import Subject, option_of
 
 if TYPE_CHECKING:

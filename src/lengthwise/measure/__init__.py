@@ -6,19 +6,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lengthwise.measure.comparison import compare_runs
-    from lengthwise.measure.correlation import Correlation, correlate, rank_correlation
+    from lengthwise.measure.comparison import compare_runs, paired_difference
+    from lengthwise.measure.correlation import Correlation, correlate
     from lengthwise.measure.influence import Influence
     from lengthwise.measure.limit import Limit
     from lengthwise.measure.longppl import LongPpl
-    from lengthwise.measure.measurement import Item, Measurement, WindowMeasurement
+    from lengthwise.measure.measurement import Item, Measurement
     from lengthwise.measure.misalignment import Misalignment
-    from lengthwise.measure.paired import paired_difference
     from lengthwise.measure.perplexity import Perplexity
     from lengthwise.measure.recall import Recall
     from lengthwise.measure.runner import run
     from lengthwise.measure.served import Served
     from lengthwise.measure.table import MEASUREMENTS
+    from lengthwise.measure.windows import WindowMeasurement
 
 _HOMES = {
     "MEASUREMENTS": "table",
@@ -32,11 +32,10 @@ _HOMES = {
     "Perplexity": "perplexity",
     "Recall": "recall",
     "Served": "served",
-    "WindowMeasurement": "measurement",
+    "WindowMeasurement": "windows",
     "compare_runs": "comparison",
     "correlate": "correlation",
-    "paired_difference": "paired",
-    "rank_correlation": "correlation",
+    "paired_difference": "comparison",
     "run": "runner",
 }
 
@@ -56,7 +55,6 @@ __all__ = [
     "compare_runs",
     "correlate",
     "paired_difference",
-    "rank_correlation",
     "run",
 ]
 

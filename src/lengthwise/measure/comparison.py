@@ -8,16 +8,128 @@ the table: with p_(1) <= ... <= p_(m) the corrected values are max over i <= k o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from lengthwise.errors import UsageError, nearest
 from lengthwise.files import named_path
-from lengthwise.measure.paired import measurement_of, paired_difference
-from lengthwise.measure.statistics import SIGNIFICANCE, two_sided_p
-from lengthwise.results import Results, Row
+from lengthwise.measure.measurement import Measurement
+from lengthwise.measure.statistics import estimate_difference, two_sided_p
+from lengthwise.measure.table import MEASUREMENTS
+from lengthwise.results import SIGNIFICANCE, Results, Row
 from lengthwise.runs import read_run
+
+# Facts of a record that both sides of a difference share, and what to do if they do not.
+_SAME = (
+    (
+        ("document", "start", "end", "crc", "question", "version"),
+        "items",
+        "the same text and, where it is read in tokens, models that share a tokenizer",
+        None,
+    ),
+    (
+        ("spans",),
+        "key tokens",
+        "one evaluator, with the same weights, adapter and dtype",
+        "measure both models with the same --evaluator, or the second on the --key-tokens of the first",
+    ),
+    (
+        ("targets",),
+        "targets",
+        "runs in which the same tokens gain from distant context",
+        "measure both with --set targets=0: then the examined tokens are compared, which are the same",
+    ),
+)
+
+
+def measurement_of(results: Results) -> Measurement:
+    """The measurement of a finished run, with the settings that its model decided.
+
+    Raises:
+        UsageError: the run is not one of a measurement.
+    """
+    if results.kind not in MEASUREMENTS:
+        raise UsageError(
+            f"a run of {results.kind!r} has no items to pair", expected=f"runs of {', '.join(MEASUREMENTS)}"
+        )
+    kind = MEASUREMENTS[results.kind].measurement
+    given: dict[str, Any] = {}
+    for name, value in results.provenance["measurement"].items():
+        field = kind.model_fields.get(name)
+        value = tuple(value) if isinstance(value, list) else value
+        # A default that is given counts as a choice, which not every task takes.
+        if field is not None and value != field.default:
+            given[name] = value
+    return kind(**given)
+
+
+def paired_difference(a: Results, b: Results) -> list[Row]:
+    """Every number of `a` minus the same number of `b`, with a 95 % interval for the difference.
+
+    Both must be of the same tokens with the same settings. Documents are resampled together for both, so what
+    makes a text hard or easy for both models cancels: the interval is mostly much narrower than those of the two
+    numbers. `Row.reference` names b's model.
+
+    A number that is undefined or a lower bound on either side has no difference, nor has a level that is set. Where
+    all documents differ by the same there is no interval: it would claim to know all others.
+
+    Raises:
+        UsageError: the two runs are not of the same items, or have other settings.
+    """
+    _check_same_items(a, b)
+    measurement = measurement_of(a)
+    one, other = (measurement.statistics(list(side.records.values())) for side in (a, b))
+    by_place = {statistic.row.place: statistic for statistic in other}
+    unknown = {row.place for row in (*a.rows, *b.rows) if row.value is None or row.at_least}
+    found = []
+    for statistic in one:
+        place = statistic.row.place
+        if place not in by_place or not statistic.documents or statistic.row.metric in measurement.levels:
+            continue
+        row = estimate_difference(statistic, by_place[place])
+        row = replace(row, model=a.model_name, reference=b.model_name)
+        if place in unknown:
+            row = replace(row, value=None, stderr=None, ci_low=None, ci_high=None)
+        elif row.stderr == 0:
+            row = replace(row, ci_low=None, ci_high=None)
+        found.append(row)
+    return found
+
+
+def _check_same_items(a: Results, b: Results) -> None:
+    one, other = a.provenance["measurement"], b.provenance["measurement"]
+    differing = sorted(key for key in {**one, **other} if one.get(key) != other.get(key))
+    if differing:
+        shown = "; ".join(f"{key}: {one.get(key)!r} and {other.get(key)!r}" for key in differing)
+        raise UsageError(
+            f"the two measurements have other settings ({shown})",
+            expected="the same settings, so that they are of the same tokens",
+        )
+    missing = sorted(set(a.records) ^ set(b.records))
+    if missing:
+        raise UsageError(
+            f"the two measurements are not of the same windows: only one has {missing[0]}"
+            + (f" and {len(missing) - 1} more" if len(missing) > 1 else ""),
+            fix="measure both models on the same text with the same settings, to the end",
+        )
+    for facts, what, expected, fix in _SAME:
+        for key, record in a.records.items():
+            if any(_fact(record, name) != _fact(b.records[key], name) for name in facts):
+                raise UsageError(
+                    f"the two measurements are not of the same {what}: {key} has others",
+                    expected=expected,
+                    fix=fix,
+                )
+
+
+def _fact(record: Mapping[str, Any], name: str) -> Any:
+    found = record.get(name)
+    # `targets` of `influence` is a table, of which the positions are compared; elsewhere it is a count.
+    return (
+        [target["position"] for target in found] if isinstance(found, list) and name == "targets" else found
+    )
 
 
 def compare_runs(
@@ -36,45 +148,64 @@ def compare_runs(
         UsageError: fewer than two runs, runs of several kinds, unfinished ones, runs that are not of the
             same items, a metric that they do not have.
     """
-    folders = [named_path(path, what="the run") for path in paths]
-    whole = [folder.resolve() for folder in folders]
-    base = 0
+    given = [named_path(path, what="the run") for path in paths]
+    folders = {path.resolve(): path for path in given}
+    if len(folders) < len(given):
+        raise UsageError(
+            f"a run is given twice: {', '.join(map(str, given))}", expected="different run folders"
+        )
+    base = next(iter(folders), None)
     if reference is not None:
-        against = named_path(reference, what="--reference")
-        if against.resolve() not in whole:
-            folders.insert(0, against)
-            whole.insert(0, against.resolve())
-        base = whole.index(against.resolve())
-    if len(folders) < 2:
+        path = named_path(reference, what="--reference")
+        base = path.resolve()
+        folders = {base: path, **folders} if base not in folders else folders
+    if base is None or len(folders) < 2:
         raise UsageError("there is nothing to compare", expected="two or more run folders")
-    twice = [str(folder) for folder, one in zip(folders, whole, strict=True) if whole.count(one) > 1]
-    if twice:
-        raise UsageError(f"a run is given twice: {', '.join(twice)}", expected="different run folders")
-    read = [read_run(folder) for folder in folders]
-    measurements = [measurement_of(run) for run in read]
-    kinds = {run.kind for run in read}
-    if len(kinds) > 1:
-        shown = "; ".join(f"{folder}: {run.kind}" for folder, run in zip(folders, read, strict=True))
+    read = {whole: read_run(folder) for whole, folder in folders.items()}
+    measurements = [measurement_of(run) for run in read.values()]
+    if len({run.kind for run in read.values()}) > 1:
+        shown = "; ".join(f"{folders[whole]}: {run.kind}" for whole, run in read.items())
         raise UsageError(f"the runs are of several kinds ({shown})", expected="runs of one kind")
-    units = measurements[0].units
-    names = _names(folders, [run.model_name for run in read])
-    sides = [_under(name, run) for name, run in zip(names, read, strict=True)]
-    plain = [row for side in sides for row in _wanted(side.rows, metrics)]
-    _check_metrics(metrics, sides)
-    differences = [
-        row
-        for index, side in enumerate(sides)
-        if index != base
-        for row in _differences(side, sides[base], metrics, folders[index], folders[base])
-    ]
+    names = _names(folders, read)
+    sides = {whole: replace(run, model_name=names[whole]) for whole, run in read.items()}
+    known = {row.metric for side in sides.values() for row in side.rows}
+    for metric in metrics:
+        if metric not in known:
+            raise UsageError(f"these runs have no metric {metric!r}", expected=nearest(metric, known))
+    others = [whole for whole in folders if whole != base]
+    differences = []
+    for whole in others:
+        try:
+            differences += paired_difference(sides[whole], sides[base])
+        except UsageError as error:
+            raise UsageError(
+                f"{folders[whole]} cannot be compared with {folders[base]}: {error.problem}",
+                expected=error.expected,
+                fix=error.fix,
+            ) from error
+    plain = [replace(row, model=side.model_name) for side in sides.values() for row in side.rows]
+    plain, differences = (
+        [row for row in rows if row.is_whole and (not metrics or row.metric in metrics)]
+        for rows in (plain, differences)
+    )
     differences = holm(differences)
+    title = names[others[0]] if len(others) == 1 else f"{len(others)} runs"
     return Results(
         kind="compare",
-        model_name=_title(names, base),
-        config={"runs": [str(folder) for folder in folders], "reference": str(folders[base])},
+        model_name=f"{title} against {names[base]}",
+        config={"runs": list(map(str, folders.values())), "reference": str(folders[base])},
         rows=plain + differences,
-        notes=_notes(differences, units),
+        notes=_notes(differences, measurements[0].units),
     )
+
+
+def _names(folders: Mapping[Path, Path], runs: Mapping[Path, Results]) -> dict[Path, str]:
+    """The models' names where they differ, else the folders' names, else their paths."""
+    for name in (lambda whole: runs[whole].model_name, lambda whole: folders[whole].name):
+        names = {whole: name(whole) for whole in folders}
+        if len(set(names.values())) == len(names):
+            return names
+    return {whole: str(folder) for whole, folder in folders.items()}
 
 
 def holm(rows: Sequence[Row]) -> list[Row]:
@@ -106,53 +237,11 @@ def _p_value(row: Row) -> float | None:
     return two_sided_p(row.value / row.stderr, row.documents - 1)
 
 
-def _differences(
-    side: Results, base: Results, metrics: Sequence[str], path: Path, base_path: Path
-) -> list[Row]:
-    try:
-        rows = paired_difference(side, base)
-    except UsageError as error:
-        raise UsageError(
-            f"{path} cannot be compared with {base_path}: {error.problem}",
-            expected=error.expected,
-            fix=error.fix,
-        ) from error
-    return _wanted(rows, metrics)
-
-
-def _wanted(rows: Sequence[Row], metrics: Sequence[str]) -> list[Row]:
-    return [row for row in rows if row.is_whole and (not metrics or row.metric in metrics)]
-
-
-def _check_metrics(metrics: Sequence[str], sides: Sequence[Results]) -> None:
-    known = {row.metric for side in sides for row in side.rows}
-    for metric in metrics:
-        if metric not in known:
-            raise UsageError(f"these runs have no metric {metric!r}", expected=nearest(metric, known))
-
-
-def _names(folders: Sequence[Path], models: list[str]) -> list[str]:
-    """The models' names where they differ, else the folders'."""
-    if len(set(models)) == len(models):
-        return models
-    short = [folder.name for folder in folders]
-    return short if len(set(short)) == len(short) else [str(folder) for folder in folders]
-
-
-def _title(names: Sequence[str], base: int) -> str:
-    others = [name for index, name in enumerate(names) if index != base]
-    return f"{others[0] if len(others) == 1 else f'{len(others)} runs'} against {names[base]}"
-
-
-def _under(name: str, run: Results) -> Results:
-    return replace(run, model_name=name, rows=[replace(row, model=name) for row in run.rows])
-
-
 def _notes(rows: Sequence[Row], units: str) -> list[str]:
     tested = [row for row in rows if row.p_holm is not None]
-    beyond = [row for row in tested if row.p_holm is not None and row.p_holm < SIGNIFICANCE]
+    beyond = sum(bool(row.beyond_noise) for row in tested)
     notes = [
-        f"{len(beyond)} of {len(tested)} differences are more than noise "
+        f"{beyond} of {len(tested)} differences are more than noise "
         f"(p < {SIGNIFICANCE:g} after Holm's correction over this table)."
         if tested
         else "No difference can be told from noise here."

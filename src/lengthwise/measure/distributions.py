@@ -1,8 +1,7 @@
 """Next-token distributions compared: with each other, with less context, at other temperatures.
 
-A row is one prediction: the distribution over the next token. Callers take hidden states through the output
-head a chunk of rows at a time. `lengthwise.alignment.reference` has the plain formulas that these equal. Nothing
-here takes gradients.
+A row is one prediction: the distribution over the next token. `lengthwise.alignment.formulas` has the plain
+formulas that these equal. Nothing here takes gradients.
 """
 
 from __future__ import annotations
@@ -54,27 +53,18 @@ class Distributions:
         return Distributions(self.log_p[rows], self.p[rows], self.entropy[rows], self.top[rows])
 
 
-@dataclass(frozen=True)
-class PairScores:
-    """N pairs of rows compared, each [N]: Jeffreys and Jensen-Shannon divergence (nats), same top token."""
+def compare(a: Distributions, b: Distributions) -> Tensor:
+    """Jeffreys and Jensen-Shannon divergence (nats) and whether the top tokens are the same, row by row: [3, N].
 
-    jeffreys: Tensor
-    js: Tensor
-    agreement: Tensor
-
-
-def compare(a: Distributions, b: Distributions) -> PairScores:
-    """Compare rows one to one: `a` holds p, `b` holds q.
-
-    With d = log p - log q, Jeffreys is sum_v (p_v - q_v) d_v = KL(p||q) + KL(q||p); no term is negative, so
-    a small value keeps its digits. Jensen-Shannon with m = (p + q) / 2 needs one softplus, because
-    log m - log p = softplus(-d) - log 2 and log m - log q = that + d.
+    `a` holds p, `b` holds q. With d = log p - log q, Jeffreys is sum_v (p_v - q_v) d_v = KL(p||q) + KL(q||p); no
+    term is negative, so a small value keeps its digits. Jensen-Shannon with m = (p + q) / 2 needs one softplus,
+    because log m - log p = softplus(-d) - log 2 and log m - log q = that + d.
     """
     difference = a.log_p - b.log_p
     jeffreys = ((a.p - b.p) * difference).sum(dim=-1)
     mixture = torch.nn.functional.softplus(-difference).sub_(math.log(2))
     js = ((a.p + b.p) * mixture + b.p * difference).sum(dim=-1) / -2
-    return PairScores(jeffreys, js, a.top == b.top)
+    return torch.stack([jeffreys, js, (a.top == b.top).to(js.dtype)])
 
 
 @torch.no_grad()

@@ -17,7 +17,7 @@ choice where the distant tokens are those of another window, and `recovered_net`
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
@@ -25,21 +25,12 @@ from annotated_types import Ge, MinLen
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.display import Display
-from lengthwise.measure.influence_rows import ENOUGH, METHODS, influence_statistics
-from lengthwise.measure.measurement import (
-    Item,
-    Reader,
-    Record,
-    WindowMeasurement,
-    bos_note,
-    window_facts,
-    window_words,
-)
+from lengthwise.measure.measurement import Display, Item, Reader, Record
 from lengthwise.measure.statistics import Statistic
+from lengthwise.measure.windows import WindowMeasurement
 from lengthwise.results import Results
-from lengthwise.settings import Count, Finite, Option, Tokens, Whole, ascending
-from lengthwise.text import Window, sample_windows, tokenizer_fingerprint, view
+from lengthwise.settings import Count, Finite, Option, Tokens, Whole
+from lengthwise.text import Window, tokenizer_fingerprint, view
 from lengthwise.text.tokens import token_pieces
 
 if TYPE_CHECKING:
@@ -47,6 +38,17 @@ if TYPE_CHECKING:
 
     from lengthwise.models import Predictor
 
+METHODS = {
+    "greedy": "chosen one by one, each time the token that lowers the loss most",
+    "leave_one_out": "chosen by how much the loss rises without them",
+    "gradient": "chosen by gradient times embedding",
+    "greedy_foreign": "chosen as greedy does, from the text of another window: what choosing alone is worth",
+    "random": "drawn at random",
+    "recent": "the last distant tokens",
+    "copies": "the last distant tokens equal to the target",
+}
+ENOUGH = 0.8
+"""The share of its gain that k tokens must recover to be enough for a target."""
 
 _WEIGHTS = {
     "needs": "influence masks tokens and takes gradients, which no endpoint does",
@@ -147,19 +149,18 @@ class Influence(WindowMeasurement):
 
     def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
         """The windows, each with one of another document, whose distant tokens are the control."""
-        windows = sample_windows(text, self.length, count=self.windows, seed=self.seed, allow_fewer=True)
+        windows = self.sampled(text, self.length)
         near, most = self.short + 1, max(self.kept)
         greedy = sum((self.candidates - step) * (near + step + 1) for step in range(most))
         rest = (self.candidates + 2) * self.length + len(METHODS) * sum(near + k for k in self.kept)
         tokens = self.length + self.examined * near + self.targets * (2 * greedy + rest)
         return [
-            Item(
-                key=f"influence/L{self.length}/S{self.short}/w{index:04d}",
-                facts=window_facts(window),
-                content=(window, _foreign(windows, index)),
+            self.item(
+                f"L{self.length}/S{self.short}/w{index:04d}",
+                window,
+                self.length,
                 tokens=tokens,
-                longest=self.length,
-                stretch=self.length,
+                content=(window, _foreign(windows, index)),
             )
             for index, window in enumerate(windows)
         ]
@@ -181,20 +182,21 @@ class Influence(WindowMeasurement):
         """The losses of examined tokens and of targets with few distant tokens."""
         from lengthwise.measure.kept_context import examine
         from lengthwise.measure.selection import Situation, kept_losses
-        from lengthwise.models import naming_bad_logits, weights_of
+        from lengthwise.models import weights_of
 
         model, chooser = weights_of(model, **_WEIGHTS), weights_of(other, **_WEIGHTS)
-        how = self.short, self.candidates, self.batch_size
         for item in items:
             window, foreign = item.content
             ids = view(window.ids, 0, self.length, self.bos_id(model))
             rng = np.random.default_rng([self.seed, zlib.crc32(window.document_id.encode()), window.start])
             places = rng.permutation(np.arange(self.length // 2, self.length))[: self.examined]
-            with naming_bad_logits(model, window_words(window)):
-                scores = examine(model, ids, places, short=self.short, batch_size=self.batch_size)
-                gaining = places[scores[1] - scores[0] > self.gain][: self.targets]
-                choosing = [Situation(chooser, ids, target, *how) for target in gaining.tolist()]
-                targets = kept_losses(model, choosing, foreign, ascending(self.kept), rng)
+            scores = examine(model, ids, places, short=self.short, batch_size=self.batch_size)
+            gaining = places[scores[1] - scores[0] > self.gain][: self.targets]
+            choosing = [
+                Situation(chooser, ids, target, self.short, self.candidates, self.batch_size)
+                for target in gaining.tolist()
+            ]
+            targets = kept_losses(model, choosing, foreign, sorted(set(self.kept)), rng)
             yield {
                 "examined": [list(row) for row in zip(places.tolist(), *scores.tolist(), strict=True)],
                 "targets": targets,
@@ -203,37 +205,87 @@ class Influence(WindowMeasurement):
             }
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
-        """The gain, and what k kept tokens recover.
+        """The gain, and what k kept tokens recover, each a ratio of two sums by document.
 
         Rows of task "influence": `gain`, `gaining`, `loss_long`, `loss_short`, `jeffreys`, and for each k
-        (`Row.kept`) `recovered_*` of every choice and control, `recovered_net` and `enough`.
+        (`Row.kept`) `recovered_*` of every choice and control, `recovered_net` and `enough`. Without targets only
+        `gaining` and `jeffreys`.
         """
         if not records:
             return []
-        return influence_statistics(
-            records,
-            length=self.length,
-            sizes=ascending(self.kept),
-            threshold=self.gain,
-            targeted=self.targets > 0,
-        )
+        sizes = sorted(set(self.kept))
+        windows = [
+            {"document": r["document"], "examined": np.array(r["examined"]).T, **_losses(r, len(sizes))}
+            for r in records
+        ]
+        examined = sum(len(record["examined"]) for record in records)
+        targets = sum(len(record["targets"]) for record in records)
 
-    def check(self, results: Results) -> None:
-        """Refuse a run in which no examined token gains: it says nothing of what gains need."""
-        records = results.records.values()
-        if not self.targets or any(record["targets"] for record in records):
-            return
-        raise UsageError(
-            f"none of the {len(records) * self.examined} examined tokens gains more than {self.gain:g} nats from "
-            f"up to {self.length} tokens of context over the last {self.short}",
-            expected="a text in which distant tokens help this model",
-            fix="a smaller --gain or --short, a greater --max-length, more windows (--limit), or another text",
+        def number(
+            metric: str, of: Callable[[Any], Sequence[Any]], unit: str = "nats", **row: Any
+        ) -> Statistic:
+            totals = lambda window: [float(part) for part in of(window)]  # noqa: E731
+            row = {"n": targets, "length": self.length} | row
+            return self.statistic(windows, totals, metric=metric, unit=unit, **row)
+
+        def mean(metric: str, of: Callable[[Any], NDArray[Any]], unit: str = "nats", **row: Any) -> Statistic:
+            return number(metric, lambda window: (of(window).sum(), len(of(window))), unit, **row)
+
+        def recovered(metric: str, more: str, less: str, column: int) -> Statistic:
+            """What the tokens of `less` recover beyond those of `more`, the loss with which is higher."""
+            return number(
+                f"recovered_{metric}",
+                lambda w: ((w[more] - w[less])[:, column].sum(), w["gain"].sum()),
+                "share",
+                kept=sizes[column],
+            )
+
+        def enough(column: int) -> Statistic:
+            return mean(
+                "enough",
+                lambda w: (w["short"] - w["greedy"])[:, column] >= ENOUGH * w["gain"],
+                "share",
+                kept=sizes[column],
+            )
+
+        gaining = mean(
+            "gaining", lambda w: w["examined"][2] - w["examined"][1] > self.gain, "share", n=examined
         )
+        jeffreys = mean("jeffreys", lambda w: w["examined"][3], n=examined)
+        if not self.targets:
+            return [gaining, jeffreys]
+        found = [
+            mean("gain", lambda w: w["gain"]),
+            gaining,
+            mean("loss_long", lambda w: w["long"]),
+            mean("loss_short", lambda w: w["short"][:, 0]),
+            jeffreys,
+        ]
+        methods = [name for name in METHODS if all(name in window for window in windows)]
+        for column in range(len(sizes)):
+            found += [recovered(name, "short", name, column) for name in methods]
+            if "greedy_foreign" in methods:
+                found.append(recovered("net", "greedy_foreign", "greedy", column))
+            found.append(enough(column))
+        return found
+
+    def finish(
+        self, model: Predictor, items: Sequence[Item], records: Mapping[str, Record]
+    ) -> dict[str, Record]:
+        """Refuse a run in which no examined token gains: it says nothing of what gains need."""
+        if self.targets and not any(record["targets"] for record in records.values()):
+            raise UsageError(
+                f"none of the {len(records) * self.examined} examined tokens gains more than {self.gain:g} nats from "
+                f"up to {self.length} tokens of context over the last {self.short}",
+                expected="a text in which distant tokens help this model",
+                fix="a smaller --gain or --short, a greater --max-length, more windows (--limit), or another text",
+            )
+        return {}
 
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
-        """The BOS, what removing means, who chose, and missing windows."""
+        """As every measurement; what removing means, and who chose."""
         notes = [
-            bos_note(self.bos_id(model)),
+            *super().notes(model, other, items, results),
             "A removed token is masked for every query in every layer, so a kept one is read with kept ones alone; "
             "the first token of a window is always kept.",
         ]
@@ -242,11 +294,24 @@ class Influence(WindowMeasurement):
                 "The measured model chose the tokens by the loss that is reported, which flatters the choice; "
                 "recovered_greedy_foreign says by how much, recovered_net is without it."
             )
-        return [*notes, *self.few_samples_notes(items)]
+        return notes
 
 
 def _foreign(windows: Sequence[Window], index: int) -> NDArray[Any] | None:
     """The ids of the next window of another document, else of the next one; None if there is one window only."""
-    others = [windows[(index + step) % len(windows)] for step in range(1, len(windows))]
+    others = [*windows[index + 1 :], *windows[:index]]
     own = windows[index].document_id
     return next((one.ids for one in [*(o for o in others if o.document_id != own), *others]), None)
+
+
+def _losses(record: Record, sizes: int) -> dict[str, NDArray[np.float64]]:
+    """Of the N targets of a window: `gain`, `long` [N], and [N, sizes]: `short`, and each method with k tokens."""
+    by_place = {place: (long, short) for place, long, short, _ in record["examined"]}
+    ends = [by_place[target["position"]] for target in record["targets"]]
+    long, short = np.array(ends, dtype=np.float64).reshape(-1, 2).T
+    losses = [target["losses"] for target in record["targets"]]
+    tables = {
+        name: np.array([one[name] for one in losses]).reshape(-1, sizes)
+        for name in (losses[0] if losses else METHODS)
+    }
+    return {"long": long, "short": short[:, None].repeat(sizes, axis=1), "gain": short - long, **tables}

@@ -12,7 +12,6 @@ The first window's context is all that there is, so it has no key tokens, and it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 
 from lengthwise.errors import UsageError
 from lengthwise.measure.distributions import compare_contexts
-from lengthwise.measure.measurement import in_groups
+from lengthwise.measure.measurement import Record, in_groups
 from lengthwise.models.loaded_model import LoadedModel, target_losses
 from lengthwise.text import view
 
@@ -29,24 +28,6 @@ if TYPE_CHECKING:
     from lengthwise.models import Predictor
 
 Span = tuple[int, int]
-_Groups = Sequence[Sequence[int]]
-"""Starts of short windows that are read together."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeyTokens:
-    """What the evaluator finds in one text."""
-
-    spans: list[Span]
-    """Characters of the key tokens, neighbours joined."""
-    tokens: int
-    """How many they are, in the evaluator's tokens."""
-    losses: NDArray[np.float64]
-    """The evaluator's own losses with all context, one for each of its tokens but the first."""
-    compared: int
-    """Tokens that were read with two contexts."""
-    jeffreys: float | None
-    """Disagreement of the two predictions, summed over them (nats); None from an endpoint."""
 
 
 def encode(tokenizer: Any, text: str, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -75,77 +56,45 @@ def find_key_tokens(
     beta: float,
     bos_id: int | None = None,
     batch_size: int = 1,
-) -> KeyTokens:
+) -> tuple[Record, NDArray[np.float64]]:
     """The key tokens of one text of any length, which the evaluator reads in `batch_size` short windows at a time.
 
-    Arguments as the fields of `LongPplSpec`.
+    Arguments as the fields of `LongPpl`.
+
+    Returns:
+        `spans`, characters of the key tokens, neighbours joined; `compared`, how many tokens were read with two
+        contexts; `jeffreys`, the disagreement of their two predictions, summed (nats; None from an endpoint). And
+        the evaluator's losses with all context, one for each of its tokens but the first.
     """
     ids, offsets = encode(evaluator.tokenizer, text, evaluator.name)
     starts = range(stride, max(stride, len(ids) - short), stride)
     # The last window may be shorter, so it goes alone.
     full = [start for start in starts if start + short + stride <= len(ids)]
-    groups = [*in_groups(full, batch_size), *([start] for start in starts if start not in full)]
-    if isinstance(evaluator, LoadedModel):
-        found = _compared(evaluator, ids, groups, short, stride, bos_id)
-    else:
-        found = _compared_losses(evaluator, ids, groups, short, stride, bos_id)
-    early, loss, loss_short, jeffreys = found
-    key = np.flatnonzero((loss_short - loss > alpha) & (loss < -beta)) + short + stride
-    return KeyTokens(
-        spans=joined(offsets[key]),
-        tokens=len(key),
-        losses=np.concatenate([early, loss]),
-        compared=len(loss),
-        jeffreys=jeffreys,
-    )
-
-
-_Compared = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], float | None]
-"""Losses before the first short window; after it with all context and with the short one; summed Jeffreys."""
-
-
-def _compared(
-    evaluator: LoadedModel,
-    ids: NDArray[np.int64],
-    groups: _Groups,
-    short: int,
-    stride: int,
-    bos_id: int | None,
-) -> _Compared:
-    hidden = read_whole(evaluator, ids, bos_id)
-    scores = []
-    for group in groups:
-        targets = min(stride, len(ids) - short - group[0])
-        views = np.stack([view(ids, start, short + targets - 1, bos_id) for start in group])
-        cut = evaluator.hidden_states(torch.from_numpy(views))[:, -targets:]
-        for start, rows in zip(group, cut, strict=True):
-            first = start + short
-            labels = ids[first : first + targets]
-            scores.append(
-                compare_contexts(
-                    evaluator, hidden[first - 1 : first - 1 + targets], rows, labels, first=first
-                )
-            )
-    both = torch.cat(scores).numpy() if scores else np.empty((0, 3))
-    labels = ids[1 : short + stride]
-    early = target_losses(evaluator, hidden[: len(labels)], labels, first=0).numpy()
-    loss, loss_short, jeffreys = both.T
-    return early, loss, loss_short, float(jeffreys.sum())
-
-
-def _compared_losses(
-    evaluator: Predictor, ids: NDArray[np.int64], groups: _Groups, short: int, stride: int, bos_id: int | None
-) -> _Compared:
-    whole = whole_losses(evaluator, ids, bos_id)
-    found = [np.empty(0)]
-    for group in groups:
+    hidden = read_whole(evaluator, ids, bos_id) if isinstance(evaluator, LoadedModel) else None
+    # Tokens up to the end of the first short window have one context only. Token t has loss t - 1.
+    early = min(short + stride, len(ids)) - 1
+    compared, shorter = [torch.empty(0, 3)], [torch.empty(0)]
+    for group in [*in_groups(full, batch_size), *([start] for start in starts if start not in full)]:
         targets = min(stride, len(ids) - short - group[0])
         views = [view(ids, start, short + targets - 1, bos_id) for start in group]
         labels = [ids[start + short : start + short + targets] for start in group]
-        found += [losses.numpy() for losses in evaluator.token_losses(views, labels)]
-    # Token t has loss t - 1.
-    early = min(short + stride, len(ids)) - 1
-    return whole[:early], whole[early:], np.concatenate(found), None
+        if hidden is None:
+            shorter += evaluator.token_losses(views, labels)
+            continue
+        cut = evaluator.hidden_states(torch.from_numpy(np.stack(views)))[:, -targets:]
+        for start, some, rows in zip(group, labels, cut, strict=True):
+            first = start + short
+            whole = hidden[first - 1 : first - 1 + targets]
+            compared.append(compare_contexts(evaluator, whole, rows, some, first=first))
+    if hidden is None:
+        losses, loss_short, jeffreys = whole_losses(evaluator, ids, bos_id), torch.cat(shorter).numpy(), None
+    else:
+        loss, loss_short, disagreement = torch.cat(compared).double().numpy().T
+        before = target_losses(evaluator, hidden[:early], ids[1 : early + 1]).numpy()
+        losses, jeffreys = np.concatenate([before, loss]), float(disagreement.sum())
+    loss = losses[early:]
+    key = np.flatnonzero((loss_short - loss > alpha) & (loss < -beta)) + short + stride
+    return {"spans": joined(offsets[key]), "compared": len(loss), "jeffreys": jeffreys}, losses
 
 
 def joined(offsets: NDArray[np.int64]) -> list[Span]:

@@ -16,38 +16,26 @@ docs/explanation/evaluation.md defines the two limits that follow from these, wi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
+import numpy as np
 from annotated_types import Ge
 from pydantic import AfterValidator, model_validator
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.display import Display
-from lengthwise.measure.limit_curves import (
-    BINS_PER_REFERENCE,
-    LimitGrid,
-    limit_notes,
-    limit_statistics,
-    on_the_grid,
-)
-from lengthwise.measure.measurement import (
-    Item,
-    Reader,
-    Record,
-    WindowMeasurement,
-    bos_note,
-    check_passage,
-    window_facts,
-    window_words,
-)
-from lengthwise.measure.statistics import Statistic
+from lengthwise.measure.limit_curves import BINS_PER_REFERENCE, LimitGrid, sound_up_to, used_level, used_up_to
+from lengthwise.measure.measurement import Display, Item, Reader, Record
+from lengthwise.measure.statistics import Statistic, equal_bins
+from lengthwise.measure.windows import WindowMeasurement, check_passage
 from lengthwise.results import Results, Row
 from lengthwise.settings import NO_OPTION, Count, Option, Positive, Share, Whole
-from lengthwise.text import sample_windows
 
 if TYPE_CHECKING:
     from lengthwise.models import Predictor
 
+_SHOWN_BINS = 32
 LONGEST = 16384
 """The default longest context, in tokens, or this many times the trained length if that is less:"""
 TIMES_TRAINED = 8
@@ -121,12 +109,6 @@ class Limit(WindowMeasurement):
         """Windows are read one by one; `batch_size` counts the short contexts within."""
         return 1
 
-    @property
-    def stretch(self) -> int:
-        """Tokens of a window of text: the longest context, its targets, and another first passage."""
-        assert self.length is not None
-        return self.length + 1 + 2 * self.passage
-
     def resolved(self, model: Reader, other: Reader) -> Self:
         """With `reference`, and `length` in whole blocks of R/2 as far as a table of positions allows.
 
@@ -154,33 +136,33 @@ class Limit(WindowMeasurement):
         """Every window twice: after another first passage, and as it is."""
         assert self.length is not None
         assert self.reference is not None
-        windows = sample_windows(text, self.stretch, count=self.windows, seed=self.seed, allow_fewer=True)
         # All context once; the second time also short contexts that overlap by half. The repeated passages are few.
         tokens = {"different": self.length, "same": self.length + 2 * (self.length - self.reference)}
+        # The longest context, its targets, and another first passage.
+        windows = self.sampled(text, self.length + 1 + 2 * self.passage)
         return [
-            Item(
-                key=f"limit/L{self.length}/R{self.reference}/P{self.passage}/w{index:04d}/{first}",
-                facts={**window_facts(window), "first": first, "table": model.max_positions},
-                content=window,
-                tokens=tokens[first],
-                longest=self.length,
-                stretch=self.stretch,
+            self.item(
+                f"L{self.length}/R{self.reference}/P{self.passage}/w{index:04d}/{first}",
+                window,
+                self.length,
+                tokens=read,
+                first=first,
+                table=model.max_positions,
             )
             for index, window in enumerate(windows)
-            for first in ("different", "same")
+            for first, read in tokens.items()
         ]
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The passage's summed losses by distance, and the sums by bin."""
-        from lengthwise.measure.limit_reading import reading_of
-        from lengthwise.models import naming_bad_logits
+        from lengthwise.measure.limit_reading import read_window
 
-        bos_id, grid = self.bos_id(model), self.grid(model.max_positions)
-        read = reading_of(model, grid, bos_id=bos_id, batch_size=self.batch_size)
+        grid, how = (
+            self.grid(model.max_positions),
+            {"bos_id": self.bos_id(model), "batch_size": self.batch_size},
+        )
         for item in items:
-            with naming_bad_logits(model, window_words(item.content)):
-                record = (read.same if item.facts["first"] == "same" else read.different)(item.content.ids)
-            yield record
+            yield read_window(model, item.content.ids, item.facts["first"], grid, **how)
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """The two limits and their curves, from the windows that were read both times.
@@ -189,46 +171,123 @@ class Limit(WindowMeasurement):
         the longest measured); by position `excess`, `jeffreys` (of the same two predictions) and `loss` (with
         all context), nats; by distance `benefit`; `tolerance` and `used_level`, the two levels (nats).
         """
-        whole = _joined(records)
-        if not whole:
+        whole: dict[tuple[str, int], Record] = {}
+        for record in records:
+            place = record["document"], record["start"]
+            whole[place] = {**whole.get(place, {}), **record}
+        some = [record for record in whole.values() if "same" in record and "different" in record]
+        if not some:
             return []
-        grid = self.grid(whole[0]["table"])
-        return limit_statistics(whole, grid, tolerance=self.tolerance, share=self.share)
+        grid = self.grid(some[0]["table"])
+        compared, targets, windows = grid.length - grid.reference, self.scored, len(some)
+        sound = partial(sound_up_to, start=grid.reference, width=grid.bin, tolerance=self.tolerance)
+        used = partial(used_up_to, distances=grid.distances, near=grid.near, share=self.share)
+        level = partial(used_level, near=grid.near, share=self.share)
+
+        def number(metric: str, totals: Any, n: int | None, **row: Any) -> Statistic:
+            return self.statistic(some, totals, metric=metric, length=grid.length, n=n, **row)
+
+        def by_bin(record: Record) -> list[float]:
+            return [*record["excess"], 1]
+
+        def by_distance(record: Record) -> list[float]:
+            return [*record["same"], *record["different"], targets]
+
+        repeated = windows * targets * len(grid.distances)
+        near = windows * targets * grid.near
+        found = [
+            number("sound_up_to", by_bin, windows * compared, unit="tokens", estimator=sound),
+            number("used_up_to", by_distance, repeated, unit="tokens", estimator=used),
+            number("tolerance", lambda _: [self.tolerance, 1], None),
+            number("used_level", by_distance, near, estimator=level),
+        ]
+        edges = equal_bins(0, compared // grid.bin, _SHOWN_BINS)
+        positions = [grid.reference + grid.bin * edge for edge in edges]
+        for metric in (name for name in ("excess", "jeffreys", "loss") if name in some[0]):
+            shown = [{**record, metric: np.add.reduceat(record[metric], edges[:-1])} for record in some]
+            found += self.curve(shown, metric, positions, metric=metric, length=grid.length)
+        for index, distance in enumerate(grid.distances):
+            sums = lambda r, i=index: [r["different"][i] - r["same"][i], targets]  # noqa: E731
+            found.append(number("benefit", sums, windows * targets, distance=distance))
+        return found
 
     def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:
-        """The numbers, with intervals as wide as the grid makes them."""
-        return on_the_grid(super().rows(statistics, records), self.grid(_table(records)))
+        """The numbers, with intervals as wide as the grid makes them, and `at_least` where measuring ended.
+
+        Intervals of `used_up_to` end at measured distances, those of `sound_up_to` are a bin wider at each end.
+        `used_up_to` has no value where the benefit nearby is not clearly above 0.
+        """
+        found = super().rows(statistics, records)
+        if not found:
+            return []
+        grid = self.grid(records[0]["table"])
+        [level] = [row for row in found if row.metric == "used_level"]
+        unclear = level.ci_low is not None and level.ci_low <= 0
+        return [_on_the_grid(row, grid, unclear=unclear) for row in found]
 
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
-        """What the two numbers mean, the BOS, and missing windows."""
-        return [
-            *limit_notes(
-                results.rows, self.grid(model.max_positions), tolerance=self.tolerance, share=self.share
-            ),
-            *self.few_samples_notes(items),
-            bos_note(self.bos_id(model)),
+        """What the two numbers mean, where they are open or undefined, and what every measurement says."""
+        notes = super().notes(model, other, items, results)
+        by_metric = {row.metric: row for row in results.rows if row.position is None and row.distance is None}
+        if not by_metric:
+            return notes
+        grid = self.grid(model.max_positions)
+        sound, used = by_metric["sound_up_to"], by_metric["used_up_to"]
+        found = [
+            f"Sound: up to there the loss with all context is at most {self.tolerance:g} nats above the loss with "
+            f"the last {grid.reference // 2 + 1} to {grid.reference} tokens of it.",
+            f"Used: up to there the benefit of a repeated passage is at least {self.share:.0%} of that at "
+            f"distances up to {max(grid.reference, grid.distances[0])} tokens.",
         ]
+        if sound.value == grid.reference:
+            found.append(
+                f"Not sound beyond the reference of {grid.reference} tokens: the limit may lie below it; "
+                "measure again with a smaller --reference."
+            )
+        if grid.ends_with_table and sound.value is not None and sound.value >= grid.length:
+            found.append(
+                f"Sound to the end: the model's table of {grid.table} positions, beyond which it cannot read."
+            )
+        for row, end in ((sound, grid.length), (used, grid.distances[-1])):
+            if row.at_least:
+                found.append(
+                    f"{row.metric}: no end was found up to {end} tokens; the number is a lower bound."
+                )
+            elif row.ci_high is not None and row.ci_high >= end and not grid.ends_with_table:
+                found.append(
+                    f"{row.metric}: the upper end of the interval is {end}, where measuring ended; it is open."
+                )
+        if used.value is None:
+            found.append(
+                "used_up_to is not defined: even nearby the benefit of a repeated passage is not clearly above 0."
+            )
+        return found + notes
 
 
-def default_length(trained: int | None) -> int:
-    """The default longest context."""
-    return LONGEST if trained is None else min(LONGEST, TIMES_TRAINED * trained)
-
-
-def _joined(records: Sequence[Record]) -> list[Record]:
-    """One record a window that was read both times."""
-    found: dict[tuple[str, int], Record] = {}
-    for record in records:
-        place = record["document"], record["start"]
-        found[place] = {**found.get(place, {}), **record}
-    return [record for record in found.values() if "same" in record and "different" in record]
-
-
-def _table(records: Sequence[Record]) -> int | None:
-    return records[0]["table"] if records else None
+def _on_the_grid(row: Row, grid: LimitGrid, *, unclear: bool) -> Row:
+    no_interval: dict[str, Any] = {"stderr": None, "ci_low": None, "ci_high": None}
+    if row.metric == "tolerance":
+        return replace(row, **no_interval)
+    if row.metric == "used_up_to" and unclear:
+        return replace(row, value=None, **no_interval)
+    if row.metric not in ("sound_up_to", "used_up_to") or row.value is None:
+        return row
+    low, high = row.ci_low, row.ci_high
+    if row.metric == "sound_up_to":
+        # Between two bins the true place lies within one bin of the edge.
+        low = None if low is None else max(low - grid.bin, grid.reference)
+        high = None if high is None else min(high + grid.bin, grid.length)
+        is_open = row.value >= grid.length and not grid.ends_with_table
+    else:
+        places = (0, *grid.distances)
+        low = None if low is None else max(place for place in places if place <= low)
+        high = None if high is None else min(place for place in places if place >= high)
+        is_open = row.value >= places[-1]
+    return replace(row, ci_low=low, ci_high=high, at_least=is_open or None)
 
 
 def _reference(model: Reader) -> int:
+    """A quarter of the trained length, as a power of 2."""
     trained = model.trained_length
     if trained is None:
         raise UsageError(
@@ -246,10 +305,11 @@ def _reference(model: Reader) -> int:
 
 
 def _longest(model: Reader, length: int | None, reference: int, passage: int) -> int:
-    """The length of the spec or what a table allows, in whole blocks of R/2."""
+    """The given length, the default, or what a table of positions allows, in whole blocks of R/2."""
     least = max(2 * reference, 4 * passage)
     if length is None:
-        length = max(least, default_length(model.trained_length))
+        trained = model.trained_length
+        length = max(least, LONGEST if trained is None else min(LONGEST, TIMES_TRAINED * trained))
     block = reference // 2
     allowed = min(length, model.max_positions or length)
     longest = allowed // block * block

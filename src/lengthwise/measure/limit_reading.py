@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,9 +11,9 @@ from torch import Tensor
 
 from lengthwise.measure.distributions import compare_contexts
 from lengthwise.measure.limit_curves import LimitGrid
-from lengthwise.measure.measurement import in_groups
+from lengthwise.measure.measurement import Record, in_groups
 from lengthwise.models.loaded_model import LoadedModel, target_losses
-from lengthwise.models.reading import CachedReader, PlainReader, reader_kind
+from lengthwise.models.reading import reader_kind
 from lengthwise.text import view
 
 if TYPE_CHECKING:
@@ -23,123 +22,116 @@ if TYPE_CHECKING:
     from lengthwise.models import Predictor
 
 
-class Reading(Protocol):
-    """Reads one window, [length + 1 + 2 * passage] ids, for its two samples."""
+def read_window(
+    model: Predictor,
+    ids: NDArray[np.integer],
+    first: str,
+    grid: LimitGrid,
+    *,
+    bos_id: int | None,
+    batch_size: int,
+) -> Record:
+    """What the log keeps of a window, [length + 1 + 2 * passage] ids, that begins with the `first` passage.
 
-    def different(self, ids: NDArray[np.integer]) -> dict[str, Any]:
-        """The passage's summed losses by distance after another first passage."""
-        ...
+    Under the name of `first` ("same" or "different") the passage's summed losses by distance. Of "same" also, by
+    bin, the sums of `excess`, `loss` and (with hidden states) `jeffreys`: all context against its end.
 
-    def same(self, ids: NDArray[np.integer]) -> dict[str, Any]:
-        """The passage's summed losses after itself by distance; by bin, sums of all context against its end."""
-        ...
-
-
-def reading_of(model: Predictor, grid: LimitGrid, *, bos_id: int | None, batch_size: int) -> Reading:
-    """The reading that the model allows; it reads `batch_size` short contexts at a time."""
+    Args:
+        model: reads `batch_size` short contexts at a time.
+        ids: the window.
+        first: "different" begins with the passage at the end of the window in place of its own.
+        grid: where the curves are measured.
+        bos_id: begins every view, if there is one.
+        batch_size: short contexts at a time.
+    """
+    context = ids if first == "same" else np.concatenate([ids[-grid.passage :], ids[grid.passage :]])
+    tokens = view(context, 0, grid.length, bos_id)
     if isinstance(model, LoadedModel):
-        return _ByHiddenStates(model, grid, bos_id, batch_size, reader_kind(model))
-    return _ByLosses(model, grid, bos_id, batch_size)
-
-
-@dataclass(frozen=True)
-class _ByHiddenStates:
-    model: LoadedModel
-    grid: LimitGrid
-    bos_id: int | None
-    batch_size: int
-    kind: type[CachedReader] | type[PlainReader]
-
-    def different(self, ids: NDArray[np.integer]) -> dict[str, Any]:
         losses: list[float] = []
-        for _ in self._blocks(_with_other_passage(ids, self.grid), ids, losses):
+        blocks = _blocks(model, tokens, ids, grid, losses)
+        sums = _compared(model, ids, grid, blocks, bos_id, batch_size) if first == "same" else {}
+        for _ in blocks:
             pass
-        return {"different": losses}
-
-    def same(self, ids: NDArray[np.integer]) -> dict[str, Any]:
-        grid, losses = self.grid, list[float]()
-        half = grid.reference // 2
-        sums: list[Tensor] = []
-        blocks = enumerate(self._blocks(ids, ids, losses))
-        beyond = ((index * half, hidden) for index, hidden in blocks if index * half >= grid.reference)
-        for group in in_groups(beyond, self.batch_size):
-            views = [view(ids, start - half, grid.reference, self.bos_id) for start, _ in group]
-            ends = self.model.hidden_states(torch.from_numpy(np.stack(views)))[:, half:]
-            for (start, whole), cut in zip(group, ends, strict=True):
-                labels = ids[start + 1 : start + 1 + half]
-                loss, short, jeffreys = compare_contexts(self.model, whole, cut, labels, first=start).T
-                scores = torch.stack([loss - short, jeffreys, loss], dim=1)
-                sums.append(scores.unflatten(0, (-1, grid.bin)).sum(dim=1))
-        return {
-            "same": losses,
-            **dict(zip(("excess", "jeffreys", "loss"), torch.cat(sums).T.tolist(), strict=True)),
-        }
-
-    def _blocks(
-        self, context: NDArray[np.integer], ids: NDArray[np.integer], losses: list[float]
-    ) -> Iterator[Tensor]:
-        """Read `context` in blocks of R/2 and yield their hidden states, [R/2, ...].
-
-        Appends to `losses` the summed loss of the passage that `ids` begins with, after each distance.
-        """
-        grid = self.grid
-        reader = self.kind(self.model)
-        tokens = view(context, 0, grid.length, self.bos_id)
-        question = ids[: grid.passage]
-        place = 0
-        for end in range(grid.reference // 2, grid.length + 1, grid.reference // 2):
-            pieces = []
-            for cut in sorted({end, *(d for d in grid.distances if place < d <= end)}):
-                pieces.append(reader.read(tokens[None, place:cut])[0])
-                place = cut
-                if cut in grid.distances:
-                    hidden = reader.fork().read(question[None, :-1])[0, -grid.scored :]
-                    answer = question[-grid.scored :]
-                    losses.append(target_losses(self.model, hidden, answer, first=place).sum().item())
-            yield torch.cat(pieces)
+        return {first: losses, **sums}
+    sums = _subtracted(model, ids, grid, bos_id, batch_size) if first == "same" else {}
+    return {first: _by_distance(model, tokens, ids, grid, batch_size), **sums}
 
 
-@dataclass(frozen=True)
-class _ByLosses:
-    """Without hidden states: no Jeffreys divergence, and each distance reads its context again."""
+def _blocks(
+    model: LoadedModel,
+    tokens: NDArray[np.int64],
+    ids: NDArray[np.integer],
+    grid: LimitGrid,
+    losses: list[float],
+) -> Iterator[Tensor]:
+    """Read `tokens` in blocks of R/2 and yield their hidden states, [R/2, ...].
 
-    model: Predictor
-    grid: LimitGrid
-    bos_id: int | None
-    batch_size: int
+    Appends to `losses` the summed loss of the passage that `ids` begins with, after each distance.
+    """
+    reader = reader_kind(model)(model)
+    question = ids[: grid.passage]
+    place = 0
+    for end in range(grid.reference // 2, grid.length + 1, grid.reference // 2):
+        pieces = []
+        for cut in sorted({end, *(d for d in grid.distances if place < d <= end)}):
+            pieces.append(reader.read(tokens[None, place:cut])[0])
+            place = cut
+            if cut in grid.distances:
+                hidden = reader.fork().read(question[None, :-1])[0, -grid.scored :]
+                losses.append(
+                    target_losses(model, hidden, question[-grid.scored :], first=place).sum().item()
+                )
+        yield torch.cat(pieces)
 
-    def different(self, ids: NDArray[np.integer]) -> dict[str, Any]:
-        return {"different": self._by_distance(_with_other_passage(ids, self.grid), ids)}
 
-    def same(self, ids: NDArray[np.integer]) -> dict[str, Any]:
-        grid = self.grid
-        length, reference, half = grid.length, grid.reference, grid.reference // 2
-        [whole] = self.model.token_losses(
-            [view(ids, 0, length, self.bos_id)], [ids[reference + 1 : length + 1]]
+def _compared(
+    model: LoadedModel,
+    ids: NDArray[np.integer],
+    grid: LimitGrid,
+    blocks: Iterator[Tensor],
+    bos_id: int | None,
+    batch_size: int,
+) -> Record:
+    half, sums = grid.reference // 2, []
+    beyond = ((i * half, hidden) for i, hidden in enumerate(blocks) if i * half >= grid.reference)
+    for group in in_groups(beyond, batch_size):
+        views = [view(ids, start - half, grid.reference, bos_id) for start, _ in group]
+        ends = model.hidden_states(torch.from_numpy(np.stack(views)))[:, half:]
+        for (start, whole), cut in zip(group, ends, strict=True):
+            labels = ids[start + 1 : start + 1 + half]
+            loss, short, jeffreys = compare_contexts(model, whole, cut, labels, first=start).T
+            scores = torch.stack([loss - short, jeffreys, loss], dim=1)
+            sums.append(scores.unflatten(0, (-1, grid.bin)).sum(dim=1))
+    return dict(zip(("excess", "jeffreys", "loss"), torch.cat(sums).T.tolist(), strict=True))
+
+
+def _subtracted(
+    model: Predictor, ids: NDArray[np.integer], grid: LimitGrid, bos_id: int | None, batch_size: int
+) -> Record:
+    length, reference, half = grid.length, grid.reference, grid.reference // 2
+    [whole] = model.token_losses([view(ids, 0, length, bos_id)], [ids[reference + 1 : length + 1]])
+    short: list[Tensor] = []
+    for group in in_groups(range(reference, length, half), batch_size):
+        short += model.token_losses(
+            [view(ids, start - half, reference, bos_id) for start in group],
+            [ids[start + 1 : start + 1 + half] for start in group],
         )
-        short: list[Tensor] = []
-        for group in in_groups(range(reference, length, half), self.batch_size):
-            short += self.model.token_losses(
-                [view(ids, start - half, reference, self.bos_id) for start in group],
-                [ids[start + 1 : start + 1 + half] for start in group],
-            )
-        sums = torch.stack([whole - torch.cat(short), whole]).unflatten(1, (-1, grid.bin)).sum(dim=2)
-        excess, loss = sums.tolist()
-        return {"same": self._by_distance(ids, ids), "excess": excess, "loss": loss}
-
-    def _by_distance(self, context: NDArray[np.integer], ids: NDArray[np.integer]) -> list[float]:
-        grid = self.grid
-        question = ids[: grid.passage]
-        tokens = view(context, 0, grid.length, self.bos_id)
-        found: list[float] = []
-        for group in in_groups(grid.distances, self.batch_size):
-            losses = self.model.token_losses(
-                [np.concatenate([tokens[:distance], question[:-1]]) for distance in group],
-                [question[-grid.scored :] for _ in group],
-            )
-            found += [each.sum().item() for each in losses]
-        return found
+    excess, loss = torch.stack([whole - torch.cat(short), whole]).unflatten(1, (-1, grid.bin)).sum(dim=2)
+    return {"excess": excess.tolist(), "loss": loss.tolist()}
 
 
-def _with_other_passage(ids: NDArray[np.integer], grid: LimitGrid) -> NDArray[np.integer]:
-    return np.concatenate([ids[-grid.passage :], ids[grid.passage :]])
+def _by_distance(
+    model: Predictor,
+    tokens: NDArray[np.int64],
+    ids: NDArray[np.integer],
+    grid: LimitGrid,
+    batch_size: int,
+) -> list[float]:
+    """The summed loss of the passage that `ids` begins with, after each distance in `tokens`."""
+    question = ids[: grid.passage]
+    found: list[float] = []
+    for group in in_groups(grid.distances, batch_size):
+        views = [np.concatenate([tokens[:distance], question[:-1]]) for distance in group]
+        losses = model.token_losses(views, [question[-grid.scored :]] * len(group))
+        found += [each.sum().item() for each in losses]
+    return found

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -22,19 +21,34 @@ from annotated_types import Ge
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.display import Display
-from lengthwise.measure.measurement import Item, Reader, Record, WindowMeasurement, bos_note
+from lengthwise.measure.measurement import Display, Item, Reader, Record
 from lengthwise.measure.statistics import Estimator, Statistic, ratio
-from lengthwise.results import Results, Row
+from lengthwise.measure.windows import WindowMeasurement
+from lengthwise.results import Results
 from lengthwise.runs import read_run
 from lengthwise.settings import PYTHON_ONLY, Count, Finite, Option
-from lengthwise.text import sample_windows, tokenize
+from lengthwise.text import tokenize
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lengthwise.models import Predictor
     from lengthwise.text import Corpus
+
+
+def _exponential(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.exp(ratio(totals))
+
+
+# Metric, unit, the names of its sum and count in a record, estimator.
+_METRICS: tuple[tuple[str, str, str, str, Estimator], ...] = (
+    ("longppl", "ratio", "key_loss", "key_tokens", _exponential),
+    ("loss_key", "nats", "key_loss", "key_tokens", ratio),
+    ("perplexity", "ratio", "loss", "tokens", _exponential),
+    ("loss", "nats", "loss", "tokens", ratio),
+    ("key_share", "share", "key_tokens", "tokens", ratio),
+    ("jeffreys", "nats", "jeffreys", "compared", ratio),
+)
 
 
 class LongPpl(WindowMeasurement):
@@ -59,7 +73,7 @@ class LongPpl(WindowMeasurement):
         },
         better={"loss": "lower", "jeffreys": "lower"},
     )
-    sample = wanted = "texts"
+    wanted = "texts"
     other_is = "evaluator"
     examples = (
         "lengthwise longppl smollm2-135m --max-length 4096 --short 1024",
@@ -120,94 +134,90 @@ class LongPpl(WindowMeasurement):
 
     def facts(self, model: Reader, other: Reader) -> dict[str, Any]:
         """The evaluator, or that of the earlier run."""
-        facts = super().facts(model, other)
-        if self.key_tokens is not None:
-            earlier = self._earlier().provenance["measurement"]
-            return {name: earlier[name] for name in (*_OF_THE_EVALUATOR, "stride")} | facts
-        return facts | {
+        of_the_evaluator = {
             "evaluator": other.name,
             "evaluator_bos_id": self.bos_id(other),
             "evaluator_trained": other.trained_length,
-            "stride": self.advance,
         }
+        if self.key_tokens is not None:
+            earlier = self._earlier().provenance["measurement"]
+            of_the_evaluator = {name: earlier[name] for name in of_the_evaluator}
+        return super().facts(model, other) | of_the_evaluator | {"stride": self.advance}
 
     def items(self, model: Reader, text: Corpus, other: Reader) -> list[Item]:
         """The texts: windows of the evaluator's tokens, or those of the earlier run; by their characters."""
         from lengthwise.measure.key_tokens import encode
 
         whole = {document.id: document.text for document in text.documents}
+        places: list[tuple[str, int, int, Record | None]] = []
         if self.key_tokens is not None:
-            found = self._earlier().records.values()
-            places = [((each["document"], each["start"], each["end"]), each) for each in found]
+            records = self._earlier().records.values()
+            places = [(found["document"], found["start"], found["end"], found) for found in records]
         else:
-            tokens = tokenize(text, other.tokenizer)
-            windows = sample_windows(tokens, self.length, count=self.texts, seed=self.seed, allow_fewer=True)
-            places = []
-            for window in windows:
+            for window in self.sampled(tokenize(text, other.tokenizer), self.length):
                 name = window.document_id
                 _, offsets = encode(other.tokenizer, whole[name], other.name)
                 begin, end = offsets[window.start, 0], offsets[window.start + self.length - 1, 1]
-                places.append(((name, int(begin), int(end)), None))
-        return [
-            self._item(index, place, whole.get(place[0], ""), found, own=model is other)
-            for index, (place, found) in enumerate(places)
-        ]
-
-    def _item(
-        self, index: int, place: tuple[str, int, int], document: str, found: Record | None, *, own: bool
-    ) -> Item:
-        name, begin, end = place
-        text = document[begin:end]
-        crc = zlib.crc32(text.encode())
-        if found is not None and crc != found["crc"]:
-            raise UsageError(
-                f"characters {begin} to {end} of {name!r} are not the text that the key tokens were found in",
-                expected="the text of the earlier run",
-            )
+                places.append((name, int(begin), int(end), None))
         # The first short window is the beginning, which is read with all context.
         windows = -(-(self.length - self.short) // self.advance) - 1
-        finding = 0 if found is not None else self.length + windows * (self.short + self.advance)
-        return Item(
-            key=f"longppl/L{self.length}/K{self.short}/t{index:04d}",
-            facts={"document": name, "start": begin, "end": end, "crc": crc},
-            content=(text, found),
-            tokens=finding + (0 if own and found is None else self.length),
-            longest=self.length,
-            stretch=self.length,
-        )
+        finding = self.length + windows * (self.short + self.advance)
+        items = []
+        for index, (name, begin, end, found) in enumerate(places):
+            content = whole.get(name, "")[begin:end]
+            crc = zlib.crc32(content.encode())
+            if found is not None and crc != found["crc"]:
+                raise UsageError(
+                    f"characters {begin} to {end} of {name!r} are not the text that the key tokens were found in",
+                    expected="the text of the earlier run",
+                )
+            tokens = self.length if found is not None else finding + (0 if model is other else self.length)
+            items.append(
+                Item(
+                    key=f"longppl/L{self.length}/K{self.short}/t{index:04d}",
+                    facts={"document": name, "start": begin, "end": end, "crc": crc},
+                    content=(content, found),
+                    tokens=tokens,
+                    longest=self.length,
+                    stretch=self.length,
+                )
+            )
+        return items
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The summed losses of the key tokens and of all."""
-        from lengthwise.measure.key_tokens import encode, find_key_tokens, whole_losses
-        from lengthwise.models import naming_bad_logits
+        from lengthwise.measure.key_tokens import encode, find_key_tokens, tokens_within, whole_losses
 
         for item in items:
             text, found = item.content
-            facts = item.facts
-            with naming_bad_logits(
-                model, f"characters {facts['start']} to {facts['end']} of {facts['document']!r}"
-            ):
-                ids, offsets = encode(model.tokenizer, text, model.name)
-                keys = None
-                if found is None:
-                    keys = find_key_tokens(
-                        other,
-                        text,
-                        short=self.short,
-                        stride=self.advance,
-                        alpha=self.alpha,
-                        beta=self.beta,
-                        bos_id=self.bos_id(other),
-                        batch_size=self.batch_size,
-                    )
-                    found = {"spans": keys.spans, "compared": keys.compared}
-                if keys is not None and other is model:
-                    losses, jeffreys = keys.losses, keys.jeffreys
-                else:
-                    model.check_ready(len(ids))
-                    losses, jeffreys = whole_losses(model, ids, self.bos_id(model)), None
-            sums = _sums(losses, offsets, found["spans"])
-            yield {**sums, "compared": found["compared"], "jeffreys": jeffreys}
+            ids, offsets = encode(model.tokenizer, text, model.name)
+            losses, jeffreys = None, None
+            if found is None:
+                found, own = find_key_tokens(
+                    other,
+                    text,
+                    short=self.short,
+                    stride=self.advance,
+                    alpha=self.alpha,
+                    beta=self.beta,
+                    bos_id=self.bos_id(other),
+                    batch_size=self.batch_size,
+                )
+                if other is model:
+                    losses, jeffreys = own, found["jeffreys"]
+            if losses is None:
+                model.check_ready(len(ids))
+                losses = whole_losses(model, ids, self.bos_id(model))
+            key = tokens_within(offsets, found["spans"])
+            yield {
+                "key_tokens": len(key),
+                "key_loss": float(losses[key - 1].sum()),
+                "tokens": len(losses),
+                "loss": float(losses.sum()),
+                "spans": [list(span) for span in found["spans"]],
+                "compared": found["compared"],
+                "jeffreys": jeffreys,
+            }
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """The numbers of all texts.
@@ -217,12 +227,24 @@ class LongPpl(WindowMeasurement):
         `jeffreys`: how much its predictions with all context and with the short one disagree, from the same
         two passes.
         """
-        return _statistics(records, self.length) if records else []
+        return [
+            self.statistic(
+                records,
+                lambda record, names=(value, count): [record[name] for name in names],
+                estimator=estimator,
+                metric=metric,
+                unit=unit,
+                length=self.length,
+                n=sum(record[count] for record in records),
+            )
+            for metric, unit, value, count, estimator in (_METRICS if records else ())
+            if all(record[value] is not None for record in records)
+        ]
 
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
-        """The BOS, missing texts, and what the key tokens are worth."""
-        records = list(results.records.values())
-        notes = [bos_note(self.bos_id(model)), *self.few_samples_notes(items)]
+        """As every measurement; and what the key tokens are worth."""
+        records = results.records.values()
+        notes = super().notes(model, other, items, results)
         trained = results.provenance["measurement"]["evaluator_trained"]
         if trained is not None and trained < self.length:
             notes.append(
@@ -251,56 +273,12 @@ class LongPpl(WindowMeasurement):
             "--limit": ("texts", self.texts),
             "--seed": ("seed", self.seed),
         }
-        settings = earlier.provenance["measurement"]
-        found = {option: settings[name] for option, (name, _) in wanted.items()}
-        if any(found[option] != value for option, (_, value) in wanted.items()):
-            other = [option for option, (_, value) in wanted.items() if found[option] != value]
+        found = {option: earlier.provenance["measurement"][name] for option, (name, _) in wanted.items()}
+        other = [option for option, (_, value) in wanted.items() if found[option] != value]
+        if other:
             raise UsageError(
                 f"the key tokens in {self.key_tokens} were found with other settings ({', '.join(other)})",
                 expected="the settings of that run",
                 fix=" ".join(f"{option} {value}" for option, value in found.items()),
             )
         return earlier
-
-
-_OF_THE_EVALUATOR = ("evaluator", "evaluator_bos_id", "evaluator_trained")
-
-
-def _sums(
-    losses: NDArray[np.float64], offsets: NDArray[np.int64], spans: Sequence[Sequence[int]]
-) -> dict[str, Any]:
-    from lengthwise.measure.key_tokens import tokens_within
-
-    key = tokens_within(offsets, spans)
-    return {
-        "key_tokens": len(key),
-        "key_loss": float(losses[key - 1].sum()),
-        "tokens": len(losses),
-        "loss": float(losses.sum()),
-        "spans": [list(span) for span in spans],
-    }
-
-
-def _statistics(records: Sequence[Record], length: int) -> list[Statistic]:
-    blank = Row(model="", task="longppl", metric="", value=None, length=length)
-    of_all: list[tuple[str, str, str, str, Estimator]] = [
-        ("longppl", "ratio", "key_loss", "key_tokens", _exponential),
-        ("loss_key", "nats", "key_loss", "key_tokens", ratio),
-        ("perplexity", "ratio", "loss", "tokens", _exponential),
-        ("loss", "nats", "loss", "tokens", ratio),
-        ("key_share", "share", "key_tokens", "tokens", ratio),
-    ]
-    if all(record["jeffreys"] is not None for record in records):
-        of_all.append(("jeffreys", "nats", "jeffreys", "compared", ratio))
-    return [
-        Statistic.of(
-            replace(blank, metric=metric, unit=unit, n=sum(record[count] for record in records)),
-            [(record["document"], [record[value], record[count]]) for record in records],
-            estimator=estimator,
-        )
-        for metric, unit, value, count, estimator in of_all
-    ]
-
-
-def _exponential(totals: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.exp(ratio(totals))

@@ -9,29 +9,23 @@ sharpness; `jeffreys` is what depends on the context.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Ge, MinLen
 
-from lengthwise.measure.display import Display
-from lengthwise.measure.measurement import (
-    Item,
-    Reader,
-    Record,
-    WindowMeasurement,
-    bos_note,
-    window_facts,
-    window_words,
-)
+from lengthwise.measure.measurement import Display, Item, Reader, Record
 from lengthwise.measure.statistics import Statistic
+from lengthwise.measure.windows import WindowMeasurement, grouped
 from lengthwise.results import Results
-from lengthwise.settings import PYTHON_ONLY, Count, Option, Whole, ascending
-from lengthwise.text import sample_windows, view
+from lengthwise.settings import PYTHON_ONLY, Count, Option, Whole
+from lengthwise.text import view
 
 if TYPE_CHECKING:
-    from lengthwise.measure.lattice import Lattice
-    from lengthwise.models import LoadedModel, Predictor
+    from numpy.typing import NDArray
+
+    from lengthwise.models import Predictor
 
 ESTIMATORS = {
     "lattice": "Eq. 2 from several views of each window, every shared position compared (default)",
@@ -99,10 +93,6 @@ class Misalignment(WindowMeasurement):
         if self.estimator == "lattice":
             weights_of(model, **_LATTICE)
 
-    def label(self, item: Item) -> str:
-        """Windows of one L."""
-        return f"windows, L = {item.longest}"
-
     def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
         """The windows of each length."""
         from lengthwise.measure.lattice import window_length
@@ -110,69 +100,48 @@ class Misalignment(WindowMeasurement):
         how = self.estimator if self.estimator == "paper" else f"lattice{self.views}"
         # The paper's two suffixes are three quarters of L long on average.
         share = self.views if self.estimator == "lattice" else 1.5
-        found: list[Item] = []
-        for length in ascending(self.lengths):
-            windows = sample_windows(
-                text, window_length(length), count=self.windows, seed=self.seed, allow_fewer=True
+        return [
+            self.item(
+                f"{how}/L{length}/w{index:04d}",
+                window,
+                length,
+                tokens=int(share * length),
+                content=(index, window.ids),
+                length=length,
             )
-            found += [
-                Item(
-                    key=f"misalignment/{how}/L{length}/w{index:04d}",
-                    facts={**window_facts(window), "length": length},
-                    content=(index, window),
-                    tokens=int(share * length),
-                    longest=length,
-                    stretch=window_length(length),
-                )
-                for index, window in enumerate(windows)
-            ]
-        return found
+            for length in sorted(set(self.lengths))
+            for index, window in enumerate(self.sampled(text, window_length(length)))
+        ]
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The sums of each window's comparisons."""
-        from lengthwise.measure.lattice import window_sums
-        from lengthwise.models import weights_of
-
-        length = items[0].longest
-        if self.estimator == "paper":
-            scored = self._paper(model, items, length)
-        else:
-            scored = self._lattice(weights_of(model, **_LATTICE), items, length)
-        for found in scored:
-            yield window_sums(found, length)
-
-    def _lattice(self, model: LoadedModel, items: Sequence[Item], length: int) -> Iterator[Lattice]:
         import torch
 
-        from lengthwise.measure.lattice import draw_starts, score_lattice
-        from lengthwise.models import naming_bad_logits
+        from lengthwise.measure import lattice
+        from lengthwise.models import weights_of
 
-        bos_id = self.bos_id(model)
-        starts = [draw_starts(self._rng(item), length, self.views) for item in items]
+        length, bos_id = items[0].longest, self.bos_id(model)
+        windows = [item.content[1] for item in items]
+        rngs = [np.random.default_rng([self.seed, length, item.content[0]]) for item in items]
+        if self.estimator == "paper":
+            for ids, rng in zip(windows, rngs, strict=True):
+                suffixes = lattice.draw_suffixes(rng, length)
+                found = lattice.score_suffixes(model, ids, *suffixes, bos_id)
+                yield lattice.window_sums(found, length)
+            return
+        weights = weights_of(model, **_LATTICE)
+        starts = [lattice.draw_starts(rng, length, self.views) for rng in rngs]
         views = [
-            view(item.content[1].ids, start, length, bos_id)
-            for item, drawn in zip(items, starts, strict=True)
+            view(ids, start, length, bos_id)
+            for ids, drawn in zip(windows, starts, strict=True)
             for start in sorted(set(drawn))
         ]
         batches = torch.from_numpy(np.stack(views)).split(self.batch_size)
-        hidden = torch.cat([model.hidden_states(batch) for batch in batches])
+        hidden = torch.cat([weights.hidden_states(batch) for batch in batches])
         parts = hidden.split([len(set(drawn)) for drawn in starts])
-        for item, drawn, part in zip(items, starts, parts, strict=True):
-            with naming_bad_logits(model, window_words(item.content[1])):
-                yield score_lattice(part, model.head, drawn, model.vocab_size)
-
-    def _paper(self, model: Predictor, items: Sequence[Item], length: int) -> Iterator[Lattice]:
-        from lengthwise.measure.lattice import draw_suffixes, score_suffixes
-        from lengthwise.models import naming_bad_logits
-
-        for item in items:
-            _, window = item.content
-            suffixes = draw_suffixes(self._rng(item), length)
-            with naming_bad_logits(model, window_words(window)):
-                yield score_suffixes(model, window.ids, suffixes, self.bos_id(model))
-
-    def _rng(self, item: Item) -> np.random.Generator:
-        return np.random.default_rng([self.seed, item.longest, item.content[0]])
+        for drawn, part in zip(starts, parts, strict=True):
+            found = lattice.score_lattice(part, weights.head, drawn, weights.vocab_size)
+            yield lattice.window_sums(found, length)
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """The numbers of each L.
@@ -182,26 +151,61 @@ class Misalignment(WindowMeasurement):
         `context_other`, each the upper end of its bin, `length` >= `context_other`); `jeffreys` by the row of
         the shorter context (`position` .. `position_end` - 1).
         """
-        from lengthwise.measure.lattice import window_statistics
+        return [
+            statistic
+            for length, some in grouped(records, "length")
+            for statistic in [*self._whole(some, length), *self._binned(some, length)]
+        ]
 
-        found: list[Statistic] = []
-        for length in ascending(self.lengths):
-            some = [record for record in records if record["length"] == length]
-            found += window_statistics(some, length) if some else []
-        return found
+    def _whole(self, some: Sequence[Record], length: int) -> Iterator[Statistic]:
+        cells, rows = (sum(record[name] for record in some) for name in ("cells", "rows"))
+        parts = ("entropy", "rows", "jeffreys", "pairs")
+        row: dict[str, Any] = {"length": length, "n": cells}
+        yield self.statistic(some, lambda r: [r[name] for name in parts], metric="sce", estimator=_sce, **row)
+        yield self.statistic(
+            some, lambda r: [2 * r["entropy"], r["rows"]], metric="entropy", length=length, n=rows
+        )
+        for metric, unit in (("jeffreys", "nats"), ("js", "nats"), ("top1_agreement", "share")):
+            name = metric.removeprefix("top1_")
+            yield self.statistic(
+                some, lambda r, name=name: [r[name], r["pairs"]], metric=metric, unit=unit, **row
+            )
+
+    def _binned(self, some: Sequence[Record], length: int) -> Iterator[Statistic]:
+        from lengthwise.measure.lattice import bin_pairs, context_edges, position_edges
+
+        def binned(which: str, metric: str, index: int, **where: int) -> Statistic:
+            n = round(sum(record[which]["cells"][index] for record in some))
+            return self.statistic(
+                some,
+                lambda record: [record[which][name][index] for name in (metric, "weight")],
+                metric=metric,
+                length=length,
+                n=n,
+                **where,
+            )
+
+        edges = context_edges(length)
+        for metric in ("jeffreys", "sce"):
+            for index, (one, other) in enumerate(bin_pairs(edges)):
+                where = {"context": edges[one + 1], "context_other": edges[other + 1]}
+                yield binned("matrix", metric, index, **where)
+        for index, (begin, end) in enumerate(pairwise(position_edges(length))):
+            yield binned("position", "jeffreys", index, position=begin, position_end=end)
 
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
-        """The estimator, the BOS, missing windows, and a rope whose frequencies depend on the input's length."""
+        """The estimator, what every measurement says, and a rope whose frequencies depend on the input's length."""
         from lengthwise.models import LoadedModel
         from lengthwise.models.position_limits import rope_by_input_length
 
-        notes = [
-            self._estimator_note(),
-            bos_note(self.bos_id(model)),
-            *self.few_samples_notes(items),
-        ]
-        lattice = self.estimator == "lattice" and isinstance(model, LoadedModel)
-        if lattice and (method := rope_by_input_length(model.config)) is not None:
+        lattice = self.estimator == "lattice"
+        how = "one pair of suffixes a window, compared at the last token (the definition)"
+        if lattice:
+            where = "every shared token where both have a context in (L/2, L]"
+            how = f"{self.views} views of each window, compared at {where}"
+        notes = [f"Misalignment: {how}.", *super().notes(model, other, items, results)]
+        method = rope_by_input_length(model.config) if isinstance(model, LoadedModel) and lattice else None
+        if method is not None:
             notes.append(
                 f"The frequencies of the model's rope method ({method}) depend on the length of the whole input, "
                 "so a row inside L tokens is not the prediction after fewer tokens alone; the estimator 'paper' "
@@ -209,10 +213,8 @@ class Misalignment(WindowMeasurement):
             )
         return notes
 
-    def _estimator_note(self) -> str:
-        if self.estimator == "paper":
-            return "Misalignment: one pair of suffixes a window, compared at the last token (the definition)."
-        return (
-            f"Misalignment: {self.views} views of each window, compared at every shared token where both have "
-            "a context in (L/2, L]."
-        )
+
+def _sce(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """2 * mean entropy of a row + mean over pairs of their mean Jeffreys divergence."""
+    entropy, rows, jeffreys, pairs = totals.T
+    return 2 * entropy / rows + jeffreys / pairs

@@ -6,13 +6,19 @@ targets at every length. A target's context at length l is 1 .. l tokens, all va
 
 With BOS the first token of each window is replaced by it. The first target of a window then has BOS alone as
 its context, and the others have BOS and one token of text less; the targets stay the same.
+
+The loss at inverse temperature b, summed over target tokens, is convex in b. Measuring keeps its value and
+three derivatives at the knots 1/2, 1 and 2; between two knots it is the polynomial in log b of degree 7 that
+has these values and derivatives. On SmolLM2-135M and books this is within 1.2e-4 nats of the loss itself
+everywhere, and within 5e-5 for b from 0.8 to 1.25. The sums add up over documents, so every resample of the
+bootstrap is fitted again without a model.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import pairwise
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
@@ -20,22 +26,12 @@ from annotated_types import Ge, MinLen
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.display import Display
-from lengthwise.measure.measurement import (
-    Item,
-    Reader,
-    Record,
-    WindowMeasurement,
-    bos_note,
-    by_size,
-    window_facts,
-    window_words,
-)
+from lengthwise.measure.measurement import Display, Item, Reader, Record
 from lengthwise.measure.statistics import Estimator, Statistic, equal_bins, ratio
-from lengthwise.measure.temperature import KNOTS, best_inverse_temperature, loss_at_best_temperature
-from lengthwise.results import Results, Row
-from lengthwise.settings import PYTHON_ONLY, Count, Option, Whole, ascending
-from lengthwise.text import sample_windows, view
+from lengthwise.measure.windows import WindowMeasurement, by_size, grouped
+from lengthwise.results import Results
+from lengthwise.settings import PYTHON_ONLY, Count, Option, Whole
+from lengthwise.text import view
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,8 +39,11 @@ if TYPE_CHECKING:
 
     from lengthwise.models import LoadedModel, Predictor
 
-
-_PLAIN = KNOTS.index(1.0)
+KNOTS = (0.5, 1.0, 2.0)
+ORDERS = 4
+_PLAIN = 1 + KNOTS.index(1.0) * ORDERS
+"""The column of the plain loss in the totals of `loss_at_best_temperature`."""
+_STEPS = 100
 
 
 class Perplexity(WindowMeasurement):
@@ -66,7 +65,7 @@ class Perplexity(WindowMeasurement):
         },
         better={"loss": "lower"},
     )
-    sample = wanted = "segments"
+    wanted = "segments"
     fail_above = "perplexity"
     examples = (
         "lengthwise ppl smollm2-135m",
@@ -100,65 +99,35 @@ class Perplexity(WindowMeasurement):
     def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
         """Every segment at every length."""
         longest = max(self.lengths)
-        segments = sample_windows(text, longest + 1, count=self.segments, seed=self.seed, allow_fewer=True)
+        segments = self.sampled(text, longest + 1)
         return [
-            Item(
-                key=f"perplexity/L{length}/s{index:04d}",
-                facts={**window_facts(segment), "length": length},
-                content=segment,
-                tokens=longest,
-                longest=length,
-                stretch=longest + 1,
-            )
-            for length, index, segment in by_size(segments, ascending(self.lengths), at_once=self.at_once)
+            self.item(f"L{length}/s{index:04d}", segment, length, tokens=longest, length=length)
+            for length, index, segment in by_size(segments, self.lengths, at_once=self.at_once)
         ]
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The sums of each segment; those at other temperatures come from whole distributions."""
+        import torch
+
         from lengthwise.models import LoadedModel
 
         length, bos_id = items[0].longest, self.bos_id(model)
-        segments = [item.content for item in items]
+        segments = [item.content.ids for item in items]
         # A batch has as many windows as batch_size segments hold, so that a short length fills it too.
         views = [
-            np.stack(
-                [view(segment.ids, start, length, bos_id) for start in range(0, max(self.lengths), length)]
-            )
-            for segment in segments
+            view(ids, start, length, bos_id) for ids in segments for start in range(0, len(ids) - 1, length)
         ]
         if isinstance(model, LoadedModel):
-            return self._tempered(model, views, segments, length)
-        return self._untempered(model, views, segments, length)
-
-    def _tempered(
-        self, model: LoadedModel, views: list[NDArray[np.int64]], segments: list[Any], length: int
-    ) -> Iterator[Record]:
-        import torch
-
-        from lengthwise.models import naming_bad_logits
-
-        hidden = model.hidden_states(torch.from_numpy(np.concatenate(views)))
-        for segment, part in zip(segments, hidden.split(len(views[0])), strict=True):
-            with naming_bad_logits(model, window_words(segment)):
-                scores = _tempered_losses(model, part, segment.ids)
-            record = {"targets": len(scores), "tempered": scores.sum(dim=0).flatten().tolist()}
-            yield record | self._by_position(scores[:, _PLAIN, 0], length)
-
-    def _untempered(
-        self, model: Predictor, views: list[NDArray[np.int64]], segments: list[Any], length: int
-    ) -> Iterator[Record]:
-        import torch
-
-        from lengthwise.models import naming_bad_logits
-
-        labels = [each for segment in segments for each in segment.ids[1:].reshape(-1, length)]
-        size = len(views[0])
-        with naming_bad_logits(model, lambda view: window_words(segments[view // size])):
-            found = model.token_losses([view for some in views for view in some], labels)
-        for start in range(0, len(found), size):
-            losses = torch.cat(found[start : start + size])
-            record = {"targets": len(losses), "loss": losses.sum().item()}
-            yield record | self._by_position(losses, length)
+            hidden = model.hidden_states(torch.from_numpy(np.stack(views)))
+            for ids, part in zip(segments, hidden.split(len(views) // len(items)), strict=True):
+                scores = _tempered(model, part.flatten(0, 1), ids[1:])
+                record = {"targets": len(scores), "tempered": scores.sum(dim=0).flatten().tolist()}
+                yield record | self._by_position(scores[:, KNOTS.index(1.0), 0], length)
+        else:
+            labels = [each for ids in segments for each in ids[1:].reshape(-1, length)]
+            losses = torch.cat(self.losses(model, items, views, labels))
+            for own in losses.split(max(self.lengths)):
+                yield {"targets": len(own), "loss": own.sum().item()} | self._by_position(own, length)
 
     def _by_position(self, losses: Tensor, length: int) -> Record:
         """The losses by bin of the position, at the greatest length."""
@@ -177,13 +146,18 @@ class Perplexity(WindowMeasurement):
         distributions: an endpoint has no such rows.
         """
         found: list[Statistic] = []
-        for length in ascending(self.lengths):
-            some = [record for record in records if record["length"] == length]
-            found += _statistics(some, length) if some else []
+        for length, some in grouped(records, "length"):
+            n, tempered = sum(record["targets"] for record in some), "tempered" in some[0]
+            for metric, unit, estimator in _METRICS if tempered else _METRICS[:2]:
+                row = {"metric": metric, "unit": unit, "length": length, "n": n}
+                found.append(self.statistic(some, _totals, estimator=estimator, **row))
+            if "position" in some[0]:
+                edges = equal_bins(0, length, self.position_bins)
+                found += self.curve(some, "position", edges, metric="loss", length=length)
         return found
 
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
-        """The BOS, missing segments, and temperatures at the end of their range."""
+        """As every measurement; and temperatures at the end of their range."""
         low, high = KNOTS[0], KNOTS[-1]
         at_the_end = [
             f"L = {row.length}: the best inverse temperature lies outside {low} .. {high}; "
@@ -192,54 +166,80 @@ class Perplexity(WindowMeasurement):
             if row.metric == "inverse_temperature" and row.value is not None
             if not low * (1 + 1e-9) < row.value < high * (1 - 1e-9)
         ]
-        return [bos_note(self.bos_id(model)), *self.few_samples_notes(items), *at_the_end]
+        return super().notes(model, other, items, results) + at_the_end
 
 
-def _tempered_losses(model: LoadedModel, hidden: Tensor, ids: NDArray[np.integer]) -> Tensor:
+def _tempered(model: LoadedModel, hidden: Tensor, labels: NDArray[np.integer]) -> Tensor:
     """Losses of all targets of one segment at the knots, with derivatives: fp64 [Lmax, G, 4]."""
     import torch
 
     from lengthwise.measure.distributions import tempered_losses
     from lengthwise.models.loaded_model import score_rows
 
-    labels = torch.from_numpy(np.asarray(ids[1:], dtype=np.int64)).to(hidden.device)
-    return score_rows(
-        model, hidden.flatten(0, 1), lambda logits, some: tempered_losses(logits, labels[some], KNOTS)
-    )
+    targets = torch.from_numpy(np.asarray(labels, dtype=np.int64)).to(hidden.device)
+    return score_rows(model, hidden, lambda logits, some: tempered_losses(logits, targets[some], KNOTS))
 
 
-def _statistics(records: Sequence[Record], length: int) -> list[Statistic]:
-    n = sum(record["targets"] for record in records)
-    blank = Row(model="", task="perplexity", metric="", value=None, length=length, n=n)
-    of_all: list[tuple[str, str, Estimator]]
-    if "tempered" in records[0]:
-        # Column 0 is the count; the plain loss is the value at the knot 1.
-        totals = [(record["document"], [record["targets"], *record["tempered"]]) for record in records]
-        of_all = [
-            ("loss", "nats", _loss),
-            ("perplexity", "ratio", _perplexity),
-            ("loss_best_temperature", "nats", loss_at_best_temperature),
-            ("inverse_temperature", "ratio", best_inverse_temperature),
-        ]
-    else:
-        totals = [(record["document"], [record["loss"], record["targets"]]) for record in records]
-        of_all = [("loss", "nats", ratio), ("perplexity", "ratio", lambda sums: np.exp(ratio(sums)))]
-    statistics = [
-        Statistic.of(replace(blank, metric=metric, unit=unit), totals, estimator=estimator)
-        for metric, unit, estimator in of_all
-    ]
-    if "position" in records[0]:
-        for index, (begin, end) in enumerate(pairwise(equal_bins(0, length, len(records[0]["position"])))):
-            sums = [(record["document"], [record["position"][index], end - begin]) for record in records]
-            n = len(records) * (end - begin)
-            row = replace(blank, metric="loss", position=begin, position_end=end, n=n)
-            statistics.append(Statistic.of(row, sums))
-    return statistics
+def _totals(record: Record) -> list[float]:
+    """The count of targets, then loss, loss', loss'', loss''' at each knot; of an endpoint the loss alone."""
+    if "tempered" in record:
+        return [record["targets"], *record["tempered"]]
+    return [record["loss"], record["targets"]]
+
+
+def loss_at_best_temperature(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """min over b in [1/2, 2] of loss(b) / count: totals [R, 1 + 12] -> [R], nats.
+
+    A row of totals is the count of targets, then loss, loss', loss'', loss''' at each knot.
+    """
+    return _minimum(totals)[1]
+
+
+def best_inverse_temperature(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The b at which `loss_at_best_temperature` is reached: [R]. 1/2 or 2 may mean beyond."""
+    return np.exp(_minimum(totals)[0])
+
+
+def _minimum(totals: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """log b and loss / count at the minimum, refined by a parabola through the lowest grid point."""
+    grid, weights = _grid()
+    losses = (totals[:, 1:] @ weights.T) / totals[:, :1]
+    lowest = np.clip(losses.argmin(axis=1), 1, len(grid) - 2)
+    each = np.arange(len(totals))
+    before, here, after = (losses[each, lowest + shift] for shift in (-1, 0, 1))
+    slope, bend = (after - before) / 2, after - 2 * here + before
+    # Clipped to the two steps beside the grid point: at an end of the range the minimum is the end.
+    shift = np.clip(np.divide(-slope, bend, out=-np.sign(slope), where=bend > 0), -1, 1)
+    return grid[lowest] + shift * (grid[1] - grid[0]), here + slope * shift + bend * shift**2 / 2
+
+
+@lru_cache(maxsize=1)
+def _grid() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    grid = np.linspace(math.log(KNOTS[0]), math.log(KNOTS[-1]), 2 * _STEPS + 1)
+    return grid, _weights(grid)
+
+
+def _weights(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """W [M, 12] with loss(exp(points)) = W @ (loss, loss', loss'', loss''' at each knot)."""
+    from scipy.interpolate import BPoly
+
+    basis = np.zeros((len(KNOTS), ORDERS, len(KNOTS) * ORDERS))
+    for knot, b in enumerate(KNOTS):
+        # The derivatives by log b from the derivatives by b (chain rule).
+        by_log = [[1, 0, 0, 0], [0, b, 0, 0], [0, b, b**2, 0], [0, b, 3 * b**2, b**3]]
+        basis[knot, :, ORDERS * knot : ORDERS * (knot + 1)] = by_log
+    return BPoly.from_derivatives(np.log(KNOTS), basis)(points)
 
 
 def _loss(totals: NDArray[np.float64]) -> NDArray[np.float64]:
-    return ratio(totals[:, [1 + 4 * _PLAIN, 0]])
+    """The plain loss, of either kind of totals."""
+    return ratio(totals if totals.shape[1] == 2 else totals[:, [_PLAIN, 0]])
 
 
-def _perplexity(totals: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.exp(_loss(totals))
+_METRICS: list[tuple[str, str, Estimator]] = [
+    ("loss", "nats", _loss),
+    ("perplexity", "ratio", lambda totals: np.exp(_loss(totals))),
+    ("loss_best_temperature", "nats", loss_at_best_temperature),
+    ("inverse_temperature", "ratio", best_inverse_temperature),
+]
+"""Metric, unit and estimator; the first two without whole distributions."""

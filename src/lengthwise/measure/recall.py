@@ -18,7 +18,6 @@ tokens right before the second passage are the same at every distance.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
@@ -26,31 +25,16 @@ from annotated_types import Ge, MinLen
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.display import Display
-from lengthwise.measure.measurement import (
-    Item,
-    Reader,
-    Record,
-    WindowMeasurement,
-    bos_note,
-    by_size,
-    check_passage,
-    window_facts,
-    window_words,
-)
+from lengthwise.measure.measurement import Display, Item, Reader, Record
 from lengthwise.measure.statistics import Statistic
-from lengthwise.results import Results, Row
-from lengthwise.settings import NO_OPTION, Count, Option, Tokens, Whole, ascending
-from lengthwise.text import sample_windows, view
+from lengthwise.measure.windows import WindowMeasurement, by_size, check_passage, grouped
+from lengthwise.settings import NO_OPTION, Count, Option, Tokens, Whole
+from lengthwise.text import view
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lengthwise.models import Predictor
-
-
-# Metric, and how it is made of the losses after the same and after a different passage.
-_METRICS = (("benefit", -1, 1), ("loss_same", 1, 0), ("loss_different", 0, 1))
 
 
 class Recall(WindowMeasurement):
@@ -71,7 +55,6 @@ class Recall(WindowMeasurement):
         },
         better={"benefit": "higher"},
     )
-    sample = "pairs of passages"
     wanted = "pairs"
     examples = (
         "lengthwise recall smollm2-135m",
@@ -106,42 +89,28 @@ class Recall(WindowMeasurement):
         """Pairs in a batch; the two sequences of a pair go together."""
         return max(1, self.batch_size // 2)
 
-    @property
-    def stretch(self) -> int:
-        """Tokens of text that a pair is made from."""
-        return max(self.distances) + 3 * self.passage
-
     def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
         """Every pair at every distance."""
-        pairs = sample_windows(text, self.stretch, count=self.pairs, seed=self.seed, allow_fewer=True)
-        return [
-            Item(
-                key=f"recall/D{distance}/p{index:04d}",
-                facts={**window_facts(pair), "distance": distance},
-                content=pair,
-                tokens=2 * (distance + self.passage - 1),
-                longest=distance + self.passage - 1,
-                stretch=self.stretch,
-            )
-            for distance, index, pair in by_size(pairs, ascending(self.distances), at_once=self.at_once)
-        ]
+        pairs = self.sampled(text, max(self.distances) + 3 * self.passage)
+        found = []
+        for distance, index, pair in by_size(pairs, self.distances, at_once=self.at_once):
+            size = distance + self.passage - 1
+            key = f"D{distance}/p{index:04d}"
+            found.append(self.item(key, pair, size, tokens=2 * size, distance=distance))
+        return found
+
+    def words(self, item: Item) -> str:
+        """Which sequence, and what it is made from."""
+        return f"the repetition at distance {item.facts['distance']}, {super().words(item)}"
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The summed losses of each passage, after the same one and after a different one."""
-        import torch
-
-        from lengthwise.models import naming_bad_logits
-
         distance, bos_id = items[0].facts["distance"], self.bos_id(model)
-        pairs = [item.content for item in items]
-        views = [view for pair in pairs for view in sequences(pair.ids, distance, self.passage, bos_id)]
-        labels = [pair.ids[self.passage - self.scored : self.passage] for pair in pairs for _ in range(2)]
-        with naming_bad_logits(
-            model, lambda view: f"the repetition at distance {distance}, {window_words(pairs[view // 2])}"
-        ):
-            losses = model.token_losses(views, labels)
-        sums = torch.stack(losses).unflatten(0, (-1, 2)).sum(dim=-1).tolist()
-        for same, different in sums:
+        windows = [item.content.ids for item in items]
+        views = [one for ids in windows for one in sequences(ids, distance, self.passage, bos_id)]
+        labels = [ids[self.passage - self.scored : self.passage] for ids in windows for _ in range(2)]
+        sums = [losses.sum().item() for losses in self.losses(model, items, views, labels)]
+        for same, different in zip(sums[::2], sums[1::2], strict=True):
             yield {"targets": self.scored, "same": same, "different": different}
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
@@ -150,24 +119,17 @@ class Recall(WindowMeasurement):
         Rows of task "recall" for each distance: `benefit`, `loss_same`, `loss_different`, nats a token. The
         same passages are used at every distance, so the curve is paired.
         """
-        found: list[Statistic] = []
-        for distance in ascending(self.distances):
-            some = [record for record in records if record["distance"] == distance]
-            n = sum(record["targets"] for record in some)
-            blank = Row(model="", task="recall", metric="", value=None, distance=distance, n=n)
-            for metric, same, different in _METRICS if some else ():
-                totals = [
-                    (r["document"], [same * r["same"] + different * r["different"], r["targets"]])
-                    for r in some
-                ]
-                found.append(Statistic.of(replace(blank, metric=metric), totals))
-        return found
-
-    def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
-        """The BOS, and missing pairs."""
+        totals = {
+            "benefit": lambda r: [r["different"] - r["same"], r["targets"]],
+            "loss_same": lambda r: [r["same"], r["targets"]],
+            "loss_different": lambda r: [r["different"], r["targets"]],
+        }
         return [
-            bos_note(self.bos_id(model)),
-            *self.few_samples_notes(items),
+            self.statistic(
+                some, of, metric=metric, distance=distance, n=sum(record["targets"] for record in some)
+            )
+            for distance, some in grouped(records, "distance")
+            for metric, of in totals.items()
         ]
 
 

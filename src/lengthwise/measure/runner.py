@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import Interrupted, UsageError
 from lengthwise.measure.measurement import Item, Measurement
-from lengthwise.measure.paired import statistics_of
 from lengthwise.measure.statistics import few_documents
 from lengthwise.progress import progress
 from lengthwise.results import Results
@@ -62,9 +61,7 @@ def run(
     spec = subject if isinstance(subject, Subject) else Subject(model=_name(subject), text=_text_name(text))
 
     def measured(folder: RunFolder | None, log: SampleLog) -> Results:
-        prepared = _prepare(measurement, subject, spec, text, other)
-        prepared.check_inputs(folder)
-        return _measure(prepared, folder, log)
+        return _Run.opened(measurement, subject, spec, text, other).results(folder, log)
 
     if log is not None:
         return measured(None, log)
@@ -80,7 +77,7 @@ def run(
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class _Run:
     """Everything that is decided before the first item is read."""
 
     measurement: Measurement
@@ -93,9 +90,63 @@ class _Prepared:
     text: dict[str, Any] | None
     """The text's part of the provenance."""
 
-    def check_inputs(self, folder: RunFolder | None) -> None:
+    @classmethod
+    def opened(
+        cls,
+        measurement: Measurement,
+        subject: Subject | ModelLike,
+        spec: Subject,
+        text: TextLike | TokenDocuments | None,
+        other: ModelLike | None,
+    ) -> _Run:
+        """Read the text and load the models."""
+        from lengthwise.models import as_model, open_model
+
+        loaded = isinstance(subject, Subject)
+        given = as_given(text, spec) if measurement.needs_text else None
+        model = open_model(measurement.check_subject(spec)) if loaded else as_model(subject)
+        second = measurement.open_other(model, spec if loaded else None) if other is None else as_model(other)
+        settings = measurement.resolved(model, second)
+        documents = None
+        if settings.reads != "questions":
+            named = text is None or isinstance(text, str | Path)
+            documents = (
+                given if isinstance(given, TokenDocuments) else tokenize(given, second.tokenizer, cache=named)
+            )
+        items = settings.items(model, documents if settings.reads == "tokens" else given, second)
+        for each in {id(one): one for one in (model, second)}.values():
+            each.check_ready(max(item.longest for item in items))
+        settings.check_models(model, second, items)
+        facts = text_facts(given, documents, items)
+        return cls(settings, measurement.config(spec), spec, model, second, items, facts)
+
+    def results(self, folder: RunFolder | None, log: SampleLog) -> Results:
+        """Score what the log lacks, and the results of all that it then has."""
+        self._check_inputs(folder)
+        started = time.perf_counter()
+
+        def summarised(whole: SampleLog) -> Results:
+            found = self._summary(whole, seconds=time.perf_counter() - started)
+            if folder is not None:
+                folder.write_results(found)
+            return found
+
+        try:
+            self._score(log)
+            log.gather()
+        except KeyboardInterrupt as error:
+            partial = log.summarised(summarised)
+            where = f"{folder.path} keeps them" if folder else "they are not kept without --out"
+            raise Interrupted(
+                f"the measurement was interrupted after {len(partial.records)} of {len(self.items)} samples; {where}",
+                partial=partial,
+                fix="run it again with --resume to continue" if folder else None,
+            ) from error
+        return log.summarised(summarised)
+
+    def _check_inputs(self, folder: RunFolder | None) -> None:
         """Refuse a run folder that was begun with other weights or another text."""
-        # Every process that holds a part of the weights is asked for its fingerprint.
+        # Every process that holds a part of the weights takes part in the fingerprint.
         if folder is None and self.spec.tp_plan is None:
             return
         prints = {"model": self.model.fingerprint()}
@@ -106,123 +157,75 @@ class _Prepared:
         if folder is not None:
             folder.check_inputs(prints)
 
+    def _score(self, log: SampleLog) -> None:
+        """Read and score, in batches, the items that the log does not hold yet.
 
-def _prepare(
-    measurement: Measurement,
-    subject: Subject | ModelLike,
-    spec: Subject,
-    text: TextLike | TokenDocuments | None,
-    other: ModelLike | None,
-) -> _Prepared:
-    from lengthwise.models import as_model, open_model
+        A batch that was logged in part is read whole again, so a resumed run rounds as an uninterrupted one.
+        """
+        from lengthwise.models import naming_bad_logits
 
-    loaded = isinstance(subject, Subject)
-    given = as_given(text, spec) if measurement.needs_text else None
-    model = open_model(measurement.check_subject(spec)) if loaded else as_model(subject)
-    second = measurement.open_other(model, spec if loaded else None) if other is None else as_model(other)
-    settings = measurement.resolved(model, second)
-    documents = None
-    if settings.reads != "questions":
-        named = text is None or isinstance(text, str | Path)
-        documents = (
-            given if isinstance(given, TokenDocuments) else tokenize(given, second.tokenizer, cache=named)
-        )
-    items = settings.items(model, documents if settings.reads == "tokens" else given, second)
-    for each in {id(one): one for one in (model, second)}.values():
-        each.check_ready(max(item.longest for item in items))
-    settings.check_models(model, second, items)
-    return _Prepared(
-        settings, measurement.config(spec), spec, model, second, items, text_facts(given, documents, items)
-    )
+        for item in self.items:
+            if item.key in log and any(
+                log[item.key].get(name) != value for name, value in item.facts.items()
+            ):
+                raise UsageError(
+                    f"the sample log holds {item.key} of another text, tokenizer or seed",
+                    fix="continue with the settings that it was begun with, or start a new log",
+                )
+        batches = [
+            batch
+            for batch in self.measurement.batches(self.items)
+            if any(item.key not in log for item in batch)
+        ]
+        share = log.share(batches)
+        done = sum(item.key in log for item in self.items)
+        left = sum(item.key not in log for batch in share for item in batch)
+        with progress((), what=self.measurement.kind, total=done + left, initial=done) as bar:
+            for batch in share:
+                records = iter(self.measurement.score(self.model, batch, self.other))
+                for item in batch:
+                    with naming_bad_logits(self.model, self.measurement.words(item)):
+                        record = next(records)
+                    if item.key not in log:
+                        log.append(item.key, {**item.facts, **record})
+                        bar.update()
 
-
-def _measure(prepared: _Prepared, folder: RunFolder | None, log: SampleLog) -> Results:
-    """Score what the log lacks, and the results of all that it then has."""
-    started = time.perf_counter()
-
-    def results(whole: SampleLog) -> Results:
-        found = _results(prepared, whole, seconds=time.perf_counter() - started)
-        if folder is not None:
-            folder.write_results(found)
-        return found
-
-    try:
-        _score(prepared, log)
-        log.gather()
-    except KeyboardInterrupt as error:
-        partial = log.summarised(results)
-        where = f"{folder.path} keeps them" if folder else "they are not kept without --out"
-        raise Interrupted(
-            f"the measurement was interrupted after {len(partial.records)} of {len(prepared.items)} samples; {where}",
+    def _summary(self, log: SampleLog, *, seconds: float) -> Results:
+        """The results of the items that the log has."""
+        measurement, model, other, items = self.measurement, self.model, self.other, self.items
+        records = {item.key: log[item.key] for item in items if item.key in log}
+        partial = len(records) < len(items)
+        if not partial:
+            for key, record in measurement.finish(model, items, records).items():
+                if key not in log:
+                    log.append(key, record)
+                records[key] = record
+        finished = list(records.values())
+        statistics = measurement.statistics(finished)
+        found = Results(
+            kind=measurement.kind,
+            model_name=self.spec.model,
+            config=self.config,
+            rows=[replace(row, model=self.spec.model) for row in measurement.rows(statistics, finished)],
             partial=partial,
-            fix="run it again with --resume to continue" if folder else None,
-        ) from error
-    found = log.summarised(results)
-    prepared.measurement.check(found)
-    return found
-
-
-def _score(prepared: _Prepared, log: SampleLog) -> None:
-    """Read and score, in batches, the items that the log does not hold yet.
-
-    A batch that was logged in part is read whole again, so a resumed run rounds as an uninterrupted one.
-    """
-    for item in prepared.items:
-        if item.key in log and any(log[item.key].get(name) != value for name, value in item.facts.items()):
-            raise UsageError(
-                f"the sample log holds {item.key} of another text, tokenizer or seed",
-                fix="continue with the settings that it was begun with, or start a new log",
-            )
-    measurement = prepared.measurement
-    pending = [
-        batch for batch in measurement.batches(prepared.items) if any(item.key not in log for item in batch)
-    ]
-    with progress(log.share(pending), what=measurement.kind) as bar:
-        for batch in bar:
-            records = measurement.score(prepared.model, batch, prepared.other)
-            for item, record in zip(batch, records, strict=True):
-                if item.key not in log:
-                    log.append(item.key, {**item.facts, **record})
-
-
-def _results(prepared: _Prepared, log: SampleLog, *, seconds: float) -> Results:
-    """The results of the items that the log has."""
-    measurement, model, other, items = (
-        prepared.measurement, prepared.model, prepared.other, prepared.items
-    )  # fmt: skip
-    records = {item.key: log[item.key] for item in items if item.key in log}
-    partial = len(records) < len(items)
-    if not partial:
-        for key, record in measurement.finish(model, items, records).items():
-            if key not in log:
-                log.append(key, record)
-            records[key] = record
-    name, finished = prepared.spec.model, list(records.values())
-    statistics = statistics_of(measurement, finished, name)
-    found = Results(
-        kind=measurement.kind,
-        model_name=name,
-        config=prepared.config,
-        rows=[replace(row, model=name) for row in measurement.rows(statistics, finished)],
-        partial=partial,
-        provenance={
-            "model": model.describe(),
-            "text": prepared.text,
-            "measurement": measurement.identity() | measurement.facts(model, other),
-            **measurement.describe(items, records),
-            "seconds": round(seconds, 3),
-            **process_facts(),
-        },
-        records=records,
-    )
-    units = {name for statistic in statistics for name in statistic.documents}
-    found.notes = [
-        *measurement.notes(model, other, items, found),
-        *few_documents(len(units), measurement.units),
-    ]
-    if prepared.text is not None:
-        found.notes += left_out_note(prepared.text["left_out"], prepared.text["documents"])
-    return found
+            provenance={
+                "model": model.describe(),
+                "text": self.text,
+                "measurement": measurement.identity() | measurement.facts(model, other),
+                **measurement.describe(items, records),
+                "seconds": round(seconds, 3),
+                **process_facts(),
+            },
+            records=records,
+        )
+        units = {name for statistic in statistics for name in statistic.documents}
+        found.notes = [
+            *measurement.notes(model, other, items, found),
+            *few_documents(len(units), measurement.units),
+        ]
+        if self.text is not None:
+            found.notes += left_out_note(self.text["left_out"], self.text["documents"])
+        return found
 
 
 def as_given(text: TextLike | TokenDocuments | None, spec: Subject) -> Corpus | TokenDocuments:

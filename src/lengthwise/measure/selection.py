@@ -15,12 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lengthwise.measure.kept_context import (
-    context,
-    distant_positions,
-    embedding_attributions,
-    losses_from,
-)
+from lengthwise.measure.kept_context import context, distant_positions, embedding_attributions, losses_from
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -70,22 +65,17 @@ def losses_keeping(
 
     All situations are of one model and windows of one length; contexts of all of them go together.
     """
-    asked = [(one, some) for one, sets in zip(situations, kept, strict=True) for some in sets]
-    if not asked:
+    every = [(one, some) for one, sets in zip(situations, kept, strict=True) for some in sets]
+    if not every:
         return [np.empty(0) for _ in situations]
     found = losses_from(
         situations[0].model,
-        np.stack([one.ids for one, _ in asked]),
-        [context(one.target, one.short, some) for one, some in asked],
-        [int(one.ids[one.target]) for one, _ in asked],
+        np.stack([one.ids for one, _ in every]),
+        [context(one.target, one.short, some) for one, some in every],
+        [int(one.ids[one.target]) for one, _ in every],
         batch_size=situations[0].batch_size,
     )
     return np.split(found, np.cumsum([len(sets) for sets in kept])[:-1])
-
-
-def gradient(situations: Sequence[Situation], most: int) -> list[list[int]]:
-    """By gradient times embedding in the whole context."""
-    return [one.by_gradient[:most] for one in situations]
 
 
 def leave_one_out(situations: Sequence[Situation], most: int) -> list[list[int]]:
@@ -98,7 +88,7 @@ def leave_one_out(situations: Sequence[Situation], most: int) -> list[list[int]]
 
 
 def greedy(situations: Sequence[Situation], most: int) -> list[list[int]]:
-    """One by one, each time the candidate that lowers the loss most beside those already kept."""
+    """One by one, each time the candidate that lowers the loss most together with those already kept."""
     kept: list[list[int]] = [[] for _ in situations]
     left = [list(one.tried) for one in situations]
     for _ in range(most):
@@ -109,31 +99,21 @@ def greedy(situations: Sequence[Situation], most: int) -> list[list[int]]:
     return kept
 
 
-def drawn(situation: Situation, most: int, rng: np.random.Generator) -> list[int]:
-    """At random."""
-    return rng.permutation(situation.distant)[:most].tolist()
-
-
-def recent(situation: Situation, most: int, _: np.random.Generator) -> list[int]:
-    """The last before the near ones."""
-    return situation.distant[::-1][:most].tolist()
-
-
-def copies(situation: Situation, most: int, _: np.random.Generator) -> list[int]:
-    """The last ones equal to the target; fewer where the context has fewer."""
+def copies(situation: Situation) -> NDArray[np.int64]:
+    """The distant tokens equal to the target, the last first; fewer where the context has fewer."""
     equal = situation.ids[situation.distant] == situation.ids[situation.target]
-    return situation.distant[equal][::-1][:most].tolist()
+    return situation.distant[equal][::-1]
 
 
 SELECTIONS: dict[str, Callable[[Sequence[Situation], int], list[list[int]]]] = {
     "greedy": greedy,
     "leave_one_out": leave_one_out,
-    "gradient": gradient,
+    "gradient": lambda situations, most: [one.by_gradient[:most] for one in situations],
 }
-CONTROLS: dict[str, Callable[[Situation, int, np.random.Generator], list[int]]] = {
-    "random": drawn,
-    "recent": recent,
-    "copies": copies,
+CONTROLS: dict[str, Callable[[Situation, np.random.Generator], NDArray[np.int64]]] = {
+    "random": lambda situation, rng: rng.permutation(situation.distant),
+    "recent": lambda situation, _: situation.distant[::-1],
+    "copies": lambda situation, _: copies(situation),
 }
 
 
@@ -153,40 +133,30 @@ def kept_losses(
         sizes: every k, ascending.
         rng: of the random control.
     """
-    kept = {name: choose(choosing, sizes[-1]) for name, choose in SELECTIONS.items()}
-    kept |= {name: [choose(one, sizes[-1], rng) for one in choosing] for name, choose in CONTROLS.items()}
-    losses = _losses(model, choosing, kept, sizes)
+    most = sizes[-1]
+
+    def losses(
+        situations: Sequence[Situation], kept: dict[str, list[list[int]]]
+    ) -> list[dict[str, list[float]]]:
+        judged = [replace(one, model=model) for one in situations]
+        sets = [[some[i][:k] for some in kept.values() for k in sizes] for i in range(len(judged))]
+        return [
+            dict(zip(kept, found.reshape(len(kept), len(sizes)).tolist(), strict=True))
+            for found in losses_keeping(judged, sets)
+        ]
+
+    kept = {name: choose(choosing, most) for name, choose in SELECTIONS.items()}
+    kept |= {name: [order(one, rng)[:most].tolist() for one in choosing] for name, order in CONTROLS.items()}
+    found = losses(choosing, kept)
     if foreign is not None:
-        others = [replace(one, ids=_with_distant(one, foreign)) for one in choosing]
-        judged = _losses(model, others, {"greedy_foreign": greedy(others, sizes[-1])}, sizes)
-        losses = [ours | more for ours, more in zip(losses, judged, strict=True)]
+        others = []
+        for one in choosing:
+            ids = one.ids.copy()
+            ids[one.distant] = foreign[one.distant]
+            others.append(replace(one, ids=ids))
+        control = losses(others, {"greedy_foreign": greedy(others, most)})
+        found = [own | more for own, more in zip(found, control, strict=True)]
     return [
-        {
-            "position": one.target,
-            "kept": {name: tokens[index] for name, tokens in kept.items()},
-            "losses": own,
-        }
-        for index, (one, own) in enumerate(zip(choosing, losses, strict=True))
-    ]
-
-
-def _with_distant(situation: Situation, foreign: NDArray[np.int32]) -> NDArray[np.int64]:
-    """The window of the situation, with the distant tokens of another."""
-    ids = situation.ids.copy()
-    ids[situation.distant] = foreign[situation.distant]
-    return ids
-
-
-def _losses(
-    model: LoadedModel,
-    situations: Sequence[Situation],
-    kept: dict[str, list[list[int]]],
-    sizes: Sequence[int],
-) -> list[dict[str, list[float]]]:
-    """For each situation, by choice: the model's loss with the first k of its tokens, for every k."""
-    judged = [replace(one, model=model) for one in situations]
-    sets = [[tokens[index][:k] for tokens in kept.values() for k in sizes] for index in range(len(judged))]
-    return [
-        dict(zip(kept, losses.reshape(len(kept), len(sizes)).tolist(), strict=True))
-        for losses in losses_keeping(judged, sets)
+        {"position": one.target, "kept": {name: some[i] for name, some in kept.items()}, "losses": own}
+        for i, (one, own) in enumerate(zip(choosing, found, strict=True))
     ]

@@ -11,10 +11,9 @@ differences too (16-bit weights about 0.01 nats, fp32 about 0.00001), so a bin o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -22,28 +21,17 @@ from annotated_types import Ge, MinLen
 
 from lengthwise.errors import UsageError
 from lengthwise.files import is_url
-from lengthwise.measure.display import Display
-from lengthwise.measure.measurement import (
-    Item,
-    Reader,
-    Record,
-    WindowMeasurement,
-    bos_note,
-    by_size,
-    window_facts,
-    window_words,
-)
+from lengthwise.measure.measurement import Display, Item, Reader, Record
 from lengthwise.measure.statistics import Statistic
-from lengthwise.results import Results, Row
-from lengthwise.settings import Count, Option, Positive, Subject, Whole, ascending
-from lengthwise.text import sample_windows, view
+from lengthwise.measure.windows import WindowMeasurement, by_size, grouped
+from lengthwise.results import Row
+from lengthwise.settings import Count, Option, Positive, Subject, Whole
+from lengthwise.text import view
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from torch import Tensor
 
     from lengthwise.models import Predictor
-    from lengthwise.text import Window
 
 _FIRST_EDGE = 16
 
@@ -114,28 +102,25 @@ class Served(WindowMeasurement):
 
     def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
         """Every window at every length."""
-        windows = sample_windows(
-            text, max(self.lengths) + 1, count=self.windows, seed=self.seed, allow_fewer=True
-        )
+        windows = self.sampled(text, max(self.lengths) + 1)
         return [
-            Item(
-                key=f"served/L{length}/w{index:04d}",
-                facts={**window_facts(window), "length": length},
-                content=window,
-                tokens=length,
-                longest=length,
-                stretch=len(window.ids),
-            )
-            for length, index, window in by_size(windows, ascending(self.lengths), at_once=self.at_once)
+            self.item(f"L{length}/w{index:04d}", window, length, tokens=length, length=length)
+            for length, index, window in by_size(windows, self.lengths, at_once=self.at_once)
         ]
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The sums of the differences by position."""
         length, bos_id = items[0].longest, self.bos_id(model)
-        windows = [item.content for item in items]
-        here, there = (_losses(each, windows, length, bos_id) for each in (model, other))
+        windows = [item.content.ids for item in items]
+        views = [view(ids, 0, length, bos_id) for ids in windows]
+        labels = [ids[1 : length + 1] for ids in windows]
+        here, there = (self.losses(each, items, views, labels) for each in (model, other))
         for own, served in zip(here, there, strict=True):
-            yield _sums(own, served, length)
+            shift = (served - own).numpy()
+            columns = {"difference": abs(shift), "shift": shift, "checkpoint": own.numpy()}
+            edges = position_edges(length)[:-1]
+            sums = {name: np.add.reduceat(column, edges).tolist() for name, column in columns.items()}
+            yield {"targets": length, "largest": float(abs(shift).max()), **sums}
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """The numbers of each length that have intervals.
@@ -146,9 +131,27 @@ class Served(WindowMeasurement):
         without intervals; by position (`position` .. `position_end` - 1) `difference` and `shift`.
         """
         found: list[Statistic] = []
-        for length, some in self._by_length(records):
-            blank = Row(model="", task="served", metric="", value=None, length=length)
-            found += _statistics(some, self.tolerance, blank)
+        means: dict[str, Callable[[Record], float]] = {
+            "difference": lambda r: sum(r["difference"]),
+            "shift": lambda r: sum(r["shift"]),
+            "loss_served": lambda r: sum(r["checkpoint"]) + sum(r["shift"]),
+            "loss_checkpoint": lambda r: sum(r["checkpoint"]),
+        }
+        for length, some in grouped(records, "length"):
+            edges, n = position_edges(length), len(some) * length
+            first_unequal = partial(_equal_up_to, edges=edges, tolerance=self.tolerance)
+            row: dict[str, Any] = {"metric": "equal_up_to", "unit": "tokens", "length": length, "n": n}
+            found.append(
+                self.statistic(some, lambda r: [*r["difference"], 1], estimator=first_unequal, **row)
+            )
+            found += [
+                self.statistic(
+                    some, lambda r, of=of: [of(r), r["targets"]], metric=metric, length=length, n=n
+                )
+                for metric, of in means.items()
+            ]
+            for metric in ("difference", "shift"):
+                found += self.curve(some, metric, edges, metric=metric, length=length)
         return found
 
     def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:
@@ -157,25 +160,14 @@ class Served(WindowMeasurement):
             replace(row, at_least=True) if row.metric == "equal_up_to" and row.value == row.length else row
             for row in super().rows(statistics, records)
         ]
-        for length, some in self._by_length(records):
-            blank = Row(model="", task="served", metric="", value=None, length=length)
+        for length, some in grouped(records, "length"):
             largest = max(record["largest"] for record in some)
-            found += [
-                replace(blank, metric="largest", value=largest, n=length * len(some)),
-                replace(blank, metric="tolerance", value=self.tolerance),
-            ]
+            for metric, value, n in (
+                ("largest", largest, length * len(some)),
+                ("tolerance", self.tolerance, None),
+            ):
+                found.append(Row(model="", task=self.task, metric=metric, value=value, length=length, n=n))
         return found
-
-    def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
-        """The BOS, and missing windows."""
-        return [bos_note(self.bos_id(model)), *self.few_samples_notes(items)]
-
-    def _by_length(self, records: Sequence[Record]) -> list[tuple[int, list[Record]]]:
-        """(length, its records) of each length that has any."""
-        found = [
-            (n, [record for record in records if record["length"] == n]) for n in ascending(self.lengths)
-        ]
-        return [(length, some) for length, some in found if some]
 
 
 def position_edges(length: int) -> list[int]:
@@ -188,54 +180,70 @@ def position_edges(length: int) -> list[int]:
     return [*edges, length]
 
 
-def _losses(model: Predictor, windows: Sequence[Window], length: int, bos_id: int | None) -> list[Tensor]:
-    from lengthwise.models import naming_bad_logits
-
-    views = [view(window.ids, 0, length, bos_id) for window in windows]
-    with naming_bad_logits(model, lambda index: window_words(windows[index])):
-        return model.token_losses(views, [window.ids[1 : length + 1] for window in windows])
-
-
-def _sums(checkpoint: Tensor, served: Tensor, length: int) -> dict[str, Any]:
-    shift = (served - checkpoint).numpy()
-    edges = position_edges(length)
-    columns = {"difference": abs(shift), "shift": shift, "checkpoint": checkpoint.numpy()}
-    sums = {name: np.add.reduceat(column, edges[:-1]).tolist() for name, column in columns.items()}
-    return {"targets": length, "largest": float(abs(shift).max()), **sums}
-
-
-def _statistics(records: Sequence[Record], tolerance: float, blank: Row) -> list[Statistic]:
-    assert blank.length is not None
-    length, edges = blank.length, position_edges(blank.length)
-
-    def mean(metric: str, names: Sequence[str], some: slice, **where: int) -> Statistic:
-        begin, end = edges[some][0], edges[some.stop if some.stop is not None else -1]
-        totals = [(r["document"], [sum(sum(r[name][some]) for name in names), end - begin]) for r in records]
-        return Statistic.of(replace(blank, metric=metric, n=len(records) * (end - begin), **where), totals)
-
-    every = slice(0, len(edges) - 1)
-    widths = np.diff(edges)
-    first_unequal = partial(_equal_up_to, edges=edges, widths=widths, tolerance=tolerance)
-    row = replace(blank, metric="equal_up_to", unit="tokens", n=len(records) * length)
-    totals = [(r["document"], [*r["difference"], 1]) for r in records]
-    found = [
-        Statistic.of(row, totals, estimator=first_unequal),
-        mean("difference", ["difference"], every),
-        mean("shift", ["shift"], every),
-        mean("loss_served", ["checkpoint", "shift"], every),
-        mean("loss_checkpoint", ["checkpoint"], every),
-    ]
-    for metric in ("difference", "shift"):
-        for index, (begin, end) in enumerate(pairwise(edges)):
-            where = {"position": begin, "position_end": end}
-            found.append(mean(metric, [metric], slice(index, index + 1), **where))
-    return found
-
-
 def _equal_up_to(
-    totals: NDArray[np.float64], *, edges: Sequence[int], widths: NDArray[np.int64], tolerance: float
+    totals: NDArray[np.float64], *, edges: Sequence[int], tolerance: float
 ) -> NDArray[np.float64]:
     """Where the first bin begins whose mean is above the tolerance, or the length: [R, bins + 1] -> [R]."""
-    means = totals[:, :-1] / (totals[:, -1:] * widths)
+    means = totals[:, :-1] / (totals[:, -1:] * np.diff(edges))
     above = np.concatenate([means > tolerance, np.ones((len(means), 1), dtype=bool)], axis=1)
     return np.asarray(edges, dtype=np.float64)[above.argmax(axis=1)]
+
+
+def verdict(rows: Sequence[Row]) -> list[str]:
+    """One sentence on where both are equal and how far they are apart beyond, and one on what does that.
+
+    By `equal_up_to` of each length. A place that is the same at every length that reaches it is a matter of the
+    position; one that moves with the length, of the length of the whole input.
+    """
+    at = {(row.metric, row.length): row.value or 0.0 for row in rows if row.position is None}
+    places = {
+        row.length or 0: int(row.value)
+        for row in rows
+        if row.metric == "equal_up_to" and row.value is not None
+    }
+    if not places:
+        return []
+    unequal = sorted(length for length, place in places.items() if place < length)
+    longest = max(places)
+    if not unequal:
+        mean, largest, tolerance = (at[metric, longest] for metric in ("difference", "largest", "tolerance"))
+        return [
+            f"The served model predicts as the checkpoint does, up to {longest:,} tokens: {mean:.2g} nats per token "
+            f"apart on average, {largest:.2g} at most (tolerance {tolerance:g})."
+        ]
+    first, last = unequal[0], unequal[-1]
+    place = places[first]
+    beyond = [
+        row
+        for row in rows
+        if row.metric == "difference" and row.length == last and row.position is not None
+        if row.position >= places[last]
+    ]
+    apart = f"{_mean(beyond):.2g} nats per token apart on average, {at['largest', last]:.2g} at most"
+    # With a longer input the same place may fall into the next bin.
+    if all(found == min(length, place) for length, found in places.items()):
+        if place == 0:
+            return [
+                f"The served model differs from the checkpoint from the first tokens on: {apart} in windows of "
+                f"{longest:,} tokens.",
+                "That is what other weights, a quantization, another BOS or a rope scaling of all positions do.",
+            ]
+        return [
+            f"The served model is equal to the checkpoint up to {place:,} tokens, then {apart} up to {longest:,}.",
+            "That is what another rope scaling, a sliding window or a cut context do.",
+        ]
+    equal = " and ".join(f"{length:,}" for length in sorted(places) if length not in unequal)
+    moves = ", ".join(
+        f"in windows of {length:,} tokens it differs from token {places[length]:,} on"
+        for length in sorted({first, last})
+    )
+    return [
+        f"The served model is {f'equal in windows of {equal} tokens' if equal else 'equal at no length'}; {moves}: "
+        f"{apart} in windows of {last:,}.",
+        "The place moves with the length of the window, as with a rope scaling that depends on it.",
+    ]
+
+
+def _mean(bins: Sequence[Row]) -> float:
+    """The mean over the positions of all bins."""
+    return sum((row.value or 0.0) * (row.n or 0) for row in bins) / sum(row.n or 0 for row in bins)

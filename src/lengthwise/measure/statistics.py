@@ -2,7 +2,7 @@
 
 Every number is an estimate from totals, `estimator(total over documents)`, and is divided once, at the end.
 Windows of one document are not independent of each other; documents are taken to be. So whole documents are
-resampled: 2000 times as many as there are, with replacement, and the estimate is made anew each time.
+resampled, 2000 times as many as there are, with replacement, and each resample gives an estimate.
 
 The interval is the percentile interval at 95 %, its tail probability expanded for few documents to
 Phi(-t * sqrt(D / (D - 1))), with t the 97.5 % quantile of Student's t at D - 1 degrees of freedom
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 RESAMPLES = 2000
 SEED = 20250713
-SIGNIFICANCE = 0.05
-"""The accepted chance, for a whole table, of taking noise for a difference."""
 _MOST_UNDEFINED = 0.05
 _ROUNDING = 1e-12
 """Of two numbers: a difference below this is that of sums in another order."""
@@ -108,19 +106,18 @@ def estimate(statistic: Statistic) -> Row:
 
 
 def estimate_difference(minuend: Statistic, subtrahend: Statistic) -> Row:
-    """`minuend` - `subtrahend` with a paired interval: both are resampled with the same documents.
+    """The row of the minuend, with its difference and a paired interval: both are resampled with the same documents.
 
-    The row is the minuend's, with the subtrahend's model as its `reference`. Rounding is told as in `estimate`.
+    A difference within the rounding of the two sums is 0.
     """
     assert minuend.documents == subtrahend.documents
     every = np.ones((1, len(minuend.documents)))
     one, other = _at(minuend, every)[0], _at(subtrahend, every)[0]
-    row = replace(minuend.row, reference=subtrahend.row.model)
     rounding = _ROUNDING * float(max(abs(one), abs(other)))
     # An undefined number is NaN and stays so.
     value = 0.0 if abs(one - other) <= rounding else one - other
     spread = _resampled(minuend) - _resampled(subtrahend)
-    return _row(row, float(value), spread, len(minuend.documents), rounding=rounding)
+    return _row(minuend.row, float(value), spread, len(minuend.documents), rounding=rounding)
 
 
 @lru_cache(maxsize=8)
@@ -180,16 +177,6 @@ def students_t(probability: float, degrees: int) -> float:
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees, probability))
-
-
-def binomial_interval(successes: int, trials: int) -> tuple[float, float]:
-    """The exact 95 % interval of a share (Clopper and Pearson 1934): quantiles of beta laws."""
-    from scipy.special import betaincinv
-
-    failures = trials - successes
-    low = float(betaincinv(successes, failures + 1, 0.025)) if successes else 0.0
-    high = float(betaincinv(successes + 1, failures, 0.975)) if failures else 1.0
-    return low, high
 
 
 def two_sided_p(t: float, degrees: int) -> float:

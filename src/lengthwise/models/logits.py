@@ -43,7 +43,7 @@ class NonFiniteLogits(LengthwiseError):
 
 @contextmanager
 def naming_bad_logits(model: Predictor, text: str | Callable[[int], str]) -> Iterator[None]:
-    """Add the model's name and the text to a `NonFiniteLogits` raised inside.
+    """Add the model's name and the text to a `NonFiniteLogits` raised inside, unless it has them.
 
     Args:
         model: whose logits they are.
@@ -52,6 +52,8 @@ def naming_bad_logits(model: Predictor, text: str | Callable[[int], str]) -> Ite
     try:
         yield
     except NonFiniteLogits as error:
+        if error.text is not None:
+            raise
         words = text if isinstance(text, str) else text(error.view or 0)
         raise NonFiniteLogits(error.position, model=model.name, text=words) from error
 

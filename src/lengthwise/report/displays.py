@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from lengthwise.measure.display import Display
+from lengthwise.measure.measurement import Display
 from lengthwise.measure.table import MEASUREMENTS
 from lengthwise.results import Row
 

@@ -15,8 +15,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from lengthwise.measure.influence_rows import METHODS
-from lengthwise.measure.served_verdict import verdict
+from lengthwise.measure.influence import METHODS
+from lengthwise.measure.served import verdict
 from lengthwise.report.displays import displays
 from lengthwise.report.drawing import Curve, Picture, curves_of, doubling_axis, token_axis
 from lengthwise.report.heatmaps import misalignment_matrix, score_by_depth

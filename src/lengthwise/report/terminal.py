@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lengthwise.measure.influence_rows import METHODS
-from lengthwise.measure.served_verdict import verdict
+from lengthwise.measure.influence import METHODS
+from lengthwise.measure.served import verdict
 from lengthwise.report.displays import displays, tasks_in_order
 from lengthwise.report.row_tables import row_estimate
 from lengthwise.report.terminal_curve import joined, plot, row_text, sentences, thinned

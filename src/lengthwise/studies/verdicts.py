@@ -27,9 +27,9 @@ from statistics import fmean, variance
 from typing import Literal
 
 from lengthwise.measure.comparison import holm_corrected
-from lengthwise.measure.statistics import SIGNIFICANCE, students_t
+from lengthwise.measure.statistics import students_t
 from lengthwise.report.tables import Cell, Estimate, Table
-from lengthwise.results import Row
+from lengthwise.results import SIGNIFICANCE, Row
 from lengthwise.studies.paired_claims import PairedClaim
 
 Verdict = Literal["reproduced", "opposite", "not distinguishable from noise", "not run"]

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lengthwise.measure.comparison import holm_corrected
-from lengthwise.measure.statistics import SIGNIFICANCE, two_sided_p
+from lengthwise.measure.statistics import two_sided_p
 from lengthwise.report.tables import Estimate, Table
+from lengthwise.results import SIGNIFICANCE
 from lengthwise.studies.verdicts import POWER, Verdict
 
 FEWEST = 12

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lengthwise.measure.influence_rows import ENOUGH
+from lengthwise.measure.influence import ENOUGH
 from lengthwise.measure.statistics import Statistic, expanded_tail
 from lengthwise.results import Row
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from lengthwise.measure.influence_rows import METHODS
+from lengthwise.measure.influence import METHODS
 from lengthwise.report.figures import recovered_by_kept
 from lengthwise.report.html import Section
 from lengthwise.report.passages import influential_passages

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from lengthwise.measure.statistics import binomial_interval, students_t
+from lengthwise.measure.statistics import students_t
 from lengthwise.report.tables import Estimate
 from lengthwise.results import Results, Row
 from lengthwise.samples import SampleLog
@@ -196,3 +196,13 @@ def loss_rows(cell: AnyCell, task: str, outcome: Outcome) -> list[Row]:
         Row(model=MODEL, task=task, metric="train_loss", value=loss, arm=cell.key, seed=seed)
         for seed, loss in enumerate(outcome.train_loss)
     ]
+
+
+def binomial_interval(successes: int, trials: int) -> tuple[float, float]:
+    """The exact 95 % interval of a share (Clopper and Pearson 1934): quantiles of beta laws."""
+    from scipy.special import betaincinv
+
+    failures = trials - successes
+    low = float(betaincinv(successes, failures + 1, 0.025)) if successes else 0.0
+    high = float(betaincinv(successes + 1, failures, 0.975)) if failures else 1.0
+    return low, high

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from lengthwise.files import is_url
 from lengthwise.machine import usable_device
-from lengthwise.measure.measurement import Measurement, Reader
-from lengthwise.measure.runner import as_given
+from lengthwise.measure.measurement import Measurement
+from lengthwise.measure.runner import as_given, tokens_of
 from lengthwise.models import open_model
 from lengthwise.models.plan import SERVED_COST, model_skeleton, reading_cost, unknown_cost
 from lengthwise.models.position_limits import max_positions, trained_length
 from lengthwise.models.resolve import check_served, read_config, read_tokenizer, resolve
 from lengthwise.settings import Subject
-from lengthwise.text import TokenDocuments, tokenize
-
-
-@dataclass(frozen=True)
-class _Outline:
-    """What is known of a model before its weights are loaded."""
-
-    name: str
-    tokenizer: Any
-    trained_length: int | None
-    max_positions: int | None
 
 
 def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
@@ -47,27 +36,29 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
     for name in {subject.model, second}:
         if (cost := unknown_cost(name)) is not None:
             return {"settings": settings, **cost.to_dict()}
-    model: Reader = open_model(subject) if served else _outline(subject.model)
+    endpoint = open_model(subject) if served else None
+    model = endpoint or _outline(subject.model)
     other = model if second == subject.model else _outline(second)
     measurement = measurement.resolved(model, other)
-    text, facts = given, {}
-    if given is not None and measurement.reads != "questions":
-        documents = given if isinstance(given, TokenDocuments) else tokenize(given, other.tokenizer)
-        text = documents if measurement.reads == "tokens" else given
-        facts = {
+    documents = tokens_of(measurement, given, other)
+    items = measurement.items(model, documents if measurement.reads == "tokens" else given, other)
+    facts = (
+        {}
+        if documents is None
+        else {
             "documents": len(documents),
             "text_tokens": documents.total_tokens,
             "longest_document": documents.longest,
         }
-    items = measurement.items(model, text, other)
+    )
     facts |= measurement.plan(items)
     longest = max(item.longest for item in items)
-    if served:
-        model.check_ready(longest)
-        measurement.check_models(model, other, items)
-        subject_cost = SERVED_COST
+    if endpoint is not None:
+        endpoint.check_ready(longest)
+        measurement.check_models(endpoint, endpoint, items)
+        cost = SERVED_COST
     else:
-        subject_cost = reading_cost(
+        cost = reading_cost(
             read_config(resolve(subject.model, weights=False)),
             tokens=facts["tokens_to_run"],
             at_once=measurement.batch_size * longest,
@@ -77,12 +68,16 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
             device=subject.device,
             quantize=subject.quantize,
         )
-    return {"settings": settings, **facts, **subject_cost.to_dict()}
+    return {"settings": settings, **facts, **cost.to_dict()}
 
 
-def _outline(name: str) -> _Outline:
+def _outline(name: str) -> Any:
+    """What is known of a model before its weights are loaded: a `Reader`."""
     resolved = resolve(name, weights=False)
     config = read_config(resolved)
-    return _Outline(
-        name, read_tokenizer(resolved), trained_length(config), max_positions(model_skeleton(config))
+    return SimpleNamespace(
+        name=name,
+        tokenizer=read_tokenizer(resolved),
+        trained_length=trained_length(config),
+        max_positions=max_positions(model_skeleton(config)),
     )

@@ -70,7 +70,8 @@ def find_key_tokens(
     starts = range(stride, max(stride, len(ids) - short), stride)
     # The last window may be shorter, so it goes alone.
     full = [start for start in starts if start + short + stride <= len(ids)]
-    hidden = read_whole(evaluator, ids, bos_id) if isinstance(evaluator, LoadedModel) else None
+    local = evaluator if isinstance(evaluator, LoadedModel) else None
+    hidden = None if local is None else read_whole(local, ids, bos_id)
     # Tokens up to the end of the first short window have one context only. Token t has loss t - 1.
     early = min(short + stride, len(ids)) - 1
     compared, shorter = [torch.empty(0, 3)], [torch.empty(0)]
@@ -78,19 +79,19 @@ def find_key_tokens(
         targets = min(stride, len(ids) - short - group[0])
         views = [view(ids, start, short + targets - 1, bos_id) for start in group]
         labels = [ids[start + short : start + short + targets] for start in group]
-        if hidden is None:
+        if local is None or hidden is None:
             shorter += evaluator.token_losses(views, labels)
             continue
-        cut = evaluator.hidden_states(torch.from_numpy(np.stack(views)))[:, -targets:]
+        cut = local.hidden_states(torch.from_numpy(np.stack(views)))[:, -targets:]
         for start, some, rows in zip(group, labels, cut, strict=True):
             first = start + short
             whole = hidden[first - 1 : first - 1 + targets]
-            compared.append(compare_contexts(evaluator, whole, rows, some, first=first))
-    if hidden is None:
+            compared.append(compare_contexts(local, whole, rows, some, first=first))
+    if local is None or hidden is None:
         losses, loss_short, jeffreys = whole_losses(evaluator, ids, bos_id), torch.cat(shorter).numpy(), None
     else:
         loss, loss_short, disagreement = torch.cat(compared).double().numpy().T
-        before = target_losses(evaluator, hidden[:early], ids[1 : early + 1]).numpy()
+        before = target_losses(local, hidden[:early], ids[1 : early + 1]).numpy()
         losses, jeffreys = np.concatenate([before, loss]), float(disagreement.sum())
     loss = losses[early:]
     key = np.flatnonzero((loss_short - loss > alpha) & (loss < -beta)) + short + stride

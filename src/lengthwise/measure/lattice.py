@@ -173,10 +173,10 @@ def score_suffixes(
     long, short = scored[0], scored[-1]
     entropy = (long.entropy + short.entropy).double().cpu().numpy()
     one = np.ones(1)
-    rows = [np.array([length - 1.0]) for length in lengths]
-    return Lattice(
-        float(entropy.sum()), 2, 1, one, one, *rows, entropy, *compare(long, short).double().cpu().numpy()
-    )
+    long_row, short_row = (np.array([length - 1.0]) for length in lengths)
+    jeffreys, js, agreement = compare(long, short).double().cpu().numpy()
+    total = float(entropy.sum())
+    return Lattice(total, 2, 1, one, one, long_row, short_row, entropy, jeffreys, js, agreement)
 
 
 def window_sums(lattice: Lattice, length: int) -> dict[str, Any]:

@@ -174,7 +174,7 @@ class Misalignment(WindowMeasurement):
     def _binned(self, some: Sequence[Record], length: int) -> Iterator[Statistic]:
         from lengthwise.measure.lattice import bin_pairs, context_edges, position_edges
 
-        def binned(which: str, metric: str, index: int, **where: int) -> Statistic:
+        def binned(which: str, metric: str, index: int, **where: Any) -> Statistic:
             n = round(sum(record[which]["cells"][index] for record in some))
             return self.statistic(
                 some,

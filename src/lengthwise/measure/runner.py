@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import Interrupted, UsageError
-from lengthwise.measure.measurement import Item, Measurement
+from lengthwise.measure.measurement import Item, Measurement, Reader
 from lengthwise.measure.statistics import few_documents
 from lengthwise.progress import progress
 from lengthwise.results import Results
@@ -107,12 +107,8 @@ class _Run:
         model = open_model(measurement.check_subject(spec)) if loaded else as_model(subject)
         second = measurement.open_other(model, spec if loaded else None) if other is None else as_model(other)
         settings = measurement.resolved(model, second)
-        documents = None
-        if settings.reads != "questions":
-            named = text is None or isinstance(text, str | Path)
-            documents = (
-                given if isinstance(given, TokenDocuments) else tokenize(given, second.tokenizer, cache=named)
-            )
+        named = text is None or isinstance(text, str | Path)
+        documents = tokens_of(settings, given, second, cache=named)
         items = settings.items(model, documents if settings.reads == "tokens" else given, second)
         for each in {id(one): one for one in (model, second)}.values():
             each.check_ready(max(item.longest for item in items))
@@ -233,6 +229,15 @@ def as_given(text: TextLike | TokenDocuments | None, spec: Subject) -> Corpus | 
     if text is None:
         return load_corpus(spec.text, split=spec.split)
     return text if isinstance(text, TokenDocuments) else as_corpus(text, split=spec.split)
+
+
+def tokens_of(
+    measurement: Measurement, given: Corpus | TokenDocuments | None, model: Reader, *, cache: bool = True
+) -> TokenDocuments | None:
+    """The text in the model's tokens; None where the measurement reads questions."""
+    if given is None or measurement.reads == "questions":
+        return None
+    return given if isinstance(given, TokenDocuments) else tokenize(given, model.tokenizer, cache=cache)
 
 
 def text_facts(

@@ -145,7 +145,7 @@ def build(row: str, shape: Shape, options: argparse.Namespace, *, warm_up: bool 
     import torch
     from torch.nn import functional as F
 
-    from lengthwise.alignment import PairGeometry, alignment_loss
+    from lengthwise.alignment import Objective, PairGeometry, alignment_loss
     from lengthwise.alignment.chunked import default_chunk_size
 
     dtype = getattr(torch, options.dtype[0])
@@ -170,7 +170,8 @@ def build(row: str, shape: Shape, options: argparse.Namespace, *, warm_up: bool 
 
     def fused(geometry: PairGeometry, divergence: str) -> torch.Tensor:
         return alignment_loss(
-            *leaves, labels[0], labels[1], geometry=geometry, alpha=alpha, divergence=divergence,
+            *leaves, labels[0], labels[1], geometry=geometry,
+            objective=Objective(alpha=alpha, divergence=divergence),
             chunk_size=chunk_size, accumulate_dtype=accumulate,
         ).loss  # fmt: skip
 

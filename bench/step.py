@@ -124,7 +124,7 @@ def build(row: str, model: Any, tokens: Any, options: argparse.Namespace) -> Cal
     import torch
     from torch.nn import functional as F
 
-    from lengthwise import PairGeometry, alignment_loss, next_token_labels
+    from lengthwise import Objective, PairGeometry, alignment_loss, next_token_labels
     from lengthwise.models import find_head
     from lengthwise.models.head import hidden_states_for
 
@@ -139,7 +139,7 @@ def build(row: str, model: Any, tokens: Any, options: argparse.Namespace) -> Cal
     def fused(geometry: PairGeometry) -> torch.Tensor:
         hidden = hidden_states_for(model, head, views)
         return alignment_loss(
-            *hidden.chunk(2), head.weight, *labels.chunk(2), geometry=geometry, alpha=0.1, divergence="sce"
+            *hidden.chunk(2), head.weight, *labels.chunk(2), geometry=geometry, objective=Objective(alpha=0.1)
         ).loss
 
     def naive() -> torch.Tensor:

@@ -20,7 +20,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from lengthwise import PairCollator, View, find_head, model_alignment_loss
+from lengthwise import Objective, PairCollator, View, find_head, model_alignment_loss
 from lengthwise.testing import save_tiny_model, tiny_text
 
 LENGTH = 32  # tokens in each window; thousands for a real model
@@ -28,7 +28,7 @@ OFFSETS = (1, LENGTH // 2 - 1)
 STRETCH = LENGTH + OFFSETS[1]
 
 
-def train(model: nn.Module, stretches: Sequence[dict[str, Any]], **objective: Any) -> list[float]:
+def train(model: nn.Module, stretches: Sequence[dict[str, Any]], objective: Objective) -> list[float]:
     """One epoch over stretches of STRETCH tokens; the losses."""
     loader = DataLoader(
         stretches,
@@ -40,7 +40,7 @@ def train(model: nn.Module, stretches: Sequence[dict[str, Any]], **objective: An
     head = find_head(model)  # lengthwise
     model.train()
     for batch in loader:
-        loss = model_alignment_loss(model, head, **batch, **objective).loss  # lengthwise
+        loss = model_alignment_loss(model, head, **batch, objective=objective).loss  # lengthwise
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -56,7 +56,7 @@ def main(name: str | None = None) -> list[float]:
         tokenizer = AutoTokenizer.from_pretrained(name)
     ids = tokenizer(tiny_text(3000))["input_ids"]
     stretches = [{"input_ids": ids[i : i + STRETCH]} for i in range(0, len(ids) - STRETCH, STRETCH)]
-    return train(model, stretches[:32], alpha=10.0, divergence="jeffreys")
+    return train(model, stretches[:32], Objective(alpha=10.0, divergence="jeffreys"))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
 
-from lengthwise import AlignmentTrainer, PairCollator, View
+from lengthwise import AlignmentTrainer, Objective, PairCollator, View
 from lengthwise.testing import save_tiny_model, tiny_text
 
 LENGTH = 32  # tokens in each window; thousands for a real model
@@ -26,7 +26,9 @@ OFFSETS = (1, LENGTH // 2 - 1)
 STRETCH = LENGTH + OFFSETS[1]
 
 
-def train(model: nn.Module, stretches: Sequence[dict[str, Any]], folder: str, **objective: Any) -> Trainer:
+def train(
+    model: nn.Module, stretches: Sequence[dict[str, Any]], folder: str, objective: Objective
+) -> Trainer:
     """One epoch over stretches of STRETCH tokens; the trainer, with its log."""
     args = TrainingArguments(
         output_dir=folder,
@@ -45,7 +47,7 @@ def train(model: nn.Module, stretches: Sequence[dict[str, Any]], folder: str, **
     trainer = AlignmentTrainer(  # lengthwise
         model,
         args,
-        **objective,  # lengthwise
+        objective=objective,  # lengthwise
         data_collator=PairCollator(View(LENGTH, offsets=OFFSETS)),  # lengthwise
         train_dataset=stretches,
     )
@@ -60,7 +62,7 @@ def main(name: str | None = None) -> Trainer:
         tokenizer = AutoTokenizer.from_pretrained(name)
         ids = tokenizer(tiny_text(3000))["input_ids"]
         stretches = [{"input_ids": ids[i : i + STRETCH]} for i in range(0, len(ids) - STRETCH, STRETCH)]
-        return train(model, stretches[:32], folder, alpha=10.0, divergence="jeffreys")
+        return train(model, stretches[:32], folder, Objective(alpha=10.0, divergence="jeffreys"))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from peft import LoraConfig
 from transformers import Trainer
 from trl import SFTConfig, SFTTrainer
 
-from lengthwise import AlignmentMixin, PairCollator, View
+from lengthwise import AlignmentMixin, Objective, PairCollator, View
 from lengthwise.testing import save_tiny_model, tiny_text
 
 LENGTH = 32  # tokens in each window; thousands for a real model
@@ -30,7 +30,7 @@ STRETCH = LENGTH + OFFSETS[1]
 class AlignmentSFTTrainer(AlignmentMixin, SFTTrainer): ...  # lengthwise
 
 
-def train(model: Any, texts: Dataset, folder: str, **objective: Any) -> Trainer:
+def train(model: Any, texts: Dataset, folder: str, objective: Objective) -> Trainer:
     """One epoch over the texts; the trainer, with its log."""
     args = SFTConfig(
         output_dir=folder,
@@ -53,7 +53,7 @@ def train(model: Any, texts: Dataset, folder: str, **objective: Any) -> Trainer:
     trainer = AlignmentSFTTrainer(
         model,
         args,
-        **objective,  # lengthwise
+        objective=objective,  # lengthwise
         data_collator=PairCollator(View(LENGTH, offsets=OFFSETS)),  # lengthwise
         train_dataset=texts,
         peft_config=LoraConfig(r=4, target_modules="all-linear"),
@@ -69,7 +69,7 @@ def main(name: str | None = None) -> Trainer:
     with tempfile.TemporaryDirectory() as folder:
         name = name or str(save_tiny_model(Path(folder) / "model"))
         texts = Dataset.from_dict({"text": [tiny_text(300, seed=seed) for seed in range(8)]})
-        return train(name, texts, folder, alpha=10.0, divergence="jeffreys")
+        return train(name, texts, folder, Objective(alpha=10.0, divergence="jeffreys"))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lengthwise.alignment import (
-        AlignmentLoss,
         AlignmentOutput,
         Objective,
         PairGeometry,
@@ -52,7 +51,6 @@ __version__ = "0.2.0"
 
 _HOMES: dict[str, tuple[str, ...]] = {
     "alignment": (
-        "AlignmentLoss",
         "AlignmentOutput",
         "Objective",
         "PairGeometry",
@@ -94,7 +92,6 @@ _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AlignmentConfig",
-    "AlignmentLoss",
     "AlignmentMixin",
     "AlignmentOutput",
     "AlignmentTrainer",

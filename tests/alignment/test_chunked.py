@@ -9,6 +9,7 @@ from torch import nn
 
 from lengthwise.alignment import (
     Normalizers,
+    Objective,
     PairGeometry,
     alignment_loss,
     alignment_loss_from_logits,
@@ -160,7 +161,11 @@ def test_tied_head(relative_error):
         embedding.zero_grad()
         long, short = (torch.tanh(embedding(view)) for view in tokens)
         objective(
-            *prepare(long, short, weight), tokens[0], tokens[1], geometry=geometry, alpha=0.2
+            *prepare(long, short, weight),
+            tokens[0],
+            tokens[1],
+            geometry=geometry,
+            objective=Objective(alpha=0.2),
         ).loss.backward()
         return embedding.weight.grad.clone()
 
@@ -180,7 +185,7 @@ def test_equal_views_have_twice_the_entropy(problem):
     twice = 2 * entropy(data.logits()[0]).mean()
     torch.testing.assert_close(output.misalignment, twice, rtol=1e-13, atol=0)
     assert output.jeffreys == 0
-    assert output.paired_positions == 24
+    assert output.counts.paired_positions == 24
 
 
 @pytest.mark.parametrize("divergence", ["sce", "jeffreys", "js", "entropy"])
@@ -214,7 +219,7 @@ def test_an_empty_overlap_is_exactly_zero(problem, gradients, divergence, offset
     data = problem(offset=offset)
     leaves, without = data.leaves(), data.leaves()
     output = data.fused(leaves, alpha=0.3, divergence=divergence)
-    assert output.paired_positions == 0
+    assert output.counts.paired_positions == 0
     assert [output.misalignment, output.entropy, output.jeffreys, output.divergence] == [0, 0, 0, 0]
     assert output.loss == output.cross_entropy
     found = gradients(output.loss, leaves)
@@ -228,7 +233,7 @@ def test_a_view_without_labels_has_a_cross_entropy_of_exactly_zero(problem, grad
     leaves = data.leaves()
     output = replace(data, labels_long=torch.full_like(data.labels_long, -100)).fused(leaves, alpha=0.3)
     assert output.cross_entropy_long == 0
-    assert output.label_positions_long == 0
+    assert output.counts.labels_long == 0
     assert output.cross_entropy == output.cross_entropy_short / 2
     found = gradients(output.loss, leaves)
     assert found["hidden_long"].count_nonzero() == 0
@@ -277,7 +282,10 @@ def test_parts_of_a_batch_add_up_to_the_whole(problem, gradients, relative_error
         tensors = {name: leaf[rows] if name.startswith("hidden") else leaf for name, leaf in leaves.items()}
         outputs.append(part.fused(tensors, alpha=0.3, normalizers=step))
         outputs[-1].loss.backward()
+    assert outputs[0].counts + outputs[1].counts == whole.counts
     for name, value in vars(whole).items():
+        if name == "counts":
+            continue
         total = sum(float(torch.as_tensor(getattr(output, name)).detach()) for output in outputs)
         assert total == pytest.approx(float(torch.as_tensor(value).detach()), rel=1e-12), name
     for name in leaves:

@@ -35,15 +35,15 @@ def test_every_pair_and_every_other_label_comes_once(offset, min_context, pairs)
         (long, short)
         for chunk in chunks
         if chunk.paired
-        for long, short in zip(rows(chunk.long), rows(chunk.short), strict=True)
+        for long, short in zip(*map(rows, chunk.rows), strict=True)
     ]
     every_row = range(LENGTH)
     facing = list(zip(every_row[geometry.long_rows], every_row[geometry.short_rows], strict=True))
     assert paired == [((b, long), (b, short)) for b in range(BATCH) for long, short in facing]
-    for seed, view in ((0, "long"), (1, "short")):
-        single = [row for chunk in chunks if not chunk.paired for row in rows(getattr(chunk, view))]
-        inside = {pair[seed] for pair in paired}
-        labelled = map(tuple, (labels(seed) != -100).nonzero().tolist())
+    for side in (0, 1):
+        single = [row for chunk in chunks if not chunk.paired for row in rows(chunk.rows[side])]
+        inside = {pair[side] for pair in paired}
+        labelled = map(tuple, (labels(side) != -100).nonzero().tolist())
         assert single == [row for row in labelled if row not in inside]
 
 
@@ -51,7 +51,7 @@ def test_every_pair_and_every_other_label_comes_once(offset, min_context, pairs)
 def test_chunks_are_even_and_no_larger_than_asked(pairs):
     plan = schedule(PairGeometry(LENGTH, 2), pairs)
     for paired in (True, False):
-        sizes = [len(chunk.long[0]) + len(chunk.short[0]) for chunk in plan if chunk.paired is paired]
+        sizes = [sum(len(index[0]) for index in chunk.rows) for chunk in plan if chunk.paired is paired]
         assert max(sizes) - min(sizes) <= 2
         assert max(sizes) <= min(2 * pairs, plan.most_rows)
 
@@ -59,7 +59,7 @@ def test_chunks_are_even_and_no_larger_than_asked(pairs):
 @pytest.mark.parametrize("paired", [True, False])
 def test_split_reverses_join(paired):
     chunk = next(chunk for chunk in schedule(PairGeometry(LENGTH, 2), 4) if chunk.paired is paired)
-    long, short = (torch.rand(len(index[0]), 3) for index in (chunk.long, chunk.short))
+    long, short = (torch.rand(len(index[0]), 3) for index in chunk.rows)
     found = chunk.split(chunk.join(long, short))
     assert torch.equal(found[0], long)
     assert torch.equal(found[1], short)

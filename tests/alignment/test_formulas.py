@@ -8,6 +8,7 @@ import torch
 from lengthwise import alignment
 from lengthwise.alignment import (
     Normalizers,
+    Objective,
     PairGeometry,
     alignment_loss_from_logits,
     divergence_from_logits,
@@ -102,7 +103,12 @@ def test_objective_is_the_sum_of_its_formulas():
     labels = torch.randint(0, vocabulary, (2, batch, length), generator=torch.Generator().manual_seed(3))
     labels[0, 0, :3] = -100
     out = alignment_loss_from_logits(
-        logits_long, logits_short, labels[0], labels[1], geometry=PairGeometry(length, 2), alpha=0.3
+        logits_long,
+        logits_short,
+        labels[0],
+        labels[1],
+        geometry=PairGeometry(length, 2),
+        objective=Objective(alpha=0.3),
     )
     p, q = logits_long[:, 6:8], logits_short[:, 4:6]
     ce = torch.nn.functional.cross_entropy
@@ -120,14 +126,16 @@ def test_objective_is_the_sum_of_its_formulas():
         "loss": (ce_long + ce_short) / 2 + 0.3 * sce,
     }.items():
         torch.testing.assert_close(getattr(out, name), expected, rtol=1e-13, atol=0, msg=name)
-    assert (out.paired_positions, out.label_positions_long, out.label_positions_short) == (4, 13, 16)
+    assert out.counts == Normalizers(13, 16, 4)
 
 
 @pytest.mark.parametrize("divergence", ["sce", "jeffreys"])
 def test_both_targets_detached_leave_the_difference_of_the_probabilities(divergence):
     p, q = (logits.requires_grad_() for logits in pair(5, 37))
-    value = divergence_from_logits(p, q, divergence=divergence, detach="both-targets")
-    torch.testing.assert_close(value, divergence_from_logits(p, q, divergence=divergence), rtol=1e-13, atol=0)
+    value = divergence_from_logits(p, q, Objective(divergence=divergence, detach="both-targets"))
+    torch.testing.assert_close(
+        value, divergence_from_logits(p, q, Objective(divergence=divergence)), rtol=1e-13, atol=0
+    )
     value.sum().backward()
     difference = (p.softmax(-1) - q.softmax(-1)).detach()
     torch.testing.assert_close(p.grad, difference, rtol=0, atol=1e-15)
@@ -138,7 +146,7 @@ def test_both_targets_detached_leave_the_difference_of_the_probabilities(diverge
 @pytest.mark.parametrize("detach", ["long", "short"])
 def test_the_detached_side_gets_no_gradient(divergence, detach):
     p, q = (logits.requires_grad_() for logits in pair(5, 37))
-    value = divergence_from_logits(p, q, divergence=divergence, detach=detach)
+    value = divergence_from_logits(p, q, Objective(divergence=divergence, detach=detach))
     teacher, student = (p, q) if detach == "long" else (q, p)
     if divergence == "kl":
         torch.testing.assert_close(value, kl_divergence(teacher, student))

@@ -13,7 +13,7 @@ import torch
 
 from lengthwise import diagnosis
 from lengthwise.alignment import backend, chunked
-from lengthwise.alignment.divergences import DIVERGENCES, gradient_rule
+from lengthwise.alignment.divergences import DIVERGENCES, Objective
 from lengthwise.alignment.tile import Tiles
 
 CASES = Path(__file__).with_name("triton_cases.py")
@@ -111,7 +111,7 @@ def test_it_compiles_for_a_gpu(monkeypatch, tmp_path, divergence, detach, soft_c
         dtype=dtype,
         device=torch.device("cpu"),
         activation=Activation(0.5, soft_cap),
-        rule=gradient_rule(divergence, detach),
+        rule=Objective(divergence=divergence, detach=detach).rule,
         weight=0.1,
         gradient=True,
     )

@@ -8,8 +8,8 @@ import torch
 
 from lengthwise.alignment import backend, chunked
 from lengthwise.alignment import triton as triton_tile
-from lengthwise.alignment.backend import UntrustedKernelWarning, kernels_pass
-from lengthwise.alignment.divergences import DIVERGENCES, gradient_rule
+from lengthwise.alignment.backend import kernels_pass
+from lengthwise.alignment.divergences import DIVERGENCES, Objective
 from lengthwise.alignment.formulas import cross_entropy, divergence_from_logits, kl_divergence
 from lengthwise.alignment.tile import Activation, Tiles, wide_dtype
 from lengthwise.alignment.triton import TritonTiles
@@ -60,7 +60,7 @@ class Rows:
             dtype=self.linear.dtype,
             device=self.linear.device,
             activation=activation,
-            rule=gradient_rule(divergence, detach),
+            rule=Objective(divergence=divergence, detach=detach).rule,
             weight=weight,
             gradient=gradient,
         )
@@ -85,7 +85,7 @@ class Rows:
         label_terms = -z.log_softmax(-1).gather(-1, self.labels) * self.weights
         loss = label_terms.sum()
         if weight:
-            term = divergence_from_logits(z[:, 0], z[:, 1], divergence=divergence, detach=detach)
+            term = divergence_from_logits(z[:, 0], z[:, 1], Objective(divergence=divergence, detach=detach))
             loss = loss + weight * term.sum()
         loss.backward()
         z = z.detach()
@@ -336,6 +336,6 @@ def test_the_trial_on_a_device_passes_only_if_the_kernels_are_right(monkeypatch)
     for broken, said in ((wrong, "off by"), (fails, "no such instruction")):
         monkeypatch.setattr(TritonTiles, "pairs", broken)
         kernels_pass.cache_clear()
-        with pytest.warns(UntrustedKernelWarning, match=said):
+        with pytest.warns(RuntimeWarning, match=said):
             assert not kernels_pass(device)
     kernels_pass.cache_clear()

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from transformers import Trainer, set_seed
 
-from lengthwise.alignment import alignment_loss_from_logits
+from lengthwise.alignment import Objective, alignment_loss_from_logits
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.training import PairCollator, View
 
 FOLDER = Path(__file__).parents[2] / "examples"
-ALIGN = {"alpha": 10.0, "divergence": "jeffreys"}
+ALIGN = Objective(alpha=10.0, divergence="jeffreys")
 
 # PEFT asks transformers for a property under its old name; TRL sets an argument under its old name.
 pytestmark = [
@@ -90,8 +90,7 @@ def by_hand(module: ModuleType, model: nn.Module, items: list[dict[str, Any]]) -
             *model(input_ids=batch["input_ids"]).logits.chunk(2),
             *batch["labels"].chunk(2),
             geometry=batch["geometry"],
-            alpha=10.0,
-            divergence="jeffreys",
+            objective=ALIGN,
         ).loss
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -113,8 +112,8 @@ def test_plain_loop_and_trainer_follow_the_plain_formula(tmp_path: Path):
     models = [copy.deepcopy(model) for _ in range(3)]
     expected = by_hand(plain, models[0], items)
     assert len(set(expected)) == 4
-    assert plain.train(models[1], items, **ALIGN) == pytest.approx(expected, rel=1e-9)
-    trained = trainer.train(models[2], items, str(tmp_path), **ALIGN)
+    assert plain.train(models[1], items, ALIGN) == pytest.approx(expected, rel=1e-9)
+    trained = trainer.train(models[2], items, str(tmp_path), ALIGN)
     assert losses(trained) == pytest.approx(expected, rel=1e-9)
     assert_same_weights(models[1], models[0], 1e-9)
     assert_same_weights(models[2], models[0], 1e-9)
@@ -125,7 +124,7 @@ def test_without_alignment_they_are_the_trainer_on_both_windows(tmp_path: Path):
     model = tiny_llama().double()
     items = stretches(plain)
     models = [copy.deepcopy(model) for _ in range(3)]
-    ours = trainer.train(models[1], items, str(tmp_path), alpha=0.0)
+    ours = trainer.train(models[1], items, str(tmp_path), Objective())
     theirs = Trainer(
         models[0],
         ours.args,
@@ -134,7 +133,7 @@ def test_without_alignment_they_are_the_trainer_on_both_windows(tmp_path: Path):
     )
     theirs.train()
     assert losses(ours) == pytest.approx(losses(theirs), rel=1e-6)
-    assert plain.train(models[2], items, alpha=0.0) == pytest.approx(losses(theirs), rel=1e-6)
+    assert plain.train(models[2], items, Objective()) == pytest.approx(losses(theirs), rel=1e-6)
     # transformers' own loss takes fp64 logits to fp32.
     assert_same_weights(models[1], models[0], 1e-6)
     assert_same_weights(models[2], models[0], 1e-6)
@@ -161,7 +160,7 @@ def test_trl_trains_on_the_same_numbers(tmp_path: Path):
         set_seed(0)
         base = model()
         base.config._name_or_path = str(tmp_path / "model")
-        return module.train(base, texts, str(tmp_path), alpha=alpha, divergence="jeffreys")
+        return module.train(base, texts, str(tmp_path), Objective(alpha=alpha, divergence="jeffreys"))
 
     plain = run(0.0)
 
@@ -186,7 +185,7 @@ def test_trl_trains_on_the_same_numbers(tmp_path: Path):
         assert (value - expected[name]).abs().max() <= 1e-6, name
 
     aligned = run(10.0)
-    ours = own.train(plain_sft().model, list(aligned.train_dataset), str(tmp_path), **ALIGN)
+    ours = own.train(plain_sft().model, list(aligned.train_dataset), str(tmp_path), ALIGN)
     assert losses(aligned) == pytest.approx(losses(ours), rel=1e-9)
     assert losses(aligned)[0] > losses(plain)[0]
     for name, value in adapters(ours.model).items():
@@ -203,7 +202,7 @@ def test_trl_keeps_masked_tokens_out_of_the_labels(tmp_path: Path):
         "completion": [" " + tiny_text(40, seed=seed + 50) for seed in range(12)],
     }
     trainer = module.train(
-        str(save_tiny_model(tmp_path / "model")), Dataset.from_dict(texts), str(tmp_path), **ALIGN
+        str(save_tiny_model(tmp_path / "model")), Dataset.from_dict(texts), str(tmp_path), ALIGN
     )
     batch = next(iter(trainer.get_train_dataloader()))
     masked = batch["labels"][:, :-1] == -100

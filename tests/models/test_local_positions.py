@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lengthwise.alignment import PairGeometry, next_token_labels
+from lengthwise.alignment import Objective, PairGeometry, next_token_labels
 from lengthwise.errors import UsageError
 from lengthwise.models import extend, find_head
 from lengthwise.models.hidden import full_logits
@@ -118,7 +118,7 @@ def test_a_model_without_sliding_layers_is_left_alone(architecture: str):
 def gradients(of: nn.Module, **settings: Any) -> dict[str, Tensor]:
     rows = IDS[:1].expand(4, -1)
     positions = torch.cat([CONSECUTIVE, SKIPPED])
-    objective = {"alpha": 1.0, "divergence": "jeffreys"} | settings
+    objective = Objective(**({"alpha": 1.0, "divergence": "jeffreys"} | settings))
     output = model_alignment_loss(
         of,
         find_head(of),
@@ -126,7 +126,7 @@ def gradients(of: nn.Module, **settings: Any) -> dict[str, Tensor]:
         next_token_labels(rows),
         geometry=PairGeometry(LENGTH, 0, 5),
         position_ids=positions,
-        **objective,
+        objective=objective,
     )
     output.loss.backward()
     found = {name.removeprefix("module."): p.grad for name, p in of.named_parameters() if p.grad is not None}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from lengthwise.alignment import PairGeometry
+from lengthwise.alignment import Objective, PairGeometry
 from lengthwise.errors import UsageError
 from lengthwise.models import extend, find_head, load
 from lengthwise.models.attention import use_attention
@@ -154,7 +154,12 @@ def test_a_sliding_window_stays_in_force():
 def gradients(model: Any) -> dict[str, Tensor]:
     ids = tokens(22, rows=4)
     output = model_alignment_loss(
-        model, find_head(model), ids, ids, geometry=PairGeometry(22, 3), alpha=1.0, divergence="jeffreys"
+        model,
+        find_head(model),
+        ids,
+        ids,
+        geometry=PairGeometry(22, 3),
+        objective=Objective(alpha=1.0, divergence="jeffreys"),
     )
     assert output.loss.isfinite()
     output.loss.backward()

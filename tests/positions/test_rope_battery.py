@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from lengthwise.alignment import PairGeometry
+from lengthwise.alignment import Objective, PairGeometry
 from lengthwise.models import extend, find_head, load
 from lengthwise.models.extension import Extension, clex_modules
 from lengthwise.models.extension.rotary import find_rotary
@@ -157,8 +157,7 @@ def gradients(model: Any, tokens: Tensor) -> dict[str, Tensor]:
         batch["input_ids"],
         batch["labels"],
         geometry=PairGeometry(LONGER, tokens.shape[1] - LONGER),
-        alpha=1.0,
-        divergence="jeffreys",
+        objective=Objective(alpha=1.0, divergence="jeffreys"),
     )
     assert output.loss.isfinite()
     output.loss.backward()

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lengthwise.alignment import PairGeometry
+from lengthwise.alignment import Objective, PairGeometry
 from lengthwise.models import find_head
 from lengthwise.models.hidden import full_logits
 from lengthwise.positions import POSITION_SAMPLERS, position_sampler
@@ -103,8 +103,7 @@ def gradients(of: Any, name: str, view: str) -> dict[str, Tensor]:
         rows,
         rows,
         geometry=PairGeometry(LENGTH, 0 if view == "gap" else 3, 4),
-        alpha=1.0,
-        divergence="jeffreys",
+        objective=Objective(alpha=1.0, divergence="jeffreys"),
         position_ids=at,
     )
     assert output.loss.isfinite()

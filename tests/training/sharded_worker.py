@@ -25,7 +25,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from transformers import TrainingArguments
 
-from lengthwise.alignment import Normalizers, PairGeometry, alignment_loss, next_token_labels
+from lengthwise.alignment import Normalizers, Objective, PairGeometry, alignment_loss, next_token_labels
 from lengthwise.models import Head, final_hidden_states, find_head, load
 from lengthwise.processes import is_main_process, process_count
 from lengthwise.testing import tiny_llama, tiny_model
@@ -34,7 +34,7 @@ from lengthwise.training import AlignmentTrainer, PairCollator, View, WindowData
 from lengthwise.training.model_loss import model_alignment_loss
 
 GEOMETRY = PairGeometry(16, 5)
-SETTINGS: dict[str, Any] = {"geometry": GEOMETRY, "alpha": 2.0, "divergence": "jeffreys"}
+SETTINGS: dict[str, Any] = {"geometry": GEOMETRY, "objective": Objective(alpha=2.0, divergence="jeffreys")}
 
 
 def batch() -> tuple[Tensor, Tensor]:
@@ -250,8 +250,7 @@ def train(out: Path, *, sharded: bool) -> None:
     trainer = AlignmentTrainer(
         model,
         arguments,
-        alpha=5.0,
-        divergence="jeffreys",
+        objective=Objective(alpha=5.0, divergence="jeffreys"),
         train_dataset=WindowDataset(documents, View(16, offsets=(1, 7)), batch_size=8, steps=4),
         data_collator=SomeIgnored(View(16)),
     )

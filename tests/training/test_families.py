@@ -10,7 +10,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 
-from lengthwise.alignment import AlignmentOutput, PairGeometry, next_token_labels
+from lengthwise.alignment import AlignmentOutput, Objective, PairGeometry, next_token_labels
 from lengthwise.models import FullLogits, Head, find_head
 from lengthwise.testing import TINY_ARCHITECTURES, tiny_model
 from lengthwise.training.model_loss import model_alignment_loss
@@ -43,7 +43,9 @@ def step(
 ) -> tuple[AlignmentOutput, dict[str, Tensor]]:
     model.zero_grad()
     torch.manual_seed(0)  # of dropout
-    output = model_alignment_loss(model, head, *views(), geometry=GEOMETRY, alpha=0.3, divergence=divergence)
+    output = model_alignment_loss(
+        model, head, *views(), geometry=GEOMETRY, objective=Objective(alpha=0.3, divergence=divergence)
+    )
     output.loss.backward()
     return output, {
         name: parameter.grad.clone()

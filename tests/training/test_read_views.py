@@ -107,7 +107,10 @@ def test_a_frozen_long_pass_under_autocast_leaves_the_adapter_its_gradients():
             p.data.normal_(std=0.1)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = model_alignment_loss(
-            model, find_head(model), **batch(), alpha=1.0, divergence="kl", detach="long", ce_on="short"
+            model,
+            find_head(model),
+            **batch(),
+            objective=Objective(alpha=1.0, divergence="kl", detach="long", ce_on="short"),
         ).loss
     loss.backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters() if p.requires_grad)

@@ -59,7 +59,7 @@ def test_all_impossible_values_are_named_at_once():
         "seed = -1",
         "save_every = 0",
         "batch.micro = 3 does not divide the 8 samples of a step",
-        "alpha is -0.1",
+        "objective.alpha = -0.1: expected at least 0",
         "optimizer.learning_rate = 0",
         "optimizer.betas = 1: expected less than 1",
         "optimizer.weight_decay = -1",

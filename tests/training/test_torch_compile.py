@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import TrainingArguments
 
-from lengthwise.alignment import PairGeometry, next_token_labels
+from lengthwise.alignment import Objective, PairGeometry, next_token_labels
 from lengthwise.errors import UsageError
 from lengthwise.models import Head, find_head
 from lengthwise.testing import tiny_llama
@@ -38,7 +38,7 @@ def views() -> tuple[Tensor, Tensor]:
 
 
 def loss(model: nn.Module, head: Any) -> Tensor:
-    return model_alignment_loss(model, head, *views(), geometry=GEOMETRY, alpha=0.3).loss
+    return model_alignment_loss(model, head, *views(), geometry=GEOMETRY, objective=Objective(alpha=0.3)).loss
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:
@@ -130,8 +130,7 @@ def test_the_trainer_compiles_the_model(documents: Sequence[TokenDocument], tmp_
         trainer = AlignmentTrainer(
             model,
             arguments,
-            alpha=0.7,
-            divergence="jeffreys",
+            objective=Objective(alpha=0.7, divergence="jeffreys"),
             train_dataset=data,
             data_collator=PairCollator(View(16)),
         )

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import Gemma2Config, Gemma2ForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
-from lengthwise.alignment import Normalizers, alignment_loss_from_logits
+from lengthwise.alignment import Normalizers, Objective, alignment_loss_from_logits
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.models import Head
 from lengthwise.testing import tiny_llama
@@ -51,8 +51,7 @@ def trainer_for(
     model: nn.Module, folder: Path, data: Any, *, arguments_: dict[str, Any] | None = None, **changes: Any
 ) -> AlignmentTrainer:
     settings: dict[str, Any] = {
-        "alpha": 0.7,
-        "divergence": "jeffreys",
+        "objective": Objective(alpha=0.7, divergence="jeffreys"),
         "data_collator": PairCollator(View(LENGTH)),
     }
     return AlignmentTrainer(
@@ -100,8 +99,7 @@ def test_the_step_does_not_depend_on_its_micro_batches(
             tiny_llama().double(),
             tmp_path,
             windows(documents),
-            alpha=alpha,
-            divergence=divergence,
+            objective=Objective(alpha=alpha, divergence=divergence),
             data_collator=SomeIgnored(View(LENGTH)),
             arguments_={
                 "per_device_train_batch_size": micro,
@@ -124,7 +122,7 @@ class ByHand:
 
     def __init__(self, model: nn.Module, **objective: Any) -> None:
         self.model = model
-        self.objective = {"alpha": 0.7, "divergence": "jeffreys"} | objective
+        self.objective = Objective(**({"alpha": 0.7, "divergence": "jeffreys"} | objective))
         self.optimizer = torch.optim.AdamW(
             [p for p in model.parameters() if p.requires_grad], lr=1e-2, weight_decay=0.0
         )
@@ -146,7 +144,7 @@ class ByHand:
         for batch, (long, short), geometry in zip(batches, labels, geometries, strict=True):
             logits = self.model(input_ids=batch["input_ids"]).logits.chunk(2)
             output = alignment_loss_from_logits(
-                *logits, long, short, geometry=geometry, normalizers=normalizers, **self.objective
+                *logits, long, short, geometry=geometry, normalizers=normalizers, objective=self.objective
             )
             output.loss.backward()
             for name in sums:
@@ -209,8 +207,7 @@ def test_offsets_may_differ_between_micro_batches(documents: list[TokenDocument]
         model,
         tmp_path,
         data,
-        alpha=0.2,
-        divergence="sce",
+        objective=Objective(alpha=0.2),
         arguments_={"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4},
     )
     trainer.train()
@@ -242,7 +239,7 @@ def test_alpha_0_is_a_plain_trainer_on_both_windows(documents: list[TokenDocumen
         data_collator=both_windows,
     )
     plain.train()
-    ours = trainer_for(model, tmp_path, windows(documents), alpha=0.0, divergence="sce", arguments_=sgd)
+    ours = trainer_for(model, tmp_path, windows(documents), objective=Objective(), arguments_=sgd)
     ours.train()
     for expected, got in zip(steps_of(plain), steps_of(ours), strict=True):
         assert got["loss"] == pytest.approx(expected["loss"], rel=1e-6)
@@ -315,8 +312,7 @@ def test_evaluation_gives_the_objective_of_its_own_batches(documents: list[Token
                 *logits,
                 *batch["labels"].chunk(2),
                 geometry=batch["geometry"],
-                alpha=0.7,
-                divergence="jeffreys",
+                objective=Objective(alpha=0.7, divergence="jeffreys"),
             )
         losses.append(output.loss.item())
     assert metrics["eval_loss"] == pytest.approx(np.mean(losses), rel=1e-5)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from lengthwise.alignment import alignment_loss_from_logits
+from lengthwise.alignment import Objective, alignment_loss_from_logits
 from lengthwise.errors import UsageError
 from lengthwise.positions import position_sampler
 from lengthwise.testing import tiny_llama, tiny_model, tiny_tokenizer
@@ -297,7 +297,11 @@ def test_rows_before_the_gap_agree_and_the_teacher_gets_no_gradient(documents: l
     assert (long[:, cut:] - short[:, cut:]).abs().amax(dim=-1).min() > 1e-3
     labels = batch["labels"].chunk(2)
     output = alignment_loss_from_logits(
-        long, short, *labels, geometry=batch["geometry"], alpha=1.0, divergence="kl", detach="long"
+        long,
+        short,
+        *labels,
+        geometry=batch["geometry"],
+        objective=Objective(alpha=1.0, divergence="kl", detach="long"),
     )
     teacher, student = long[:, cut:].log_softmax(-1), short[:, cut:].log_softmax(-1)
     by_hand = (teacher.exp() * (teacher - student)).sum(-1).mean()

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from transformers import TrainingArguments
 
+from lengthwise.alignment import Objective
 from lengthwise.processes import is_main_process, process_count
 from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
@@ -57,8 +58,7 @@ def run_double(out: Path, *, size: int, accumulation: int, checkpointing: bool) 
     trainer = AlignmentTrainer(
         model,
         arguments,
-        alpha=5.0,
-        divergence="jeffreys",
+        objective=Objective(alpha=5.0, divergence="jeffreys"),
         train_dataset=WindowDataset(documents, View(16, offsets=(1, 7)), batch_size=size, steps=4),
         data_collator=SomeIgnored(View(16)),
     )

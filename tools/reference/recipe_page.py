@@ -25,9 +25,7 @@ SECTIONS = {
 _CHOICES = {
     "ViewName": get_args(ViewName),
     "Sharding": get_args(recipe.Sharding),
-    "DivergenceName": get_args(divergences.DivergenceName),
     "Detach": get_args(divergences.Detach),
-    "CrossEntropyOn": get_args(divergences.CrossEntropyOn),
 }
 
 _INTRODUCTION = """\

@@ -9,7 +9,7 @@ from typing import Literal
 
 import torch
 
-from lengthwise.alignment.divergences import gradient_rule
+from lengthwise.alignment.divergences import Objective
 from lengthwise.alignment.tile import Activation, Tiles, wide_dtype
 
 # Device types with a tile of their own, where triton is installed. All others have the torch tile.
@@ -17,7 +17,7 @@ TRITON_DEVICES = {"cuda"}
 
 # The trial of `kernels_pass`: a size that no block divides, and the two longest ways through the kernels.
 _PAIRS, _VOCABULARY = 3, 5003
-_CASES = (("sce", "none", Activation()), ("js", "none", Activation(scale=0.5, soft_cap=20.0)))
+_CASES = (("sce", Activation()), ("js", Activation(scale=0.5, soft_cap=20.0)))
 
 # Of the largest gradient: rounding of the arithmetic, and of 16-bit results.
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
@@ -26,10 +26,6 @@ _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
 def tile_on(device_type: str) -> Literal["torch", "triton"]:
     """The tile for a torch device type. Both compute the same formulas in the same precision."""
     return "triton" if device_type in TRITON_DEVICES and find_spec("triton") else "torch"
-
-
-class UntrustedKernelWarning(UserWarning):
-    """A kernel failed its trial on this device; the slower torch tile works instead."""
 
 
 @functools.cache
@@ -52,17 +48,17 @@ def kernels_pass(device: torch.device) -> bool:
         warnings.warn(
             f"the objective's Triton kernels fail on {device} ({problem}); the torch tile is used, slower and "
             "with the same results. Please report this with your GPU and the versions of torch and triton.",
-            UntrustedKernelWarning,
+            RuntimeWarning,
             stacklevel=2,
         )
     return problem is None
 
 
-def _error(device: torch.device, dtype: torch.dtype, case: tuple[str, str, Activation]) -> float:
+def _error(device: torch.device, dtype: torch.dtype, case: tuple[str, Activation]) -> float:
     """The largest difference of gradients and statistics, as a share of the largest value."""
     from lengthwise.alignment.triton import TritonTiles
 
-    divergence, detach, activation = case
+    divergence, activation = case
     generator = torch.Generator().manual_seed(0)
     logits = (3 * torch.randn(_PAIRS, 2, _VOCABULARY, generator=generator)).to(device, dtype)
     labels = torch.randint(_VOCABULARY, (_PAIRS, 2, 1), generator=generator).to(device)
@@ -71,7 +67,7 @@ def _error(device: torch.device, dtype: torch.dtype, case: tuple[str, str, Activ
         "dtype": dtype,
         "device": device,
         "activation": activation,
-        "rule": gradient_rule(divergence, detach),
+        "rule": Objective(divergence=divergence).rule,
         "weight": 0.5,
         "gradient": True,
     }

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -20,10 +19,9 @@ from torch import Tensor
 from lengthwise.alignment.backend import kernels_pass, tile_on
 from lengthwise.alignment.chunks import Chunk, ChunkSchedule, Index
 from lengthwise.alignment.divergences import Objective, Rule
-from lengthwise.alignment.formulas import FORMULAS, PairStatistics, PairSums
+from lengthwise.alignment.formulas import FORMULAS
 from lengthwise.alignment.fused_head import FusedHead
 from lengthwise.alignment.geometry import PairGeometry
-from lengthwise.alignment.loss_output import Divisors
 from lengthwise.alignment.tile import Activation, Tiles, sum_dtype, wide_dtype
 from lengthwise.errors import UsageError
 
@@ -41,51 +39,103 @@ _TILE_LOGITS_A_THREAD = 2**16
 _TILE_LOGITS_ELSEWHERE = 2**23
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What the pass needs beside tensors; the meaning of each as in `alignment_loss`."""
-
-    geometry: PairGeometry
-    objective: Objective
-    activation: Activation
-    divisors: Divisors
-    ignore_index: int
-    chunk_size: int | None
-    accumulate_dtype: torch.dtype | None
-    compute_dtype: torch.dtype
-
-
-class Parts(NamedTuple):
-    """The parts of the objective, each divided by its divisor; scalars without gradient."""
-
-    cross_entropy_long: Tensor
-    cross_entropy_short: Tensor
-    entropy: Tensor
-    jeffreys: Tensor
-    divergence: Tensor
-
-
 def fused_objective(
-    hidden_long: Tensor,
-    hidden_short: Tensor,
+    hidden: tuple[Tensor, Tensor],
     head_weight: Tensor,
     head_bias: Tensor | None,
-    labels_long: Tensor,
-    labels_short: Tensor,
-    settings: Settings,
-) -> tuple[Tensor, Parts]:
-    """The loss, differentiable once in the first four arguments, and its parts. The input must be checked."""
-    loss, parts = _Fused.apply(  # pyright: ignore[reportGeneralTypeIssues]
-        hidden_long,
-        hidden_short,
-        head_weight,
-        head_bias,
-        labels_long,
-        labels_short,
-        settings,
-        torch.is_grad_enabled(),
-    )
-    return loss, Parts(*parts.unbind())
+    labels: tuple[Tensor, Tensor],
+    *,
+    geometry: PairGeometry,
+    objective: Objective,
+    activation: Activation,
+    divisors: tuple[float, float, float],
+    ignore_index: int,
+    chunk_size: int | None,
+    accumulate_dtype: torch.dtype | None,
+    compute_dtype: torch.dtype,
+) -> tuple[Tensor, Sequence[Tensor]]:
+    """The loss, differentiable once in hidden states and head, and its parts, which have no gradient.
+
+    The parts are both cross entropies, entropy, jeffreys and the divergence, each divided by its divisor. Pairs of
+    tensors are (long, short). The input must be checked; the meaning of each argument is as in `alignment_loss`.
+    """
+    tensors = (*hidden, head_weight, head_bias)
+    # Gradients are held `unit` times their size, a power of two near the number of positions: in fp16 the gradient of
+    # a mean over thousands of positions would underflow before a loss scale, applied in backward, can save it.
+    unit = 2.0 ** math.ceil(math.log2(max(divisors)))
+    # The tiles give gradients with respect to the scaled linear output.
+    factor = unit * activation.scale
+    trains, device, vocabulary = objective.trains, head_weight.device, len(head_weight)
+    needed = [
+        torch.is_grad_enabled() and tensor is not None and tensor.requires_grad and trained
+        for tensor, trained in zip(tensors, (*trains, True, True), strict=True)
+    ]
+    with torch.no_grad(), torch.autocast(device.type, enabled=False):
+        views = [
+            _View(rows, label, factor * share / divisor, need, ignore_index, wide_dtype(compute_dtype))
+            for rows, label, share, divisor, need in zip(
+                hidden, labels, objective.ce_shares, divisors[:2], needed[:2], strict=True
+            )
+        ]
+        schedule = ChunkSchedule(
+            *labels,
+            geometry=geometry,
+            ignore_index=ignore_index,
+            pairs=chunk_size or default_chunk_size(vocabulary, compute_dtype, device),
+        )
+        head = FusedHead(
+            head_weight,
+            head_bias,
+            dtype=compute_dtype,
+            accumulate_dtype=accumulate_dtype,
+            needed=needed[2:],
+            chunks=len(schedule),
+        )
+        tiles = _tiles_on(device, vocabulary, objective.rule)(
+            vocabulary,
+            dtype=compute_dtype,
+            device=device,
+            activation=activation,
+            rule=objective.rule,
+            weight=factor * objective.alpha / divisors[2],
+            gradient=any(needed),
+        )
+        sums = torch.zeros(5, dtype=sum_dtype(device), device=device)
+        buffer = head.empty_logits(schedule.most_rows)
+        for chunk in schedule:
+            rows = chunk.join(*(view.hidden[index] for view, index in zip(views, chunk.rows, strict=True)))
+            rows = rows.to(compute_dtype)
+            logits = head.linear(rows, out=buffer[: len(rows)])
+            targets = [view.targets(index) for view, index in zip(views, chunk.rows, strict=True)]
+            label, valid, weight = (chunk.join(*both) for both in zip(*targets, strict=True))
+            # Taken now, before the tiles write over it.
+            label_logit = activation.apply_(logits.gather(1, label).to(sums.dtype))
+            if chunk.paired:
+                pairs = tiles.pairs(*(each.unflatten(0, (-1, 2)) for each in (logits, label, weight)))
+                pairs = pairs.to(sums.dtype)
+                top, total = pairs.top.flatten(0, 1), pairs.total.flatten(0, 1)
+                chosen = FORMULAS[objective.divergence].from_pairs(pairs, int(objective.detach == "short"))
+                sums[2:] += torch.stack([pairs.entropy(), pairs.jeffreys(), chosen])
+            else:
+                top, total = tiles.rows(logits, label, weight)
+            cross_entropy = (total.to(sums.dtype).log() + top - label_logit).where(valid, 0)
+            sums[:2] += torch.stack([part.sum() for part in chunk.split(cross_entropy)])
+            # Now `logits` holds their gradients.
+            _add_hidden_gradients(views, chunk, logits, head)
+            if all(trains):
+                head.add_gradient(logits, rows)
+            else:
+                for trained, *part in zip(trains, chunk.split(logits), chunk.split(rows), strict=True):
+                    if trained and len(part[0]):
+                        head.add_gradient(*part)
+        parts = sums / sums.new_tensor([*divisors, divisors[2], divisors[2]])
+        loss = objective.trained_cross_entropy(parts[0], parts[1]) + objective.alpha * parts[4]
+        gradients = [*(view.gradient for view in views), *head.gradients()]
+        dtype = wide_dtype(compute_dtype)
+        loss, parts = loss.to(dtype), parts.to(dtype)
+    if any(needed):
+        loss = _WithGradients.apply(loss, unit, gradients, *tensors)
+    return loss, parts.unbind()
 
 
 def default_chunk_size(vocabulary: int, dtype: torch.dtype, device: torch.device) -> int:
@@ -107,21 +157,15 @@ def _tiles_on(device: torch.device, vocabulary: int, rule: Rule) -> Callable[...
     return partial(Tiles, max(1, _tile_logits(device) // vocabulary))
 
 
-class _Fused(torch.autograd.Function):
+class _WithGradients(torch.autograd.Function):
+    """A loss whose gradients are formed already, each `unit` times its size."""
+
     @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
-        *tensors, settings, differentiable = arguments
-        needed = [differentiable and need for need in ctx.needs_input_grad[:4]]
-        with torch.autocast(tensors[0].device.type, enabled=False):
-            work = _Pass(*tensors, settings=settings, needed=needed)
-            parts = work.run()
-        ctx.gradients, ctx.unit = work.gradients(), work.unit
-        named, objective = Parts(*parts.unbind()), settings.objective
-        loss = objective.trained_cross_entropy(named.cross_entropy_long, named.cross_entropy_short)
-        loss = loss + objective.alpha * named.divergence
-        parts = parts.to(wide_dtype(settings.compute_dtype))
-        ctx.mark_non_differentiable(parts)
-        return loss.to(parts.dtype), parts
+    def forward(
+        ctx: Any, loss: Tensor, unit: float, gradients: list[Tensor | None], *tensors: Tensor | None
+    ) -> Tensor:
+        ctx.unit, ctx.gradients = unit, gradients
+        return loss.clone()
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
@@ -142,163 +186,42 @@ class _Fused(torch.autograd.Function):
         for gradient in gradients:
             if gradient is not None:
                 gradient.mul_(factor)
-        return *gradients, None, None, None, None
-
-
-class _Pass:
-    """One pass over all rows: the parts of the loss and, where needed, gradients.
-
-    Gradients are held `unit` times their size, a power of two near the number of positions: in fp16 the
-    gradient of a mean over thousands of positions would underflow before a loss scale, applied in backward,
-    can save it.
-    """
-
-    def __init__(
-        self,
-        hidden_long: Tensor,
-        hidden_short: Tensor,
-        head_weight: Tensor,
-        head_bias: Tensor | None,
-        labels_long: Tensor,
-        labels_short: Tensor,
-        *,
-        settings: Settings,
-        needed: Sequence[bool],
-    ) -> None:
-        dtype, device, vocabulary = settings.compute_dtype, hidden_long.device, head_weight.shape[0]
-        divisors = settings.divisors
-        largest = max(divisors.labels_long, divisors.labels_short, divisors.paired_positions)
-        self.unit = 2.0 ** math.ceil(math.log2(largest))
-        # The tiles give gradients with respect to the scaled linear output.
-        factor = self.unit * settings.activation.scale
-        self._settings = settings
-        objective = settings.objective
-        self._trains = objective.trains
-        needed = [need and trained for need, trained in zip(needed, (*self._trains, True, True), strict=True)]
-        shares = [factor * share for share in objective.ce_shares]
-        self._long = _View(hidden_long, labels_long, shares[0] / divisors.labels_long, needed[0], settings)
-        self._short = _View(
-            hidden_short, labels_short, shares[1] / divisors.labels_short, needed[1], settings
-        )
-        self._schedule = ChunkSchedule(
-            labels_long,
-            labels_short,
-            geometry=settings.geometry,
-            ignore_index=settings.ignore_index,
-            pairs=settings.chunk_size or default_chunk_size(vocabulary, dtype, device),
-        )
-        self._head = FusedHead(
-            head_weight,
-            head_bias,
-            dtype=dtype,
-            accumulate_dtype=settings.accumulate_dtype,
-            needed=needed[2:],
-            chunks=len(self._schedule),
-        )
-        self._tiles = _tiles_on(device, vocabulary, objective.rule)(
-            vocabulary,
-            dtype=dtype,
-            device=device,
-            activation=settings.activation,
-            rule=objective.rule,
-            weight=factor * objective.alpha / divisors.paired_positions,
-            gradient=any(needed),
-        )
-        self._sum_dtype = sum_dtype(device)
-
-    def run(self) -> Tensor:
-        """The numbers of `Parts`."""
-        device = self._long.hidden.device
-        sums = torch.zeros(len(Parts._fields), dtype=self._sum_dtype, device=device)
-        buffer = self._head.empty_logits(self._schedule.most_rows)
-        for chunk in self._schedule:
-            hidden, logits = self._logits(chunk, buffer)
-            sums += self._take_loss(chunk, logits)
-            # Now `logits` holds their gradients.
-            self._add_hidden_gradients(chunk, logits)
-            self._add_head_gradient(chunk, logits, hidden)
-        divisors = self._settings.divisors
-        labels, paired = [divisors.labels_long, divisors.labels_short], divisors.paired_positions
-        return sums / sums.new_tensor([*labels, *3 * [paired]])
-
-    def gradients(self) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-        """Of both views' hidden states and the head's weight and bias, `unit` times their size."""
-        return self._long.gradient, self._short.gradient, *self._head.gradients()
-
-    def _logits(self, chunk: Chunk, buffer: Tensor) -> tuple[Tensor, Tensor]:
-        """Hidden states and linear outputs of a chunk; the latter in `buffer`."""
-        hidden = chunk.join(self._long.hidden[chunk.long], self._short.hidden[chunk.short]).to(buffer.dtype)
-        return hidden, self._head.linear(hidden, out=buffer[: len(hidden)])
-
-    def _targets(self, chunk: Chunk) -> list[Tensor]:
-        """Labels, whether there is one, and their weights in the gradient: of a chunk's rows [n, 1] each."""
-        long, short = self._long.targets(chunk.long), self._short.targets(chunk.short)
-        return [chunk.join(*both) for both in zip(long, short, strict=True)]
-
-    def _take_loss(self, chunk: Chunk, logits: Tensor) -> Tensor:
-        """The sums over one chunk; leaves the gradient in `logits`, which come as linear outputs."""
-        labels, valid, weights = self._targets(chunk)
-        # Taken now, before the tiles write over it.
-        label_logit = self._settings.activation.apply_(logits.gather(1, labels).to(self._sum_dtype))
-        if chunk.paired:
-            pairs = self._tiles.pairs(*(rows.unflatten(0, (-1, 2)) for rows in (logits, labels, weights)))
-            top, total = pairs.top.flatten(0, 1), pairs.total.flatten(0, 1)
-            others = self._divergences(pairs)
-        else:
-            top, total = self._tiles.rows(logits, labels, weights)
-            others = [label_logit.new_zeros(())] * 3
-        cross_entropy = (total.to(self._sum_dtype).log() + top - label_logit).where(valid, 0)
-        return torch.stack([*(part.sum() for part in chunk.split(cross_entropy)), *others])
-
-    def _divergences(self, pairs: PairStatistics) -> list[Tensor]:
-        """Sums of entropy, jeffreys and the chosen divergence over pairs of rows."""
-        sums = PairSums(pairs, self._sum_dtype)
-        objective = self._settings.objective
-        chosen = FORMULAS[objective.divergence].from_sums(sums, int(objective.detach == "short"))
-        return [sums.entropy, sums.jeffreys, chosen]
-
-    def _add_hidden_gradients(self, chunk: Chunk, logit_gradient: Tensor) -> None:
-        long, short = self._long.gradient, self._short.gradient
-        if long is not None and short is not None:
-            long_part, short_part = chunk.split(self._head.hidden_gradient(logit_gradient))
-            long[chunk.long] = long_part.to(long.dtype)
-            short[chunk.short] = short_part.to(short.dtype)
-            return
-        for gradient, index, part in zip(
-            (long, short), (chunk.long, chunk.short), chunk.split(logit_gradient), strict=True
-        ):
-            if gradient is not None:
-                gradient[index] = self._head.hidden_gradient(part).to(gradient.dtype)
-
-    def _add_head_gradient(self, chunk: Chunk, logit_gradient: Tensor, hidden: Tensor) -> None:
-        if all(self._trains):
-            self._head.add_gradient(logit_gradient, hidden)
-            return
-        for trained, *part in zip(
-            self._trains, chunk.split(logit_gradient), chunk.split(hidden), strict=True
-        ):
-            if trained and len(part[0]):
-                self._head.add_gradient(*part)
+        return None, None, None, *gradients
 
 
 class _View:
     """Hidden states and labels of one view, and the gradient of the former where it is needed."""
 
     def __init__(
-        self, hidden: Tensor, labels: Tensor, label_weight: float, needed: bool, settings: Settings
+        self,
+        hidden: Tensor,
+        labels: Tensor,
+        label_weight: float,
+        needed: bool,
+        ignore_index: int,
+        dtype: torch.dtype,
     ) -> None:
         self.hidden = hidden
         # Zero for rows that take no part; made row-major, whatever the layout of the hidden states.
-        self.gradient = (
-            torch.zeros(hidden.shape, dtype=hidden.dtype, device=hidden.device) if needed else None
-        )
+        self.gradient = torch.zeros_like(hidden, memory_format=torch.contiguous_format) if needed else None
         self._labels = labels
         self._label_weight = label_weight
-        self._ignore_index = settings.ignore_index
-        self._dtype = wide_dtype(settings.compute_dtype)
+        self._ignore_index = ignore_index
+        self._dtype = dtype
 
     def targets(self, index: Index) -> tuple[Tensor, Tensor, Tensor]:
         """Labels, whether there is one, and their weights in the gradient [n, 1]; without one both are 0."""
         labels = self._labels[index].unsqueeze(1)
         valid = labels != self._ignore_index
         return labels.where(valid, 0), valid, valid.to(self._dtype) * self._label_weight
+
+
+def _add_hidden_gradients(
+    views: Sequence[_View], chunk: Chunk, logit_gradient: Tensor, head: FusedHead
+) -> None:
+    both = all(view.gradient is not None for view in views)
+    parts = chunk.split(head.hidden_gradient(logit_gradient) if both else logit_gradient)
+    for view, index, part in zip(views, chunk.rows, parts, strict=True):
+        if view.gradient is not None:
+            gradient = part if both else head.hidden_gradient(part)
+            view.gradient[index] = gradient.to(view.gradient.dtype)

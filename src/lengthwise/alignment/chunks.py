@@ -19,8 +19,7 @@ Index = tuple[Tensor, Tensor]
 class Chunk:
     """Rows whose logits are in memory together: long's, then short's; alternating if `paired`."""
 
-    long: Index
-    short: Index
+    rows: tuple[Index, Index]
     paired: bool
 
     def join(self, long: Tensor, short: Tensor) -> Tensor:
@@ -34,7 +33,8 @@ class Chunk:
         if self.paired:
             long, short = values.unflatten(0, (-1, 2)).unbind(1)
             return long, short
-        return values[: len(self.long[0])], values[len(self.long[0]) :]
+        rows_of_long = len(self.rows[0][0])
+        return values[:rows_of_long], values[rows_of_long:]
 
 
 class ChunkSchedule:
@@ -79,14 +79,12 @@ class ChunkSchedule:
             sample, pair = position // per_sample, position % per_sample
             long = sample, pair + self._geometry.long_rows.start
             short = sample, pair + self._geometry.short_rows.start
-            yield Chunk(long, short, paired=True)
+            yield Chunk((long, short), paired=True)
         first_short = len(self._long[0])
         for start, stop in self._row_bounds:
-            yield Chunk(
-                _cut(self._long, start, stop),
-                _cut(self._short, start - first_short, stop - first_short),
-                paired=False,
-            )
+            long = _cut(self._long, start, stop)
+            short = _cut(self._short, start - first_short, stop - first_short)
+            yield Chunk((long, short), paired=False)
 
 
 def _unpaired(labels: Tensor, paired_rows: slice, ignore_index: int) -> Index:

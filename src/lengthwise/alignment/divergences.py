@@ -6,26 +6,20 @@ To add a divergence, add its entry here and its formula in `formulas.py`. All el
 
 from __future__ import annotations
 
-import functools
 import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, Self, get_args
+
+from annotated_types import Ge
+from pydantic import model_validator
 
 from lengthwise.errors import UsageError, nearest
+from lengthwise.settings import Finite, Settings, Whole
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-DivergenceName = Literal[
-    "sce",
-    "jeffreys",
-    "js",
-    "kl",
-    "reverse_kl",
-    "entropy",
-]
 
 Detach = Literal["none", "long", "short", "both-targets"]
 """What the divergence sends no gradient to. Its value, and the gradients of the cross entropies, do not change.
@@ -34,9 +28,6 @@ Detach = Literal["none", "long", "short", "both-targets"]
 first argument of each of the two terms of a symmetric divergence, which leaves the gradient p - q for the logits
 of the long view and q - p for those of the short view.
 """
-
-CrossEntropyOn = Literal["both", "long", "short"]
-"""The views whose cross entropy is trained on."""
 
 
 @dataclass(frozen=True)
@@ -122,66 +113,52 @@ DIVERGENCES: dict[str, Divergence] = {
 }
 
 
-def gradient_rule(divergence: str, detach: str) -> Rule:
-    """The rule of `divergence` with what `detach` leaves of it."""
-    if detach == "both-targets":
-        return TARGETS_FIXED
-    return DIVERGENCES[divergence].rule.keep(detach != "long", detach != "short")
-
-
 class SharpeningWarning(UserWarning):
     """The weight is so large that the entropy in the term has no finite optimum to stop at."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Objective:
-    """The objective of Eq. 4: cross entropy + alpha * divergence, the latter over the paired positions.
+class Objective(Settings):
+    """Eq. 4: cross entropy + alpha * divergence of the two views of the same tokens.
 
-    The cross entropy is (CE_long + CE_short) / 2, or with `ce_on` that of one view.
+    The cross entropy is (CE_long + CE_short) / 2, or with `ce_on` that of one view. The divergence is taken at the
+    paired positions.
 
     Raises:
-        UsageError: an unknown divergence, detach or ce_on, a divergence and detach without meaning, alpha negative
-            or not finite.
+        UsageError: a value out of its range, or a divergence that has no meaning with this detach.
     """
 
-    alpha: float
-    """Weight of the divergence, 0 or more. The paper uses 0.1 to 0.3 with "sce"."""
-    divergence: DivergenceName = "sce"
-    """A name in `DIVERGENCES` (`lengthwise ls methods`); "sce" is the paper's (Eq. 1)."""
+    alpha: Annotated[Finite, Ge(0)] = 0.0
+    """Weight of the divergence. 0 is plain CE on the same windows; the paper uses 0.1 to 0.3 with sce."""
+    divergence: str = "sce"
+    """A divergence of `lengthwise ls methods`; sce is the paper's (Eq. 1)."""
     detach: Detach = "none"
     """What the divergence sends no gradient to; see `Detach`."""
-    min_context: int | None = None
-    """Least context of a paired token in the short view; None is that of the geometry (L // 2, Appendix D)."""
-    ce_on: CrossEntropyOn = "both"
+    min_context: Annotated[Whole, Ge(0)] | None = None
+    """Least context of a paired token in the short view; null is length // 2 (Appendix D), 0 is Sec. 4.2. For views
+    that do not truncate null is 0: all tokens from where the views differ are paired."""
+    ce_on: Literal["both", "long", "short"] = "both"
     """The view whose cross entropy is trained on: both (their mean), long or short."""
 
-    def __post_init__(self) -> None:
-        self.check()
-
-    def check(self) -> None:
-        """Refuse what cannot be trained on."""
-        for name, value, known in (
-            ("divergence", self.divergence, DIVERGENCES),
-            ("detach", self.detach, get_args(Detach)),
-            ("ce_on", self.ce_on, get_args(CrossEntropyOn)),
-        ):
-            if value not in known:
-                raise UsageError(f"unknown {name} {value!r}", expected=nearest(str(value), known))
+    @model_validator(mode="after")
+    def _has_a_meaning(self) -> Self:
+        if self.divergence not in DIVERGENCES:
+            raise UsageError(
+                f"unknown divergence {self.divergence!r}", expected=nearest(self.divergence, DIVERGENCES)
+            )
         entry = DIVERGENCES[self.divergence]
         if self.detach not in entry.detach:
             raise UsageError(
                 f"divergence {self.divergence!r} with detach {self.detach!r}: {entry.refused[self.detach]}",
                 expected="detach as one of: " + ", ".join(entry.detach),
             )
-        if not is_number(self.alpha) or self.alpha < 0:
-            raise UsageError(
-                f"alpha is {self.alpha!r}", expected="a finite number, 0 or more (the paper uses 0.1 to 0.3)"
-            )
+        return self
 
     @property
     def rule(self) -> Rule:
         """The gradient rule of the divergence, less what is detached."""
-        return gradient_rule(self.divergence, self.detach)
+        if self.detach == "both-targets":
+            return TARGETS_FIXED
+        return DIVERGENCES[self.divergence].rule.keep(self.detach != "long", self.detach != "short")
 
     @property
     def ce_shares(self) -> tuple[float, float]:
@@ -191,8 +168,7 @@ class Objective:
     @property
     def reads(self) -> tuple[bool, bool]:
         """Whether the long and the short view have a part in the loss."""
-        both = self.alpha > 0
-        return both or self.ce_on != "short", both or self.ce_on != "long"
+        return self.alpha > 0 or self.ce_on != "short", self.alpha > 0 or self.ce_on != "long"
 
     @property
     def trains(self) -> tuple[bool, bool]:
@@ -232,63 +208,21 @@ class Objective:
         return 1 / 3 if any(DIVERGENCES[self.divergence].rule.k) else 0.0
 
     def warn_of_sharpening(self) -> None:
-        """Warn, once a process for each setting, of an alpha of `sharpening_limit` or more."""
+        """Warn of an alpha of `sharpening_limit` or more."""
         limit = self.sharpening_limit
-        if self.alpha > 0 and self.alpha >= limit:
-            _warn_of_sharpening(self.divergence, self.alpha, self.ce_on, limit)
-
-
-class OtherTerms(TypedDict, total=False):
-    """The fields of `Objective` beside alpha that the public functions take."""
-
-    divergence: DivergenceName
-    detach: Detach
-    ce_on: CrossEntropyOn
-
-
-class ObjectiveTerms(OtherTerms, total=False):
-    """`Objective` by keywords, as the public functions take it in place of `objective`."""
-
-    alpha: float
-
-
-def as_objective(objective: Objective | None, terms: Mapping[str, Any]) -> Objective:
-    """The objective, or the one that `terms` (the keywords of `Objective`) describe.
-
-    Raises:
-        UsageError: both or neither are given; as `Objective`.
-    """
-    if objective is None and "alpha" in terms:
-        return Objective(**terms)
-    if objective is None or terms:
-        raise UsageError(
-            f"objective is {objective!r}, and the other terms are {dict(terms)!r}",
-            expected="either an Objective or alpha (with other fields of it)",
+        if self.alpha == 0 or self.alpha < limit:
+            return
+        if limit == 1 / 2:
+            settles = "at the inverse temperature 1/(1 - 2 alpha), which is finite only below alpha = 0.5"
+        elif limit > 0:
+            settles = "at the inverse temperatures 1/(1 - 3 alpha) and 2/(1 - 3 alpha), finite only below alpha = 1/3"
+        else:
+            settles = "nowhere"
+        warnings.warn(
+            f"alpha = {self.alpha:g} with divergence {self.divergence!r} and ce_on {self.ce_on!r}: the term contains "
+            f"the entropy of both predictions, and a calibrated model that follows it settles {settles}. Expect ever "
+            "sharper, overconfident predictions. Use alpha of 0.1 to 0.3 with the cross entropies of both views, or "
+            "divergence 'jeffreys', which aligns without sharpening.",
+            SharpeningWarning,
+            stacklevel=3,
         )
-    return objective
-
-
-@functools.cache
-def _warn_of_sharpening(divergence: str, alpha: float, ce_on: str, limit: float) -> None:
-    if limit == 1 / 2:
-        settles = "at the inverse temperature 1/(1 - 2 alpha), which is finite only below alpha = 0.5"
-    elif limit > 0:
-        settles = (
-            "at the inverse temperatures 1/(1 - 3 alpha) and 2/(1 - 3 alpha), finite only below alpha = 1/3"
-        )
-    else:
-        settles = "nowhere"
-    cause = "" if limit == 1 / 2 else f", and ce_on {ce_on!r} leaves one of them without a cross entropy"
-    warnings.warn(
-        f"alpha = {alpha:g} with divergence {divergence!r}: the term contains the entropy of both "
-        f"predictions{cause}. A calibrated model that follows it settles {settles}. "
-        "Expect ever sharper, overconfident predictions. Use alpha of 0.1 to 0.3 with the cross entropies of both "
-        "views, or divergence 'jeffreys', which aligns without sharpening.",
-        SharpeningWarning,
-        stacklevel=4,
-    )
-
-
-def is_number(value: object) -> bool:
-    """Whether `value` is a finite int or float, and no bool."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lengthwise.alignment.divergences import Detach, DivergenceName, Objective
+from lengthwise.alignment.divergences import Objective
 
 
 def log_probabilities(logits: Tensor) -> Tensor:
@@ -72,7 +72,10 @@ def entropy_sum(logits_p: Tensor, logits_q: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class PairStatistics:
-    """What a tile finds of n pairs of rows; z' is z minus the row's maximum. Second axis: long, short."""
+    """What a tile finds of n pairs of rows; z' is z minus the row's maximum. Second axis: long, short.
+
+    The methods sum over the pairs.
+    """
 
     top: Tensor
     """max z [n, 2, 1]"""
@@ -85,28 +88,30 @@ class PairStatistics:
     score: Tensor | None
     """<p, s1>, <q, s2> [n, 2, 1] where the rule's source is one of `SCORES`."""
 
+    def to(self, dtype: torch.dtype) -> PairStatistics:
+        """The same in another dtype."""
+        score = None if self.score is None else self.score.to(dtype)
+        top, total, own, cross = (each.to(dtype) for each in (self.top, self.total, self.own, self.cross))
+        return PairStatistics(top, total, own, cross, score)
 
-class PairSums:
-    """Sums over n pairs, made from their statistics in `dtype`."""
+    def entropy(self) -> Tensor:
+        """H(p) + H(q)."""
+        return (self.total.log() - self.own).sum()
 
-    def __init__(self, pairs: PairStatistics, dtype: torch.dtype) -> None:
-        log_total = pairs.total.to(dtype).log()
-        self._cross = pairs.cross.to(dtype).unbind(1)
-        self._log_ratio = log_total[:, 0] - log_total[:, 1]
-        self._score = None if pairs.score is None else pairs.score.to(dtype)
-        self.entropy = (log_total - pairs.own).sum()
-        self.jeffreys = (self._cross[0] - self._cross[1]).sum()
+    def jeffreys(self) -> Tensor:
+        """KL(p||q) + KL(q||p)."""
+        return (self.cross[:, 0] - self.cross[:, 1]).sum()
 
     def kl(self, first: int) -> Tensor:
         """KL(p||q) with the long view's p as the first argument for 0, KL(q||p) for 1."""
-        if first == 0:
-            return (self._cross[0] - self._log_ratio).sum()
-        return (self._log_ratio - self._cross[1]).sum()
+        log_total = self.total.log()
+        log_ratio = log_total[:, 0] - log_total[:, 1]
+        return (self.cross[:, 0] - log_ratio if first == 0 else log_ratio - self.cross[:, 1]).sum()
 
-    def score(self) -> Tensor:
+    def scores(self) -> Tensor:
         """<p, s1> + <q, s2>."""
-        assert self._score is not None
-        return self._score.sum()
+        assert self.score is not None
+        return self.score.sum()
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,7 @@ class Formula:
 
     from_logits: Callable[[Tensor, Tensor], Tensor]
     """[..., V] twice -> [...]. With one side detached as a teacher in `directed`, the teacher comes first."""
-    from_sums: Callable[[PairSums, int], Tensor]
+    from_pairs: Callable[[PairStatistics, int], Tensor]
     """The sum over pairs; the second argument is the detached side, 0 for long."""
     one_direction: Callable[[Tensor, Tensor], Tensor] | None = None
     """f with divergence = f(q, p) + f(p, q), of which "both-targets" detaches the first argument."""
@@ -125,17 +130,19 @@ class Formula:
 
 FORMULAS: dict[str, Formula] = {
     "sce": Formula(
-        symmetric_cross_entropy, lambda sums, _: sums.entropy + sums.jeffreys, one_direction=cross_entropy
+        symmetric_cross_entropy,
+        lambda pairs, _: pairs.entropy() + pairs.jeffreys(),
+        one_direction=cross_entropy,
     ),
-    "jeffreys": Formula(jeffreys, lambda sums, _: sums.jeffreys, one_direction=kl_divergence),
-    "js": Formula(jensen_shannon, lambda sums, _: sums.score()),
-    "kl": Formula(kl_divergence, lambda sums, teacher: sums.kl(teacher), directed=True),
+    "jeffreys": Formula(jeffreys, lambda pairs, _: pairs.jeffreys(), one_direction=kl_divergence),
+    "js": Formula(jensen_shannon, lambda pairs, _: pairs.scores()),
+    "kl": Formula(kl_divergence, lambda pairs, teacher: pairs.kl(teacher), directed=True),
     "reverse_kl": Formula(
         lambda teacher, student: kl_divergence(student, teacher),
-        lambda sums, teacher: sums.kl(1 - teacher),
+        lambda pairs, teacher: pairs.kl(1 - teacher),
         directed=True,
     ),
-    "entropy": Formula(entropy_sum, lambda sums, _: sums.entropy),
+    "entropy": Formula(entropy_sum, lambda pairs, _: pairs.entropy()),
 }
 
 
@@ -152,24 +159,22 @@ def _mixture_scores(difference: Tensor, total: Tensor) -> Tensor:
 SCORES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"mixture": _mixture_scores}
 
 
-def divergence_from_logits(
-    logits_long: Tensor, logits_short: Tensor, *, divergence: DivergenceName = "sce", detach: Detach = "none"
-) -> Tensor:
+def divergence_from_logits(logits_long: Tensor, logits_short: Tensor, objective: Objective) -> Tensor:
     """The term that alpha multiplies, per position: [..., V] twice -> [...], nats.
 
-    `divergence` and `detach` as in `Objective`; p belongs to the long view, q to the short one.
+    p belongs to the long view, q to the short one. Of `objective` it reads the divergence and what is detached.
     """
-    Objective(alpha=0.0, divergence=divergence, detach=detach)
-    formula = FORMULAS[divergence]
-    if detach == "both-targets":
-        assert formula.one_direction is not None
-        return formula.one_direction(logits_short.detach(), logits_long) + formula.one_direction(
-            logits_long.detach(), logits_short
-        )
-    if detach == "long":
-        return formula.from_logits(logits_long.detach(), logits_short)
-    if detach == "none":
-        return formula.from_logits(logits_long, logits_short)
-    if formula.directed:
-        return formula.from_logits(logits_short.detach(), logits_long)
-    return formula.from_logits(logits_long, logits_short.detach())
+    formula = FORMULAS[objective.divergence]
+    match objective.detach:
+        case "both-targets":
+            assert formula.one_direction is not None
+            long_to_short = formula.one_direction(logits_short.detach(), logits_long)
+            return long_to_short + formula.one_direction(logits_long.detach(), logits_short)
+        case "long":
+            return formula.from_logits(logits_long.detach(), logits_short)
+        case "short" if formula.directed:
+            return formula.from_logits(logits_short.detach(), logits_long)
+        case "short":
+            return formula.from_logits(logits_long, logits_short.detach())
+        case _:
+            return formula.from_logits(logits_long, logits_short)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lengthwise.alignment.geometry import PairGeometry
-from lengthwise.errors import UsageError
+from lengthwise.errors import require
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,7 @@ class Normalizers:
 
     def __add__(self, other: Normalizers) -> Normalizers:
         """The counts of both parts together."""
-        if not isinstance(other, Normalizers):
-            return NotImplemented
-        return Normalizers(
-            labels_long=self.labels_long + other.labels_long,
-            labels_short=self.labels_short + other.labels_short,
-            paired_positions=self.paired_positions + other.paired_positions,
-        )
+        return Normalizers(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
 
     def over_ranks(self, device: torch.device | str) -> Normalizers:
         """The counts of all processes of `torch.distributed` together; of one alone, its own.
@@ -67,42 +61,27 @@ class Normalizers:
         """
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
             return self
-        counts = (self.labels_long, self.labels_short, self.paired_positions)
-        total = torch.tensor([int(count) for count in counts], device=device)
+        total = torch.tensor([int(count) for count in vars(self).values()], device=device)
         torch.distributed.all_reduce(total)
         return Normalizers(*map(float, total.tolist()))
 
+    def divisors(self, counts: Normalizers) -> tuple[float, float, float]:
+        """The three as plain numbers for a call with these counts; 1 where there is nothing to divide.
 
-@dataclass(frozen=True)
-class Divisors:
-    """`Normalizers` as plain numbers, each safe to divide by: 1 where there is nothing to divide."""
-
-    labels_long: float
-    labels_short: float
-    paired_positions: float
-
-    @classmethod
-    def of(
-        cls, normalizers: Normalizers | None, labels_long: int, labels_short: int, paired_positions: int
-    ) -> Divisors:
-        """The given normalizers, checked against this call's counts; without any, the counts."""
-        if normalizers is None:
-            return cls(max(labels_long, 1), max(labels_short, 1), max(paired_positions, 1))
-        return cls(
-            _divisor("labels_long", normalizers.labels_long, labels_long),
-            _divisor("labels_short", normalizers.labels_short, labels_short),
-            _divisor("paired_positions", normalizers.paired_positions, paired_positions),
-        )
-
-
-def _divisor(name: str, value: float | Tensor, count: int) -> float:
-    number = float(value)
-    if not math.isfinite(number) or number < 0 or (number == 0 and count > 0):
-        raise UsageError(
-            f"normalizers.{name} is {number:g} and this call has {count} to divide",
-            expected="the count over the whole step, so a positive number",
-        )
-    return number if number > 0 else 1.0
+        Raises:
+            UsageError: not finite, negative, or 0 where the call has something to divide.
+        """
+        divisors = []
+        for name, count in vars(counts).items():
+            value = float(getattr(self, name))
+            require(
+                math.isfinite(value) and value >= 0 and (value > 0 or count == 0),
+                f"normalizers.{name} is {value:g} and this call has {count} to divide",
+                "the count over the whole step, so a positive number",
+            )
+            divisors.append(value or 1.0)
+        long, short, paired = divisors
+        return long, short, paired
 
 
 @dataclass(frozen=True)
@@ -129,9 +108,5 @@ class AlignmentOutput:
     """KL(p||q) + KL(q||p) at the paired positions: how much the views disagree."""
     divergence: Tensor
     """The chosen term at the paired positions, the one that alpha multiplies."""
-    paired_positions: int
-    """Paired positions of this call, all samples together."""
-    label_positions_long: int
-    """Rows of the long view with a label, in this call."""
-    label_positions_short: int
-    """Rows of the short view with a label, in this call."""
+    counts: Normalizers
+    """Label tokens of both views and paired positions of this call."""

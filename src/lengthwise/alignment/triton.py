@@ -38,17 +38,7 @@ _LOG_2 = tl.constexpr(0.6931471805599453)
 
 
 class TritonTiles:
-    """`Tiles` for tensors on a GPU.
-
-    Args:
-        vocabulary: V.
-        dtype: of the logits.
-        device: of the logits.
-        activation: from the head's linear output to logits.
-        rule: of the divergence's gradient.
-        weight: factor of the divergence's gradient; 0 leaves it out.
-        gradient: whether to write gradients over the logits.
-    """
+    """`Tiles` for tensors on a GPU; arguments as there."""
 
     def __init__(
         self,

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, make_dataclass
 
 from transformers import TrainingArguments
 
-from lengthwise.alignment.divergences import CrossEntropyOn, Detach, DivergenceName, Objective
+from lengthwise.alignment.divergences import Objective
 
-OBJECTIVE_FIELDS = tuple(each.name for each in fields(Objective))
+_FIELDS = make_dataclass(
+    "_FIELDS",
+    [
+        (name, each.annotation, field(default=each.default, metadata={"help": each.description}))
+        for name, each in Objective.model_fields.items()
+    ],
+)
 
 
 @dataclass
-class AlignmentArguments:
-    """The objective's fields of a config class: `class MyConfig(AlignmentArguments, SFTConfig)`, for any Trainer."""
-
-    alpha: float = field(
-        default=0.1, metadata={"help": "Weight of the divergence. The paper uses 0.1 to 0.3 with sce."}
-    )
-    divergence: DivergenceName = field(
-        default="sce", metadata={"help": "What alpha weighs: see `lengthwise ls methods`."}
-    )
-    detach: Detach = field(
-        default="none", metadata={"help": "The side or sides that get no gradient from the divergence."}
-    )
-    min_context: int | None = field(
-        default=None,
-        metadata={"help": "Least context of a paired token in the short view, in tokens. Default: L // 2."},
-    )
-    ce_on: CrossEntropyOn = field(
-        default="both", metadata={"help": "The view whose cross entropy is trained on: both, long or short."}
-    )
+class AlignmentArguments(_FIELDS):
+    """The fields of `Objective` in a config class of any Trainer: `class MyConfig(AlignmentArguments, SFTConfig)`."""
 
     def objective(self) -> Objective:
         """These fields as an Objective.
@@ -38,7 +27,7 @@ class AlignmentArguments:
         Raises:
             UsageError: as `Objective`.
         """
-        return Objective(**{name: getattr(self, name) for name in OBJECTIVE_FIELDS})
+        return Objective(**{name: getattr(self, name) for name in Objective.model_fields})
 
 
 @dataclass

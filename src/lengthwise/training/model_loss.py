@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Unpack
 
 import torch
 from torch import Tensor, nn
 
-from lengthwise.alignment.divergences import Objective, ObjectiveTerms, as_objective
+from lengthwise.alignment.divergences import Objective
 from lengthwise.alignment.geometry import PairGeometry
 from lengthwise.alignment.loss_output import AlignmentOutput, Normalizers
 from lengthwise.alignment.objective import alignment_loss, alignment_loss_from_logits
@@ -25,11 +24,10 @@ def model_alignment_loss(
     labels: Tensor,
     *,
     geometry: PairGeometry,
-    objective: Objective | None = None,
+    objective: Objective,
     normalizers: Normalizers | None = None,
     position_ids: Tensor | None = None,
     attention_mask: Tensor | None = None,
-    **terms: Unpack[ObjectiveTerms],
 ) -> AlignmentOutput:
     """The objective (Eq. 4) of a transformers model on both views.
 
@@ -45,7 +43,7 @@ def model_alignment_loss(
         head: what `find_head(model)` found.
         input_ids, labels: [2B, L], the B long views first; labels aligned with rows, as `PairCollator` makes
             them.
-        geometry, objective, normalizers, terms: as in `alignment_loss`.
+        geometry, objective, normalizers: as in `alignment_loss`.
         position_ids, attention_mask: [2B, L], passed to the model. Layers whose sliding window is shorter than
             the positions have consecutive ones (`local_positions`). Padding needs labels of -100 too, and belongs
             after the text and outside of the paired rows.
@@ -53,7 +51,6 @@ def model_alignment_loss(
     Raises:
         UsageError: as in `alignment_loss`; the model is no causal LM, or hides its hidden states.
     """
-    objective = as_objective(objective, terms)
     placed = {"position_ids": position_ids, "attention_mask": attention_mask}
     if all(objective.trains):
         with local_positions(model, position_ids):

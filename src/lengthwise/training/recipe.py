@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Le, Lt
-from pydantic import ConfigDict, Field, model_validator, with_config
+from pydantic import Field, model_validator
 
 from lengthwise.alignment.divergences import Objective
 from lengthwise.config import override, read_yaml
@@ -60,16 +59,9 @@ class Data(Settings):
     """Whether the first token of each view is replaced by BOS; auto does as the tokenizer does."""
 
 
-@with_config(ConfigDict(extra="forbid"))
-@dataclass(frozen=True, kw_only=True)
 class RecipeObjective(Objective):
-    """Eq. 4: CE + alpha * divergence of the two views of the same tokens, and the offsets of the views."""
+    """Eq. 4: cross entropy + alpha * divergence of the two views of the same tokens, and the offsets of the views."""
 
-    alpha: Finite = 0.0
-    """Weight of the divergence. 0 is plain CE on the same windows; the paper uses 0.1 to 0.3 with sce."""
-    min_context: Whole | None = None
-    """Least context of a paired token in the short view; null is length // 2 (Appendix D), 0 is Sec. 4.2. For views
-    that do not truncate null is 0: all tokens from where the views differ are paired."""
     offsets: tuple[Whole, Whole] | None = None
     """First and last offset e in tokens, drawn uniformly at each step; null is 1 to the last that leaves a pair. Only
     truncated views have offsets."""

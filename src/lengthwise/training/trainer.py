@@ -13,11 +13,11 @@ from torch.utils.data import Sampler, SequentialSampler
 from transformers import Trainer, TrainingArguments
 
 from lengthwise.alignment import Normalizers, PairGeometry
-from lengthwise.alignment.divergences import Objective, as_objective
+from lengthwise.alignment.divergences import Objective
 from lengthwise.alignment.tile import sum_dtype
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.models import find_head
-from lengthwise.training.alignment_config import OBJECTIVE_FIELDS, AlignmentArguments
+from lengthwise.training.alignment_config import AlignmentArguments
 from lengthwise.training.collator import COLUMNS, PairCollator, WindowDataset
 from lengthwise.training.model_loss import model_alignment_loss
 
@@ -79,7 +79,6 @@ class AlignmentMixin(_AnyTrainer):
         args: the Trainer's arguments. With an `AlignmentConfig`, or another class with `AlignmentArguments`, the
             objective is theirs; with any other, give it below.
         objective: what is minimised.
-        alpha, divergence, detach, min_context, ...: the fields of `Objective`, in place of `objective`.
         **trainer_arguments: the Trainer's other arguments (train_dataset, data_collator, callbacks, ...).
 
     Raises:
@@ -99,16 +98,14 @@ class AlignmentMixin(_AnyTrainer):
         objective: Objective | None = None,
         **trainer_arguments: Any,
     ) -> None:
-        names = [name for name in OBJECTIVE_FIELDS if name in trainer_arguments]
-        terms = {name: trainer_arguments.pop(name) for name in names}
-        if isinstance(args, AlignmentArguments):
-            if objective is not None or terms:
-                raise UsageError(
-                    f"{type(args).__name__} and {', '.join(names) or 'objective'} both set the objective",
-                    expected="one of them",
-                )
-            objective = args.objective()
-        self.objective = as_objective(objective, terms)
+        given = [args.objective()] if isinstance(args, AlignmentArguments) else []
+        given += [] if objective is None else [objective]
+        if len(given) != 1:
+            raise UsageError(
+                f"args is a {type(args).__name__}, and objective is {objective!r}",
+                expected="an objective in one of them",
+            )
+        [self.objective] = given
         self._parts = logged_parts(self.objective)
         super().__init__(model=model, args=args, **trainer_arguments)
         self._refuse_what_is_not_supported()

@@ -235,15 +235,6 @@ def test_a_full_disk_is_said_plainly_and_the_last_checkpoint_stays(
     assert run(make(), tmp_path, resume=True).provenance["resumed_at_step"] == 2
 
 
-def test_running_out_of_memory_names_the_setting(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def out_of_memory(*arguments: Any, **named: Any) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.")
-
-    monkeypatch.setattr("lengthwise.training.model_loss.hidden_states_for", out_of_memory)
-    with pytest.raises(LengthwiseError, match=r"lower batch\.micro"):
-        run(make(), tmp_path)
-
-
 def test_mixed_precision_lora_freezes_a_bfloat16_base(make: Make, tmp_path: Path):
     recipe = make(precision="bfloat16", adapter={"r": 2})
     model = add_adapter(load_for_training(recipe).model, recipe.adapter)

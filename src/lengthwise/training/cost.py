@@ -24,7 +24,7 @@ BASIS = (
 def device_memory(
     recipe: Recipe, model: Any, *, micro: int, devices: int, device: torch.device
 ) -> dict[str, int]:
-    """Bytes that `devices` devices need each to train `recipe` as its `parallel` says; one of them has all of it.
+    """Bytes that each of `devices` devices needs to train `recipe` as its `parallel` says; one of them has all of it.
 
     Args:
         recipe: what is run.
@@ -40,15 +40,16 @@ def device_memory(
     """
     if devices == 1:
         recipe = recipe.model_copy(update={"parallel": None})
-    mixed = recipe.precision == "bfloat16"
     config = model.config.get_text_config()
-    dtype = torch.bfloat16 if mixed else torch.float32
-    pairs = default_chunk_size(config.vocab_size, dtype, device)
+    dtype = torch.bfloat16 if recipe.precision == "bfloat16" else torch.float32
     state, gathered = _state(recipe, model, devices)
     passing = {
         "gathered": gathered,
         "activations": _activations(recipe, config, micro),
-        "logits": 2 * pairs * config.vocab_size * dtype.itemsize,
+        "logits": 2
+        * default_chunk_size(config.vocab_size, dtype, device)
+        * config.vocab_size
+        * dtype.itemsize,
     }
     host = state if recipe.parallel is not None and recipe.parallel.offload else 0
     return {"device": sum(passing.values()) + state - host, "host": host, "state": state, **passing}
@@ -62,6 +63,12 @@ def ways(recipe: Recipe, devices: int) -> Iterator[tuple[str, Recipe]]:
     yield "shard_grad_op", recipe.model_copy(update={"parallel": Parallel(sharding="shard_grad_op")})
     yield "full_shard", recipe.model_copy(update={"parallel": Parallel()})
     yield "full_shard with offload", recipe.model_copy(update={"parallel": Parallel(offload=True)})
+
+
+def parameter_counts(model: Any) -> tuple[int, int]:
+    """How many parameters a model has, and how many of them are trained."""
+    parameters = list(model.parameters())
+    return sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
 
 
 def training_operations(recipe: Recipe, factors: int, trained: int) -> int:
@@ -82,62 +89,45 @@ def training_operations(recipe: Recipe, factors: int, trained: int) -> int:
 
 def run_operations(recipe: Recipe, model: Any) -> int:
     """Floating-point operations of all steps, over all devices, for products with weights of a `recipe_skeleton`."""
-    weights = sum(p.numel() for p in model.parameters())
-    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     tokens = recipe.steps * recipe.batch.size * recipe.length
-    return tokens * training_operations(recipe, weights, trained)
+    return tokens * training_operations(recipe, *parameter_counts(model))
 
 
 def _state(recipe: Recipe, model: Any, devices: int) -> tuple[int, int]:
-    """Bytes that a device keeps, and bytes that it gathers beside them."""
-    mixed = recipe.precision == "bfloat16"
-    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    frozen = sum(p.numel() for p in model.parameters()) - trainable
-    weights = frozen * (2 if mixed else 4) + 4 * trainable
+    """Bytes that a device keeps, and bytes that it gathers besides."""
+    itemsize = 2 if recipe.precision == "bfloat16" else 4
+    every, trainable = parameter_counts(model)
+    weights = (every - trainable) * itemsize + 4 * trainable
     if recipe.quantize is not None:
         layers = [layer for layer in layers_to_quantize(model) if not layer.weight.requires_grad]
-        weights -= sum(layer.weight.numel() for layer in layers) * (2 if mixed else 4)
-        weights += quantized_bytes(layers, recipe.quantize)
+        weights += quantized_bytes(layers, recipe.quantize) - itemsize * sum(x.weight.numel() for x in layers)
     # Gradient and AdamW's two moments, all float32.
     state = weights + 12 * trainable
     if recipe.parallel is None:
         # Autocast's copies; and the buckets in which gradients are summed over devices.
-        return round(state + trainable * ((2 if mixed else 0) + (4 if devices > 1 else 0))), 0
-    itemsize = 2 if mixed else 4
-    blocks, tail, embedding = _units(model)
+        return round(state + trainable * ((2 if itemsize == 2 else 0) + (4 if devices > 1 else 0))), 0
+    # The units that accelerate shards: blocks, the head with the final norm, the embedding (one with a tied head).
+    base = unwrap(model)
+    kinds = base._no_split_modules or ()
+    blocks = [parameter_counts(each)[0] for each in base.modules() if type(each).__name__ in kinds]
+    head, embeddings = base.get_output_embeddings(), base.get_input_embeddings()
+    assert head is not None
+    tail = parameter_counts(head)[0]
+    embedding = 0 if head.weight is embeddings.weight else parameter_counts(embeddings)[0]
     block = max(blocks, default=0)
-    every = sum(p.numel() for p in model.parameters())
     used = 2 * block + tail if recipe.parallel.sharding == "full_shard" else every
     # Whole gradients of one unit, and their float32 copy on the way to the shares.
-    gradients = max(tail, embedding, block) if trainable > frozen else trainable // max(1, len(blocks))
+    gradients = trainable // max(1, len(blocks))
+    if trainable > every - trainable:
+        gradients = max(tail, embedding, block)
     return round(state / devices), itemsize * used + (itemsize + 4) * gradients
 
 
 def _activations(recipe: Recipe, config: Any, micro: int) -> int:
-    mixed = recipe.precision == "bfloat16"
     width, layers = config.hidden_size, config.num_hidden_layers
     inner = getattr(config, "intermediate_size", None) or 4 * width
     # Bytes that a Llama block keeps for each token's backward pass, counted with saved-tensor hooks.
-    block = 4 * (9 * width + 2.4 * inner) if mixed else 4 * (10 * width + 4 * inner)
+    block = 4 * (9 * width + 2.4 * inner) if recipe.precision == "bfloat16" else 4 * (10 * width + 4 * inner)
     # With checkpointing, the inputs of all blocks and the inside of the one that is recomputed.
     kept = layers * 4 * width + block if recipe.gradient_checkpointing else layers * block
     return round(sum(recipe.objective.trains) * micro * recipe.length * kept)
-
-
-def _units(model: Any) -> tuple[list[int], int, int]:
-    """Weights of each block, of head and final norm, and of the embedding, as accelerate shards them.
-
-    A head that is tied to the embedding is one unit with it.
-    """
-    base = unwrap(model)
-    blocks = [
-        _size(module) for module in base.modules() if type(module).__name__ in (base._no_split_modules or ())
-    ]
-    head, embedding = base.get_output_embeddings(), base.get_input_embeddings()
-    assert head is not None
-    tied = head.weight is embedding.weight
-    return blocks, _size(head), 0 if tied else _size(embedding)
-
-
-def _size(module: Any) -> int:
-    return sum(p.numel() for p in module.parameters())

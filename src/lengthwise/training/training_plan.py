@@ -13,7 +13,7 @@ from lengthwise.models.resolve import read_config, read_tokenizer, resolve
 from lengthwise.processes import process_count
 from lengthwise.text import load_corpus
 from lengthwise.text.corpus_sources import HUB_PREFIX
-from lengthwise.training.cost import BASIS, MARGIN, device_memory, run_operations, ways
+from lengthwise.training.cost import BASIS, MARGIN, device_memory, parameter_counts, run_operations, ways
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import recipe_skeleton
 
@@ -107,9 +107,10 @@ def _cost(recipe: Recipe, micro: int, devices: int, card: int | None) -> tuple[C
     spread = {name: device_memory(way, model, **size)["device"] for name, way in ways(recipe, devices)}
     work = run_operations(recipe, model) // devices
     seconds, basis = seconds_at_least(work, device=str(device), dtype=recipe.precision)
+    parameters, trained = parameter_counts(model)
     cost = Cost(
-        parameters=sum(p.numel() for p in model.parameters()),
-        trainable_parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
+        parameters=parameters,
+        trainable_parameters=trained,
         memory_bytes=memory["device"],
         memory_basis=BASIS,
         seconds_at_least=seconds,

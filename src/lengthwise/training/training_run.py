@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import pickle
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from torch import nn
 from tqdm import tqdm
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from lengthwise.errors import Interrupted, LengthwiseError
 from lengthwise.files import writing
@@ -34,6 +32,7 @@ from lengthwise.training.checkpoints import (
     forget_steps_after,
     last_complete_checkpoint,
 )
+from lengthwise.training.cost import parameter_counts
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import load_for_training
 from lengthwise.training.trainer import logged_parts
@@ -56,10 +55,8 @@ def train(recipe: Recipe, out: Path | str, *, resume: bool = False, overwrite: b
         overwrite: replace what an earlier run left in `out`.
 
     Raises:
-        UsageError: something in the recipe cannot work with this model, text or number of processes; `out`
-            holds a run and neither `resume` nor `overwrite` is set, or a run with other settings.
-        LengthwiseError: a loss or gradient is NaN or infinite, the disk is full, memory runs out. The
-            checkpoints stay.
+        UsageError: the recipe cannot work with this model, text or number of processes; as `RunFolder`.
+        LengthwiseError: a loss or gradient is NaN or infinite, or a file cannot be written. The checkpoints stay.
         Interrupted: Ctrl-C; the checkpoints stay, and `partial` has the results so far.
     """
     if not is_main_process():
@@ -113,14 +110,14 @@ def _train(recipe: Recipe, path: Path, folder: RunFolder | None, *, resume: bool
     finally:
         keeper.close()
 
-    assert isinstance(trainer.model, nn.Module)
+    parameters, trained = parameter_counts(trainer.model)
     facts |= {
         "seconds": round(time.perf_counter() - started, 3),
         "resumed_at_step": resumed_at,
         "processes": process_count(),
         "device": str(trainer.args.device),
-        "parameters": sum(p.numel() for p in trainer.model.parameters()),
-        "trainable_parameters": sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
+        "parameters": parameters,
+        "trainable_parameters": trained,
         "full_logits": trainer.head.reason if isinstance(trainer.head, FullLogits) else None,
     }
     results = _results(recipe, trainer.state.log_history, facts, partial=interrupted)
@@ -149,71 +146,49 @@ class _Keeper(TrainerCallback):
         self._folder = folder
         self._bar: tqdm[Any] | None = None
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Open the bar, at the step from which the run continues."""
+    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         if self._folder is not None:
             steps = state.max_steps
             self._bar = progress(range(steps), what="training", total=steps, initial=state.global_step)
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Ask for a checkpoint after a step of `save_at`."""
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         control.should_save |= state.global_step in self._recipe.save_at
 
-    def on_log(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        logs: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """A step's log has its metrics; the Trainer's closing one has none of them."""
-        if self._folder is None or self._bar is None or logs is None or "offset" not in logs:
+    def on_log(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
+        logs = kwargs["logs"]
+        # The Trainer's closing log is that of no step.
+        if self._folder is None or self._bar is None or "offset" not in logs:
             return
         metrics = {name: value for name, value in logs.items() if name != "epoch"}
         self._folder.append_metrics({"step": state.global_step, **metrics})
         self._bar.set_postfix(loss=f"{logs['loss']:.4f}", refresh=False)
         self._bar.update(state.global_step - self._bar.n)
 
-    def on_save(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """After the Trainer has written its files."""
+    def on_save(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:
         if args.world_size > 1:
             # Every process writes its own random state into the folder.
             torch.distributed.barrier()
         if state.is_world_process_zero:
-            assert args.output_dir is not None
             checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
             complete_checkpoint(checkpoint, kwargs["model"], self._tokenizer, self._recipe.save_at)
 
     def close(self) -> None:
-        """Close the bar."""
         if self._bar is not None:
             self._bar.close()
 
 
 @contextlib.contextmanager
 def _clear_errors(path: Path, checkpoint: Path | None) -> Iterator[None]:
-    """Turn failed writes, exhausted memory and a damaged checkpoint into errors that say so."""
+    """Turn failed writes and a damaged checkpoint into errors that say so."""
     try:
         with writing(path):
             yield
-    except (RuntimeError, pickle.UnpicklingError, SafetensorError) as error:
-        if checkpoint is not None and is_damage(error):
-            raise LengthwiseError(
-                f"{checkpoint} is damaged", fix="remove it, and --resume from the checkpoint before it"
-            ) from error
-        if "out of memory" in str(error).lower():
-            raise LengthwiseError(
-                f"out of memory: {str(error).splitlines()[0]}",
-                fix="lower batch.micro (the result stays the same), or set gradient_checkpointing: true",
-            ) from error
-        raise
+    except Exception as error:
+        if checkpoint is None or not is_damage(error):
+            raise
+        raise LengthwiseError(
+            f"{checkpoint} is damaged", fix="remove it, and --resume from the checkpoint before it"
+        ) from error
 
 
 def _results(
@@ -222,27 +197,25 @@ def _results(
     """Each logged number's mean over the first and the last tenth of the steps."""
     steps = [entry for entry in history if "offset" in entry]
     tenth = max(1, len(steps) // 10)
-    rows: list[Row] = []
-    for when, part in (("first", steps[:tenth]), ("last", steps[-tenth:])):
-        for name in ("loss", *logged_parts(recipe.objective)):
-            value = sum(step[name] for step in part) / len(part) if part else None
-            rows.append(
-                Row(
-                    model=recipe.model,
-                    task="training",
-                    metric=f"{name}_{when}",
-                    value=value,
-                    length=recipe.length,
-                    seed=recipe.seed,
-                    n=len(part),
-                )
-            )
+    blank = Row(
+        model=recipe.model, task="training", metric="", value=None, length=recipe.length, seed=recipe.seed
+    )
+    rows = [
+        replace(
+            blank,
+            metric=f"{name}_{when}",
+            value=sum(step[name] for step in part) / len(part) if part else None,
+            n=len(part),
+        )
+        for when, part in (("first", steps[:tenth]), ("last", steps[-tenth:]))
+        for name in ("loss", *logged_parts(recipe.objective))
+    ]
     notes = [
         f"Training values are means over the first and the last {tenth} of {len(steps)} steps (n counts "
-        "steps), on the training text, without intervals."
+        "steps), on the training text, without intervals.",
+        *recipe.notes,
+        *left_out_note(facts["left_out"], facts["documents"]),
     ]
-    notes += recipe.notes
-    notes += left_out_note(facts.get("left_out", {}), facts.get("documents", 0))
     if partial:
         notes.append(f"Interrupted after {len(steps)} of {recipe.steps} steps.")
     if facts["full_logits"]:

@@ -57,8 +57,16 @@ def test_correlation_over_models(
     names = ("--correlate", "misalignment/jeffreys@16", "loss@32")
     done = lengthwise("compare", *runs, "m1", "m2", *names)
     assert done.code == 0
-    assert "Spearman" in done.out
+    assert "spearman" in done.out
     found = lengthwise("compare", *runs, "m1", "m2", *names, "--json").json
-    assert found["n"] == len(found["pairs"]) == 2
+    assert [row["n"] for row in found["rows"][-2:]] == [2, 2]
+    assert [row["metric"] for row in found["rows"]] == [
+        "jeffreys",
+        "loss",
+        "jeffreys",
+        "loss",
+        "pearson",
+        "spearman",
+    ]
     done = lengthwise("compare", *runs, "--correlate", "jeffrey@16", "loss@32")
     assert done.code == 2

@@ -11,12 +11,13 @@ from lengthwise.results import Row
 def test_coefficients_by_hand():
     # Ranks of y: 1, 3, 2, 4.5, 4.5.
     found = correlate([1, 2, 3, 4, 5], [2, 9, 4, 10, 10])
-    assert found.n == 5
-    assert found.pearson.value == pytest.approx(np.corrcoef([1, 2, 3, 4, 5], [2, 9, 4, 10, 10])[0, 1])
-    assert found.spearman.value == pytest.approx(np.corrcoef([1, 2, 3, 4, 5], [1, 3, 2, 4.5, 4.5])[0, 1])
-    monotone = correlate([1, 2, 3, 4], [1, 10, 100, 1000])
-    assert monotone.spearman.value == pytest.approx(1)
-    assert monotone.pearson.value < 0.9
+    pearson, spearman = found.rows
+    assert pearson.n == spearman.n == 5
+    assert pearson.value == pytest.approx(np.corrcoef([1, 2, 3, 4, 5], [2, 9, 4, 10, 10])[0, 1])
+    assert spearman.value == pytest.approx(np.corrcoef([1, 2, 3, 4, 5], [1, 3, 2, 4.5, 4.5])[0, 1])
+    pearson, spearman = correlate([1, 2, 3, 4], [1, 10, 100, 1000]).rows
+    assert spearman.value == pytest.approx(1)
+    assert pearson.value < 0.9
 
 
 def test_the_interval_covers():
@@ -27,9 +28,8 @@ def test_the_interval_covers():
     for repetition in range(repetitions):
         x, z = np.random.default_rng(repetition).normal(size=(2, n))
         found = correlate(x, rho * x + np.sqrt(1 - rho**2) * z)
-        for name in covered:
-            coefficient = getattr(found, name)
-            covered[name] += coefficient.low <= true[name] <= coefficient.high
+        for row in found.rows:
+            covered[row.metric] += row.ci_low <= true[row.metric] <= row.ci_high
     # The percentile interval of a correlation is known to be a little short.
     assert all(count / repetitions > 0.87 for count in covered.values()), covered
 
@@ -48,31 +48,29 @@ def test_the_interval_covers():
 )
 def test_what_n_allows_to_say(n: int, words: str):
     x = np.arange(n) + 0.01 * np.cos(np.arange(n))
-    assert words in correlate(x, 2 * np.arange(n)).sentence
+    assert words in correlate(x, 2 * np.arange(n)).notes[0]
 
 
 def test_nothing_can_be_said_of_what_chance_gives():
     found = correlate([1, 2, 3, 4, 5, 6], [1, 5, 2, 6, 3, 4])
-    assert "nothing can be said" in found.sentence
-    assert found.pearson.low < 0 < found.pearson.high
+    assert "nothing can be said" in found.notes[0]
+    assert found.rows[0].ci_low < 0 < found.rows[0].ci_high
 
 
 def test_what_does_not_vary_has_no_correlation():
     found = correlate([0.1, 0.1, 0.1], [1, 2, 3])
-    assert found.pearson.value is None
-    assert found.spearman.value is None
-    assert found.sentence == "The metric does not vary over these models, so there is no correlation."
-    assert correlate([1, 2, 3], [4, 4, 4]).sentence.startswith("The score does not vary")
-    assert correlate([1, 1, 1], [4, 4, 4]).sentence.startswith("Neither varies")
+    assert [row.value for row in found.rows] == [None, None]
+    assert found.notes[0] == "The metric does not vary over these models, so there is no correlation."
+    assert correlate([1, 2, 3], [4, 4, 4]).notes[0].startswith("The score does not vary")
+    assert correlate([1, 1, 1], [4, 4, 4]).notes[0].startswith("Neither varies")
 
 
 def test_one_model_that_decides_is_named():
     x = [*range(11), 100]
     found = correlate(x, [5, 2, 7, 1, 8, 3, 6, 0, 9, 4, 5, 90])
-    assert found.pearson.value > 0.9
-    assert "Their ranks do by" in found.sentence
-    assert "one or two models may decide it" in found.sentence
-    assert "ranks" not in correlate(x, x).sentence
+    assert found.rows[0].value > 0.9
+    assert "Their ranks do by" in found.notes[0]
+    assert "ranks" not in correlate(x, x).notes[0]
 
 
 @pytest.mark.parametrize(
@@ -99,11 +97,14 @@ def test_rows_of_several_models():
         name: rows(name, jeffreys, accuracy)
         for name, jeffreys, accuracy in (("a", 0.1, 0.9), ("b", 0.2, 0.7), ("c", 0.4, 0.1), ("d", 1.0, None))
     }
-    pairs, found = correlate_rows(runs, "misalignment/jeffreys@1024", "accuracy")
-    assert pairs == [("a", 0.1, 0.9), ("b", 0.2, 0.7), ("c", 0.4, 0.1)]
-    assert found.n == 3
-    assert found.left_out == ("d",)
-    assert found.spearman.value == pytest.approx(-1)
+    found = correlate_rows(runs, "misalignment/jeffreys@1024", "accuracy")
+    *pairs, pearson, spearman = found.rows
+    assert [(row.model, row.value) for row in pairs] == [
+        ("a", 0.1), ("a", 0.9), ("b", 0.2), ("b", 0.7), ("c", 0.4), ("c", 0.1)
+    ]  # fmt: skip
+    assert pearson.n == 3
+    assert found.notes[1].endswith(": d.")
+    assert spearman.value == pytest.approx(-1)
     with pytest.raises(UsageError, match="'jeffreys' names 2 numbers of a"):
         correlate_rows(runs, "jeffreys", "accuracy")
     twice = {**runs, "a": 2 * runs["a"]}

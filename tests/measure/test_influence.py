@@ -172,7 +172,7 @@ def test_a_run_goes_on_with_its_own_selector_alone(tmp_path: Path, run: Subject)
     measure(influence, run, out=tmp_path / "run")
     (tmp_path / "run" / "results.json").unlink()
     tiny_llama(seed=2).save_pretrained(judge)
-    with pytest.raises(UsageError, match="selector's"):
+    with pytest.raises(UsageError, match="second model's"):
         measure(influence, run, out=tmp_path / "run", resume=True)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from lengthwise.cli import options
-from lengthwise.cli.output import print_comparison, print_correlation
+from lengthwise.cli.output import print_comparison
 
 EXAMPLES = options.examples(
     "lengthwise compare runs/before runs/after",
@@ -67,7 +67,7 @@ def compare(
     if correlate is not None:
         from lengthwise.measure.correlation import correlate_runs
 
-        print_correlation(*correlate_runs(runs, *correlate), names=correlate, as_json=as_json)
+        print_comparison(correlate_runs(runs, *correlate), as_json=as_json, form=form)
         return
     from lengthwise.measure.comparison import compare_runs
 

@@ -6,7 +6,6 @@ import json
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ from lengthwise.errors import Interrupted, ThresholdCrossed
 from lengthwise.processes import is_main_process
 
 if TYPE_CHECKING:
-    from lengthwise.measure.correlation import Correlation
     from lengthwise.report.tables import Table, TableFormat
     from lengthwise.results import Results
 
@@ -83,42 +81,21 @@ def _readable(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def print_comparison(results: Results, *, as_json: bool, form: TableFormat | None = None) -> None:
-    """The table of paired differences, and how many are more than noise; the table alone in another `form`."""
+    """The table of paired differences, or of a correlation, and what it says; the table alone in another `form`."""
     if as_json:
         sys.stdout.write(results.to_json())
         return
-    from lengthwise.report.row_tables import comparison_table
+    from lengthwise.report.row_tables import comparison_table, rows_table
     from lengthwise.report.tables import written
 
-    table = comparison_table(results.rows, caption=f"compare: {results.model_name}")
+    draw = rows_table if results.kind == "correlate" else comparison_table
+    table = draw(results.rows, caption=f"{results.kind}: {results.model_name}")
     if form is not None:
         sys.stdout.write(written(table, form))
         return
     print_table(table)
     for sentence in results.notes:
         print(sentence)
-
-
-def print_correlation(
-    pairs: Sequence[tuple[str, float, float]], found: Correlation, *, names: tuple[str, str], as_json: bool
-) -> None:
-    """Each model's two numbers, both coefficients, and what so many models allow to say."""
-    if as_json:
-        plain = {
-            "metric": names[0],
-            "score": names[1],
-            "pairs": [list(pair) for pair in pairs],
-            **asdict(found),
-        }
-        print(json.dumps(plain, indent=2, allow_nan=False))
-        return
-    from lengthwise.report.row_tables import correlation_tables
-
-    for table in correlation_tables(pairs, found, names=names):
-        print_table(table)
-    print(found.sentence)
-    if found.left_out:
-        print(f"Left out, with only one of the two numbers: {', '.join(found.left_out)}.")
 
 
 def print_table(table: Table) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lengthwise.measure.comparison import compare_runs, paired_difference
-    from lengthwise.measure.correlation import Correlation, correlate
+    from lengthwise.measure.correlation import correlate
     from lengthwise.measure.influence import Influence
     from lengthwise.measure.limit import Limit
     from lengthwise.measure.longppl import LongPpl
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "MEASUREMENTS": "table",
-    "Correlation": "correlation",
     "Influence": "influence",
     "Item": "measurement",
     "Limit": "limit",
@@ -41,7 +40,6 @@ _HOMES = {
 
 __all__ = [
     "MEASUREMENTS",
-    "Correlation",
     "Influence",
     "Item",
     "Limit",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,41 +13,20 @@ from numpy.typing import NDArray
 
 from lengthwise.errors import UsageError, nearest
 from lengthwise.files import named_path
-from lengthwise.measure.statistics import students_t
-from lengthwise.results import Row
+from lengthwise.measure.statistics import MOST_UNDEFINED, RESAMPLES, SEED, students_t
+from lengthwise.results import Results, Row
 from lengthwise.runs import read_results_of
 
-RESAMPLES = 2000
-_SEED = 20250713
-_MOST_UNDEFINED = 0.05
-ENOUGH = 10
+_ENOUGH = 10
 """Models from which on an interval by bootstrap is worth printing without a warning."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Coefficient:
-    """One coefficient with its 95 % percentile interval by bootstrap over models; None where undefined."""
+def correlate(x: Sequence[float], y: Sequence[float]) -> Results:
+    """Pearson's and Spearman's correlation of pairs (one pair a model), with 95 % intervals by resampling models.
 
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Correlation:
-    """The correlation of a metric and a score over `n` models."""
-
-    n: int
-    pearson: Coefficient
-    spearman: Coefficient
-    sentence: str
-    """What may be said with this many models."""
-    left_out: tuple[str, ...] = ()
-    """Models that have only one of the two numbers."""
-
-
-def correlate(x: Sequence[float], y: Sequence[float]) -> Correlation:
-    """Pearson's and Spearman's correlation of pairs (one pair a model), resampling models.
+    Returns:
+        Rows `pearson` and `spearman` (ties share their mean rank), their `n` models, and a note: what may be said
+        with this many models.
 
     Raises:
         UsageError: not as many of one as of the other, or a number that is not finite.
@@ -56,32 +36,13 @@ def correlate(x: Sequence[float], y: Sequence[float]) -> Correlation:
     pairs = np.array([x, y], dtype=np.float64).reshape(2, -1)
     if not np.isfinite(pairs).all():
         raise UsageError("a value is NaN or infinite", expected="finite values")
-    n = pairs.shape[1]
-    pearson = _coefficient(pairs)
-    spearman = rank_correlation(x, y)
-    constant = (
-        [name for name, line in zip(("metric", "score"), pairs, strict=True) if np.ptp(line) == 0]
-        if n
-        else []
-    )
-    return Correlation(
-        n=n, pearson=pearson, spearman=spearman, sentence=_sentence(n, pearson, spearman, constant)
-    )
+    drawn = pairs[:, np.random.default_rng(SEED).integers(max(1, len(x)), size=(RESAMPLES, len(x)))]
+    rows = [_row(metric, pairs, drawn) for metric in ("pearson", "spearman")]
+    note = _sentence(pairs, *(row.value for row in rows))
+    return Results(kind="correlate", model_name="metric and score", config={}, rows=rows, notes=[note])
 
 
-def rank_correlation(x: Sequence[float], y: Sequence[float], *, fewest: int = 2) -> Coefficient:
-    """Spearman's rho of pairs (ties share their mean rank), resampling pairs; no interval for fewer than `fewest`."""
-    from scipy.stats import rankdata
-
-    found = _coefficient(
-        np.array([x, y], dtype=np.float64).reshape(2, -1), of=lambda pairs: rankdata(pairs, axis=-1)
-    )
-    return found if len(x) >= fewest else Coefficient(value=found.value)
-
-
-def correlate_runs(
-    paths: Sequence[Path], metric: str, score: str
-) -> tuple[list[tuple[str, float, float]], Correlation]:
+def correlate_runs(paths: Sequence[Path], metric: str, score: str) -> Results:
     """`correlate_rows` of the rows in run folders; the runs of one model are pooled by its name.
 
     Raises:
@@ -96,9 +57,7 @@ def correlate_runs(
     return correlate_rows(runs, metric, score)
 
 
-def correlate_rows(
-    runs: Mapping[str, Sequence[Row]], metric: str, score: str
-) -> tuple[list[tuple[str, float, float]], Correlation]:
+def correlate_rows(runs: Mapping[str, Sequence[Row]], metric: str, score: str) -> Results:
     """Correlate two numbers of several models.
 
     Args:
@@ -107,113 +66,105 @@ def correlate_rows(
         score: the same of the other number.
 
     Returns:
-        (model, metric's value, score's value) of each model that has both, and their correlation.
+        The two rows of each model that has both, then those of `correlate`.
 
     Raises:
         UsageError: a name that no model has, or that names several numbers of one model.
     """
-    found, left_out = [], []
-    for model, rows in runs.items():
-        one, other = (_pick(model, rows, spec) for spec in (metric, score))
-        if one is not None and other is not None:
-            found.append((model, one, other))
-        elif one is not None or other is not None:
-            left_out.append(model)
-    if not found:
-        known = {_spec(row) for rows in runs.values() for row in rows if _is_plain(row)}
+    found = {
+        model: [row for name in (metric, score) for row in _named(model, rows, name)]
+        for model, rows in runs.items()
+    }
+    pairs = {model: rows for model, rows in found.items() if len(rows) == 2}
+    if not pairs:
+        known = {_name(row) for rows in runs.values() for row in rows if _is_plain(row)}
         raise UsageError(
             f"no model has both {metric!r} and {score!r}",
             expected=f"{nearest(metric, known)}; {nearest(score, known)}",
         )
-    correlation = correlate([one for _, one, _ in found], [other for *_, other in found])
-    return found, replace(correlation, left_out=tuple(left_out))
+    results = correlate(*([rows[side].value or 0.0 for rows in pairs.values()] for side in (0, 1)))
+    left_out = [model for model, rows in found.items() if len(rows) == 1]
+    if left_out:
+        results.notes.append(f"Left out, with only one of the two numbers: {', '.join(left_out)}.")
+    plain = [replace(row, model=model) for model, rows in pairs.items() for row in rows]
+    name = f"{metric} and {score}"
+    return replace(
+        results, model_name=name, rows=[*plain, *(replace(row, model=name) for row in results.rows)]
+    )
 
 
-def _pick(model: str, rows: Sequence[Row], spec: str) -> float | None:
-    rest, _, length = spec.partition("@")
+def _named(model: str, rows: Sequence[Row], name: str) -> list[Row]:
+    """The row of that name, if there is one."""
+    rest, _, length = name.partition("@")
     task, _, metric = rest.rpartition("/")
     if length and not length.isdigit():
-        raise UsageError(f"{spec!r} has no length after @", expected="TASK/METRIC@LENGTH")
-    values = [
+        raise UsageError(f"{name!r} has no length after @", expected="TASK/METRIC@LENGTH")
+    found = [
         row
         for row in rows
-        if _is_plain(row)
-        and row.metric == metric
-        and (not task or row.task == task)
-        and (not length or row.length == int(length))
-        and row.value is not None
+        if _is_plain(row) and row.value is not None and row.metric == metric
+        if task in ("", row.task) and length in ("", str(row.length))
     ]
-    if len(values) > 1:
-        specs = sorted({_spec(row) for row in values})
+    if len(found) > 1:
+        names = sorted({_name(row) for row in found})
         raise UsageError(
-            f"{spec!r} names {len(values)} numbers of {model}",
-            expected=f"one of: {', '.join(specs)}"
-            if len(specs) > 1
-            else f"one run of each model that has {specs[0]}",
+            f"{name!r} names {len(found)} numbers of {model}",
+            expected=f"one of: {', '.join(names)}"
+            if len(names) > 1
+            else f"one run of each model that has {names[0]}",
         )
-    return values[0].value if values else None
+    return found
 
 
 def _is_plain(row: Row) -> bool:
-    detail = (
-        row.position,
-        row.context_other,
-        row.distance,
-        row.kept,
-        row.depth,
-        row.bucket,
-        row.reference,
-        row.at_least,
-    )
-    return all(part is None for part in detail)
+    return row.is_headline and row.distance is row.kept is row.at_least is None
 
 
-def _spec(row: Row) -> str:
+def _name(row: Row) -> str:
     return f"{row.task}/{row.metric}" + (f"@{row.length}" if row.length is not None else "")
 
 
-def _coefficient(
-    pairs: NDArray[np.float64],
-    *,
-    of: Callable[[NDArray[np.float64]], NDArray[np.float64]] = lambda pairs: pairs,
-) -> Coefficient:
-    """Pearson's correlation of `of(pairs)`, pairs [2, ..., n], with the percentile interval of 2000 resamples."""
+def _row(metric: str, pairs: NDArray[np.float64], drawn: NDArray[np.float64]) -> Row:
+    """The coefficient of pairs [2, n], with the percentile interval of the resamples `drawn` [2, R, n]."""
     n = pairs.shape[1]
-    value = float(_pearson(of(pairs[:, None, :]))[0]) if n > 1 else math.nan
-    if not math.isfinite(value):
-        return Coefficient(value=None)
-    drawn = pairs[:, np.random.default_rng(_SEED).integers(n, size=(RESAMPLES, n))]
-    resampled = _pearson(of(drawn))
+    row = Row(model="", task="correlation", metric=metric, value=None, unit="ratio", n=n)
+    value = _coefficient(metric, pairs) if n > 1 else math.nan
+    if not np.isfinite(value):
+        return row
+    resampled = _coefficient(metric, drawn)
     defined = resampled[np.isfinite(resampled)]
-    if len(defined) < (1 - _MOST_UNDEFINED) * RESAMPLES:
-        return Coefficient(value=value)
+    if len(defined) < (1 - MOST_UNDEFINED) * RESAMPLES:
+        return replace(row, value=float(value))
     low, high = np.quantile(defined, [0.025, 0.975])
-    return Coefficient(value=value, low=float(low), high=float(high))
+    return replace(row, value=float(value), ci_low=float(low), ci_high=float(high))
 
 
-def _pearson(pairs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Pairs [2, R, n] -> [R]; NaN where one side does not vary."""
-    varies = (pairs.max(axis=-1) > pairs.min(axis=-1)).all(axis=0)
-    x, y = pairs - pairs.mean(axis=-1, keepdims=True)
-    spread = np.sqrt((x * x).sum(axis=-1) * (y * y).sum(axis=-1))
-    return np.divide((x * y).sum(axis=-1), spread, out=np.full(len(spread), np.nan), where=varies)
+def _coefficient(metric: str, pairs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Pairs [2, ..., n] -> [...]; NaN where one side does not vary."""
+    from scipy.stats import pearsonr, rankdata
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pearsonr(*(pairs if metric == "pearson" else rankdata(pairs, axis=-1)), axis=-1).statistic
 
 
-def _sentence(n: int, pearson: Coefficient, spearman: Coefficient, constant: Sequence[str]) -> str:
+def _sentence(pairs: NDArray[np.float64], pearson: float | None, spearman: float | None) -> str:
+    n = pairs.shape[1]
     if n < 3:
         return "2 models say nothing: any two points lie on a line." if n == 2 else "One model says nothing."
-    if pearson.value is None or spearman.value is None:
+    if pearson is None or spearman is None:
+        constant = [name for name, line in zip(("metric", "score"), pairs, strict=True) if np.ptp(line) == 0]
         same = "Neither varies" if len(constant) == 2 else f"The {constant[0]} does not vary"
         return f"{same} over these models, so there is no correlation."
     t = students_t(0.975, n - 2)
     chance = t / math.sqrt(n - 2 + t * t)
     beginning = f"With {n} models, unrelated numbers correlate by {chance:.2f} or more in 5 % of cases"
-    if abs(pearson.value) < chance:
-        return f"{beginning}, and these by {abs(pearson.value):.2f} (Pearson): nothing can be said."
-    if n < ENOUGH:
-        said = f"{beginning}; {n} models are too few for more than a hint, and the intervals are rough."
+    if abs(pearson) < chance:
+        return f"{beginning}, and these by {abs(pearson):.2f} (Pearson): nothing can be said."
+    if n < _ENOUGH:
+        sentence = f"{beginning}; {n} models are too few for more than a hint, and the intervals are rough."
     else:
-        said = f"{beginning}; these do by {abs(pearson.value):.2f} (Pearson)."
-    if abs(spearman.value) < chance:
-        said += f" Their ranks do by {abs(spearman.value):.2f} only: one or two models may decide it."
-    return said
+        sentence = f"{beginning}; these do by {abs(pearson):.2f} (Pearson)."
+    if abs(spearman) < chance:
+        sentence += f" Their ranks do by {abs(spearman):.2f} only: one or two models may decide it."
+    return sentence

@@ -83,7 +83,6 @@ class Influence(WindowMeasurement):
         },
         better={"recovered_greedy": "higher", "jeffreys": "lower"},
     )
-    other_is = "selector"
     examples = (
         "lengthwise influence smollm2-135m --dtype bfloat16 --out runs/influence",
         "lengthwise influence tiny-books --max-length 128 --short 16 --kept 1 --kept 4",

@@ -74,7 +74,6 @@ class LongPpl(WindowMeasurement):
         better={"loss": "lower", "jeffreys": "lower"},
     )
     wanted = "texts"
-    other_is = "evaluator"
     examples = (
         "lengthwise longppl smollm2-135m --max-length 4096 --short 1024",
         "lengthwise longppl ./my-model --evaluator meta-llama/Llama-3.1-8B --out runs/longppl",

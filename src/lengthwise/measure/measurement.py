@@ -93,8 +93,6 @@ class Measurement(Settings):
     """The metric that --fail-above checks."""
     reads: ClassVar[Literal["tokens", "characters", "questions"]] = "tokens"
     """What `items` takes: the text in the model's tokens, or a Corpus; "questions" may need no text."""
-    other_is: ClassVar[str] = "second model"
-    """What the second model is, for errors."""
     units: ClassVar[str] = "documents"
     """What the bootstrap resamples."""
     beside_the_numbers: ClassVar[tuple[str, ...]] = ("batch_size",)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from lengthwise.sharing import process_facts, shared_run
 from lengthwise.text import Corpus, TokenDocuments, as_corpus, left_out_note, load_corpus, tokenize
 
 if TYPE_CHECKING:
-    from lengthwise.models import ModelLike, Predictor
+    from lengthwise.models import ModelLike
     from lengthwise.runs import RunFolder
     from lengthwise.text import TextLike
 
@@ -58,10 +58,10 @@ def run(
         UsageError, MissingError, LengthwiseError: as `load`, `load_corpus`, `RunFolder` and the measurement.
         Interrupted: Ctrl-C; its `partial` is the `Results` of the finished items, which `out` holds too.
     """
-    spec = subject if isinstance(subject, Subject) else Subject(model=_name(subject), text=_text_name(text))
+    spec = subject if isinstance(subject, Subject) else _subject_of(subject, text)
 
     def measured(folder: RunFolder | None, log: SampleLog) -> Results:
-        return _Run.opened(measurement, subject, spec, text, other).results(folder, log)
+        return _Run(measurement, subject, spec, text, other).results(folder, log)
 
     if log is not None:
         return measured(None, log)
@@ -76,45 +76,37 @@ def run(
     )
 
 
-@dataclass(frozen=True)
 class _Run:
-    """Everything that is decided before the first item is read."""
+    """A measurement with loaded models and text: all that is decided before the first item is read."""
 
-    measurement: Measurement
-    """Resolved for the models."""
-    config: dict[str, Any]
-    spec: Subject
-    model: Predictor
-    other: Predictor
-    items: list[Item]
-    text: dict[str, Any] | None
-    """The text's part of the provenance."""
-
-    @classmethod
-    def opened(
-        cls,
+    def __init__(
+        self,
         measurement: Measurement,
         subject: Subject | ModelLike,
         spec: Subject,
         text: TextLike | TokenDocuments | None,
         other: ModelLike | None,
-    ) -> _Run:
-        """Read the text and load the models."""
+    ) -> None:
         from lengthwise.models import as_model, open_model
 
-        loaded = isinstance(subject, Subject)
+        loads = isinstance(subject, Subject)
         given = as_given(text, spec) if measurement.needs_text else None
-        model = open_model(measurement.check_subject(spec)) if loaded else as_model(subject)
-        second = measurement.open_other(model, spec if loaded else None) if other is None else as_model(other)
-        settings = measurement.resolved(model, second)
+        self.name, self.split = spec.model, spec.tp_plan is None
+        self.config = measurement.config(spec)
+        self.model = model = open_model(measurement.check_subject(spec)) if loads else as_model(subject)
+        if other is None:
+            self.other = measurement.open_other(model, spec if loads else None)
+        else:
+            self.other = as_model(other)
+        self.measurement = measurement.resolved(model, self.other)
         named = text is None or isinstance(text, str | Path)
-        documents = tokens_of(settings, given, second, cache=named)
-        items = settings.items(model, documents if settings.reads == "tokens" else given, second)
-        for each in {id(one): one for one in (model, second)}.values():
-            each.check_ready(max(item.longest for item in items))
-        settings.check_models(model, second, items)
-        facts = text_facts(given, documents, items)
-        return cls(settings, measurement.config(spec), spec, model, second, items, facts)
+        documents = tokens_of(measurement, given, self.other, cache=named)
+        tokens = measurement.reads == "tokens"
+        self.items = self.measurement.items(model, documents if tokens else given, self.other)
+        for each in {id(one): one for one in (model, self.other)}.values():
+            each.check_ready(max(item.longest for item in self.items))
+        self.measurement.check_models(model, self.other, self.items)
+        self.text = _text_facts(given, documents, self.items)
 
     def results(self, folder: RunFolder | None, log: SampleLog) -> Results:
         """Score what the log lacks, and the results of all that it then has."""
@@ -143,13 +135,13 @@ class _Run:
     def _check_inputs(self, folder: RunFolder | None) -> None:
         """Refuse a run folder that was begun with other weights or another text."""
         # Every process that holds a part of the weights takes part in the fingerprint.
-        if folder is None and self.spec.tp_plan is None:
+        if folder is None and self.split:
             return
         prints = {"model": self.model.fingerprint()}
         if self.text is not None:
             prints["text"] = {"corpus": self.text["corpus_fingerprint"]}
         if self.other is not self.model:
-            prints[self.measurement.other_is] = self.other.fingerprint()
+            prints["second model"] = self.other.fingerprint()
         if folder is not None:
             folder.check_inputs(prints)
 
@@ -200,9 +192,9 @@ class _Run:
         statistics = measurement.statistics(finished)
         found = Results(
             kind=measurement.kind,
-            model_name=self.spec.model,
+            model_name=self.name,
             config=self.config,
-            rows=[replace(row, model=self.spec.model) for row in measurement.rows(statistics, finished)],
+            rows=[replace(row, model=self.name) for row in measurement.rows(statistics, finished)],
             partial=partial,
             provenance={
                 "model": model.describe(),
@@ -240,7 +232,7 @@ def tokens_of(
     return given if isinstance(given, TokenDocuments) else tokenize(given, model.tokenizer, cache=cache)
 
 
-def text_facts(
+def _text_facts(
     given: Corpus | TokenDocuments | None, documents: TokenDocuments | None, items: Sequence[Item]
 ) -> dict[str, Any] | None:
     """What a result records of its text; None without one."""
@@ -269,24 +261,16 @@ def text_facts(
     return facts | {"left_out": left_out}
 
 
-def _name(subject: ModelLike) -> str:
-    """The name of a model that is not loaded from one."""
-    if isinstance(subject, str | Path):
-        return str(subject)
-    if isinstance(subject, tuple):
-        return getattr(subject[0], "name_or_path", "") or type(subject[0]).__name__
-    return subject.name
+def _subject_of(model: ModelLike, text: TextLike | TokenDocuments | None) -> Subject:
+    """The names of a model and a text that are given as objects."""
+    from lengthwise.models import as_model
 
-
-def _text_name(text: TextLike | TokenDocuments | None) -> str:
+    name = str(model) if isinstance(model, str | Path) else as_model(model).name
     match text:
         case None:
-            return "books"
+            return Subject(model=name)
         case str() | Path():
-            return str(text)
-        case Corpus():
-            return text.name
-        case TokenDocuments():
-            return text.corpus
+            return Subject(model=name, text=str(text))
         case _:
-            return "texts"
+            # Token documents, a corpus, or a list of strings.
+            return Subject(model=name, text=getattr(text, "corpus", getattr(text, "name", "texts")))

@@ -57,7 +57,6 @@ class Served(WindowMeasurement):
             "loss_checkpoint": "cross entropy of the next token, from the checkpoint",
         },
     )
-    other_is = "served"
     fail_above = "difference"
     examples = (
         "lengthwise compare ./my-model http://127.0.0.1:8000/v1",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 RESAMPLES = 2000
 SEED = 20250713
-_MOST_UNDEFINED = 0.05
+MOST_UNDEFINED = 0.05
 _ROUNDING = 1e-12
 """Of two numbers: a difference below this is that of sums in another order."""
 
@@ -140,7 +140,7 @@ def _row(row: Row, value: float, resampled: NDArray[np.float64], documents: int,
         return replace(row, value=None, documents=documents)
     resampled = np.where(abs(resampled - value) <= rounding, value, resampled)
     defined = resampled[np.isfinite(resampled)]
-    if documents < 2 or len(defined) < (1 - _MOST_UNDEFINED) * len(resampled):
+    if documents < 2 or len(defined) < (1 - MOST_UNDEFINED) * len(resampled):
         return replace(row, value=value, documents=documents)
     tail = expanded_tail(documents)
     low, high = np.quantile(defined, [tail, 1 - tail])

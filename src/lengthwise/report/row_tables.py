@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from lengthwise.report.displays import in_order
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Row
-
-if TYPE_CHECKING:
-    from lengthwise.measure.correlation import Correlation
 
 # Columns that are shown where any row has a value, by name in the table.
 _BEFORE_VALUE = {
@@ -106,23 +102,6 @@ def comparison_table(rows: Sequence[Row], *, caption: str = "") -> Table:
     ]
     shown["more than noise"] = [{None: "", True: "yes", False: "no"}[row.beyond_noise] for row in differences]
     return Table(columns=tuple(shown), rows=list(zip(*shown.values(), strict=True)), caption=caption)
-
-
-def correlation_tables(
-    pairs: Sequence[tuple[str, float, float]], found: Correlation, *, names: tuple[str, str]
-) -> list[Table]:
-    """The pairs of numbers by model, and the two correlation coefficients."""
-    coefficients = {"Pearson": found.pearson, "Spearman (ranks)": found.spearman}
-    return [
-        Table(columns=("model", *names), rows=pairs),
-        Table(
-            columns=("correlation", "value [95 % interval]", "models"),
-            rows=[
-                [name, Estimate(one.value, one.low, one.high, signed=True), found.n]
-                for name, one in coefficients.items()
-            ],
-        ),
-    ]
 
 
 def has_intervals(rows: Sequence[Row]) -> bool:

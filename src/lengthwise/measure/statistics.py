@@ -95,14 +95,8 @@ def estimate(statistic: Statistic) -> Row:
     5 % of the resamples (a bin that few documents reach); fewer undefined resamples are left out. Where all
     documents are alike the standard error is exactly 0, whatever the sums were rounded to.
     """
-    value = _at(statistic, np.ones((1, len(statistic.documents))))[0]
-    return _row(
-        statistic.row,
-        float(value),
-        _resampled(statistic),
-        len(statistic.documents),
-        rounding=_ROUNDING * abs(float(value)),
-    )
+    found = _estimates(statistic)
+    return _row(statistic, found, rounding=_ROUNDING * abs(found[0]))
 
 
 def estimate_difference(minuend: Statistic, subtrahend: Statistic) -> Row:
@@ -111,45 +105,43 @@ def estimate_difference(minuend: Statistic, subtrahend: Statistic) -> Row:
     A difference within the rounding of the two sums is 0.
     """
     assert minuend.documents == subtrahend.documents
-    every = np.ones((1, len(minuend.documents)))
-    one, other = _at(minuend, every)[0], _at(subtrahend, every)[0]
-    rounding = _ROUNDING * float(max(abs(one), abs(other)))
-    # An undefined number is NaN and stays so.
-    value = 0.0 if abs(one - other) <= rounding else one - other
-    spread = _resampled(minuend) - _resampled(subtrahend)
-    return _row(minuend.row, float(value), spread, len(minuend.documents), rounding=rounding)
+    one, other = _estimates(minuend), _estimates(subtrahend)
+    rounding, difference = _ROUNDING * max(abs(one[0]), abs(other[0])), one - other
+    if abs(difference[0]) <= rounding:
+        difference[0] = 0.0
+    return _row(minuend, difference, rounding=rounding)
 
 
 @lru_cache(maxsize=8)
 def _weights(documents: int) -> NDArray[np.int64]:
-    """How often each document is in each resample: [RESAMPLES, D]. The same for the same D."""
+    """How often each document is in the text, and in each resample: [1 + RESAMPLES, D]. The same for the same D."""
     rng = np.random.default_rng(SEED)
-    return rng.multinomial(documents, np.full(documents, 1 / documents), size=RESAMPLES)
+    drawn = rng.multinomial(documents, np.full(documents, 1 / documents), size=RESAMPLES)
+    return np.concatenate([np.ones((1, documents), dtype=np.int64), drawn])
 
 
-def _at(statistic: Statistic, weights: NDArray[np.float64] | NDArray[np.int64]) -> NDArray[np.float64]:
-    return statistic.estimator(weights @ statistic.totals)
+def _estimates(statistic: Statistic) -> NDArray[np.float64]:
+    """The estimate, then that of each resample: [1 + RESAMPLES]."""
+    return statistic.estimator(_weights(len(statistic.documents)) @ statistic.totals)
 
 
-def _resampled(statistic: Statistic) -> NDArray[np.float64]:
-    return _at(statistic, _weights(len(statistic.documents)))
-
-
-def _row(row: Row, value: float, resampled: NDArray[np.float64], documents: int, *, rounding: float) -> Row:
+def _row(statistic: Statistic, estimates: NDArray[np.float64], *, rounding: float) -> Row:
+    value, resampled = float(estimates[0]), estimates[1:]
+    documents = len(statistic.documents)
+    row = replace(statistic.row, documents=documents)
     if not math.isfinite(value):
-        return replace(row, value=None, documents=documents)
+        return row
+    row = replace(row, value=value)
     resampled = np.where(abs(resampled - value) <= rounding, value, resampled)
     defined = resampled[np.isfinite(resampled)]
-    if documents < 2 or len(defined) < (1 - MOST_UNDEFINED) * len(resampled):
-        return replace(row, value=value, documents=documents)
+    if documents < 2 or len(defined) < (1 - MOST_UNDEFINED) * RESAMPLES:
+        return row
     tail = expanded_tail(documents)
     low, high = np.quantile(defined, [tail, 1 - tail])
     # The standard deviation of equal numbers can round to more than 0.
     deviation = float(defined.std(ddof=1)) if defined.min() < defined.max() else 0.0
     stderr = deviation * math.sqrt(documents / (documents - 1))
-    return replace(
-        row, value=value, stderr=stderr, ci_low=float(low), ci_high=float(high), documents=documents
-    )
+    return replace(row, stderr=stderr, ci_low=float(low), ci_high=float(high))
 
 
 def expanded_tail(documents: int) -> float:

@@ -17,7 +17,7 @@ choice where the distant tokens are those of another window, and `recovered_net`
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
@@ -113,17 +113,16 @@ class Influence(WindowMeasurement):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        fewest = self.length // 2 - self.short - 1
-        if fewest < max(self.candidates, *self.kept):
+        fewest, most = self.length // 2 - self.short - 1, max(self.kept)
+        if fewest < max(self.candidates, most):
             raise UsageError(
                 f"windows of {self.length} tokens leave {max(fewest, 0)} distant tokens before the first target "
-                f"(short {self.short}), for {max(self.kept)} kept ones and {self.candidates} candidates",
+                f"(short {self.short}), for {most} kept ones and {self.candidates} candidates",
                 fix="give a greater --max-length, or a smaller --short, --kept and --set candidates=...",
             )
-        if self.candidates < max(self.kept):
+        if self.candidates < most:
             raise UsageError(
-                f"{max(self.kept)} tokens are kept of {self.candidates} candidates",
-                fix=f"--set candidates={max(self.kept)}, or a smaller --kept",
+                f"candidates is {self.candidates}", expected=f"at least {most}, the greatest --kept"
             )
         if self.examined > self.length - self.length // 2:
             raise UsageError(
@@ -210,62 +209,54 @@ class Influence(WindowMeasurement):
         (`Row.kept`) `recovered_*` of every choice and control, `recovered_net` and `enough`. Without targets only
         `gaining` and `jeffreys`.
         """
-        if not records:
-            return []
-        sizes = sorted(set(self.kept))
-        windows = [
-            {"document": r["document"], "examined": np.array(r["examined"]).T, **_losses(r, len(sizes))}
-            for r in records
+        windows = [{"document": record["document"], "sums": self._sums(record)} for record in records]
+        return [
+            self.statistic(
+                windows,
+                lambda window, place=place: window["sums"][place][:2],
+                metric=place[0],
+                unit=place[1],
+                kept=place[2],
+                length=self.length,
+                n=sum(window["sums"][place][2] for window in windows),
+            )
+            for place in (windows[0]["sums"] if windows else ())
+            if all(place in window["sums"] for window in windows)
         ]
-        examined = sum(len(record["examined"]) for record in records)
-        targets = sum(len(record["targets"]) for record in records)
 
-        def number(
-            metric: str, of: Callable[[Any], Sequence[Any]], unit: str = "nats", **row: Any
-        ) -> Statistic:
-            totals = lambda window: [float(part) for part in of(window)]  # noqa: E731
-            row = {"n": targets, "length": self.length} | row
-            return self.statistic(windows, totals, metric=metric, unit=unit, **row)
+    def _sums(self, record: Record) -> dict[tuple[str, str, int | None], tuple[float, float, int]]:
+        """(metric, unit, k) -> sum, count and `n` of one window."""
+        places, long, short, jeffreys = np.array(record["examined"]).T
+        examined = dict(zip(places, zip(long, short, strict=True), strict=True))
 
-        def mean(metric: str, of: Callable[[Any], NDArray[Any]], unit: str = "nats", **row: Any) -> Statistic:
-            return number(metric, lambda window: (of(window).sum(), len(of(window))), unit, **row)
+        def mean(values: NDArray[Any]) -> tuple[float, float, int]:
+            return float(values.sum()), len(values), len(values)
 
-        def recovered(metric: str, more: str, less: str, column: int) -> Statistic:
-            """What the tokens of `less` recover beyond those of `more`, the loss with which is higher."""
-            return number(
-                f"recovered_{metric}",
-                lambda w: ((w[more] - w[less])[:, column].sum(), w["gain"].sum()),
-                "share",
-                kept=sizes[column],
-            )
-
-        def enough(column: int) -> Statistic:
-            return mean(
-                "enough",
-                lambda w: (w["short"] - w["greedy"])[:, column] >= ENOUGH * w["gain"],
-                "share",
-                kept=sizes[column],
-            )
-
-        gaining = mean(
-            "gaining", lambda w: w["examined"][2] - w["examined"][1] > self.gain, "share", n=examined
-        )
-        jeffreys = mean("jeffreys", lambda w: w["examined"][3], n=examined)
+        gaining, jeffreys = mean(short - long > self.gain), mean(jeffreys)
         if not self.targets:
-            return [gaining, jeffreys]
-        found = [
-            mean("gain", lambda w: w["gain"]),
-            gaining,
-            mean("loss_long", lambda w: w["long"]),
-            mean("loss_short", lambda w: w["short"][:, 0]),
-            jeffreys,
-        ]
-        methods = [name for name in METHODS if all(name in window for window in windows)]
-        for column in range(len(sizes)):
-            found += [recovered(name, "short", name, column) for name in methods]
+            return {("gaining", "share", None): gaining, ("jeffreys", "nats", None): jeffreys}
+        targets = record["targets"]
+        long, short = np.array([examined[each["position"]] for each in targets]).reshape(-1, 2).T
+        gain = short - long
+        found = {
+            ("gain", "nats", None): mean(gain),
+            ("gaining", "share", None): gaining,
+            ("loss_long", "nats", None): mean(long),
+            ("loss_short", "nats", None): mean(short),
+            ("jeffreys", "nats", None): jeffreys,
+        }
+        methods = [name for name in METHODS if all(name in each["losses"] for each in targets)]
+        for column, k in enumerate(sorted(set(self.kept))):
+            losses = {name: np.array([each["losses"][name][column] for each in targets]) for name in methods}
+            losses["short"] = short
+            # What the tokens of the second recover beyond those of the first, the loss with which is higher.
+            pairs = {name: ("short", name) for name in methods}
             if "greedy_foreign" in methods:
-                found.append(recovered("net", "greedy_foreign", "greedy", column))
-            found.append(enough(column))
+                pairs["net"] = ("greedy_foreign", "greedy")
+            for name, (more, less) in pairs.items():
+                recovered = (losses[more] - losses[less]).sum()
+                found[f"recovered_{name}", "share", k] = (float(recovered), float(gain.sum()), len(gain))
+            found["enough", "share", k] = mean(short - losses["greedy"] >= ENOUGH * gain)
         return found
 
     def finish(
@@ -301,16 +292,3 @@ def _foreign(windows: Sequence[Window], index: int) -> NDArray[Any] | None:
     others = [*windows[index + 1 :], *windows[:index]]
     own = windows[index].document_id
     return next((one.ids for one in [*(o for o in others if o.document_id != own), *others]), None)
-
-
-def _losses(record: Record, sizes: int) -> dict[str, NDArray[np.float64]]:
-    """Of the N targets of a window: `gain`, `long` [N], and [N, sizes]: `short`, and each method with k tokens."""
-    by_place = {place: (long, short) for place, long, short, _ in record["examined"]}
-    ends = [by_place[target["position"]] for target in record["targets"]]
-    long, short = np.array(ends, dtype=np.float64).reshape(-1, 2).T
-    losses = [target["losses"] for target in record["targets"]]
-    tables = {
-        name: np.array([one[name] for one in losses]).reshape(-1, sizes)
-        for name in (losses[0] if losses else METHODS)
-    }
-    return {"long": long, "short": short[:, None].repeat(sizes, axis=1), "gain": short - long, **tables}

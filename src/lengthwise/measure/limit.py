@@ -124,30 +124,23 @@ class Limit(WindowMeasurement):
         """Where the curves are measured, of resolved settings."""
         assert self.length is not None
         assert self.reference is not None
-        return LimitGrid(
-            length=self.length,
-            reference=self.reference,
-            passage=self.passage,
-            scored=self.scored,
-            table=table,
-        )
+        return LimitGrid(self.length, self.reference, self.passage, self.scored, table)
 
     def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
         """Every window twice: after another first passage, and as it is."""
-        assert self.length is not None
-        assert self.reference is not None
+        grid = self.grid(model.max_positions)
         # All context once; the second time also short contexts that overlap by half. The repeated passages are few.
-        tokens = {"different": self.length, "same": self.length + 2 * (self.length - self.reference)}
+        tokens = {"different": grid.length, "same": grid.length + 2 * (grid.length - grid.reference)}
         # The longest context, its targets, and another first passage.
-        windows = self.sampled(text, self.length + 1 + 2 * self.passage)
+        windows = self.sampled(text, grid.length + 1 + 2 * self.passage)
         return [
             self.item(
-                f"L{self.length}/R{self.reference}/P{self.passage}/w{index:04d}/{first}",
+                f"L{grid.length}/R{grid.reference}/P{self.passage}/w{index:04d}/{first}",
                 window,
-                self.length,
+                grid.length,
                 tokens=read,
                 first=first,
-                table=model.max_positions,
+                table=grid.table,
             )
             for index, window in enumerate(windows)
             for first, read in tokens.items()

@@ -20,7 +20,7 @@ BINS_PER_REFERENCE = 8
 _STEPS_PER_DOUBLING = 4
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class LimitGrid:
     """Where the two curves of `limit` are measured: bins of rows, distances of the repeated passage, in tokens."""
 
@@ -30,7 +30,7 @@ class LimitGrid:
     """R, the short context that it is compared with."""
     passage: int
     scored: int
-    table: int | None = None
+    table: int | None
     """Positions in the model's table, if it has one."""
 
     @property

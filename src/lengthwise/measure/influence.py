@@ -203,12 +203,7 @@ class Influence(WindowMeasurement):
             }
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
-        """The gain, and what k kept tokens recover, each a ratio of two sums by document.
-
-        Rows of task "influence": `gain`, `gaining`, `loss_long`, `loss_short`, `jeffreys`, and for each k
-        (`Row.kept`) `recovered_*` of every choice and control, `recovered_net` and `enough`. Without targets only
-        `gaining` and `jeffreys`.
-        """
+        """The gain, and for each k what the kept tokens recover. Without targets only `gaining` and `jeffreys`."""
         windows = [{"document": record["document"], "sums": self._sums(record)} for record in records]
         return [
             self.statistic(

@@ -158,11 +158,9 @@ class Limit(WindowMeasurement):
             yield read_window(model, item.content.ids, item.facts["first"], grid, **how)
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
-        """The two limits and their curves, from the windows that were read both times.
+        """The two limits, their levels, and their curves by position and by distance.
 
-        Rows of task "limit": `sound_up_to` and `used_up_to` (tokens; `at_least` where no end was found up to
-        the longest measured); by position `excess`, `jeffreys` (of the same two predictions) and `loss` (with
-        all context), nats; by distance `benefit`; `tolerance` and `used_level`, the two levels (nats).
+        From the windows that were read both times.
         """
         whole: dict[tuple[str, int], Record] = {}
         for record in records:
@@ -207,7 +205,6 @@ class Limit(WindowMeasurement):
     def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:
         """The numbers, with intervals as wide as the grid makes them, and `at_least` where measuring ended.
 
-        Intervals of `used_up_to` end at measured distances, those of `sound_up_to` are a bin wider at each end.
         `used_up_to` has no value where the benefit nearby is not clearly above 0.
         """
         found = super().rows(statistics, records)
@@ -282,17 +279,12 @@ def _on_the_grid(row: Row, grid: LimitGrid, *, unclear: bool) -> Row:
 def _reference(model: Reader) -> int:
     """A quarter of the trained length, as a power of 2."""
     trained = model.trained_length
-    if trained is None:
-        raise UsageError(
-            f"{model.name} does not say how long a context it was trained for",
-            expected="a length within it to compare with",
-            fix="--reference 1024",
-        )
-    reference = 1 << (max(1, min(MOST_REFERENCE, trained // 4)).bit_length() - 1)
+    reference = 1 << (max(1, min(MOST_REFERENCE, (trained or 0) // 4)).bit_length() - 1)
     if reference < 2 * BINS_PER_REFERENCE:
         raise UsageError(
-            f"{model.name} was trained for {trained} tokens, too few to find a reference within",
-            fix=f"--reference {2 * BINS_PER_REFERENCE}",
+            f"the length that {model.name} was trained for is {trained or 'not known'}",
+            expected=f"a reference within it, of at least {2 * BINS_PER_REFERENCE} tokens, to compare with",
+            fix="give --reference",
         )
     return reference
 

@@ -219,13 +219,7 @@ class LongPpl(WindowMeasurement):
             }
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
-        """The numbers of all texts.
-
-        Rows of task "longppl": `longppl` = exp(`loss_key`), `perplexity` = exp(`loss`) of all tokens of the
-        same texts, `key_share` (of the model's tokens); and, where the model is its own evaluator,
-        `jeffreys`: how much its predictions with all context and with the short one disagree, from the same
-        two passes.
-        """
+        """The numbers of all texts; `jeffreys` only where the model is its own evaluator, from the same passes."""
         return [
             self.statistic(
                 records,

@@ -144,12 +144,10 @@ class Misalignment(WindowMeasurement):
             yield lattice.window_sums(found, length)
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
-        """The numbers of each L.
+        """The numbers of each L, whole and in bins.
 
-        Rows of task "misalignment", metrics `sce` = `entropy` + `jeffreys`, `js` (nats) and `top1_agreement`
-        (share): one row for each L; `jeffreys` and `sce` by two bins of context lengths (`length` and
-        `context_other`, each the upper end of its bin, `length` >= `context_other`); `jeffreys` by the row of
-        the shorter context (`position` .. `position_end` - 1).
+        `jeffreys` and `sce` by two bins of context lengths (`context` >= `context_other`, each the upper end of its
+        bin); `jeffreys` also by the row of the shorter context.
         """
         return [
             statistic

@@ -87,12 +87,10 @@ class Perplexity(WindowMeasurement):
         longest = max(self.lengths)
         for length in self.lengths:
             if longest % length:
-                divisors = [d for d in range(2, longest + 1) if longest % d == 0]
-                near = [d for d in divisors if d < length][-1:] + [d for d in divisors if d > length][:1]
+                near = [d for d in range(2, longest) if longest % d == 0]
                 raise UsageError(
                     f"length {length} does not divide the greatest length {longest}",
-                    expected="lengths that do, so that all predict the same tokens; the nearest are "
-                    + " and ".join(map(str, near)),
+                    expected=f"lengths that do, so that all predict the same tokens: {', '.join(map(str, near))}",
                 )
         return self
 
@@ -137,13 +135,10 @@ class Perplexity(WindowMeasurement):
         return {"position": np.add.reduceat(losses.numpy(), edges[:-1]).tolist()}
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
-        """The numbers of each length, then the loss by position.
+        """The numbers of each length; at the greatest also the loss by the row in the window.
 
-        Rows of task "perplexity" for each length: `loss` (nats a token), `perplexity` = exp(loss),
-        `loss_best_temperature` (the loss after fitting one inverse temperature for this model and length on
-        these very targets) and `inverse_temperature` (the fitted one, in 1/2 .. 2). At the greatest length
-        also `loss` by the row in the window (`position` .. `position_end` - 1). Temperatures need whole
-        distributions: an endpoint has no such rows.
+        A temperature is fitted for each length, on these very targets. It needs whole distributions, which an
+        endpoint does not give.
         """
         found: list[Statistic] = []
         for length, some in grouped(records, "length"):

@@ -114,11 +114,7 @@ class Recall(WindowMeasurement):
             yield {"targets": self.scored, "same": same, "different": different}
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
-        """The three numbers of each distance.
-
-        Rows of task "recall" for each distance: `benefit`, `loss_same`, `loss_different`, nats a token. The
-        same passages are used at every distance, so the curve is paired.
-        """
+        """The three numbers of each distance. All have the same passages, so the curve is paired."""
         totals = {
             "benefit": lambda r: [r["different"] - r["same"], r["targets"]],
             "loss_same": lambda r: [r["same"], r["targets"]],

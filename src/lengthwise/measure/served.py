@@ -122,12 +122,9 @@ class Served(WindowMeasurement):
             yield {"targets": length, "largest": float(abs(shift).max()), **sums}
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
-        """The numbers of each length that have intervals.
+        """The numbers of each length that have intervals; `difference` and `shift` also by position.
 
-        Rows of task "served" for each length: `equal_up_to` (tokens: where the first bin of positions begins
-        whose difference is above the tolerance; `at_least` where none is), `difference`, `shift`,
-        `loss_served`, `loss_checkpoint` (means, nats a token), `largest` (of one token) and `tolerance`,
-        without intervals; by position (`position` .. `position_end` - 1) `difference` and `shift`.
+        `equal_up_to` is where the first bin of positions begins whose difference is above the tolerance.
         """
         found: list[Statistic] = []
         means: dict[str, Callable[[Record], float]] = {

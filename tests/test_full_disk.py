@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 from collections.abc import Callable
@@ -13,7 +12,6 @@ import pytest
 from lengthwise.cache import build_once
 from lengthwise.errors import LengthwiseError
 from lengthwise.models.saving import save_extended, save_whole
-from lengthwise.samples import SampleLog
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
 
 
@@ -67,12 +65,3 @@ def test_a_conversion(tmp_path: Path):
     assert said.startswith("1 "), said
     assert str(tmp_path) in said
     assert not (tmp_path / "thing").exists()
-
-
-def test_a_line_without_a_checksum_that_lacks_a_value(tmp_path: Path):
-    path = tmp_path / "samples.jsonl"
-    path.write_text(json.dumps({"key": "a", "values": None}) + "\n")
-    with pytest.raises(LengthwiseError, match="samples"):
-        SampleLog(path).summarised(lambda log: sum(log["a"]["values"]))
-    with pytest.raises(TypeError):
-        SampleLog().summarised(lambda log: sum(None))  # type: ignore[arg-type]

@@ -51,10 +51,12 @@ def test_only_a_torn_line(tmp_path: Path) -> None:
     assert path.read_bytes() == b""
 
 
-@pytest.mark.parametrize("damage", [b"not json\n", b'{"no": "key"}\n', b"[1]\n", b"\xff\xfe\n"])
+@pytest.mark.parametrize("damage", [b"not json\n", b'{"key": "c"}\n', b"[1]\n", b"\xff\xfe\n"])
 def test_damage_before_the_last_line_is_named_not_skipped(tmp_path: Path, damage: bytes) -> None:
     path = tmp_path / "samples.jsonl"
-    path.write_bytes(b'{"key": "a"}\n' + damage + b'{"key": "b"}\n')
+    for key in "ab":
+        SampleLog(path).append(key, {})
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\n" + damage, 1))
     with pytest.raises(LengthwiseError, match=r"samples\.jsonl, line 2") as caught:
         SampleLog(path)
     assert caught.value.fix is not None

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from lengthwise.samples import SampleLog
-from lengthwise.sharing import SharedLog
 from lengthwise.testing import save_tiny_model, tiny_text
 
 WORKER = Path(__file__).with_name("sharing_worker.py")
@@ -90,13 +89,13 @@ def test_two_processes_share_a_measurement(
         text=True,
     )
     own: list[str] = []
-    append = SharedLog.append
+    append = SampleLog.append
 
-    def note(log: SharedLog, key: str, record: dict[str, Any]) -> None:
+    def note(log: SampleLog, key: str, record: dict[str, Any]) -> None:
         own.append(key)
         append(log, key, record)
 
-    monkeypatch.setattr(SharedLog, "append", note)
+    monkeypatch.setattr(SampleLog, "append", note)
     try:
         together = worker.run_all(jobs, two)
         _, errors = other.communicate(timeout=300)

@@ -25,25 +25,24 @@ from filelock import FileLock, Timeout
 
 from lengthwise.config import parse_yaml, read_yaml, to_yaml
 from lengthwise.errors import LengthwiseError, UsageError
-from lengthwise.files import atomic_write_json, atomic_write_text, cannot_write, named_path, read_json
+from lengthwise.files import (
+    atomic_write_json,
+    atomic_write_text,
+    cannot_write,
+    named_path,
+    read_json,
+    writing,
+)
 from lengthwise.provenance import environment
 from lengthwise.results import Results, read_results
 from lengthwise.samples import SampleLog
 
-_COMMON = (
-    "config.yaml",
-    "results.json",
-    "samples.jsonl",
-    "inputs.json",
-    "env.json",
-    "figures",
-    "report.html",
-    "README.md",
-)
+# What every run may write, and what a start writes before its first result. env.json, which tells whose folder this is,
+# comes first and goes last.
+_STARTED = ("inputs.json", "config.yaml", "env.json")
+_COMMON = ("results.json", "samples.jsonl", "figures", "report.html", "README.md")
 # Where --overwrite keeps the earlier run until the new one has a first result.
 _EARLIER = ".earlier"
-# What a start writes before its first result. env.json, which tells whose folder this is, comes first and goes last.
-_STARTED = ("inputs.json", "config.yaml", "env.json")
 
 
 class RunFolder:
@@ -76,16 +75,19 @@ class RunFolder:
     ) -> None:
         self.path = named_path(path, what="--out")
         self.kind = kind
-        self._ours = (*_COMMON, *writes)
-        self._ours_parts = tuple(f".{name}." for name in self._ours)
+        # config.yaml is moved first and back last: without it no run has begun here.
+        self._ours = ("config.yaml", *_COMMON, "inputs.json", "env.json", *writes)
         # As it will be read back (tuples become lists), so that a resumed run compares equal.
         self.config = parse_yaml(to_yaml(config), source="settings")
         if resume and overwrite:
             raise UsageError("--resume and --overwrite exclude each other", fix="give one of them")
-        self._check_shape()
+        if self.path.is_file():
+            raise UsageError(f"{self.path} is a file", expected="a folder", fix="choose another --out")
+        lock = self.path / ".lock"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = FileLock(self.path / ".lock")
+            is_new = not lock.exists()
+            self._lock = FileLock(lock)
             self._lock.acquire(timeout=0)
         except Timeout as error:
             raise LengthwiseError(
@@ -98,6 +100,8 @@ class RunFolder:
             self._claim(resume=resume, overwrite=overwrite)
             self.samples = SampleLog(self.path / "samples.jsonl")
         except BaseException:
+            if is_new:
+                lock.unlink()
             self._lock.release()
             raise
 
@@ -109,11 +113,12 @@ class RunFolder:
     ) -> None:
         try:
             if error is None:
-                self._drop_earlier()
+                shutil.rmtree(self.path / _EARLIER, ignore_errors=True)
             else:
                 self._settle()
-                if self._fresh:
-                    self._forget_false_start()
+                # A run that failed before anything came of it (a mistyped model) leaves no run to be in the way.
+                if self._fresh and not self._names().difference(_STARTED):
+                    self._remove(_STARTED)
         finally:
             self._lock.release()
 
@@ -136,11 +141,8 @@ class RunFolder:
     def append_metrics(self, record: Mapping[str, Any]) -> None:
         """Add one line to `metrics.jsonl`."""
         path = self.path / "metrics.jsonl"
-        try:
-            with path.open("a") as stream:
-                stream.write(json.dumps(dict(record)) + "\n")
-        except OSError as error:
-            raise cannot_write(path, error) from error
+        with writing(path), path.open("a") as stream:
+            stream.write(json.dumps(dict(record)) + "\n")
 
     def check_inputs(self, inputs: Mapping[str, Mapping[str, str]]) -> None:
         """Record what the run reads: `{"model": fingerprints, "text": fingerprints}`; refuse other inputs.
@@ -154,12 +156,12 @@ class RunFolder:
             atomic_write_json(path, now)
             return
         before = read_json(path, expected="the fingerprints that the run was begun with")
-        pairs = {
-            f"{name}'s {part}": (before.get(name, {}).get(part), fingerprint)
+        changed = [
+            f"{name}'s {part}"
             for name, prints in now.items()
             for part, fingerprint in prints.items()
-        }
-        changed = [what for what, (earlier, here) in pairs.items() if earlier != here]
+            if before.get(name, {}).get(part) != fingerprint
+        ]
         if changed:
             raise UsageError(
                 f"since {self.path} was begun, the {' and the '.join(changed)} changed",
@@ -167,42 +169,31 @@ class RunFolder:
                 fix="restore them, or start again with --overwrite or another --out",
             )
 
-    def _check_shape(self) -> None:
-        if self.path.exists() and not self.path.is_dir():
-            raise UsageError(f"{self.path} is a file", expected="a folder", fix="choose another --out")
-        if self.path.is_dir():
-            names = self._names()
-            # A kill in the midst of --overwrite leaves the settings in `.earlier`; one before they are written, or
-            # while a false start is removed, leaves env.json alone.
-            begun = "config.yaml" in names or (self.path / _EARLIER / "config.yaml").exists()
-            if names and not begun and not (names == {"env.json"} and self._is_ours()):
-                raise UsageError(
-                    f"{self.path} holds files that belong to no lengthwise run: {', '.join(sorted(names)[:5])}",
-                    expected="an empty or new folder, or an earlier run",
-                    fix="choose another --out",
-                )
-        # Here too, because a refusal under the lock leaves the lock's file. What a kill left is settled first.
-        if (self.path / "config.yaml").exists() and not (self.path / _EARLIER).exists():
-            self._check_kind(read_yaml(self.path / "config.yaml"))
-
     def _names(self) -> set[str]:
         """What is in the folder, without the lock and the temporary files of a killed start."""
-        return {
-            entry.name
-            for entry in self.path.iterdir()
-            if entry.name not in (".lock", _EARLIER) and entry.suffix != ".part"
-        }
+        entries = self.path.iterdir()
+        return {one.name for one in entries if one.name not in (".lock", _EARLIER) and one.suffix != ".part"}
 
     def _claim(self, *, resume: bool, overwrite: bool) -> None:
-        config_path = self.path / "config.yaml"
+        if (names := self._names()) and not (self._is_ours(self.path) or self._is_ours(self.path / _EARLIER)):
+            raise UsageError(
+                f"{self.path} holds no run of lengthwise (by its env.json), but {', '.join(sorted(names)[:5])}",
+                expected="an empty or new folder, or an earlier run",
+                fix="choose another --out",
+            )
         # This run holds the lock, so these are of a run that was killed.
-        self._remove(
-            stale.name for stale in self.path.glob(".*.part") if stale.name.startswith(self._ours_parts)
-        )
+        ours = tuple(f".{name}." for name in self._ours)
+        self._remove(stale.name for stale in self.path.glob(".*.part") if stale.name.startswith(ours))
         self._settle()
+        config_path = self.path / "config.yaml"
         if config_path.exists():
             before = read_yaml(config_path)
-            self._check_kind(before)
+            if before.get("kind") != self.kind:
+                raise UsageError(
+                    f"{self.path} holds a run of {before.get('kind')!r}, and this is {self.kind!r}",
+                    expected=f"an empty or new folder, or an earlier run of {self.kind!r}",
+                    fix="choose another --out",
+                )
             if overwrite:
                 self._set_aside()
             elif resume:
@@ -220,20 +211,14 @@ class RunFolder:
         if self._fresh:
             atomic_write_text(config_path, to_yaml({"kind": self.kind, **self.config}))
 
-    def _check_kind(self, before: Mapping[str, Any]) -> None:
-        """Refuse a folder whose config.yaml is another program's, or of another kind of run."""
-        kind, ours = before.get("kind"), self._is_ours()
-        if ours and kind == self.kind:
-            return
-        what = f"a run of {kind!r}" if ours else "no run of lengthwise (by its env.json)"
-        raise UsageError(
-            f"{self.path} holds {what}, and this is {self.kind!r}",
-            expected=f"an empty or new folder, or an earlier run of {self.kind!r}",
-            fix="choose another --out",
-        )
-
-    def _is_ours(self) -> bool:
-        return "lengthwise" in _packages(self.path / "env.json")
+    @staticmethod
+    def _is_ours(folder: Path) -> bool:
+        """Whether the folder's env.json is one of lengthwise."""
+        try:
+            packages = read_json(folder / "env.json", expected="versions").get("packages")
+        except UsageError:
+            return False
+        return isinstance(packages, dict) and "lengthwise" in packages
 
     def _check_same_run(self, before: dict[str, Any]) -> None:
         now = {"kind": self.kind, **self.config}
@@ -245,40 +230,28 @@ class RunFolder:
                 fix="use the same settings to resume, --overwrite to start again, or another --out",
             )
 
-    def _forget_false_start(self) -> None:
-        """A run that failed before anything came of it (a mistyped model) leaves no run to be in the way."""
-        if not self._names().difference(_STARTED):
-            self._remove(_STARTED)
-
     def _set_aside(self) -> None:
-        """Move the earlier run into `.earlier`, config.yaml first: without it no run has begun here."""
-        try:
-            (self.path / _EARLIER).mkdir()
-            for name in self._ours:
-                if (self.path / name).exists():
-                    os.replace(self.path / name, self.path / _EARLIER / name)
-        except OSError as error:
-            raise cannot_write(self.path / _EARLIER, error) from error
+        """Move the earlier run into `.earlier`, config.yaml first."""
+        earlier = self.path / _EARLIER
+        with writing(earlier):
+            earlier.mkdir()
+            _move(self._ours, self.path, earlier)
 
     def _settle(self) -> None:
-        """Put the earlier run back if the one that was to replace it has no result; else let it go."""
+        """Put the earlier run back if the one that was to replace it has no result; else delete it."""
         earlier = self.path / _EARLIER
         if not earlier.is_dir():
             return
-        if (self.path / "config.yaml").exists() and self._has_result():
-            self._drop_earlier()
-            return
-        # Without config.yaml the earlier run is only partly aside, or partly back: what is here is its own. With it,
-        # everything here is the new run's. It goes last, so a kill in between is settled the next time.
+        # Without config.yaml a move was interrupted: everything here is the earlier run's. With it, everything here is
+        # the new run's, and config.yaml goes last, so that a kill in between is settled the next time.
         if (self.path / "config.yaml").exists():
+            if self._has_result():
+                shutil.rmtree(earlier, ignore_errors=True)
+                return
             self._remove(reversed(self._ours))
-        try:
-            for name in reversed(self._ours):
-                if (earlier / name).exists():
-                    os.replace(earlier / name, self.path / name)
+        with writing(self.path):
+            _move(reversed(self._ours), earlier, self.path)
             earlier.rmdir()
-        except OSError as error:
-            raise cannot_write(self.path, error) from error
 
     def _has_result(self) -> bool:
         """Whether anything was computed: a sample, a step, a row. An interrupted start can leave results without rows
@@ -290,20 +263,14 @@ class RunFolder:
                 return True
         return (self.path / "results.json").exists() and bool(self.read_results().rows)
 
-    def _drop_earlier(self) -> None:
-        if (self.path / _EARLIER).exists():
-            shutil.rmtree(self.path / _EARLIER, ignore_errors=True)
-
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:
             entry = self.path / name
-            try:
+            with writing(entry):
                 if entry.is_dir() and not entry.is_symlink():
                     shutil.rmtree(entry)
                 else:
                     entry.unlink(missing_ok=True)
-            except OSError as error:
-                raise cannot_write(entry, error) from error
 
     def _readme(self, results: Results) -> str:
         state = "partial" if results.partial else "finished"
@@ -315,13 +282,10 @@ class RunFolder:
         )
 
 
-def _packages(path: Path) -> Mapping[str, Any]:
-    """The versions that an env.json records; empty where it is none."""
-    try:
-        packages = read_json(path, expected="versions").get("packages", {})
-    except UsageError:
-        return {}
-    return packages if isinstance(packages, dict) else {}
+def _move(names: Iterable[str], source: Path, target: Path) -> None:
+    for name in names:
+        if (source / name).exists():
+            os.replace(source / name, target / name)
 
 
 def is_finished(path: Path) -> bool:
@@ -340,12 +304,12 @@ def read_run(path: Path) -> Results:
     if results.partial:
         raise UsageError(f"the run in {path} is not finished", fix="finish it with --resume")
     log = SampleLog(path / "samples.jsonl")
-    if not len(log):
+    if not log:
         raise UsageError(
             f"{path} has no samples.jsonl, or an empty one: there are no items to pair",
             expected="the whole run folder; results.json alone does not suffice",
         )
-    results.records = {key: log[key] for key in log}
+    results.records = dict(log)
     return results
 
 

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
+import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lengthwise.errors import LengthwiseError, reason
-from lengthwise.files import cannot_write
+from lengthwise.errors import LengthwiseError
+from lengthwise.files import writing
+from lengthwise.processes import is_main_process, process_count, process_rank
 
 T = TypeVar("T")
+_PAUSE_SECONDS = 0.02
+_CHECKSUM = b', "checksum": '
 
 
-class SampleLog:
+class SampleLog(dict[str, dict[str, Any]]):
     """Finished samples by key, in memory or appended to a JSONL file as they finish.
 
     A killed run leaves at most one torn last line; it is dropped on opening, so that sample is simply
-    done again. Every line carries a checksum of itself, so a damaged sample never becomes part of a number.
-    Lines without one are of an earlier version and are taken as they are.
+    done again. Every line carries the CRC-32 of its text, so a damaged sample never becomes part of a number.
 
     Args:
         path: the `samples.jsonl` to read and append to; None keeps the samples in memory.
@@ -28,100 +31,67 @@ class SampleLog:
         LengthwiseError: the file cannot be written, or a line before the last is damaged.
     """
 
+    store: Any = None
+    """torchrun's store, through which processes that share the samples hand them to rank 0 (`shared_run` sets it)."""
+
     def __init__(self, path: Path | None = None) -> None:
+        super().__init__()
         self._path = path
-        self._records: dict[str, dict[str, Any]] = {}
-        self._unverified = False
+        self._others = process_count() - 1
+        """Processes that still send samples."""
         if path is not None and path.exists():
             self._read(path)
 
-    @classmethod
-    def of(cls, records: Mapping[str, dict[str, Any]]) -> SampleLog:
-        """These samples, in memory."""
-        log = cls()
-        log._records = dict(records)
-        return log
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._records
-
-    def __getitem__(self, key: str) -> dict[str, Any]:
-        return self._records[key]
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._records)
-
-    def summarised(self, summarise: Callable[[SampleLog], T]) -> T:
-        """What `summarise` makes of the samples.
-
-        Raises:
-            LengthwiseError: a line without a checksum (of an earlier version) lacks a value or has a wrong one.
-        """
-        try:
-            return summarise(self)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            if not self._unverified or isinstance(error, LengthwiseError):
-                raise
-            raise LengthwiseError(
-                f"{self._path}: a sample without a checksum lacks a value, or has a wrong one: {reason(error)}",
-                expected="the samples of an earlier version, as they were written",
-                fix="--overwrite starts again",
-            ) from error
-
-    def share(self, items: Sequence[T], *, at_once: int = 1) -> list[T]:
-        """The items that this process is to do, in batches of `at_once`: all of them, where it is alone."""
-        return list(items)
-
-    def gather(self) -> None:
-        """Wait until the samples of every process are here; there is only this one."""
+    def share(self, batches: Sequence[T]) -> list[T]:
+        """The batches that this process is to do: every n-th, where n processes share them."""
+        return list(batches if self.store is None else batches[process_rank() :: process_count()])
 
     def append(self, key: str, record: dict[str, Any]) -> None:
-        """Add one finished sample under a new `key`."""
-        assert key not in self._records, f"sample {key!r} is already in the log"
-        self._records[key] = record
+        """Add one finished sample under a new `key`, and what other processes have sent meanwhile."""
+        self._add(key, record)
+        if self.store is not None and is_main_process():
+            self._receive()
+        elif self.store is not None:
+            self.store.queue_push("samples", json.dumps([key, record]))
+
+    def gather(self) -> None:
+        """Wait until rank 0 has the samples of all processes."""
+        if self.store is not None and not is_main_process():
+            self.store.queue_push("samples", "null")
+        while self.store is not None and is_main_process() and self._others:
+            # Short waits in place of the store's own, which Ctrl-C does not end.
+            time.sleep(_PAUSE_SECONDS)
+            self._receive()
+
+    def _receive(self) -> None:
+        while self.store.queue_len("samples"):
+            sample = json.loads(self.store.queue_pop("samples"))
+            if sample is None:
+                self._others -= 1
+            else:
+                self._add(*sample)
+
+    def _add(self, key: str, record: dict[str, Any]) -> None:
+        assert key not in self, f"sample {key!r} is already in the log"
+        self[key] = record
         if self._path is not None:
-            line = _sealed(json.dumps({"key": key, **record}, allow_nan=False))
-            try:
-                with self._path.open("a") as stream:
-                    stream.write(line + "\n")
-            except OSError as error:
-                raise cannot_write(self._path, error) from error
+            text = json.dumps({"key": key, **record}, allow_nan=False).encode()
+            with writing(self._path), self._path.open("ab") as stream:
+                stream.write(b"%b%b%d}\n" % (text[:-1], _CHECKSUM, zlib.crc32(text)))
 
     def _read(self, path: Path) -> None:
         data = path.read_bytes()
         whole = data[: data.rfind(b"\n") + 1]
         for number, line in enumerate(whole.splitlines(), start=1):
-            try:
-                record = _unsealed(line)
-                self._unverified |= _SEAL.encode() not in line
-                self._records[record.pop("key")] = record
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            text, _, checksum = line.rpartition(_CHECKSUM)
+            if checksum != b"%d}" % zlib.crc32(text + b"}"):
                 raise LengthwiseError(
                     f"{path}, line {number} is damaged: {line[:60]!r}",
-                    expected='one finished sample {"key": ..., ...} per line',
+                    expected='one finished sample {"key": ..., ..., "checksum": ...} per line',
                     fix="delete that line and --resume, or --overwrite to start again",
-                ) from error
+                )
+            record = json.loads(text + b"}")
+            self[record.pop("key")] = record
         if len(whole) < len(data):
             with path.open("r+b") as stream:
                 stream.truncate(len(whole))
-
-
-_SEAL = ', "checksum": '
-
-
-def _sealed(line: str) -> str:
-    """A JSON object with the CRC-32 of its text as its last value."""
-    return f"{line[:-1]}{_SEAL}{zlib.crc32(line.encode())}}}"
-
-
-def _unsealed(line: bytes) -> dict[str, Any]:
-    """The object; ValueError if its checksum is of another text."""
-    record = json.loads(line)
-    checksum = record.pop("checksum", None)
-    text = line.decode().rpartition(_SEAL)[0] + "}"
-    if checksum is not None and checksum != zlib.crc32(text.encode()):
-        raise ValueError("the checksum is of another text")
-    return record

@@ -113,8 +113,8 @@ class _Run:
         self._check_inputs(folder)
         started = time.perf_counter()
 
-        def summarised(whole: SampleLog) -> Results:
-            found = self._summary(whole, seconds=time.perf_counter() - started)
+        def summarised() -> Results:
+            found = self._summary(log, seconds=time.perf_counter() - started)
             if folder is not None:
                 folder.write_results(found)
             return found
@@ -123,14 +123,14 @@ class _Run:
             self._score(log)
             log.gather()
         except KeyboardInterrupt as error:
-            partial = log.summarised(summarised)
+            partial = summarised()
             where = f"{folder.path} keeps them" if folder else "they are not kept without --out"
             raise Interrupted(
                 f"the measurement was interrupted after {len(partial.records)} of {len(self.items)} samples; {where}",
                 partial=partial,
                 fix="run it again with --resume to continue" if folder else None,
             ) from error
-        return log.summarised(summarised)
+        return summarised()
 
     def _check_inputs(self, folder: RunFolder | None) -> None:
         """Refuse a run folder that was begun with other weights or another text."""

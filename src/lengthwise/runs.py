@@ -37,8 +37,8 @@ from lengthwise.provenance import environment
 from lengthwise.results import Results, read_results
 from lengthwise.samples import SampleLog
 
-# What every run may write, and what a start writes before its first result. env.json, which tells whose folder this is,
-# comes first and goes last.
+# What a start writes before its first result, and what every run may write besides. env.json tells whose folder this
+# is: it comes first and goes last.
 _STARTED = ("inputs.json", "config.yaml", "env.json")
 _COMMON = ("results.json", "samples.jsonl", "figures", "report.html", "README.md")
 # Where --overwrite keeps the earlier run until the new one has a first result.
@@ -242,8 +242,8 @@ class RunFolder:
         earlier = self.path / _EARLIER
         if not earlier.is_dir():
             return
-        # Without config.yaml a move was interrupted: everything here is the earlier run's. With it, everything here is
-        # the new run's, and config.yaml goes last, so that a kill in between is settled the next time.
+        # Without config.yaml a move was interrupted: everything here is the earlier run's. With it, everything here
+        # is the new run's, and config.yaml goes last, so that a kill in between is settled the next time.
         if (self.path / "config.yaml").exists():
             if self._has_result():
                 shutil.rmtree(earlier, ignore_errors=True)

@@ -16,7 +16,8 @@ from lengthwise.errors import UsageError
 from lengthwise.evaluation.decoding import Tokens, likelihoods, replies
 from lengthwise.models import LoadedModel
 from lengthwise.models.logits import NonFiniteLogits
-from lengthwise.testing import tiny_model, tiny_tokenizer
+from lengthwise.testing import tiny_tokenizer
+from tests.architectures import tiny_model
 
 FAMILIES = ("llama-gqa", "gemma3-text-soft-cap", "mistral", "gpt2", "bloom-alibi", "phi-bias")
 

@@ -15,7 +15,8 @@ from lengthwise.measure.kept_context import (
     losses_from,
 )
 from lengthwise.models import LoadedModel
-from lengthwise.testing import TINY_ARCHITECTURES, tiny_llama, tiny_model, tiny_tokenizer
+from lengthwise.testing import tiny_llama, tiny_tokenizer
+from tests.architectures import TINY_ARCHITECTURES, tiny_model
 
 # ALiBi takes distances from the mask; these two have local attention of 16 tokens.
 REFUSED = {"bloom-alibi", "mistral", "gemma2-soft-cap", "gemma3-text", "gemma3-text-soft-cap"}

@@ -12,8 +12,9 @@ from lengthwise.measure.longrope_factors import run_longrope_search, search_long
 from lengthwise.models import LoadedModel, extend, load
 from lengthwise.positions.rope.longrope_evolution import SearchSettings
 from lengthwise.samples import SampleLog
-from lengthwise.testing import save_tiny_model, tiny_model, tiny_text
+from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.text import load_corpus, sample_windows, tokenize
+from tests.architectures import tiny_model
 
 SETTINGS = SearchSettings(population=4, iterations=1, mutations=2, crossovers=2)
 

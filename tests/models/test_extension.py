@@ -19,7 +19,8 @@ from lengthwise.models.extension.rotary import find_rotary
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.positions import ROPE_METHODS
-from lengthwise.testing import save_tiny_model, tiny_llama, tiny_model, tiny_tokenizer
+from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
+from tests.architectures import tiny_model
 
 
 def ids(length: int, batch: int = 1) -> torch.Tensor:

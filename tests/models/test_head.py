@@ -10,7 +10,8 @@ from transformers import BertConfig, BertLMHeadModel
 
 from lengthwise.errors import UsageError
 from lengthwise.models import FullLogits, Head, find_head, hidden_states_for
-from lengthwise.testing import TINY_ARCHITECTURES, tiny_llama, tiny_model
+from lengthwise.testing import tiny_llama
+from tests.architectures import TINY_ARCHITECTURES, tiny_model
 
 
 def random_ids(batch: int = 2, length: int = 12) -> torch.Tensor:

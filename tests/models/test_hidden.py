@@ -13,7 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lengthwise.errors import UsageError
 from lengthwise.models import capture_hidden_states, final_hidden_states, unwrap
-from lengthwise.testing import TINY_ARCHITECTURES, tiny_llama, tiny_model
+from lengthwise.testing import tiny_llama
+from tests.architectures import TINY_ARCHITECTURES, tiny_model
 
 peft_warns = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
 

@@ -18,9 +18,10 @@ from lengthwise.models.extension.rotary import find_rotary
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.positions import ROPE_METHODS
-from lengthwise.testing import tiny_model, tiny_tokenizer
+from lengthwise.testing import tiny_tokenizer
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import check_positions
+from tests.architectures import tiny_model
 
 LAYERS = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
 OPTIONS: dict[str, dict[str, Any]] = {

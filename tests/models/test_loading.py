@@ -22,7 +22,8 @@ from lengthwise.errors import LengthwiseError, MissingError, UsageError
 from lengthwise.models import Head, LoadedModel, as_model, load
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.resolve import read_config, resolve
-from lengthwise.testing import TINY_ARCHITECTURES, save_tiny_model, tiny_llama, tiny_model, tiny_tokenizer
+from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
+from tests.architectures import TINY_ARCHITECTURES, tiny_model
 
 
 def random_ids(batch: int = 2, length: int = 12) -> torch.Tensor:

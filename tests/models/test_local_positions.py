@@ -18,10 +18,10 @@ from lengthwise.errors import UsageError
 from lengthwise.models import extend, find_head
 from lengthwise.models.hidden import full_logits
 from lengthwise.models.local_positions import local_positions
-from lengthwise.testing import tiny_model
 from lengthwise.training.model_loss import model_alignment_loss
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import check_positions
+from tests.architectures import tiny_model
 
 LENGTH, WINDOW = 12, 6
 SLIDING, FULL = "sliding_attention", "full_attention"

@@ -14,7 +14,8 @@ from lengthwise.models.placement import check_splits
 from lengthwise.models.plan import reading_cost
 from lengthwise.models.quantization import expand_into, layers_to_quantize, quantized_layers
 from lengthwise.models.reading import CachedReader
-from lengthwise.testing import save_tiny_model, tiny_model
+from lengthwise.testing import save_tiny_model
+from tests.architectures import tiny_model
 
 SPREAD = {
     "model.embed_tokens": "disk",

@@ -8,7 +8,8 @@ from lengthwise.errors import UsageError
 from lengthwise.models import LoadedModel, extend
 from lengthwise.models.position_limits import check_positions_fit, rope_by_input_length
 from lengthwise.positions import ROPE_METHODS
-from lengthwise.testing import tiny_llama, tiny_model, tiny_tokenizer
+from lengthwise.testing import tiny_llama, tiny_tokenizer
+from tests.architectures import tiny_model
 
 OPTIONS: dict[str, dict[str, Any]] = {"longrope": {"long_factor": [2.0] * 4}, "eabf": {"skip_layers": 1}}
 

@@ -11,7 +11,8 @@ from transformers import StaticCache
 
 from lengthwise.errors import UsageError
 from lengthwise.models import CachedReader, FullLogits, LoadedModel, PlainReader, reader_kind
-from lengthwise.testing import TINY_ARCHITECTURES, tiny_llama, tiny_model, tiny_tokenizer
+from lengthwise.testing import tiny_llama, tiny_tokenizer
+from tests.architectures import TINY_ARCHITECTURES, tiny_model
 
 TOKENS = np.random.default_rng(0).integers(320, size=(1, 50))
 CUTS = (0, 7, 8, 29, 41)

@@ -20,9 +20,10 @@ from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.positions.attention.query_scale import query_scale
 from lengthwise.positions.attention.shifted_sparse import ShiftedSparse
-from lengthwise.testing import tiny_model, tiny_tokenizer
+from lengthwise.testing import tiny_tokenizer
 from lengthwise.training.adapters import Adapter, add_adapter
 from lengthwise.training.model_loss import model_alignment_loss
+from tests.architectures import tiny_model
 
 GROUP, HEADS = 0.25, 4
 # 22 is no multiple of anything here.

@@ -22,10 +22,11 @@ from lengthwise.models.extension.rotary import find_rotary
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.positions import ROPE_METHODS
-from lengthwise.testing import tiny_model, tiny_tokenizer
+from lengthwise.testing import tiny_tokenizer
 from lengthwise.training import PairCollator, View
 from lengthwise.training.adapters import Adapter, add_adapter
 from lengthwise.training.model_loss import model_alignment_loss
+from tests.architectures import tiny_model
 
 ARCHITECTURES = ("llama-gqa", "qwen3", "mistral")
 ORIGINAL, FACTOR = 32, 2.0

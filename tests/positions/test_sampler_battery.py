@@ -18,8 +18,8 @@ from lengthwise.alignment import Objective, PairGeometry
 from lengthwise.models import find_head
 from lengthwise.models.hidden import full_logits
 from lengthwise.positions import POSITION_SAMPLERS, position_sampler
-from lengthwise.testing import tiny_model
 from lengthwise.training.model_loss import model_alignment_loss
+from tests.architectures import tiny_model
 
 LENGTH, TARGET = 20, 40
 

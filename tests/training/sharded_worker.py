@@ -23,12 +23,12 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor, distributed, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
-from transformers import TrainingArguments
+from transformers import PhiConfig, PhiForCausalLM, TrainingArguments
 
 from lengthwise.alignment import Normalizers, Objective, PairGeometry, alignment_loss, next_token_labels
 from lengthwise.models import Head, final_hidden_states, find_head, load
 from lengthwise.processes import is_main_process, process_count
-from lengthwise.testing import tiny_llama, tiny_model
+from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
 from lengthwise.training import AlignmentTrainer, PairCollator, View, WindowDataset
 from lengthwise.training.model_loss import model_alignment_loss
@@ -97,7 +97,13 @@ def lora() -> nn.Module:
 
 
 def bias() -> nn.Module:
-    return tiny_model("phi-bias")
+    config = PhiConfig(
+        vocab_size=320, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4
+    )
+    torch.manual_seed(0)
+    model = PhiForCausalLM(config).eval()
+    torch.nn.init.normal_(model.lm_head.bias)
+    return model
 
 
 WAYS: dict[str, tuple[Callable[[], nn.Module], Callable[[nn.Module], None]]] = {

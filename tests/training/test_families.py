@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from lengthwise.alignment import AlignmentOutput, Objective, PairGeometry, next_token_labels
 from lengthwise.models import FullLogits, Head, find_head
-from lengthwise.testing import TINY_ARCHITECTURES, tiny_model
 from lengthwise.training.model_loss import model_alignment_loss
+from tests.architectures import TINY_ARCHITECTURES, tiny_model
 
 # PEFT and transformers ask for things under their old names.
 pytestmark = [

@@ -14,12 +14,13 @@ import torch
 from lengthwise.alignment import Objective, alignment_loss_from_logits
 from lengthwise.errors import UsageError
 from lengthwise.positions import position_sampler
-from lengthwise.testing import tiny_llama, tiny_model, tiny_tokenizer
+from lengthwise.testing import tiny_llama, tiny_tokenizer
 from lengthwise.text import TokenDocument
 from lengthwise.training import PairCollator, View, WindowDataset, plan, train
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import load_for_training
 from lengthwise.training.views import VIEWS, Positions, ViewName
+from tests.architectures import tiny_model
 
 Make = Callable[..., Recipe]
 LENGTH, TARGET, STEPS = 48, 512, 24

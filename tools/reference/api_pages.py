@@ -28,10 +28,7 @@ def pages() -> dict[str, str]:
 
 def _index() -> str:
     names = [
-        (
-            f"[`{name}`][lengthwise.{lengthwise._HOME[name]}.{name}]",
-            code(f"lengthwise.{lengthwise._HOME[name]}"),
-        )
+        (f"[`{name}`][{lengthwise._HOME[name]}.{name}]", code(lengthwise._HOME[name]))
         for name in lengthwise.__all__
     ]
     packages = [
@@ -47,9 +44,9 @@ def _index() -> str:
         table(["name", "documented in"], names),
         "## Errors, results and settings\n",
     ]
-    for module in ("errors", "results", "spec"):
+    for module in ("lengthwise.errors", "lengthwise.results", "lengthwise.settings"):
         names_here = [name for name in lengthwise.__all__ if lengthwise._HOME[name] == module]
-        parts += [_directive(f"lengthwise.{module}.{name}") for name in names_here]
+        parts += [_directive(f"{module}.{name}") for name in names_here]
     return "\n".join(parts)
 
 

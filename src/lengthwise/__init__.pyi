@@ -1,0 +1,46 @@
+"""What `lengthwise` exports: type checkers read these imports, and `__getattr__` follows them at first use."""
+
+from lengthwise.alignment import AlignmentOutput as AlignmentOutput
+from lengthwise.alignment import Objective as Objective
+from lengthwise.alignment import PairGeometry as PairGeometry
+from lengthwise.alignment import alignment_loss as alignment_loss
+from lengthwise.alignment import next_token_labels as next_token_labels
+from lengthwise.errors import Interrupted as Interrupted
+from lengthwise.errors import LengthwiseError as LengthwiseError
+from lengthwise.errors import MissingError as MissingError
+from lengthwise.errors import UsageError as UsageError
+from lengthwise.evaluation import Evaluation as Evaluation
+from lengthwise.measure import Influence as Influence
+from lengthwise.measure import Limit as Limit
+from lengthwise.measure import LongPpl as LongPpl
+from lengthwise.measure import Measurement as Measurement
+from lengthwise.measure import Misalignment as Misalignment
+from lengthwise.measure import Perplexity as Perplexity
+from lengthwise.measure import Recall as Recall
+from lengthwise.measure import compare_runs as compare_runs
+from lengthwise.measure import paired_difference as paired_difference
+from lengthwise.measure import run as run
+from lengthwise.models import LoadedModel as LoadedModel
+from lengthwise.models import extend as extend
+from lengthwise.models import find_head as find_head
+from lengthwise.models import load as load
+from lengthwise.results import Results as Results
+from lengthwise.results import Row as Row
+from lengthwise.results import read_results as read_results
+from lengthwise.settings import Subject as Subject
+from lengthwise.text import load_corpus as load_corpus
+from lengthwise.text import tokenize as tokenize
+from lengthwise.training import AlignmentConfig as AlignmentConfig
+from lengthwise.training import AlignmentMixin as AlignmentMixin
+from lengthwise.training import AlignmentTrainer as AlignmentTrainer
+from lengthwise.training import MeasureCallback as MeasureCallback
+from lengthwise.training import PairCollator as PairCollator
+from lengthwise.training import View as View
+from lengthwise.training import WindowDataset as WindowDataset
+from lengthwise.training import model_alignment_loss as model_alignment_loss
+from lengthwise.training import read_recipe as read_recipe
+from lengthwise.training import train as train
+
+__version__: str
+__all__: list[str]
+_HOME: dict[str, str]

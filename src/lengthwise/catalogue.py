@@ -32,18 +32,8 @@ def models() -> list[Entry]:
     """Models that need no download from the hub; `cached` once one has been made."""
     from lengthwise.models.embedded import EMBEDDED, made_folder
 
-    states = {
-        name: "cached" if made_folder(name) else "made at first use" if installed(one) else "missing"
-        for name, one in EMBEDDED.items()
-    }
     return [
-        {
-            "name": name,
-            "what": one.description,
-            "licence": one.licence,
-            "state": states[name],
-            "made from": one.install,
-        }
+        _entry(name, one, ready="cached" if made_folder(name) else "made at first use")
         for name, one in EMBEDDED.items()
     ]
 
@@ -52,16 +42,17 @@ def corpora() -> list[Entry]:
     """Texts that need no download."""
     from lengthwise.text.embedded import EMBEDDED_CORPORA
 
-    return [
-        {
-            "name": name,
-            "what": one.description,
-            "licence": one.licence,
-            "state": "installed" if installed(one) else "missing",
-            "made from": one.install,
-        }
-        for name, one in EMBEDDED_CORPORA.items()
-    ]
+    return [_entry(name, one, ready="installed") for name, one in EMBEDDED_CORPORA.items()]
+
+
+def _entry(name: str, one: EmbeddedModel | EmbeddedCorpus, *, ready: str) -> Entry:
+    return {
+        "name": name,
+        "what": one.description,
+        "licence": one.licence,
+        "state": ready if ready == "cached" or installed(one) else "missing",
+        "made from": one.install,
+    }
 
 
 def recipes() -> list[Entry]:

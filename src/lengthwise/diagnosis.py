@@ -6,50 +6,41 @@ import os
 import platform
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
 from lengthwise.cache import cache_dir
-from lengthwise.provenance import package_versions
+from lengthwise.catalogue import corpora, models
+from lengthwise.provenance import PACKAGES, package_versions
 
-NEEDED = ("torch", "transformers", "tokenizers", "peft", "accelerate", "datasets", "numpy")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One checked item."""
-
-    what: str
-    state: Literal["ok", "note", "missing"]
-    """note: works, but slower or without something."""
-    detail: str
-    fix: str = ""
-    """The command that installs or repairs it."""
-    needed: bool = False
-    """Whether measuring needs it."""
+Finding = dict[str, Any]
 
 
 def diagnose() -> list[Finding]:
-    """Check packages, torch, the cache folder, the embedded models and texts."""
-    findings = [*_packages()]
-    if not any(finding.state == "missing" for finding in findings):
+    """Check packages, torch, the cache folder, the embedded models and texts.
+
+    A finding has `what`, `state` (ok, note, missing), `detail`, `fix` (the command that repairs it) and `needed`
+    (whether measuring needs it). A note works, but slower or without something.
+    """
+    findings = list(_packages())
+    if not any(finding["state"] == "missing" for finding in findings):
         findings += _torch()
-    findings.append(_cache())
-    findings += _embedded()
-    return findings
+    return [*findings, _cache(), *_embedded()]
+
+
+def _finding(what: str, detail: str, *, state: str = "ok", fix: str = "", needed: bool = False) -> Finding:
+    """`fix` counts only where something is wrong."""
+    return {
+        "what": what, "state": state, "detail": detail, "fix": "" if state == "ok" else fix, "needed": needed
+    }  # fmt: skip
 
 
 def _packages() -> Iterator[Finding]:
-    yield Finding(what="python", state="ok", detail=platform.python_version())
+    yield _finding("python", platform.python_version())
     versions = package_versions()
-    for name in NEEDED:
-        version = versions[name]
-        yield Finding(
-            what=name,
-            state="ok" if version else "missing",
-            detail=version or "not installed",
-            fix="" if version else f"pip install {name}",
-            needed=True,
+    for name in PACKAGES[1:]:
+        state = "ok" if versions[name] else "missing"
+        yield _finding(
+            name, versions[name] or "not installed", state=state, fix=f"pip install {name}", needed=True
         )
 
 
@@ -57,34 +48,26 @@ def _torch() -> Iterator[Finding]:
     try:
         import torch
     except (ImportError, OSError) as error:
-        yield Finding(
-            what="torch loads",
-            state="missing",
-            detail=str(error).splitlines()[0],
-            fix="pip install --force-reinstall torch",
-            needed=True,
-        )
+        problem = str(error).splitlines()[0]
+        fix = "pip install --force-reinstall torch"
+        yield _finding("torch loads", problem, state="missing", fix=fix, needed=True)
         return
+    from lengthwise.machine import product_rate
+
     cores, threads = os.cpu_count() or 1, torch.get_num_threads()
-    yield Finding(
-        what="torch threads",
-        state="ok" if threads > 1 or cores == 1 else "note",
-        detail=f"{threads} of {cores} cores",
-        fix="" if threads > 1 or cores == 1 else f"export OMP_NUM_THREADS={cores}",
-    )
-    single, half = (_product_rate(dtype) for dtype in ("float32", "bfloat16"))
-    yield Finding(
-        what="matrix product, CPU",
-        state="ok",
-        detail=f"{single / 1e9:.0f} GFLOP/s in float32, {half / 1e9:.0f} in bfloat16",
-    )
-    if torch.cuda.is_available():
+    state = "ok" if threads > 1 or cores == 1 else "note"
+    fix = f"export OMP_NUM_THREADS={cores}"
+    yield _finding("torch threads", f"{threads} of {cores} cores", state=state, fix=fix)
+    single, half = (product_rate("cpu", dtype) / 1e9 for dtype in ("float32", "bfloat16"))
+    yield _finding("matrix product, CPU", f"{single:.0f} GFLOP/s in float32, {half:.0f} in bfloat16")
+    has_gpu = torch.cuda.is_available()
+    if has_gpu:
         names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
         bf16 = "with" if torch.cuda.is_bf16_supported() else "without"
-        yield Finding(what="CUDA", state="ok", detail=f"{names}; {bf16} bfloat16")
+        yield _finding("CUDA", f"{names}; {bf16} bfloat16")
     else:
-        yield Finding(what="CUDA", state="note", detail="no device: everything runs, on the CPU")
-    yield _objective(torch.cuda.is_available())
+        yield _finding("CUDA", "no device: everything runs, on the CPU", state="note")
+    yield _objective(has_gpu)
 
 
 def _objective(has_gpu: bool) -> Finding:
@@ -92,19 +75,12 @@ def _objective(has_gpu: bool) -> Finding:
 
     on_gpu = tile_on("cuda")
     never_run = " (never tried on a real one)" if on_gpu == "triton" else ""
-    slow = has_gpu and on_gpu == "torch"
-    return Finding(
-        what="objective",
-        state="note" if slow else "ok",
-        detail=f"the {tile_on('cpu')} tile on a CPU, the {on_gpu} tile on a GPU{never_run}",
-        fix="pip install 'lengthwise[gpu]'" if slow else "",
+    return _finding(
+        "objective",
+        f"the {tile_on('cpu')} tile on a CPU, the {on_gpu} tile on a GPU{never_run}",
+        state="note" if has_gpu and on_gpu == "torch" else "ok",
+        fix="pip install 'lengthwise[gpu]'",
     )
-
-
-def _product_rate(dtype: str) -> float:
-    from lengthwise.machine import product_rate
-
-    return product_rate("cpu", dtype)
 
 
 def _cache() -> Finding:
@@ -114,25 +90,14 @@ def _cache() -> Finding:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        return Finding(
-            what="cache folder",
-            state="missing",
-            detail=f"{folder} cannot be written: {error.strerror or error}",
-            fix="export LENGTHWISE_CACHE=/another/folder",
-            needed=True,
-        )
-    return Finding(what="cache folder", state="ok", detail=str(folder))
+        problem = f"{folder} cannot be written: {error.strerror or error}"
+        fix = "export LENGTHWISE_CACHE=/another/folder"
+        return _finding("cache folder", problem, state="missing", fix=fix, needed=True)
+    return _finding("cache folder", str(folder))
 
 
 def _embedded() -> Iterator[Finding]:
-    from lengthwise.catalogue import corpora, models
-
     for kind, entries in (("model", models()), ("text", corpora())):
         for entry in entries:
-            missing = entry["state"] == "missing"
-            yield Finding(
-                what=f"{kind} {entry['name']}",
-                state="missing" if missing else "ok",
-                detail=entry["state"],
-                fix=entry["made from"] if missing else "",
-            )
+            state = "missing" if entry["state"] == "missing" else "ok"
+            yield _finding(f"{kind} {entry['name']}", entry["state"], state=state, fix=entry["made from"])

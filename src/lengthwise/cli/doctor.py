@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -28,13 +27,13 @@ def doctor(
 
     findings = diagnose()
     if as_json:
-        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+        print(json.dumps(findings, indent=2))
     else:
-        rows = [(each.state, each.what, each.detail, each.fix) for each in findings]
+        rows = [[each[column] for column in ("state", "what", "detail", "fix")] for each in findings]
         print_table(Table(columns=("", "what", "found", "fix"), rows=rows))
-    broken = [finding for finding in findings if finding.state == "missing" and finding.needed]
+    broken = [each for each in findings if each["state"] == "missing" and each["needed"]]
     if broken:
         raise MissingError(
-            f"{', '.join(finding.what for finding in broken)} missing: models cannot be measured here",
-            fix=broken[0].fix,
+            f"{', '.join(each['what'] for each in broken)} missing: models cannot be measured here",
+            fix=broken[0]["fix"],
         )

@@ -114,7 +114,7 @@ def one_side(arguments: argparse.Namespace) -> dict[str, Any]:
 def ours(model: Any, asked: list[Any], mode: str, batch_size: int) -> Any:
     from lengthwise.evaluation.decoding import likelihoods, replies
 
-    prompts = [one.prompt.ids for one in asked]
+    prompts = [one.ids for one in asked]
 
     def run() -> list[Any]:
         if mode == "greedy":
@@ -139,10 +139,10 @@ def lm_eval(model: Any, asked: list[Any], mode: str, batch_size: int) -> Any:
     )
     if mode == "greedy":
         settings = {"until": [], "max_gen_toks": 16, "do_sample": False}
-        pairs = [(one.question.prompt, dict(settings)) for one in asked]
+        pairs = [(one.prompt, dict(settings)) for one in asked]
         kind, call = "generate_until", reader.generate_until
     else:
-        pairs = [(one.question.prompt, f" {text}") for one in asked for text in one.question.candidates]
+        pairs = [(one.prompt, f" {text}") for one in asked for text in one.candidates]
         kind, call = "loglikelihood", reader.loglikelihood
     requests = [
         Instance(request_type=kind, doc={}, arguments=pair, idx=index) for index, pair in enumerate(pairs)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from lengthwise.evaluation import native
+from lengthwise.evaluation import Evaluation
 
 SIZES = ("--length", "16", "--limit", "2")
 SEARCH = ("--factor", "2", "--population", "4", "--iterations", "0", "--limit", "1")
@@ -145,7 +145,7 @@ class TestLengths:
         def score(*_: object) -> None:
             raise AssertionError("the model is asked")
 
-        monkeypatch.setattr(native, "score", score)
+        monkeypatch.setattr(Evaluation, "score", score)
         assert "128" in refused(lengthwise("ppl", short, *text, "--length", 256, "--limit", 2, *dry))
         assert "128" in refused(lengthwise("eval", short, "needle_single", *text, "--length", 256, *dry))
 

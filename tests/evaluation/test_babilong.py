@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lengthwise.errors import MissingError, UsageError
+from lengthwise.evaluation import Evaluation
 from lengthwise.evaluation.babi import LABELS, Story, make_story, read_stories
 from lengthwise.evaluation.tasks import TASKS
 from lengthwise.text import Corpus
@@ -25,8 +26,8 @@ BABI = Path(__file__).parents[3] / "shared" / "data" / "babi"
 
 
 def questions_of(number: int, tokenizer: Any, corpus: Corpus, **settings: Any) -> list[Any]:
-    task: Any = TASKS[f"babilong_qa{number}"]
-    return task.make(tokenizer, corpus, **settings)
+    name = f"babilong_qa{number}"
+    return TASKS[name].questions(Evaluation(tasks=(name,), **settings), tokenizer, corpus)
 
 
 def solve(task: int, story: Story) -> set[str]:
@@ -117,7 +118,9 @@ def test_the_needed_statements_are_enough_and_stand_where_wanted(task: int) -> N
 def test_in_a_long_text_the_story_keeps_its_order_and_the_answer_its_depth(
     task: int, depth: int, tokenizer: Any, corpus: Corpus
 ) -> None:
-    for question in questions_of(task, tokenizer, corpus, length=2000, depths=[depth], samples=4, seed=1):
+    for question in questions_of(
+        task, tokenizer, corpus, lengths=(2000,), depths=(depth,), samples=4, seed=1
+    ):
         assert 1980 <= len(tokenizer(question.prompt).input_ids) <= 2000
         context = question.prompt.partition("<context>\n")[2].partition("\n</context>")[0]
         found = [s for s in re.split(r"(?<=\.)\s+", context) if s[0].isupper()]
@@ -129,7 +132,7 @@ def test_in_a_long_text_the_story_keeps_its_order_and_the_answer_its_depth(
 
 
 def test_examples_are_solved_and_the_instruction_comes_first(tokenizer: Any, corpus: Corpus) -> None:
-    [question] = questions_of(1, tokenizer, corpus, length=1500, depths=[50], samples=1, seed=0)
+    [question] = questions_of(1, tokenizer, corpus, lengths=(1500,), depths=(50,), samples=1, seed=0)
     head = question.prompt.partition("<context>")[0]
     for body, asked, answer in re.findall(r"<example>\n(.+)\n\nQuestion: (.+)\nAnswer: (\w+)\n", head):
         assert solve(1, Story(tuple(re.split(r"(?<=\.) ", body)), (), asked, answer)) == {answer}
@@ -158,7 +161,17 @@ def test_real_stories_are_read(tmp_path: Path, tokenizer: Any, corpus: Corpus) -
     ]
     assert stories[0].question == "Where is Mary?"
     questions = questions_of(
-        1, tokenizer, corpus, length=1200, depths=[0, 100], samples=3, seed=0, stories=str(tmp_path)
+        1,
+        tokenizer,
+        corpus,
+        lengths=(1200,),
+        depths=(
+            0,
+            100,
+        ),
+        samples=3,
+        seed=0,
+        stories=str(tmp_path),
     )
     known = {text for story in stories for text in story.statements}
     for question in questions:
@@ -197,7 +210,7 @@ def test_the_real_files_of_babi(task: int, tokenizer: Any, corpus: Corpus) -> No
         assert max(story.needed) < len(story.statements)
     for depth in (0, 100):
         found = questions_of(
-            task, tokenizer, corpus, length=6000, depths=[depth], samples=2, seed=1, stories=str(BABI)
+            task, tokenizer, corpus, lengths=(6000,), depths=(depth,), samples=2, seed=1, stories=str(BABI)
         )
         for question in found:
             assert 5950 <= len(tokenizer(question.prompt).input_ids) <= 6000

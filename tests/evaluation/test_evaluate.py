@@ -17,11 +17,9 @@ from lengthwise.evaluation.decoding import likelihoods
 from lengthwise.evaluation.evaluate import Evaluation
 from lengthwise.measure.dry_run import plan_run
 from lengthwise.measure.runner import run as measure
-from lengthwise.models import LoadedModel
 from lengthwise.results import Results
 from lengthwise.settings import Subject
 from lengthwise.testing import save_tiny_model, tiny_text
-from lengthwise.text import load_corpus
 
 
 @pytest.fixture(autouse=True)
@@ -150,26 +148,6 @@ def test_batches_and_shared_prefixes_change_no_score(
         assert one[key].get("reply") == many[key].get("reply")
         for answer, value in one[key].get("likelihoods", {}).items():
             assert many[key]["likelihoods"][answer] == pytest.approx(value, abs=1e-3)
-
-
-def test_questions_are_kept_and_made_again_when_damaged(
-    job: Callable[..., Run], model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LENGTHWISE_CACHE", str(tmp_path / "cache"))
-    spec, run = job("babilong_qa1")
-    corpus = load_corpus(run.text, split=run.split)
-    first = spec.items(model, corpus, model)
-    [kept] = (tmp_path / "cache" / "questions").iterdir()
-    header = json.loads(kept.read_text().split("\n")[0])
-    assert header["task"] == "babilong_qa1"
-    assert header["seed"] == 0
-    assert spec.items(model, corpus, model) == first
-    kept.write_text(kept.read_text().replace("Mary", "Marx"))
-    assert spec.items(model, corpus, model) == first
-    assert "Marx" not in kept.read_text()
-    kept.write_bytes(kept.read_bytes()[:200] + b"\xff\n")
-    assert spec.items(model, corpus, model) == first
-    assert job("babilong_qa1", seed=1)[0].items(model, corpus, model) != first
 
 
 def test_longbench_averages(longbench: Callable[..., Run], tmp_path: Path) -> None:
@@ -372,7 +350,7 @@ def test_the_plan_counts_without_weights(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("weights were loaded")
 
-    monkeypatch.setattr("lengthwise.settings.Subject.load", refuse)
+    monkeypatch.setattr("lengthwise.models.loading.load", refuse)
     plan = plan_run(*job("needle_multi_key", samples=3))
     assert plan["questions"] == {"needle_multi_key": 6}
     # Three contexts, read once for both depths, and replies of 16 tokens.

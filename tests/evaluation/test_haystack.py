@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.evaluation.haystack import Fact, background_text, build_haystack
+from lengthwise.evaluation import Evaluation
+from lengthwise.evaluation.haystack import background_text, build_haystack
 from lengthwise.evaluation.tasks import GROUPS, TASKS
 from lengthwise.testing import tiny_text
 from lengthwise.text import Corpus, Document
@@ -24,28 +25,27 @@ def tokens(tokenizer: Any, text: str) -> int:
 @pytest.mark.parametrize("depth", [0.0, 0.3, 0.5, 1.0])
 def test_length_in_tokens_and_depth(tokenizer: Any, corpus: Corpus, length: int, depth: float) -> None:
     background = background_text(corpus, random.Random(1), tokens=length)
-    fact = Fact("QXZ is the word.", depth)
-    stack = build_haystack(
+    fact = ("QXZ is the word.", depth)
+    [prompt], reached = build_haystack(
         tokenizer, head=HEAD, tails=[TAIL], background=background, facts=[fact], length=length
     )
-    [prompt] = stack.prompts
     assert length - 12 <= tokens(tokenizer, prompt) <= length
     assert prompt.startswith(HEAD)
     assert prompt.endswith(TAIL)
     context = prompt[len(HEAD) : -len(TAIL)]
-    before, _, after = context.partition(fact.text)
+    before, _, after = context.partition(fact[0])
     share = tokens(tokenizer, before) / (tokens(tokenizer, before) + tokens(tokenizer, after))
     # A sentence of the text has up to forty tokens of this tokenizer.
     assert share == pytest.approx(depth, abs=25 / length)
-    assert stack.reached[0] == pytest.approx(share, abs=4 / length)
+    assert reached[0] == pytest.approx(share, abs=4 / length)
 
 
 def test_several_facts_keep_their_order_even_at_one_place(tokenizer: Any, corpus: Corpus) -> None:
     background = background_text(corpus, random.Random(2), tokens=600)
-    facts = [Fact(f"fact {index}.", place) for index, place in enumerate((0.0, 0.0, 0.5, 0.5, 1.0, 1.0))]
-    [prompt] = build_haystack(
+    facts = [(f"fact {index}.", place) for index, place in enumerate((0.0, 0.0, 0.5, 0.5, 1.0, 1.0))]
+    [prompt], _ = build_haystack(
         tokenizer, head="", tails=[""], background=background, facts=facts, length=600
-    ).prompts
+    )
     assert re.findall(r"fact (\d)", prompt) == list("012345")
     assert prompt.startswith("fact 0. fact 1.")
     assert prompt.endswith("fact 4. fact 5.")
@@ -54,11 +54,11 @@ def test_several_facts_keep_their_order_even_at_one_place(tokenizer: Any, corpus
 def test_tails_share_one_context_that_fits_the_longest(tokenizer: Any, corpus: Corpus) -> None:
     background = background_text(corpus, random.Random(3), tokens=300)
     tails = [" a?", " what is the number of the queen?"]
-    stack = build_haystack(
-        tokenizer, head="", tails=tails, background=background, facts=[Fact("x.", 0.5)], length=300
+    prompts, _ = build_haystack(
+        tokenizer, head="", tails=tails, background=background, facts=[("x.", 0.5)], length=300
     )
-    assert stack.prompts[0].removesuffix(tails[0]) == stack.prompts[1].removesuffix(tails[1])
-    assert 288 <= tokens(tokenizer, stack.prompts[1]) <= 300
+    assert prompts[0].removesuffix(tails[0]) == prompts[1].removesuffix(tails[1])
+    assert 288 <= tokens(tokenizer, prompts[1]) <= 300
 
 
 def test_too_short_a_length_says_what_is_needed(tokenizer: Any, corpus: Corpus) -> None:
@@ -85,11 +85,11 @@ def test_a_short_corpus_begins_again(tokenizer: Any) -> None:
 def test_text_without_spaces_fills_the_length(tokenizer: Any, text: str, off: float) -> None:
     corpus = Corpus.of("dense", [Document("a", text)], split="all", split_rule="all documents")
     background = background_text(corpus, random.Random(1), tokens=800)
-    stack = build_haystack(
-        tokenizer, head="", tails=[""], background=background, facts=[Fact("x.", 0.5)], length=800
+    [prompt], reached = build_haystack(
+        tokenizer, head="", tails=[""], background=background, facts=[("x.", 0.5)], length=800
     )
-    assert 700 <= tokens(tokenizer, stack.prompts[0]) <= 800
-    assert stack.reached[0] == pytest.approx(0.5, abs=off)
+    assert 700 <= tokens(tokenizer, prompt) <= 800
+    assert reached[0] == pytest.approx(0.5, abs=off)
 
 
 def test_background_begins_with_a_sentence_of_a_random_place() -> None:
@@ -102,9 +102,8 @@ def test_background_begins_with_a_sentence_of_a_random_place() -> None:
 
 
 def made(name: str, tokenizer: Any, corpus: Corpus, **overrides: Any) -> list[Any]:
-    task: Any = TASKS[name]
-    options = {"length": 512, "depths": DEPTHS, "samples": 2, "seed": 0} | overrides
-    return task.make(tokenizer, corpus, **options)
+    settings = Evaluation(tasks=(name,), **({"lengths": (512,), "samples": 2} | overrides))
+    return TASKS[name].questions(settings, tokenizer, corpus)
 
 
 def test_single_needles(tokenizer: Any, corpus: Corpus) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.evaluation.prompts import OverLimit, answer_tokens, fit, refuse_over_limit, takes_chat
+from lengthwise.evaluation.prompts import answer_tokens, fit, refuse_over_limit
 from lengthwise.testing import tiny_text, tiny_tokenizer
 
 TEXT = tiny_text(60)
@@ -16,32 +16,31 @@ def size(tokenizer: Any) -> int:
 
 
 def test_a_prompt_that_fits_is_not_touched(tokenizer: Any) -> None:
-    prompt = fit(tokenizer, TEXT, size(tokenizer), None)
-    assert (list(prompt.ids), prompt.cut) == (tokenizer(TEXT).input_ids, 0)
-    assert fit(tokenizer, TEXT, None, None) == prompt
+    whole = tuple(tokenizer(TEXT).input_ids)
+    assert fit(tokenizer, TEXT, len(whole), None) == fit(tokenizer, TEXT, None, None) == (whole, 0)
 
 
 @pytest.mark.parametrize("limit", [20, 21])
 def test_the_middle_is_cut_as_longbench_cuts_it(tokenizer: Any, limit: int) -> None:
-    prompt = fit(tokenizer, TEXT, limit, "middle")
+    found, cut = fit(tokenizer, TEXT, limit, "middle")
     ids = tokenizer(TEXT).input_ids
     half = int(limit / 2)
     joined = tokenizer.decode(ids[:half]) + tokenizer.decode(ids[-half:])
-    assert list(prompt.ids) == tokenizer(joined).input_ids
-    assert prompt.cut == len(ids) - 2 * half
-    assert tokenizer.decode(prompt.ids) == joined
+    assert list(found) == tokenizer(joined).input_ids
+    assert cut == len(ids) - 2 * half
+    assert tokenizer.decode(found) == joined
 
 
 def test_the_beginning_is_cut(tokenizer: Any) -> None:
-    prompt = fit(tokenizer, TEXT, 20, "left")
-    assert list(prompt.ids) == tokenizer(TEXT).input_ids[-20:]
-    assert prompt.cut == size(tokenizer) - 20
+    ids, cut = fit(tokenizer, TEXT, 20, "left")
+    assert list(ids) == tokenizer(TEXT).input_ids[-20:]
+    assert cut == size(tokenizer) - 20
 
 
-def test_over_the_limit_without_a_truncation_is_refused_with_the_numbers(tokenizer: Any) -> None:
-    with pytest.raises(OverLimit) as refused:
-        fit(tokenizer, TEXT, 20, None)
-    assert refused.value.tokens == size(tokenizer)
+def test_over_the_limit_without_a_truncation_nothing_is_cut_and_the_error_has_the_numbers(
+    tokenizer: Any,
+) -> None:
+    assert fit(tokenizer, TEXT, 20, None) == (tuple(tokenizer(TEXT).input_ids), size(tokenizer) - 20)
     error = refuse_over_limit("longbench_qasper_e", [9123, 4000], 200, 3500)
     assert isinstance(error, UsageError)
     assert all(part in error.problem for part in ("2 of 200", "3500", "longbench_qasper_e", "9123"))
@@ -52,17 +51,15 @@ def test_over_the_limit_without_a_truncation_is_refused_with_the_numbers(tokeniz
 @pytest.mark.parametrize("truncation", ["middle", "left"])
 def test_the_chat_template_is_put_around_what_is_left(truncation: Any) -> None:
     tokenizer = tiny_tokenizer()
-    assert not takes_chat(tokenizer)
     tokenizer.chat_template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<answer>"
-    assert takes_chat(tokenizer)
-    plain = fit(tokenizer, TEXT, 20, truncation)
-    chat = fit(tokenizer, TEXT, 20, truncation, chat=True)
-    assert tokenizer.decode(chat.ids) == f"<user>{tokenizer.decode(plain.ids)}<answer>"
-    assert chat.cut == plain.cut
+    plain, cut = fit(tokenizer, TEXT, 20, truncation)
+    chat, cut_with_chat = fit(tokenizer, TEXT, 20, truncation, chat=True)
+    assert tokenizer.decode(chat) == f"<user>{tokenizer.decode(plain)}<answer>"
+    assert cut_with_chat == cut
 
 
 def test_bos_is_as_the_tokenizer_does(tokenizer: Any) -> None:
-    assert fit(tokenizer, "a king", None, None).ids == tuple(tokenizer("a king").input_ids)
+    assert fit(tokenizer, "a king", None, None)[0] == tuple(tokenizer("a king").input_ids)
 
 
 def test_answers_as_they_stand_after_the_prompt(tokenizer: Any) -> None:

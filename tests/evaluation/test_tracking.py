@@ -23,7 +23,9 @@ def questions() -> dict[str, list[Any]]:
     documents = [Document(str(i), tiny_text(2000, seed=i)) for i in range(2)]
     corpus = Corpus.of("nonsense", documents, split="all", split_rule="all documents")
     return {
-        name: TASKS[name].make(tokenizer, corpus, length=1500, depths=DEPTHS, samples=4, seed=0)  # type: ignore[attr-defined]
+        name: TASKS[name].questions(
+            Evaluation(tasks=(name,), lengths=(1500,), depths=DEPTHS, samples=4), tokenizer, corpus
+        )
         for name in GROUPS["tracking"]
     }
 

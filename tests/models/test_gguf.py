@@ -129,9 +129,9 @@ def test_a_file_that_asks_for_bos_gets_it_once(tmp_path: Path, cache: Path):
     # In our tokenizer, and in the one that transformers loads from the converted folder.
     for tokenizer in (loaded.tokenizer, AutoTokenizer.from_pretrained(loaded.source)):
         assert resolve_bos(tokenizer, "auto") == bos_id
-        assert list(fit(tokenizer, "a king", None, None).ids).count(bos_id) == 1
+        assert fit(tokenizer, "a king", None, None)[0].count(bos_id) == 1
         tokenizer.chat_template = "{{ bos_token }}{{ messages[0]['content'] }}"
-        assert list(fit(tokenizer, "a king", None, None, chat=True).ids).count(bos_id) == 1
+        assert fit(tokenizer, "a king", None, None, chat=True)[0].count(bos_id) == 1
         assert bos_id not in tokenize(as_corpus(["a king"]), tokenizer, cache=False)[0].ids
 
 

@@ -13,16 +13,14 @@ only roughly.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError
 from lengthwise.evaluation.babi import LABELS, Story, make_story, read_stories
-from lengthwise.evaluation.family import Family, Question
-from lengthwise.evaluation.haystack import Fact, background_text, build_haystack
-from lengthwise.evaluation.made_up import MADE_UP, MadeUpTask
-from lengthwise.evaluation.scoring import babilong_match
+from lengthwise.evaluation.haystack import Fact, background_text
+from lengthwise.evaluation.task import MADE_UP, Family, Haystack, MadeUpTask, Question, only_label
 
 if TYPE_CHECKING:
     from lengthwise.text import Corpus
@@ -42,64 +40,25 @@ _INSTRUCTION = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class BabilongTask(MadeUpTask):
-    """One of bAbI's tasks qa1 .. qa5, scored as upstream: the gold answer must be the only label in the reply."""
-
-    number: int
-    version: int = 2
-    metric: str = "accuracy"
-    takes: frozenset[str] = MADE_UP | {"depths", "stories"}
-    ranks: bool = True
-
-    def make(
-        self, tokenizer: Any, corpus: Corpus, *, length: int, depths: Sequence[float], samples: int, seed: int,
-        stories: str | None = None,
-    ) -> list[Question]:  # fmt: skip
-        """One question for each depth and sample.
-
-        A sample has the same background at every depth; at another length it may begin elsewhere.
-        `stories` is a folder of bAbI's own files; without it the stories are generated.
-        """
-        head = _head(self.number)
-        found: list[Question] = []
-        for sample in range(samples):
-            seeded = f"{seed}/qa{self.number}/{sample}"
-            background = background_text(corpus, random.Random(f"{seeded}/background"), tokens=length)
-            for depth in depths:
-                story = _story(self.number, random.Random(seeded), depth / 100, length, stories)
-                facts, marked = _placed(story, depth / 100, random.Random(f"{seeded}/places"))
-                stack = build_haystack(
-                    tokenizer,
-                    head=head,
-                    tails=[_tail(story)],
-                    background=background,
-                    facts=facts,
-                    length=length,
-                )
-                key = f"{self.name}/L{length}/d{depth:g}/s{sample:03d}"
-                about = story.question.lower()
-                found.append(
-                    Question(
-                        key=key,
-                        unit=f"s{sample:03d}",
-                        context=key,
-                        prompt=stack.prompts[0],
-                        golds=[story.answer],
-                        # Upstream never counts a label of the question as an answer.
-                        candidates=[label for label in LABELS[self.number] if label.lower() not in about],
-                        about=story.question,
-                        new_tokens=NEW_TOKENS,
-                        length=length,
-                        depth=depth,
-                        reached=stack.reached[marked],
-                    )
-                )
-        return found
-
-    def score(self, question: Question, reply: str) -> float:
-        """1 if the gold answer is the only label in the reply, else 0."""
-        return float(babilong_match(reply, question.golds[0], question.about, question.candidates))
+def _haystacks(number: int, settings: Any, corpus: Corpus, length: int, sample: int) -> Iterator[Haystack]:
+    """A context for each depth. A sample has the same background at every depth."""
+    seeded = f"{settings.seed}/qa{number}/{sample}"
+    background = background_text(corpus, random.Random(f"{seeded}/background"), tokens=length)
+    for depth in sorted(settings.depths):
+        story = _story(number, random.Random(seeded), depth / 100, length, settings.stories)
+        facts, marked = _placed(story, depth / 100, random.Random(f"{seeded}/places"))
+        about = story.question.lower()
+        question = Question(
+            prompt=f"\n</context>\n\nQuestion: {story.question}\nAnswer:",
+            golds=[story.answer],
+            # Upstream never counts a label of the question as an answer.
+            candidates=[label for label in LABELS[number] if label.lower() not in about],
+            about=story.question,
+            new_tokens=NEW_TOKENS,
+            depth=depth,
+            fact=marked,
+        )
+        yield Haystack(_head(number), background, facts, [question])
 
 
 def _story(task: int, rng: random.Random, place: float, length: int, folder: str | None) -> Story:
@@ -120,7 +79,7 @@ def _placed(story: Story, depth: float, rng: random.Random) -> tuple[list[Fact],
     before = sorted(rng.uniform(0, depth) for _ in range(first))
     after = sorted(rng.uniform(depth, 1) for _ in range(len(story.statements) - last - 1))
     depths = [*before, *[depth] * (last - first + 1), *after]
-    return [Fact(text, place) for text, place in zip(story.statements, depths, strict=True)], last
+    return list(zip(story.statements, depths, strict=True)), last
 
 
 def _head(task: int) -> str:
@@ -138,33 +97,28 @@ def _head(task: int) -> str:
     )
 
 
-def _tail(story: Story) -> str:
-    return f"\n</context>\n\nQuestion: {story.question}\nAnswer:"
-
-
-def _has_full_stop(reply: str) -> bool:
-    return "." in reply
-
-
-def _task(number: int, what: str) -> BabilongTask:
-    return BabilongTask(
+def _task(number: int, what: str) -> MadeUpTask:
+    return MadeUpTask(
         name=f"babilong_qa{number}",
         what=f"bAbI {number} in long text: {what}",
-        number=number,
-        is_over=_has_full_stop,
+        version=2,
+        metric="accuracy",
+        score=only_label,
+        haystacks=partial(_haystacks, number),
+        takes=MADE_UP | {"depths", "stories"},
+        ranks=True,
+        is_over=lambda reply: "." in reply,
     )
 
 
-class _Babilong(Family):
-    name = "babilong"
-    mean = "accuracy"
-    tasks = (
+BABILONG = Family(
+    "babilong",
+    (
         _task(1, "where someone is"),
         _task(2, "where a thing is that someone carried"),
         _task(3, "where a thing was before"),
         _task(4, "which room lies beside which"),
         _task(5, "who gave what to whom"),
-    )
-
-
-BABILONG = _Babilong()
+    ),
+    mean="accuracy",
+)

@@ -5,47 +5,37 @@ run(Evaluation(tasks=("babilong_qa1",), lengths=(2048,)), "smollm2-135m", out="r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
+from annotated_types import Ge, Le, MinLen
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
-from lengthwise.evaluation import native
-from lengthwise.evaluation.family import ANY_TASK, Task
-from lengthwise.evaluation.settings import EvaluationSettings
-from lengthwise.evaluation.tasks import FAMILIES, resolve_tasks
-from lengthwise.measure.measurement import Item, Reader, Record
+from lengthwise.evaluation.prompts import Truncation
+from lengthwise.evaluation.scores import estimated, ranking, sample_means
+from lengthwise.evaluation.task import Family, Question, Task
+from lengthwise.evaluation.tasks import FAMILIES, TASKS, resolve_tasks
+from lengthwise.files import is_url
+from lengthwise.measure.measurement import Item, Measurement, Reader, Record
 from lengthwise.measure.statistics import Statistic
 from lengthwise.processes import process_count
 from lengthwise.results import Results, Row
+from lengthwise.settings import Count, Finite, Option, Seed, Subject, Whole
 
 if TYPE_CHECKING:
     from lengthwise.models import Predictor
-    from lengthwise.settings import Subject
     from lengthwise.text import Corpus
 
-# What lm-eval's tasks take of the settings that only some tasks take.
 _LM_EVAL_TAKES = frozenset({"lengths", "samples", "data", "max_length", "truncation", "seed"})
-_ANY_RUN = frozenset(
-    {
-        "model",
-        "adapter",
-        "dtype",
-        "device",
-        "device_map",
-        "tp_plan",
-        "quantize",
-        "served_model",
-        "tokenizer",
-        "tasks",
-        "backend",
-        "batch_size",
-    }
-)
+_ONLY_SOME_TAKE = frozenset[str]().union(*(task.takes for task in TASKS.values()))
+"""Settings that only some tasks take; all other settings belong to every run."""
 
 
-class Evaluation(EvaluationSettings):
+class Evaluation(Measurement):
     """Does a model answer questions over long input?
 
     Needles, BABILong by length and depth, LongBench-E, or any task of lm-eval. No prompt is cut unless you say
@@ -65,25 +55,54 @@ class Evaluation(EvaluationSettings):
     # The source of the questions (data, stories, templates) shows in the questions themselves.
     beside_the_numbers = ("batch_size", "data", "stories", "templates")
 
+    tasks: Annotated[tuple[str, ...], MinLen(1), Option(on="argument", metavar="TASK...")]
+    """Names or groups of `lengthwise ls tasks`; with --backend lm-eval, its own names."""
+    backend: Literal["native", "lm-eval"] = "native"
+    """Whose tasks and scorers."""
+    mode: Literal["greedy", "likelihood"] = "greedy"
+    """Score greedy replies, or rank the possible answers by likelihood (for small models too)."""
+    lengths: Annotated[
+        tuple[Annotated[Whole, Ge(64)], ...], MinLen(1), Option("--length", metavar="TOKENS")
+    ] = (2048,)
+    """Tokens of the whole prompt, for tasks that are made up; repeat it for several."""
+    depths: Annotated[
+        tuple[Annotated[Finite, Ge(0), Le(100)], ...], MinLen(1), Option("--depth", metavar="PERCENT")
+    ] = (0.0, 25.0, 50.0, 75.0, 100.0)
+    """Position of the answer in per cent of the context; repeat it for several."""
+    samples: Annotated[Count | None, Option("--limit")] = None
+    """Samples at each length and depth (default 10), or rows of a data set (default all)."""
+    data: str | None = None
+    """Folder of LongBench's jsonl files (default: the hub); for lm-eval, of data sets in the hub's layout."""
+    stories: Annotated[str | None, Option(on="set")] = None
+    """folder of bAbI's own files, for BABILong"""
+    templates: Annotated[str | None, Option(on="set")] = None
+    """copy of LongBench's repository, for its prompts"""
+    max_length: Annotated[Annotated[Whole, Ge(2)] | None, Option(metavar="TOKENS")] = None
+    """Most tokens of a data set's prompt; for lm-eval, of prompt and reply."""
+    truncation: Truncation | None = None
+    """How longer prompts are cut. Without it they are refused."""
+    chat: Annotated[Literal["auto", "never"], Option(on="set")] = "auto"
+    """auto uses the tokenizer's chat template where LongBench does"""
+    seed: Seed = 0
+    """Seed of what is made up."""
+    batch_size: Count = 1
+    """Prompts, or endings of one prompt, at a time. More needs more memory; the scores stay the same."""
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         if len(set(self.depths)) < len(self.depths):
             raise UsageError(f"a depth is given twice: {self.depths}")
-        self.refuse_untaken(self.model_fields_set)
-        if self.backend == "lm-eval":
-            if self.max_length is None:
-                raise UsageError(
-                    "lm-eval needs the greatest number of tokens of prompt and reply together",
-                    expected="--max-length TOKENS, the context that the model is evaluated at",
-                )
-            return self
-        without = [task.name for task in self.own_tasks if not task.ranks]
-        if self.mode == "likelihood" and without:
+        self._refuse_untaken(self.model_fields_set)
+        if self.backend == "lm-eval" and self.max_length is None:
             raise UsageError(
-                f"{', '.join(without)} have no answers to rank by likelihood",
-                fix="use --mode greedy for them",
+                "lm-eval needs the greatest number of tokens of prompt and reply together",
+                expected="--max-length TOKENS, the context that the model is evaluated at",
             )
         for task in self.own_tasks:
+            if self.mode == "likelihood" and not task.ranks:
+                raise UsageError(
+                    f"{task.name} has no answers to rank by likelihood", fix="use --mode greedy for it"
+                )
             task.check(self)
         return self
 
@@ -97,82 +116,195 @@ class Evaluation(EvaluationSettings):
         """Whether a task is made from a text."""
         return any("text" in task.takes for task in self.own_tasks)
 
-    def refuse_untaken(self, given: Iterable[str]) -> None:
+    def _refuse_untaken(self, given: Iterable[str]) -> None:
         """Raise UsageError if `given` names a setting that no task of the run takes; None is not a setting."""
-        if self.backend == "lm-eval":
-            takes, who = _LM_EVAL_TAKES, "lm-eval"
-        else:
-            takes = ANY_TASK.union(*(task.takes for task in self.own_tasks))
-            who = "no task of this run"
-        for name in sorted(given):
-            if name in _ANY_RUN or name in takes or getattr(self, name, "") is None:
-                continue
-            takers = [family.name for family in FAMILIES if any(name in task.takes for task in family.tasks)]
-            raise UsageError(
-                f"{name} is given, and {who} {'does not take' if who == 'lm-eval' else 'takes'} it",
-                expected=f"a task of {', '.join(takers)}",
-                fix=f"leave {name} out",
-            )
+        takes = _LM_EVAL_TAKES.union(*(task.takes for task in self.own_tasks))
+        if self.backend == "native":
+            takes = frozenset[str]().union(*(task.takes for task in self.own_tasks))
+        for name in sorted(_ONLY_SOME_TAKE.intersection(given) - takes):
+            if getattr(self, name, "") is not None:
+                takers = [
+                    family.name for family in FAMILIES if any(name in task.takes for task in family.tasks)
+                ]
+                raise UsageError(
+                    f"{name} is given, and no task of this run takes it",
+                    expected=f"a task of {', '.join(takers)}",
+                    fix=f"leave {name} out",
+                )
 
     def check_subject(self, run: Subject) -> Subject:
-        """Refuse settings of the run that no task takes, and lm-eval in several processes."""
-        self.refuse_untaken(run.model_fields_set)
+        """Refuse settings of the run that no task takes; and lm-eval in several processes or on an endpoint."""
+        self._refuse_untaken(run.model_fields_set)
         if self.backend == "lm-eval" and process_count() > 1:
             raise UsageError(
                 f"lm-eval in {process_count()} processes",
                 expected="one process, or tasks of --backend native",
                 fix="run it without torchrun",
             )
+        if self.backend == "lm-eval" and is_url(run.model):
+            raise UsageError(
+                f"{run.model} is an endpoint, and this backend reads logits",
+                fix="--backend native, or lm-eval's own local-completions",
+            )
         return run
 
+    @property
+    def _lm_eval(self) -> Any:
+        """The module that asks lm-eval's tasks, None for our own; imported when it is used, with torch."""
+        if self.backend == "native":
+            return None
+        from lengthwise.evaluation import lm_eval_backend
+
+        return lm_eval_backend
+
     def items(self, model: Reader, text: Corpus | None, other: Reader) -> list[Item]:
-        """All questions, or lm-eval's requests."""
-        return self._backend.items(self, model.tokenizer, text)
+        """All questions with their prompts, or lm-eval's requests.
+
+        Raises:
+            UsageError, MissingError: the data, or prompts over the limit without a truncation.
+        """
+        if self._lm_eval:
+            return self._lm_eval.items(self, model.tokenizer)
+        return [item for task in self.own_tasks for item in task.items(self, model.tokenizer, text)]
 
     def batches(self, items: Sequence[Item]) -> list[list[Item]]:
-        """Questions on one context together; the longest first, so that too little memory shows at once."""
-        return self._backend.batches(self, items)
+        """All questions of one context; or up to `batch_size` questions of one task, each with its own context.
 
-    def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
-        """Refuse what lm-eval cannot read: an endpoint, prompts over the limit."""
-        if self.backend == "lm-eval":
-            self._backend.check(self, model, items)
+        Batches of one task are of nearly equal length, the longest first, so that too little memory shows at once.
+        """
+        if self._lm_eval:
+            return self._lm_eval.batches(self, items)
+        size = 1 if self.mode == "likelihood" else self.batch_size
+        by_context: dict[str, list[Item]] = {}
+        for item in items:
+            by_context.setdefault(item.content.context, []).append(item)
+        contexts = sorted(
+            by_context.values(),
+            key=lambda some: (len(some) > 1, some[0].facts["task"], -some[0].facts["tokens"], some[0].key),
+        )
+        found: list[list[Item]] = []
+        for (several, _), alike in groupby(contexts, key=lambda some: (len(some) > 1, some[0].facts["task"])):
+            if several:
+                found += alike
+                continue
+            singles = [item for some in alike for item in some]
+            found += [singles[start : start + size] for start in range(0, len(singles), size)]
+        return found
 
-    def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
-        """The score of each question with its reply or likelihoods; of a request its reply."""
-        return self._backend.score(self, model, items)
+    def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> list[Record]:
+        """The score of each question, with its reply or likelihoods; the replies to requests of lm-eval."""
+        if self._lm_eval:
+            return self._lm_eval.score(self, model, items)
+        from lengthwise.evaluation.decoding import likelihoods, replies
+
+        questions: list[Question] = [item.content for item in items]
+        prompts = [question.ids for question in questions]
+        if self.mode == "likelihood":
+            answers = [question.answers for question in questions]
+            ranked = likelihoods(model, prompts, answers, batch_size=self.batch_size)
+            return [
+                ranking(q.candidates, q.golds[0], scores) for q, scores in zip(questions, ranked, strict=True)
+            ]
+        task = TASKS[items[0].facts["task"]]
+        stop = (
+            model.tokenizer(task.stop_text, add_special_tokens=False).input_ids[-1:] if task.stop_text else []
+        )
+        written = replies(
+            model,
+            prompts,
+            new_tokens=max(question.new_tokens for question in questions),
+            batch_size=self.batch_size,
+            stop_ids=frozenset(stop),
+            at_least=len(stop),
+            until=task.is_over,
+        )
+        return [
+            {"score": task.score(question, reply.text), "reply": reply.text}
+            for question, reply in zip(questions, written, strict=True)
+        ]
 
     def finish(
         self, model: Predictor, items: Sequence[Item], records: Mapping[str, Record]
     ) -> dict[str, Record]:
         """lm-eval's scores, which it makes from all replies."""
-        return self._backend.finish(self, model, items, records) if self.backend == "lm-eval" else {}
+        return self._lm_eval.finish(self, model.tokenizer, items, records) if self._lm_eval else {}
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """Rows of each task by length and depth (or bucket), by length over all depths, and of each family.
 
-        The bootstrap resamples units: samples (each with all its depths and tasks) or rows of a data set.
+        The bootstrap resamples units: samples (each with all its depths and tasks) or rows of a data set. Of
+        lm-eval's scores these are the means over samples.
         """
-        return self._backend.statistics(self, records)
+        if self.backend == "lm-eval":
+            return sample_means(records)
+        found: list[Statistic] = []
+        for task in self.own_tasks:
+            found += task.statistics(_of(records, [task]))
+        for family, own in self._families:
+            found += family.statistics(own, _of(records, own))
+        return found
 
     def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:
-        """The scores with their intervals."""
-        return self._backend.rows(statistics, records)
+        """The scores with their intervals; those of lm-eval that are no means have none."""
+        rest = [
+            Row(model="", **record["row"]) for record in records if "row" in record and not record["samples"]
+        ]
+        return [*map(estimated, statistics), *rest]
 
     def describe(self, items: Sequence[Item], records: Mapping[str, Record]) -> dict[str, Any]:
         """Version, metric and questions of each task."""
-        return self._backend.describe(items, records)
+        if self._lm_eval:
+            return dict(records.get("tasks", {}))
+        tasks = {
+            task.name: {
+                "version": task.version,
+                "metric": task.metric,
+                "questions": len(own),
+                "questions_sha256": hashlib.sha256(
+                    json.dumps([item.facts["question"] for item in own]).encode()
+                ).hexdigest(),
+                "chat": own[0].facts["chat"],
+                **task.source(self),
+            }
+            for task, own in _by_task(items)
+        }
+        return {"tasks": tasks}
 
     def plan(self, items: Sequence[Item]) -> dict[str, Any]:
-        """Questions by task, and which are cut."""
-        return self._backend.plan(items)
+        """Questions and cuts by task, the longest prompt, and the tokens to read at most: each context once."""
+        if self._lm_eval:
+            return self._lm_eval.plan(items)
+        contexts: dict[str, int] = {}
+        for item in items:
+            place = item.content.context
+            contexts[place] = max(contexts.get(place, 0), item.facts["tokens"])
+        return {
+            "questions": {task.name: len(own) for task, own in _by_task(items)},
+            "cut": {task.name: sum(item.facts["cut"] > 0 for item in own) for task, own in _by_task(items)},
+            "longest_prompt": max(item.facts["tokens"] for item in items),
+            "tokens_to_run": sum(contexts.values())
+            + sum(item.tokens - item.facts["tokens"] for item in items),
+        }
 
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
         """What was cut, how scores and averages are meant."""
         from lengthwise.models import LoadedModel
         from lengthwise.models.position_limits import rope_by_input_length
 
-        notes = self._backend.notes(self, items, results)
+        if self._lm_eval:
+            return self._lm_eval.notes(self, items, results)
+        records = list(results.records.values())
+        notes = [note for task in self.own_tasks for note in task.notes(self, _of(records, [task]))]
+        notes += [note for family, own in self._families for note in family.notes(own)]
+        notes.append("Scores are shares from 0 to 1; papers print them times 100.")
+        if self.mode == "likelihood":
+            notes.append(
+                "gold_loss is -log of the right answer's probability among the ranked answers, in nats."
+            )
+        if any(row.value in (0.0, 1.0) and row.ci_low is not None for row in results.rows):
+            notes.append(
+                "If all samples score 0, or all 1, the interval is the exact one of a binomial share."
+            )
         method = rope_by_input_length(model.config) if isinstance(model, LoadedModel) else None
         if method is not None:
             notes.append(
@@ -182,10 +314,17 @@ class Evaluation(EvaluationSettings):
         return notes
 
     @property
-    def _backend(self) -> Any:
-        """The module with the functions of the backend; lm-eval's is imported when it is used, with torch."""
-        if self.backend == "native":
-            return native
-        from lengthwise.evaluation import lm_eval_backend
+    def _families(self) -> list[tuple[Family, list[Task]]]:
+        """The families with those of their tasks that are asked."""
+        tasks = self.own_tasks
+        pairs = [(family, [task for task in family.tasks if task in tasks]) for family in FAMILIES]
+        return [pair for pair in pairs if pair[1]]
 
-        return lm_eval_backend
+
+def _of(records: Sequence[Record], tasks: Sequence[Task]) -> list[Record]:
+    names = {task.name for task in tasks}
+    return [record for record in records if record["task"] in names]
+
+
+def _by_task(items: Sequence[Item]) -> list[tuple[Task, list[Item]]]:
+    return [(TASKS[name], list(own)) for name, own in groupby(items, key=lambda item: item.facts["task"])]

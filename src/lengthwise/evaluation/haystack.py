@@ -12,7 +12,6 @@ import bisect
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -33,20 +32,8 @@ _LEAST_BACKGROUND = 16
 """Tokens. With fewer there is nothing to search in."""
 
 
-@dataclass(frozen=True)
-class Fact:
-    """A sentence and its depth in 0 .. 1."""
-
-    text: str
-    depth: float
-
-
-@dataclass(frozen=True)
-class Haystack:
-    """The prompts, one for each tail, and the depth in 0 .. 1 that each fact got."""
-
-    prompts: list[str]
-    reached: list[float]
+Fact = tuple[str, float]
+"""A sentence and its depth in 0 .. 1."""
 
 
 def background_text(corpus: Corpus, rng: random.Random, *, tokens: int) -> list[str]:
@@ -78,16 +65,19 @@ def build_haystack(
     background: Sequence[str],
     facts: Sequence[Fact],
     length: int,
-) -> Haystack:
+) -> tuple[list[str], list[float]]:
     """Prompts of head, context and tail, with at most `length` tokens. The longest has nearly as many.
 
     The context is the same for all tails. `facts` are in order of their depth.
 
+    Returns:
+        The prompts, one for each tail, and the depth in 0 .. 1 that each fact got.
+
     Raises:
         UsageError: `length` does not hold head, facts and tail.
     """
-    assert all(a.depth <= b.depth for a, b in pairwise(facts)), "facts are out of order"
-    sizes = _sizes(tokenizer, [fact.text for fact in facts])
+    assert all(a[1] <= b[1] for a, b in pairwise(facts)), "facts are out of order"
+    sizes = _sizes(tokenizer, [text for text, _ in facts])
     frames = [len(tokenizer(head + tail, verbose=False).input_ids) for tail in tails]
     frame = max(frames)
     longest = tails[frames.index(frame)]
@@ -103,7 +93,7 @@ def build_haystack(
         context, reached = _context(tokenizer, sentences, facts, sizes)
         over = len(tokenizer(head + context + longest, verbose=False).input_ids) - length
         if over <= 0:
-            return Haystack([head + context + tail for tail in tails], reached)
+            return [head + context + tail for tail in tails], reached
         sentences = _shortened(sentences, words=max(1, over // 2))
     raise AssertionError("a prompt without background is still too long")
 
@@ -116,9 +106,9 @@ def _context(
     pieces: list[str] = []
     reached: list[float] = []
     taken, passed = 0, 0
-    for fact, size in zip(facts, sizes, strict=True):
-        slot = max(taken, _nearest(before, fact.depth * (whole - size) - passed))
-        pieces += [*sentences[taken:slot], fact.text]
+    for (text, depth), size in zip(facts, sizes, strict=True):
+        slot = max(taken, _nearest(before, depth * (whole - size) - passed))
+        pieces += [*sentences[taken:slot], text]
         reached.append((before[slot] + passed) / (whole - size))
         taken, passed = slot, passed + size
     pieces += sentences[taken:]

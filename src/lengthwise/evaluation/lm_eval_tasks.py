@@ -9,18 +9,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
-from lengthwise.errors import LengthwiseError, MissingError, UsageError
-
-if TYPE_CHECKING:
-    from lengthwise.evaluation.settings import EvaluationSettings
+from lengthwise.errors import MissingError, UsageError, reason
 
 INSTALL = "pip install 'lengthwise[lm-eval]'"
 
@@ -29,27 +24,11 @@ _RULER = ("ruler", "niah_", "longcxt")
 _BABILONG = ("babilong",)
 
 
-@dataclass(frozen=True)
-class TaskLoad:
-    """Tasks that are loaded and run together."""
-
-    loaded: dict[str, Any]
-    """What `TaskManager.load` gives: tasks and groups by name."""
-    length: int | None = None
-    """Tokens that the data are made for; None if the data have their own length."""
-    ruler: bool = False
-
-    @property
-    def tasks(self) -> dict[str, Any]:
-        """Tasks by name."""
-        return self.loaded["tasks"]
-
-
-def load_tasks(spec: EvaluationSettings, tokenizer_folder: str) -> list[TaskLoad]:
-    """The tasks of `spec`, those of RULER and BABILong once for each length.
+def load_tasks(settings: Any, tokenizer_folder: str) -> list[tuple[int | None, dict[str, Any]]]:
+    """Tasks that run together: the tokens that their data are made for, and what `TaskManager.load` gives.
 
     Args:
-        spec: its `data` is the working folder of the process.
+        settings: the run's `Evaluation`; its `data` is the working folder of the process.
         tokenizer_folder: tokenizer that RULER counts its tokens with.
 
     Raises:
@@ -59,28 +38,30 @@ def load_tasks(spec: EvaluationSettings, tokenizer_folder: str) -> list[TaskLoad
     """
     if importlib.util.find_spec("lm_eval") is None:
         raise MissingError("the package lm-eval is not installed", fix=INSTALL)
-    manager, metadata = _index(None if spec.data is None else os.getcwd())
-    names = _matched(manager, spec.tasks)
+    manager, metadata = _index(None if settings.data is None else os.getcwd())
+    names = list(dict.fromkeys(name for wanted in settings.tasks for name in _matched(manager, wanted)))
     ruler = [name for name in names if name.startswith(_RULER)]
     babilong = [name for name in names if name.startswith(_BABILONG)]
     others = [name for name in names if name not in ruler and name not in babilong]
-    if "lengths" in spec.model_fields_set and not ruler and not babilong:
+    if "lengths" in settings.model_fields_set and not ruler and not babilong:
         raise UsageError(
             f"lengths are given, and none of {', '.join(names)} takes them",
             expected="a task of RULER or BABILong",
             fix="leave --length out",
         )
-    metadata.clear()
     metadata["tokenizer"] = tokenizer_folder
-    loads: list[TaskLoad] = []
+    found: list[tuple[int | None, dict[str, Any]]] = []
     if others:
-        loads.append(TaskLoad(_loaded(manager, others, spec.seed)))
-    for length in sorted(spec.lengths):
-        for some, wanted in ((ruler, [length]), (babilong, None)):
+        metadata.pop("max_seq_lengths", None)
+        found.append((None, _loaded(manager, others, settings.seed)))
+    for length in sorted(settings.lengths):
+        # BABILong's data of 4096 and of 4000 tokens are both called "4k".
+        thousands = length / (1024 if length % 1024 == 0 else 1000)
+        for some, wanted in ((ruler, [length]), (babilong, f"{thousands:g}k")):
             if some:
-                metadata["max_seq_lengths"] = wanted or _babilong_length(length)
-                loads.append(TaskLoad(_loaded(manager, some, spec.seed), length, ruler=some is ruler))
-    return loads
+                metadata["max_seq_lengths"] = wanted
+                found.append((length, _loaded(manager, some, settings.seed)))
+    return found
 
 
 def seed_everything(seed: int) -> None:
@@ -102,31 +83,24 @@ def _index(folder: str | None) -> tuple[Any, dict[str, Any]]:
     return TaskManager(include_path=folder, metadata=metadata), metadata
 
 
-def _matched(manager: Any, wanted: Sequence[str]) -> list[str]:
-    names: dict[str, None] = {}
-    for name in wanted:
-        matched = manager.match_tasks([name])
-        if not matched:
-            raise UsageError(f"lm-eval has no task {name!r}", fix="lm_eval ls tasks shows its names")
-        names.update(dict.fromkeys(matched))
-    return list(names)
+def _matched(manager: Any, name: str) -> list[str]:
+    matched = manager.match_tasks([name])
+    if not matched:
+        raise UsageError(f"lm-eval has no task {name!r}", fix="lm_eval ls tasks shows its names")
+    return matched
 
 
 def _loaded(manager: Any, names: list[str], seed: int) -> dict[str, Any]:
     seed_everything(seed)
     try:
         loaded = manager.load(names)
-    except LengthwiseError:
-        raise
     except ImportError as error:
         raise MissingError(f"a task of lm-eval needs a package: {error}", fix=INSTALL) from error
     except ValueError as error:
-        if str(error).startswith("Duplicate task"):
-            raise UsageError(f"lm-eval: {error}", fix="name the group or the task, not both") from error
-        raise UsageError(f"lm-eval cannot make {', '.join(names)}: {_first_line(error)}") from error
+        raise UsageError(f"lm-eval cannot make {', '.join(names)}: {reason(error)}") from error
     except (OSError, LookupError) as error:
         raise MissingError(
-            f"lm-eval cannot load {', '.join(names)} or the data: {_first_line(error)}",
+            f"lm-eval cannot load {', '.join(names)} or the data: {reason(error)}",
             fix="on a machine without the hub: --data FOLDER with the data sets in the hub's layout",
         ) from error
     for name, task in loaded["tasks"].items():
@@ -140,19 +114,4 @@ def _loaded(manager: Any, names: list[str], seed: int) -> dict[str, Any]:
         if task.get_config("num_fewshot") is None:
             task.set_config(key="num_fewshot", value=0)
         task.set_fewshot_seed(seed=seed)
-    return dict(loaded)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def _babilong_length(length: int) -> str:
-    """The name of BABILong's data of `length` tokens: 4096 and 4000 are "4k"."""
-    for thousand in (1024, 1000):
-        if length % thousand == 0:
-            return f"{length // thousand}k"
-    raise UsageError(
-        f"lm-eval's BABILong has no data of {length} tokens",
-        expected="--length 1024, 2048, 4096, 8192, 16384, 32768, 65536 or 131072 (1k to 128k)",
-    )
+    return loaded

@@ -16,20 +16,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError
-from lengthwise.evaluation.averages import mean_over
-from lengthwise.evaluation.family import ANY_TASK, Family, Question, QuestionSet, Task
-from lengthwise.evaluation.longbench_rows import read_rows
-from lengthwise.evaluation.longbench_templates import Template, read_template
-from lengthwise.evaluation.prompts import takes_chat
-from lengthwise.evaluation.scoring import LONGBENCH_SCORERS, best_over_golds, class_match, first_line
+from lengthwise.evaluation.longbench_data import read_rows, read_template
+from lengthwise.evaluation.scores import mean
+from lengthwise.evaluation.scoring import LONGBENCH_SCORERS, class_match, first_line
+from lengthwise.evaluation.task import ANY_TASK, Family, Question, Task
+from lengthwise.measure.measurement import Record
 from lengthwise.measure.statistics import Statistic
 
 if TYPE_CHECKING:
-    from lengthwise.evaluation.settings import EvaluationSettings
-    from lengthwise.measure.measurement import Record
     from lengthwise.text import Corpus
 
 BUCKETS = ("0-4k", "4-8k", "8k+")
@@ -47,123 +46,92 @@ class DataSet(Task):
     data_set: str
     category: str
     new_tokens: int
-    chat: bool = True
-    """Whether upstream wraps its prompt in the chat template."""
-    first_line: bool = False
-    """Whether only the first line of a reply is scored."""
     version: int = 1
     takes: frozenset[str] = ANY_TASK | {"data", "templates", "truncation", "chat"}
-    cut_to_limit: bool = True
+    chat: bool = True
 
-    def check(self, spec: EvaluationSettings) -> None:
+    def check(self, settings: Any) -> None:
         """Refuse a run without `max_length`."""
-        if spec.max_length is None:
+        if settings.max_length is None:
             raise UsageError(
                 "LongBench needs the greatest number of tokens of a prompt",
                 expected="--max-length TOKENS; upstream takes 3500 for a model of 4k, and leaves room for the reply",
             )
 
-    def question_set(self, spec: EvaluationSettings, tokenizer: Any, corpus: Corpus | None) -> QuestionSet:
+    def questions(self, settings: Any, tokenizer: Any, corpus: Corpus | None) -> list[Question]:
         """A question for each of the first `samples` rows of the data (all if None)."""
-        template, source = read_template(spec.templates, self.data_set)
-        chat = spec.chat == "auto" and self.chat and takes_chat(tokenizer)
-        rows = read_rows(self.data_set, spec.data, metric=self.metric)[: spec.samples]
-        questions = [self.question(index, row, template) for index, row in enumerate(rows)]
-        return QuestionSet(questions, chat, {"templates": source, "chat": chat})
-
-    def question(self, index: int, row: Mapping[str, Any], template: Template) -> Question:
-        """The question of one row."""
-        place = f"{self.data_set}/r{index:04d}"
-        return Question(
-            key=f"{self.name}/r{index:04d}",
-            unit=place,
-            context=place,
-            prompt=template(row),
-            golds=list(row["answers"]),
-            classes=list(row.get("all_classes") or []),
-            new_tokens=self.new_tokens,
-            bucket=bucket_of(row["length"]),
-        )
-
-    def score(self, question: Question, reply: str) -> float:
-        """The score of one reply, the greatest over the gold answers."""
-        read = first_line(reply) if self.first_line else reply
-        if self.metric == "class_match":
-            return best_over_golds(
-                lambda text, gold: class_match(text, gold, question.classes), read, question.golds
+        template = read_template(settings.templates, self.data_set)
+        rows = read_rows(self.data_set, settings.data, metric=self.metric)[: settings.samples]
+        return [
+            Question(
+                key=f"{self.name}/r{index:04d}",
+                unit=f"{self.data_set}/r{index:04d}",
+                context=f"{self.data_set}/r{index:04d}",
+                prompt=template(row.model_dump()),
+                golds=row.answers,
+                candidates=row.all_classes or [],
+                new_tokens=self.new_tokens,
+                bucket=bucket_of(row.length),
             )
-        return best_over_golds(LONGBENCH_SCORERS[self.metric], read, question.golds)
+            for index, row in enumerate(rows)
+        ]
+
+    def source(self, settings: Any) -> Mapping[str, str]:
+        """Where the templates are from."""
+        return {
+            "templates": "lm-eval's task files" if settings.templates is None else "the official repository"
+        }
 
 
-def _has_first_line(reply: str) -> bool:
-    return "\n" in reply.lstrip("\n")
+def _score(metric: str, only_first_line: bool, question: Question, reply: str) -> float:
+    """The score of a reply, the greatest over the gold answers."""
+    read = first_line(reply) if only_first_line else reply
+    if metric == "class_match":
+        return max(class_match(read, gold, question.candidates) for gold in question.golds)
+    return max(LONGBENCH_SCORERS[metric](read, gold) for gold in question.golds)
 
 
-def _data_set(name: str, what: str, category: str, metric: str, new_tokens: int, **options: Any) -> DataSet:
+def _data_set(
+    name: str,
+    what: str,
+    category: str,
+    metric: str,
+    new_tokens: int,
+    *,
+    few_shot: bool = False,
+    **options: Any,
+) -> DataSet:
+    if few_shot:
+        options |= {"chat": False, "is_over": lambda reply: "\n" in reply.lstrip("\n")}
     return DataSet(
         name=f"longbench_{name}_e",
         what=f"LongBench-E: {what}",
         data_set=name,
         category=category,
         metric=metric,
+        score=partial(_score, metric, few_shot),
         new_tokens=new_tokens,
         **options,
     )
 
 
-_FEW_SHOT: dict[str, Any] = {"chat": False, "first_line": True, "is_over": _has_first_line}
-
-
 class _LongBenchE(Family):
-    name = "longbench_e"
-    mean = "average_rows"
-    tasks = (
-        _data_set("qasper", "questions on one paper", "single-document QA", "f1", 128),
-        _data_set("multifieldqa_en", "questions on one document", "single-document QA", "f1", 64),
-        _data_set("hotpotqa", "questions on several documents", "multi-document QA", "f1", 32),
-        _data_set("2wikimqa", "questions on several documents", "multi-document QA", "f1", 32),
-        _data_set("gov_report", "summaries of reports", "summarisation", "rouge_l", 512),
-        _data_set("multi_news", "summaries of news", "summarisation", "rouge_l", 512),
-        _data_set("trec", "kinds of questions from examples", "few-shot", "class_match", 64, **_FEW_SHOT),
-        _data_set("triviaqa", "trivia from examples", "few-shot", "f1", 32, **_FEW_SHOT),
-        # As upstream: its replies end at a newline, and have one token at least.
-        _data_set(
-            "samsum",
-            "summaries of dialogues from examples",
-            "few-shot",
-            "rouge_l",
-            128,
-            stop_text="\n",
-            **_FEW_SHOT,
-        ),
-        _data_set("passage_count", "how many passages differ", "synthetic", "number_share", 32),
-        _data_set(
-            "passage_retrieval_en", "which passage a summary is of", "synthetic", "paragraph_share", 32
-        ),
-        _data_set("lcc", "the next line of a file", "code", "code_similarity", 64, chat=False),
-        _data_set("repobench-p", "the next line in a repository", "code", "code_similarity", 64, chat=False),
-    )
-
     def statistics(self, tasks: Sequence[Task], records: Sequence[Record]) -> list[Statistic]:
         """The three averages, over cells that are data set x bucket, and `average_rows` of each bucket."""
         if not records:
             return []
-        names = [task.name for task in tasks]
-        cells = {
-            (name, bucket): index * len(BUCKETS) + place
-            for index, name in enumerate(names)
-            for place, bucket in enumerate(BUCKETS)
-        }
-        placed = [(cells[record["task"], record["bucket"] or ""], record) for record in records]
-        sets = {name: [cells[name, bucket] for bucket in BUCKETS] for name in names}
+        cells = {place: index for index, place in enumerate(product((task.name for task in tasks), BUCKETS))}
+        placed = [cells[record["task"], record["bucket"]] for record in records]
+        sets = {task.name: [cells[task.name, bucket] for bucket in BUCKETS] for task in tasks}
         categories: dict[str, list[list[int]]] = {}
         for one in DATA_SETS.values():
             if one.name in sets:
                 categories.setdefault(one.category, []).append(sets[one.name])
-        buckets = [[[cells[name, bucket]] for name in names] for bucket in BUCKETS]
+        buckets = [[[cells[task.name, bucket]] for task in tasks] for bucket in BUCKETS]
 
         def average(metric: str, tree: Sequence[Any], bucket: str | None = None) -> Statistic:
-            return mean_over(self.name, metric, placed, tree, bucket=bucket, version=tasks[0].version)
+            where: dict[str, Any] = {"bucket": bucket, "version": tasks[0].version}
+            return mean(self.name, metric, records, cells=placed, tree=tree, **where)
 
         return [
             average("average_rows", list(sets.values())),
@@ -183,5 +151,34 @@ class _LongBenchE(Family):
         ]
 
 
-LONGBENCH_E = _LongBenchE()
-DATA_SETS = {one.data_set: one for one in LONGBENCH_E.tasks if isinstance(one, DataSet)}
+DATA_SETS = {
+    one.data_set: one
+    for one in (
+        _data_set("qasper", "questions on one paper", "single-document QA", "f1", 128),
+        _data_set("multifieldqa_en", "questions on one document", "single-document QA", "f1", 64),
+        _data_set("hotpotqa", "questions on several documents", "multi-document QA", "f1", 32),
+        _data_set("2wikimqa", "questions on several documents", "multi-document QA", "f1", 32),
+        _data_set("gov_report", "summaries of reports", "summarisation", "rouge_l", 512),
+        _data_set("multi_news", "summaries of news", "summarisation", "rouge_l", 512),
+        _data_set("trec", "kinds of questions from examples", "few-shot", "class_match", 64, few_shot=True),
+        _data_set("triviaqa", "trivia from examples", "few-shot", "f1", 32, few_shot=True),
+        # As upstream: its replies end at a newline, and have one token at least.
+        _data_set(
+            "samsum",
+            "summaries of dialogues from examples",
+            "few-shot",
+            "rouge_l",
+            128,
+            few_shot=True,
+            stop_text="\n",
+        ),
+        _data_set("passage_count", "how many passages differ", "synthetic", "number_share", 32),
+        _data_set(
+            "passage_retrieval_en", "which passage a summary is of", "synthetic", "paragraph_share", 32
+        ),
+        _data_set("lcc", "the next line of a file", "code", "code_similarity", 64, chat=False),
+        _data_set("repobench-p", "the next line in a repository", "code", "code_similarity", 64, chat=False),
+    )
+}
+
+LONGBENCH_E = _LongBenchE("longbench_e", tuple(DATA_SETS.values()))

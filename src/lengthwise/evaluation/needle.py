@@ -12,14 +12,12 @@ numbers are the same, but the background may begin elsewhere, so lengths are not
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.evaluation.family import Family, Question
-from lengthwise.evaluation.haystack import Fact, background_text, build_haystack
-from lengthwise.evaluation.made_up import MADE_UP, MadeUpTask
+from lengthwise.evaluation.haystack import Fact, background_text
 from lengthwise.evaluation.scoring import contained_share
+from lengthwise.evaluation.task import MADE_UP, Family, Haystack, MadeUpTask, Question
 
 if TYPE_CHECKING:
     from lengthwise.text import Corpus
@@ -38,150 +36,51 @@ _THINGS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class NeedleTask(MadeUpTask):
-    """Scored by the share of the right numbers that the reply contains (RULER's score)."""
-
-    version: int = 2
-    metric: str = "contained"
-
-    def score(self, question: Question, reply: str) -> float:
-        """The share of the gold strings in the reply."""
-        return contained_share(reply, question.golds)
+def _single(settings: Any, corpus: Corpus, length: int, sample: int) -> Iterator[Haystack]:
+    """A context for each depth."""
+    rng = random.Random(f"{settings.seed}/single/{sample}")
+    [key], numbers = _keys(rng, 1), _numbers(rng, CANDIDATES)
+    background = background_text(corpus, rng, tokens=length)
+    for depth in sorted(settings.depths):
+        question = _question(key, numbers[0], numbers, depth, fact=0)
+        yield Haystack(_HEAD, background, [_needle(key, numbers[0], depth / 100)], [question])
 
 
-class NeedleSingle(NeedleTask):
-    """One needle in each context."""
-
-    def make(
-        self, tokenizer: Any, corpus: Corpus, *, length: int, depths: Sequence[float], samples: int, seed: int,
-        stories: str | None = None,
-    ) -> list[Question]:  # fmt: skip
-        """One question for each depth and sample, each with a context of its own."""
-        found: list[Question] = []
-        for sample in range(samples):
-            rng = random.Random(f"{seed}/single/{sample}")
-            [key] = _keys(rng, 1)
-            numbers = _numbers(rng, CANDIDATES)
-            background = background_text(corpus, rng, tokens=length)
-            for depth in depths:
-                stack = build_haystack(
-                    tokenizer,
-                    head=_HEAD,
-                    tails=[_tail(key)],
-                    background=background,
-                    facts=[Fact(_needle(key, numbers[0]), depth / 100)],
-                    length=length,
-                )
-                name = f"{self.name}/L{length}/d{depth:g}/s{sample:03d}"
-                found.append(
-                    Question(
-                        key=name,
-                        unit=f"s{sample:03d}",
-                        context=name,
-                        prompt=stack.prompts[0],
-                        golds=numbers[:1],
-                        candidates=sorted(numbers),
-                        new_tokens=16,
-                        length=length,
-                        depth=depth,
-                        reached=stack.reached[0],
-                    )
-                )
-        return found
+def _multi_key(settings: Any, corpus: Corpus, length: int, sample: int) -> Iterator[Haystack]:
+    """A needle at each depth of one context. Needles at random places fill it up to `LEAST_KEYS`."""
+    rng = random.Random(f"{settings.seed}/multi_key/{sample}")
+    depths = sorted(settings.depths)
+    more = [rng.random() for _ in range(LEAST_KEYS - len(depths))]
+    places = sorted([*(depth / 100 for depth in depths), *more])
+    keys, numbers = _keys(rng, len(places)), _numbers(rng, len(places))
+    questions = []
+    for depth in depths:
+        fact = places.index(depth / 100)
+        questions.append(_question(keys[fact], numbers[fact], numbers, depth, fact=fact))
+    background = background_text(corpus, rng, tokens=length)
+    yield Haystack(_HEAD, background, list(map(_needle, keys, numbers, places)), questions)
 
 
-class NeedleMultiKey(NeedleTask):
-    """A needle at each depth of one context."""
-
-    def make(
-        self, tokenizer: Any, corpus: Corpus, *, length: int, depths: Sequence[float], samples: int, seed: int,
-        stories: str | None = None,
-    ) -> list[Question]:  # fmt: skip
-        """A question for each depth. Needles at random places fill the context up to `LEAST_KEYS`."""
-        found: list[Question] = []
-        for sample in range(samples):
-            rng = random.Random(f"{seed}/multi_key/{sample}")
-            more = [rng.random() for _ in range(LEAST_KEYS - len(depths))]
-            places = sorted([*(depth / 100 for depth in depths), *more])
-            keys, numbers = _keys(rng, len(places)), _numbers(rng, len(places))
-            wanted = [places.index(depth / 100) for depth in depths]
-            background = background_text(corpus, rng, tokens=length)
-            stack = build_haystack(
-                tokenizer,
-                head=_HEAD,
-                tails=[_tail(keys[index]) for index in wanted],
-                background=background,
-                facts=[
-                    Fact(_needle(key, number), place)
-                    for key, number, place in zip(keys, numbers, places, strict=True)
-                ],
-                length=length,
-            )
-            for depth, index, prompt in zip(depths, wanted, stack.prompts, strict=True):
-                found.append(
-                    Question(
-                        key=f"{self.name}/L{length}/d{depth:g}/s{sample:03d}",
-                        unit=f"s{sample:03d}",
-                        context=f"{self.name}/L{length}/s{sample:03d}",
-                        prompt=prompt,
-                        golds=[numbers[index]],
-                        candidates=sorted(numbers),
-                        new_tokens=16,
-                        length=length,
-                        depth=depth,
-                        reached=stack.reached[index],
-                    )
-                )
-        return found
+def _multi_value(settings: Any, corpus: Corpus, length: int, sample: int) -> Iterator[Haystack]:
+    """One question about all `VALUES` numbers of a key, which are spread evenly over the context."""
+    rng = random.Random(f"{settings.seed}/multi_value/{sample}")
+    [key], numbers = _keys(rng, 1), _numbers(rng, VALUES)
+    asked = f"What are the {VALUES} locker numbers of the {key}?"
+    tail = f"\n\nQuestion: {asked}\nAnswer: The {VALUES} locker numbers of the {key} are"
+    facts = [_needle(key, number, (index + 0.5) / VALUES) for index, number in enumerate(numbers)]
+    question = Question(prompt=tail, golds=numbers, new_tokens=12 * VALUES)
+    yield Haystack(_HEAD, background_text(corpus, rng, tokens=length), facts, [question])
 
 
-class NeedleMultiValue(NeedleTask):
-    """Several numbers of one key, spread evenly over the context."""
-
-    def make(
-        self, tokenizer: Any, corpus: Corpus, *, length: int, depths: Sequence[float] = (), samples: int, seed: int,
-        stories: str | None = None,
-    ) -> list[Question]:  # fmt: skip
-        """One question for each sample, about all `VALUES` numbers."""
-        found: list[Question] = []
-        for sample in range(samples):
-            rng = random.Random(f"{seed}/multi_value/{sample}")
-            [key] = _keys(rng, 1)
-            numbers = _numbers(rng, VALUES)
-            tail = (
-                f"\n\nQuestion: What are the {VALUES} locker numbers of the {key}?\n"
-                f"Answer: The {VALUES} locker numbers of the {key} are"
-            )
-            stack = build_haystack(
-                tokenizer,
-                head=_HEAD,
-                tails=[tail],
-                background=background_text(corpus, rng, tokens=length),
-                facts=[Fact(_needle(key, number), (i + 0.5) / VALUES) for i, number in enumerate(numbers)],
-                length=length,
-            )
-            name = f"{self.name}/L{length}/s{sample:03d}"
-            found.append(
-                Question(
-                    key=name,
-                    unit=f"s{sample:03d}",
-                    context=name,
-                    prompt=stack.prompts[0],
-                    golds=numbers,
-                    new_tokens=12 * VALUES,
-                    length=length,
-                )
-            )
-        return found
+def _question(key: str, number: str, numbers: list[str], depth: float, *, fact: int) -> Question:
+    tail = f"\n\nQuestion: What is the locker number of the {key}?\nAnswer: The locker number of the {key} is"
+    return Question(
+        prompt=tail, golds=[number], candidates=sorted(numbers), new_tokens=16, depth=depth, fact=fact
+    )
 
 
-def _tail(key: str) -> str:
-    return f"\n\nQuestion: What is the locker number of the {key}?\nAnswer: The locker number of the {key} is"
-
-
-def _needle(key: str, number: str) -> str:
-    return f"The locker number of the {key} is {number}."
+def _needle(key: str, number: str, place: float) -> Fact:
+    return f"The locker number of the {key} is {number}.", place
 
 
 def _keys(rng: random.Random, count: int) -> list[str]:
@@ -192,13 +91,22 @@ def _numbers(rng: random.Random, count: int) -> list[str]:
     return [str(number) for number in rng.sample(range(10_000, 100_000), count)]
 
 
-class _Needle(Family):
-    name = "needle"
-    tasks = (
-        NeedleSingle(name="needle_single", what="one number in long text", ranks=True),
-        NeedleMultiKey(name="needle_multi_key", what="one number among several", ranks=True),
-        NeedleMultiValue(name="needle_multi_value", what="several numbers for one key", takes=MADE_UP),
+def _contained(question: Question, reply: str) -> float:
+    """The share of the right numbers that the reply contains (RULER's score)."""
+    return contained_share(reply, question.golds)
+
+
+def _task(name: str, what: str, haystacks: Any, **options: Any) -> MadeUpTask:
+    return MadeUpTask(
+        name=name, what=what, version=2, metric="contained", score=_contained, haystacks=haystacks, **options
     )
 
 
-NEEDLE = _Needle()
+NEEDLE = Family(
+    "needle",
+    (
+        _task("needle_single", "one number in long text", _single, ranks=True),
+        _task("needle_multi_key", "one number among several", _multi_key, ranks=True),
+        _task("needle_multi_value", "several numbers for one key", _multi_value, takes=MADE_UP),
+    ),
+)

@@ -8,63 +8,40 @@ longer or shorter than L. The limit leaves no room for the reply: choose it belo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from lengthwise.errors import UsageError
-from lengthwise.evaluation.settings import Truncation
+
+Truncation = Literal["middle", "left"]
+"""middle keeps both ends (LongBench); left keeps the end (lm-eval), so an instruction at the beginning is lost."""
 
 # Characters at a prompt's end that decide how the answer after it becomes tokens.
 _TAIL_CHARACTERS = 200
 
 
-@dataclass(frozen=True)
-class Prompt:
-    """Tokens of a prompt that fits, and how many were cut out of it."""
-
-    ids: tuple[int, ...]
-    cut: int = 0
-
-
 def fit(
     tokenizer: Any, text: str, limit: int | None, truncation: Truncation | None, *, chat: bool = False
-) -> Prompt:
-    """The prompt's tokens, cut to `limit` as `truncation` says.
+) -> tuple[tuple[int, ...], int]:
+    """The prompt's tokens, cut to `limit` as `truncation` says, and how many are over the limit.
 
-    The tokenizer adds its special tokens. With `chat` the text, cut first as upstream does, becomes a user's turn
-    in the tokenizer's chat template.
-
-    Raises:
-        OverLimit: more than `limit` tokens and no truncation.
+    Without a truncation nothing is cut. The tokenizer adds its special tokens. With `chat` the text, cut first as
+    upstream does, becomes a user's turn in the tokenizer's chat template.
     """
     ids: list[int] = tokenizer(text, verbose=False).input_ids
     over = 0 if limit is None else max(0, len(ids) - limit)
-    if over:
-        assert limit is not None
-        if truncation is None:
-            raise OverLimit(len(ids))
-        if truncation == "left":
-            text, ids = "", ids[over:]
-        else:
-            half = limit // 2
-            text = _decode(tokenizer, ids[:half]) + _decode(tokenizer, ids[len(ids) - half :])
-            ids = tokenizer(text, verbose=False).input_ids
-            over += limit % 2
+    if limit is not None and over and truncation == "middle":
+        half = limit // 2
+        text = _decode(tokenizer, ids[:half]) + _decode(tokenizer, ids[len(ids) - half :])
+        ids = tokenizer(text, verbose=False).input_ids
+        over += limit % 2
+    elif over and truncation == "left":
+        ids = ids[over:]
+        text = _decode(tokenizer, ids)
     if chat:
-        if over and truncation == "left":
-            text = _decode(tokenizer, ids)
         ids = tokenizer.apply_chat_template(
             [{"role": "user", "content": text}], add_generation_prompt=True, return_dict=True
         )["input_ids"]
-    return Prompt(tuple(ids), over)
-
-
-class OverLimit(Exception):
-    """A prompt has `tokens`, more than the limit, and no truncation is chosen."""
-
-    def __init__(self, tokens: int) -> None:
-        self.tokens = tokens
-        super().__init__(f"{tokens} tokens")
+    return tuple(ids), over
 
 
 def refuse_over_limit(what: str, sizes: Sequence[int], rows: int, limit: int) -> UsageError:
@@ -86,11 +63,6 @@ def answer_tokens(tokenizer: Any, prompt: str, answer: str) -> tuple[int, ...]:
         return tuple(both[len(before) :])
     # The border is inside a token, so the answer is tokenised alone.
     return tuple(tokenizer(answer, add_special_tokens=False).input_ids)
-
-
-def takes_chat(tokenizer: Any) -> bool:
-    """Whether the tokenizer has a chat template."""
-    return bool(getattr(tokenizer, "chat_template", None))
 
 
 def _decode(tokenizer: Any, ids: Sequence[int]) -> str:

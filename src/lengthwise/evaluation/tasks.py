@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from lengthwise.errors import UsageError, nearest
 from lengthwise.evaluation.babilong import BABILONG
-from lengthwise.evaluation.family import Family, Task
 from lengthwise.evaluation.longbench_e import LONGBENCH_E
 from lengthwise.evaluation.needle import NEEDLE
+from lengthwise.evaluation.task import Family, Task
 from lengthwise.evaluation.tracking import TRACKING
 
 FAMILIES: tuple[Family, ...] = (

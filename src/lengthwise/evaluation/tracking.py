@@ -13,18 +13,14 @@ begin elsewhere.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.errors import UsageError
-from lengthwise.evaluation.family import Family, Question
-from lengthwise.evaluation.haystack import Fact, background_text, build_haystack
-from lengthwise.evaluation.made_up import MadeUpTask
-from lengthwise.evaluation.scoring import babilong_match
+from lengthwise.evaluation.haystack import background_text
+from lengthwise.evaluation.task import Family, Haystack, MadeUpTask, Question, only_label
 
 if TYPE_CHECKING:
-    from lengthwise.evaluation.settings import EvaluationSettings
     from lengthwise.text import Corpus
 
 LEAST_PEOPLE = 4
@@ -53,105 +49,66 @@ _LAST = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrackingTask(MadeUpTask):
-    """Right if the reply's first sentence names the person's last place and no other of the text."""
+def _haystacks(moves: int, settings: Any, corpus: Corpus, length: int, sample: int) -> Iterator[Haystack]:
+    """A question for each depth, at which the last sentence on its person is.
 
-    moves: int
-    """Places of a person, 1 or 2."""
-    version: int = 1
-    metric: str = "accuracy"
-    ranks: bool = True
-
-    def check(self, spec: EvaluationSettings) -> None:
-        """Refuse more depths than there are places for."""
-        super().check(spec)
-        most = len(_PLACES) // 2
-        if len(spec.depths) > most:
-            raise UsageError(
-                f"{self.name} with {len(spec.depths)} depths", expected=f"at most {most}: each takes a person"
-            )
-
-    def make(
-        self, tokenizer: Any, corpus: Corpus, *, length: int, depths: Sequence[float], samples: int, seed: int,
-        stories: str | None = None,
-    ) -> list[Question]:  # fmt: skip
-        """A question for each depth, at which the last sentence on its person is.
-
-        First sentences are at random places before the last ones. People at random places fill the context up to
-        `LEAST_PEOPLE`. Ranked are all places of the text.
-        """
-        found: list[Question] = []
-        for sample in range(samples):
-            rng = random.Random(f"{seed}/tracking/{self.moves}/{sample}")
-            more = [rng.random() for _ in range(LEAST_PEOPLE - len(depths))]
-            lasts = [*(depth / 100 for depth in depths), *more]
-            people = rng.sample(_PEOPLE, len(lasts))
-            places = rng.sample(_PLACES, len(lasts) * self.moves)
-            # Of equal depths the first sentence on a person comes before the last.
-            told = [
-                (last, True, rng.choice(_LAST).format(person, place))
-                for last, person, place in zip(lasts, people, places, strict=False)
-            ]
-            if self.moves == 2:
-                told += [
-                    (rng.uniform(0, last), False, rng.choice(_FIRST).format(person, place))
-                    for last, person, place in zip(lasts, people, places[len(lasts) :], strict=True)
-                ]
-            wanted = [fact[2] for fact in told[: len(depths)]]
-            told.sort(key=lambda fact: fact[:2])
-            texts = [text for _, _, text in told]
-            background = background_text(corpus, rng, tokens=length)
-            stack = build_haystack(
-                tokenizer,
-                head=_HEAD,
-                tails=[_tail(person) for person in people[: len(depths)]],
-                background=background,
-                facts=[Fact(text, place) for place, _, text in told],
-                length=length,
-            )
-            for index, (depth, prompt) in enumerate(zip(depths, stack.prompts, strict=True)):
-                found.append(
-                    Question(
-                        key=f"{self.name}/L{length}/d{depth:g}/s{sample:03d}",
-                        unit=f"s{sample:03d}",
-                        context=f"{self.name}/L{length}/s{sample:03d}",
-                        prompt=prompt,
-                        golds=[places[index]],
-                        candidates=sorted(places),
-                        about=people[index],
-                        new_tokens=12,
-                        length=length,
-                        depth=depth,
-                        reached=stack.reached[texts.index(wanted[index])],
-                    )
-                )
-        return found
-
-    def score(self, question: Question, reply: str) -> float:
-        """1 if the gold place is the only one of the text's places in the reply's first sentence, else 0."""
-        return float(babilong_match(reply, question.golds[0], question.about, question.candidates))
+    First sentences are at random places before the last ones. People at random places fill the context up to
+    `LEAST_PEOPLE`. Ranked are all places of the text.
+    """
+    rng = random.Random(f"{settings.seed}/tracking/{moves}/{sample}")
+    depths = sorted(settings.depths)
+    more = [rng.random() for _ in range(LEAST_PEOPLE - len(depths))]
+    lasts = [*(depth / 100 for depth in depths), *more]
+    people = rng.sample(_PEOPLE, len(lasts))
+    places = rng.sample(_PLACES, len(lasts) * moves)
+    # Of equal depths the first sentence on a person comes before the last.
+    told = [
+        (last, True, rng.choice(_LAST).format(person, place))
+        for last, person, place in zip(lasts, people, places, strict=False)
+    ]
+    wanted = [text for _, _, text in told]
+    if moves == 2:
+        told += [
+            (rng.uniform(0, last), False, rng.choice(_FIRST).format(person, place))
+            for last, person, place in zip(lasts, people, places[len(lasts) :], strict=True)
+        ]
+    told.sort(key=lambda fact: fact[:2])
+    texts = [text for _, _, text in told]
+    questions = [
+        Question(
+            prompt=f"\n\nQuestion: Where is {person} now?\nAnswer: {person} is now at the",
+            golds=[place],
+            candidates=sorted(places),
+            about=person,
+            new_tokens=12,
+            depth=depth,
+            fact=texts.index(text),
+        )
+        for depth, person, place, text in zip(depths, people, places, wanted, strict=False)
+    ]
+    background = background_text(corpus, rng, tokens=length)
+    yield Haystack(_HEAD, background, [(text, place) for place, _, text in told], questions)
 
 
-def _tail(person: str) -> str:
-    return f"\n\nQuestion: Where is {person} now?\nAnswer: {person} is now at the"
-
-
-def _has_full_stop(reply: str) -> bool:
-    return "." in reply
-
-
-def _task(name: str, moves: int, what: str) -> TrackingTask:
-    return TrackingTask(name=name, what=what, moves=moves, is_over=_has_full_stop)
-
-
-class _Tracking(Family):
-    name = "tracking"
-    mean = "accuracy"
-    tasks = (
-        _task("tracking_one_move", 1, "where someone is, said once"),
-        _task("tracking_two_moves", 2, "where someone is after moving on"),
+def _task(name: str, moves: int, what: str) -> MadeUpTask:
+    return MadeUpTask(
+        name=name,
+        what=what,
+        version=1,
+        metric="accuracy",
+        score=only_label,
+        haystacks=partial(_haystacks, moves),
+        most_depths=len(_PLACES) // 2,
+        ranks=True,
+        is_over=lambda reply: "." in reply,
     )
 
 
-TRACKING = _Tracking()
+TRACKING = Family(
+    "tracking",
+    (
+        _task("tracking_one_move", 1, "where someone is, said once"),
+        _task("tracking_two_moves", 2, "where someone is after moving on"),
+    ),
+    mean="accuracy",
+)

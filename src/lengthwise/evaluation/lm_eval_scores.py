@@ -1,0 +1,105 @@
+"""lm-eval's results as records of numbers, each with the scores of its samples if it is their mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from lengthwise.measure.measurement import Record
+
+RULER_METRIC = "string_match"
+"""lm-eval names RULER's score after the length."""
+
+Place = tuple[str, int | None, str]
+"""A document: task, tokens that its data are made for, number."""
+
+
+def document_of(facts: Mapping[str, Any]) -> Place:
+    """The document of a request, from the facts of its item."""
+    return facts["task"], facts["length"], facts["document"]
+
+
+def load_numbers(
+    length: int | None, groups: Mapping[str, Any], found: Mapping[str, Any], cut: set[Place]
+) -> list[Record]:
+    """The numbers of tasks that ran together, then of their groups.
+
+    Args:
+        length: tokens that their data are made for, None if the data have their own length.
+        groups: lm-eval's groups by name.
+        found: what its `evaluate` gives.
+        cut: the documents with a prompt that was cut.
+    """
+    own = list(_task_numbers(length, found, cut))
+    return [*own, *_group_numbers(length, groups, found, [record["row"] for record in own])]
+
+
+def _task_numbers(length: int | None, found: Mapping[str, Any], cut: set[Place]) -> Iterator[Record]:
+    """The scores of the tasks, each with those of its samples [document, score] if it is their mean."""
+    for task, every in found["samples"].items():
+        for metric, kind, value in _scores(length, found["results"][task]):
+            own = [sample for sample in every if sample["filter"] == kind]
+            values = [sample.get(metric) for sample in own]
+            numbers = values and all(isinstance(each, int | float) for each in values)
+            is_mean = numbers and abs(fmean(values) - value) <= 1e-9
+            row = {
+                "task": task,
+                "metric": _name(metric, kind),
+                "value": value,
+                "unit": "share" if is_mean and all(0 <= each <= 1 for each in values) else "score",
+                "length": length,
+                "version": _version(found, task),
+                "n": len(own),
+                "truncated": sum((task, length, str(sample["doc_id"])) in cut for sample in own),
+            }
+            samples = [[str(sample["doc_id"]), float(sample[metric])] for sample in own] if is_mean else None
+            yield {"row": row, "samples": samples}
+
+
+def _group_numbers(
+    length: int | None, groups: Mapping[str, Any], found: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
+) -> Iterator[Record]:
+    """lm-eval's averages of groups. It averages RULER at 4096 tokens only; here that is the mean over tasks."""
+    for group, members in groups.items():
+        names = {task.task_name for task in members.get_all_tasks()}
+        own = [row for row in rows if row["task"] in names]
+        averages = {
+            _name(metric, kind): value for metric, kind, value in _scores(length, found["results"][group])
+        }
+        ruler = [row["value"] for row in own if row["metric"] == RULER_METRIC]
+        for metric, value in ({RULER_METRIC: fmean(ruler)} if ruler else averages).items():
+            of = [row for row in own if row["metric"] == metric]
+            row = {
+                "task": group,
+                "metric": metric,
+                "value": value,
+                "unit": "share" if all(row["unit"] == "share" for row in of) else "score",
+                "length": length,
+                "version": _version(found, group),
+                "n": sum(row["n"] for row in of),
+                "truncated": sum(row["truncated"] for row in of),
+            }
+            yield {"row": row, "samples": None}
+
+
+def _scores(length: int | None, values: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
+    """Metric, filter and value of what are scores among the values of a task or group."""
+    for name, value in values.items():
+        metric, _, kind = name.partition(",")
+        # RULER's tasks have a score for each length, -1 for the lengths of other loads.
+        other_length = metric.isdecimal() and metric != str(length)
+        if kind and not metric.endswith("_stderr") and isinstance(value, int | float) and not other_length:
+            yield metric, kind, float(value)
+
+
+def _name(metric: str, kind: str) -> str:
+    name = RULER_METRIC if metric.isdecimal() else metric
+    return name if kind == "none" else f"{name} ({kind})"
+
+
+def _version(found: Mapping[str, Any], name: str) -> int | None:
+    try:
+        return int(float(found["versions"].get(name)))
+    except (TypeError, ValueError):
+        return None

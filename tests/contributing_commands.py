@@ -39,14 +39,11 @@ def run_verb(words: list[str], model: str, text: str) -> dict[str, Any]:
     """A real model becomes a tiny one, and a verb that measures gets a tiny text."""
     measures = "smollm2-135m" in words and "extend" not in words
     words = [model if word == "smollm2-135m" else word for word in words]
-    sys.argv = ["lengthwise", *words, *(["--text", text, "--split", "all"] if measures else [])]
-    output, code = io.StringIO(), None
+    words += ["--text", text, "--split", "all"] if measures else []
+    output = io.StringIO()
     with contextlib.redirect_stdout(output):
-        try:
-            run()
-        except SystemExit as stopped:
-            code = stopped.code
-    return {"code": code or 0, "out": output.getvalue()}
+        code = run(words)
+    return {"code": code, "out": output.getvalue()}
 
 
 if __name__ == "__main__":

@@ -57,7 +57,8 @@ OPTIONS: dict[str, list[str]] = {
     "--mode": ["greedy", "likelihood", *WORDS], "--evaluator": WORDS, "--selector": WORDS, "--kept": NUMBERS, "--gain": NUMBERS,
     "--key-tokens": WORDS, "--data": WORDS, "--served-model": WORDS, "--tokenizer": WORDS,
     "--truncation": ["middle", "left", *WORDS], "--backend": ["native", "lm-eval", "x"],
-    "--set": ["a=b", "=", "x", "chat=never", "stories=/nowhere", "optimizer.learning_rate=yes", "steps=.nan", "length=1e30",
+    "--stories": WORDS, "--chat": ["auto", "never", *WORDS], "--candidates": NUMBERS,
+    "--set": ["a=b", "=", "x", "optimizer.learning_rate=yes", "steps=.nan", "length=1e30",
               "data.corpus=''", "model=''", "positions.target_length=" + "9" * 30, "extend.factor=.inf", "a.b.c=[" ],
     "--resume": [], "--overwrite": [], "--json": [],
 }  # fmt: skip
@@ -67,8 +68,8 @@ TAKEN = {
     "recall": ["--distance", "--limit"],
     "limit": ["--max-length", "--reference", "--tolerance", "--share", "--limit"],
     "longppl": ["--max-length", "--short", "--stride", "--evaluator", "--key-tokens", "--limit"],
-    "influence": ["--max-length", "--short", "--kept", "--selector", "--gain", "--limit", "--set"],
-    "eval": ["--length", "--depth", "--mode", "--data", "--max-length", "--truncation", "--limit", "--set"],
+    "influence": ["--max-length", "--short", "--kept", "--selector", "--gain", "--limit", "--candidates"],
+    "eval": ["--length", "--depth", "--mode", "--data", "--max-length", "--truncation", "--limit", "--stories", "--chat"],
     "train": ["--set"],
 }  # fmt: skip
 COMMON = [

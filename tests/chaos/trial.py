@@ -122,10 +122,7 @@ def _run(
             before()
         from lengthwise.cli.main import run
 
-        run()
-        code = 0
-    except SystemExit as stop:
-        code = stop.code if isinstance(stop.code, int) else int(bool(stop.code))
+        code = run()
     except BaseException:
         traceback.print_exc()
     finally:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,18 +58,14 @@ def text(shared: Path) -> list[str]:
 
 
 @pytest.fixture
-def lengthwise(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+def lengthwise(capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
     """Run the command in this process: `lengthwise("measure", model, "--json")`."""
 
     def call(*arguments: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["lengthwise", *map(str, arguments)])
         capfd.readouterr()
-        with pytest.raises(SystemExit) as stopped:
-            run()
+        code = run([*map(str, arguments)])
         out, err = capfd.readouterr()
-        code = stopped.value.code
-        assert code is None or isinstance(code, int)
-        return Outcome(code or 0, out, err)
+        return Outcome(code, out, err)
 
     return call
 

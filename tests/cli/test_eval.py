@@ -43,9 +43,9 @@ def test_wrong_usage(lengthwise: Callable[..., Any], long_model: str) -> None:
     unknown = lengthwise("eval", long_model, "niddle")
     assert unknown.code == 2
     assert "'needle'" in unknown.err
-    rare = lengthwise("eval", long_model, "needle", "--set", "story=x")
+    rare = lengthwise("eval", long_model, "needle", "--story", "x")
     assert rare.code == 2
-    assert "'stories'" in rare.err
+    assert "--stories" in rare.err
     # Given at its default, but given.
     depth = lengthwise("eval", long_model, "needle_multi_value", "--depth", 50)
     assert (depth.code, "depths" in depth.err) == (2, True)

@@ -15,7 +15,7 @@ from lengthwise.results import read_results
 SIZES = ("--length", 16, "--length", 32, "--limit", 4)
 DISTANCES = ("--distance", 64, "--limit", 4)
 LONGEST = ("--max-length", 256, "--limit", 4)
-RARE = [word for rare in ("candidates=3", "examined=6", "targets=2") for word in ("--set", rare)]
+RARE = ("--candidates", 3, "--examined", 6, "--targets", 2)
 FEW = ("--max-length", 64, "--short", 8, "--limit", 4, "--gain", 0.01, "--kept", 1, "--kept", 2, *RARE)
 TEXTS = ("--max-length", 96, "--short", 32, "--stride", 32, "--limit", 4)
 VERBS: dict[str, tuple[Any, ...]] = {

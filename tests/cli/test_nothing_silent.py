@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from filelock import FileLock
 
 from lengthwise.evaluation import Evaluation
 
 SIZES = ("--length", "16", "--limit", "2")
-SEARCH = ("--factor", "2", "--population", "4", "--iterations", "0", "--limit", "1")
 
 
 def refused(outcome: Any, code: int = 2) -> str:
@@ -39,68 +37,43 @@ def short(tmp_path: Path, model: str) -> str:
 
 
 class TestBlank:
-    @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
-    @pytest.mark.parametrize("blank", ["", "  "])
-    @pytest.mark.parametrize("option", ["--text", "--adapter", "--device", "--dtype"])
-    def test_options(
-        self, lengthwise: Callable[..., Any], model: str, option: str, blank: str, dry: Any
-    ) -> None:
-        assert option.removeprefix("--") in refused(lengthwise("ppl", model, *SIZES, option, blank, *dry))
+    @pytest.mark.parametrize("option", ["--text", "--adapter", "--device", "--dtype", "--out"])
+    def test_options(self, lengthwise: Callable[..., Any], model: str, option: str) -> None:
+        assert option.removeprefix("--") in refused(lengthwise("ppl", model, *SIZES, option, " "))
 
-    @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
-    def test_model(self, lengthwise: Callable[..., Any], text: list[str], dry: Any) -> None:
-        assert "model" in refused(lengthwise("ppl", "", *text, *SIZES, *dry))
-        refused(lengthwise("extend", "", "--method", "pi", "--factor", 2, "--out", "x", *dry))
-
-    def test_evaluator(self, lengthwise: Callable[..., Any], model: str, text: list[str]) -> None:
+    def test_paths(self, lengthwise: Callable[..., Any], model: str, text: list[str], tmp_path: Path) -> None:
+        assert "model" in refused(lengthwise("ppl", "", *text, *SIZES))
         assert "evaluator" in refused(lengthwise("longppl", model, *text, "--evaluator", ""))
+        refused(lengthwise("extend", "", "--method", "pi", "--factor", 2, "--out", "x"))
+        refused(lengthwise("extend", model, "--method", "pi", "--factor", 2, "--out", ""))
+        refused(lengthwise("report", ""))
+        assert not any(tmp_path.iterdir())
 
-    @pytest.mark.parametrize("setting", ["data.corpus=''", "model=''", "model=' '"])
+    @pytest.mark.parametrize("setting", ["data.corpus=''", "model=' '"])
     def test_recipes(self, lengthwise: Callable[..., Any], recipe: Path, setting: str) -> None:
         assert setting.partition("=")[0].removeprefix("data.") in refused(
             lengthwise("train", recipe, "--set", setting, "--dry-run")
         )
 
-    def test_out(self, lengthwise: Callable[..., Any], model: str, text: list[str], tmp_path: Path) -> None:
-        shown = refused(lengthwise("ppl", model, *text, *SIZES, "--out", ""))
-        assert "--out" in shown
-        assert "\\x0a" not in shown, "a line break that Typer escaped"
-        refused(lengthwise("extend", model, "--method", "pi", "--factor", 2, "--out", ""))
-        assert not any(tmp_path.iterdir())
-
 
 class TestNumbers:
-    @pytest.mark.parametrize("threshold", ["nan", "inf"])
-    def test_threshold(
-        self, lengthwise: Callable[..., Any], model: str, text: list[str], threshold: str
-    ) -> None:
-        refused(lengthwise("ppl", model, *text, *SIZES, "--fail-above", threshold))
+    def test_not_finite(self, lengthwise: Callable[..., Any], model: str, text: list[str]) -> None:
+        for number in ("nan", "inf"):
+            refused(lengthwise("ppl", model, *text, *SIZES, "--fail-above", number))
+            assert "tolerance" in refused(lengthwise("limit", model, *text, "--tolerance", number))
 
-    @pytest.mark.parametrize("tolerance", ["nan", "inf", "-inf", "0"])
-    def test_tolerance(
-        self, lengthwise: Callable[..., Any], model: str, text: list[str], tolerance: str
-    ) -> None:
-        assert "tolerance" in refused(lengthwise("limit", model, *text, "--tolerance", tolerance))
-
-    @pytest.mark.parametrize("dry", [("--out", "x"), ("--dry-run",)])
-    @pytest.mark.parametrize("method", ["pi", "ntk", "dynamic_ntk", "yarn", "llama3", "abf"])
-    @pytest.mark.parametrize("factor", ["1e308", "1e40", "nan", "inf"])
+    @pytest.mark.parametrize("method", ["pi", "dynamic_ntk", "yarn", "abf"])
+    @pytest.mark.parametrize("factor", ["1e308", "nan"])
     def test_factor(
-        self, lengthwise: Callable[..., Any], model: str, method: str, factor: str, dry: Any, tmp_path: Path
+        self, lengthwise: Callable[..., Any], model: str, method: str, factor: str, tmp_path: Path
     ) -> None:
-        assert "factor" in refused(lengthwise("extend", model, "--method", method, "--factor", factor, *dry))
+        for how in (("--out", "x"), ("--dry-run",)):
+            words = ("extend", model, "--method", method, "--factor", factor, *how)
+            assert "factor" in refused(lengthwise(*words))
         assert not any(tmp_path.iterdir())
 
     @pytest.mark.parametrize(
-        ("method", "option"),
-        [
-            ("abf", "theta=.inf"),
-            ("abf", "theta=1e308"),
-            ("llama3", "high_freq_factor=.inf"),
-            ("yarn", "beta_fast=.inf"),
-            ("yarn", "beta_fast=1e308"),
-            ("ntk", "alpha=.inf"),
-        ],
+        ("method", "option"), [("abf", "theta=.inf"), ("abf", "theta=1e308"), ("yarn", "beta_fast=.inf")]
     )
     def test_rope_options(
         self, lengthwise: Callable[..., Any], model: str, recipe: Path, method: str, option: str
@@ -116,20 +89,14 @@ class TestNumbers:
         extend = ("--set", f"extend={{method: {method}, factor: 2}}", "--set", f"extend.options.{option}")
         refused(lengthwise("train", recipe, *extend, "--dry-run"))
 
-    def test_limit_is_named(self, lengthwise: Callable[..., Any], model: str, text: list[str]) -> None:
-        assert "--limit" in refused(lengthwise("ppl", model, *text, "--limit", 0))
-
-    @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
-    @pytest.mark.parametrize("device", ["meta", "--", "x" * 300, "cuda:9999", "cpu:3", "a\nb"])
-    def test_device(
-        self, lengthwise: Callable[..., Any], model: str, text: list[str], device: str, dry: Any
-    ) -> None:
-        for words in (("ppl", model, *SIZES), ("eval", model, "needle_single", "--length", "128")):
-            outcome = lengthwise(*words, *text, f"--device={device}", *dry)
+    @pytest.mark.parametrize("device", ["meta", "--", "cuda:9999", "cpu:3"])
+    def test_device(self, lengthwise: Callable[..., Any], model: str, text: list[str], device: str) -> None:
+        for words in (
+            ("ppl", model, *SIZES, "--dry-run"),
+            ("eval", model, "needle_single", "--length", "128"),
+        ):
+            outcome = lengthwise(*words, *text, f"--device={device}")
             refused(outcome, 3 if device[:4] in ("cuda", "cpu:") else 2)
-
-    def test_dtype_of_a_plan(self, lengthwise: Callable[..., Any], model: str, text: list[str]) -> None:
-        assert "int8" in refused(lengthwise("ppl", model, *text, *SIZES, "--dtype", "int8", "--dry-run"))
 
 
 class TestLengths:
@@ -192,7 +159,7 @@ class TestTextLeftOut:
 class TestDamagedFiles:
     @pytest.mark.parametrize(
         "change",
-        [{"num_attention_heads": 0}, {"hidden_size": "x"}, {"num_hidden_layers": None}, {"hidden_size": -1}],
+        [{"num_attention_heads": 0}, {"hidden_size": "x"}, {"num_hidden_layers": None}],
     )
     def test_a_configuration_that_no_model_has(
         self, lengthwise: Callable[..., Any], model: str, text: list[str], change: dict[str, Any]
@@ -203,7 +170,7 @@ class TestDamagedFiles:
         for more in ((), ("--dry-run",)):
             assert "model" in refused(lengthwise("ppl", "./model", *text, *SIZES, *more))
 
-    @pytest.mark.parametrize("content", ["[" * 200_000, "[]", "null", '{"schema_version": 2}', ""])
+    @pytest.mark.parametrize("content", ["[" * 200_000, "[]", '{"schema_version": 2}', ""])
     def test_results(self, lengthwise: Callable[..., Any], content: str) -> None:
         Path("run").mkdir()
         Path("run/config.yaml").write_text("kind: ppl\n")
@@ -213,23 +180,6 @@ class TestDamagedFiles:
 
 
 class TestFolders:
-    def test_a_search_writes_into_no_folder_of_something_else(
-        self, lengthwise: Callable[..., Any], model: str, text: list[str]
-    ) -> None:
-        Path("mine").mkdir()
-        Path("mine/thesis.tex").write_text("x")
-        words = ("longrope-search", model, *text, *SEARCH)
-        refused(lengthwise(*words, "--out", "mine"))
-        assert [path.name for path in Path("mine").iterdir()] == ["thesis.tex"]
-        assert "seed" in refused(lengthwise(*words, "--out", "search", "--seed", -1))
-        first = lengthwise(*words, "--original-length", 64, "--out", "search", "--json")
-        assert first.code == 0, first
-        again = lengthwise(*words, "--original-length", 64, "--out", "search", "--json")
-        assert again.json == first.json
-        refused(lengthwise(*words, "--original-length", 32, "--out", "search"))
-        with FileLock("search/.lock"):
-            refused(lengthwise(*words, "--original-length", 64, "--out", "search"), 1)
-
     def test_the_loser_of_two_that_extend(
         self, lengthwise: Callable[..., Any], model: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -30,8 +30,8 @@ RUNS = {
         0.01,
         "--kept",
         1,
-        "--set",
-        "candidates=2",
+        "--candidates",
+        2,
     ),
     "eval": ("needle_single", "--length", 400, "--depth", 0, "--limit", 2),
 }

@@ -45,7 +45,7 @@ SHOWN = (
     "datasets",
     "numpy",
     "pydantic",
-    "typer",
+    "cyclopts",
 )
 VERSIONS = (
     "import json, platform, importlib.metadata as m; "

@@ -259,7 +259,7 @@ def test_a_setting_that_no_task_takes_is_refused_even_at_its_default(
 
 def test_one_task_that_takes_a_setting_is_enough() -> None:
     spec = Evaluation(tasks=("needle", "longbench_trec_e"), depths=(50,), max_length=3000, truncation="left")
-    assert spec.settings()["depths"] == [50.0]
+    assert spec.model_dump(mode="json")["depths"] == [50.0]
 
 
 def test_a_log_of_other_prompts_is_refused(longbench: Callable[..., Run], tmp_path: Path) -> None:

@@ -32,15 +32,15 @@ COMMANDS: dict[str, str] = {
     "train": "train tiny-books --set steps=3 --set batch.size=4 --set batch.micro=2 --set length=64",
     "train-gap": "train tiny-books-gap --set steps=2 --set batch.size=4 --set batch.micro=4 --set length=64",
     "ppl-trained": "ppl {train}/model --length 64 --limit 4",
-    "synth": "synth figure1 --scale smoke",
-    "synth-plane": "synth plane --scale smoke",
-    "synth-theory": "synth theory --scale smoke",
+    "synth": "reproduce figure1 --scale smoke",
+    "synth-plane": "reproduce plane --scale smoke",
+    "synth-theory": "reproduce theorem2 --scale smoke",
 }
 
 
 def make_runs(folder: Path, names: list[str] | None = None) -> dict[str, dict[str, Any]]:
     """Run the commands below `folder`; what is kept of each, by name."""
-    from lengthwise.cli.main import app
+    from lengthwise.cli.main import run
 
     kept = {}
     for name, command in COMMANDS.items():
@@ -48,7 +48,7 @@ def make_runs(folder: Path, names: list[str] | None = None) -> dict[str, dict[st
             continue
         places = {other: folder / other for other in COMMANDS}
         words = [word.format(**places) for word in command.split()]
-        app([*words, "--out", str(folder / name)], standalone_mode=False)
+        assert run([*words, "--out", str(folder / name)]) == 0, name
         kept[name] = keep(json.loads((folder / name / "results.json").read_text()), folder)
     return kept
 

@@ -261,7 +261,7 @@ def test_the_query_scale_of_eabf() -> None:
         ("yarrn", {}, "did you mean 'yarn'"),
         ("yarn", {"beta_fats": 2.0}, "did you mean 'beta_fast'"),
         ("yarn", {"beta_fast": 0.5}, "beta_slow = 1.0, beta_fast = 0.5"),
-        ("yarn", {"truncate": "sometimes"}, "truncate = 'sometimes'"),
+        ("yarn", {"truncate": "sometimes"}, "truncate is 'sometimes'"),
         ("yarn", {"attention_factor": 0.0}, "attention_factor = 0.0"),
         ("ntk", {"alpha": 0.5}, "alpha = 0.5"),
         ("abf", {"theta": 1.0}, "theta = 1.0"),

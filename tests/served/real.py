@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise.cli.exit_codes import treat_sigterm_as_interrupt
-from lengthwise.cli.main import app
+from lengthwise.cli.main import run as lengthwise
 from lengthwise.measure.served import verdict
 from lengthwise.models.resolve import resolve
 from lengthwise.report.run_page import build_report
@@ -206,7 +206,7 @@ def run(*words: Any, code: int = 0) -> None:
     """One command of lengthwise in this process; ends everything if its exit code is another."""
     shown = [str(word) for word in words]
     print("$ lengthwise", *shown, flush=True)
-    got = app(shown, standalone_mode=False) or 0
+    got = lengthwise(shown)
     if got != code:
         sys.exit(f"exit code {got}, not {code}")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from lengthwise.cli.main import app
+from lengthwise.cli.main import run
 from lengthwise.errors import UsageError
 from lengthwise.measure import Served
 from lengthwise.measure.dry_run import plan_run
@@ -103,10 +103,7 @@ def test_compare_with_an_endpoint(
     (tmp_path / "text.txt").write_text("\n".join(TEXTS))
     options = ["--text", str(tmp_path / "text.txt"), "--split", "all", "--length", "64", "--limit", "2"]
     out = tmp_path / "run"
-    app(
-        ["compare", str(folder), serve().url, *options, "--out", str(out), "--fail-above", "0.01"],
-        standalone_mode=False,
-    )
+    run(["compare", str(folder), serve().url, *options, "--out", str(out), "--fail-above", "0.01"])
     assert "as the checkpoint does" in capsys.readouterr().out
     results = json.loads((out / "results.json").read_text())
     rows = {row["metric"]: row for row in results["rows"] if "position" not in row}
@@ -118,7 +115,7 @@ def test_compare_with_an_endpoint(
     # Another rope scaling.
     other = LoadedModel(rescaled(), local.tokenizer, "other", "memory")
     words = ["compare", str(folder), serve(model=other).url, *options, "--fail-above", "0.01"]
-    assert app(words, standalone_mode=False) == 4
+    assert run(words) == 4
     assert "differs from the checkpoint" in capsys.readouterr().out
 
 
@@ -128,6 +125,6 @@ def rescaled() -> Any:
 
 def test_sides_are_checked(folder: Path, serve: Any) -> None:
     url = serve().url
-    assert app(["compare", url, str(folder), "--dry-run"], standalone_mode=False) == 2
+    assert run(["compare", url, str(folder), "--dry-run"]) == 2
     with pytest.raises(UsageError):
         plan_run(Served(endpoint=url), Subject(model=str(folder), tokenizer="t"))

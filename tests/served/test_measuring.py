@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lengthwise.cli.main import app
+from lengthwise.cli.main import run as lengthwise
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.evaluation import Evaluation
 from lengthwise.measure import Influence, Limit, LongPpl, Measurement, Misalignment, Perplexity, Recall
@@ -124,7 +124,7 @@ def test_dry_run_measures_nothing(
 ) -> None:
     stub = serve()
     common = [stub.url, "--tokenizer", str(folder), "--text", text, "--split", "all", "--dry-run", "--json"]
-    app(["ppl", *common, "--length", "64", "--limit", "2"], standalone_mode=False)
+    lengthwise(["ppl", *common, "--length", "64", "--limit", "2"])
     plan = json.loads(capsys.readouterr().out)
     assert plan["tokens_to_run"] == 128
     assert plan["settings"]["tokenizer"] == str(folder)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lengthwise.settings import checked
 from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.text import TokenDocument
 from lengthwise.training.recipe import Recipe
@@ -46,7 +47,7 @@ def recipe_settings(shared: Path) -> dict[str, Any]:
 @pytest.fixture
 def make(recipe_settings: dict[str, Any]) -> Callable[..., Recipe]:
     def build(**changes: Any) -> Recipe:
-        return Recipe.parse(recipe_settings | changes, source="recipe")
+        return checked(Recipe, recipe_settings | changes, source="recipe")
 
     return build
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lengthwise.runs import read_metrics
+from lengthwise.settings import checked
 from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.training import Recipe, train
 
@@ -30,7 +31,8 @@ def curve(folder: Path) -> list[list[float]]:
     (folder / "text").mkdir()
     for index in range(3):
         (folder / "text" / f"{index}.txt").write_text(tiny_text(400, seed=index))
-    recipe = Recipe.parse(
+    recipe = checked(
+        Recipe,
         {
             "model": str(folder / "model"),
             "data": {"corpus": str(folder / "text"), "split": "all"},

@@ -11,6 +11,7 @@ import pytest
 from lengthwise.alignment import PairGeometry
 from lengthwise.config import to_yaml
 from lengthwise.errors import UsageError
+from lengthwise.settings import checked
 from lengthwise.training.recipe import Recipe, read_recipe, shipped_recipes
 
 MINIMAL: dict[str, Any] = {
@@ -24,19 +25,19 @@ MINIMAL: dict[str, Any] = {
 
 def refused(**changes: Any) -> str:
     with pytest.raises(UsageError) as caught:
-        Recipe.parse(MINIMAL | changes, source="recipe")
+        checked(Recipe, MINIMAL | changes, source="recipe")
     return str(caught.value)
 
 
 def test_a_mistyped_key_names_the_nearest_at_every_level():
     assert "did you mean 'objective'?" in refused(objectiv={})
-    assert "unknown key 'objective.alhpa'; did you mean 'alpha'?" in refused(objective={"alhpa": 1})
+    assert "unknown key 'objective.alhpa'\ndid you mean 'alpha'?" in refused(objective={"alhpa": 1})
     assert "'target_module'" in refused(adapter={"target_module": "q"})
 
 
 def test_length_steps_model_corpus_and_learning_rate_have_no_default():
     with pytest.raises(UsageError) as caught:
-        Recipe.parse({"data": {}, "optimizer": {}}, source="recipe")
+        checked(Recipe, {"data": {}, "optimizer": {}}, source="recipe")
     message = str(caught.value)
     for key in ("model", "length", "steps", "data.corpus", "optimizer.learning_rate"):
         assert f"missing key '{key}'" in message
@@ -55,15 +56,15 @@ def test_all_impossible_values_are_named_at_once():
     )
     assert "10 mistakes" in message
     for part in (
-        "steps = 0",
-        "seed = -1",
-        "save_every = 0",
+        "steps is 0",
+        "seed is -1",
+        "save_every is 0",
         "batch.micro = 3 does not divide the 8 samples of a step",
-        "objective.alpha = -0.1: expected at least 0",
-        "optimizer.learning_rate = 0",
-        "optimizer.betas = 1: expected less than 1",
-        "optimizer.weight_decay = -1",
-        "optimizer.max_grad_norm = 0",
+        "objective.alpha is -0.1; expected: at least 0",
+        "optimizer.learning_rate is 0",
+        "optimizer.betas is 1; expected: less than 1",
+        "optimizer.weight_decay is -1",
+        "optimizer.max_grad_norm is 0",
         "'rank'",
     ):
         assert part in message
@@ -127,8 +128,8 @@ def test_a_constant_schedule_has_no_final_share():
     assert "a constant schedule has none" in refused(
         optimizer={"learning_rate": 1e-3, "schedule": "constant", "final_share": 0.1}
     )
-    assert "optimizer.final_share = 1.5" in refused(optimizer={"learning_rate": 1e-3, "final_share": 1.5})
-    assert "optimizer.warmup_steps = -1" in refused(optimizer={"learning_rate": 1e-3, "warmup_steps": -1})
+    assert "optimizer.final_share is 1.5" in refused(optimizer={"learning_rate": 1e-3, "final_share": 1.5})
+    assert "optimizer.warmup_steps is -1" in refused(optimizer={"learning_rate": 1e-3, "warmup_steps": -1})
 
 
 def test_the_config_of_a_run_is_a_recipe(tmp_path: Path):

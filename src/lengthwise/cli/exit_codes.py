@@ -8,27 +8,20 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import NoReturn
+from collections.abc import Callable
 
-import typer
+from cyclopts import CycloptsError
 
-from lengthwise.errors import Interrupted, LengthwiseError
+from lengthwise.errors import Interrupted, LengthwiseError, UsageError
 from lengthwise.processes import is_main_process
 
 INTERRUPTED = 130
 TERMINATED = 143
+_sigterm = threading.Event()
 
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM, which everything that keeps partial results at Ctrl-C treats alike."""
-
-
-class _Sigterm:
-    """Whether this process was told to end."""
-
-    came = False
 
 
 def treat_sigterm_as_interrupt() -> None:
@@ -45,64 +38,54 @@ def treat_sigterm_as_interrupt() -> None:
             # A forked worker ends at once.
             os.kill(os.getpid(), signal.SIGTERM)
             return
-        _Sigterm.came = True
+        _sigterm.set()
         raise Terminated
 
     signal.signal(signal.SIGTERM, handle)
 
 
-@contextmanager
-def reported(context: typer.Context) -> Iterator[None]:
-    """Turn errors inside the block into a message and an exit code.
+def exit_code(action: Callable[[], object], *, verbose: bool) -> int:
+    """The exit code of an action: 0, or that of its error, whose message goes to standard error.
 
-    Exit codes: 1 failed, 2 wrong usage or configuration, 3 something is missing, 4 a threshold was crossed,
-    130 interrupted, 143 terminated. A bug keeps its traceback and exits with 1; `-v` shows the traceback of every
-    error. A warning is shown as a sentence, without the line of code that it comes from.
+    1 failed, 2 wrong usage or configuration, 3 something is missing, 4 a threshold was crossed, 130 interrupted, 143
+    terminated. A bug keeps its traceback, which gives 1; with `verbose` every error shows its traceback. A warning is
+    shown as a sentence, without the line of code that it comes from.
     """
     formatted = warnings.formatwarning
     warnings.formatwarning = lambda message, *_, **__: f"lengthwise: warning: {message}\n"
     try:
-        yield
-    except Interrupted as error:
-        if _Sigterm.came:
-            _stop(error, TERMINATED, context, message=f"terminated: {error}")
-        _stop(error, error.exit_code, context)
-    except LengthwiseError as error:
-        _stop(error, error.exit_code, context)
-    except KeyboardInterrupt as error:
-        if _Sigterm.came:
-            _stop(error, TERMINATED, context, message="terminated")
-        _stop(error, INTERRUPTED, context, message="interrupted")
-    except Exception as error:
-        explained = out_of_memory(error)
-        if explained is None:
-            raise
-        _stop(explained, explained.exit_code, context)
+        action()
+        return 0
+    except (Exception, KeyboardInterrupt) as error:
+        code, message = _explained(error)
+        if verbose:
+            traceback.print_exception(error)
+        # Of several processes that are stopped together the first alone speaks; an error may be that of any.
+        if is_main_process() or code not in (INTERRUPTED, TERMINATED):
+            print(f"lengthwise: {message}", file=sys.stderr)
+        return code
     finally:
         warnings.formatwarning = formatted
 
 
-def out_of_memory(error: BaseException) -> LengthwiseError | None:
-    """The error to show for memory that ran out on the machine or the accelerator; None for all others."""
+def _explained(error: BaseException) -> tuple[int, str]:
+    """Exit code and message of an error; a bug is raised again."""
+    match error:
+        case KeyboardInterrupt() | Interrupted() if _sigterm.is_set():
+            return TERMINATED, f"terminated: {error}".removesuffix(": ")
+        case KeyboardInterrupt():
+            return INTERRUPTED, "interrupted"
+        case CycloptsError():
+            return UsageError.exit_code, str(error)
+        case LengthwiseError():
+            return error.exit_code, str(error)
     # By name: torch may not be loaded, and is not worth loading for this.
-    text = str(error)
-    if (
-        isinstance(error, MemoryError)
-        or type(error).__name__ == "OutOfMemoryError"
-        or (isinstance(error, RuntimeError) and "DefaultCPUAllocator" in text)
-    ):
-        return LengthwiseError(
-            f"out of memory: {text.splitlines()[0] if text else type(error).__name__}",
-            fix="lower --batch-size or the greatest --length, take a smaller --dtype (bfloat16), or for "
-            "training batch.micro in the recipe; --dry-run estimates the need",
-        )
-    return None
-
-
-def _stop(error: BaseException, code: int, context: typer.Context, *, message: str | None = None) -> NoReturn:
-    if context.meta.get("verbose"):
-        traceback.print_exception(error)
-    # Of several processes that are stopped together the first alone speaks; an error may be that of any.
-    if is_main_process() or code not in (INTERRUPTED, TERMINATED):
-        print(f"lengthwise: {message or error}", file=sys.stderr)
-    raise typer.Exit(code) from error
+    text, name = str(error), type(error).__name__
+    if name not in ("MemoryError", "OutOfMemoryError") and "DefaultCPUAllocator" not in text:
+        raise error
+    shortage = LengthwiseError(
+        f"out of memory: {text.splitlines()[0] if text else name}",
+        fix="lower --batch-size or the greatest --length, take a smaller --dtype (bfloat16), or for training "
+        "batch.micro in the recipe; --dry-run estimates the need",
+    )
+    return shortage.exit_code, str(shortage)

@@ -1,106 +1,100 @@
-"""Options that several verbs share, spelled and explained once."""
+"""Options of the verbs, each declared once: by a field of settings, or by a parameter of the verb's function."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal
+import inspect
+from collections.abc import Callable, Collection, Iterator
+from inspect import Parameter as Argument
+from typing import Annotated, Any, get_type_hints
 
-import typer
+from cyclopts import Group, Parameter
 
-from lengthwise import settings
-from lengthwise.errors import UsageError
-from lengthwise.files import named_path
+from lengthwise.settings import Settings, Subject
 
-
-def _note_verbose(context: typer.Context, value: bool) -> bool:
-    context.meta["verbose"] = value
-    return value
-
-
-def whole_number(text: str) -> int:
-    """The number in an option that can be repeated; Typer's own error does not show the value."""
-    try:
-        return int(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is not a whole number") from error
-
-
-Model = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL",
-        help="A hub id, a folder, a .gguf file, or a name from `lengthwise ls models`.",
-        show_default=False,
-    ),
-]
-Text = Annotated[
-    str,
-    typer.Option(
-        help="Text to measure on: books, code, a .txt, .md, .jsonl or .parquet file, a folder, hf://owner/name."
-    ),
-]
-Split = Annotated[Literal["test", "train", "all"], typer.Option(help="Documents of the text to use.")]
-Bos = Annotated[
-    Literal["auto", "always", "never"],
-    typer.Option(help="Begin each view with BOS; auto does as the tokenizer does."),
-]
-Seed = Annotated[int, typer.Option(help="Seed of the choice of windows.")]
-Device = Annotated[str, typer.Option(help="auto (CUDA if there is one), cpu, cuda, cuda:1, ...")]
-Dtype = Annotated[
-    settings.Dtype, typer.Option(help="auto (as saved), float32, bfloat16, float16 or float64.")
-]
-
-
-def path(text: str) -> Path:
-    """The path in an option. An empty one, as from an unset shell variable, would be the current folder."""
-    try:
-        return named_path(text, what="the path")
-    except UsageError as error:
-        raise typer.BadParameter(error.problem) from error
-
-
-Out = Annotated[
-    Path | None,
-    typer.Option(parser=path, help="Run folder to write. Without it nothing is written.", show_default=False),
-]
-NeededOut = Annotated[
-    Path | None,
-    typer.Option(parser=path, help="Run folder to write. Only --dry-run needs none.", show_default=False),
-]
-Resume = Annotated[
-    bool,
-    typer.Option(
-        "--resume", help="Continue an unfinished run in --out; a finished one is read, not repeated."
-    ),
-]
-Overwrite = Annotated[
-    bool,
-    typer.Option(
-        "--overwrite", help="Replace the earlier run in --out, which stays until the new one has a result."
-    ),
-]
-DryRun = Annotated[
-    bool,
-    typer.Option("--dry-run", help="Print the plan, with an estimate of time and memory, and stop."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print the results object alone on standard output.")]
-FailAbove = Annotated[
-    float | None,
-    typer.Option(
-        "--fail-above",
-        show_default=False,
-        help="Exit with 4 if at any length the value (not its interval) is above this.",
-    ),
-]
+Model = Annotated[str, Parameter(help=Subject.model_fields["model"].description)]
+Assignments = Annotated[tuple[str, ...], Parameter("--set", metavar="KEY=VALUE")]
+DryRun = Annotated[bool, Parameter(help="Print the plan, with an estimate of time and memory, and stop.")]
 Verbose = Annotated[
-    bool,
-    typer.Option(
-        "--verbose", "-v", help="Print the full table, and the traceback of an error.", callback=_note_verbose
-    ),
+    bool, Parameter(["--verbose", "-v"], help="Print the full table, and the traceback of an error.")
 ]
 
 
-def examples(*lines: str) -> str:
-    """Examples for the end of a verb's help."""
-    # \b keeps the formatter from joining the lines.
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+class Printing(Settings):
+    """How results are shown."""
+
+    as_json: Annotated[bool, Parameter("--json")] = False
+    """Print JSON alone on standard output."""
+    verbose: Verbose = False
+
+
+class Output(Settings):
+    """Where results go."""
+
+    out: Annotated[str | None, Parameter(metavar="FOLDER")] = None
+    """Run folder to write. Without it nothing is written."""
+    resume: bool = False
+    """Continue an unfinished run in --out; a finished one is read, not repeated."""
+    overwrite: bool = False
+    """Replace the earlier run in --out, which stays until the new one has a result."""
+    dry_run: DryRun = False
+
+
+_OUTPUT = Group("Output", sort_key=3)
+_GROUPS = {Subject: Group("Model and text", sort_key=2), Output: _OUTPUT, Printing: _OUTPUT}
+# What all measurements have in common comes last.
+_LAST = ("seed", "batch_size", "bos")
+
+
+def with_fields(verb: Callable[..., None], *, hidden: Collection[str] = ()) -> Callable[..., None]:
+    """The verb with an option for every field of the settings that it takes, in place of the settings.
+
+    Required fields are arguments. Settings are made of what the user gave, so that they know it
+    (`model_fields_set`). `hidden` options are left out.
+    """
+    taken = inspect.signature(verb, eval_str=True).parameters.values()
+    settings = {each.name: each.annotation for each in taken if _is_settings(each.annotation)}
+    shown = [
+        option
+        for each in taken
+        for option in (_fields(each.annotation) if each.name in settings else [_exposed(each)])
+        if option.name not in hidden
+    ]
+    shown.sort(key=lambda option: option.kind)
+    arguments = [option.name for option in shown if option.kind is Argument.POSITIONAL_ONLY]
+
+    def call(*values: Any, **given: Any) -> None:
+        given |= zip(arguments, values, strict=False)
+        for name, kind in settings.items():
+            given[name] = kind(**{field: given.pop(field) for field in kind.model_fields if field in given})
+        verb(**given)
+
+    call.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    call.__annotations__ = {option.name: option.annotation for option in shown}
+    call.__doc__ = verb.__doc__
+    return call
+
+
+def _is_settings(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Settings)
+
+
+def _exposed(parameter: Argument) -> Argument:
+    positional = parameter.kind is Argument.POSITIONAL_OR_KEYWORD
+    return parameter.replace(kind=Argument.POSITIONAL_ONLY) if positional else parameter
+
+
+def _fields(owner: type[Settings]) -> Iterator[Argument]:
+    """The fields as parameters, without what pydantic checks of their types."""
+    types = get_type_hints(owner)
+    for name in sorted(owner.model_fields, key=_LAST.__contains__):
+        field = owner.model_fields[name]
+        marks = [mark for mark in field.metadata if isinstance(mark, Parameter)]
+        if field.description:
+            marks.append(Parameter(help=" ".join(field.description.split())))
+        if field.is_required():
+            yield Argument(name, Argument.POSITIONAL_ONLY, annotation=Annotated[types[name], *marks])
+            continue
+        if owner in _GROUPS:
+            marks.append(Parameter(group=_GROUPS[owner]))
+        annotation = Annotated[types[name], *marks]
+        yield Argument(name, Argument.KEYWORD_ONLY, annotation=annotation, default=field.default)

@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Le, MinLen
+from cyclopts import Parameter
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
@@ -24,7 +25,7 @@ from lengthwise.measure.measurement import Item, Measurement, Reader, Record
 from lengthwise.measure.statistics import Statistic
 from lengthwise.processes import process_count
 from lengthwise.results import Results, Row
-from lengthwise.settings import Count, Finite, Option, Seed, Subject, Whole
+from lengthwise.settings import Count, Finite, Seed, Subject, Whole
 
 if TYPE_CHECKING:
     from lengthwise.models import Predictor
@@ -55,34 +56,34 @@ class Evaluation(Measurement):
     # The source of the questions (data, stories, templates) shows in the questions themselves.
     beside_the_numbers = ("batch_size", "data", "stories", "templates")
 
-    tasks: Annotated[tuple[str, ...], MinLen(1), Option(on="argument", metavar="TASK...")]
+    tasks: Annotated[tuple[str, ...], MinLen(1), Parameter("TASK...")]
     """Names or groups of `lengthwise ls tasks`; with --backend lm-eval, its own names."""
     backend: Literal["native", "lm-eval"] = "native"
     """Whose tasks and scorers."""
     mode: Literal["greedy", "likelihood"] = "greedy"
     """Score greedy replies, or rank the possible answers by likelihood (for small models too)."""
     lengths: Annotated[
-        tuple[Annotated[Whole, Ge(64)], ...], MinLen(1), Option("--length", metavar="TOKENS")
+        tuple[Annotated[Whole, Ge(64)], ...], MinLen(1), Parameter("--length", metavar="TOKENS")
     ] = (2048,)
     """Tokens of the whole prompt, for tasks that are made up; repeat it for several."""
     depths: Annotated[
-        tuple[Annotated[Finite, Ge(0), Le(100)], ...], MinLen(1), Option("--depth", metavar="PERCENT")
+        tuple[Annotated[Finite, Ge(0), Le(100)], ...], MinLen(1), Parameter("--depth", metavar="PERCENT")
     ] = (0.0, 25.0, 50.0, 75.0, 100.0)
     """Position of the answer in per cent of the context; repeat it for several."""
-    samples: Annotated[Count | None, Option("--limit")] = None
+    samples: Annotated[Count | None, Parameter("--limit")] = None
     """Samples at each length and depth (default 10), or rows of a data set (default all)."""
     data: str | None = None
     """Folder of LongBench's jsonl files (default: the hub); for lm-eval, of data sets in the hub's layout."""
-    stories: Annotated[str | None, Option(on="set")] = None
-    """folder of bAbI's own files, for BABILong"""
-    templates: Annotated[str | None, Option(on="set")] = None
-    """copy of LongBench's repository, for its prompts"""
-    max_length: Annotated[Annotated[Whole, Ge(2)] | None, Option(metavar="TOKENS")] = None
+    stories: str | None = None
+    """Folder of bAbI's own files, for BABILong."""
+    templates: str | None = None
+    """Copy of LongBench's repository, for its prompts."""
+    max_length: Annotated[Annotated[Whole, Ge(2)] | None, Parameter(metavar="TOKENS")] = None
     """Most tokens of a data set's prompt; for lm-eval, of prompt and reply."""
     truncation: Truncation | None = None
     """How longer prompts are cut. Without it they are refused."""
-    chat: Annotated[Literal["auto", "never"], Option(on="set")] = "auto"
-    """auto uses the tokenizer's chat template where LongBench does"""
+    chat: Literal["auto", "never"] = "auto"
+    """auto uses the tokenizer's chat template where LongBench does."""
     seed: Seed = 0
     """Seed of what is made up."""
     batch_size: Count = 1

@@ -142,7 +142,7 @@ def _template_of_lm_eval(name: str) -> Template:
         raise MissingError(
             "LongBench's prompt templates are not here",
             expected="the package lm-eval, or a copy of the repository THUDM/LongBench",
-            fix="pip install 'lengthwise[lm-eval]', or --set templates=FOLDER",
+            fix="pip install 'lengthwise[lm-eval]', or --templates FOLDER",
         )
     # The functions that the file names are read as text.
     text = re.sub(r"!function", "", path.read_text(encoding="utf-8"))

@@ -39,7 +39,7 @@ _SAME = (
         ("targets",),
         "targets",
         "runs in which the same tokens gain from distant context",
-        "measure both with --set targets=0: then the examined tokens are compared, which are the same",
+        "measure both with --targets 0: then the examined tokens are compared, which are the same",
     ),
 )
 

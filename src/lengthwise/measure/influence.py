@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 from annotated_types import Ge, MinLen
+from cyclopts import Parameter
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
@@ -29,7 +30,7 @@ from lengthwise.measure.measurement import Display, Item, Reader, Record
 from lengthwise.measure.statistics import Statistic
 from lengthwise.measure.windows import WindowMeasurement
 from lengthwise.results import Results
-from lengthwise.settings import Count, Finite, Option, Tokens, Whole
+from lengthwise.settings import Count, Finite, Tokens, Whole
 from lengthwise.text import Window, tokenizer_fingerprint, view
 from lengthwise.text.tokens import token_pieces
 
@@ -90,23 +91,23 @@ class Influence(WindowMeasurement):
     )
     not_of_the_run = ("served_model", "tokenizer")
 
-    length: Annotated[Count, Option("--max-length", metavar="TOKENS")] = 256
+    length: Annotated[Count, Parameter("--max-length", metavar="TOKENS")] = 256
     """Tokens of a window; targets are in its second half."""
-    short: Annotated[Count, Option(metavar="TOKENS")] = 16
+    short: Annotated[Count, Parameter(metavar="TOKENS")] = 16
     """The near tokens, which are always kept."""
-    kept: Annotated[tuple[Tokens, ...], MinLen(1), Option("--kept", metavar="TOKENS")] = (1, 2, 4)
+    kept: Annotated[tuple[Tokens, ...], MinLen(1), Parameter("--kept", metavar="TOKENS")] = (1, 2, 4)
     """Distant tokens that are kept, k; repeat it for several. As many as there are candidates leave no choice."""
-    selector: Annotated[str | None, Option(metavar="MODEL")] = None
+    selector: Annotated[str | None, Parameter(metavar="MODEL")] = None
     """The model that chooses the tokens, with the same tokenizer. Default: the measured model."""
-    gain: Annotated[Finite, Option(metavar="NATS")] = 1.0
+    gain: Annotated[Finite, Parameter(metavar="NATS")] = 1.0
     """A token gains if long context lowers its loss by more than this."""
-    windows: Annotated[Count, Option("--limit")] = 48
+    windows: Annotated[Count, Parameter("--limit")] = 48
     """Windows."""
-    examined: Annotated[Count, Option(on="set")] = 32
+    examined: Count = 32
     """Tokens of a window that are examined for a gain, at random places."""
-    targets: Annotated[Whole, Ge(0), Option(on="set")] = 4
+    targets: Annotated[Whole, Ge(0)] = 4
     """Targets of a window: at most so many of those that gain, at random. 0 examines tokens and chooses none."""
-    candidates: Annotated[Count, Option(on="set")] = 8
+    candidates: Count = 8
     """Distant tokens that are tried one by one: those with the largest norm of gradient times embedding."""
     batch_size: Count = 16
     """Contexts at a time. More needs more memory; the numbers stay the same."""
@@ -118,7 +119,7 @@ class Influence(WindowMeasurement):
             raise UsageError(
                 f"windows of {self.length} tokens leave {max(fewest, 0)} distant tokens before the first target "
                 f"(short {self.short}), for {most} kept ones and {self.candidates} candidates",
-                fix="give a greater --max-length, or a smaller --short, --kept and --set candidates=...",
+                fix="give a greater --max-length, or a smaller --short, --kept and --candidates",
             )
         if self.candidates < most:
             raise UsageError(

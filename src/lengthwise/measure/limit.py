@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 from annotated_types import Ge
+from cyclopts import Parameter
 from pydantic import AfterValidator, model_validator
 
 from lengthwise.errors import UsageError
@@ -30,7 +31,7 @@ from lengthwise.measure.measurement import Display, Item, Reader, Record
 from lengthwise.measure.statistics import Statistic, equal_bins
 from lengthwise.measure.windows import WindowMeasurement, check_passage
 from lengthwise.results import Results, Row
-from lengthwise.settings import NO_OPTION, Count, Option, Positive, Share, Whole
+from lengthwise.settings import PYTHON_ONLY, Count, Positive, Share, Whole
 
 if TYPE_CHECKING:
     from lengthwise.models import Predictor
@@ -81,12 +82,12 @@ class Limit(WindowMeasurement):
         "lengthwise limit smollm2-135m --dry-run",
     )
 
-    length: Annotated[Count | None, Option("--max-length", metavar="TOKENS")] = None
+    length: Annotated[Count | None, Parameter("--max-length", metavar="TOKENS")] = None
     """The longest context measured. Default: 16384, or eight times the trained length if that is less."""
-    reference: Annotated[Reference | None, Option(metavar="TOKENS")] = None
+    reference: Annotated[Reference | None, Parameter(metavar="TOKENS")] = None
     """A length that the model was trained for, to compare with. Default: a quarter of the trained length, at most
     1024."""
-    windows: Annotated[Count, Option("--limit")] = 8
+    windows: Annotated[Count, Parameter("--limit")] = 8
     """Windows of text, from as many documents."""
     tolerance: Positive = 0.1
     """The model counts as sound up to the longest context whose mean loss is at most this many nats per token worse
@@ -94,9 +95,9 @@ class Limit(WindowMeasurement):
     share: Share = 0.1
     """The model counts as using context up to the distance where the benefit of a repeated passage falls below this
     share of the benefit nearby."""
-    passage: Annotated[Whole, Ge(2), NO_OPTION] = 64
+    passage: Annotated[Whole, Ge(2), PYTHON_ONLY] = 64
     """Tokens in the repeated passage."""
-    scored: Annotated[Count, NO_OPTION] = 48
+    scored: Annotated[Count, PYTHON_ONLY] = 48
     """Tokens at its end whose loss counts."""
 
     @model_validator(mode="after")

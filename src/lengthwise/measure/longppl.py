@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 from annotated_types import Ge
+from cyclopts import Parameter
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
@@ -26,7 +27,7 @@ from lengthwise.measure.statistics import Estimator, Statistic, ratio
 from lengthwise.measure.windows import WindowMeasurement
 from lengthwise.results import Results
 from lengthwise.runs import read_run
-from lengthwise.settings import PYTHON_ONLY, Count, Finite, Option
+from lengthwise.settings import PYTHON_ONLY, Count, Finite
 from lengthwise.text import tokenize
 
 if TYPE_CHECKING:
@@ -82,17 +83,17 @@ class LongPpl(WindowMeasurement):
     reads = "characters"
     beside_the_numbers = (*WindowMeasurement.beside_the_numbers, "key_tokens")
 
-    evaluator: Annotated[str | None, Option(metavar="MODEL")] = None
+    evaluator: Annotated[str | None, Parameter(metavar="MODEL")] = None
     """The model that finds the key tokens; its tokenizer may differ. Default: the measured model."""
-    key_tokens: Annotated[str | None, Option(metavar="RUN")] = None
+    key_tokens: Annotated[str | None, Parameter(metavar="RUN")] = None
     """Instead of an evaluator: the key tokens of an earlier run with the same text and settings."""
-    length: Annotated[Count, Option("--max-length", metavar="TOKENS")] = 8192
+    length: Annotated[Count, Parameter("--max-length", metavar="TOKENS")] = 8192
     """Tokens of each text (the evaluator's)."""
-    short: Annotated[Count, Option(metavar="TOKENS")] = 4096
+    short: Annotated[Count, Parameter(metavar="TOKENS")] = 4096
     """The short context, K."""
-    stride: Annotated[Count | None, Option(metavar="TOKENS")] = None
+    stride: Annotated[Count | None, Parameter(metavar="TOKENS")] = None
     """Tokens by which the short windows advance: a short context is K to K + stride - 1 tokens. Default: K / 4."""
-    texts: Annotated[Count, Option("--limit")] = 8
+    texts: Annotated[Count, Parameter("--limit")] = 8
     """Texts."""
     alpha: Annotated[Finite, Ge(0), PYTHON_ONLY] = 2.0
     """Nats by which all context must lower the loss of a key token."""

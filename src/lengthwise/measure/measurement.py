@@ -119,7 +119,7 @@ class Measurement(Settings):
 
     def config(self, run: Subject) -> dict[str, Any]:
         """The config of a run folder: running it again repeats the run."""
-        return run.settings() | self.settings()
+        return run.model_dump(mode="json") | self.model_dump(mode="json")
 
     def identity(self) -> dict[str, Any]:
         """The settings that decide the numbers, besides model, text and BOS id."""

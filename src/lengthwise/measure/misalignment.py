@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Ge, MinLen
+from cyclopts import Parameter
 
 from lengthwise.measure.measurement import Display, Item, Reader, Record
 from lengthwise.measure.statistics import Statistic
 from lengthwise.measure.windows import WindowMeasurement, grouped
 from lengthwise.results import Results
-from lengthwise.settings import PYTHON_ONLY, Count, Option, Whole
+from lengthwise.settings import PYTHON_ONLY, Count, Whole
 from lengthwise.text import view
 
 if TYPE_CHECKING:
@@ -67,10 +68,10 @@ class Misalignment(WindowMeasurement):
     )
 
     lengths: Annotated[
-        tuple[Annotated[Whole, Ge(4)], ...], MinLen(1), Option("--length", metavar="TOKENS")
+        tuple[Annotated[Whole, Ge(4)], ...], MinLen(1), Parameter("--length", metavar="TOKENS")
     ] = (256, 512, 1024)
     """Context length in tokens, the L of Eq. 2; repeat it for several."""
-    windows: Annotated[Count, Option("--limit")] = 16
+    windows: Annotated[Count, Parameter("--limit")] = 16
     """Windows of text at each length."""
     estimator: Literal["lattice", "paper"] = "lattice"
     """paper samples Eq. 2 as it is written; lattice estimates the same with narrower intervals in equal time."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 from annotated_types import Ge, MinLen
+from cyclopts import Parameter
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
@@ -30,7 +31,7 @@ from lengthwise.measure.measurement import Display, Item, Reader, Record
 from lengthwise.measure.statistics import Estimator, Statistic, equal_bins, ratio
 from lengthwise.measure.windows import WindowMeasurement, by_size, grouped
 from lengthwise.results import Results
-from lengthwise.settings import PYTHON_ONLY, Count, Option, Whole
+from lengthwise.settings import PYTHON_ONLY, Count, Whole
 from lengthwise.text import view
 
 if TYPE_CHECKING:
@@ -74,10 +75,10 @@ class Perplexity(WindowMeasurement):
     )
 
     lengths: Annotated[
-        tuple[Annotated[Whole, Ge(2)], ...], MinLen(1), Option("--length", metavar="TOKENS")
+        tuple[Annotated[Whole, Ge(2)], ...], MinLen(1), Parameter("--length", metavar="TOKENS")
     ] = (256, 512, 1024)
     """Context length in tokens; repeat it for several. Each divides the greatest."""
-    segments: Annotated[Count, Option("--limit")] = 32
+    segments: Annotated[Count, Parameter("--limit")] = 32
     """Segments of text, each as long as the greatest length."""
     position_bins: Annotated[Count, PYTHON_ONLY] = 8
     """Bins of the loss by position in the window, at the greatest length."""

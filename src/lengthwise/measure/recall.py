@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 from annotated_types import Ge, MinLen
+from cyclopts import Parameter
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import Display, Item, Reader, Record
 from lengthwise.measure.statistics import Statistic
 from lengthwise.measure.windows import WindowMeasurement, by_size, check_passage, grouped
-from lengthwise.settings import NO_OPTION, Count, Option, Tokens, Whole
+from lengthwise.settings import PYTHON_ONLY, Count, Tokens, Whole
 from lengthwise.text import view
 
 if TYPE_CHECKING:
@@ -62,15 +63,15 @@ class Recall(WindowMeasurement):
         "lengthwise recall ./my-model --adapter runs/lora/model --out runs/recall",
     )
 
-    distances: Annotated[tuple[Tokens, ...], MinLen(1), Option("--distance", metavar="TOKENS")] = (
+    distances: Annotated[tuple[Tokens, ...], MinLen(1), Parameter("--distance", metavar="TOKENS")] = (
         64, 128, 256, 512,
     )  # fmt: skip
     """Tokens from a passage to its repetition; repeat it for several."""
-    passage: Annotated[Whole, Ge(2), NO_OPTION] = 64
+    passage: Annotated[Whole, Ge(2), PYTHON_ONLY] = 64
     """Tokens in the passage."""
-    scored: Annotated[Count, NO_OPTION] = 48
+    scored: Annotated[Count, PYTHON_ONLY] = 48
     """Tokens at its end whose loss counts; those before are the cue for the copy."""
-    pairs: Annotated[Count, Option("--limit")] = 32
+    pairs: Annotated[Count, Parameter("--limit")] = 32
     """Pairs of passages at each distance."""
 
     @model_validator(mode="after")

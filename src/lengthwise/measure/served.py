@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from annotated_types import Ge, MinLen
+from cyclopts import Parameter
 
 from lengthwise.errors import UsageError
 from lengthwise.files import is_url
@@ -25,7 +26,7 @@ from lengthwise.measure.measurement import Display, Item, Reader, Record
 from lengthwise.measure.statistics import Statistic
 from lengthwise.measure.windows import WindowMeasurement, by_size, grouped
 from lengthwise.results import Row
-from lengthwise.settings import Count, Option, Positive, Subject, Whole
+from lengthwise.settings import Count, Positive, Subject, Whole
 from lengthwise.text import view
 
 if TYPE_CHECKING:
@@ -65,13 +66,13 @@ class Served(WindowMeasurement):
     )
     not_of_the_run = ("tokenizer",)
 
-    endpoint: Annotated[str, Option(on="argument", metavar="ENDPOINT")]
+    endpoint: str
     """URL of the server's API, mostly ending in /v1. Its key: LENGTHWISE_API_KEY, else OPENAI_API_KEY."""
     lengths: Annotated[
-        tuple[Annotated[Whole, Ge(2)], ...], MinLen(1), Option("--length", metavar="TOKENS")
+        tuple[Annotated[Whole, Ge(2)], ...], MinLen(1), Parameter("--length", metavar="TOKENS")
     ] = (1024, 4096)
     """Tokens of the windows; repeat it for several. Differences are found up to the greatest."""
-    windows: Annotated[Count, Option("--limit")] = 4
+    windows: Annotated[Count, Parameter("--limit")] = 4
     """Windows of text, from as many documents; each is read at every length."""
     tolerance: Positive = 0.05
     """Mean absolute difference, in nats per token, up to which a bin of positions counts as equal."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.config import validate
 from lengthwise.errors import UsageError, nearest
+from lengthwise.settings import checked
 
 if TYPE_CHECKING:
     from lengthwise.positions.attention.query_scale import QueryScale
@@ -139,4 +139,4 @@ def _make(kind: str, table: Mapping[str, Entry], name: str, options: Mapping[str
         raise UsageError(f"unknown {kind} {name!r}", expected=nearest(name, table))
     module, _, made = table[name].home.rpartition(".")
     maker = getattr(importlib.import_module(f"{__name__}.{module}"), made)
-    return validate(maker, options or {}, source=f"the {kind} {name}")
+    return checked(maker, options or {}, source=f"the {kind} {name}")

@@ -15,7 +15,7 @@ from lengthwise.alignment.divergences import Objective
 from lengthwise.config import override, read_yaml
 from lengthwise.errors import UsageError, nearest
 from lengthwise.files import named_path
-from lengthwise.settings import Finite, Positive, Seed, Settings, Whole
+from lengthwise.settings import Finite, Positive, Seed, Settings, Whole, checked
 from lengthwise.training.adapters import Adapter
 from lengthwise.training.views import Positions, Tokens, View, ViewName
 
@@ -309,7 +309,7 @@ def read_recipe(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
     settings = read_yaml(file)
     if settings.get("kind") == "train":
         del settings["kind"]
-    return Recipe.parse(override(settings, overrides), source=str(path))
+    return checked(Recipe, override(settings, overrides), source=str(path))
 
 
 def shipped_recipes() -> dict[str, Path]:

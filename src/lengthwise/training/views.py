@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from lengthwise.errors import UsageError, nearest
 from lengthwise.positions import position_sampler
-from lengthwise.settings import Finite, Settings, Whole
+from lengthwise.settings import Finite, Settings, Whole, checked
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -165,7 +165,7 @@ class View:
                 expected="none: both views begin at the same token",
             )
         kind = Repeat if name == "repeat" else Settings
-        self.options = kind.parse(options or {}, source=f"the options of {name} views")
+        self.options = checked(kind, options or {}, source=f"the options of {name} views")
         self.length, self.name, self.positions = length, name, positions
         self.offsets = offsets if name == "truncation" else (0, 0)
         self.draw(0, [0])

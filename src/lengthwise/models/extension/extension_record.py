@@ -10,12 +10,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lengthwise.config import validate
 from lengthwise.files import atomic_write_json, atomic_write_text, read_json
 from lengthwise.models.hidden import is_peft_model, unwrap
 from lengthwise.models.resolve import ResolvedModel, looks_like_path
 from lengthwise.positions import ROPE_METHODS, rope_method
 from lengthwise.positions.rope.plain_rope import RopeMethod
+from lengthwise.settings import checked
 
 RECORD = "lengthwise_extension"
 """Name of the record: a key in config.json; beside an adapter, which has no config.json, the stem of a file."""
@@ -75,7 +75,7 @@ class Extension:
         Raises:
             UsageError: a value is missing, unknown or of the wrong type.
         """
-        return validate(cls, value, source=source)
+        return checked(cls, value, source=source)
 
     @property
     def _rope(self) -> tuple[float, int, int, float]:

@@ -16,8 +16,8 @@ from lengthwise.studies.section3.panels import (
 PANELS = (*FIGURE1_PANELS, *FIGURE3_PANELS, *FIGURE4_PANELS, *FIGURE5_PANELS)
 
 
-def test_all_of_section_3_at_smoke_scale_under_the_old_names(lengthwise: Callable[..., Any]) -> None:
-    done = lengthwise("synth", "all", "--scale", "smoke", "--steps", 3, "--out", "run")
+def test_all_of_section_3_at_smoke_scale(lengthwise: Callable[..., Any]) -> None:
+    done = lengthwise("reproduce", "section3", "--scale", "smoke", "--steps", 3, "--out", "run")
     assert done.code == 0, done.err
     assert "The paper's claims" not in done.out, "strings of up to 12 bits cannot judge them"
     page = Path("run/report.html").read_text()

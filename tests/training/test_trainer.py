@@ -409,7 +409,7 @@ def test_ways_to_shard_that_lose_the_head_are_refused(tmp_path: Path, monkeypatc
     for size in ("get_tp_size", "get_cp_size", "get_sp_size"):
         with monkeypatch.context() as patch:
             patch.setattr(trainer, size, lambda: 2)
-            with pytest.raises(UsageError, match="2 processes"):
+            with pytest.raises(UsageError, match="parallel"):
                 trainer._refuse_what_is_not_supported()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 
 from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import Measurement
@@ -46,25 +46,17 @@ class MeasureCallback(TrainerCallback):
         self._every = every
         self._tokenizer = tokenizer or trainer.processing_class
         if self._tokenizer is None:
-            raise UsageError(
-                "the Trainer has no processing_class",
-                expected="a tokenizer",
-                fix="MeasureCallback(tokenizer=...)",
-            )
+            raise UsageError("the Trainer has no processing_class", fix="MeasureCallback(tokenizer=...)")
         if every is not None and every < 1:
             raise UsageError(f"every is {every}", expected="1 or more steps, or None")
         self._documents = as_documents(text, self._tokenizer)
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Every `every` steps."""
         if self._every is not None and state.global_step % self._every == 0:
             self._log(control)
 
-    def on_evaluate(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_evaluate(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """At each evaluation, without `every`."""
         if self._every is None:
             self._log(control)
@@ -80,6 +72,7 @@ class MeasureCallback(TrainerCallback):
             model.train(training)
         # Logging clears the request for the step's own log.
         wanted = control.should_log
-        rows = (row for row in done.rows if row.is_headline and row.value is not None)
-        self._trainer.log({f"{row.task}/{row.metric}@{row.length}": row.value for row in rows})
+        rows = (row for row in done.rows if row.is_headline)
+        numbers = {f"{row.task}/{row.metric}@{row.length}": row.value for row in rows}
+        self._trainer.log({name: value for name, value in numbers.items() if value is not None})
         control.should_log = wanted

@@ -14,6 +14,7 @@ from lengthwise.models.quantization import expand_into
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.saved_weights import add_saved_adapter
 from lengthwise.models.saving import save_whole
+from lengthwise.training.cost import parameter_counts
 from lengthwise.training.recipe import read_recipe
 from lengthwise.training.starting_model import load_for_training
 
@@ -42,15 +43,10 @@ def merge_run(run: Path, out: Path, *, dtype: str = "float32") -> dict[str, Any]
     if dtype not in DTYPES:
         raise UsageError(f"unknown dtype {dtype!r}", expected=nearest(dtype, DTYPES))
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(
-            f"{out} exists already",
-            expected="a folder that does not exist",
-            fix="choose another --out",
-        )
+        raise UsageError(f"{out} exists already", fix="choose another --out")
     if not (run / "config.yaml").is_file() or not adapter.is_dir():
         raise MissingError(
-            f"{run} is not the folder of a finished training run",
-            expected="one with config.yaml and model/",
+            f"{run} is not the folder of a finished training run: it has no config.yaml or no model/",
             fix="lengthwise train RECIPE --out RUN, with --resume if it was interrupted",
         )
     recipe = read_recipe(run / "config.yaml")
@@ -65,9 +61,8 @@ def merge_run(run: Path, out: Path, *, dtype: str = "float32") -> dict[str, Any]
     with quiet_transformers():
         adapted: Any = add_saved_adapter(loaded.model, str(adapter))
         if not hasattr(adapted.base_model, "merge_and_unload"):
-            method = type(adapted.active_peft_config).__name__.removesuffix("Config")
             raise UsageError(
-                f"{run} trained with {method}, which adds to the model and cannot be merged into its weights",
+                f"an adapter of {type(adapted.active_peft_config).__name__} cannot be merged into weights",
                 fix=f"load it with adapter={adapter}",
             )
         merged = adapted.merge_and_unload(safe_merge=True)
@@ -83,6 +78,6 @@ def merge_run(run: Path, out: Path, *, dtype: str = "float32") -> dict[str, Any]
         "quantized": recipe.quantize,
         "extension": None if loaded.extension is None else loaded.extension.method,
         "dtype": dtype,
-        "parameters": sum(p.numel() for p in merged.parameters()),
+        "parameters": parameter_counts(merged)[0],
         "written_to": str(out),
     }

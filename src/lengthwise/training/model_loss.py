@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -51,30 +52,27 @@ def model_alignment_loss(
     Raises:
         UsageError: as in `alignment_loss`; the model is no causal LM, or hides its hidden states.
     """
-    placed = {"position_ids": position_ids, "attention_mask": attention_mask}
+    rows: Any = {"input_ids": input_ids, "position_ids": position_ids, "attention_mask": attention_mask}
     if all(objective.trains):
         with local_positions(model, position_ids):
-            hidden_long, hidden_short = hidden_states_for(model, head, input_ids, **placed).chunk(2)
+            hidden = hidden_states_for(model, head, **rows).chunk(2)
     else:
-        hidden_long, hidden_short = _one_by_one(model, head, input_ids, placed, objective)
-    labels_long, labels_short = labels.chunk(2)
+        hidden = _one_by_one(model, head, rows, objective)
+    targets = labels.chunk(2)
     if not all(objective.reads):
         # No row of the other view has a part in the loss.
         geometry = PairGeometry(geometry.length, 0, geometry.length)
-        nothing = torch.full_like(labels_long, _NO_LABEL)
-        labels_long, labels_short = (
-            each if read else nothing
-            for each, read in zip((labels_long, labels_short), objective.reads, strict=True)
-        )
+        targets = [
+            each if read else torch.full_like(each, _NO_LABEL)
+            for each, read in zip(targets, objective.reads, strict=True)
+        ]
     settings = {"geometry": geometry, "objective": objective, "normalizers": normalizers}
-    views = (labels_long, labels_short)
     if isinstance(head, FullLogits):
-        return alignment_loss_from_logits(hidden_long, hidden_short, *views, **settings)
+        return alignment_loss_from_logits(*hidden, *targets, **settings)
     return alignment_loss(
-        hidden_long,
-        hidden_short,
+        *hidden,
         head.weight,
-        *views,
+        *targets,
         head_bias=head.bias,
         soft_cap=head.soft_cap,
         logit_scale=head.logit_scale,
@@ -83,26 +81,14 @@ def model_alignment_loss(
 
 
 def _one_by_one(
-    model: nn.Module,
-    head: Head | FullLogits,
-    input_ids: Tensor,
-    placed: dict[str, Tensor | None],
-    objective: Objective,
-) -> tuple[Tensor, Tensor]:
-    """Hidden states of the views that the objective reads, each with gradients only if it is trained."""
+    model: nn.Module, head: Head | FullLogits, rows: dict[str, Tensor | None], objective: Objective
+) -> list[Tensor]:
+    """Hidden states of both views, each with gradients only if it is trained; zeros for one that is not read."""
     found: list[Tensor | None] = []
     for side, (read, trained) in enumerate(zip(objective.reads, objective.trains, strict=True)):
-        if not read:
-            found.append(None)
-            continue
-        rows = {name: None if rows is None else rows.chunk(2)[side] for name, rows in placed.items()}
-        with (
-            contextlib.nullcontext() if trained else torch.no_grad(),
-            local_positions(model, rows["position_ids"]),
-        ):
-            found.append(hidden_states_for(model, head, input_ids.chunk(2)[side], **rows))
-    long, short = found
-    if long is None:
-        assert short is not None
-        long = torch.zeros_like(short)
-    return long, torch.zeros_like(long) if short is None else short
+        own: Any = {name: None if each is None else each.chunk(2)[side] for name, each in rows.items()}
+        gradients = contextlib.nullcontext() if trained else torch.no_grad()
+        with gradients, local_positions(model, own["position_ids"]):
+            found.append(hidden_states_for(model, head, **own) if read else None)
+    blank = torch.zeros_like(next(each for each in found if each is not None))
+    return [blank if each is None else each for each in found]

@@ -31,19 +31,15 @@ PARTS = (
     "jeffreys",
     "divergence",
 )
-# Rows of a batch.
 _ROWS = ("input_ids", "labels", "position_ids", "attention_mask")
-# What takes both views.
-_PAIR_PARTS = ("misalignment", "entropy", "jeffreys", "divergence")
 
 
 def logged_parts(objective: Objective) -> tuple[str, ...]:
     """The parts of `objective` that are logged: those of the views that it reads."""
     long, short = objective.reads
-    left_out = (
-        () if long and short else (*_PAIR_PARTS, "cross_entropy_short" if long else "cross_entropy_long")
-    )
-    return tuple(name for name in PARTS if name not in left_out)
+    if long and short:
+        return PARTS
+    return "cross_entropy", "cross_entropy_long" if long else "cross_entropy_short"
 
 
 if TYPE_CHECKING:
@@ -57,21 +53,18 @@ class AlignmentMixin(_AnyTrainer):
 
         class AlignmentSFTTrainer(AlignmentMixin, SFTTrainer): ...
 
-    Batches come from `PairCollator` (or look like its batches): `input_ids` and `labels` [2B, L], long rows
-    first, labels aligned with rows, and `geometry`; where positions are sampled, `position_ids` and
-    `attention_mask`. A `WindowDataset` is read in its order. Everything else is the Trainer's: checkpoints,
-    resuming, gradient accumulation and checkpointing, mixed precision, `report_to`, `push_to_hub`, processes
-    started by torchrun, FSDP2. The other class's own `compute_loss` does not run (TRL's token accuracy is missing);
-    what would change that loss alone is refused.
+    Batches are those of `PairCollator`, or look like them. A `WindowDataset` is read in its order. Everything else is
+    the Trainer's: checkpoints, gradient accumulation and checkpointing, mixed precision, `report_to`, `push_to_hub`,
+    torchrun, FSDP2. The other class's own `compute_loss` does not run (TRL's token accuracy is missing); what would
+    change that loss alone is refused.
 
     The loss of an optimizer step is that of the whole step, however it is cut up: CE is divided by the label
     tokens of the step and the divergence by its paired positions, summed over micro-batches and processes.
 
-    Every log has, beside the Trainer's own numbers, `alpha`, the parts of the objective (PARTS: nats per
-    token of the whole step; averaged over the steps since the last log, so that cross_entropy + alpha *
-    divergence = loss there too) and the last step's `offset` and `paired_positions`. They are by-products of the
-    loss: no forward pass is added. Parts that need a view that the objective does not read are left out. A loss that
-    is NaN or infinite stops the run before the weights change.
+    Every log has, besides the Trainer's own numbers, `alpha`, the parts of the objective (PARTS: nats per token of
+    the whole step, averaged over the steps since the last log, so that cross_entropy + alpha * divergence = loss there
+    too; only those of the views that the objective reads) and the last step's `offset` and `paired_positions`. No
+    forward pass is added for them. A loss that is NaN or infinite stops the run before the weights change.
 
     Args:
         model: a transformers causal LM, one wrapped by peft, or whatever else the other class makes one from. If
@@ -82,9 +75,8 @@ class AlignmentMixin(_AnyTrainer):
         **trainer_arguments: the Trainer's other arguments (train_dataset, data_collator, callbacks, ...).
 
     Raises:
-        UsageError: an impossible objective; `model_init`, label smoothing, another loss function or a router loss;
-            several GPUs in one process; FSDP1, DeepSpeed, or a model that is parallel in another way than over the
-            data.
+        UsageError: no objective, or two; `model_init`, label smoothing, another loss function or a router loss;
+            several GPUs in one process; FSDP1, DeepSpeed, or a model that is not parallel over the data alone.
     """
 
     # compute_loss divides by the counts of the whole step, so the Trainer must not divide once more.
@@ -109,7 +101,14 @@ class AlignmentMixin(_AnyTrainer):
         self._parts = logged_parts(self.objective)
         super().__init__(model=model, args=args, **trainer_arguments)
         self._refuse_what_is_not_supported()
-        self._tell_collator()
+        least, collator = self.objective.min_context, self.data_collator
+        if least is not None and isinstance(collator, PairCollator):
+            if collator.min_context not in (None, least):
+                raise UsageError(
+                    f"min_context is {least} in the objective and {collator.min_context} in the data_collator",
+                    expected="one value",
+                )
+            collator.min_context = least
         # The Trainer's own count of labels is for losses that divide by it.
         self.model_accepts_loss_kwargs = False
         assert isinstance(self.model, nn.Module)
@@ -120,7 +119,6 @@ class AlignmentMixin(_AnyTrainer):
         self._normalizers: Normalizers | None = None
         self._micro_batches: list[Tensor] = []
         self._steps: list[dict[str, float]] = []
-        self._last_offset = 0
 
     def compute_loss(
         self,
@@ -130,7 +128,7 @@ class AlignmentMixin(_AnyTrainer):
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         """The objective's share of this micro-batch; in evaluation, the objective of this batch."""
-        geometry, training = _geometry(inputs), model.training
+        training = model.training
         # The Trainer may add what its own loss takes (`skip_logits`).
         rows = {name: inputs[name] for name in _ROWS if name in inputs}
         # The model's own forward applies the head within autocast; so does this.
@@ -139,7 +137,7 @@ class AlignmentMixin(_AnyTrainer):
                 model,
                 self.head,
                 **rows,
-                geometry=geometry,
+                geometry=_geometry(inputs),
                 objective=self.objective,
                 normalizers=self._normalizers if training else None,
             )
@@ -148,7 +146,6 @@ class AlignmentMixin(_AnyTrainer):
             parts = [loss.detach(), *(getattr(output, name) for name in self._parts)]
             wide = sum_dtype(loss.device)
             self._micro_batches.append(torch.stack([part.to(wide) for part in parts]))
-            self._last_offset = geometry.offset
             # Gradients are averaged over processes, and the shares have to be added.
             loss = loss * self.accelerator.num_processes
         return (loss, {"loss": loss}) if return_outputs else loss
@@ -170,8 +167,8 @@ class AlignmentMixin(_AnyTrainer):
         self._micro_batches = []
         counts = Normalizers(0, 0, 0)
         for batch in batches:
-            geometry = _geometry(batch)
-            counts += Normalizers.count(*batch["labels"].chunk(2), geometry=geometry)
+            counts += Normalizers.count(*batch["labels"].chunk(2), geometry=_geometry(batch))
+            self._offset = batch["geometry"].offset
         self._normalizers = counts.over_ranks(device)
         return batches, items
 
@@ -200,17 +197,6 @@ class AlignmentMixin(_AnyTrainer):
             logs |= {**mean, **last}
         super().log(logs, start_time)
 
-    def _tell_collator(self) -> None:
-        """Have PairCollator pair the rows that the objective's `min_context` leaves."""
-        least, collator = self.objective.min_context, self.data_collator
-        if least is not None and isinstance(collator, PairCollator):
-            if collator.min_context not in (None, least):
-                raise UsageError(
-                    f"min_context is {least} in the objective and {collator.min_context} in the data_collator",
-                    expected="one value",
-                )
-            collator.min_context = least
-
     def _set_signature_columns_if_needed(self) -> None:
         """Keep what `PairCollator` reads: the Trainer drops what the model does not take."""
         super()._set_signature_columns_if_needed()
@@ -226,7 +212,7 @@ class AlignmentMixin(_AnyTrainer):
         if not math.isfinite(step["loss"]):
             self._stop(f"the loss is {step['loss']}")
         step["alpha"] = self.objective.alpha
-        step["offset"] = self._last_offset
+        step["offset"] = self._offset
         step["paired_positions"] = int(self._normalizers.paired_positions)
         self._steps.append(step)
 
@@ -241,38 +227,30 @@ class AlignmentMixin(_AnyTrainer):
 
     def _refuse_what_is_not_supported(self) -> None:
         """Refuse what hides the output head from gradients, shares batches, or changes another loss."""
+        args, config = self.args, getattr(self.model, "config", None)
         plugin = getattr(self.accelerator.state, "fsdp_plugin", None)
-        config: Any = getattr(self.model, "config", None)
-        sharing = self.get_tp_size() * self.get_cp_size() * self.get_sp_size()
+        sharing = self.get_tp_size() * self.get_cp_size() * self.get_sp_size() > 1
         no_such_term = "training without it: the objective has no such term"
-        refused = {
-            f"{self.args.n_gpu} GPUs in one process": (
-                self.args.n_gpu > 1,
-                "torchrun: one process for each GPU",
-            ),
-            "FSDP1": (plugin is not None and plugin.fsdp_version == 1, 'FSDP2: fsdp_config={"version": 2}'),
-            "DeepSpeed": (self.is_deepspeed_enabled, "FSDP2, or whole copies of the model"),
-            f"{sharing} processes that share each batch (tensor, context or sequence parallel)": (
-                sharing > 1,
-                "processes with different batches: DDP, FSDP2",
-            ),
-            "model_init": (self.model_init is not None, "a model: its output head is found once"),
-            "label_smoothing_factor": (self.args.label_smoothing_factor > 0, no_such_term),
-            "compute_loss_func": (self.compute_loss_func is not None, no_such_term),
-            "loss_type='dft'": (getattr(self.args, "loss_type", None) == "dft", no_such_term),
-            "output_router_logits": (getattr(config, "output_router_logits", False), no_such_term),
-        }
-        for what, (given, expected) in refused.items():
+        for given, what, expected in (
+            (args.n_gpu > 1, f"{args.n_gpu} GPUs in one process", "torchrun: one process for each GPU"),
+            (plugin is not None and plugin.fsdp_version == 1, "FSDP1", 'FSDP2: fsdp_config={"version": 2}'),
+            (self.is_deepspeed_enabled, "DeepSpeed", "FSDP2, or whole copies of the model"),
+            (sharing, "tensor, context or sequence parallel", "processes with different batches: DDP, FSDP2"),
+            (self.model_init is not None, "model_init", "a model: its output head is found once"),
+            (args.label_smoothing_factor > 0, "label_smoothing_factor", no_such_term),
+            (self.compute_loss_func is not None, "compute_loss_func", no_such_term),
+            (getattr(args, "loss_type", None) == "dft", "loss_type='dft'", no_such_term),
+            (getattr(config, "output_router_logits", False), "output_router_logits", no_such_term),
+        ):
             if given:
                 raise UsageError(f"the objective cannot be trained with {what}", expected=expected)
 
 
 def _geometry(batch: dict[str, Any]) -> PairGeometry:
-    if not {"input_ids", "labels", "geometry"} <= batch.keys():
+    if "geometry" not in batch:
         raise UsageError(
-            f"a batch holds {', '.join(batch)}",
-            expected="input_ids and labels of both views, and their geometry",
-            fix="give the trainer a data_collator that makes them: PairCollator(length)",
+            f"a batch holds {', '.join(batch)}, and no geometry",
+            fix="give the trainer a data_collator that makes pairs: PairCollator(View(length))",
         )
     return batch["geometry"]
 

@@ -62,9 +62,9 @@ class AlignmentMixin(_AnyTrainer):
     tokens of the step and the divergence by its paired positions, summed over micro-batches and processes.
 
     Every log has, besides the Trainer's own numbers, `alpha`, the parts of the objective (PARTS: nats per token of
-    the whole step, averaged over the steps since the last log, so that cross_entropy + alpha * divergence = loss there
-    too; only those of the views that the objective reads) and the last step's `offset` and `paired_positions`. No
-    forward pass is added for them. A loss that is NaN or infinite stops the run before the weights change.
+    the whole step, averaged over the steps since the last log, so that cross_entropy + alpha * divergence = loss
+    there too; only those of the views that the objective reads) and the last step's `offset` and `paired_positions`.
+    No forward pass is added for them. A loss that is NaN or infinite stops the run before the weights change.
 
     Args:
         model: a transformers causal LM, one wrapped by peft, or whatever else the other class makes one from. If

@@ -19,10 +19,10 @@ from lengthwise.runs import RunFolder
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.training import AlignmentTrainer, read_recipe, train
 from lengthwise.training.adapters import add_adapter
-from lengthwise.training.build import _RecipeTrainer, build_trainer, trainer_settings, training_documents
+from lengthwise.training.build import _RecipeTrainer, build_trainer, trainer_settings
 from lengthwise.training.checkpoints import checkpoint_step
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.starting_model import load_for_training
+from lengthwise.training.starting_model import load_for_training, training_documents
 from lengthwise.training.trainer import PARTS
 
 Make = Callable[..., Recipe]
@@ -105,7 +105,7 @@ def test_a_saved_adapter_loads_on_its_base_with_equal_logits(make: Make, shared:
     recipe = make(adapter={"r": 2})
     loaded = load_for_training(recipe)
     base_logits = loaded.model(torch.arange(16)[None]).logits
-    documents, _ = training_documents(recipe, loaded)
+    documents, _ = training_documents(recipe, loaded.tokenizer)
     trainer = build_trainer(recipe, trainer_settings(recipe, tmp_path), loaded, documents)
     trainer.train()
     save_whole(trainer.model, loaded.tokenizer, tmp_path / "model")
@@ -260,7 +260,7 @@ def test_packing_lets_windows_cross_documents(make: Make, shared: Path, tmp_path
         run(make(length=longest, data=data, steps=1), tmp_path / "a")
     recipe = make(data=data | {"packing": True}, steps=2)
     loaded = load_for_training(recipe)
-    (packed,), facts = training_documents(recipe, loaded)
+    (packed,), facts = training_documents(recipe, loaded.tokenizer)
     assert (packed.ids == loaded.tokenizer.eos_token_id).sum() == 4
     assert len(packed.ids) == facts["corpus_tokens"] + 4
     run(recipe, tmp_path / "b")

@@ -13,9 +13,9 @@ from transformers import TrainerCallback
 
 from lengthwise.files import atomic_write_json
 from lengthwise.models.quiet import quiet_transformers
-from lengthwise.training.build import build_trainer, trainer_settings, training_documents
+from lengthwise.training.build import build_trainer, trainer_settings
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.starting_model import load_for_training
+from lengthwise.training.starting_model import load_for_training, training_documents
 
 ROUNDS = 4
 STEPS = 6
@@ -56,7 +56,7 @@ class _Clock(TrainerCallback):
 
 def _step_times(recipe: Recipe) -> list[float]:
     loaded = load_for_training(recipe)
-    documents, _ = training_documents(recipe, loaded)
+    documents, _ = training_documents(recipe, loaded.tokenizer)
     clock = _Clock()
     with tempfile.TemporaryDirectory() as folder, quiet_transformers():
         trainer = build_trainer(recipe, trainer_settings(recipe, Path(folder)), loaded, documents)

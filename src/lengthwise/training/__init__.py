@@ -33,22 +33,17 @@ __all__ = [
     "shipped_recipes",
     "train",
 ]
-
-_NAMES = {
-    "alignment_config": ("AlignmentArguments", "AlignmentConfig"),
-    "collator": ("PairCollator", "WindowDataset"),
-    "measure_callback": ("MeasureCallback",),
-    "model_loss": ("model_alignment_loss",),
-    "recipe": ("Recipe", "read_recipe", "shipped_recipes"),
-    "trainer": ("AlignmentMixin", "AlignmentTrainer"),
-    "training_plan": ("plan",),
-    "training_run": ("train",),
-    "views": ("Positions", "View"),
-}
-_HOMES = {name: home for home, names in _NAMES.items() for name in names}
+# In this order: the first import no torch, and only the last the Trainer.
+_HOMES = (
+    *("recipe", "views", "training_plan", "model_loss", "collator"),
+    *("alignment_config", "trainer", "measure_callback", "training_run"),
+)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    if name in __all__:
+        for home in _HOMES:
+            module = importlib.import_module(f"{__name__}.{home}")
+            if hasattr(module, name):
+                return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,37 +18,11 @@ from lengthwise.errors import MissingError, UsageError
 from lengthwise.models import LoadedModel
 from lengthwise.models.extension import clex_modules
 from lengthwise.processes import process_count
-from lengthwise.text import TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize
+from lengthwise.text import TokenDocument, resolve_bos
 from lengthwise.training.adapters import add_adapter
 from lengthwise.training.collator import PairCollator, WindowDataset
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.trainer import AlignmentTrainer
-
-
-def training_documents(recipe: Recipe, loaded: LoadedModel) -> tuple[Sequence[TokenDocument], dict[str, Any]]:
-    """The recipe's text as tokens, and what a result must record about it.
-
-    Raises:
-        UsageError, MissingError: as `load_corpus`; packing without an EOS token.
-    """
-    data = recipe.data
-    corpus = load_corpus(data.corpus, split=data.split, text_field=data.text_field)
-    documents = tokenize(corpus, loaded.tokenizer)
-    too_short = {} if data.packing else documents.left_out([recipe.length + recipe.offsets[1]])
-    facts = {
-        "corpus": corpus.name,
-        "split_rule": corpus.split_rule,
-        "corpus_fingerprint": documents.corpus_fingerprint,
-        "tokenizer_fingerprint": documents.tokenizer_fingerprint,
-        "documents": len(documents),
-        "corpus_tokens": documents.total_tokens,
-        "bos_id": resolve_bos(loaded.tokenizer, data.bos),
-        "tokens": recipe.steps * recipe.batch.size * 2 * recipe.length,
-        "left_out": {**corpus.left_out, **too_short},
-    }
-    if not data.packing:
-        return documents, facts
-    return pack_documents(documents, eos_id=loaded.tokenizer.eos_token_id, seed=recipe.seed), facts
 
 
 def trainer_settings(recipe: Recipe, output: Path) -> dict[str, Any]:

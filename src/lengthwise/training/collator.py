@@ -52,12 +52,13 @@ class WindowDataset(Dataset[dict[str, Any]]):
         return self._count
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """Sample `index`: `input_ids` [length + e] and its step's `draw`."""
+        """Sample `index`: `input_ids` [length + e], its `step` and that one's `draw`."""
         if not 0 <= index < self._count:
             raise IndexError(index)
-        geometry, positions = self.draw(index // self.batch_size)
+        step = index // self.batch_size
+        geometry, positions = self.draw(step)
         stretch = self._sampler.window(index, geometry.stretch_length)
-        return {"input_ids": stretch, "draw": (geometry, positions)}
+        return {"input_ids": stretch, "step": step, "draw": (geometry, positions)}
 
     def draw(self, step: int) -> Draw:
         """What the samples of optimizer step `step` (0-based) share."""
@@ -66,7 +67,7 @@ class WindowDataset(Dataset[dict[str, Any]]):
 
 # Columns of a data set that leave tokens out as targets where they are 0, as TRL writes them.
 _MASKS = ("completion_mask", "assistant_masks")
-COLUMNS = ("labels", "draw", *_MASKS)
+COLUMNS = ("labels", "step", "draw", *_MASKS)
 """What the collator reads of an item beside `input_ids`."""
 
 
@@ -126,14 +127,14 @@ class PairCollator:
 
     def _draw(self, items: Sequence[Mapping[str, Any]]) -> Draw:
         """The draw of the items' step; for items that no WindowDataset made, this batch's own."""
-        given = [item["draw"] for item in items if "draw" in item]
-        if given:
-            if len(given) < len(items) or not all(_is_same(given[0], other) for other in given):
-                raise UsageError(
-                    "a batch has samples of several optimizer steps, which share no draw",
-                    expected="micro-batches that divide the step, read in order",
-                )
-            return given[0]
+        steps = {item.get("step") for item in items}
+        if len(steps) > 1:
+            raise UsageError(
+                "a batch has samples of several optimizer steps, which share no draw",
+                expected="micro-batches that divide the step, read in order",
+            )
+        if "draw" in items[0]:
+            return items[0]["draw"]
         if self.view.positions is not None and any("position_ids" in item for item in items):
             raise UsageError(
                 "samples bring position ids of their own, and the collator is to sample them",
@@ -166,10 +167,3 @@ def _tokens_and_targets(item: Mapping[str, Any]) -> np.ndarray:
         if name in item:
             targets = np.where(np.asarray(item[name]) == 0, NO_TARGET, targets)
     return np.stack([tokens, targets]).astype(np.int64)
-
-
-def _is_same(one: Draw, other: Draw) -> bool:
-    """Whether two draws are equal; they may have come from different worker processes."""
-    if one[1] is None or other[1] is None:
-        return one == other
-    return one[0] == other[0] and torch.equal(one[1], other[1])

@@ -1,9 +1,10 @@
-"""The model that a recipe starts from: loaded and extended, or without weights."""
+"""What a recipe starts from: its model, loaded and extended or without weights, and its text."""
 
 from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from lengthwise.models.local_positions import sliding_layers
 from lengthwise.models.plan import model_skeleton
 from lengthwise.models.position_limits import check_positions_fit, max_positions, rope_by_input_length
 from lengthwise.models.quantization import quantization_config
+from lengthwise.text import TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize
 from lengthwise.training.adapters import add_adapter
 from lengthwise.training.recipe import Recipe
 
@@ -49,6 +51,32 @@ def load_for_training(recipe: Recipe) -> LoadedModel:
         use_attention(loaded.model, "shifted_sparse", group=recipe.shifted_sparse)
     check_positions(recipe, loaded.model)
     return loaded
+
+
+def training_documents(recipe: Recipe, tokenizer: Any) -> tuple[Sequence[TokenDocument], dict[str, Any]]:
+    """The recipe's text as tokens, and what a result records of it.
+
+    Raises:
+        UsageError, MissingError: as `load_corpus`; packing without an EOS token.
+    """
+    data = recipe.data
+    corpus = load_corpus(data.corpus, split=data.split, text_field=data.text_field)
+    documents = tokenize(corpus, tokenizer)
+    too_short = {} if data.packing else documents.left_out([recipe.length + recipe.offsets[1]])
+    facts = {
+        "corpus": corpus.name,
+        "split_rule": corpus.split_rule,
+        "corpus_fingerprint": documents.corpus_fingerprint,
+        "tokenizer_fingerprint": documents.tokenizer_fingerprint,
+        "documents": len(documents),
+        "corpus_tokens": documents.total_tokens,
+        "bos_id": resolve_bos(tokenizer, data.bos),
+        "tokens": recipe.steps * recipe.batch.size * 2 * recipe.length,
+        "left_out": {**corpus.left_out, **too_short},
+    }
+    if not data.packing:
+        return documents, facts
+    return pack_documents(documents, eos_id=tokenizer.eos_token_id, seed=recipe.seed), facts
 
 
 def recipe_skeleton(recipe: Recipe, config: Any) -> Any:

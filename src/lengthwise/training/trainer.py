@@ -167,8 +167,9 @@ class AlignmentMixin(_AnyTrainer):
         self._micro_batches = []
         counts = Normalizers(0, 0, 0)
         for batch in batches:
-            counts += Normalizers.count(*batch["labels"].chunk(2), geometry=_geometry(batch))
-            self._offset = batch["geometry"].offset
+            geometry = _geometry(batch)
+            counts += Normalizers.count(*batch["labels"].chunk(2), geometry=geometry)
+            self._offset = geometry.offset
         self._normalizers = counts.over_ranks(device)
         return batches, items
 

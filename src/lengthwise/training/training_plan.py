@@ -6,16 +6,15 @@ from typing import Any
 
 import torch
 
-from lengthwise.errors import MissingError, UsageError
-from lengthwise.models.embedded import EMBEDDED, made_folder
+from lengthwise.errors import MissingError
 from lengthwise.models.plan import Cost, seconds_at_least, unknown_cost
 from lengthwise.models.resolve import read_config, read_tokenizer, resolve
 from lengthwise.processes import process_count
-from lengthwise.text import load_corpus
+from lengthwise.text import WindowSampler
 from lengthwise.text.corpus_sources import HUB_PREFIX
 from lengthwise.training.cost import BASIS, MARGIN, device_memory, parameter_counts, run_operations, ways
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.starting_model import recipe_skeleton
+from lengthwise.training.starting_model import recipe_skeleton, training_documents
 
 
 def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = None) -> dict[str, Any]:
@@ -50,11 +49,12 @@ def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = Non
         "micro_batch": micro,
         "accumulation": accumulation,
         "tokens_per_step": tokens,
-        "text_not_checked": _check_text(recipe),
+        "text_not_checked": "the tokenizer is not known before the model has been made",
         "notes": recipe.notes or None,
     }
     cost = unknown_cost(recipe.model)
     if cost is None:
+        found["text_not_checked"] = _check_text(recipe)
         cost, more = _cost(recipe, micro, count, memory)
         found |= more
     return {name: value for name, value in found.items() if value is not None} | cost.to_dict()
@@ -63,36 +63,20 @@ def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = Non
 def _check_text(recipe: Recipe) -> str | None:
     """Why the text was not checked, if so: a data set on the hub or the tokenizer is not at hand.
 
-    As few documents as possible are tokenised: the longest ones, and without packing those alone that have as many
-    bytes as a stretch has tokens.
-
     Raises:
         UsageError: the text holds no stretch of a step.
     """
-    data, needed, found = recipe.data, recipe.length + recipe.offsets[1], 0
-    try:
-        corpus = load_corpus(data.corpus, split=data.split, text_field=data.text_field)
-    except MissingError as error:
-        if not data.corpus.startswith(HUB_PREFIX):
-            raise
-        return error.problem
-    if recipe.model in EMBEDDED and made_folder(recipe.model) is None:
-        return "the tokenizer is not known before the model has been made"
     try:
         tokenizer = read_tokenizer(resolve(recipe.model, weights=False))
     except MissingError as error:
         return error.problem
-    for text in sorted((document.text for document in corpus.documents), key=len, reverse=True):
-        if found >= needed or (not data.packing and len(text.encode()) < needed):
-            break
-        tokens = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        found = found + len(tokens) + 1 if data.packing else max(found, len(tokens))
-    if found < needed:
-        raise UsageError(
-            f"{corpus.name} holds fewer than {needed} tokens{'' if data.packing else ' in each document'}",
-            expected=f"a stretch of length + the last offset = {recipe.length} + {recipe.offsets[1]} tokens",
-            fix="a smaller length, longer documents, or data.packing: true",
-        )
+    try:
+        documents, _ = training_documents(recipe, tokenizer)
+    except MissingError as error:
+        if not recipe.data.corpus.startswith(HUB_PREFIX):
+            raise
+        return error.problem
+    WindowSampler(documents).window(0, recipe.length + recipe.offsets[1])
     return None
 
 

@@ -25,7 +25,7 @@ from lengthwise.progress import progress
 from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import RunFolder, is_finished
 from lengthwise.text import left_out_note
-from lengthwise.training.build import build_trainer, trainer_settings, training_documents
+from lengthwise.training.build import build_trainer, trainer_settings
 from lengthwise.training.checkpoints import (
     checkpoint_step,
     complete_checkpoint,
@@ -34,7 +34,7 @@ from lengthwise.training.checkpoints import (
 )
 from lengthwise.training.cost import parameter_counts
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.starting_model import load_for_training
+from lengthwise.training.starting_model import load_for_training, training_documents
 from lengthwise.training.trainer import logged_parts
 
 
@@ -83,7 +83,7 @@ def _train(recipe: Recipe, path: Path, folder: RunFolder | None, *, resume: bool
         return read_results(path / "results.json")
     settings = trainer_settings(recipe, path / "checkpoints")
     loaded = load_for_training(recipe)
-    documents, facts = training_documents(recipe, loaded)
+    documents, facts = training_documents(recipe, loaded.tokenizer)
     checkpoint = last_complete_checkpoint(path / "checkpoints") if resume else None
     resumed_at = 0 if checkpoint is None else checkpoint_step(checkpoint)
     if folder is not None:

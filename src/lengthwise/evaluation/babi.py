@@ -8,9 +8,8 @@ People, rooms and things are those of bAbI, so its labels apply; sentences and s
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -93,14 +92,6 @@ def _carried(rng: random.Random, statements: int, place: float, *, rooms: int) -
     return Story(tuple(story), tuple(needed), question, path[-2])
 
 
-def _two_facts(rng: random.Random, statements: int, place: float) -> Story:
-    return _carried(rng, statements, place, rooms=1)
-
-
-def _three_facts(rng: random.Random, statements: int, place: float) -> Story:
-    return _carried(rng, statements, place, rooms=2)
-
-
 def _relation(rng: random.Random, statements: int, place: float) -> Story:
     """Rooms on a grid, each beside the one before; a question about one pair."""
     count = min(statements, len(_ROOMS) - 1)
@@ -165,7 +156,13 @@ def _given(rng: random.Random, statements: int, place: float) -> Story:
     return Story(story, (wanted,), question, asked[kind])
 
 
-_MAKERS = {1: _one_fact, 2: _two_facts, 3: _three_facts, 4: _relation, 5: _given}
+_MAKERS = {
+    1: _one_fact,
+    2: partial(_carried, rooms=1),
+    3: partial(_carried, rooms=2),
+    4: _relation,
+    5: _given,
+}
 
 
 @lru_cache(maxsize=8)
@@ -189,46 +186,28 @@ def read_stories(folder: str, task: int) -> tuple[Story, ...]:
     stories: list[Story] = []
     statements: list[str] = []
     numbers: dict[int, int] = {}
-    for number, line in enumerate(
-        found[0].read_text(encoding="utf-8", errors="replace").split("\n"), start=1
-    ):
+    lines = found[0].read_text(encoding="utf-8", errors="replace").split("\n")
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        where = f"{found[0]}, line {number}"
-        index, text = _numbered(line, where)
-        if index == 1:
-            statements, numbers = [], {}
-        if "\t" not in text:
-            numbers[index] = len(statements)
-            statements.append(text.strip())
-            continue
-        story = _question(text, statements, numbers, where)
-        if story.answer not in LABELS[task]:
+        index, _, rest = line.partition(" ")
+        text, *asked = map(str.strip, rest.split("\t"))
+        try:
+            if int(index) == 1:
+                statements, numbers = [], {}
+            needed = sorted(numbers[int(each)] for each in asked[1].split()) if asked else []
+            valid = text and (not asked or (needed and asked[0] in LABELS[task]))
+        except (ValueError, LookupError):
+            valid = False
+        if not valid:
             raise UsageError(
-                f"{where}: the answer {story.answer!r} is not a label of qa{task}",
-                expected=", ".join(LABELS[task]),
+                f"{found[0]}, line {number} is neither a statement nor a question: {line[:60]!r}",
+                expected="'1 Mary went home.', or a number with a question, its answer (one of "
+                f"{', '.join(LABELS[task])}) and the numbers of statements before it, separated by tabs",
             )
-        stories.append(story)
+        if asked:
+            stories.append(Story(tuple(statements), tuple(needed), text, asked[0]))
+        else:
+            numbers[int(index)] = len(statements)
+            statements.append(text)
     return tuple(stories)
-
-
-def _numbered(line: str, where: str) -> tuple[int, str]:
-    number, _, text = line.partition(" ")
-    if not number.isdecimal() or not text.strip():
-        raise UsageError(
-            f"{where} has no number or no text: {line[:60]!r}", expected="like '1 Mary went home.'"
-        )
-    return int(number), text
-
-
-def _question(text: str, statements: Sequence[str], numbers: dict[int, int], where: str) -> Story:
-    parts = text.split("\t")
-    needed = parts[2].split() if len(parts) == 3 else []
-    if not needed or not parts[1].strip() or any(not n.isdecimal() or int(n) not in numbers for n in needed):
-        raise UsageError(
-            f"{where} is not a question with its answer and the lines that it needs: {text[:60]!r}",
-            expected="question, answer and numbers of statements before it, separated by tabs",
-        )
-    return Story(
-        tuple(statements), tuple(sorted(numbers[int(n)] for n in needed)), parts[0].strip(), parts[1].strip()
-    )

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lengthwise.measure.measurement import in_groups
 from lengthwise.models import Endpoint, LoadedModel, unwrap, weights_of
 from lengthwise.models.loaded_model import target_losses
 from lengthwise.models.logits import NonFiniteLogits, naming_bad_logits
@@ -78,8 +79,13 @@ def likelihoods(
     with naming_bad_logits(model, _WHERE):
         for batch, states, _ in _endings(model, rows, shared, batch_size):
             hidden.update(zip(batch, states, strict=True))
+
+        def log_likelihood(prompt: Tokens, answer: Tokens) -> float:
+            states = hidden[*prompt, *answer[:-1]][-len(answer) :]
+            return -float(target_losses(model, states, torch.tensor(answer)).sum())
+
         return [
-            [_log_likelihood(model, hidden[*prompt, *answer[:-1]], answer) for answer in own]
+            [log_likelihood(prompt, answer) for answer in own]
             for prompt, own in zip(prompts, answers, strict=True)
         ]
 
@@ -106,9 +112,8 @@ def replies(
         NonFiniteLogits: logits that are NaN or infinite.
     """
     if isinstance(model, Endpoint):
-        return _asked_replies(
-            model, prompts, new_tokens=new_tokens, stop_ids=stop_ids, at_least=at_least, until=until
-        )
+        texts = model.replies(prompts, new_tokens=new_tokens, stop_ids=sorted(stop_ids), at_least=at_least)
+        return [_reply(model.tokenizer, text, until) for text in texts]
     model = weights_of(model, needs="decoding reads its logits", fix="give a model")
     check_positions_fit(model.max_positions, max(map(len, prompts)) + new_tokens - 1, name=model.name)
     rows = sorted(set(prompts), key=lambda row: (len(row), row))
@@ -117,8 +122,10 @@ def replies(
     found: dict[Tokens, Reply] = {}
     with naming_bad_logits(model, _WHERE):
         for batch, states, reader in _endings(model, rows, shared, batch_size):
-            decoder = _Decoder(model, reader, stops=stops, at_least=at_least, until=until)
-            found.update(zip(batch, decoder.run(states, new_tokens), strict=True))
+            written = _decode(
+                model, reader, states, new_tokens=new_tokens, stops=stops, at_least=at_least, until=until
+            )
+            found.update(zip(batch, written, strict=True))
     return [found[prompt] for prompt in prompts]
 
 
@@ -136,76 +143,51 @@ def _asked_likelihoods(
     return [[next(found) for _ in own] for own in answers]
 
 
-def _asked_replies(
-    model: Endpoint,
-    prompts: Sequence[Tokens],
+def _reply(tokenizer: Any, text: str, until: Callable[[str], bool] | None) -> Reply:
+    """A server's reply, cut where `until` is first true of its tokens."""
+    ids = tuple(tokenizer(text, add_special_tokens=False).input_ids)
+    for count in range(1, len(ids) + 1):
+        if until and until(start := tokenizer.decode(ids[:count])):
+            return Reply(ids[:count], start)
+    return Reply(ids, text)
+
+
+def _decode(
+    model: LoadedModel,
+    reader: CachedReader,
+    states: Sequence[Tensor],
     *,
     new_tokens: int,
-    stop_ids: frozenset[int],
+    stops: frozenset[int],
     at_least: int,
     until: Callable[[str], bool] | None,
 ) -> list[Reply]:
-    """`replies` of the server, cut where `until` is first true of their tokens."""
-    texts = model.replies(prompts, new_tokens=new_tokens, stop_ids=sorted(stop_ids), at_least=at_least)
-    found = []
-    for text in texts:
-        ids = tuple(model.tokenizer(text, add_special_tokens=False).input_ids)
-        starts = (model.tokenizer.decode(ids[: count + 1]) for count in range(len(ids)))
-        over = next((count + 1 for count, start in enumerate(starts) if until and until(start)), None)
-        found.append(Reply(ids[:over], text if over is None else model.tokenizer.decode(ids[:over])))
-    return found
+    """The replies of one batch; `states` are what the head takes for each row's last token."""
 
+    def text(ids: Sequence[int]) -> str:
+        return model.tokenizer.decode(ids, skip_special_tokens=True)
 
-class _Decoder:
-    """Greedy decoding of one batch."""
-
-    def __init__(
-        self,
-        model: LoadedModel,
-        reader: CachedReader,
-        *,
-        stops: frozenset[int],
-        at_least: int,
-        until: Callable[[str], bool] | None,
-    ) -> None:
-        self._model = model
-        self._reader = reader
-        self._stops = stops
-        self._at_least = at_least
-        self._until = until
-
-    def run(self, states: Sequence[Tensor], new_tokens: int) -> list[Reply]:
-        """The replies; `states` are what the head takes for each row's last token."""
-        written: list[list[int]] = [[] for _ in states]
-        open_rows = [True] * len(states)
-        last = torch.stack([state[-1] for state in states])
-        for step in range(new_tokens):
-            chosen = self._choose(last, step)
-            for row, token in enumerate(chosen.tolist()):
-                if not open_rows[row]:
-                    continue
-                if token in self._stops:
-                    open_rows[row] = False
-                    continue
-                written[row].append(token)
-                if self._until is not None and self._until(self._text(written[row])):
-                    open_rows[row] = False
-            if not any(open_rows) or step == new_tokens - 1:
-                break
-            last = self._reader.read(chosen[:, None])[:, -1]
-        return [Reply(tuple(ids), self._text(ids)) for ids in written]
-
-    def _choose(self, last: Tensor, step: int) -> Tensor:
-        logits = self._model.head.logits(last)
+    written: list[list[int]] = [[] for _ in states]
+    open_rows = set(range(len(states)))
+    last = torch.stack([state[-1] for state in states])
+    for step in range(new_tokens):
+        logits = model.head.logits(last)
         finite = logits.isfinite().all(dim=-1)
         if not bool(finite.all()):
             raise NonFiniteLogits(int((~finite).nonzero()[0, 0]))
-        if step < self._at_least and self._stops:
-            logits[:, sorted(self._stops)] = -torch.inf
-        return logits.argmax(dim=-1)
-
-    def _text(self, ids: Sequence[int]) -> str:
-        return self._model.tokenizer.decode(ids, skip_special_tokens=True)
+        if step < at_least and stops:
+            logits[:, sorted(stops)] = -torch.inf
+        chosen = logits.argmax(dim=-1)
+        for row in sorted(open_rows):
+            ended = (token := int(chosen[row])) in stops
+            if not ended:
+                written[row].append(token)
+            if ended or (until is not None and until(text(written[row]))):
+                open_rows.remove(row)
+        if not open_rows or step == new_tokens - 1:
+            break
+        last = reader.read(chosen[:, None])[:, -1]
+    return [Reply(tuple(ids), text(ids)) for ids in written]
 
 
 def _endings(
@@ -215,7 +197,9 @@ def _endings(
     beginning = CachedReader(model)
     if shared:
         beginning.read(torch.tensor([rows[0][:shared]]))
-    batches = list(_batches(rows, batch_size, padded=beginning.takes_padding))
+    padded = beginning.takes_padding
+    alike = itertools.groupby(rows, key=lambda row: None if padded else len(row))
+    batches = [batch for _, some in alike for batch in in_groups(some, batch_size)]
     for batch in batches:
         # The last batch takes the memory of the beginning.
         reader = beginning.fork(len(batch), keep=batch is not batches[-1])
@@ -230,27 +214,14 @@ def _endings(
         yield batch, [states[row, width - len(tokens) + shared :] for row, tokens in enumerate(batch)], reader
 
 
-def _batches(rows: Sequence[Tokens], size: int, *, padded: bool) -> Iterator[Sequence[Tokens]]:
-    """Consecutive rows, at most `size` at a time; of one length only unless they may be padded."""
-    for _, alike in itertools.groupby(rows, key=lambda row: None if padded else len(row)):
-        group = list(alike)
-        for start in range(0, len(group), size):
-            yield group[start : start + size]
-
-
 def _shared(rows: Sequence[Tokens], *, at_most: int) -> int:
     """Length of the common beginning of all rows; 0 if it is not worth keeping."""
     if len(rows) < 2:
         return 0
-    first, last = min(rows), max(rows)
     # What the smallest and the greatest in dictionary order begin with, all others begin with too.
-    same = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
-    same = min(same, at_most)
+    pairs = zip(min(rows), max(rows), strict=False)
+    same = min(sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)), at_most)
     return same if same >= _WORTH_SHARING else 0
-
-
-def _log_likelihood(model: LoadedModel, hidden: Tensor, answer: Tokens) -> float:
-    return -float(target_losses(model, hidden[len(hidden) - len(answer) :], torch.tensor(answer)).sum())
 
 
 def _eos_ids(model: LoadedModel) -> frozenset[int]:

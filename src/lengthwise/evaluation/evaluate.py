@@ -178,7 +178,7 @@ class Evaluation(Measurement):
         size = 1 if self.mode == "likelihood" else self.batch_size
         by_context: dict[str, list[Item]] = {}
         for item in items:
-            by_context.setdefault(item.content.context, []).append(item)
+            by_context.setdefault(item.content.context or item.key, []).append(item)
         contexts = sorted(
             by_context.values(),
             key=lambda some: (len(some) > 1, some[0].facts["task"], -some[0].facts["tokens"], some[0].key),
@@ -265,7 +265,6 @@ class Evaluation(Measurement):
                     json.dumps([item.facts["question"] for item in own]).encode()
                 ).hexdigest(),
                 "chat": own[0].facts["chat"],
-                **task.source(self),
             }
             for task, own in _by_task(items)
         }
@@ -277,7 +276,7 @@ class Evaluation(Measurement):
             return self._lm_eval.plan(items)
         contexts: dict[str, int] = {}
         for item in items:
-            place = item.content.context
+            place = item.content.context or item.key
             contexts[place] = max(contexts.get(place, 0), item.facts["tokens"])
         return {
             "questions": {task.name: len(own) for task, own in _by_task(items)},

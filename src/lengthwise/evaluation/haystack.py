@@ -16,6 +16,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError
+from lengthwise.measure.measurement import in_groups
 
 if TYPE_CHECKING:
     from lengthwise.text import Corpus
@@ -28,6 +29,8 @@ _LONGEST_WORD = 200
 """Characters. Longer words (text without spaces) are split into pieces of `_PIECE`, so that they can be cut."""
 _PIECE = 20
 _CHARACTERS_PER_TOKEN = 8
+_AT_ONCE = 100
+"""Sentences that are tokenised together."""
 _LEAST_BACKGROUND = 16
 """Tokens. With fewer there is nothing to search in."""
 
@@ -128,13 +131,14 @@ def _cut_to(tokenizer: Any, sentences: Sequence[str], room: int) -> list[str]:
     """As many sentences as fit into `room` tokens, the last one cut."""
     kept: list[str] = []
     used = 0
-    for sentence, size in zip(sentences, _sizes(tokenizer, sentences), strict=True):
-        if used + size > room:
-            words = sentence.split(" ")
-            fitting = int(len(words) * (room - used) / size)
-            return [*kept, _ended(words[:fitting])] if fitting else kept
-        kept.append(sentence)
-        used += size
+    for some in in_groups(sentences, _AT_ONCE):
+        for sentence, size in zip(some, _sizes(tokenizer, some), strict=True):
+            if used + size > room:
+                words = sentence.split(" ")
+                fitting = int(len(words) * (room - used) / size)
+                return [*kept, _ended(words[:fitting])] if fitting else kept
+            kept.append(sentence)
+            used += size
     return kept
 
 
@@ -155,19 +159,12 @@ def _sentences(text: str) -> list[str]:
     found: list[str] = []
     for sentence in _END.split(text):
         words = [
-            piece
+            "".join(piece)
             for word in sentence.split()
-            for piece in ([word] if len(word) <= _LONGEST_WORD else _pieces(word))
+            for piece in in_groups(word, _LONGEST_WORD if len(word) <= _LONGEST_WORD else _PIECE)
         ]
-        found += [
-            " ".join(words[start : start + _LONGEST_SENTENCE])
-            for start in range(0, len(words), _LONGEST_SENTENCE)
-        ]
+        found += [" ".join(some) for some in in_groups(words, _LONGEST_SENTENCE)]
     return found
-
-
-def _pieces(word: str) -> list[str]:
-    return [word[start : start + _PIECE] for start in range(0, len(word), _PIECE)]
 
 
 def _sizes(tokenizer: Any, sentences: Sequence[str]) -> list[int]:

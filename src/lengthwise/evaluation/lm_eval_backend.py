@@ -26,9 +26,11 @@ from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from transformers import set_seed
+
 from lengthwise.errors import MissingError, UsageError
-from lengthwise.evaluation.lm_eval_scores import document_of, load_numbers
-from lengthwise.evaluation.lm_eval_tasks import load_tasks, seed_everything
+from lengthwise.evaluation.lm_eval_scores import load_numbers
+from lengthwise.evaluation.lm_eval_tasks import load_tasks
 from lengthwise.evaluation.prompts import fit, refuse_over_limit
 from lengthwise.measure.measurement import Item, Record, in_groups
 from lengthwise.models import weights_of
@@ -112,7 +114,7 @@ def score(settings: Any, model: Predictor, items: Sequence[Item]) -> list[Record
     weights = weights_of(model, needs="this backend asks for logits", fix="--backend native")
     requests = [item.content for item in items]
     if _sampled(requests[0]):
-        seed_everything(zlib.crc32(f"{settings.seed}/{items[0].key}".encode()))
+        set_seed(zlib.crc32(f"{settings.seed}/{items[0].key}".encode()))
     with _surroundings(settings):
         ask = getattr(_harness(settings, weights.model, weights.tokenizer), requests[0].request_type)
         return [{"reply": reply} for reply in ask(requests, disable_tqdm=True)]
@@ -124,12 +126,13 @@ def finish(
     """lm-eval's scores: a record for each number, with the samples' scores where it is their mean."""
     from lm_eval.evaluator import evaluate
 
-    cut = {document_of(item.facts) for item in items if item.facts["cut"]}
+    facts = [item.facts for item in items if item.facts["cut"]]
+    cut = {(each["task"], each["length"], each["document"]) for each in facts}
     numbers: list[Record] = []
     tasks: dict[str, Any] = {}
     with _surroundings(settings):
         for length, loaded in _loads(settings, tokenizer):
-            seed_everything(settings.seed)
+            set_seed(settings.seed)
             found: Any = evaluate(
                 lm=_replay(length, records), task_dict=loaded, limit=settings.samples, bootstrap_iters=0
             )

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import random
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-import torch
+from transformers import set_seed
 
 from lengthwise.errors import MissingError, UsageError, reason
 
@@ -64,13 +62,6 @@ def load_tasks(settings: Any, tokenizer_folder: str) -> list[tuple[int | None, d
     return found
 
 
-def seed_everything(seed: int) -> None:
-    """Seed what lm-eval's tasks draw from, as its own command does."""
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
-
-
 @lru_cache(maxsize=1)
 def _index(folder: str | None) -> tuple[Any, dict[str, Any]]:
     """lm-eval's index of its tasks and of those in `folder`, and the metadata that it gives to tasks.
@@ -91,7 +82,7 @@ def _matched(manager: Any, name: str) -> list[str]:
 
 
 def _loaded(manager: Any, names: list[str], seed: int) -> dict[str, Any]:
-    seed_everything(seed)
+    set_seed(seed)
     try:
         loaded = manager.load(names)
     except ImportError as error:

@@ -14,7 +14,7 @@ Upstream prints 13 data sets in three buckets and no single number, so there are
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -65,8 +65,6 @@ class DataSet(Task):
         return [
             Question(
                 key=f"{self.name}/r{index:04d}",
-                unit=f"{self.data_set}/r{index:04d}",
-                context=f"{self.data_set}/r{index:04d}",
                 prompt=template(row.model_dump()),
                 golds=row.answers,
                 candidates=row.all_classes or [],
@@ -75,12 +73,6 @@ class DataSet(Task):
             )
             for index, row in enumerate(rows)
         ]
-
-    def source(self, settings: Any) -> Mapping[str, str]:
-        """Where the templates are from."""
-        return {
-            "templates": "lm-eval's task files" if settings.templates is None else "the official repository"
-        }
 
 
 def _score(metric: str, only_first_line: bool, question: Question, reply: str) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import json
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +47,7 @@ class Question:
     key: str = ""
     """Unique in its run."""
     unit: str = ""
-    """What is independent of other units. The bootstrap resamples whole units."""
+    """What is independent of other units; the bootstrap resamples whole units. Default: the question itself."""
     context: str = ""
     """Questions of equal `context` have prompts with a common beginning. They are read together."""
     length: int | None = None
@@ -132,7 +132,7 @@ class Task(abc.ABC):
             ranked = question.candidates if settings.mode == "likelihood" else []
             answers = tuple(answer_tokens(tokenizer, question.prompt, f" {answer}") for answer in ranked)
             facts = {
-                "document": question.unit,
+                "document": question.unit or question.key,
                 "task": self.name,
                 "version": self.version,
                 "length": question.length,
@@ -162,10 +162,6 @@ class Task(abc.ABC):
         if too_long:
             raise refuse_over_limit(self.name, too_long, len(found), limit)
         return found
-
-    def source(self, settings: Any) -> Mapping[str, str]:
-        """What the provenance records of where the prompts are from."""
-        return {}
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """The scores by length, then by depth and by bucket."""

@@ -91,11 +91,6 @@ class Settings(BaseModel):
         # Pydantic then makes settings inside of settings without it, and names the mistakes of all of them.
         __init__.__pydantic_base_init__ = True
 
-    @classmethod
-    def of(cls, spec: BaseModel, **changes: Any) -> Self:
-        """The same values with `changes`, checked again."""
-        return cls(**{**dict(spec), **changes})
-
 
 def checked(kind: type[T], settings: Mapping[str, Any], *, source: str) -> T:
     """`kind`, a `Settings` or a frozen dataclass, from plain values as in YAML; `source` names them in errors.

@@ -50,7 +50,7 @@ def test_a_dry_run_writes_nothing_and_says_the_same(lengthwise: Run, model: str,
 
 
 def test_a_dry_run_of_a_model_that_is_not_made_yet_does_not_make_it(lengthwise: Run, tmp_path: Path) -> None:
-    planned = lengthwise("extend", "tiny-books", "--method", "pi", "--factor", 2, "--dry-run", "--json")
+    planned = lengthwise("extend", "smollm2-135m", "--method", "pi", "--factor", 2, "--dry-run", "--json")
     assert planned.code == 0
     assert "rope_parameters" not in planned.json
 

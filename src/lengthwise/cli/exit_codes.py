@@ -20,12 +20,8 @@ TERMINATED = 143
 _sigterm = threading.Event()
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, which everything that keeps partial results at Ctrl-C treats alike."""
-
-
 def treat_sigterm_as_interrupt() -> None:
-    """Let SIGTERM raise `Terminated`, once, unless the parent has it ignored or a program around us handles it."""
+    """Let SIGTERM raise KeyboardInterrupt, once, unless the parent ignores it or a program around us handles it."""
     if threading.current_thread() is not threading.main_thread():
         return
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -39,7 +35,7 @@ def treat_sigterm_as_interrupt() -> None:
             os.kill(os.getpid(), signal.SIGTERM)
             return
         _sigterm.set()
-        raise Terminated
+        raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, handle)
 

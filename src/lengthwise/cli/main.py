@@ -12,24 +12,17 @@ from typing import Any
 from cyclopts import App, Group, Parameter
 
 import lengthwise
+from lengthwise.cli import verbs
 from lengthwise.cli.exit_codes import exit_code, treat_sigterm_as_interrupt
 from lengthwise.cli.options import with_fields
 from lengthwise.files import is_url
 from lengthwise.measure.table import MEASUREMENTS
 
-# Verbs with a function of their own, and its module. The others are measurements (`served` is `compare` with a URL).
-FUNCTIONS = {
-    "extend": "model_verbs",
-    "train": "train",
-    "merge": "model_verbs",
-    "compare": "run_verbs",
-    "report": "run_verbs",
-    "reproduce": "reproduce",
-    "ls": "list_verbs",
-    "cp": "list_verbs",
-    "doctor": "list_verbs",
-}
-VERBS = (*(name for name in MEASUREMENTS if name != "served"), *FUNCTIONS)
+# `served` is `compare` with an endpoint. What is no measurement is a function of its name.
+VERBS = (
+    *(name for name in MEASUREMENTS if name != "served"), "extend", "train", "merge", "compare", "report",
+    "reproduce", "ls", "cp", "doctor",
+)  # fmt: skip
 EXAMPLES = (
     "lengthwise measure smollm2-135m --out runs/before",
     "lengthwise train smollm2-lora --out runs/lora",
@@ -38,46 +31,20 @@ EXAMPLES = (
 )
 
 
-def verb(name: str) -> App:
-    """The verb as an app, with its options, its help and its examples."""
-    if name in MEASUREMENTS:
-        from lengthwise.cli.measuring import command
-
-        kind = MEASUREMENTS[name].measurement
-        function, examples = command(kind), kind.examples
-    else:
-        function = with_fields(_function(name))
-        examples = inspect.cleandoc(function.__doc__).partition("Examples:\n")[2].splitlines()
-    app = App(
-        "compare" if name == "served" else name,
-        help=_prose(function.__doc__),
-        help_epilogue=_examples(examples),
-    )
-    app.default(function)
-    return app
-
-
-def summary(name: str) -> str:
-    """What the verb does, in one line, without importing what measures."""
-    if name in MEASUREMENTS:
-        return MEASUREMENTS[name].summary
-    return _prose(_function(name).__doc__).partition("\n")[0]
-
-
 def run(words: Sequence[str] | None = None) -> int:
     """The `lengthwise` command: its exit code."""
     words = sys.argv[1:] if words is None else list(words)
     # It remarks on a kernel for 4-bit weights whenever it is imported, also where there are none.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     treat_sigterm_as_interrupt()
-    verbose = bool({"-v", "--verbose"} & set(words))
     return exit_code(
-        lambda: command_line(words)(words, exit_on_error=False, print_error=False), verbose=verbose
+        lambda: command_line(words)(words, exit_on_error=False, print_error=False),
+        verbose=not {"-v", "--verbose"}.isdisjoint(words),
     )
 
 
 def command_line(words: Sequence[str]) -> App:
-    """All verbs by their names, and the one that is called with its options."""
+    """All verbs with their summaries, and the one that is called with its options."""
     app = App(
         "lengthwise",
         help="Do a language model's predictions hold as its context grows? Measure it, train for it.",
@@ -89,23 +56,41 @@ def command_line(words: Sequence[str]) -> App:
         group_parameters=Group("Options", sort_key=1),
         default_parameter=Parameter(negative=(), show_default=_default),
     )
-    called = words[0] if words else None
     for place, name in enumerate(VERBS):
-        # `compare` with an endpoint measures; with run folders it reads them. Each has its own options.
-        served = name == "compare" and any(map(is_url, words))
-        one = verb("served" if served else name) if name == called else App(name, help=summary(name))
-        one.sort_key = place
-        app.command(one)
+        verb = App(name, help=summary(name), sort_key=place)
+        if name in words[:1]:
+            # `compare` with an endpoint measures; with run folders it reads them. Each has its own options.
+            served = name == "compare" and any(map(is_url, words))
+            _complete(verb, "served" if served else name)
+        app.command(verb)
     return app
 
 
+def summary(name: str) -> str:
+    """What a verb does, in one line, without importing a measurement."""
+    return MEASUREMENTS[name].summary if name in MEASUREMENTS else _prose(_function(name)).partition("\n")[0]
+
+
+def _complete(verb: App, name: str) -> None:
+    """Give a verb its options, its whole help and its examples."""
+    if name in MEASUREMENTS:
+        kind = MEASUREMENTS[name].measurement
+        function, examples = verbs.measuring(kind), kind.examples
+    else:
+        function = with_fields(_function(name))
+        examples = inspect.getdoc(function).partition("Examples:\n")[2].splitlines()
+    verb.help, verb.help_epilogue = _prose(function), _examples(examples)
+    verb.default(function)
+
+
 def _function(name: str) -> Any:
-    return getattr(importlib.import_module(f"lengthwise.cli.{FUNCTIONS[name]}"), name)
+    home = importlib.import_module("lengthwise.studies.command") if name == "reproduce" else verbs
+    return getattr(home, name)
 
 
-def _prose(doc: str) -> str:
-    """A docstring's paragraphs, each on one line, without its sections."""
-    text = inspect.cleandoc(doc).partition("\n\nArgs:")[0].partition("\n\nExamples:")[0]
+def _prose(function: Any) -> str:
+    """The paragraphs of a docstring, each on one line, without its sections."""
+    text = inspect.getdoc(function).partition("\n\nArgs:")[0].partition("\n\nExamples:")[0]
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 

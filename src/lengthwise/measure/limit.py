@@ -117,9 +117,8 @@ class Limit(WindowMeasurement):
             UsageError: no reference in the model's configuration, or too short a longest context.
         """
         reference = _reference(model) if self.reference is None else self.reference
-        return self.of(
-            self, reference=reference, length=_longest(model, self.length, reference, self.passage)
-        )
+        length = _longest(model, self.length, reference, self.passage)
+        return self.model_copy(update={"reference": reference, "length": length})
 
     def grid(self, table: int | None) -> LimitGrid:
         """Where the curves are measured, of resolved settings."""

@@ -154,7 +154,7 @@ class Measurement(Settings):
             return model
         if run is None:
             return open_model(Subject(model=self.second))
-        return open_model(run.of(run, model=self.second, adapter=None))
+        return open_model(run.model_copy(update={"model": self.second, "adapter": None}))
 
     def facts(self, model: Reader, other: Reader) -> dict[str, Any]:
         """What the models decide of the numbers, besides their weights."""

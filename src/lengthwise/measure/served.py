@@ -91,7 +91,7 @@ class Served(WindowMeasurement):
             )
         if run.tokenizer is not None:
             raise UsageError("tokenizer is given, and the checkpoint has its own", fix="leave tokenizer out")
-        return run.of(run, served_model=None, tokenizer=None)
+        return run.model_copy(update={"served_model": None, "tokenizer": None})
 
     def open_other(self, model: Predictor, run: Subject | None) -> Predictor:
         """The endpoint, with the checkpoint's tokenizer."""

@@ -1,0 +1,325 @@
+"""The verbs: each takes its options, calls one function of the library, and prints what it returns."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+from pydantic import ByteSize
+
+from lengthwise.cli.options import Assignments, DryRun, Model, Output, Printing, Verbose, with_fields
+from lengthwise.cli.output import fail_above, print_comparison, print_plan, print_table, show
+from lengthwise.config import override
+from lengthwise.errors import MissingError, UsageError, nearest
+from lengthwise.files import atomic_write_text, cannot_write, named_path
+from lengthwise.settings import Dtype, Subject
+
+if TYPE_CHECKING:
+    from lengthwise.measure.measurement import Measurement
+
+
+_FAIL_ABOVE = Parameter(
+    "--fail-above", help="Exit with 4 if at any length the value (not its interval) is above this."
+)
+
+
+def measuring(kind: type[Measurement]) -> Callable[..., None]:
+    """The verb of a measurement, with an option for each of its fields."""
+
+    def verb(
+        subject: Subject,
+        measurement: Any,
+        *,
+        threshold: Annotated[float | None, _FAIL_ABOVE] = None,
+        output: Output,
+        printing: Printing,
+    ) -> None:
+        if threshold is not None and not math.isfinite(threshold):
+            raise UsageError(f"--fail-above is {threshold}", expected="a finite number")
+        if output.dry_run:
+            from lengthwise.measure.dry_run import plan_run
+
+            print_plan(plan_run(measurement, subject), printing)
+            return
+        from lengthwise.measure.runner import run
+
+        folder = {"out": output.out, "resume": output.resume, "overwrite": output.overwrite}
+        results = show(lambda: run(measurement, subject, **folder), output.out, printing)
+        if kind.fail_above is not None and threshold is not None:
+            fail_above(results, kind.fail_above, threshold)
+
+    verb.__doc__ = kind.__doc__
+    verb.__annotations__["measurement"] = kind
+    return with_fields(verb, hidden=(*kind.not_of_the_run, *(() if kind.fail_above else ("threshold",))))
+
+
+def extend(
+    model: Model,
+    *,
+    method: str,
+    factor: float,
+    original_length: int | None = None,
+    assignments: Assignments = (),
+    out: str | None = None,
+    dry_run: DryRun = False,
+    printing: Printing,
+) -> None:
+    """Extend the context of a model with rotary positions.
+
+    No weight changes: the model can be measured at once, or trained further. Its card says what was done.
+
+    Args:
+        method: A rope method of `lengthwise ls methods`.
+        factor: How many times longer the context becomes.
+        original_length: Tokens of context that the model was trained for; default is what its configuration says.
+        assignments: An option of the method, as in beta_fast=16; repeat it for several.
+        out: Model folder to write: exactly this one.
+
+    Examples:
+        lengthwise extend smollm2-135m --method yarn --factor 2 --out models/yarn2
+        lengthwise extend ./my-model --method ntk --factor 4 --set alpha=5 --out models/ntk4
+        lengthwise extend ./my-model --method llama3 --factor 8 --original-length 8192 --dry-run
+    """
+    from lengthwise.models.saving import plan_extended, save_extended
+
+    how = {"factor": factor, "original_length": original_length, "options": override({}, assignments)}
+    if dry_run:
+        print_plan(plan_extended(model, method, **how), printing)
+    elif out is None:
+        raise UsageError("extending needs a folder to write to", fix="--out models/NAME")
+    else:
+        print_plan(save_extended(model, method, out, **how), printing, caption="what was done")
+
+
+def train(
+    recipe: str,
+    *,
+    assignments: Assignments = (),
+    memory: Annotated[ByteSize | None, Parameter(metavar="SIZE")] = None,
+    devices: int | None = None,
+    output: Output,
+    printing: Printing,
+) -> None:
+    """Train a model with the alignment objective.
+
+    Minimises cross entropy on two views of a text plus alpha times their divergence. The model or adapter is
+    written to OUT/model, one line of metrics per step to OUT/metrics.jsonl.
+
+    Args:
+        recipe: A YAML file, or a name from `lengthwise ls recipes`.
+        assignments: Change a setting of the recipe, as in objective.alpha=0.1; repeat it for several.
+        memory: With --dry-run: name the sharding that fits a card of this size, as in 80GB.
+        devices: With --dry-run: plan for so many devices (default: torchrun's).
+
+    Examples:
+        lengthwise train smollm2-lora --out runs/lora
+        lengthwise train my-recipe.yaml --set objective.alpha=0.1 --dry-run
+        lengthwise train clex --dry-run --memory 80GB --devices 8
+        lengthwise train runs/lora/config.yaml --out runs/again
+        lengthwise train smollm2-lora --out runs/lora --resume
+        torchrun --nproc-per-node 2 -m lengthwise train my-recipe.yaml --out runs/two
+    """
+    from lengthwise.training import plan, read_recipe
+
+    resolved = read_recipe(recipe, assignments)
+    if output.dry_run:
+        planned = plan(resolved, devices=devices, memory=memory)
+        if not (printing.as_json or printing.verbose):
+            planned["settings"] = resolved.to_dict(defaults=False)
+        print_plan(planned, printing)
+        return
+    if memory is not None or devices is not None:
+        raise UsageError("--memory and --devices require --dry-run")
+    if output.out is None:
+        raise UsageError("training needs a folder to write to", fix="--out runs/NAME")
+
+    # The Trainer takes seconds to import, which neither a dry run nor a mistake needs.
+    from lengthwise.training import train as run_recipe
+
+    folder = {"out": output.out, "resume": output.resume, "overwrite": output.overwrite}
+    show(lambda: run_recipe(resolved, **folder), output.out, printing)
+
+
+def merge(run: str, *, out: str, dtype: Dtype = "float32", printing: Printing) -> None:
+    """Merge a run's adapter into its base model and save that.
+
+    A base model in 4 bits is dequantised: the adapter was trained on those weights.
+
+    Args:
+        run: The folder of a finished `lengthwise train`.
+        out: Model folder to write: exactly this one.
+        dtype: float32 is exact; bfloat16 or float16 halve the size.
+
+    Examples:
+        lengthwise merge runs/lora --out models/merged
+        lengthwise merge runs/longqlora --dtype bfloat16 --out models/longqlora
+    """
+    from lengthwise.training.merging import merge_run
+
+    print_plan(merge_run(run, out, dtype=dtype), printing, caption="what was done")
+
+
+def compare(
+    runs: tuple[str, ...],
+    *,
+    reference: str | None = None,
+    metric: tuple[str, ...] = (),
+    correlate: tuple[str, str] | None = None,
+    format: Literal["csv", "latex", "markdown"] | None = None,
+    printing: Printing,
+) -> None:
+    """Which differences between runs are more than noise?
+
+    Paired differences on the same items (tokens, windows, questions), with intervals by bootstrap over documents
+    and p-values corrected for the whole table (Holm). Runs on different tokens are refused.
+
+    With a checkpoint and the URL of an endpoint in place of runs: does the served model predict as its checkpoint
+    does? The example with `--help` shows the options for that.
+
+    Args:
+        runs: Run folders (what --out named).
+        reference: The run to compare the others with. Default: the first.
+        metric: Only this metric; repeat it for several. Fewer metrics weaken Holm's correction.
+        correlate: Instead: correlate two numbers over models. TASK/METRIC or TASK/METRIC@LENGTH.
+        format: Print the table alone, in this format.
+
+    Examples:
+        lengthwise compare runs/before runs/after
+        lengthwise compare runs/plain runs/sce runs/jeffreys --reference runs/plain --metric loss
+        lengthwise compare runs/before runs/after --metric loss --format latex
+        lengthwise compare ./checkpoint http://127.0.0.1:8000/v1 --help
+        lengthwise compare runs/*/measure runs/*/eval --correlate misalignment/jeffreys@1024 babilong/accuracy@4096
+    """
+    from lengthwise.measure.comparison import compare_runs
+    from lengthwise.measure.correlation import correlate_runs
+
+    if correlate is None:
+        found = compare_runs(runs, reference=reference, metrics=metric)
+    else:
+        found = correlate_runs(runs, *correlate)
+    print_comparison(found, printing, form=format)
+
+
+def report(
+    runs: tuple[str, ...],
+    *,
+    out: str | None = None,
+    format: Literal["html", "csv", "latex", "markdown", "svg"] = "html",
+    verbose: Verbose = False,
+) -> None:
+    """Make one self-contained HTML page of one or several runs.
+
+    It has tables, figures and settings and needs no network. Several runs share tables and figures. --format
+    gives the tables or the figures alone.
+
+    Args:
+        runs: Run folders (what --out named). NAME=RUN names a run in tables and figures.
+        out: File or folder for the page; folder for figures (svg). Default for one run: report.html in it.
+        format: A page; tables on standard output; or the figures alone.
+
+    Examples:
+        lengthwise report runs/before
+        lengthwise report runs/before runs/after runs/lora --out compare.html
+        lengthwise report runs/before runs/after --format latex > tables.tex
+        lengthwise report plain=runs/limit yarn=runs/limit-yarn --format svg --out figures
+    """
+    from lengthwise.report.run_page import build_report, run_tables, write_figures
+    from lengthwise.report.tables import written
+
+    if format == "html":
+        print(build_report(runs, out))
+    elif format == "svg":
+        if out is None:
+            raise UsageError("--format svg needs a folder for the figures", fix="--out figures")
+        print("\n".join(str(path) for path in write_figures(runs, Path(out))))
+    else:
+        text = "\n".join(written(table, format) for table in run_tables(runs))
+        if out is None:
+            print(text, end="")
+        else:
+            target = named_path(out, what="--out")
+            atomic_write_text(target, text)
+            print(target)
+
+
+def ls(what: str | None = None, *, printing: Printing) -> None:
+    """List models, corpora, recipes, methods and tasks.
+
+    Args:
+        what: One list; default is all.
+
+    Examples:
+        lengthwise ls
+        lengthwise ls recipes
+        lengthwise ls models --json
+    """
+    from lengthwise.catalogue import catalogue
+    from lengthwise.report.tables import Table
+
+    lists = catalogue(what)
+    if printing.as_json:
+        print(json.dumps(lists, indent=2))
+        return
+    for name, entries in lists.items():
+        columns = list(entries[0])
+        print_table(Table(columns=columns, rows=[list(entry.values()) for entry in entries], caption=name))
+
+
+def cp(recipe: str, file: str | None = None, *, verbose: Verbose = False) -> None:
+    """Copy a recipe of lengthwise to a file that you can change.
+
+    Args:
+        recipe: A name from `lengthwise ls recipes`.
+        file: File or folder to write; default is RECIPE.yaml in this folder.
+
+    Examples:
+        lengthwise cp longqlora
+        lengthwise cp tiny-books-gap my-recipe.yaml
+    """
+    from lengthwise.training.recipe import shipped_recipes
+
+    shipped = shipped_recipes()
+    if recipe not in shipped:
+        raise UsageError(
+            f"no recipe {recipe!r}", expected=nearest(recipe, shipped), fix="lengthwise ls recipes"
+        )
+    target = Path(f"{recipe}.yaml") if file is None else named_path(file, what="FILE")
+    if target.is_dir():
+        target /= f"{recipe}.yaml"
+    if target.exists():
+        raise UsageError(f"{target} exists already", fix=f"lengthwise cp {recipe} ANOTHER.yaml")
+    try:
+        atomic_write_text(target, shipped[recipe].read_text(encoding="utf-8"))
+    except OSError as error:
+        raise cannot_write(target, error) from error
+    print(target)
+
+
+def doctor(*, printing: Printing) -> None:
+    """Show what works here, what is missing, and how to install it.
+
+    Exits with 0 if models can be measured and trained here, else with 3.
+
+    Examples:
+        lengthwise doctor
+        lengthwise doctor --json
+    """
+    from lengthwise.diagnosis import diagnose
+    from lengthwise.report.tables import Table
+
+    findings = diagnose()
+    if printing.as_json:
+        print(json.dumps(findings, indent=2))
+    else:
+        rows = [[each[column] for column in ("state", "what", "detail", "fix")] for each in findings]
+        print_table(Table(columns=("", "what", "found", "fix"), rows=rows))
+    broken = [each for each in findings if each["state"] == "missing" and each["needed"]]
+    if broken:
+        raise MissingError(
+            f"{', '.join(each['what'] for each in broken)} missing: models cannot be measured here",
+            fix=broken[0]["fix"],
+        )

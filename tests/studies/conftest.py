@@ -8,8 +8,8 @@ import pytest
 from lengthwise.studies.experiments import Experiment, Scale
 
 
-@pytest.fixture
-def small_experiment(tmp_path: Path) -> tuple[Experiment, Scale]:
+@pytest.fixture(scope="module")
+def small_experiment(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experiment, Scale]:
     """The experiment of `make cluster`: an arm that is not trained, and two arms with two seeds."""
     place = Path(__file__).parents[1] / "cluster" / "__main__.py"
     spec = importlib.util.spec_from_file_location("cluster_check", place)
@@ -17,4 +17,4 @@ def small_experiment(tmp_path: Path) -> tuple[Experiment, Scale]:
     assert spec.loader is not None
     cluster = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(cluster)
-    return cluster.experiment(tmp_path)
+    return cluster.experiment(tmp_path_factory.mktemp("experiment"))

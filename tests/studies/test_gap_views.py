@@ -1,17 +1,12 @@
-"""The study of views, in small: its arms and its tables."""
+"""The study of views: its arms and its tables."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from lengthwise.results import read_results
-from lengthwise.studies.gap_views import BASELINE, EXPERIMENT, START, sections
-from lengthwise.studies.study_table import produce
+from lengthwise.results import Results, Row
+from lengthwise.studies.gap_views import BASELINE, EXPERIMENT, LOSSES, RECALLS, START, sections
 from lengthwise.training import read_recipe
-
-pytestmark = pytest.mark.real
 
 TRAINED = {arm.name: arm for arm in EXPERIMENT.arms if arm.changes is not None}
 
@@ -28,16 +23,28 @@ def test_the_arms_differ_in_views_and_term_alone():
     assert (teacher.views, teacher.objective.divergence, teacher.objective.detach) == ("gap", "kl", "long")
 
 
-@pytest.mark.slow
-def test_the_study_in_small_to_its_page(tmp_path: Path):
-    produced = produce("gap-views", tmp_path / "run", scale="smoke")
-    results = read_results(tmp_path / "run" / "results.json")
-    assert {row.arm for row in results.rows} == {START, *TRAINED}
-    assert {row.arm for row in results.rows if row.reference} == set(TRAINED) - {BASELINE}
-    values, differences = produced.tables
+def test_tables_and_sentences_have_every_arm(tmp_path: Path):
+    rows = [
+        Row(
+            model="m",
+            task=line.task,
+            metric=line.metric,
+            value=value,
+            length=line.length,
+            distance=line.distance,
+            arm=arm,
+            reference=reference,
+            seed=None if arm == START else 0,
+        )
+        for line in (*LOSSES, *RECALLS)
+        for arm in (START, *TRAINED)
+        for reference, value in ((None, 2.0 + (arm == BASELINE)), (BASELINE, -1.0))
+        if arm not in (START, BASELINE) or reference is None
+    ]
+    [section] = sections(Results(kind="gap-views", model_name="m", config={}, rows=rows), tmp_path)
+    values, differences = section.tables
     assert values.columns == ["", START, *TRAINED]
     assert len(values.rows) == len(differences.rows) == 7
     assert all(cell is not None for row in (*values.rows, *differences.rows) for cell in row)
-    [section] = sections(results, tmp_path / "run")
     for arm in set(TRAINED) - {BASELINE}:
-        assert any(sentence.startswith(arm) for sentence in section.paragraphs)
+        assert any(sentence.startswith(f"{arm}: recall times 0.67 at") for sentence in section.paragraphs)

@@ -9,6 +9,9 @@ SERVED := .venv-served
 DOCS := .venv-docs
 # An environment for the built package alone, and the one that builds it.
 INSTALLED := .venv-installed
+# Tests start many processes, and compiling what they import takes each of them ten seconds.
+export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
+export PYTHONDONTWRITEBYTECODE :=
 # Fast tests that fail first when an edit breaks something.
 QUICK := $(filter-out tests/test_golden_runs.py tests/test_readme.py tests/test_contributing.py,$(wildcard tests/test_*.py)) tests/report tests/text \
   tests/alignment/test_geometry.py tests/alignment/test_formulas.py tests/alignment/test_errata.py \
@@ -87,10 +90,10 @@ $(SERVED)/.ready:
 	  sed -i 's/^Name: .*/Name: vllm/; s/^Version: .*/Version: 0.32.0+cpu/' vllm-0.32.0+cpu.dist-info/METADATA
 	touch $(SERVED)/.ready
 
-compat:  ## a part of the tests on Python 3.12 and 3.13 and with the lowest versions (three environments)
+compat: $(READY)  ## parts of the tests on Python 3.12 and 3.13, with the lowest versions, and as on a processor with AVX2
 	$(PYTHON) -m venv .venv-compat/uv
 	.venv-compat/uv/bin/python -m $(INSTALL) uv
-	PATH="$(CURDIR)/.venv-compat/uv/bin:$$PATH" $(PYTHON) tests/compat --folder .venv-compat
+	PATH="$(CURDIR)/.venv-compat/uv/bin:$$PATH" $(BIN)/python tests/compat --folder .venv-compat
 
 release:  ## sdist and wheel in dist/, and the wheel tried in an environment of its own
 	rm -rf dist build $(INSTALLED)

@@ -4,6 +4,8 @@
 
 `lowest` has the lowest versions that pyproject.toml allows, the others those of constraints.txt. uv makes the
 environments and finds the interpreters; one that it neither finds nor can download is reported as not tested.
+`avx2` runs the tests of numbers in the environment of this program as on a processor with no more than AVX2: sums are
+rounded in another order there, so a tolerance that fits only one machine fails.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +39,19 @@ TESTS = (
     "served/test_endpoint.py",
     "text",
 )
+# Where sums are rounded otherwise than on the machine that made the numbers.
+INSTRUCTIONS = {"avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}}
+NUMBERS = (
+    "test_golden_runs.py",
+    "alignment",
+    "evaluation/test_scoring.py",
+    "measure",
+    "models/test_hidden.py",
+    "models/test_losses.py",
+    "positions",
+    "synthetic",
+    "training/test_trainer.py",
+)
 SHOWN = (
     "torch",
     "transformers",
@@ -47,6 +63,7 @@ SHOWN = (
     "pydantic",
     "cyclopts",
 )
+NAMES = (*ENVIRONMENTS, *INSTRUCTIONS)
 VERSIONS = (
     "import json, platform, importlib.metadata as m; "
     f"print(json.dumps({{'python': platform.python_version()}} | {{n: m.version(n) for n in {SHOWN!r}}}))"
@@ -74,26 +91,30 @@ def tested(python: Path) -> tuple[dict[str, str], str]:
     """The versions in an environment, and the last line of pytest."""
     found = subprocess.run([str(python), "-c", VERSIONS], capture_output=True, text=True, check=True).stdout
     # Older libraries warn of what newer ones no longer have. Warnings are errors in `make test`.
-    how = (
-        "-q -p no:cacheprovider -o filterwarnings=default --disable-warnings --continue-on-collection-errors"
-    )
-    words = [
-        "-m",
-        "pytest",
-        *how.split(),
-        "-m",
-        "not slow and not real",
-        *(f"tests/{name}" for name in TESTS),
-    ]
+    how = "-o filterwarnings=default --disable-warnings --continue-on-collection-errors"
+    return json.loads(found), last_line(python, [*how.split(), "-m", "not slow and not real"], TESTS, {})
+
+
+def last_line(python: Path, options: list[str], tests: Sequence[str], environment: dict[str, str]) -> str:
+    """Run tests; the last line of pytest, whose output is printed."""
     done = subprocess.run(
-        [str(python), *words],
+        [
+            str(python),
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            *options,
+            *(f"tests/{name}" for name in tests),
+        ],
         cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
         stdout=subprocess.PIPE,
         text=True,
     )
     print(done.stdout)
-    return json.loads(found), done.stdout.strip().splitlines()[-1]
+    return done.stdout.strip().splitlines()[-1]
 
 
 def main() -> int:
@@ -103,10 +124,15 @@ def main() -> int:
     parser.add_argument(
         "--folder", type=Path, default=ROOT / ".venv-compat", help="where the environments are"
     )
-    parser.add_argument("names", nargs="*", default=list(ENVIRONMENTS), help=f"of {', '.join(ENVIRONMENTS)}")
+    parser.add_argument("names", nargs="*", default=list(NAMES), help=f"of {', '.join(NAMES)}")
     given = parser.parse_args()
     lines, failed = [], False
     for name in given.names:
+        if name in INSTRUCTIONS:
+            end = last_line(Path(sys.executable), [], NUMBERS, INSTRUCTIONS[name])
+            failed |= "failed" in end or "error" in end
+            lines.append(f"{name}: {end}")
+            continue
         python = made(given.folder, name)
         if python is None:
             lines.append(f"{name}: not tested, there is no Python {ENVIRONMENTS[name][0]}")

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from lengthwise.positions.rope.clex import ClexFrequencies, ClexRotaryEmbedding, clex_time
-from lengthwise.positions.rope.ntk import ntk_base
-from lengthwise.positions.rope.plain_rope import plain_frequencies
+from lengthwise.positions.rope.plain_rope import ntk_base, plain_frequencies
 
 
 def trained(

@@ -12,9 +12,8 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from lengthwise.errors import UsageError
 from lengthwise.positions import ROPE_METHODS, rope_method
-from lengthwise.positions.attention.query_scale import query_scale
-from lengthwise.positions.rope.ntk import ntk_base
-from lengthwise.positions.rope.plain_rope import plain_frequencies
+from lengthwise.positions.attention import query_scale
+from lengthwise.positions.rope.plain_rope import ntk_base, plain_frequencies
 
 LENGTH, DIM = 4096, 64
 SLOWEST_LINEAR = (7.905694e-5, 5.928434e-5, 4.445699e-5, 3.333804e-5)

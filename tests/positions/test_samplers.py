@@ -8,10 +8,7 @@ import torch
 
 from lengthwise.errors import UsageError
 from lengthwise.positions import POSITION_SAMPLERS, position_sampler
-from lengthwise.positions.sampling.clex_positions import ClexPositions
-from lengthwise.positions.sampling.cream import Cream
-from lengthwise.positions.sampling.pose import Pose
-from lengthwise.positions.sampling.sampler import first_gap
+from lengthwise.positions.samplers import cream_ratios, first_gap
 
 every_sampler = pytest.mark.parametrize("name", POSITION_SAMPLERS)
 
@@ -57,7 +54,7 @@ def test_unknown_samplers_and_options_name_the_nearest():
         position_sampler("poes")
     with pytest.raises(UsageError, match="'sigma'"):
         position_sampler("cream", {"sigm": 1.0})
-    for options, message in (({"sigma": 0}, "sigma = 0"), ({"sigma": "inf"}, "sigma is .inf")):
+    for options, message in (({"sigma": 0}, "sigma = 0"), ({"sigma": float("inf")}, "sigma = inf")):
         with pytest.raises(UsageError, match=message):
             position_sampler("cream", options)
     with pytest.raises(UsageError, match="original_length = 0"):
@@ -81,7 +78,7 @@ def test_every_subset_of_random_positions_is_equally_likely():
 
 
 def test_pose_has_an_even_cut_in_the_first_half_and_an_even_gap():
-    found = draws(Pose(), 4000, 9, 14)
+    found = draws(position_sampler("pose"), 4000, 9, 14)
     within_five_sigma(Counter(int(p[-1]) - 8 for p in found), dict.fromkeys(range(6), 1 / 6))
     cuts = Counter(first_gap(p) for p in found if p[-1] > 8)
     within_five_sigma(cuts, dict.fromkeys(range(1, 6), 1 / 5))
@@ -102,7 +99,7 @@ RELEASED = {
 
 @pytest.mark.parametrize("factor", RELEASED)
 def test_cream_legacy_has_the_probabilities_of_the_released_code(factor: int):
-    found = Cream(legacy=True).ratio_probabilities(factor)
+    found = cream_ratios(factor, legacy=True)
     np.testing.assert_allclose(found, RELEASED[factor], atol=6e-5)
     # The released code's own steps: a table of the distribution function, inverted, rounded down.
     table = np.linspace(2, 2 * factor, 1000)
@@ -116,20 +113,20 @@ def test_cream_legacy_has_the_probabilities_of_the_released_code(factor: int):
 
 @pytest.mark.parametrize("factor", [2, 3, 8])
 def test_creams_gaussian_is_symmetric_and_favours_the_middle_where_legacy_does_not(factor: int):
-    found = Cream().ratio_probabilities(factor)
+    found = cream_ratios(factor)
     assert found.sum() == pytest.approx(1)
     np.testing.assert_allclose(found, found[::-1])
     assert found.argmax() == factor - 1
     expected = np.exp(-(1.0**2) / (2 * 9))
     assert found[factor - 2] / found[factor - 1] == pytest.approx(expected)
     if factor == 2:
-        assert Cream(legacy=True).ratio_probabilities(factor).argmin() == 1
+        assert cream_ratios(factor, legacy=True).argmin() == 1
 
 
 @pytest.mark.parametrize(("factor", "tails"), [(2, {6827, 8184}), (8, {31403, 32736})])
 def test_creams_chunks_at_its_real_size(factor: int, tails: set[int]):
     found = set()
-    for positions in draws(Cream(), 40, 4096, 4096 * factor):
+    for positions in draws(position_sampler("cream"), 40, 4096, 4096 * factor):
         ends = (
             (e, positions[e - 1] == e - 1, positions[-e] == factor * 4096 - e) for e in (1365, 4 * factor)
         )
@@ -142,19 +139,19 @@ def test_creams_chunks_at_its_real_size(factor: int, tails: set[int]):
 
 def test_creams_middle_is_even_between_its_bounds():
     # f = 2, L = 24: head and middle have 8 tokens; r = 3 puts the middle's last position at 18 .. 27.
-    last = Counter(int(p[15]) for p in draws(Cream(sigma=0.1), 4000, 24, 48))
+    last = Counter(int(p[15]) for p in draws(position_sampler("cream", {"sigma": 0.1}), 4000, 24, 48))
     within_five_sigma(last, dict.fromkeys(range(18, 28), 1 / 10))
 
 
 def test_cream_says_which_lengths_it_takes():
     with pytest.raises(UsageError, match=r"80 or 120"):
-        Cream().draw(rng(0), 40, 100)
+        position_sampler("cream").draw(rng(0), 40, 100)
     with pytest.raises(UsageError, match=r"(?s) 5 .* 40 "):
-        Cream().draw(rng(0), 40, 200)
+        position_sampler("cream").draw(rng(0), 40, 200)
 
 
 def test_clex_positions_pin_both_ends_of_an_even_extent():
-    found = draws(ClexPositions(), 2000, 10, 40)
+    found = draws(position_sampler("clex_positions"), 2000, 10, 40)
     assert all(p[0] == 0 for p in found)
     within_five_sigma(Counter(int(p[-1]) for p in found), dict.fromkeys((9, 19, 29, 39), 1 / 4))
     inner = Counter(int(i) for p in found if p[-1] == 19 for i in p[1:-1])
@@ -162,12 +159,12 @@ def test_clex_positions_pin_both_ends_of_an_even_extent():
 
 
 def test_clex_positions_of_a_longer_window_are_divided():
-    found = draws(ClexPositions(original_length=10), 200, 20, 40)
+    found = draws(position_sampler("clex_positions", {"original_length": 10}), 200, 20, 40)
     assert all(p.dtype == torch.float32 for p in found)
     # 1, 2, 3 or 4 times the window's 20 positions, halved.
     assert {float(p[-1]) for p in found} == {9.5, 19.5, 29.5, 39.5}
     with pytest.raises(UsageError, match=r"20.*12"):
-        ClexPositions(original_length=12).draw(rng(0), 20, 48)
+        position_sampler("clex_positions", {"original_length": 12}).draw(rng(0), 20, 48)
 
 
 def test_the_first_gap():

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from lengthwise.errors import UsageError
 from lengthwise.positions import attention_method
-from lengthwise.positions.attention.query_scale import QueryScale
-from lengthwise.positions.attention.shifted_sparse import ShiftedSparse
+from lengthwise.positions.attention import QueryScale, ShiftedSparse
 
 
 def tensors(length: int, heads: int, key_heads: int, batch: int = 2) -> list[Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -55,6 +56,30 @@ def _bases(place: str) -> list[str]:
 def doc_of(place: str) -> str:
     """The docstring of the class `module.Class`."""
     return ast.get_docstring(_class(place)) or ""
+
+
+def keywords_of(place: str) -> list[Field]:
+    """The keyword-only parameters of the function `module.function`, with what its docstring says of them."""
+    module, _, name = place.rpartition(".")
+    function = next(
+        node for node in _module(module)[0].body if isinstance(node, ast.FunctionDef) and node.name == name
+    )
+    _, _, said = (ast.get_docstring(function) or "").partition("\nArgs:\n")
+    meanings = dict(re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", said, re.MULTILINE))
+    return [
+        Field(
+            each.arg,
+            ast.unparse(each.annotation) if each.annotation else "",
+            None if default is None else ast.unparse(default),
+            _sentence(meanings[each.arg]),
+        )
+        for each, default in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+    ]
+
+
+def _sentence(text: str) -> str:
+    text = " ".join(text.split())
+    return text[0].upper() + text[1:]
 
 
 def fields_of(place: str) -> list[Field]:

@@ -14,7 +14,7 @@ from lengthwise.positions import ATTENTIONS, POSITION_SAMPLERS, ROPE_METHODS
 from lengthwise.studies.study_table import STUDIES
 from lengthwise.text import EMBEDDED_CORPORA
 from lengthwise.training.views import VIEWS
-from tools.reference.declared import fields_of
+from tools.reference.declared import Field, fields_of, keywords_of
 from tools.reference.words import code, default_words, plain, table, type_words
 
 _INTRODUCTION = """\
@@ -89,13 +89,15 @@ def _extension() -> Iterator[str]:
         "formulas and sources.\n"
     )
     yield table(["name", "what"], ((code(name), plain(entry.what)) for name, entry in ROPE_METHODS.items()))
-    yield from _options((name, f"{home}.{entry.home}") for name, entry in ROPE_METHODS.items())
+    yield from _options((name, keywords_of(f"{home}.{entry.home}")) for name, entry in ROPE_METHODS.items())
     yield "## Position samplers\n"
     yield "`positions.sampler` in a recipe.\n"
     yield table(
         ["name", "what"], ((code(name), plain(entry.what)) for name, entry in POSITION_SAMPLERS.items())
     )
-    yield from _options((name, f"{home}.{entry.home}") for name, entry in POSITION_SAMPLERS.items())
+    yield from _options(
+        (name, keywords_of(f"{home}.{entry.home}")) for name, entry in POSITION_SAMPLERS.items()
+    )
     yield "## Attention\n"
     yield "`shifted_sparse` in a recipe; `extend: {method: eabf}` scales queries.\n"
     yield table(["name", "what"], ((code(name), plain(entry.what)) for name, entry in ATTENTIONS.items()))
@@ -109,7 +111,7 @@ def _training() -> Iterator[str]:
     )
     rows = ((code(name), plain(what), plain(rewards)) for name, (what, rewards) in VIEWS.items())
     yield table(["name", "what", "agreement rewards"], rows)
-    yield from _options([("repeat", "lengthwise.training.views.Repeat")])
+    yield from _options([("repeat", fields_of("lengthwise.training.views.Repeat"))])
     yield "## Divergences\n"
     yield (
         "`objective.divergence` in a recipe, in nats per paired position. p is the long view's prediction, q the "
@@ -137,7 +139,7 @@ def _named() -> Iterator[str]:
     yield table(["name", "also", "what it shows"], rows)
 
 
-def _options(places: Iterable[tuple[str, str]]) -> Iterator[str]:
+def _options(methods: Iterable[tuple[str, list[Field]]]) -> Iterator[str]:
     """The options of the methods of a table that have any."""
     rows = [
         (
@@ -147,8 +149,8 @@ def _options(places: Iterable[tuple[str, str]]) -> Iterator[str]:
             type_words(field.annotation),
             default_words(field.default),
         )
-        for name, place in places
-        for field in fields_of(place)
+        for name, fields in methods
+        for field in fields
     ]
     yield "Options:\n"
     yield table(["name", "option", "meaning", "type", "default"], rows)

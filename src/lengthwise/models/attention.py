@@ -16,8 +16,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from lengthwise.errors import UsageError
 from lengthwise.models.hidden import decoder_of, unwrap
 from lengthwise.positions import attention_method
-from lengthwise.positions.attention.query_scale import QueryScale, query_scale
-from lengthwise.positions.attention.shifted_sparse import ShiftedSparse
+from lengthwise.positions.attention import QueryScale, ShiftedSparse, query_scale
 
 _SPARSE, _SPARSE_MARK = "lengthwise_shifted_sparse_", "lengthwise_shifted_sparse"
 _SCALED, _SCALED_MARK = "lengthwise_query_scaled_", "query_scale_length"
@@ -34,7 +33,7 @@ def use_attention(model: nn.Module, method: str, **options: Any) -> None:
     Args:
         model: a causal LM, bare or wrapped.
         method: a name of `lengthwise.positions.ATTENTIONS`.
-        **options: the method's options: the fields of its class.
+        **options: the method's options.
 
     Raises:
         UsageError: an unknown method or option; the model does not use transformers' attention functions.

@@ -1,81 +1,80 @@
-"""Context extension methods, one file each. They need torch only, and import it at the first use."""
+"""Context extension methods. They need torch and pydantic only, and import torch at the first use."""
 
 from __future__ import annotations
 
+import functools
 import importlib
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from pydantic import create_model
 
 from lengthwise.errors import UsageError, nearest
-from lengthwise.settings import checked
+from lengthwise.settings import Settings
 
 if TYPE_CHECKING:
-    from lengthwise.positions.attention.query_scale import QueryScale
-    from lengthwise.positions.attention.shifted_sparse import ShiftedSparse
+    from lengthwise.positions.attention import QueryScale, ShiftedSparse
     from lengthwise.positions.rope.plain_rope import RopeMethod
-    from lengthwise.positions.sampling.sampler import PositionSampler
+    from lengthwise.positions.samplers import PositionSampler
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a method lives (`file.Class` beside this one), and what it does."""
+    """Where a method lives (`file.name` beside this one), and what others must know of it without importing it."""
 
     home: str
     what: str
-
-
-@dataclass(frozen=True)
-class RopeEntry(Entry):
-    """A rope method, with what others must know of it without importing it."""
-
     by_input_length: bool = False
-    """Whether its frequencies depend on how many tokens are read in one pass."""
+    """Of a rope method: whether its frequencies depend on how many tokens are read in one pass."""
     rope_type: str | None = None
     """transformers' name for it, where that is another one and its frequencies depend on the input."""
     learned: bool = False
-    """Whether it has weights of its own, which are trained and saved with the model's."""
+    """Of a rope method: whether it has weights of its own, which are trained and saved with the model's."""
 
 
-ROPE_METHODS: dict[str, RopeEntry] = {
-    "pi": RopeEntry(
-        "rope.pi.PositionInterpolation", "position interpolation: divides every frequency by the factor"
+ROPE_METHODS: dict[str, Entry] = {
+    "pi": Entry(
+        "rope.scaled_rope.position_interpolation",
+        "position interpolation: divides every frequency by the factor",
     ),
-    "ntk": RopeEntry(
-        "rope.ntk.Ntk", "NTK-aware scaling: a larger base; only the last frequency is divided by the factor"
+    "ntk": Entry(
+        "rope.scaled_rope.ntk",
+        "NTK-aware scaling: a larger base; only the last frequency is divided by the factor",
     ),
-    "dynamic_ntk": RopeEntry(
-        "rope.dynamic_ntk.DynamicNtk",
+    "dynamic_ntk": Entry(
+        "rope.scaled_rope.dynamic_ntk",
         "NTK-aware scaling whose base grows with the input",
         by_input_length=True,
         rope_type="dynamic",
     ),
-    "ntk_by_parts": RopeEntry(
-        "rope.ntk_by_parts.NtkByParts",
+    "ntk_by_parts": Entry(
+        "rope.scaled_rope.ntk_by_parts",
         "keeps fast frequencies, divides slow ones by the factor, NTK-aware between",
     ),
-    "yarn": RopeEntry(
-        "rope.yarn.Yarn",
+    "yarn": Entry(
+        "rope.scaled_rope.yarn",
         "keeps fast frequencies, divides slow ones by the factor, blends between; sharper attention",
     ),
-    "yarn_revised": RopeEntry(
-        "rope.yarn_revised.RevisedYarn", "YaRN that blends wavelengths, as in PoSE and CREAM"
+    "yarn_revised": Entry(
+        "rope.scaled_rope.yarn_revised", "YaRN that blends wavelengths, as in PoSE and CREAM"
     ),
-    "longrope": RopeEntry(
-        "rope.longrope.LongRope",
+    "longrope": Entry(
+        "rope.scaled_rope.longrope",
         "divides each frequency by its own factor, found by search",
         by_input_length=True,
     ),
-    "llama3": RopeEntry(
-        "rope.llama3.Llama3",
+    "llama3": Entry(
+        "rope.scaled_rope.llama3",
         "Llama 3.1: keeps fast frequencies, divides slow ones by the factor, blends between",
     ),
-    "abf": RopeEntry("rope.abf.AdjustedBase", "a larger base, 500000"),
-    "eabf": RopeEntry(
-        "rope.eabf.EntropyAwareBase", "a larger base, 500000; scales queries by the log of their position"
+    "abf": Entry("rope.scaled_rope.abf", "a larger base, 500000"),
+    "eabf": Entry(
+        "rope.scaled_rope.eabf", "a larger base, 500000; scales queries by the log of their position"
     ),
-    "clex": RopeEntry(
-        "rope.clex.Clex",
+    "clex": Entry(
+        "rope.clex.clex",
         "frequencies from a learned differential equation in the length of the input",
         by_input_length=True,
         learned=True,
@@ -84,26 +83,24 @@ ROPE_METHODS: dict[str, RopeEntry] = {
 
 POSITION_SAMPLERS: dict[str, Entry] = {
     "random_positions": Entry(
-        "sampling.random_positions.RandomPositions",
+        "samplers.random_positions",
         "a sorted random subset of the positions of the longer context",
     ),
-    "pose": Entry("sampling.pose.Pose", "two chunks with a random gap between them"),
-    "skip": Entry("sampling.skip.Skip", "random skips at random places, of a bounded size"),
-    "cream": Entry("sampling.cream.Cream", "head, tail, and a chunk between them that favours the middle"),
+    "pose": Entry("samplers.pose", "two chunks with a random gap between them"),
+    "skip": Entry("samplers.skip", "random skips at random places, of a bounded size"),
+    "cream": Entry("samplers.cream", "head, tail, and a chunk between them that favours the middle"),
     "clex_positions": Entry(
-        "sampling.clex_positions.ClexPositions",
+        "samplers.clex_positions",
         "random positions within a random extent, with both ends fixed",
     ),
 }
 
 ATTENTIONS: dict[str, Entry] = {
     "shifted_sparse": Entry(
-        "attention.shifted_sparse.ShiftedSparse",
+        "attention.ShiftedSparse",
         "S2-Attn: attention within groups, which are shifted for half of the heads",
     ),
-    "query_scale": Entry(
-        "attention.query_scale.QueryScale", "queries times the log of their position (EABF)"
-    ),
+    "query_scale": Entry("attention.QueryScale", "queries times the log of their position (EABF)"),
 }
 
 
@@ -111,9 +108,15 @@ def rope_method(name: str, options: Mapping[str, Any] | None = None) -> RopeMeth
     """The rope method `name` of ROPE_METHODS with its options.
 
     Raises:
-        UsageError: no such method, an option that it does not have, or an option of the wrong type.
+        UsageError: no such method, an option that it does not have, or an option that is wrong.
     """
-    return _make("method", ROPE_METHODS, name, options)
+    from lengthwise.positions.rope.plain_rope import RopeMethod
+
+    method = RopeMethod(*_with_options("method", ROPE_METHODS, name, options))
+    if name != "longrope":
+        # Refuses options that do not fit together. LongRoPE's depend on the model's number of frequencies.
+        method.inverse_frequencies(10_000.0, 64, 4096, 1.0)
+    return method
 
 
 def position_sampler(name: str, options: Mapping[str, Any] | None = None) -> PositionSampler:
@@ -122,7 +125,9 @@ def position_sampler(name: str, options: Mapping[str, Any] | None = None) -> Pos
     Raises:
         UsageError: as `rope_method`.
     """
-    return _make("position sampler", POSITION_SAMPLERS, name, options)
+    from lengthwise.positions.samplers import PositionSampler
+
+    return PositionSampler(*_with_options("position sampler", POSITION_SAMPLERS, name, options))
 
 
 def attention_method(name: str, options: Mapping[str, Any] | None = None) -> ShiftedSparse | QueryScale:
@@ -131,12 +136,31 @@ def attention_method(name: str, options: Mapping[str, Any] | None = None) -> Shi
     Raises:
         UsageError: as `rope_method`.
     """
-    return _make("attention", ATTENTIONS, name, options)
+    return _found("attention", ATTENTIONS, name).parse(options or {}, source=f"the attention {name}")
 
 
-def _make(kind: str, table: Mapping[str, Entry], name: str, options: Mapping[str, Any] | None) -> Any:
+def _found(kind: str, table: Mapping[str, Entry], name: str) -> Any:
     if name not in table:
         raise UsageError(f"unknown {kind} {name!r}", expected=nearest(name, table))
     module, _, made = table[name].home.rpartition(".")
-    maker = getattr(importlib.import_module(f"{__name__}.{module}"), made)
-    return checked(maker, options or {}, source=f"the {kind} {name}")
+    return getattr(importlib.import_module(f"{__name__}.{module}"), made)
+
+
+def _with_options(
+    kind: str, table: Mapping[str, Entry], name: str, options: Mapping[str, Any] | None
+) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """The function of a method, and its keywords: checked options, and defaults for the others."""
+    formula = _found(kind, table, name)
+    return formula, dict(_options_of(formula).parse(options or {}, source=f"the {kind} {name}"))
+
+
+@functools.cache
+def _options_of(formula: Callable[..., Any]) -> type[Settings]:
+    """The keywords of a function as settings."""
+    hints = get_type_hints(formula, include_extras=True)
+    fields: dict[str, Any] = {
+        each.name: (hints[each.name], each.default)
+        for each in inspect.signature(formula).parameters.values()
+        if each.kind is each.KEYWORD_ONLY
+    }
+    return create_model(formula.__name__, __base__=Settings, **fields)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from lengthwise.alignment import PairGeometry
-    from lengthwise.positions.sampling.sampler import PositionSampler
+    from lengthwise.positions.samplers import PositionSampler
 
     Draw = tuple[PairGeometry, Tensor | None]
     """The paired rows, and the position ids [2, L] of the long and the short window; None is 0 .. L - 1 for both."""
@@ -181,7 +181,7 @@ class View:
         import torch
 
         from lengthwise.alignment import PairGeometry
-        from lengthwise.positions.sampling.sampler import first_gap
+        from lengthwise.positions.samplers import first_gap
 
         key, rows = [*key], torch.arange(self.length)
         sampled = None
@@ -208,7 +208,7 @@ class View:
             draw: of the sample's step.
             seed: of what the sample draws for itself, with its tokens.
         """
-        from lengthwise.positions.sampling.sampler import largest_gap
+        from lengthwise.positions.samplers import largest_gap
 
         geometry, positions = draw
         text = text[:, : geometry.stretch_length]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from lengthwise.errors import UsageError, shown
@@ -46,7 +45,7 @@ def plan_extension(
     """
     text = config.get_text_config()
     name = name or f"the {text.model_type} model"
-    chosen: Any = rope_method(method, options)
+    chosen = rope_method(method, options)
     if not (math.isfinite(factor) and factor >= 1):
         raise UsageError(
             f"factor = {factor:g}", expected="1 or more: how many times longer the context becomes"
@@ -58,7 +57,7 @@ def plan_extension(
         original_length=_original_length(text, original_length, name),
         theta=float(rope["rope_theta"]),
         head_dim=_rotary_dim(text, rope),
-        options=_plain_values(asdict(chosen)),
+        options=_plain_values(dict(chosen.options)),
         layer_type=layer_type,
     )
     skipped = extension.options.get("skip_layers", 0)

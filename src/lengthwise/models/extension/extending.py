@@ -22,7 +22,7 @@ from lengthwise.models.extension.rotary import (
 )
 from lengthwise.models.hidden import unwrap
 from lengthwise.models.quiet import quiet_transformers
-from lengthwise.positions.attention.query_scale import QueryScale
+from lengthwise.positions.attention import QueryScale
 
 register_rope_types()
 
@@ -66,7 +66,7 @@ def extend(
         factor: how many times longer the context becomes.
         original_length: L0 in tokens; None is what the configuration says.
         name: the model's name for errors.
-        **options: the method's options: the fields of its class.
+        **options: the method's options.
 
     Raises:
         UsageError: as `plan_extension`; or the model does not compute its positions as its configuration says.

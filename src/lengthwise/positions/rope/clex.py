@@ -4,46 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 import torch
+from annotated_types import Gt, Le
 from torch import Tensor, nn
 
-from lengthwise.errors import require
-from lengthwise.positions.rope.ntk import ntk_base
-from lengthwise.positions.rope.plain_rope import plain_config, plain_frequencies
+from lengthwise.positions.rope.plain_rope import Rope, ScaledRope, ntk_base
+from lengthwise.settings import Finite, Positive
 
 
-@dataclass(frozen=True, kw_only=True)
-class Clex:
+def clex(
+    rope: Rope, *, param_factor: Positive = 1.0, step: Annotated[Finite, Gt(0), Le(1)] = 0.25
+) -> ScaledRope:
     """Frequencies that solve a learned differential equation in t, the length of the input in units of L0.
 
     t = ceil(n / L0), at most s, for an input whose last position is n - 1; see `ClexFrequencies` for the equation.
-    Before training it is NTK-aware scaling with alpha = 2t - 1.
+    Before training, which this gives, it is NTK-aware scaling with alpha = 2t - 1.
+
+    Args:
+        param_factor: width of the hidden layer as a multiple of d; the layer has param_factor * d * d weights.
+        step: largest step in t of the solver.
     """
-
-    param_factor: float = 1.0
-    """Width of the hidden layer as a multiple of d; the layer has param_factor * d * d weights."""
-    step: float = 0.25
-    """Largest step in t of the solver."""
-
-    def __post_init__(self) -> None:
-        require(self.param_factor > 0, f"param_factor = {self.param_factor}", "a positive number")
-        require(0 < self.step <= 1, f"step = {self.step}", "above 0, at most 1")
-
-    def inverse_frequencies(
-        self, theta: float, head_dim: int, original_length: int, factor: float, *, length: int | None = None
-    ) -> tuple[Tensor, float]:
-        """Before training; see `RopeMethod`."""
-        t = float(factor) if length is None else clex_time(length, original_length, factor)
-        return plain_frequencies(ntk_base(theta, head_dim, 2 * t - 1), head_dim).float(), 1.0
-
-    def to_hf_config(
-        self, theta: float, head_dim: int, original_length: int, factor: float
-    ) -> dict[str, Any] | None:
-        """None: the frequencies are learned."""
-        return plain_config(theta) if factor == 1 else None
+    t = (
+        float(rope.factor)
+        if rope.length is None
+        else clex_time(rope.length, rope.original_length, rope.factor)
+    )
+    # The frequencies are learned, so transformers has no type for them.
+    return ScaledRope(rope.frequencies(ntk_base(rope.theta, rope.head_dim, 2 * t - 1)), rope.config(None))
 
 
 def clex_time(length: int, original_length: int, factor: float) -> float:

@@ -1,37 +1,41 @@
-"""S2-Attn, shifted sparse attention (Chen et al. 2023, "LongLoRA"), in the form without wrap and without leak."""
+"""Attention methods: pure functions of queries, keys and values after rope."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import Annotated, Self
 
 import torch
 import torch.nn.functional as F
+from annotated_types import Ge
+from pydantic import model_validator
 from torch import Tensor
 
 from lengthwise.errors import require
+from lengthwise.settings import Finite, Settings, Whole
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShiftedSparse:
-    """Causal attention within groups of G tokens; for the second half of the heads the groups start G/2 later.
+class ShiftedSparse(Settings):
+    """S2-Attn: causal attention within groups of G tokens; for the second half of the heads they start G/2 later.
 
     Heads 0 .. floor(H/2)-1 attend within [jG, (j+1)G), the others within [0, G/2), [G/2, 3G/2), ..., so that
     information passes between groups. This is LongLoRA's flash-attention form. Its other form, LongQLoRA's
     default, rolls the tokens: the last group then holds both ends of the text, and the start sees the end. For
     training only: at inference such models use full attention.
 
-    If the length of a row is not a multiple of G, its last group is shorter.
+    If the length of a row is not a multiple of G, its last group is shorter. Chen et al. 2023, "LongLoRA".
     """
 
-    group: float = 0.25
+    group: Finite = 0.25
     """G: below 1 a share of the row (LongLoRA: a quarter), rounded up; from 2 on a number of tokens."""
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _check(self) -> Self:
         share, count = 0 < self.group < 1, self.group >= 2 and float(self.group).is_integer()
         require(
             share or count, f"group = {self.group:g}", "a share between 0 and 1, or 2 or more whole tokens"
         )
+        return self
 
     def group_size(self, length: int) -> int:
         """G for a row of `length` tokens, at least 2."""
@@ -82,6 +86,25 @@ class ShiftedSparse:
             return torch.cat([plain, part(middle, heads, 0, length)], dim=1)
         shifted = torch.cat([part(middle, heads, 0, half), part(middle, heads, half, length)], dim=2)
         return torch.cat([plain, shifted], dim=1)
+
+
+class QueryScale(Settings):
+    """Queries after rope times max(1, ln(i+1) / ln L0) at position i, in training and at inference.
+
+    This keeps attention as sharp over a longer context. EABF is this with another base (Zhang et al. 2024). CLEX's
+    `log_scale`, off in its training script, is ln(n) / ln L0 for an input of n tokens, for all positions and without
+    the lower limit.
+    """
+
+    original_length: Annotated[Whole, Ge(2)]
+    """L0: tokens of context up to which nothing changes."""
+    skip_layers: Annotated[Whole, Ge(0)] = 0
+    """First layers whose queries are not scaled."""
+
+
+def query_scale(position_ids: Tensor, original_length: int) -> Tensor:
+    """max(1, ln(i+1) / ln L0) at position i: float32, the shape of `position_ids`."""
+    return ((position_ids.float() + 1).log() / math.log(original_length)).clamp(min=1)
 
 
 def _grouped(x: Tensor, size: int) -> Tensor:

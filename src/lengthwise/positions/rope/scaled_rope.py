@@ -188,7 +188,7 @@ def longrope(
     Inputs of more than L0 tokens use the long factors, others the short ones; one choice for a whole batch.
 
     Args:
-        long_factor: lambda_k, one for each of the d/2 frequencies. There is no formula for them.
+        long_factor: one lambda_k for each of the d/2 frequencies. There is no formula for them.
         short_factor: the same for inputs up to L0; None is all 1.
         attention_factor: factor on cos and sin at every length; None is sqrt(1 + ln s / ln L0).
     """

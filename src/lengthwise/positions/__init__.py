@@ -114,8 +114,13 @@ def rope_method(name: str, options: Mapping[str, Any] | None = None) -> RopeMeth
 
     method = RopeMethod(*_with_options("method", ROPE_METHODS, name, options))
     if name != "longrope":
-        # Refuses options that do not fit together. LongRoPE's depend on the model's number of frequencies.
-        method.inverse_frequencies(10_000.0, 64, 4096, 1.0)
+        # Options that do not fit together are refused here. LongRoPE's depend on the model's number of frequencies.
+        try:
+            method.inverse_frequencies(10_000.0, 64, 4096, 1.0)
+        except (ArithmeticError, ValueError) as error:
+            if isinstance(error, UsageError):
+                raise
+            raise UsageError(f"{name} with {method.options}: {error}") from error
     return method
 
 

@@ -177,7 +177,7 @@ def _names_in(kind: Any, path: list[str]) -> list[str]:
     for part in path:
         hint = get_type_hints(kind)[part]
         kind = next(each for each in (hint, *get_args(hint)) if hasattr(each, "__annotations__"))
-    return list(getattr(kind, "model_fields", None) or kind.__dataclass_fields__)
+    return list(kind.model_fields if hasattr(kind, "model_fields") else kind.__dataclass_fields__)
 
 
 def _flag(kind: Any, name: str) -> str:

@@ -54,10 +54,10 @@ def test_unknown_samplers_and_options_name_the_nearest():
         position_sampler("poes")
     with pytest.raises(UsageError, match="'sigma'"):
         position_sampler("cream", {"sigm": 1.0})
-    for options, message in (({"sigma": 0}, "sigma = 0"), ({"sigma": float("inf")}, "sigma = inf")):
+    for options, message in (({"sigma": 0}, "sigma is 0"), ({"sigma": float("inf")}, "sigma is .?inf")):
         with pytest.raises(UsageError, match=message):
             position_sampler("cream", options)
-    with pytest.raises(UsageError, match="original_length = 0"):
+    with pytest.raises(UsageError, match="original_length is 0"):
         position_sampler("clex_positions", {"original_length": 0})
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from pydantic import create_model
 
 from lengthwise.errors import UsageError, nearest
-from lengthwise.settings import Settings
+from lengthwise.settings import Settings, checked
 
 if TYPE_CHECKING:
     from lengthwise.positions.attention import QueryScale, ShiftedSparse
@@ -141,7 +141,7 @@ def attention_method(name: str, options: Mapping[str, Any] | None = None) -> Shi
     Raises:
         UsageError: as `rope_method`.
     """
-    return _found("attention", ATTENTIONS, name).parse(options or {}, source=f"the attention {name}")
+    return checked(_found("attention", ATTENTIONS, name), options or {}, source=f"the attention {name}")
 
 
 def _found(kind: str, table: Mapping[str, Entry], name: str) -> Any:
@@ -156,7 +156,7 @@ def _with_options(
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
     """The function of a method, and its keywords: checked options, and defaults for the others."""
     formula = _found(kind, table, name)
-    return formula, dict(_options_of(formula).parse(options or {}, source=f"the {kind} {name}"))
+    return formula, dict(checked(_options_of(formula), options or {}, source=f"the {kind} {name}"))
 
 
 @functools.cache

@@ -312,10 +312,8 @@ class TestHub:
 
     def test_a_configuration_alone(self, hub_cache: Path):
         """What a plan needs, here without a connection."""
-        with pytest.raises(MissingError, match=r"hf download someone/other config\.json"):
-            resolve("someone/other", weights=False)
         (self.put(hub_cache) / "model.safetensors").unlink()
-        assert read_config(resolve("someone/tiny", weights=False)).model_type == "llama"
+        assert read_config(resolve("someone/tiny")).model_type == "llama"
 
     def test_hub_that_cannot_be_reached(self, hub_cache: Path, monkeypatch: pytest.MonkeyPatch):
         class ConnectError(Exception):

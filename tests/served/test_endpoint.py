@@ -188,6 +188,13 @@ def test_the_served_model_is_named_or_the_only_one(serve: Any, folder: Path) -> 
     assert "tiny" in str(caught.value.expected)
 
 
+def test_a_folder_with_the_tokenizer_alone(serve: Any, tmp_path: Path) -> None:
+    tiny_tokenizer().save_pretrained(tmp_path / "own")
+    assert not (tmp_path / "own" / "config.json").exists()
+    endpoint = Endpoint(serve().url, tokenizer=str(tmp_path / "own"))
+    assert endpoint.tokenizer.get_vocab() == tiny_tokenizer().get_vocab()
+
+
 def test_settings_of_weights_are_refused(serve: Any, folder: Path) -> None:
     url = serve().url
     with pytest.raises(UsageError):

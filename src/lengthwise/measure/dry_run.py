@@ -59,7 +59,7 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
         cost = SERVED_COST
     else:
         cost = reading_cost(
-            read_config(resolve(subject.model, weights=False)),
+            read_config(resolve(subject.model)),
             tokens=facts["tokens_to_run"],
             at_once=measurement.batch_size * longest,
             longest=longest,
@@ -73,7 +73,7 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
 
 def _outline(name: str) -> Any:
     """What is known of a model before its weights are loaded: a `Reader`."""
-    resolved = resolve(name, weights=False)
+    resolved = resolve(name)
     config = read_config(resolved)
     return SimpleNamespace(
         name=name,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args
 import torch
 from torch import nn
 
-from lengthwise.errors import UsageError, nearest
+from lengthwise.errors import MissingError, UsageError, nearest, reason, shown
 from lengthwise.files import is_url, named_path
 from lengthwise.machine import usable_device
 from lengthwise.models.extension import restore_extension
@@ -19,8 +19,16 @@ from lengthwise.models.loaded_model import LoadedModel
 from lengthwise.models.placement import check_placement, check_splits
 from lengthwise.models.quantization import keep_layout, quantization_config
 from lengthwise.models.quiet import quiet_transformers
-from lengthwise.models.resolve import ResolvedModel, check_served, read_config, read_tokenizer, resolve
-from lengthwise.models.saved_weights import add_saved_adapter, check_vocabulary, load_weights
+from lengthwise.models.resolve import (
+    ResolvedModel,
+    check_served,
+    damaged_files,
+    looks_like_path,
+    read_config,
+    read_tokenizer,
+    resolve,
+    unloadable,
+)
 from lengthwise.settings import Dtype, Subject
 
 if TYPE_CHECKING:
@@ -108,30 +116,33 @@ def load(
         MissingError: the model, part of it, its tokenizer or a package is missing.
         UsageError: not a causal LM, a tokenizer that does not fit, an unknown dtype or device, an endpoint.
     """
-    torch_dtype = _dtype(dtype)
+    if dtype != "auto" and dtype not in DTYPES:
+        raise UsageError(f"unknown dtype {dtype!r}", expected=nearest(dtype, ["auto", *DTYPES]))
+    torch_dtype = DTYPES.get(dtype, "auto")
     check_placement(device, device_map, tp_plan)
     torch_device = torch.device(usable_device(device))
     if adapter is not None:
         named_path(adapter, what="the adapter")
     resolved = resolve(name_or_path, revision=revision)
+    config = read_config(resolved)
     with quiet_transformers(bars=resolved.kind == "hub"):
-        others: dict[str, Any] = {"attn_implementation": attn_implementation}
+        others: dict[str, Any] = {"attn_implementation": attn_implementation, "device_map": device_map}
+        if isinstance(quantization, str):
+            products = torch_dtype if isinstance(torch_dtype, torch.dtype) else config.dtype or torch.float32
+            quantization = quantization_config(quantization, products)
         if quantization is not None:
-            if isinstance(quantization, str):
-                quantization = quantization_config(quantization, _compute_dtype(torch_dtype, resolved))
-            others |= {"quantization_config": quantization, "device_map": {"": torch_device}}
-        if device_map is not None:
-            others |= {"device_map": device_map}
+            others |= {"quantization_config": quantization, "device_map": device_map or {"": torch_device}}
         if tp_plan is not None:
             from transformers.distributed.configuration_utils import DistributedConfig
 
-            check_splits(read_config(resolved).get_text_config())
+            check_splits(config.get_text_config())
             others |= {"distributed_config": DistributedConfig(tp_plan=tp_plan)}
-        model = load_weights(resolved, torch_dtype, others)
+        given = {name: value for name, value in others.items() if value is not None}
+        model = _load_weights(resolved, config=config, dtype=torch_dtype, **given)
         keep_layout(model)
         restore_extension(model, lambda names: read_tensors(resolved, names))
         tokenizer = read_tokenizer(resolved)
-        check_vocabulary(tokenizer, model.config.get_text_config().vocab_size, name_or_path)
+        _check_vocabulary(tokenizer, model.config.get_text_config().vocab_size, name_or_path)
         if adapter is not None:
             extension = adapter_extension(adapter)
             if extension is not None:
@@ -143,14 +154,70 @@ def load(
     return LoadedModel(model, tokenizer, name_or_path, resolved.source, adapter)
 
 
-def _dtype(name: str) -> torch.dtype | str:
-    if name == "auto":
-        return name
-    if name not in DTYPES:
-        raise UsageError(f"unknown dtype {name!r}", expected=nearest(name, ["auto", *DTYPES]))
-    return DTYPES[name]
+def _load_weights(resolved: ResolvedModel, **arguments: Any) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            resolved.location, output_loading_info=True, **resolved.arguments, **arguments
+        )
+    except Exception as error:
+        # Exhausted memory, a RuntimeError too, has its own explanation.
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error):
+            raise
+        raise unloadable(resolved, error) from error
+    model, info = loaded
+    missing = [str(key) for key in (*sorted(info["missing_keys"]), *sorted(info["mismatched_keys"]))]
+    if missing:
+        raise MissingError(
+            f"the checkpoint of {resolved.name} has no weights for {shown(', '.join(missing))}",
+            expected="every weight of the model (missing ones would be random)",
+            fix="download the model again, or save it with its output head",
+        )
+    return model
 
 
-def _compute_dtype(dtype: torch.dtype | str, resolved: ResolvedModel) -> torch.dtype:
-    """The dtype in which quantised weights are multiplied: the given one, or that of the configuration."""
-    return dtype if isinstance(dtype, torch.dtype) else read_config(resolved).dtype or torch.float32
+def _check_vocabulary(tokenizer: Any, vocab_size: int, name: str) -> None:
+    """Raise UsageError if plain text can become ids that the model does not have.
+
+    The vocabulary may be larger than the tokenizer's. Special tokens may lie beyond it: some text models come with
+    the tokenizer of their multimodal relatives.
+    """
+    special = {index for index, added in tokenizer.added_tokens_decoder.items() if added.special}
+    special.update(tokenizer.all_special_ids)
+    largest = max(index for index in tokenizer.get_vocab().values() if index not in special)
+    if largest >= vocab_size:
+        raise UsageError(
+            f"the tokenizer of {name} has ids up to {largest}, the model a vocabulary of {vocab_size}",
+            expected="the tokenizer that the model was trained with",
+            fix="put the right tokenizer files beside the weights",
+        )
+
+
+def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
+    """The model with a saved PEFT adapter.
+
+    Raises:
+        MissingError: there is none, or a file of it is damaged.
+        UsageError: it is of another model.
+    """
+    folder = Path(adapter).expanduser()
+    if not folder.exists() and looks_like_path(adapter):
+        raise MissingError(f"there is no adapter folder {adapter}", fix="check the path")
+    try:
+        with quiet_transformers():
+            from peft import PeftModel
+
+            return PeftModel.from_pretrained(model, str(folder) if folder.exists() else adapter)
+    except MemoryError:
+        raise
+    # PEFT raises whatever a wrong value in adapter_config.json leads it to.
+    except Exception as error:
+        if damaged := damaged_files(folder, error):
+            raise MissingError(f"{damaged} is damaged", fix="copy the adapter again") from error
+        if isinstance(error, RuntimeError) and not isinstance(error, RecursionError):
+            raise UsageError(
+                f"the adapter {adapter} does not fit the model: {reason(error)}",
+                fix="load the model that it was trained on",
+            ) from error
+        raise MissingError(f"the adapter {adapter} cannot be loaded: {reason(error)}") from error

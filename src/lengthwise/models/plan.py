@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from lengthwise.errors import UsageError, reason
 from lengthwise.machine import usable_device
 from lengthwise.models.embedded import EMBEDDED, made_folder
 
@@ -65,13 +66,14 @@ def model_skeleton(config: Any) -> Any:
     from transformers import AutoModelForCausalLM
 
     from lengthwise.models.quiet import quiet_transformers
-    from lengthwise.models.resolve import IMPOSSIBLE_CONFIG, bad_config
 
     try:
         with quiet_transformers(), torch.device("meta"):
             return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    except (ValueError, KeyError, RuntimeError, *IMPOSSIBLE_CONFIG) as error:
-        raise bad_config(config.name_or_path or f"the {config.model_type} model", error) from error
+    # An impossible value in config.json leads to errors of many types.
+    except Exception as error:
+        name = config.name_or_path or f"the {config.model_type} model"
+        raise UsageError(f"{name} cannot be built from its config.json: {reason(error)}") from error
 
 
 def reading_cost(

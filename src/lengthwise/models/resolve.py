@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from huggingface_hub.errors import StrictDataclassError
-
 from lengthwise.errors import LengthwiseError, MissingError, UsageError, nearest, reason
 from lengthwise.files import is_url, named_path, read_json
 from lengthwise.models.embedded import EMBEDDED, build_embedded
@@ -16,20 +14,7 @@ from lengthwise.models.gguf import convert_gguf_file
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.settings import Subject
 
-_INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
-_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _HUB_TIMEOUT_SECONDS = 15.0
-
-IMPOSSIBLE_CONFIG = (
-    StrictDataclassError,
-    ArithmeticError,
-    AttributeError,
-    TypeError,
-    IndexError,
-    AssertionError,
-    RecursionError,
-)
-"""What transformers raises, besides ValueError and KeyError, of a config.json with impossible values."""
 
 
 @dataclass(frozen=True)
@@ -57,19 +42,17 @@ class ResolvedModel:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Arguments of `from_pretrained` beside the location."""
-        # Left out, transformers asks on standard input whether to run code that the model brings.
+        """Arguments of `from_pretrained` besides the location."""
+        # Without the last, transformers asks on standard input whether to run code that the model brings.
         return {**self.where, "trust_remote_code": False}
 
 
-def resolve(name: str, *, revision: str | None = None, weights: bool = True) -> ResolvedModel:
+def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
     """Find what `name` means: an embedded model, a .gguf file, a folder, or a hub id.
-
-    Without `weights` a folder needs to hold no more than config.json.
 
     Raises:
         UsageError: a mistyped embedded name, a file that is no model, a revision where there is none.
-        MissingError: no such folder or model, files of it missing, or the hub cannot be reached.
+        MissingError: no such folder or model, or the hub cannot be reached.
     """
     if is_url(name):
         raise UsageError(
@@ -79,7 +62,7 @@ def resolve(name: str, *, revision: str | None = None, weights: bool = True) -> 
         )
     path = named_path(name, what="the model")
     if name not in EMBEDDED and not path.exists() and not looks_like_path(name):
-        return _resolve_hub(name, revision, weights=weights)
+        return _resolve_hub(name, revision)
     if revision is not None:
         raise UsageError(f"revision {revision!r} is given, but {name} is not a hub model", fix="leave it out")
     if name in EMBEDDED:
@@ -87,11 +70,57 @@ def resolve(name: str, *, revision: str | None = None, weights: bool = True) -> 
     if not path.exists():
         raise MissingError(f"there is no model folder {name}", fix="check the path")
     if path.is_dir():
-        check_folder(path, weights=weights)
         return ResolvedModel(name, "folder", str(path))
     if path.suffix.lower() == ".gguf":
         return ResolvedModel(name, "gguf", str(convert_gguf_file(path)))
     raise UsageError(f"{name} is a file, not a model", expected="a model folder or a .gguf file")
+
+
+def _resolve_hub(name: str, revision: str | None) -> ResolvedModel:
+    from huggingface_hub import HfApi, constants, try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+
+    if "/" not in name and (near := nearest(name, EMBEDDED)).startswith("did you mean"):
+        raise UsageError(f"unknown model {name!r}", expected=near)
+    expected = f"a folder, a .gguf file, a hub id, or one of: {', '.join(sorted(EMBEDDED))}"
+    # One request first: without a connection, from_pretrained retries every file for most of a minute.
+    try:
+        info: Any = HfApi().model_info(name, revision=revision, timeout=_HUB_TIMEOUT_SECONDS)
+        return ResolvedModel(name, "hub", name, revision=info.sha, local_files_only=False)
+    except HFValidationError as error:
+        raise UsageError(f"{name!r} is no model name: {reason(error)}", expected=expected) from error
+    except (RepositoryNotFoundError, RevisionNotFoundError) as error:
+        raise MissingError(
+            f"there is no hub model {name!r}" + (f" with the revision {revision!r}" if revision else ""),
+            expected=expected,
+            fix="check the name; for a private or gated model accept its terms on the hub, then `hf auth login`",
+        ) from error
+    except Exception as error:
+        # The hub cannot be reached or fails. The hub library has changed its HTTP library more than once, so none
+        # of its error classes are named; the local cache may still have the model.
+        problem = reason(error)
+    cached = try_to_load_from_cache(name, "config.json", revision=revision)
+    if isinstance(cached, str):
+        # The cache keeps the files of a commit in a folder of that name.
+        return ResolvedModel(name, "hub", name, revision=Path(cached).parent.name)
+    raise MissingError(
+        f"the model {name!r} is not in the local hub cache ({constants.HF_HUB_CACHE}), "
+        f"and the hub cannot be reached: {problem}",
+        expected=expected,
+        fix=f"on a machine with the hub: hf download {name}"
+        + (f" --revision {revision}" if revision else "")
+        + ", then copy the cache; or give a local folder (config.json and tokenizer alone for --dry-run)",
+    )
+
+
+def looks_like_path(name: str) -> bool:
+    """Whether `name` can only be a path, not a hub id."""
+    return (
+        name.startswith((".", "/", "~", os.sep))
+        or name.endswith(("/", os.sep))
+        or name.count("/") > 1
+        or name.lower().endswith(".gguf")
+    )
 
 
 def check_served(subject: Subject) -> None:
@@ -112,31 +141,35 @@ def read_config(model: str | ResolvedModel) -> Any:
         MissingError: it is not there.
     """
     from transformers import AutoConfig
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     resolved = resolve(model) if isinstance(model, str) else model
     try:
         with quiet_transformers():
             config = AutoConfig.from_pretrained(resolved.location, **resolved.arguments)
-        check_architecture(config, resolved.name)
-    except LengthwiseError:
-        raise
+        saved_as = list(config.architectures or [])
     # The parsers of libraries raise whatever a damaged file leads them to.
     except Exception as error:
+        folder = Path(resolved.location)
+        if folder.is_dir() and not (folder / "config.json").is_file():
+            adapter = (folder / "adapter_config.json").is_file()
+            raise MissingError(
+                f"{folder} has no config.json" + (", it holds an adapter" if adapter else ""),
+                expected="a folder saved by save_pretrained",
+                fix=f"load the base model with --adapter {folder}" if adapter else "check the path",
+            ) from error
         raise unloadable(resolved, error) from error
+    known = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+    if saved_as and not any(each in known or str(each).endswith("ForCausalLM") for each in saved_as):
+        raise UsageError(
+            f"{resolved.name} is not a causal language model: it was saved as {saved_as[0]}",
+            expected="a decoder saved as ...ForCausalLM or ...LMHeadModel",
+        )
     return config
 
 
-def bad_config(name: str, error: Exception) -> UsageError:
-    """The error for a config.json that no model can be built from."""
-    why = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return UsageError(
-        f"{name} cannot be loaded as a causal language model, by its config.json: {why}",
-        fix="correct config.json, or download it again",
-    )
-
-
 def read_tokenizer(model: str | ResolvedModel) -> Any:
-    """The tokenizer of a model, without its weights.
+    """The tokenizer of a model, without its weights; the folder may hold nothing else.
 
     Raises:
         MissingError: it is not there or cannot be loaded.
@@ -149,56 +182,39 @@ def read_tokenizer(model: str | ResolvedModel) -> Any:
             return AutoTokenizer.from_pretrained(resolved.location, **resolved.arguments)
     # tokenizers raises bare Exception for a damaged file.
     except Exception as error:
-        if (own := _own_code(resolved, error)) is not None:
-            raise own from error
-        damaged = damaged_json(Path(resolved.location))
-        raise MissingError(
-            f"{damaged} is damaged"
-            if damaged
-            else f"{resolved.name} has no tokenizer that can be loaded: {reason(error)}",
-            expected="tokenizer.json (or the files of a slow tokenizer) beside the weights",
-            fix="save the model's tokenizer into the same folder",
-        ) from error
+        found = unloadable(resolved, error, what="the tokenizer of ")
+        raise (found if "code of its own" in found.problem else MissingError(found.problem)) from error
 
 
-def unloadable(resolved: ResolvedModel, error: Exception) -> LengthwiseError:
-    """The error for a model that a library could not load, with the damaged file if one can be told."""
-    folder = Path(resolved.location)
-    if (damaged := damaged_json(folder)) is not None:
-        return MissingError(f"{damaged} is damaged: it is no JSON object", fix="copy or download it again")
-    if (own := _own_code(resolved, error)) is not None:
-        return own
-    if is_damage(error):
-        names = ", ".join(str(file) for file in _weight_files(folder)) or resolved.location
-        return MissingError(
-            f"{names} cannot be read: damaged, or it holds other objects than tensors",
-            expected="weights as safetensors, or a pickle of tensors alone",
-            fix="download it again",
+def unloadable(resolved: ResolvedModel, error: Exception, *, what: str = "") -> LengthwiseError:
+    """The error for what a library could not load: a MissingError if it is damaged or absent, else a UsageError."""
+    name = f"{what}{resolved.name}"
+    if "trust_remote_code" in str(error):
+        return UsageError(
+            f"{name} brings code of its own, which lengthwise does not run",
+            expected="a model and a tokenizer of types that transformers has",
         )
-    if isinstance(error, ImportError):
-        return MissingError(f"{resolved.name} needs a package that is missing: {error}")
-    if isinstance(error, OSError):
-        return MissingError(f"{resolved.name} cannot be loaded: {reason(error)}")
-    return UsageError(f"{resolved.name} cannot be loaded as a causal language model: {reason(error)}")
+    if damaged := damaged_files(Path(resolved.location), error):
+        return MissingError(f"{name} cannot be loaded: {damaged} is damaged", fix="download it again")
+    kind = MissingError if isinstance(error, (ImportError, OSError)) else UsageError
+    return kind(f"{name} cannot be loaded as a causal language model: {reason(error)}")
 
 
-def _own_code(resolved: ResolvedModel, error: Exception) -> UsageError | None:
-    if "trust_remote_code" not in str(error):
-        return None
-    return UsageError(
-        f"{resolved.name} brings code of its own, which lengthwise does not run",
-        expected="a model and a tokenizer of types that transformers has",
-    )
+def damaged_files(folder: Path, error: Exception) -> str | None:
+    """The file of a model or adapter that is damaged; None if there is none."""
+    from safetensors import safe_open
 
-
-def damaged_json(folder: Path) -> Path | None:
-    """A JSON file in `folder` that holds no JSON object; None if there is none."""
-    for file in sorted(folder.glob("*.json")):
+    for file in sorted(folder.glob("*.json")) + sorted(folder.glob("*.safetensors")):
         try:
-            read_json(file, expected="a JSON object")
-        except UsageError:
-            return file
-    return None
+            if file.suffix == ".json":
+                read_json(file, expected="a JSON object")
+            else:
+                with safe_open(file, framework="numpy"):
+                    pass
+        except Exception:
+            return str(file)
+    pickles = ", ".join(str(file) for file in sorted(folder.glob("*.bin")))
+    return f"{pickles} (or holds other objects than tensors)" if pickles and is_damage(error) else None
 
 
 def is_damage(error: Exception) -> bool:
@@ -208,148 +224,3 @@ def is_damage(error: Exception) -> bool:
         or "PytorchStreamReader" in str(error)
         or "weights_only" in str(error)
     )
-
-
-def check_architecture(config: Any, name: str) -> None:
-    """Raise UsageError unless `config` describes a decoder that predicts next tokens."""
-    from transformers.models.auto.modeling_auto import (
-        MODEL_FOR_CAUSAL_LM_MAPPING,
-        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-    )
-
-    architectures: list[str] = list(config.architectures or [])
-    kind = architectures[0] if architectures else config.model_type
-    known = set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())
-    if config.is_encoder_decoder:
-        why = f"{kind} is an encoder-decoder"
-    elif type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        why = f"transformers has no causal language model for {config.model_type!r}"
-    elif architectures and not any(each in known or each.endswith("ForCausalLM") for each in architectures):
-        why = f"it was saved as {kind}"
-    else:
-        return
-    raise UsageError(
-        f"{name} is not a causal language model: {why}",
-        expected="a decoder saved as ...ForCausalLM or ...LMHeadModel",
-    )
-
-
-def check_folder(folder: Path, *, weights: bool = True) -> None:
-    """Raise MissingError unless `folder` holds a whole model: config, and every file of the `weights`."""
-    if not (folder / "config.json").is_file():
-        adapter = (folder / "adapter_config.json").is_file()
-        raise MissingError(
-            f"{folder} has no config.json" + (", it holds an adapter" if adapter else ""),
-            expected="a folder saved by save_pretrained",
-            fix=f"load the base model with --adapter {folder}" if adapter else "check the path",
-        )
-    if not weights:
-        return
-    files = _weight_files(folder)
-    if not files:
-        raise MissingError(
-            f"{folder} has a config.json but no weights",
-            expected=" or ".join(_WEIGHTS),
-            fix="download the rest of the model",
-        )
-    for file in files:
-        if not file.is_file():
-            raise MissingError(
-                f"{folder} is incomplete: {file.name} is missing",
-                expected=f"{len(files)} weight files",
-                fix="download the rest of the model",
-            )
-        check_whole(file)
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    # transformers' own order: safetensors before pickles, one file before shards.
-    for single, index in zip(_WEIGHTS, _INDEXES, strict=True):
-        if (folder / single).is_file():
-            return [folder / single]
-        if (folder / index).is_file():
-            try:
-                weight_map = read_json(folder / index, expected="an index of weights")["weight_map"]
-                return sorted({folder / name for name in weight_map.values()})
-            except (UsageError, KeyError, TypeError, AttributeError) as error:
-                raise MissingError(f"{folder / index} is damaged", fix="download it again") from error
-    return []
-
-
-def check_whole(file: Path) -> None:
-    """Raise MissingError if a safetensors file is shorter than its header says."""
-    if file.suffix != ".safetensors":
-        return
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(file, framework="numpy"):
-            pass
-    except SafetensorError as error:
-        raise MissingError(f"{file} is damaged or cut short: {error}", fix="download it again") from error
-
-
-def looks_like_path(name: str) -> bool:
-    """Whether `name` can only be a path, not a hub id."""
-    return (
-        name.startswith((".", "/", "~", os.sep))
-        or name.endswith(("/", os.sep))
-        or name.count("/") > 1
-        or name.lower().endswith(".gguf")
-    )
-
-
-def _resolve_hub(name: str, revision: str | None, *, weights: bool) -> ResolvedModel:
-    from huggingface_hub import HfApi, constants, try_to_load_from_cache
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HFValidationError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
-
-    if "/" not in name and (near := nearest(name, EMBEDDED)).startswith("did you mean"):
-        raise UsageError(f"unknown model {name!r}", expected=near)
-    fetch = f"hf download {name}" + ("" if weights else " config.json")
-    fetch += f" --revision {revision}" if revision else ""
-    embedded = ", ".join(sorted(EMBEDDED))
-    # One request first: without a connection, from_pretrained retries every file for most of a minute and does
-    # not say what is missing.
-    problem: str
-    try:
-        info: Any = HfApi().model_info(name, revision=revision, timeout=_HUB_TIMEOUT_SECONDS)
-        return ResolvedModel(name, "hub", name, revision=info.sha, local_files_only=False)
-    except HFValidationError as error:
-        raise UsageError(
-            f"{name!r} is no model name: {str(error).splitlines()[0]}",
-            expected=f"a folder, a .gguf file, a hub id, or one of: {embedded}",
-        ) from error
-    except RevisionNotFoundError as error:
-        raise MissingError(f"the hub model {name} has no revision {revision!r}") from error
-    except GatedRepoError as error:
-        raise MissingError(
-            f"the hub model {name} is gated", fix="accept its terms on the hub, then `hf auth login`"
-        ) from error
-    except RepositoryNotFoundError as error:
-        raise MissingError(
-            f"there is no hub model {name!r}, and no such folder",
-            expected=f"a folder, a .gguf file, a hub id, or one of: {embedded}",
-            fix="check the name; a private model needs `hf auth login`",
-        ) from error
-    except Exception as error:
-        # The hub cannot be reached or fails. The hub library has changed its HTTP library more than once, so none
-        # of its error classes are named; the local cache may still have the model.
-        problem = str(error).splitlines()[0] if str(error) else type(error).__name__
-    cached = try_to_load_from_cache(name, "config.json", revision=revision)
-    if not isinstance(cached, str):
-        raise MissingError(
-            f"the model {name!r} is not in the local hub cache ({constants.HF_HUB_CACHE}), "
-            f"and the hub cannot be reached: {problem}",
-            expected=f"a folder, a .gguf file, a hub id, or one of: {embedded}",
-            fix=f"on a machine with the hub: {fetch}, then copy the cache; or give a local folder"
-            + ("" if weights else " with that file alone"),
-        )
-    # The cache keeps the files of a commit in a folder of that name.
-    snapshot = Path(cached).parent
-    check_folder(snapshot, weights=weights)
-    return ResolvedModel(name, "hub", name, revision=snapshot.name, local_files_only=True)

@@ -9,10 +9,9 @@ from typing import Any
 from lengthwise.errors import MissingError, UsageError, nearest
 from lengthwise.files import named_path
 from lengthwise.models.extension import clex_modules
-from lengthwise.models.loading import DTYPES
+from lengthwise.models.loading import DTYPES, add_saved_adapter
 from lengthwise.models.quantization import expand_into
 from lengthwise.models.quiet import quiet_transformers
-from lengthwise.models.saved_weights import add_saved_adapter
 from lengthwise.models.saving import save_whole
 from lengthwise.training.cost import parameter_counts
 from lengthwise.training.recipe import read_recipe

@@ -67,7 +67,7 @@ def _check_text(recipe: Recipe) -> str | None:
         UsageError: the text holds no stretch of a step.
     """
     try:
-        tokenizer = read_tokenizer(resolve(recipe.model, weights=False))
+        tokenizer = read_tokenizer(resolve(recipe.model))
     except MissingError as error:
         return error.problem
     try:
@@ -82,7 +82,7 @@ def _check_text(recipe: Recipe) -> str | None:
 
 def _cost(recipe: Recipe, micro: int, devices: int, card: int | None) -> tuple[Cost, dict[str, Any]]:
     """The cost, and the ways to spread the run over devices."""
-    model = recipe_skeleton(recipe, read_config(resolve(recipe.model, weights=False)))
+    model = recipe_skeleton(recipe, read_config(resolve(recipe.model)))
     device = torch.device("cpu")
     if recipe.device == "auto" and torch.accelerator.is_available():
         device = torch.accelerator.current_accelerator() or device

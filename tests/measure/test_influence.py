@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.measure import paired_difference, selection
+from lengthwise.measure import kept_context, paired_difference
 from lengthwise.measure.influence import Influence
+from lengthwise.measure.kept_context import CONTROLS, SELECTIONS, Situation
 from lengthwise.measure.runner import run as measure
-from lengthwise.measure.selection import CONTROLS, SELECTIONS, Situation
 from lengthwise.models import LoadedModel
 from lengthwise.report.run_page import build_report
 from lengthwise.settings import Subject
@@ -52,10 +52,12 @@ def run(tmp_path: Path) -> Subject:
 def planted(monkeypatch: pytest.MonkeyPatch) -> list[Situation]:
     scores = np.zeros(40)
     scores[[20, 9, 5, 30]] = 4, 3, 2, 1
-    monkeypatch.setattr(selection, "embedding_attributions", lambda model, ids, target: scores[:target, None])
+    monkeypatch.setattr(
+        kept_context, "embedding_attributions", lambda model, ids, target: scores[:target, None]
+    )
     ids = np.arange(60)
     ids[[3, 17]] = 40
-    monkeypatch.setattr(selection, "losses_from", planted_losses)
+    monkeypatch.setattr(kept_context, "losses_from", planted_losses)
     few = Situation(None, ids, target=41, short=8, candidates=2, batch_size=1)  # type: ignore[arg-type]
     return [replace(few, target=40, candidates=4), few]
 

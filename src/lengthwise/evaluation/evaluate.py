@@ -21,14 +21,14 @@ from lengthwise.evaluation.scores import estimated, ranking, sample_means
 from lengthwise.evaluation.task import Family, Question, Task
 from lengthwise.evaluation.tasks import FAMILIES, TASKS, resolve_tasks
 from lengthwise.files import is_url
-from lengthwise.measure.measurement import Item, Measurement, Reader, Record
+from lengthwise.measure.measurement import Item, Measurement, Record
 from lengthwise.measure.statistics import Statistic
 from lengthwise.processes import process_count
 from lengthwise.results import Results, Row
 from lengthwise.settings import Count, Finite, Seed, Subject, Whole
 
 if TYPE_CHECKING:
-    from lengthwise.models import Predictor
+    from lengthwise.models import Predictor, Reader
     from lengthwise.text import Corpus
 
 _LM_EVAL_TAKES = frozenset({"lengths", "samples", "data", "max_length", "truncation", "seed"})

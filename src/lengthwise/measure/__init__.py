@@ -11,14 +11,13 @@ if TYPE_CHECKING:
     from lengthwise.measure.influence import Influence
     from lengthwise.measure.limit import Limit
     from lengthwise.measure.longppl import LongPpl
-    from lengthwise.measure.measurement import Item, Measurement
+    from lengthwise.measure.measurement import Item, Measurement, WindowMeasurement
     from lengthwise.measure.misalignment import Misalignment
     from lengthwise.measure.perplexity import Perplexity
     from lengthwise.measure.recall import Recall
     from lengthwise.measure.runner import run
     from lengthwise.measure.served import Served
     from lengthwise.measure.table import MEASUREMENTS
-    from lengthwise.measure.windows import WindowMeasurement
 
 _HOMES = {
     "MEASUREMENTS": "table",
@@ -31,7 +30,7 @@ _HOMES = {
     "Perplexity": "perplexity",
     "Recall": "recall",
     "Served": "served",
-    "WindowMeasurement": "windows",
+    "WindowMeasurement": "measurement",
     "compare_runs": "comparison",
     "correlate": "correlation",
     "paired_difference": "comparison",

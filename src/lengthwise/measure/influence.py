@@ -8,7 +8,7 @@ than a threshold. With k distant tokens kept beside the near ones, and the other
     recovered = sum(short - loss with k kept) / sum(short - long)     over the targets that gain.
 
 The experiment is that of figures 2 and 6 of "The Role of Sparsity for Length Generalization in LLMs" (ICML 2025).
-Its rule for choosing tokens (Eq. 20) was not found; ours are in `lengthwise.measure.selection`.
+Its rule for choosing tokens (Eq. 20) was not found; ours are in `lengthwise.measure.kept_context`.
 
 A choice that looks at the target's loss also lowers it where nothing is to be found. `greedy_foreign` makes the same
 choice where the distant tokens are those of another window, and `recovered_net` is what greedy recovers beyond it.
@@ -26,9 +26,8 @@ from cyclopts import Parameter
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.measurement import Display, Item, Reader, Record
+from lengthwise.measure.measurement import Display, Item, Record, WindowMeasurement
 from lengthwise.measure.statistics import Statistic
-from lengthwise.measure.windows import WindowMeasurement
 from lengthwise.results import Results
 from lengthwise.settings import Count, Finite, Tokens, Whole
 from lengthwise.text import Window, tokenizer_fingerprint, view
@@ -37,7 +36,7 @@ from lengthwise.text.tokens import token_pieces
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.models import Predictor
+    from lengthwise.models import Predictor, Reader
 
 METHODS = {
     "greedy": "chosen one by one, each time the token that lowers the loss most",
@@ -179,8 +178,7 @@ class Influence(WindowMeasurement):
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The losses of examined tokens and of targets with few distant tokens."""
-        from lengthwise.measure.kept_context import examine
-        from lengthwise.measure.selection import Situation, kept_losses
+        from lengthwise.measure.kept_context import Situation, examine, kept_losses
         from lengthwise.models import weights_of
 
         model, chooser = weights_of(model, **_WEIGHTS), weights_of(other, **_WEIGHTS)

@@ -27,14 +27,13 @@ from pydantic import AfterValidator, model_validator
 
 from lengthwise.errors import UsageError
 from lengthwise.measure.limit_curves import BINS_PER_REFERENCE, LimitGrid, sound_up_to, used_level, used_up_to
-from lengthwise.measure.measurement import Display, Item, Reader, Record
+from lengthwise.measure.measurement import Display, Item, Record, WindowMeasurement, check_passage
 from lengthwise.measure.statistics import Statistic, equal_bins
-from lengthwise.measure.windows import WindowMeasurement, check_passage
 from lengthwise.results import Results, Row
 from lengthwise.settings import PYTHON_ONLY, Count, Positive, Share, Whole
 
 if TYPE_CHECKING:
-    from lengthwise.models import Predictor
+    from lengthwise.models import Predictor, Reader
 
 _SHOWN_BINS = 32
 LONGEST = 16384

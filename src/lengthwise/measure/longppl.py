@@ -22,9 +22,8 @@ from cyclopts import Parameter
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.measurement import Display, Item, Reader, Record
+from lengthwise.measure.measurement import Display, Item, Record, WindowMeasurement
 from lengthwise.measure.statistics import Estimator, Statistic, ratio
-from lengthwise.measure.windows import WindowMeasurement
 from lengthwise.results import Results
 from lengthwise.runs import read_run
 from lengthwise.settings import PYTHON_ONLY, Count, Finite
@@ -33,7 +32,7 @@ from lengthwise.text import tokenize
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.models import Predictor
+    from lengthwise.models import Predictor, Reader
     from lengthwise.text import Corpus
 
 

@@ -16,9 +16,8 @@ import numpy as np
 from annotated_types import Ge, MinLen
 from cyclopts import Parameter
 
-from lengthwise.measure.measurement import Display, Item, Reader, Record
+from lengthwise.measure.measurement import Display, Item, Record, WindowMeasurement, grouped
 from lengthwise.measure.statistics import Statistic
-from lengthwise.measure.windows import WindowMeasurement, grouped
 from lengthwise.results import Results
 from lengthwise.settings import PYTHON_ONLY, Count, Whole
 from lengthwise.text import view
@@ -26,7 +25,7 @@ from lengthwise.text import view
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.models import Predictor
+    from lengthwise.models import Predictor, Reader
 
 ESTIMATORS = {
     "lattice": "Eq. 2 from several views of each window, every shared position compared (default)",

@@ -27,9 +27,8 @@ from cyclopts import Parameter
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.measurement import Display, Item, Reader, Record
+from lengthwise.measure.measurement import Display, Item, Record, WindowMeasurement, by_size, grouped
 from lengthwise.measure.statistics import Estimator, Statistic, equal_bins, ratio
-from lengthwise.measure.windows import WindowMeasurement, by_size, grouped
 from lengthwise.results import Results
 from lengthwise.settings import PYTHON_ONLY, Count, Whole
 from lengthwise.text import view
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from lengthwise.models import LoadedModel, Predictor
+    from lengthwise.models import LoadedModel, Predictor, Reader
 
 KNOTS = (0.5, 1.0, 2.0)
 ORDERS = 4

@@ -26,16 +26,23 @@ from cyclopts import Parameter
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.measurement import Display, Item, Reader, Record
+from lengthwise.measure.measurement import (
+    Display,
+    Item,
+    Record,
+    WindowMeasurement,
+    by_size,
+    check_passage,
+    grouped,
+)
 from lengthwise.measure.statistics import Statistic
-from lengthwise.measure.windows import WindowMeasurement, by_size, check_passage, grouped
 from lengthwise.settings import PYTHON_ONLY, Count, Tokens, Whole
 from lengthwise.text import view
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.models import Predictor
+    from lengthwise.models import Predictor, Reader
 
 
 class Recall(WindowMeasurement):

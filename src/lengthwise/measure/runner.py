@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import Interrupted, UsageError
-from lengthwise.measure.measurement import Item, Measurement, Reader
+from lengthwise.measure.measurement import Item, Measurement
 from lengthwise.measure.statistics import few_documents
 from lengthwise.progress import progress
 from lengthwise.results import Results
@@ -25,7 +25,7 @@ from lengthwise.sharing import process_facts, shared_run
 from lengthwise.text import Corpus, TokenDocuments, as_corpus, left_out_note, load_corpus, tokenize
 
 if TYPE_CHECKING:
-    from lengthwise.models import ModelLike
+    from lengthwise.models import ModelLike, Reader
     from lengthwise.runs import RunFolder
     from lengthwise.text import TextLike
 

@@ -22,9 +22,8 @@ from cyclopts import Parameter
 
 from lengthwise.errors import UsageError
 from lengthwise.files import is_url
-from lengthwise.measure.measurement import Display, Item, Reader, Record
+from lengthwise.measure.measurement import Display, Item, Record, WindowMeasurement, by_size, grouped
 from lengthwise.measure.statistics import Statistic
-from lengthwise.measure.windows import WindowMeasurement, by_size, grouped
 from lengthwise.results import Row
 from lengthwise.settings import Count, Positive, Subject, Whole
 from lengthwise.text import view
@@ -32,7 +31,7 @@ from lengthwise.text import view
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.models import Predictor
+    from lengthwise.models import Predictor, Reader
 
 _FIRST_EDGE = 16
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lengthwise.models.loading import DTYPES, ModelLike, as_model, load, open_model
     from lengthwise.models.logits import NonFiniteLogits, naming_bad_logits
     from lengthwise.models.plan import Cost, Plan
-    from lengthwise.models.predictor import Predictor
+    from lengthwise.models.predictor import Predictor, Reader
     from lengthwise.models.reading import CachedReader, PlainReader, reader_kind
     from lengthwise.models.resolve import read_config, read_tokenizer
     from lengthwise.models.saving import push_to_hub
@@ -36,6 +36,7 @@ _HOMES = {
     "PlainReader": "reading",
     "Plan": "plan",
     "Predictor": "predictor",
+    "Reader": "predictor",
     "as_model": "loading",
     "capture_hidden_states": "hidden",
     "extend": "extension",
@@ -70,6 +71,7 @@ __all__ = [
     "PlainReader",
     "Plan",
     "Predictor",
+    "Reader",
     "as_model",
     "capture_hidden_states",
     "extend",

@@ -10,12 +10,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Predictor(Protocol):
-    """A model that predicts tokens: a `LoadedModel`, or an `Endpoint` that serves one.
-
-    A `LoadedModel` also gives hidden states, so the whole distribution at every position. What needs these asks
-    for a `LoadedModel`.
-    """
+class Reader(Protocol):
+    """What deciding on the items of a measurement needs of a model; a dry run knows it without the weights."""
 
     name: str
     """As the user wrote it."""
@@ -30,6 +26,14 @@ class Predictor(Protocol):
     def trained_length(self) -> int | None:
         """Context in tokens that the model was trained for, before any extension; None if not known."""
         ...
+
+
+class Predictor(Reader, Protocol):
+    """A model that predicts tokens: a `LoadedModel`, or an `Endpoint` that serves one.
+
+    A `LoadedModel` also gives hidden states, so the whole distribution at every position. What needs these asks
+    for a `LoadedModel`.
+    """
 
     def check_ready(self, tokens: int) -> None:
         """Raise UsageError if views of `tokens` tokens cannot be read."""

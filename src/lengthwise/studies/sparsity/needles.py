@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.kept_context import examine
-from lengthwise.measure.selection import Situation, greedy, losses_keeping
+from lengthwise.measure.kept_context import Situation, examine, greedy, losses_keeping
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from lengthwise.errors import UsageError, shown
+from lengthwise.errors import UsageError, reason, shown
 
 
 class _Loader(yaml.SafeLoader):
@@ -46,13 +46,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
         UsageError: missing file, not YAML, duplicate keys, or not a mapping.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        return parse_yaml(path.read_text(encoding="utf-8"), source=str(path))
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(
-            f"cannot read {path}: {reason}", expected="a YAML file", fix="check the path"
-        ) from error
-    return parse_yaml(text, source=str(path))
+        raise UsageError(f"cannot read {path}: {reason(error)}", expected="a YAML file") from error
 
 
 def parse_yaml(text: str, *, source: str) -> dict[str, Any]:
@@ -79,9 +75,7 @@ def override(settings: Mapping[str, Any], assignments: Iterable[str]) -> dict[st
         path, sign, text = assignment.partition("=")
         source = f"--set {shown(assignment)}"
         if not sign or not path:
-            raise UsageError(
-                f"{source} has no value", expected="section.key=value", fix="--set objective.alpha=0.1"
-            )
+            raise UsageError(f"{source} has no value", expected="section.key=value")
         *sections, key = path.replace("-", "_").split(".")
         target = result
         for section in sections:

@@ -40,7 +40,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> str:
 def runs(serve: Any, folder: Path, text: str) -> tuple[Subject, Subject]:
     """The model itself, and the endpoint that serves it."""
     own = Subject(model=str(folder), text=text, split="all")
-    return own, Subject.of(own, model=serve().url, tokenizer=str(folder))
+    return own, own.model_copy(update={"model": serve().url, "tokenizer": str(folder)})
 
 
 @pytest.mark.parametrize("kind", SPECS)

@@ -39,8 +39,9 @@ class Output(Settings):
     dry_run: DryRun = False
 
 
-_OUTPUT = Group("Output", sort_key=3)
-_GROUPS = {Subject: Group("Model and text", sort_key=2), Output: _OUTPUT, Printing: _OUTPUT}
+_OUTPUT = [Parameter(group=Group("Output", sort_key=3))]
+_SUBJECT = [Parameter(group=Group("Model and text", sort_key=2))]
+_GROUPS = {Subject: _SUBJECT, Output: _OUTPUT, Printing: _OUTPUT}
 # What all measurements have in common comes last.
 _LAST = ("seed", "batch_size", "bos")
 
@@ -51,15 +52,17 @@ def with_fields(verb: Callable[..., None], *, hidden: Collection[str] = ()) -> C
     Required fields are arguments. Settings are made of what the user gave, so that they know it
     (`model_fields_set`). `hidden` options are left out.
     """
-    taken = inspect.signature(verb, eval_str=True).parameters.values()
-    settings = {each.name: each.annotation for each in taken if _is_settings(each.annotation)}
-    shown = [
-        option
-        for each in taken
-        for option in (_fields(each.annotation) if each.name in settings else [_exposed(each)])
-        if option.name not in hidden
-    ]
-    shown.sort(key=lambda option: option.kind)
+    settings: dict[str, type[Settings]] = {}
+    shown: list[Argument] = []
+    for each in inspect.signature(verb, eval_str=True).parameters.values():
+        if isinstance(each.annotation, type) and issubclass(each.annotation, Settings):
+            settings[each.name] = each.annotation
+            shown += _fields(each.annotation)
+        elif each.kind is Argument.POSITIONAL_OR_KEYWORD:
+            shown.append(each.replace(kind=Argument.POSITIONAL_ONLY))
+        else:
+            shown.append(each)
+    shown = sorted((each for each in shown if each.name not in hidden), key=lambda each: each.kind)
     arguments = [option.name for option in shown if option.kind is Argument.POSITIONAL_ONLY]
 
     def call(*values: Any, **given: Any) -> None:
@@ -74,15 +77,6 @@ def with_fields(verb: Callable[..., None], *, hidden: Collection[str] = ()) -> C
     return call
 
 
-def _is_settings(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, Settings)
-
-
-def _exposed(parameter: Argument) -> Argument:
-    positional = parameter.kind is Argument.POSITIONAL_OR_KEYWORD
-    return parameter.replace(kind=Argument.POSITIONAL_ONLY) if positional else parameter
-
-
 def _fields(owner: type[Settings]) -> Iterator[Argument]:
     """The fields as parameters, without what pydantic checks of their types."""
     types = get_type_hints(owner)
@@ -93,8 +87,6 @@ def _fields(owner: type[Settings]) -> Iterator[Argument]:
             marks.append(Parameter(help=" ".join(field.description.split())))
         if field.is_required():
             yield Argument(name, Argument.POSITIONAL_ONLY, annotation=Annotated[types[name], *marks])
-            continue
-        if owner in _GROUPS:
-            marks.append(Parameter(group=_GROUPS[owner]))
-        annotation = Annotated[types[name], *marks]
-        yield Argument(name, Argument.KEYWORD_ONLY, annotation=annotation, default=field.default)
+        else:
+            annotation = Annotated[types[name], *marks, *_GROUPS.get(owner, ())]
+            yield Argument(name, Argument.KEYWORD_ONLY, annotation=annotation, default=field.default)

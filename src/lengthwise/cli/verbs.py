@@ -199,6 +199,8 @@ def compare(
 
     if correlate is None:
         found = compare_runs(runs, reference=reference, metrics=metric)
+    elif reference is not None or metric:
+        raise UsageError("--correlate takes neither --reference nor --metric")
     else:
         found = correlate_runs(runs, *correlate)
     print_comparison(found, printing, form=format)

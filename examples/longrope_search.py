@@ -15,7 +15,6 @@ import json
 import random
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -121,7 +120,7 @@ def loss_of_factors(
 
     def loss(factors: Factors) -> float:
         changes = {"method": "longrope", "options": {"long_factor": list(factors)}}
-        frequencies, scaling = Extension(**{**asdict(plan), **changes}).inverse_frequencies()
+        frequencies, scaling = plan.model_copy(update=changes).inverse_frequencies()
         before = [tuple(getattr(module, name) for name in names) for module in rotary]
         kept = [own.clone() for own, _ in before]
         for module in rotary:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -26,11 +25,6 @@ class Run(Settings):
     adapter: Adapter | None = None
     betas: tuple[Finite, ...] = ()
     fast: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Method:
-    theta: float = 2.0
 
 
 def test_sections_and_defaults() -> None:
@@ -74,10 +68,3 @@ def test_a_value_is_refused_with_its_path(settings: dict[str, Any], path: str) -
     assert f"{path} is " in str(refused.value)
     with pytest.raises(UsageError):
         Run(**{"model": "m", "length": 8} | settings)
-
-
-def test_a_dataclass_takes_no_unknown_key_and_no_infinity() -> None:
-    assert checked(Method, {"theta": 3}, source="s") == Method(theta=3.0)
-    for wrong in ({"thetta": 3}, {"theta": float("inf")}):
-        with pytest.raises(UsageError):
-            checked(Method, wrong, source="s")

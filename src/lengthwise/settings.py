@@ -10,10 +10,8 @@ of cyclopts in the type changes how the command line spells the option:
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import is_dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args
 
 from annotated_types import Ge, Gt, Lt
 from cyclopts import Parameter
@@ -23,15 +21,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Strict,
-    TypeAdapter,
     ValidationError,
     model_validator,
-    with_config,
 )
 
 from lengthwise.errors import LengthwiseError, UsageError, nearest, shown
 
-T = TypeVar("T")
+SettingsT = TypeVar("SettingsT", bound="Settings")
 
 PYTHON_ONLY = Parameter(parse=False)
 """Marks a field that the command line does not offer."""
@@ -92,14 +88,14 @@ class Settings(BaseModel):
         __init__.__pydantic_base_init__ = True
 
 
-def checked(kind: type[T], settings: Mapping[str, Any], *, source: str) -> T:
-    """`kind`, a `Settings` or a frozen dataclass, from plain values as in YAML; `source` names them in errors.
+def checked(kind: type[SettingsT], settings: Mapping[str, Any], *, source: str) -> SettingsT:
+    """Settings from plain values, as they are in YAML; `source` names them in errors.
 
     Raises:
         UsageError: every mistake, with its path.
     """
     try:
-        return _adapter(kind).validate_python(dict(settings))
+        return kind.model_validate(dict(settings))
     except ValidationError as error:
         mistakes = list(_mistakes(kind, error))
     if len(mistakes) == 1:
@@ -107,14 +103,6 @@ def checked(kind: type[T], settings: Mapping[str, Any], *, source: str) -> T:
         raise UsageError(f"{source}: {one.problem}", expected=one.expected, fix=one.fix)
     lines = ["; ".join(str(one).splitlines()) for one in mistakes]
     raise UsageError(f"{source} has {len(lines)} mistakes:\n  " + "\n  ".join(lines))
-
-
-@functools.cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    """Pydantic's checks, which refuse unknown keys of a dataclass too. They take longer to make than to use."""
-    if is_dataclass(kind):
-        with_config(ConfigDict(extra="forbid", allow_inf_nan=False))(kind)
-    return TypeAdapter(kind)
 
 
 class Subject(Settings):
@@ -154,7 +142,7 @@ def _mistakes(kind: Any, error: ValidationError) -> Iterator[LengthwiseError]:
             for line in found.problem.splitlines():
                 named = line if line.startswith(where) else f"{where}: {line}"
                 yield type(found)(named, expected=found.expected, fix=found.fix)
-        elif problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        elif problem["type"] == "extra_forbidden":
             yield UsageError(f"unknown key {where!r}", expected=nearest(path[-1], _names_in(kind, path[:-1])))
         elif problem["type"] == "missing":
             yield UsageError(f"missing key {where!r}")
@@ -175,13 +163,13 @@ def _expected(problem: Mapping[str, Any]) -> str:
 def _names_in(kind: Any, path: list[str]) -> list[str]:
     """The keys of the section at `path`."""
     for part in path:
-        hint = get_type_hints(kind)[part]
-        kind = next(each for each in (hint, *get_args(hint)) if hasattr(each, "__annotations__"))
-    return list(kind.model_fields if hasattr(kind, "model_fields") else kind.__dataclass_fields__)
+        hint = kind.model_fields[part].annotation
+        kind = next(each for each in (hint, *get_args(hint)) if hasattr(each, "model_fields"))
+    return list(kind.model_fields)
 
 
 def _flag(kind: Any, name: str) -> str:
     """The option that sets a field, in brackets, where it has another name."""
-    field = getattr(kind, "model_fields", {}).get(name)
+    field = kind.model_fields.get(name)
     marks = [mark for mark in field.metadata if isinstance(mark, Parameter)] if field else []
     return "".join(f" ({option})" for mark in marks for option in mark.name or ())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
 from torch import Tensor, nn
 
 from lengthwise.files import atomic_write_json, atomic_write_text, read_json
@@ -15,28 +15,27 @@ from lengthwise.models.hidden import is_peft_model, unwrap
 from lengthwise.models.resolve import ResolvedModel, looks_like_path
 from lengthwise.positions import ROPE_METHODS, rope_method
 from lengthwise.positions.rope.plain_rope import RopeMethod
-from lengthwise.settings import checked
+from lengthwise.settings import Finite, Settings, Whole, checked
 
 RECORD = "lengthwise_extension"
 """Name of the record: a key in config.json; beside an adapter, which has no config.json, the stem of a file."""
 _HEADING = "## Context extension"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Extension:
+class Extension(Settings):
     """One extension of one model. Its values are plain, so a JSON round trip gives an equal object."""
 
     method: str
     """A name of ROPE_METHODS."""
-    factor: float
+    factor: Finite
     """s: the context becomes this many times longer."""
-    original_length: int
+    original_length: Whole
     """L0: tokens of context that the model was trained for."""
-    theta: float
+    theta: Finite
     """The model's own base."""
-    head_dim: int
+    head_dim: Whole
     """Rotated dimensions per head."""
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = Field(default_factory=dict)
     """All options of the method."""
     layer_type: str | None = None
     """The layers that are extended, in a model with rotary positions by type of layer; None is all layers."""
@@ -66,7 +65,7 @@ class Extension:
 
     def to_dict(self) -> dict[str, Any]:
         """The record, as `from_dict` reads it; without a layer type if all layers are extended."""
-        return {key: value for key, value in asdict(self).items() if (key, value) != ("layer_type", None)}
+        return {key: value for key, value in dict(self).items() if (key, value) != ("layer_type", None)}
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any], *, source: str) -> Extension:

@@ -77,10 +77,9 @@ class Adapter(Settings):
 
 
 def add_adapter(model: Any, adapter: Adapter | None) -> Any:
-    """The model with fresh adapters and all else frozen; with None, the model itself, all trainable.
+    """The model with fresh adapters in float32 and all else frozen; with None, the model itself, all trainable.
 
-    Trained weights are float32, whatever the frozen ones are. The learned part of an extension is trained whole
-    and saved with the adapter.
+    The learned part of an extension is trained whole and saved with the adapter.
 
     Raises:
         UsageError: the method does not fit the model, or names layers that the model does not have.
@@ -98,9 +97,7 @@ def add_adapter(model: Any, adapter: Adapter | None) -> Any:
         with quiet_transformers():
             adapted = get_peft_model(model, config)
     except _FAILURES as error:
-        raise UsageError(
-            f"{adapter.config} with {adapter.options} does not fit the model: {reason(error)}"
-        ) from error
+        raise UsageError(f"{adapter.config} does not fit the model: {reason(error)}") from error
     for parameter in adapted.parameters():
         if parameter.requires_grad and parameter.dtype in (torch.bfloat16, torch.float16):
             parameter.data = parameter.data.float()
@@ -127,12 +124,13 @@ def _save_whole_modules(config: Any, model: nn.Module) -> None:
         return
     base: Any = unwrap(model)
     embeddings = base.get_input_embeddings()
-    known = {_last(name): {_last(name)} for name, _ in base.named_modules() if name}
-    known["embeddings"] = {_last(name) for name, module in base.named_modules() if module is embeddings}
+    named = [(_last(name), module) for name, module in base.named_modules() if name]
+    known = {name: {name} for name, _ in named}
+    known["embeddings"] = {name for name, module in named if module is embeddings}
     known["norms"] = {
-        _last(name)
-        for name, module in base.named_modules()
-        if "norm" in type(module).__name__.lower() and any(True for _ in module.parameters(recurse=False))
+        name
+        for name, module in named
+        if "norm" in type(module).__name__.lower() and [*module.parameters(recurse=False)]
     }
     wanted: list[str] = list(config.modules_to_save or [])
     for name in wanted:

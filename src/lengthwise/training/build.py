@@ -24,6 +24,10 @@ from lengthwise.training.collator import PairCollator, WindowDataset
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.trainer import AlignmentTrainer
 
+_WITH_PROCESSES = (
+    "torchrun --nproc-per-node N with a GPU for each process, or --set parallel=null for whole copies"
+)
+
 
 def trainer_settings(recipe: Recipe, output: Path) -> dict[str, Any]:
     """What TrainingArguments are made of, with checkpoints in `output`; they log each step and print nothing.
@@ -84,18 +88,16 @@ def build_trainer(
     Raises:
         UsageError: the text is too short for the windows, or `parallel` has no GPU.
     """
-    data = WindowDataset(
-        documents, recipe.view, batch_size=recipe.batch.size, steps=recipe.steps, seed=recipe.seed
-    )
+    size, seed = recipe.batch.size, recipe.seed
     bos = resolve_bos(loaded.tokenizer, recipe.data.bos)
     trainer = _RecipeTrainer(
         recipe,
         add_adapter(loaded.model, recipe.adapter),
         TrainingArguments(**settings),
         objective=recipe.objective,
-        train_dataset=data,
+        train_dataset=WindowDataset(documents, recipe.view, batch_size=size, steps=recipe.steps, seed=seed),
         callbacks=list(callbacks),
-        data_collator=PairCollator(recipe.view, bos_id=bos, seed=recipe.seed),
+        data_collator=PairCollator(recipe.view, bos_id=bos, seed=seed),
     )
     # It prints to standard output, which is for results.
     trainer.remove_callback(PrinterCallback)
@@ -113,9 +115,7 @@ def _sharding(recipe: Recipe) -> dict[str, Any]:
         return {}
     if process_count() < 2:
         raise UsageError(
-            "parallel: spreads the training over processes, and this is one",
-            expected="torchrun --nproc-per-node N -m lengthwise train ..., one process for each device",
-            fix="--set parallel=null trains with one whole copy",
+            "parallel: spreads the training over processes, and this is one", fix=_WITH_PROCESSES
         )
     return {
         "fsdp": True,
@@ -138,11 +138,7 @@ class _RecipeTrainer(AlignmentTrainer):
         super().__init__(*args, **kwargs)
         plugin: Any = getattr(self.accelerator.state, "fsdp_plugin", None)
         if recipe.parallel is not None and plugin is None:
-            raise UsageError(
-                "parallel: shards on GPUs alone, and there is none",
-                expected="a GPU for each process",
-                fix="--set parallel=null trains with whole copies",
-            )
+            raise UsageError("parallel: shards on GPUs alone, and there is none", fix=_WITH_PROCESSES)
         if recipe.parallel is not None and plugin.mixed_precision_policy is not None:
             plugin.mixed_precision_policy = replace(plugin.mixed_precision_policy, reduce_dtype=torch.float32)
 

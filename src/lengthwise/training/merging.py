@@ -27,14 +27,13 @@ def merge_run(run: Path, out: Path, *, dtype: str = "float32") -> dict[str, Any]
     Args:
         run: the folder of a finished `lengthwise train` with `adapter`.
         out: the folder to write, whole or not at all. It must be missing or empty.
-        dtype: what is saved: float32, or bfloat16 or float16 for half the size and fewer digits.
+        dtype: of the saved weights.
 
     Returns:
         What was done; plain values.
 
     Raises:
-        UsageError: the run trained the whole model, or with a method whose adapters cannot be merged into weights;
-            `out` is not empty.
+        UsageError: the run has no adapter, or one that cannot be merged into weights; `out` is not empty.
         MissingError: there is no finished run, or the base model is missing.
     """
     run, out = named_path(run, what="the run"), named_path(out, what="--out")

@@ -229,14 +229,13 @@ class Recipe(Settings):
     @property
     def offsets(self) -> tuple[int, int]:
         """`objective.offsets` with its default filled in: 1 to length - min_context - 1; 0 without truncation."""
-        if self.views != "truncation":
-            return (0, 0)
-        return self.objective.offsets or (1, self.length - self.min_context - 1)
+        whole = (1, self.length - self.min_context - 1) if self.views == "truncation" else (0, 0)
+        return self.objective.offsets or whole
 
     @cached_property
     def view(self) -> View:
         """How the windows of a sample are made."""
-        offsets = self.offsets if self.views == "truncation" else self.objective.offsets
+        offsets = self.objective.offsets or (self.offsets if self.views == "truncation" else None)
         return View(self.length, self.views, self.view_options, offsets=offsets, positions=self.positions)
 
     @property

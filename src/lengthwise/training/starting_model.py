@@ -95,11 +95,10 @@ def recipe_skeleton(recipe: Recipe, config: Any) -> Any:
 
 
 def check_positions(recipe: Recipe, model: nn.Module) -> None:
-    """Refuse positions other than 0 .. L-1 for a model (extended; weights are not looked at) that cannot use them.
+    """Raise UsageError if the (extended) model cannot use the recipe's positions.
 
-    Raises:
-        UsageError: the model takes no position ids, has a table of positions that ends before them, has frequencies
-            that depend on the positions of earlier steps, or sees none of them: every layer's window is shorter.
+    It takes no position ids, its table of positions ends before them, its frequencies depend on the positions of
+    earlier steps, or the window of every layer is shorter.
     """
     if recipe.positions is not None:
         wanted, setting = f"positions.sampler = {recipe.positions.sampler}", "positions.target_length"

@@ -13,7 +13,7 @@ import numpy as np
 from annotated_types import Ge, Le
 from pydantic import Field, model_validator
 
-from lengthwise.errors import UsageError, nearest
+from lengthwise.errors import UsageError, nearest, require
 from lengthwise.positions import position_sampler
 from lengthwise.settings import Finite, Settings, Whole, checked
 
@@ -122,9 +122,8 @@ class View:
       (Appendix D). With sampled positions both windows are at the same ones. They agree best if far context is
       ignored, so agreement alone does not reward its use.
     - `gap`: both are text[0 : L], long at 0 .. L - 1, short at the positions of a sampler. Rows from the first gap on
-      are paired. LongReD (ACL 2025) distils a contiguous teacher into skipped positions by hidden states,
-      RoPE-perturbed self-distillation (arXiv 2604.14339) by KL(student || teacher); with cross entropy alone this is
-      PoSE.
+      are paired. LongReD (ACL 2025) distils so by hidden states, RoPE-perturbed self-distillation (arXiv 2604.14339)
+      by KL(student || teacher); with cross entropy alone this is PoSE.
     - `cyclic` (arXiv 2604.14339): token i of short is at (i + u) mod L, with u ~ U{1 .. L - 1} for a step. The first
       L - u tokens keep their distances; only rows from L - u on are paired.
     - `repeat`: `gap`, with repeats (`Repeat` has the options).
@@ -152,18 +151,13 @@ class View:
     ) -> None:
         if name not in VIEWS:
             raise UsageError(f"unknown views {name!r}", expected=nearest(name, VIEWS))
-        if name in ("gap", "repeat") and positions is None:
-            raise UsageError(
-                f"{name} views without positions: both views would be the same",
-                expected="a sampler, as in positions: {sampler: skip, target_length: 8192}",
-            )
-        if name == "cyclic" and positions is not None:
-            raise UsageError("cyclic views with a sampler of positions", expected="none: they have their own")
-        if name != "truncation" and offsets is not None:
-            raise UsageError(
-                f"{name} views with offsets {list(offsets)}",
-                expected="none: both views begin at the same token",
-            )
+        sampler = "a sampler, as in positions: {sampler: skip, target_length: 8192}"
+        require(
+            positions is not None or name not in ("gap", "repeat"), f"{name} views without positions", sampler
+        )
+        require(positions is None or name != "cyclic", "cyclic views with a sampler", "their own positions")
+        begin = "none: both views begin at the same token"
+        require(offsets is None or name == "truncation", f"{name} views with offsets {offsets}", begin)
         kind = Repeat if name == "repeat" else Settings
         self.options = checked(kind, options or {}, source=f"the options of {name} views")
         self.length, self.name, self.positions = length, name, positions
@@ -171,12 +165,9 @@ class View:
         self.draw(0, [0])
 
     def draw(self, seed: int, key: Iterable[int], offsets: tuple[int, int] | None = None) -> Draw:
-        """What all samples of an optimizer step share: a function of the arguments.
+        """What all samples of an optimizer step share: a function of the seed and the key.
 
-        Args:
-            seed: of all draws.
-            key: the step, or the first tokens of a batch.
-            offsets: in place of the view's own.
+        The key is the step, or the first tokens of a batch. `offsets` take the place of the view's own.
         """
         import torch
 
@@ -199,14 +190,10 @@ class View:
         return PairGeometry(self.length, 0, first), torch.stack([rows.to(sampled.dtype), sampled])
 
     def windows(self, text: NDArray[np.int64], draw: Draw, seed: int) -> NDArray[np.int64]:
-        """Tokens and targets of the long and the short window, [2, 2, L].
+        """Tokens and targets of the long and the short window [2, 2, L], from those of a stretch [2, L + e or more].
 
-        At paired rows both windows have the same next token as target.
-
-        Args:
-            text: tokens and targets [2, L + e or more].
-            draw: of the sample's step.
-            seed: of what the sample draws for itself, with its tokens.
+        At paired rows both windows have the same next token as target. `seed` is that of what the sample draws for
+        itself, with its tokens.
         """
         from lengthwise.positions.samplers import largest_gap
 

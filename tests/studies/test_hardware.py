@@ -11,9 +11,9 @@ from lengthwise.measure.limit import MOST_REFERENCE
 from lengthwise.studies import hardware
 from lengthwise.studies.hardware import FORMS, READINGS, SIZES, WAYS, training_memory, window_operations
 from lengthwise.studies.hardware_tables import MEASURED, TABLES
-from lengthwise.training.cost import device_memory
 from lengthwise.training.recipe import Batch, Data, Optimizer, Recipe, RecipeObjective
 from lengthwise.training.starting_model import recipe_skeleton
+from lengthwise.training.training_plan import device_memory
 
 PUBLISHED = {"135M": 134_515_008, "1B": 1_235_814_400, "8B": 8_030_261_248, "70B": 70_553_706_496}
 

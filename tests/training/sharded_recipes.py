@@ -27,8 +27,8 @@ from lengthwise.processes import is_main_process, process_count
 from lengthwise.results import Results, Row
 from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.training import build, read_recipe, train
-from lengthwise.training.cost import device_memory
 from lengthwise.training.recipe import Recipe
+from lengthwise.training.training_plan import device_memory
 
 LENGTH = 32
 SIZES = {

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lengthwise.files import first_damaged
-from lengthwise.training.checkpoints import (
+from lengthwise.training.training_run import (
     checkpoint_step,
     forget_steps_after,
     last_complete_checkpoint,

@@ -20,10 +20,10 @@ from lengthwise.testing import tiny_tokenizer
 from lengthwise.training import AlignmentTrainer, read_recipe, train
 from lengthwise.training.adapters import add_adapter
 from lengthwise.training.build import _RecipeTrainer, build_trainer, trainer_settings
-from lengthwise.training.checkpoints import checkpoint_step
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import load_for_training, training_documents
 from lengthwise.training.trainer import PARTS
+from lengthwise.training.training_run import checkpoint_step
 
 Make = Callable[..., Recipe]
 METRICS = ("loss", *PARTS, "alpha", "learning_rate", "grad_norm", "offset", "paired_positions")

@@ -22,13 +22,13 @@ from lengthwise.studies.pretraining import Pretraining
 from lengthwise.studies.reading import items_read
 from lengthwise.studies.skeleton import Study, chosen_scales
 from lengthwise.studies.tiny_models import TinyModel
-from lengthwise.training.cost import (
+from lengthwise.training.starting_model import recipe_skeleton
+from lengthwise.training.training_plan import (
     BASIS,
     device_memory,
     run_operations,
     training_operations,
 )
-from lengthwise.training.starting_model import recipe_skeleton
 
 LLAMA = {"model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16"}
 SHAPES: dict[str, dict[str, Any]] = {

@@ -17,9 +17,9 @@ from lengthwise.models.plan import reading_bytes
 from lengthwise.studies.costs import LLAMA, SHAPES, attention_factors
 from lengthwise.studies.reading import items_read
 from lengthwise.training.adapters import Adapter
-from lengthwise.training.cost import device_memory, training_operations
 from lengthwise.training.recipe import Batch, Data, Optimizer, Parallel, Recipe, RecipeObjective
 from lengthwise.training.starting_model import recipe_skeleton
+from lengthwise.training.training_plan import device_memory, training_operations
 
 LENGTHS = tuple(1024 * 2**k for k in range(2, 8))
 """4k to 128k tokens."""

@@ -13,9 +13,9 @@ from lengthwise.report.tables import Table
 from lengthwise.results import Results
 from lengthwise.studies.costs import shape
 from lengthwise.studies.hardware_tables import duration
-from lengthwise.training.cost import device_memory, run_operations, ways
 from lengthwise.training.recipe import Recipe, read_recipe, shipped_recipes
 from lengthwise.training.starting_model import recipe_skeleton
+from lengthwise.training.training_plan import device_memory, run_operations, ways
 
 KIND = "sharded-recipes"
 """The kind of the results of `make recipes`; the task of its rows:"""

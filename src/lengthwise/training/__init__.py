@@ -6,12 +6,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lengthwise.training.alignment_config import AlignmentArguments, AlignmentConfig
     from lengthwise.training.collator import PairCollator, WindowDataset
     from lengthwise.training.measure_callback import MeasureCallback
     from lengthwise.training.model_loss import model_alignment_loss
     from lengthwise.training.recipe import Recipe, read_recipe, shipped_recipes
-    from lengthwise.training.trainer import AlignmentMixin, AlignmentTrainer
+    from lengthwise.training.trainer import (
+        AlignmentArguments,
+        AlignmentConfig,
+        AlignmentMixin,
+        AlignmentTrainer,
+    )
     from lengthwise.training.training_plan import plan
     from lengthwise.training.training_run import train
     from lengthwise.training.views import Positions, View
@@ -36,7 +40,7 @@ __all__ = [
 # In this order: the first import no torch, and only the last the Trainer.
 _HOMES = (
     *("recipe", "views", "training_plan", "model_loss", "collator"),
-    *("alignment_config", "trainer", "measure_callback", "training_run"),
+    *("trainer", "measure_callback", "training_run"),
 )
 
 

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import Dataset
 
 from lengthwise.alignment import next_token_labels
-from lengthwise.errors import UsageError
+from lengthwise.errors import require
 from lengthwise.text import TokenDocument, WindowSampler
 from lengthwise.training.views import NO_TARGET, View
 
@@ -128,18 +128,17 @@ class PairCollator:
     def _draw(self, items: Sequence[Mapping[str, Any]]) -> Draw:
         """The draw of the items' step; for items that no WindowDataset made, this batch's own."""
         steps = {item.get("step") for item in items}
-        if len(steps) > 1:
-            raise UsageError(
-                "a batch has samples of several optimizer steps, which share no draw",
-                expected="micro-batches that divide the step, read in order",
-            )
+        require(
+            len(steps) == 1,
+            "a batch has samples of several steps",
+            "micro-batches that divide a step, in order",
+        )
         if "draw" in items[0]:
             return items[0]["draw"]
-        if self.view.positions is not None and any("position_ids" in item for item in items):
-            raise UsageError(
-                "samples bring position ids of their own, and the collator is to sample them",
-                expected="samples without position_ids",
-            )
+        placed = self.view.positions is not None and any("position_ids" in item for item in items)
+        require(
+            not placed, "samples have position ids, and the collator samples them", "samples without them"
+        )
         offsets = self._offsets({len(item["input_ids"]) for item in items})
         return self.view.draw(self.seed, map(int, items[0]["input_ids"][: self.view.length]), offsets)
 
@@ -147,16 +146,15 @@ class PairCollator:
         """First and last offset of stretches of these sizes."""
         length, offsets = self.view.length, self.view.offsets
         least, most = min(sizes), max(sizes)
-        if offsets is None and least == most >= length:
+        problem = f"a batch has stretches of {', '.join(map(str, sorted(sizes)))} tokens"
+        if offsets is None:
+            one = f"one size of {length} + e tokens, or offsets that say how to cut them"
+            require(least == most >= length, problem, one)
             return least - length, least - length
-        if offsets is not None and least >= length + offsets[1]:
-            return offsets
-        expected = f"one size of {length} + e tokens, or offsets that say how to cut them"
-        if offsets is not None:
-            expected = f"at least {length + offsets[1]} tokens, for the largest offset"
-        raise UsageError(
-            f"a batch has stretches of {', '.join(map(str, sorted(sizes)))} tokens", expected=expected
+        require(
+            least >= length + offsets[1], problem, f"at least {length + offsets[1]}, for the largest offset"
         )
+        return offsets
 
 
 def _tokens_and_targets(item: Mapping[str, Any]) -> np.ndarray:

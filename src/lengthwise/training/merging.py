@@ -13,9 +13,9 @@ from lengthwise.models.loading import DTYPES, add_saved_adapter
 from lengthwise.models.quantization import expand_into
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.saving import save_whole
-from lengthwise.training.cost import parameter_counts
 from lengthwise.training.recipe import read_recipe
 from lengthwise.training.starting_model import load_for_training
+from lengthwise.training.training_plan import parameter_counts
 
 
 def merge_run(run: Path, out: Path, *, dtype: str = "float32") -> dict[str, Any]:

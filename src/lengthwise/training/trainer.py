@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass, field, make_dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -17,7 +18,6 @@ from lengthwise.alignment.divergences import Objective
 from lengthwise.alignment.tile import sum_dtype
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.models import find_head
-from lengthwise.training.alignment_config import AlignmentArguments
 from lengthwise.training.collator import COLUMNS, PairCollator, WindowDataset
 from lengthwise.training.model_loss import model_alignment_loss
 
@@ -40,6 +40,41 @@ def logged_parts(objective: Objective) -> tuple[str, ...]:
     if long and short:
         return PARTS
     return "cross_entropy", "cross_entropy_long" if long else "cross_entropy_short"
+
+
+_FIELDS = make_dataclass(
+    "_FIELDS",
+    [
+        (name, each.annotation, field(default=each.default, metadata={"help": each.description}))
+        for name, each in Objective.model_fields.items()
+    ],
+)
+
+
+@dataclass
+class AlignmentArguments(_FIELDS):
+    """The fields of `Objective` in a config class of any Trainer: `class MyConfig(AlignmentArguments, SFTConfig)`."""
+
+    def objective(self) -> Objective:
+        """These fields as an Objective.
+
+        Raises:
+            UsageError: as `Objective`.
+        """
+        return Objective(**{name: getattr(self, name) for name in Objective.model_fields})
+
+
+@dataclass
+class AlignmentConfig(AlignmentArguments, TrainingArguments):
+    """transformers' TrainingArguments with the objective's fields: saved with them, and parsed by HfArgumentParser.
+
+    Raises:
+        UsageError: as `Objective`.
+    """
+
+    def __post_init__(self) -> None:
+        self.objective()
+        super().__post_init__()
 
 
 if TYPE_CHECKING:

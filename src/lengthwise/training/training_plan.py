@@ -1,20 +1,34 @@
-"""What a recipe would do, before any weight is loaded: `lengthwise train --dry-run`."""
+"""What a recipe would do and take, from shapes alone: `lengthwise train --dry-run`.
+
+Operations, and memory for every way to spread a run over devices.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from lengthwise.alignment.chunked import default_chunk_size
 from lengthwise.errors import MissingError
+from lengthwise.models.hidden import unwrap
 from lengthwise.models.plan import Cost, seconds_at_least, unknown_cost
+from lengthwise.models.quantization import layers_to_quantize, quantized_bytes
 from lengthwise.models.resolve import read_config, read_tokenizer, resolve
 from lengthwise.processes import process_count
 from lengthwise.text import WindowSampler
 from lengthwise.text.corpus_sources import HUB_PREFIX
-from lengthwise.training.cost import BASIS, MARGIN, device_memory, parameter_counts, run_operations, ways
-from lengthwise.training.recipe import Recipe
+from lengthwise.training.recipe import Parallel, Recipe
 from lengthwise.training.starting_model import recipe_skeleton, training_documents
+
+MARGIN = 0.9
+"""Share of a card that a plan may fill: the driver, libraries and fragmentation take the rest."""
+BASIS = (
+    "weights, gradients and AdamW's moments exactly; what sharded training gathers by unit; what the blocks keep for "
+    "the backward pass as counted for a Llama; one chunk of logits. On a CPU about 1 GB more was resident with a "
+    "model of 135M parameters (libraries, weight file, working memory)"
+)
 
 
 def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = None) -> dict[str, Any]:
@@ -117,3 +131,115 @@ def _fitting(spread: dict[str, int], card: int) -> str:
         f"nothing: {name} needs {least / 1e9:.0f} GB of {card / 1e9:.0f}; take more devices, or a smaller length or "
         "batch.micro"
     )
+
+
+def device_memory(
+    recipe: Recipe, model: Any, *, micro: int, devices: int, device: torch.device
+) -> dict[str, int]:
+    """Bytes that each of `devices` devices needs to train `recipe` as its `parallel` says; one of them has all of it.
+
+    Args:
+        recipe: what is run.
+        model: its model with its adapter; the meta device will do.
+        micro: samples at a time on a device.
+        devices: how many.
+        device: whose chunk of logits is meant.
+
+    Returns:
+        `device`, the sum on a device, and `host`, in main memory for it; and their parts: `state` (weights, gradients
+        and optimizer state that the device keeps; in main memory with offload), `gathered` (weights and gradients of
+        other devices' shares, while they are used), `activations`, `logits`.
+    """
+    if devices == 1:
+        recipe = recipe.model_copy(update={"parallel": None})
+    config = model.config.get_text_config()
+    dtype = torch.bfloat16 if recipe.precision == "bfloat16" else torch.float32
+    state, gathered = _state(recipe, model, devices)
+    passing = {
+        "gathered": gathered,
+        "activations": _activations(recipe, config, micro),
+        "logits": 2
+        * default_chunk_size(config.vocab_size, dtype, device)
+        * config.vocab_size
+        * dtype.itemsize,
+    }
+    host = state if recipe.parallel is not None and recipe.parallel.offload else 0
+    return {"device": sum(passing.values()) + state - host, "host": host, "state": state, **passing}
+
+
+def ways(recipe: Recipe, devices: int) -> Iterator[tuple[str, Recipe]]:
+    """The ways to spread a recipe over devices, by name, from the fastest to the one that needs least memory."""
+    yield "whole copies", recipe.model_copy(update={"parallel": None})
+    if recipe.quantize is not None or devices == 1:
+        return
+    yield "shard_grad_op", recipe.model_copy(update={"parallel": Parallel(sharding="shard_grad_op")})
+    yield "full_shard", recipe.model_copy(update={"parallel": Parallel()})
+    yield "full_shard with offload", recipe.model_copy(update={"parallel": Parallel(offload=True)})
+
+
+def parameter_counts(model: Any) -> tuple[int, int]:
+    """How many parameters a model has, and how many of them are trained."""
+    parameters = list(model.parameters())
+    return sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
+
+
+def training_operations(recipe: Recipe, factors: int, trained: int) -> int:
+    """Floating-point operations for each token of one view: `(T (2 + R) + 2 V) factors + 2 T trained`.
+
+    V views are read and T of them trained; R is 2 where the forward pass is recomputed. A product takes 2
+    operations forward, 2 for the gradient of its input, and 2 for that of its other factor where it is trained.
+
+    Args:
+        recipe: what is run.
+        factors: products of one token: weights, or those of attention.
+        trained: those of them whose other factor gets a gradient.
+    """
+    read, graded = sum(recipe.objective.reads), sum(recipe.objective.trains)
+    recomputed = 2 if recipe.gradient_checkpointing else 0
+    return graded * ((2 + recomputed) * factors + 2 * trained) + read * 2 * factors
+
+
+def run_operations(recipe: Recipe, model: Any) -> int:
+    """Floating-point operations of all steps, over all devices, for products with weights of a `recipe_skeleton`."""
+    tokens = recipe.steps * recipe.batch.size * recipe.length
+    return tokens * training_operations(recipe, *parameter_counts(model))
+
+
+def _state(recipe: Recipe, model: Any, devices: int) -> tuple[int, int]:
+    """Bytes that a device keeps, and bytes that it gathers besides."""
+    itemsize = 2 if recipe.precision == "bfloat16" else 4
+    every, trainable = parameter_counts(model)
+    weights = (every - trainable) * itemsize + 4 * trainable
+    if recipe.quantize is not None:
+        layers = [layer for layer in layers_to_quantize(model) if not layer.weight.requires_grad]
+        weights += quantized_bytes(layers, recipe.quantize) - itemsize * sum(x.weight.numel() for x in layers)
+    # Gradient and AdamW's two moments, all float32.
+    state = weights + 12 * trainable
+    if recipe.parallel is None:
+        # Autocast's copies; and the buckets in which gradients are summed over devices.
+        return round(state + trainable * ((2 if itemsize == 2 else 0) + (4 if devices > 1 else 0))), 0
+    # The units that accelerate shards: blocks, the head with the final norm, the embedding (one with a tied head).
+    base = unwrap(model)
+    kinds = base._no_split_modules or ()
+    blocks = [parameter_counts(each)[0] for each in base.modules() if type(each).__name__ in kinds]
+    head, embeddings = base.get_output_embeddings(), base.get_input_embeddings()
+    assert head is not None
+    tail = parameter_counts(head)[0]
+    embedding = 0 if head.weight is embeddings.weight else parameter_counts(embeddings)[0]
+    block = max(blocks, default=0)
+    used = 2 * block + tail if recipe.parallel.sharding == "full_shard" else every
+    # Whole gradients of one unit, and their float32 copy on the way to the shares.
+    gradients = trainable // max(1, len(blocks))
+    if trainable > every - trainable:
+        gradients = max(tail, embedding, block)
+    return round(state / devices), itemsize * used + (itemsize + 4) * gradients
+
+
+def _activations(recipe: Recipe, config: Any, micro: int) -> int:
+    width, layers = config.hidden_size, config.num_hidden_layers
+    inner = getattr(config, "intermediate_size", None) or 4 * width
+    # Bytes that a Llama block keeps for each token's backward pass, counted with saved-tensor hooks.
+    block = 4 * (9 * width + 2.4 * inner) if recipe.precision == "bfloat16" else 4 * (10 * width + 4 * inner)
+    # With checkpointing, the inputs of all blocks and the inside of the one that is recomputed.
+    kept = layers * 4 * width + block if recipe.gradient_checkpointing else layers * block
+    return round(sum(recipe.objective.trains) * micro * recipe.length * kept)

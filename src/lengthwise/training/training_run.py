@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
+import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,27 +18,24 @@ from tqdm import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from lengthwise.errors import Interrupted, LengthwiseError
-from lengthwise.files import writing
+from lengthwise.files import atomic_write_text, first_damaged, seal, share, writing
 from lengthwise.models import FullLogits, LoadedModel
+from lengthwise.models.extension import write_extension_files
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.resolve import is_damage
 from lengthwise.models.saving import save_whole
 from lengthwise.processes import is_main_process, process_count
 from lengthwise.progress import progress
 from lengthwise.results import Results, Row, read_results
-from lengthwise.runs import RunFolder, is_finished
+from lengthwise.runs import RunFolder, is_finished, read_metrics
 from lengthwise.text import left_out_note
 from lengthwise.training.build import build_trainer, trainer_settings
-from lengthwise.training.checkpoints import (
-    checkpoint_step,
-    complete_checkpoint,
-    forget_steps_after,
-    last_complete_checkpoint,
-)
-from lengthwise.training.cost import parameter_counts
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import load_for_training, training_documents
 from lengthwise.training.trainer import logged_parts
+from lengthwise.training.training_plan import parameter_counts
+
+logger = logging.getLogger(__name__)
 
 
 def train(recipe: Recipe, out: Path | str, *, resume: bool = False, overwrite: bool = False) -> Results:
@@ -132,6 +132,57 @@ def _train(recipe: Recipe, path: Path, folder: RunFolder | None, *, resume: bool
             fix="--resume continues from the last checkpoint",
         )
     return results
+
+
+_NAME = re.compile(r"checkpoint-(\d+)")
+
+
+def checkpoints_in(folder: Path) -> list[Path]:
+    """Every `checkpoint-N` in `folder`, the newest first."""
+    found = (path for path in folder.glob("*") if _NAME.fullmatch(path.name) and path.is_dir())
+    return sorted(found, key=checkpoint_step, reverse=True)
+
+
+def checkpoint_step(checkpoint: Path) -> int:
+    """N of `checkpoint-N`."""
+    return int(checkpoint.name.removeprefix("checkpoint-"))
+
+
+def last_complete_checkpoint(folder: Path) -> Path | None:
+    """The newest checkpoint in `folder` whose files are what was saved; None if there is none.
+
+    A warning names what is damaged in each newer one.
+    """
+    for checkpoint in checkpoints_in(folder):
+        if (damaged := first_damaged(checkpoint)) is None:
+            return checkpoint
+        logger.warning("%s is damaged or missing: an earlier checkpoint is used", checkpoint / damaged)
+    return None
+
+
+def complete_checkpoint(checkpoint: Path, model: Any, tokenizer: Any, kept: Collection[int]) -> None:
+    """Add the tokenizer and the record of an extension to what the Trainer wrote, and mark the checkpoint as whole.
+
+    Of the checkpoints at other steps than `kept` the last two stay.
+    """
+    tokenizer.save_pretrained(checkpoint)
+    write_extension_files(model, checkpoint)
+    seal(checkpoint, hashes=False)
+    share(checkpoint)
+    for older in checkpoints_in(checkpoint.parent)[2:]:
+        if checkpoint_step(older) not in kept:
+            shutil.rmtree(older)
+
+
+def forget_steps_after(run: Path, step: int) -> None:
+    """Drop what a run that continues from a step will write again: later metrics and half-written checkpoints."""
+    path = run / "metrics.jsonl"
+    if path.exists():
+        kept = [record for record in read_metrics(path) if record["step"] <= step]
+        atomic_write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
+    for checkpoint in checkpoints_in(run / "checkpoints"):
+        if checkpoint_step(checkpoint) > step:
+            shutil.rmtree(checkpoint)
 
 
 class _Keeper(TrainerCallback):

@@ -6,18 +6,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lengthwise.measure.comparison import compare_runs, paired_difference
-    from lengthwise.measure.correlation import correlate
-    from lengthwise.measure.influence import Influence
-    from lengthwise.measure.limit import Limit
-    from lengthwise.measure.longppl import LongPpl
-    from lengthwise.measure.measurement import Item, Measurement, WindowMeasurement
-    from lengthwise.measure.misalignment import Misalignment
-    from lengthwise.measure.perplexity import Perplexity
-    from lengthwise.measure.recall import Recall
-    from lengthwise.measure.runner import run
-    from lengthwise.measure.served import Served
-    from lengthwise.measure.table import MEASUREMENTS
+    from lengthwise.measure.comparison import compare_runs as compare_runs
+    from lengthwise.measure.comparison import paired_difference as paired_difference
+    from lengthwise.measure.correlation import correlate as correlate
+    from lengthwise.measure.influence import Influence as Influence
+    from lengthwise.measure.limit import Limit as Limit
+    from lengthwise.measure.longppl import LongPpl as LongPpl
+    from lengthwise.measure.measurement import Item as Item
+    from lengthwise.measure.measurement import Measurement as Measurement
+    from lengthwise.measure.measurement import WindowMeasurement as WindowMeasurement
+    from lengthwise.measure.misalignment import Misalignment as Misalignment
+    from lengthwise.measure.perplexity import Perplexity as Perplexity
+    from lengthwise.measure.recall import Recall as Recall
+    from lengthwise.measure.runner import run as run
+    from lengthwise.measure.served import Served as Served
+    from lengthwise.measure.table import MEASUREMENTS as MEASUREMENTS
 
 _HOMES = {
     "MEASUREMENTS": "table",
@@ -37,23 +40,7 @@ _HOMES = {
     "run": "runner",
 }
 
-__all__ = [
-    "MEASUREMENTS",
-    "Influence",
-    "Item",
-    "Limit",
-    "LongPpl",
-    "Measurement",
-    "Misalignment",
-    "Perplexity",
-    "Recall",
-    "Served",
-    "WindowMeasurement",
-    "compare_runs",
-    "correlate",
-    "paired_difference",
-    "run",
-]
+__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

@@ -50,6 +50,11 @@ _METRICS: tuple[tuple[str, str, str, str, Estimator], ...] = (
     ("jeffreys", "nats", "jeffreys", "compared", ratio),
 )
 
+# Settings that a run on the key tokens of another must share with it.
+_FLAGS = {
+    "length": "--max-length", "short": "--short", "stride": "--stride", "texts": "--limit", "seed": "--seed"
+}  # fmt: skip
+
 
 class LongPpl(WindowMeasurement):
     """How well are the tokens predicted that need far context?
@@ -259,19 +264,12 @@ class LongPpl(WindowMeasurement):
             raise UsageError(
                 f"{self.key_tokens} is a run of {earlier.kind!r}", expected=f"a run of {self.kind!r}"
             )
-        wanted = {
-            "--max-length": ("length", self.length),
-            "--short": ("short", self.short),
-            "--stride": ("stride", self.advance),
-            "--limit": ("texts", self.texts),
-            "--seed": ("seed", self.seed),
-        }
-        found = {option: earlier.provenance["measurement"][name] for option, (name, _) in wanted.items()}
-        other = [option for option, (_, value) in wanted.items() if found[option] != value]
+        settings, own = earlier.provenance["measurement"], {**dict(self), "stride": self.advance}
+        other = [flag for name, flag in _FLAGS.items() if settings[name] != own[name]]
         if other:
             raise UsageError(
                 f"the key tokens in {self.key_tokens} were found with other settings ({', '.join(other)})",
                 expected="the settings of that run",
-                fix=" ".join(f"{option} {value}" for option, value in found.items()),
+                fix=" ".join(f"{flag} {settings[name]}" for name, flag in _FLAGS.items()),
             )
         return earlier

@@ -234,6 +234,12 @@ class WindowMeasurement(Measurement):
         wanted = getattr(self, self.wanted)
         return sample_windows(text, tokens, count=wanted, seed=self.seed, allow_fewer=True)
 
+    def by_size(self, windows: Sequence[Window], sizes: Iterable[int]) -> Iterator[tuple[int, int, Window]]:
+        """(size, index, window): each batch of windows at all sizes, ascending, before the next batch."""
+        for group in in_groups(enumerate(windows), self.at_once):
+            for size in sorted(set(sizes)):
+                yield from ((size, index, window) for index, window in group)
+
     def item(
         self, key: str, window: Window, longest: int, *, tokens: int, content: Any = None, **facts: Any
     ) -> Item:
@@ -316,16 +322,6 @@ class WindowMeasurement(Measurement):
         """(tokens of a stretch of text, how many of these), ascending."""
         places = {(item.stretch, item.facts["document"], item.facts["start"]) for item in items}
         return sorted(Counter(tokens for tokens, *_ in places).items())
-
-
-def by_size(
-    windows: Sequence[Window], sizes: Sequence[int], *, at_once: int
-) -> Iterator[tuple[int, int, Window]]:
-    """(size, index, window): each group of `at_once` windows at all sizes, ascending, before the next group."""
-    for group in in_groups(enumerate(windows), at_once):
-        for size in sorted(set(sizes)):
-            for index, window in group:
-                yield size, index, window
 
 
 def grouped(records: Sequence[Record], fact: str) -> list[tuple[Any, list[Record]]]:

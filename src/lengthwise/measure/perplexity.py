@@ -27,7 +27,7 @@ from cyclopts import Parameter
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.measurement import Display, Item, Record, WindowMeasurement, by_size, grouped
+from lengthwise.measure.measurement import Display, Item, Record, WindowMeasurement, grouped
 from lengthwise.measure.statistics import Estimator, Statistic, equal_bins, ratio
 from lengthwise.results import Results
 from lengthwise.settings import PYTHON_ONLY, Count, Whole
@@ -100,7 +100,7 @@ class Perplexity(WindowMeasurement):
         segments = self.sampled(text, longest + 1)
         return [
             self.item(f"L{length}/s{index:04d}", segment, length, tokens=longest, length=length)
-            for length, index, segment in by_size(segments, self.lengths, at_once=self.at_once)
+            for length, index, segment in self.by_size(segments, self.lengths)
         ]
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:

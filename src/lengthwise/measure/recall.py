@@ -26,15 +26,7 @@ from cyclopts import Parameter
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.measurement import (
-    Display,
-    Item,
-    Record,
-    WindowMeasurement,
-    by_size,
-    check_passage,
-    grouped,
-)
+from lengthwise.measure.measurement import Display, Item, Record, WindowMeasurement, check_passage, grouped
 from lengthwise.measure.statistics import Statistic
 from lengthwise.settings import PYTHON_ONLY, Count, Tokens, Whole
 from lengthwise.text import view
@@ -101,7 +93,7 @@ class Recall(WindowMeasurement):
         """Every pair at every distance."""
         pairs = self.sampled(text, max(self.distances) + 3 * self.passage)
         found = []
-        for distance, index, pair in by_size(pairs, self.distances, at_once=self.at_once):
+        for distance, index, pair in self.by_size(pairs, self.distances):
             size = distance + self.passage - 1
             key = f"D{distance}/p{index:04d}"
             found.append(self.item(key, pair, size, tokens=2 * size, distance=distance))

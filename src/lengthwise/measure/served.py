@@ -22,7 +22,7 @@ from cyclopts import Parameter
 
 from lengthwise.errors import UsageError
 from lengthwise.files import is_url
-from lengthwise.measure.measurement import Display, Item, Record, WindowMeasurement, by_size, grouped
+from lengthwise.measure.measurement import Display, Item, Record, WindowMeasurement, grouped
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Row
 from lengthwise.settings import Count, Positive, Subject, Whole
@@ -104,7 +104,7 @@ class Served(WindowMeasurement):
         windows = self.sampled(text, max(self.lengths) + 1)
         return [
             self.item(f"L{length}/w{index:04d}", window, length, tokens=length, length=length)
-            for length, index, window in by_size(windows, self.lengths, at_once=self.at_once)
+            for length, index, window in self.by_size(windows, self.lengths)
         ]
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:

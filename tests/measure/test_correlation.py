@@ -110,7 +110,7 @@ def test_rows_of_several_models():
     twice = {**runs, "a": 2 * runs["a"]}
     with pytest.raises(UsageError, match="names 2 numbers of a") as caught:
         correlate_rows(twice, "misalignment/jeffreys@1024", "accuracy")
-    assert caught.value.expected == "one run of each model that has misalignment/jeffreys@1024"
+    assert "one run of each model" in str(caught.value.expected)
     with pytest.raises(UsageError, match="no model has both"):
         correlate_rows(runs, "misalignment/jeffries@1024", "accuracy")
     with pytest.raises(UsageError, match="no length after @"):

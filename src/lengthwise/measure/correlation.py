@@ -106,12 +106,10 @@ def _named(model: str, rows: Sequence[Row], name: str) -> list[Row]:
         if task in ("", row.task) and length in ("", str(row.length))
     ]
     if len(found) > 1:
-        names = sorted({_name(row) for row in found})
+        names = ", ".join(sorted({_name(row) for row in found}))
         raise UsageError(
             f"{name!r} names {len(found)} numbers of {model}",
-            expected=f"one of: {', '.join(names)}"
-            if len(names) > 1
-            else f"one run of each model that has {names[0]}",
+            expected=f"one of {names}, and one run of each model that has it",
         )
     return found
 

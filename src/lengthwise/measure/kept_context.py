@@ -72,7 +72,7 @@ def read_contexts(
     Args:
         model: reads them.
         ids: the window of all contexts, [T], or one for each, [N, T].
-        contexts: positions that are kept, as `context` makes them.
+        contexts: positions that are kept, see `context`.
         batch_size: contexts at a time.
     """
     windows = np.broadcast_to(ids, (len(contexts), ids.shape[-1]))

@@ -110,11 +110,7 @@ class Limit(WindowMeasurement):
         return 1
 
     def resolved(self, model: Reader, other: Reader) -> Self:
-        """With `reference`, and `length` in whole blocks of R/2 as far as a table of positions allows.
-
-        Raises:
-            UsageError: no reference in the model's configuration, or too short a longest context.
-        """
+        """With `reference`, and `length` in whole blocks of R/2 as far as a table of positions allows."""
         reference = _reference(model) if self.reference is None else self.reference
         length = _longest(model, self.length, reference, self.passage)
         return self.model_copy(update={"reference": reference, "length": length})
@@ -149,18 +145,12 @@ class Limit(WindowMeasurement):
         """The passage's summed losses by distance, and the sums by bin."""
         from lengthwise.measure.limit_reading import read_window
 
-        grid, how = (
-            self.grid(model.max_positions),
-            {"bos_id": self.bos_id(model), "batch_size": self.batch_size},
-        )
+        grid, bos_id = self.grid(model.max_positions), self.bos_id(model)
         for item in items:
-            yield read_window(model, item.content.ids, item.facts["first"], grid, **how)
+            yield read_window(model, item.content.ids, item.facts["first"], grid, bos_id, self.batch_size)
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
-        """The two limits, their levels, and their curves by position and by distance.
-
-        From the windows that were read both times.
-        """
+        """The two limits, their levels and their curves, from the windows that were read both times."""
         whole: dict[tuple[str, int], Record] = {}
         for record in records:
             place = record["document"], record["start"]

@@ -27,22 +27,14 @@ def read_window(
     ids: NDArray[np.integer],
     first: str,
     grid: LimitGrid,
-    *,
     bos_id: int | None,
     batch_size: int,
 ) -> Record:
-    """What the log keeps of a window, [length + 1 + 2 * passage] ids, that begins with the `first` passage.
+    """What the log keeps of a window, [length + 1 + 2 * passage] ids; `batch_size` short contexts are read at a time.
 
-    Under the name of `first` ("same" or "different") the passage's summed losses by distance. Of "same" also, by
-    bin, the sums of `excess`, `loss` and (with hidden states) `jeffreys`: all context against its end.
-
-    Args:
-        model: reads `batch_size` short contexts at a time.
-        ids: the window.
-        first: "different" begins with the passage at the end of the window in place of its own.
-        grid: where the curves are measured.
-        bos_id: begins every view, if there is one.
-        batch_size: short contexts at a time.
+    Where `first` is "different", the window begins with the passage at its end in place of its own. Under the name
+    of `first` the passage's summed losses by distance. Of "same" also, by bin, the sums of `excess`, `loss` and
+    (with hidden states) `jeffreys`: all context against its end.
     """
     context = ids if first == "same" else np.concatenate([ids[-grid.passage :], ids[grid.passage :]])
     tokens = view(context, 0, grid.length, bos_id)

@@ -153,22 +153,17 @@ class _Run:
         from lengthwise.models import naming_bad_logits
 
         for item in self.items:
-            if item.key in log and any(
-                log[item.key].get(name) != value for name, value in item.facts.items()
-            ):
+            known = log.get(item.key, item.facts)
+            if any(known.get(name) != value for name, value in item.facts.items()):
                 raise UsageError(
                     f"the sample log holds {item.key} of another text, tokenizer or seed",
                     fix="continue with the settings that it was begun with, or start a new log",
                 )
-        batches = [
-            batch
-            for batch in self.measurement.batches(self.items)
-            if any(item.key not in log for item in batch)
-        ]
-        share = log.share(batches)
-        done = sum(item.key in log for item in self.items)
-        left = sum(item.key not in log for batch in share for item in batch)
-        with progress((), what=self.measurement.kind, total=done + left, initial=done) as bar:
+        done = {item.key for item in self.items if item.key in log}
+        batches = self.measurement.batches(self.items)
+        share = log.share([batch for batch in batches if any(item.key not in done for item in batch)])
+        left = sum(item.key not in done for batch in share for item in batch)
+        with progress((), what=self.measurement.kind, total=len(done) + left, initial=len(done)) as bar:
             for batch in share:
                 records = iter(self.measurement.score(self.model, batch, self.other))
                 for item in batch:

@@ -77,11 +77,7 @@ class Served(WindowMeasurement):
     """Mean absolute difference, in nats per token, up to which a bin of positions counts as equal."""
 
     def check_subject(self, run: Subject) -> Subject:
-        """A checkpoint comes first and an endpoint second; the served name is the endpoint's, not the checkpoint's.
-
-        Raises:
-            UsageError: the sides are others, or the checkpoint gets another tokenizer.
-        """
+        """A checkpoint comes first, an endpoint second; the served name is the endpoint's, not the checkpoint's."""
         if is_url(run.model) or not is_url(self.endpoint):
             raise UsageError(
                 f"{run.model} and {self.endpoint} are not a checkpoint and an endpoint",

@@ -157,7 +157,8 @@ def _expected(problem: Mapping[str, Any]) -> str:
     if problem["type"] == "literal_error":
         valid = [part.strip("'") for part in context["expected"].replace(" or ", ", ").split(", ")]
         return nearest(str(problem["input"]), valid)
-    return _EXPECTED.get(problem["type"], problem["msg"].removeprefix("Value error, ")).format(**context)
+    default: str = problem["msg"].removeprefix("Value error, ")
+    return _EXPECTED.get(problem["type"], default).format(**context)
 
 
 def _names_in(kind: Any, path: list[str]) -> list[str]:

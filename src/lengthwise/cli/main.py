@@ -78,7 +78,7 @@ def _complete(verb: App, name: str) -> None:
         function, examples = verbs.measuring(kind), kind.examples
     else:
         function = with_fields(_function(name))
-        examples = inspect.getdoc(function).partition("Examples:\n")[2].splitlines()
+        examples = (inspect.getdoc(function) or "").partition("Examples:\n")[2].splitlines()
     verb.help, verb.help_epilogue = _prose(function), _examples(examples)
     verb.default(function)
 
@@ -90,7 +90,7 @@ def _function(name: str) -> Any:
 
 def _prose(function: Any) -> str:
     """The paragraphs of a docstring, each on one line, without its sections."""
-    text = inspect.getdoc(function).partition("\n\nArgs:")[0].partition("\n\nExamples:")[0]
+    text = (inspect.getdoc(function) or "").partition("\n\nArgs:")[0].partition("\n\nExamples:")[0]
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 

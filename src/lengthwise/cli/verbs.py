@@ -237,7 +237,7 @@ def report(
     elif format == "svg":
         if out is None:
             raise UsageError("--format svg needs a folder for the figures", fix="--out figures")
-        print("\n".join(str(path) for path in write_figures(runs, Path(out))))
+        print("\n".join(str(path) for path in write_figures(runs, out)))
     else:
         text = "\n".join(written(table, format) for table in run_tables(runs))
         if out is None:

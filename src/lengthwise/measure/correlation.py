@@ -42,7 +42,7 @@ def correlate(x: Sequence[float], y: Sequence[float]) -> Results:
     return Results(kind="correlate", model_name="metric and score", config={}, rows=rows, notes=[note])
 
 
-def correlate_runs(paths: Sequence[Path], metric: str, score: str) -> Results:
+def correlate_runs(paths: Sequence[Path | str], metric: str, score: str) -> Results:
     """`correlate_rows` of the rows in run folders; the runs of one model are pooled by its name.
 
     Raises:

@@ -125,7 +125,7 @@ def plan_extended(
 def save_extended(
     model: str,
     method: str,
-    out: Path,
+    out: Path | str,
     *,
     factor: float,
     original_length: int | None = None,

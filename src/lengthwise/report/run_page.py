@@ -142,7 +142,7 @@ def build_report(paths: Sequence[Path | str], out: Path | str | None = None) -> 
     return target
 
 
-def write_figures(paths: Sequence[Path | str], folder: Path) -> list[Path]:
+def write_figures(paths: Sequence[Path | str], folder: Path | str) -> list[Path]:
     """Write the figures of the page as SVG files into `folder`; returns where they are.
 
     Raises:

@@ -23,7 +23,6 @@ class Entry:
     name: str
     where: str
     description: str
-    alias: str | None = None
 
     def load(self) -> Study:
         """Its data, with everything that it needs imported."""
@@ -229,7 +228,6 @@ STUDIES: dict[str, Entry] = {
             "section3",
             "section3.panel_page:SECTION3",
             "figures 1, 3, 4, 5 and theorem 2 on one page",
-            alias="all",
         ),
         Entry(
             "alignment",
@@ -250,7 +248,6 @@ STUDIES: dict[str, Entry] = {
             "theorem2",
             "theorem2_check:THEOREM2",
             "exact errors, bounds, and linear attention trained on samples",
-            alias="theory",
         ),
         Entry(
             "sparse-parity",
@@ -269,23 +266,21 @@ STUDIES: dict[str, Entry] = {
         ),
     )
 }
-_ALIASES = {entry.alias: entry for entry in STUDIES.values() if entry.alias is not None}
 
 
 def study_named(name: str) -> Entry:
-    """The study of that name or alias.
+    """The study of that name.
 
     Raises:
         UsageError: there is none.
     """
-    known = {**STUDIES, **_ALIASES}
-    if name not in known:
+    if name not in STUDIES:
         raise UsageError(
             f"no study {name!r}",
-            expected=nearest(name, known),
+            expected=nearest(name, STUDIES),
             fix="docs/reference/tables.md lists them",
         )
-    return known[name]
+    return STUDIES[name]
 
 
 def plan_study(

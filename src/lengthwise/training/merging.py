@@ -18,7 +18,7 @@ from lengthwise.training.starting_model import load_for_training
 from lengthwise.training.training_plan import parameter_counts
 
 
-def merge_run(run: Path, out: Path, *, dtype: str = "float32") -> dict[str, Any]:
+def merge_run(run: Path | str, out: Path | str, *, dtype: str = "float32") -> dict[str, Any]:
     """Merge a run's adapter into its base model, and save that with the tokenizer and a model card.
 
     The base weights are those that the adapter was trained on: 4-bit weights are dequantised, the weights before

@@ -19,7 +19,7 @@ from peft import LoraConfig
 from transformers import Trainer
 from trl import SFTConfig, SFTTrainer
 
-from lengthwise import AlignmentMixin, Objective, PairCollator, View
+from lengthwise import AlignmentTrainer, Objective, PairCollator, View
 from lengthwise.testing import save_tiny_model, tiny_text
 
 LENGTH = 32  # tokens in each window; thousands for a real model
@@ -27,7 +27,7 @@ OFFSETS = (1, LENGTH // 2 - 1)
 STRETCH = LENGTH + OFFSETS[1]
 
 
-class AlignmentSFTTrainer(AlignmentMixin, SFTTrainer): ...  # lengthwise
+class AlignmentSFTTrainer(AlignmentTrainer, SFTTrainer): ...  # lengthwise
 
 
 def train(model: Any, texts: Dataset, folder: str, objective: Objective) -> Trainer:

@@ -31,7 +31,6 @@ from lengthwise.settings import Subject as Subject
 from lengthwise.text import load_corpus as load_corpus
 from lengthwise.text import tokenize as tokenize
 from lengthwise.training import AlignmentConfig as AlignmentConfig
-from lengthwise.training import AlignmentMixin as AlignmentMixin
 from lengthwise.training import AlignmentTrainer as AlignmentTrainer
 from lengthwise.training import MeasureCallback as MeasureCallback
 from lengthwise.training import PairCollator as PairCollator

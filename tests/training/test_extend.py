@@ -73,9 +73,9 @@ def test_what_is_wrong_with_it_is_said_with_the_rest(make: Make) -> None:
     message = str(caught.value)
     for part in ("2 mistakes", "steps is 0", "did you mean 'yarn'"):
         assert part in message
-    with pytest.raises(UsageError, match=r"beta_fats.*beta_fast"):
+    with pytest.raises(UsageError, match=r"(?s)beta_fats.*beta_fast"):
         make(extend={"method": "yarn", "factor": 2, "options": {"beta_fats": 3}})
-    with pytest.raises(UsageError, match=r"extend\.faktor.*factor"):
+    with pytest.raises(UsageError, match=r"(?s)extend\.faktor.*factor"):
         make(extend={"method": "yarn", "faktor": 2})
 
 

@@ -10,12 +10,7 @@ if TYPE_CHECKING:
     from lengthwise.training.measure_callback import MeasureCallback
     from lengthwise.training.model_loss import model_alignment_loss
     from lengthwise.training.recipe import Recipe, read_recipe, shipped_recipes
-    from lengthwise.training.trainer import (
-        AlignmentArguments,
-        AlignmentConfig,
-        AlignmentMixin,
-        AlignmentTrainer,
-    )
+    from lengthwise.training.trainer import AlignmentArguments, AlignmentConfig, AlignmentTrainer
     from lengthwise.training.training_plan import plan
     from lengthwise.training.training_run import train
     from lengthwise.training.views import Positions, View
@@ -23,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AlignmentArguments",
     "AlignmentConfig",
-    "AlignmentMixin",
     "AlignmentTrainer",
     "MeasureCallback",
     "PairCollator",
@@ -37,11 +31,8 @@ __all__ = [
     "shipped_recipes",
     "train",
 ]
-# In this order: the first import no torch, and only the last the Trainer.
-_HOMES = (
-    *("recipe", "views", "training_plan", "model_loss", "collator"),
-    *("trainer", "measure_callback", "training_run"),
-)
+# The first of them import no torch, and only the last transformers' Trainer.
+_HOMES = ("recipe", "training_plan", "model_loss", "collator", "trainer", "measure_callback", "training_run")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""`AlignmentTrainer` and its config, and the mixin that gives the objective (Eq. 4) to any other Trainer."""
+"""The objective (Eq. 4) in transformers' Trainer and in any subclass of it, and its config."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, make_dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -77,16 +77,10 @@ class AlignmentConfig(AlignmentArguments, TrainingArguments):
         super().__post_init__()
 
 
-if TYPE_CHECKING:
-    _AnyTrainer = Trainer
-else:
-    _AnyTrainer = object
+class AlignmentTrainer(Trainer):
+    """transformers' Trainer, or any subclass of it, with the loss CE + alpha * divergence of two views (Eq. 4).
 
-
-class AlignmentMixin(_AnyTrainer):
-    """Gives any subclass of transformers' Trainer the loss CE + alpha * divergence of two views (Eq. 4).
-
-        class AlignmentSFTTrainer(AlignmentMixin, SFTTrainer): ...
+        class AlignmentSFTTrainer(AlignmentTrainer, SFTTrainer): ...
 
     Batches are those of `PairCollator`, or look like them. A `WindowDataset` is read in its order. Everything else is
     the Trainer's: checkpoints, gradient accumulation and checkpointing, mixed precision, `report_to`, `push_to_hub`,
@@ -289,7 +283,3 @@ def _geometry(batch: dict[str, Any]) -> PairGeometry:
             fix="give the trainer a data_collator that makes pairs: PairCollator(View(length))",
         )
     return batch["geometry"]
-
-
-class AlignmentTrainer(AlignmentMixin, Trainer):
-    """transformers' Trainer with the alignment objective; arguments and behaviour as in `AlignmentMixin`."""

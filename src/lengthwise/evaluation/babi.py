@@ -192,10 +192,12 @@ def read_stories(folder: str, task: int) -> tuple[Story, ...]:
             continue
         index, _, rest = line.partition(" ")
         text, *asked = map(str.strip, rest.split("\t"))
+        needed: list[int] = []
         try:
             if int(index) == 1:
                 statements, numbers = [], {}
-            needed = sorted(numbers[int(each)] for each in asked[1].split()) if asked else []
+            if asked:
+                needed = sorted(numbers[int(each)] for each in asked[1].split())
             valid = text and (not asked or (needed and asked[0] in LABELS[task]))
         except (ValueError, LookupError):
             valid = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Le, MinLen
@@ -17,11 +17,11 @@ from pydantic import model_validator
 
 from lengthwise.errors import UsageError
 from lengthwise.evaluation.prompts import Truncation
-from lengthwise.evaluation.scores import estimated, ranking, sample_means
+from lengthwise.evaluation.scores import estimated, prompt_notes, ranking, sample_means
 from lengthwise.evaluation.task import Family, Question, Task
 from lengthwise.evaluation.tasks import FAMILIES, TASKS, resolve_tasks
 from lengthwise.files import is_url
-from lengthwise.measure.measurement import Item, Measurement, Record
+from lengthwise.measure.measurement import Item, Measurement, Record, in_groups
 from lengthwise.measure.statistics import Statistic
 from lengthwise.processes import process_count
 from lengthwise.results import Results, Row
@@ -32,7 +32,14 @@ if TYPE_CHECKING:
     from lengthwise.text import Corpus
 
 _LM_EVAL_TAKES = frozenset({"lengths", "samples", "data", "max_length", "truncation", "seed"})
-_ONLY_SOME_TAKE = frozenset[str]().union(*(task.takes for task in TASKS.values()))
+
+
+def _taken(tasks: Iterable[Task]) -> frozenset[str]:
+    """The settings that some of these tasks take."""
+    return frozenset[str]().union(*(task.takes for task in tasks))
+
+
+_ONLY_SOME_TAKE = _taken(TASKS.values())
 """Settings that only some tasks take; all other settings belong to every run."""
 
 
@@ -119,14 +126,10 @@ class Evaluation(Measurement):
 
     def _refuse_untaken(self, given: Iterable[str]) -> None:
         """Raise UsageError if `given` names a setting that no task of the run takes; None is not a setting."""
-        takes = _LM_EVAL_TAKES.union(*(task.takes for task in self.own_tasks))
-        if self.backend == "native":
-            takes = frozenset[str]().union(*(task.takes for task in self.own_tasks))
+        takes = _LM_EVAL_TAKES if self.backend == "lm-eval" else _taken(self.own_tasks)
         for name in sorted(_ONLY_SOME_TAKE.intersection(given) - takes):
             if getattr(self, name, "") is not None:
-                takers = [
-                    family.name for family in FAMILIES if any(name in task.takes for task in family.tasks)
-                ]
+                takers = [family.name for family in FAMILIES if name in _taken(family.tasks)]
                 raise UsageError(
                     f"{name} is given, and no task of this run takes it",
                     expected=f"a task of {', '.join(takers)}",
@@ -179,17 +182,17 @@ class Evaluation(Measurement):
         by_context: dict[str, list[Item]] = {}
         for item in items:
             by_context.setdefault(item.content.context or item.key, []).append(item)
+
+        def kind(some: list[Item]) -> tuple[bool, str]:
+            return len(some) > 1, some[0].facts["task"]
+
         contexts = sorted(
-            by_context.values(),
-            key=lambda some: (len(some) > 1, some[0].facts["task"], -some[0].facts["tokens"], some[0].key),
+            by_context.values(), key=lambda some: (*kind(some), -some[0].facts["tokens"], some[0].key)
         )
         found: list[list[Item]] = []
-        for (several, _), alike in groupby(contexts, key=lambda some: (len(some) > 1, some[0].facts["task"])):
-            if several:
-                found += alike
-                continue
-            singles = [item for some in alike for item in some]
-            found += [singles[start : start + size] for start in range(0, len(singles), size)]
+        for (several, _), alike in groupby(contexts, key=kind):
+            some = list(alike)
+            found += some if several else in_groups(chain.from_iterable(some), size)
         return found
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> list[Record]:
@@ -257,33 +260,27 @@ class Evaluation(Measurement):
         if self._lm_eval:
             return dict(records.get("tasks", {}))
         tasks = {
-            task.name: {
-                "version": task.version,
-                "metric": task.metric,
+            name: {
+                "version": TASKS[name].version,
+                "metric": TASKS[name].metric,
                 "questions": len(own),
                 "questions_sha256": hashlib.sha256(
-                    json.dumps([item.facts["question"] for item in own]).encode()
+                    json.dumps([facts["question"] for facts in own]).encode()
                 ).hexdigest(),
-                "chat": own[0].facts["chat"],
+                "chat": own[0]["chat"],
             }
-            for task, own in _by_task(items)
+            for name, own in _facts_by_task(items).items()
         }
         return {"tasks": tasks}
 
     def plan(self, items: Sequence[Item]) -> dict[str, Any]:
-        """Questions and cuts by task, the longest prompt, and the tokens to read at most: each context once."""
-        if self._lm_eval:
-            return self._lm_eval.plan(items)
-        contexts: dict[str, int] = {}
-        for item in items:
-            place = item.content.context or item.key
-            contexts[place] = max(contexts.get(place, 0), item.facts["tokens"])
+        """Questions and cuts by task, the longest prompt, and the tokens to read at most."""
+        tasks = _facts_by_task(items)
         return {
-            "questions": {task.name: len(own) for task, own in _by_task(items)},
-            "cut": {task.name: sum(item.facts["cut"] > 0 for item in own) for task, own in _by_task(items)},
+            "questions": {name: len(own) for name, own in tasks.items()},
+            "cut": {name: sum(facts["cut"] > 0 for facts in own) for name, own in tasks.items()},
             "longest_prompt": max(item.facts["tokens"] for item in items),
-            "tokens_to_run": sum(contexts.values())
-            + sum(item.tokens - item.facts["tokens"] for item in items),
+            "tokens_to_run": sum(item.tokens for item in items),
         }
 
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
@@ -291,10 +288,16 @@ class Evaluation(Measurement):
         from lengthwise.models import LoadedModel
         from lengthwise.models.position_limits import rope_by_input_length
 
-        if self._lm_eval:
-            return self._lm_eval.notes(self, items, results)
-        records = list(results.records.values())
-        notes = [note for task in self.own_tasks for note in task.notes(self, _of(records, [task]))]
+        notes = prompt_notes(_facts_by_task(items), self.truncation, self.max_length)
+        if self.samples is not None and (self.backend == "lm-eval" or "data" in _taken(self.own_tasks)):
+            notes.append(f"Data sets have only their first {self.samples} rows.")
+        if self.backend == "lm-eval":
+            notes.append(
+                f"Tasks, prompts and scores are lm-eval's, with max_length {self.max_length}, without chat template."
+            )
+            if any(row.task == "ruler" for row in results.rows):
+                notes.append("ruler is the plain mean over RULER's tasks.")
+            return notes
         notes += [note for family, own in self._families for note in family.notes(own)]
         notes.append("Scores are shares from 0 to 1; papers print them times 100.")
         if self.mode == "likelihood":
@@ -326,5 +329,8 @@ def _of(records: Sequence[Record], tasks: Sequence[Task]) -> list[Record]:
     return [record for record in records if record["task"] in names]
 
 
-def _by_task(items: Sequence[Item]) -> list[tuple[Task, list[Item]]]:
-    return [(TASKS[name], list(own)) for name, own in groupby(items, key=lambda item: item.facts["task"])]
+def _facts_by_task(items: Sequence[Item]) -> dict[str, list[Mapping[str, Any]]]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for item in items:
+        found.setdefault(item.facts["task"], []).append(item.facts)
+    return found

@@ -34,7 +34,6 @@ from lengthwise.evaluation.lm_eval_tasks import load_tasks
 from lengthwise.evaluation.prompts import fit, refuse_over_limit
 from lengthwise.measure.measurement import Item, Record, in_groups
 from lengthwise.models import weights_of
-from lengthwise.results import Results
 
 if TYPE_CHECKING:
     from lengthwise.models import Predictor
@@ -147,38 +146,6 @@ def finish(
                 }
     scores = {f"score/{index:06d}": record for index, record in enumerate(numbers)}
     return scores | {"tasks": {"tasks": tasks, "lm_eval": importlib.metadata.version("lm_eval")}}
-
-
-def plan(items: Sequence[Item]) -> dict[str, Any]:
-    """Requests by task and by kind, how many are over the limit, and the tokens to read."""
-    over = Counter({item.facts["task"]: 0 for item in items})
-    over.update(item.facts["task"] for item in items if item.facts["cut"])
-    return {
-        "questions": dict(Counter(item.facts["task"] for item in items)),
-        "requests": dict(Counter(item.content.request_type for item in items)),
-        "over_max_length": dict(over),
-        "longest_prompt": max(item.facts["tokens"] for item in items),
-        "tokens_to_run": sum(item.tokens for item in items),
-    }
-
-
-def notes(settings: Any, items: Sequence[Item], results: Results) -> list[str]:
-    """Whose scores these are, what was cut, and how many samples each task has."""
-    found = [
-        f"Tasks, prompts and scores are lm-eval's, with max_length {settings.max_length} and without a chat template."
-    ]
-    cut = sum(item.facts["cut"] > 0 for item in items)
-    if cut:
-        where = "in the middle" if settings.truncation == "middle" else "at the beginning"
-        found.append(
-            f"{cut} of {len(items)} prompts were cut {where} to fit into {settings.max_length} tokens."
-        )
-    if settings.samples is not None:
-        each = " at each length" if any(row.length for row in results.rows) else ""
-        found.append(f"Each task has only its first {settings.samples} samples{each}.")
-    if any(row.task == "ruler" for row in results.rows):
-        found.append("ruler is the plain mean over RULER's tasks.")
-    return found
 
 
 @lru_cache(maxsize=1)

@@ -85,7 +85,6 @@ def _scores(length: int | None, values: Mapping[str, Any]) -> Iterator[tuple[str
 
 
 def _version(found: Mapping[str, Any], name: str) -> int | None:
-    try:
-        return int(float(found["versions"].get(name)))
-    except (TypeError, ValueError):
-        return None
+    # Of groups it is a text.
+    version = str(found["versions"].get(name)).partition(".")[0]
+    return int(version) if version.isdecimal() else None

@@ -37,7 +37,11 @@ def load_tasks(settings: Any, tokenizer_folder: str) -> list[tuple[int | None, d
     if importlib.util.find_spec("lm_eval") is None:
         raise MissingError("the package lm-eval is not installed", fix=INSTALL)
     manager, metadata = _index(None if settings.data is None else os.getcwd())
-    names = list(dict.fromkeys(name for wanted in settings.tasks for name in _matched(manager, wanted)))
+    matched = {wanted: manager.match_tasks([wanted]) for wanted in settings.tasks}
+    unknown = [wanted for wanted in matched if not matched[wanted]]
+    if unknown:
+        raise UsageError(f"lm-eval has no task {unknown[0]!r}", fix="lm_eval ls tasks shows its names")
+    names = list(dict.fromkeys(name for some in matched.values() for name in some))
     ruler = [name for name in names if name.startswith(_RULER)]
     babilong = [name for name in names if name.startswith(_BABILONG)]
     others = [name for name in names if name not in ruler and name not in babilong]
@@ -72,13 +76,6 @@ def _index(folder: str | None) -> tuple[Any, dict[str, Any]]:
 
     metadata: dict[str, Any] = {"tokenizer": ""}
     return TaskManager(include_path=folder, metadata=metadata), metadata
-
-
-def _matched(manager: Any, name: str) -> list[str]:
-    matched = manager.match_tasks([name])
-    if not matched:
-        raise UsageError(f"lm-eval has no task {name!r}", fix="lm_eval ls tasks shows its names")
-    return matched
 
 
 def _loaded(manager: Any, names: list[str], seed: int) -> dict[str, Any]:

@@ -7,8 +7,9 @@ A record has the question's `document` (the unit of the bootstrap), `task`, `ver
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 from lengthwise.measure.measurement import Record
@@ -92,6 +93,27 @@ def ranking(candidates: Sequence[str], gold: str, scores: Sequence[float]) -> Re
         "chance": 1 / len(scores),
         "likelihoods": dict(zip(candidates, scores, strict=True)),
     }
+
+
+def prompt_notes(
+    tasks: Mapping[str, Sequence[Mapping[str, Any]]], truncation: str | None, limit: int | None
+) -> list[str]:
+    """What was cut, and how far answers are from their depths, from the facts of each task's items."""
+    where = "in the middle" if truncation == "middle" else "at the beginning"
+    notes: list[str] = []
+    for name, own in tasks.items():
+        cut = [facts["cut"] for facts in own if facts["cut"]]
+        if cut:
+            notes.append(
+                f"{len(cut)} of {len(own)} prompts of {name} were cut {where} to {limit} tokens "
+                f"({fmean(cut):.0f} tokens of each on average)."
+            )
+        off = [abs(each["reached"] * 100 - each["depth"]) for each in own if each.get("reached") is not None]
+        if max(off, default=0) >= 2:
+            notes.append(
+                f"In {name} an answer is up to {max(off):.0f} points from its depth: sentences are not split."
+            )
+    return notes
 
 
 def sample_means(records: Sequence[Record]) -> list[Statistic]:

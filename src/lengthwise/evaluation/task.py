@@ -127,8 +127,9 @@ class Task(abc.ABC):
         limit = settings.max_length if "truncation" in self.takes else None
         chat = self.chat and settings.chat == "auto" and bool(getattr(tokenizer, "chat_template", None))
         found: list[Item] = []
+        contexts = set[str]()
         for question in self.questions(settings, tokenizer, corpus):
-            ids, over = fit(tokenizer, question.prompt, limit, settings.truncation, chat=chat)
+            ids, cut = fit(tokenizer, question.prompt, limit, settings.truncation, chat=chat)
             ranked = question.candidates if settings.mode == "likelihood" else []
             answers = tuple(answer_tokens(tokenizer, question.prompt, f" {answer}") for answer in ranked)
             facts = {
@@ -142,7 +143,7 @@ class Task(abc.ABC):
                 "question": _crc(asdict(question)),
                 "prompt": _crc([ids, answers, question.golds]),
                 "tokens": len(ids),
-                "cut": over,
+                "cut": cut,
                 "chat": chat,
             }
             sizes = list(map(len, answers)) or [question.new_tokens]
@@ -151,16 +152,16 @@ class Task(abc.ABC):
                     key=question.key,
                     facts=facts,
                     content=replace(question, ids=ids, answers=answers),
-                    tokens=len(ids) + sum(sizes),
+                    # A shared context is read once.
+                    tokens=sum(sizes) + (0 if question.context in contexts else len(ids)),
                     longest=len(ids) + max(sizes) - 1,
                     stretch=0,
                 )
             )
-        too_long = [
-            limit + item.facts["cut"] for item in found if item.facts["cut"] and not settings.truncation
-        ]
-        if too_long:
-            raise refuse_over_limit(self.name, too_long, len(found), limit)
+            contexts |= {question.context} - {""}
+        over = [settings.max_length + item.facts["cut"] for item in found if item.facts["cut"]]
+        if over and settings.truncation is None:
+            raise refuse_over_limit(self.name, over, len(found), settings.max_length)
         return found
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
@@ -179,25 +180,6 @@ class Task(abc.ABC):
                         some = [record for record in at if record[part] == place]
                         found.append(mean(self.name, metric, some, field=name, **where, **{part: place}))
         return found
-
-    def notes(self, settings: Any, records: Sequence[Record]) -> list[str]:
-        """What was cut, how far answers are from their depths, and which rows were left out."""
-        notes: list[str] = []
-        cut = [record["cut"] for record in records if record["cut"]]
-        if cut:
-            where = {"middle": "in the middle", "left": "at the beginning"}[settings.truncation]
-            notes.append(
-                f"{len(cut)} of {len(records)} prompts of {self.name} were cut {where} to {settings.max_length} "
-                f"tokens ({sum(cut) / len(cut):.0f} tokens of each on average)."
-            )
-        off = [abs(r["reached"] * 100 - r["depth"]) for r in records if r["reached"] is not None]
-        if max(off, default=0) >= 2:
-            notes.append(
-                f"In {self.name} an answer is up to {max(off):.0f} points from its depth: sentences are not split."
-            )
-        if "data" in self.takes and settings.samples is not None:
-            notes.append(f"{self.name} has only its first {settings.samples} rows.")
-        return notes
 
 
 @dataclass(frozen=True, kw_only=True)

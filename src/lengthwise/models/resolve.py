@@ -182,13 +182,18 @@ def read_tokenizer(model: str | ResolvedModel) -> Any:
             return AutoTokenizer.from_pretrained(resolved.location, **resolved.arguments)
     # tokenizers raises bare Exception for a damaged file.
     except Exception as error:
-        found = unloadable(resolved, error, what="the tokenizer of ")
-        raise (found if "code of its own" in found.problem else MissingError(found.problem)) from error
+        found = unloadable(resolved, error)
+        if isinstance(found, UsageError) and "trust_remote_code" not in str(error):
+            found = MissingError(
+                f"{resolved.name} has no tokenizer that can be loaded: {reason(error)}",
+                fix="save the model's tokenizer into the same folder",
+            )
+        raise found from error
 
 
-def unloadable(resolved: ResolvedModel, error: Exception, *, what: str = "") -> LengthwiseError:
+def unloadable(resolved: ResolvedModel, error: Exception) -> LengthwiseError:
     """The error for what a library could not load: a MissingError if it is damaged or absent, else a UsageError."""
-    name = f"{what}{resolved.name}"
+    name = resolved.name
     if "trust_remote_code" in str(error):
         return UsageError(
             f"{name} brings code of its own, which lengthwise does not run",
@@ -196,8 +201,9 @@ def unloadable(resolved: ResolvedModel, error: Exception, *, what: str = "") -> 
         )
     if damaged := damaged_files(Path(resolved.location), error):
         return MissingError(f"{name} cannot be loaded: {damaged} is damaged", fix="download it again")
-    kind = MissingError if isinstance(error, (ImportError, OSError)) else UsageError
-    return kind(f"{name} cannot be loaded as a causal language model: {reason(error)}")
+    if isinstance(error, ImportError | OSError):
+        return MissingError(f"{name} cannot be loaded: {reason(error)}", fix="download what is missing")
+    return UsageError(f"{name} cannot be loaded as a causal language model: {reason(error)}")
 
 
 def damaged_files(folder: Path, error: Exception) -> str | None:

@@ -25,7 +25,7 @@ def test_losses_are_the_models_own(
     subject = Subject(model=serve(shape).url, served_model="tiny", tokenizer=str(folder))
     endpoint = open_model(subject)
     assert isinstance(endpoint, Endpoint)
-    assert endpoint.protocol.name == protocol
+    assert endpoint.protocol == protocol
     assert endpoint.max_positions == 510
     # More than are sent at once, and of two lengths.
     views = [IDS[start : start + size] for start in range(10) for size in (20, 33)]
@@ -92,7 +92,7 @@ def test_prompts_beyond_the_maximum_are_refused_before_they_are_sent(serve: Any,
     # The server's own refusal of a length is passed on and not repeated.
     before = stub.seen.total()
     with pytest.raises(LengthwiseError) as refused:
-        endpoint._asked([[1] * 520])
+        endpoint._log_probs([[1] * 520])
     assert "maximum context length is 512" in str(refused.value)
     assert stub.seen.total() == before + 1
 

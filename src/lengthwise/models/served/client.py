@@ -1,4 +1,4 @@
-"""Requests to an endpoint: a bounded number at once, repeated where that helps, refused with the server's reason.
+"""Requests to an endpoint: a bounded number at once, repeated where that helps.
 
 The key comes from the environment (`LENGTHWISE_API_KEY`, else `OPENAI_API_KEY`), goes into the header of each
 request, and nowhere else. Proxies and certificates are those of the HTTP library.
@@ -74,12 +74,7 @@ class Client:
         return self.url.removesuffix("/v1")
 
     def get(self, url: str) -> Any:
-        """The JSON at `url`, asked once.
-
-        Raises:
-            MissingError: no server answers.
-            Refused: as `post`.
-        """
+        """The JSON at `url`, asked once; the errors are those of `post`, and a MissingError where nothing answers."""
         return self._run([("GET", url, None)], attempts=1)[0]
 
     def post(self, url: str, bodies: Sequence[dict[str, Any]]) -> list[Any]:
@@ -148,7 +143,7 @@ class Client:
             ) from error
 
     def _message(self, answer: httpx.Response) -> str:
-        """What the server says of an error, wherever it says it."""
+        """The server's message, wherever its answer has it."""
         try:
             found = json.loads(answer.content)
         except ValueError:

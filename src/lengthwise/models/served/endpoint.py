@@ -19,9 +19,8 @@ from lengthwise.models.served.protocols import (
     PROTOCOLS,
     LogProbs,
     NoLogProbs,
-    Protocol,
-    choice,
     distribution,
+    log_probs,
 )
 
 if TYPE_CHECKING:
@@ -36,17 +35,6 @@ _PROBED = 48
 """Tokens of it that are scored."""
 _ROUNDING = 0.25
 """Nats by which a token's log-probability may change with what follows it: 16-bit rounding."""
-
-
-class Incomplete(LengthwiseError):
-    """An answer lacks log-probabilities of its prompt; `missing` says which."""
-
-    def __init__(self, name: str, missing: str) -> None:
-        self.missing = missing
-        super().__init__(
-            f"{name} leaves out log-probabilities of a prompt: {missing}",
-            expected="one for each token but the first",
-        )
 
 
 class Endpoint:
@@ -67,30 +55,25 @@ class Endpoint:
     def __init__(self, url: str, *, served_model: str | None = None, tokenizer: Any = None) -> None:
         self._client = Client(url)
         self.name = url
-        card = _card(self._client, served_model)
-        self.served_model: str = card["id"]
-        self._card = card
+        self._card = _card(self._client, served_model)
+        self.served_model: str = self._card["id"]
+        length = self._card.get("max_model_len")
+        self.served_length: int | None = length if isinstance(length, int) else None
+        """The server's maximum, prompt and generated token together; None if it does not say."""
+        self.trained_length: int | None = None
+        """Not known: an endpoint does not say what its model was trained for."""
         self.tokenizer = (
-            _tokenizer(tokenizer, card) if tokenizer is None or isinstance(tokenizer, str) else tokenizer
+            _tokenizer(tokenizer, self._card)
+            if tokenizer is None or isinstance(tokenizer, str)
+            else tokenizer
         )
         self.protocol = self._probed()
         self._check_tokenizer()
 
     @property
-    def served_length(self) -> int | None:
-        """The server's maximum, prompt and generated token together; None if it does not say."""
-        length = self._card.get("max_model_len")
-        return length if isinstance(length, int) else None
-
-    @property
     def max_positions(self) -> int | None:
         """Tokens of the longest view: its last label and one generated token go to the server too."""
         return None if self.served_length is None else self.served_length - 2
-
-    @property
-    def trained_length(self) -> int | None:
-        """None: an endpoint does not say what its model was trained for."""
-        return None
 
     def check_ready(self, tokens: int) -> None:
         """Raise UsageError if the server does not take views of `tokens` tokens."""
@@ -109,7 +92,7 @@ class Endpoint:
             assert np.array_equal(view[len(view) - len(following) + 1 :], following[:-1])
             prompts.append([int(token) for token in (*view, following[-1])])
         found = []
-        for index, (values, following) in enumerate(zip(self._asked(prompts), labels, strict=True)):
+        for index, (values, following) in enumerate(zip(self._log_probs(prompts), labels, strict=True)):
             first = len(values) - len(following)
             numbers = [math.nan if value is None else -value for value in values[first:]]
             bad = next((place for place, number in enumerate(numbers) if not math.isfinite(number)), None)
@@ -125,24 +108,21 @@ class Endpoint:
             UsageError: the server gives only some of them.
         """
         self.check_ready(len(view))
-        prompt = [int(token) for token in view]
-        why = None
+        why: str | None = None
+        found: dict[int, float] = {}
         try:
-            [answer] = self._complete([prompt], DISTRIBUTION)
+            [answer] = self._complete([[int(token) for token in view]], DISTRIBUTION)
             found = distribution(answer)
-        except Refused as error:
-            found, why = {}, error.message
-        except NoLogProbs as error:
-            found, why = {}, str(error)
+        except (Refused, NoLogProbs) as error:
+            why = error.problem
         values = torch.tensor(
             [found.get(token, math.nan) for token in range(len(found))], dtype=torch.float64
         )
         total = float(values.exp().sum())
-        if why is None and not abs(total - 1) < 1e-2:
-            why = f"{len(found)} entries whose probabilities sum to {total:.4g}"
-        if why is not None:
+        if not abs(total - 1) < 1e-2:
             raise UsageError(
-                f"{self.name} does not give the whole distribution of the next token: {why}",
+                f"{self.name} does not give the whole distribution of the next token: "
+                + (why or f"{len(found)} entries whose probabilities sum to {total:.4g}"),
                 expected="log-probabilities of every token of the vocabulary, by token id",
                 fix="start vLLM with --max-logprobs -1",
             )
@@ -160,17 +140,14 @@ class Endpoint:
             self.check_ready(len(prompt) + new_tokens - 2)
         asks: dict[str, Any] = {"max_tokens": new_tokens, "temperature": 0}
         if stop_ids or at_least:
-            if self.protocol.name != "prompt_logprobs":
+            if self.protocol != "prompt_logprobs":
                 raise UsageError(
                     f"{self.name} cannot end a reply at a token",
                     expected="a server of vLLM, for tasks whose replies end there",
                     fix="use --mode likelihood, or a task without it",
                 )
             asks |= {"stop_token_ids": list(stop_ids), "min_tokens": at_least}
-        texts = [choice(answer).get("text") for answer in self._complete(prompts, asks)]
-        if not all(isinstance(text, str) for text in texts):
-            raise LengthwiseError(f"{self.name} gives a completion without text")
-        return [str(text) for text in texts]
+        return [answer["choices"][0]["text"] for answer in self._complete(prompts, asks)]
 
     def describe(self) -> dict[str, Any]:
         """What a result records about its model; JSON values only."""
@@ -183,7 +160,7 @@ class Endpoint:
             "server": self._card.get("owned_by"),
             "server_version": _version(self._client),
             "served_from": self._card.get("root"),
-            "protocol": self.protocol.name,
+            "protocol": self.protocol,
             "trained_length": None,
             "max_positions": self.max_positions,
             "tokenizer": type(self.tokenizer).__name__,
@@ -204,17 +181,12 @@ class Endpoint:
         bodies = [{"model": self.served_model, "prompt": list(prompt), **asks} for prompt in prompts]
         return self._client.post(f"{self._client.url}/completions", bodies)
 
-    def _asked(self, prompts: Sequence[Sequence[int]], protocol: Protocol | None = None) -> list[LogProbs]:
+    def _log_probs(self, prompts: Sequence[Sequence[int]], protocol: str | None = None) -> list[LogProbs]:
         protocol = protocol or self.protocol
-        answers = self._complete(prompts, protocol.asks)
-        try:
-            return [
-                protocol.log_probs(answer, prompt) for answer, prompt in zip(answers, prompts, strict=True)
-            ]
-        except NoLogProbs as error:
-            raise Incomplete(self.name, str(error)) from error
+        answers = self._complete(prompts, PROTOCOLS[protocol][0])
+        return [log_probs(protocol, answer, prompt) for answer, prompt in zip(answers, prompts, strict=True)]
 
-    def _probed(self) -> Protocol:
+    def _probed(self) -> str:
         """The first protocol that holds on a short prompt and on its beginning.
 
         Raises:
@@ -224,19 +196,16 @@ class Endpoint:
         reasons = []
         for protocol in PROTOCOLS:
             try:
-                whole, beginning = self._asked([ids, ids[:-4]], protocol)
+                reason = _misfit(*self._log_probs([ids, ids[:-4]], protocol))
             except Refused as error:
                 if error.status in (401, 403, 404):
                     raise
-                reasons.append(f"{protocol.name}: {error.message}")
-                continue
-            except Incomplete as error:
-                reasons.append(f"{protocol.name}: {error.missing}")
-                continue
-            reason = _misfit(whole, beginning)
+                reason = error.message
+            except NoLogProbs as error:
+                reason = error.problem
             if reason is None:
                 return protocol
-            reasons.append(f"{protocol.name}: {reason}")
+            reasons.append(f"{protocol}: {reason}")
         raise UsageError(
             f"{self.name} ({self._card.get('owned_by') or 'a server without a name'}) gives no log-probabilities of "
             f"prompts ({'; '.join(reasons)})",
@@ -246,19 +215,19 @@ class Endpoint:
     def _check_tokenizer(self) -> None:
         """Raise UsageError unless server and tokenizer make the same ids, or as many, of one text."""
         ours = list(self.tokenizer(PROBE, add_special_tokens=False).input_ids)
-        theirs: Any = None
+        body = {"model": self.served_model, "prompt": PROBE}
         try:
-            body = {"model": self.served_model, "prompt": PROBE, "add_special_tokens": False}
-            [answer] = self._client.post(f"{self._client.root}/tokenize", [body])
-            theirs = answer.get("tokens") if isinstance(answer, dict) else None
-        except Refused:
-            pass
-        if isinstance(theirs, list) and theirs:
-            same, seen = theirs == ours, len(theirs)
-        else:
-            body = {"model": self.served_model, "prompt": PROBE, "max_tokens": 1, "temperature": 0}
-            [answer] = self._client.post(f"{self._client.url}/completions", [body])
-            seen = (answer.get("usage") or {}).get("prompt_tokens") if isinstance(answer, dict) else None
+            [answer] = self._client.post(
+                f"{self._client.root}/tokenize", [{**body, "add_special_tokens": False}]
+            )
+            seen = len(answer["tokens"])
+            same = answer["tokens"] == ours
+        except (Refused, KeyError, TypeError):
+            # A server without /tokenize counts them.
+            [answer] = self._client.post(
+                f"{self._client.url}/completions", [{**body, "max_tokens": 1, "temperature": 0}]
+            )
+            seen = (answer.get("usage") or {}).get("prompt_tokens")
             # Servers add special tokens to a text as the tokenizer does.
             same = seen in (len(ours), len(self.tokenizer(PROBE).input_ids))
         if not same:
@@ -298,17 +267,14 @@ def _card(client: Client, served_model: str | None) -> dict[str, Any]:
             f"{client.url} has no list of models ({error.status})",
             expected="the URL of an API, such as .../v1",
         ) from error
-    cards = listed.get("data") if isinstance(listed, dict) else None
-    named = {
-        card["id"]: card for card in cards or [] if isinstance(card, dict) and isinstance(card.get("id"), str)
-    }
+    named = {card["id"]: card for card in listed.get("data") or []}
     if served_model is None and len(named) == 1:
         return next(iter(named.values()))
     if served_model in named:
         return named[served_model]
-    said = f"does not serve {served_model!r}" if served_model else "serves several models, or none"
+    problem = f"does not serve {served_model!r}" if served_model else "serves several models, or none"
     raise UsageError(
-        f"{client.url} {said}", expected=f"--served-model with one of: {', '.join(named) or 'none'}"
+        f"{client.url} {problem}", expected=f"--served-model with one of: {', '.join(named) or 'none'}"
     )
 
 
@@ -328,8 +294,6 @@ def _tokenizer(name: str | None, card: dict[str, Any]) -> Any:
 def _version(client: Client) -> str | None:
     """What vLLM says of itself; None from other servers."""
     try:
-        said = client.get(f"{client.root}/version")
-    except LengthwiseError:
+        return str(client.get(f"{client.root}/version")["version"])
+    except (LengthwiseError, KeyError, TypeError):
         return None
-    version = said.get("version") if isinstance(said, dict) else None
-    return version if isinstance(version, str) else None

@@ -1,30 +1,19 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 
-from lengthwise.models import Cost, Plan, read_config
+from lengthwise.models import Cost, read_config
 from lengthwise.models.logits import CHUNK_BYTES
 from lengthwise.models.plan import model_skeleton, reading_cost, unknown_cost
 from lengthwise.testing import tiny_llama
 
 
-@dataclass(frozen=True, kw_only=True)
-class OwnPlan(Plan):
-    documents: int
-    longest: int | None = None
-
-
-def test_a_plan_shows_its_own_fields_and_the_cost():
-    plan = OwnPlan(settings={"limit": 3}, documents=2, cost=Cost(parameters=7, device="cpu"))
-    shown = plan.to_dict()
-    assert shown["settings"] == {"limit": 3}
-    assert (shown["documents"], shown["parameters"], shown["device"]) == (2, 7, "cpu")
-    assert shown["memory_bytes"] is None
-    assert "longest" not in shown
+def test_a_cost_leaves_out_what_only_some_runs_have():
+    shown = Cost(parameters=7, device="cpu").to_dict()
+    assert (shown["parameters"], shown["device"], shown["memory_bytes"]) == (7, "cpu", None)
     assert "trainable_parameters" not in shown
 
 

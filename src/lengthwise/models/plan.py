@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from lengthwise.errors import UsageError, reason
@@ -31,22 +31,6 @@ class Cost:
         return {
             name: value for name, value in asdict(self).items() if value is not None or name not in optional
         }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """What a run would do and what it takes. A kind of run adds fields of its own, named as `--json` shows them."""
-
-    settings: dict[str, Any]
-    """The configuration that the run would record."""
-    tokens_to_run: int | None = None
-    """Tokens that the model reads; None where that is not known yet."""
-    cost: Cost = field(default_factory=Cost)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values: the own fields that are known, then the cost."""
-        own = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "cost"}
-        return {name: value for name, value in own.items() if value is not None} | self.cost.to_dict()
 
 
 SERVED_COST = Cost(memory_basis="the server's", seconds_basis="the server's, and that of as many requests")

@@ -22,9 +22,8 @@ _sigterm = threading.Event()
 
 def treat_sigterm_as_interrupt() -> None:
     """Let SIGTERM raise KeyboardInterrupt, once, unless the parent ignores it or a program around us handles it."""
-    if threading.current_thread() is not threading.main_thread():
-        return
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         return
     owner = os.getpid()
 

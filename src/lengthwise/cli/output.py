@@ -101,8 +101,7 @@ def print_table(table: Table) -> None:
 
     from lengthwise.report.tables import to_rich
 
-    width = None if sys.stdout.isatty() else 160
-    Console(file=sys.stdout, width=width, soft_wrap=False).print(to_rich(table))
+    Console(width=None if sys.stdout.isatty() else 160).print(to_rich(table))
 
 
 def fail_above(results: Results, metric: str, threshold: float) -> None:

@@ -241,12 +241,9 @@ class Evaluation(Measurement):
         """
         if self.backend == "lm-eval":
             return sample_means(records)
-        found: list[Statistic] = []
-        for task in self.own_tasks:
-            found += task.statistics(_of(records, [task]))
-        for family, own in self._families:
-            found += family.statistics(own, _of(records, own))
-        return found
+        by_task = [task.statistics(_of(records, [task])) for task in self.own_tasks]
+        by_family = [family.statistics(own, _of(records, own)) for family, own in self._families]
+        return [*chain(*by_task, *by_family)]
 
     def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:
         """The scores with their intervals; those of lm-eval that are no means have none."""

@@ -61,9 +61,7 @@ def trainer_settings(recipe: Recipe, output: Path) -> dict[str, Any]:
         "use_cpu": cpu,
         "activation_checkpointing": recipe.gradient_checkpointing,
         # The re-entrant form gives adapters on a frozen base no gradient.
-        "activation_checkpointing_kwargs": {"use_reentrant": False}
-        if recipe.gradient_checkpointing
-        else None,
+        "activation_checkpointing_kwargs": {"use_reentrant": False},
         "dataloader_pin_memory": not cpu,
         "ddp_find_unused_parameters": False,
         "logging_steps": 1,

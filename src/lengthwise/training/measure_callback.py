@@ -26,27 +26,20 @@ class MeasureCallback(TrainerCallback):
         measurement: what is measured: Misalignment(...), Perplexity(...), ...
         text: what is read: a name or path, documents, or a list of strings.
         every: steps between measurements; None measures at each evaluation.
-        tokenizer: the model's; default is the Trainer's processing_class.
 
     Raises:
-        UsageError: there is no tokenizer; the text cannot be read.
+        UsageError: the Trainer has no tokenizer (`processing_class`); the text cannot be read.
     """
 
     def __init__(
-        self,
-        trainer: Trainer,
-        measurement: Measurement,
-        text: Any,
-        *,
-        every: int | None = None,
-        tokenizer: Any = None,
+        self, trainer: Trainer, measurement: Measurement, text: Any, *, every: int | None = None
     ) -> None:
         self._trainer = trainer
         self._measurement = measurement
         self._every = every
-        self._tokenizer = tokenizer or trainer.processing_class
+        self._tokenizer = trainer.processing_class
         if self._tokenizer is None:
-            raise UsageError("the Trainer has no processing_class", fix="MeasureCallback(tokenizer=...)")
+            raise UsageError("the Trainer has no tokenizer", fix="Trainer(processing_class=...)")
         if every is not None and every < 1:
             raise UsageError(f"every is {every}", expected="1 or more steps, or None")
         self._documents = as_documents(text, self._tokenizer)

@@ -56,21 +56,13 @@ class AlignmentArguments(_FIELDS):
     """The fields of `Objective` in a config class of any Trainer: `class MyConfig(AlignmentArguments, SFTConfig)`."""
 
     def objective(self) -> Objective:
-        """These fields as an Objective.
-
-        Raises:
-            UsageError: as `Objective`.
-        """
+        """These fields as an Objective."""
         return Objective(**{name: getattr(self, name) for name in Objective.model_fields})
 
 
 @dataclass
 class AlignmentConfig(AlignmentArguments, TrainingArguments):
-    """transformers' TrainingArguments with the objective's fields: saved with them, and parsed by HfArgumentParser.
-
-    Raises:
-        UsageError: as `Objective`.
-    """
+    """TrainingArguments with the objective's fields: saved with them, and parsed by HfArgumentParser."""
 
     def __post_init__(self) -> None:
         self.objective()

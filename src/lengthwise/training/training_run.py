@@ -8,7 +8,7 @@ import logging
 import re
 import shutil
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -160,20 +160,6 @@ def last_complete_checkpoint(folder: Path) -> Path | None:
     return None
 
 
-def complete_checkpoint(checkpoint: Path, model: Any, tokenizer: Any, kept: Collection[int]) -> None:
-    """Add the tokenizer and the record of an extension to what the Trainer wrote, and mark the checkpoint as whole.
-
-    Of the checkpoints at other steps than `kept` the last two stay.
-    """
-    tokenizer.save_pretrained(checkpoint)
-    write_extension_files(model, checkpoint)
-    seal(checkpoint, hashes=False)
-    share(checkpoint)
-    for older in checkpoints_in(checkpoint.parent)[2:]:
-        if checkpoint_step(older) not in kept:
-            shutil.rmtree(older)
-
-
 def forget_steps_after(run: Path, step: int) -> None:
     """Drop what a run that continues from a step will write again: later metrics and half-written checkpoints."""
     path = run / "metrics.jsonl"
@@ -186,9 +172,9 @@ def forget_steps_after(run: Path, step: int) -> None:
 
 
 class _Keeper(TrainerCallback):
-    """Keeps what a run writes: a line of metrics per step, whole checkpoints; and shows a bar with the latest loss.
+    """Keeps a line of metrics per step and whole checkpoints, and shows a bar with the latest loss.
 
-    Processes without the run folder only ask for the checkpoints.
+    Of the checkpoints those of `save_at` and the last two stay. Processes without the run folder only ask for them.
     """
 
     def __init__(self, recipe: Recipe, tokenizer: Any, folder: RunFolder | None) -> None:
@@ -219,9 +205,17 @@ class _Keeper(TrainerCallback):
         if args.world_size > 1:
             # Every process writes its own random state into the folder.
             torch.distributed.barrier()
-        if state.is_world_process_zero:
-            checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-            complete_checkpoint(checkpoint, kwargs["model"], self._tokenizer, self._recipe.save_at)
+        if not state.is_world_process_zero:
+            return
+        # The Trainer has written its files. The seal marks the checkpoint as whole.
+        checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        self._tokenizer.save_pretrained(checkpoint)
+        write_extension_files(kwargs["model"], checkpoint)
+        seal(checkpoint, hashes=False)
+        share(checkpoint)
+        for older in checkpoints_in(checkpoint.parent)[2:]:
+            if checkpoint_step(older) not in self._recipe.save_at:
+                shutil.rmtree(older)
 
     def close(self) -> None:
         if self._bar is not None:

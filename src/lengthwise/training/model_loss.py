@@ -55,9 +55,9 @@ def model_alignment_loss(
     rows: Any = {"input_ids": input_ids, "position_ids": position_ids, "attention_mask": attention_mask}
     if all(objective.trains):
         with local_positions(model, position_ids):
-            hidden = hidden_states_for(model, head, **rows).chunk(2)
+            long, short = hidden_states_for(model, head, **rows).chunk(2)
     else:
-        hidden = _one_by_one(model, head, rows, objective)
+        long, short = _one_by_one(model, head, rows, objective)
     targets = labels.chunk(2)
     if not all(objective.reads):
         # No row of the other view has a part in the loss.
@@ -68,9 +68,10 @@ def model_alignment_loss(
         ]
     settings = {"geometry": geometry, "objective": objective, "normalizers": normalizers}
     if isinstance(head, FullLogits):
-        return alignment_loss_from_logits(*hidden, *targets, **settings)
+        return alignment_loss_from_logits(long, short, *targets, **settings)
     return alignment_loss(
-        *hidden,
+        long,
+        short,
         head.weight,
         *targets,
         head_bias=head.bias,

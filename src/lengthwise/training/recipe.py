@@ -241,12 +241,10 @@ class Recipe(Settings):
     @property
     def notes(self) -> list[str]:
         """What to know of settings that work and are hardly meant."""
-        warmup = self.optimizer.warmup_steps
-        if warmup <= self.steps:
+        if (warmup := self.optimizer.warmup_steps) <= self.steps:
             return []
         return [
-            f"optimizer.warmup_steps = {warmup} is more than steps = {self.steps}: the learning rate does not reach "
-            "its peak."
+            f"warmup_steps = {warmup} is more than steps = {self.steps}: the learning rate does not reach its peak."
         ]
 
     @model_validator(mode="after")
@@ -269,22 +267,16 @@ class Recipe(Settings):
         for step in self.save_at:
             if step > self.steps:
                 yield f"save_at names step {step}: expected 1 to steps = {self.steps}"
-        if self.positions is not None and self.positions.target_length <= self.length:
-            yield (
-                f"positions.target_length = {self.positions.target_length}: expected more than length = "
-                f"{self.length}; there is nothing to sample within it"
-            )
+        if self.positions is not None and (target := self.positions.target_length) <= self.length:
+            yield f"positions.target_length = {target}: expected more than length = {self.length}"
         # At least one row has to be paired: 0 < length - offset - min_context.
         least, (low, high) = self.min_context, self.offsets
         truncates = self.views == "truncation"
-        most = self.length - (2 if truncates else 1)
+        most, last = self.length - (2 if truncates else 1), self.length - least - 1
         if not 0 <= least <= most:
             yield f"objective.min_context = {least}: expected 0 to {most} with length {self.length}"
-        elif truncates and not 1 <= low <= high < self.length - least:
-            yield (
-                f"objective.offsets = [{low}, {high}]: expected first <= last within 1 to {self.length - least - 1}, "
-                f"which leave a paired position with length {self.length} and min_context {least}"
-            )
+        elif truncates and not 1 <= low <= high <= last:
+            yield f"objective.offsets = [{low}, {high}]: expected first <= last within 1 to {last}"
 
 
 def read_recipe(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:

@@ -12,7 +12,7 @@ from torch import Tensor
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.models import Head, LoadedModel, load
 from lengthwise.models.extension import clex_modules
-from lengthwise.models.quantization import nf4_config, quantized_layers
+from lengthwise.models.quantization import quantization_config, quantized_layers
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.testing import save_tiny_model
 from lengthwise.training import train
@@ -234,7 +234,7 @@ def test_modules_and_methods_that_do_not_fit_the_model_are_refused(make: Make):
 def test_without_bitsandbytes_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingError, match=r"(?s)bitsandbytes.*lengthwise\[qlora\]"):
-        nf4_config(double=True, compute_dtype=torch.float32)
+        quantization_config("nf4", torch.float32)
 
 
 def test_a_plan_counts_four_bits_for_the_frozen_layers(make: Make, base: str):

@@ -107,7 +107,7 @@ def load(
         revision: branch, tag or commit of a hub model.
         attn_implementation: passed to transformers ("sdpa", "eager", ...); None means its default.
         quantization: "nf4" or "int8"; or what is passed to transformers as `quantization_config`
-            (`lengthwise.models.quantization.nf4_config`). The weights are then placed on `device` at once.
+            (`lengthwise.models.quantization.quantization_config`). The weights are then placed on `device` at once.
         device_map: spreads whole layers over the devices of this process, the processor and the disk: "auto",
             "balanced", "balanced_low_0", "sequential", or a dict of module names (accelerate's).
         tp_plan: "auto" splits every layer over the processes of torchrun, all of which then run the same inputs.

@@ -13,42 +13,35 @@ from torch import Tensor, nn
 from lengthwise.errors import MissingError, UsageError
 
 
-def nf4_config(*, double: bool, compute_dtype: torch.dtype) -> Any:
-    """The `quantization_config` with which transformers loads linear layers (not the head) in NF4.
+def quantization_config(method: str, compute_dtype: torch.dtype, *, double: bool = True) -> Any:
+    """The `quantization_config` with which transformers loads linear layers (not the head) in 4 or 8 bits.
 
     Args:
-        double: quantise the scales of the blocks as well.
-        compute_dtype: of the matrix products; weights are expanded to it.
+        method: "nf4" or "int8" (LLM.int8).
+        compute_dtype: of the matrix products of nf4; weights are expanded to it.
+        double: quantise the scales of the blocks of nf4 as well.
 
     Raises:
         MissingError: bitsandbytes is not installed.
+        UsageError: another method.
     """
-    _check_installed()
+    if method not in ("nf4", "int8"):
+        raise UsageError(f"unknown quantization {method!r}", expected="nf4 or int8")
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise MissingError(
+            "quantised weights need bitsandbytes, which is not installed",
+            fix="pip install 'lengthwise[qlora]'",
+        )
     from transformers import BitsAndBytesConfig
 
+    if method == "int8":
+        return BitsAndBytesConfig(load_in_8bit=True)
     return BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=double,
         bnb_4bit_compute_dtype=compute_dtype,
     )
-
-
-def quantization_config(method: str, compute_dtype: torch.dtype) -> Any:
-    """The `quantization_config` of a model that is only read: "nf4" (scales quantised too) or "int8" (LLM.int8).
-
-    Raises:
-        MissingError: bitsandbytes is not installed.
-        UsageError: another method.
-    """
-    if method == "nf4":
-        return nf4_config(double=True, compute_dtype=compute_dtype)
-    if method != "int8":
-        raise UsageError(f"unknown quantization {method!r}", expected="nf4 or int8")
-    _check_installed()
-    from transformers import BitsAndBytesConfig
-
-    return BitsAndBytesConfig(load_in_8bit=True)
 
 
 def layers_to_quantize(model: Any) -> list[nn.Linear]:
@@ -71,14 +64,6 @@ def quantized_bytes(layers: Iterable[nn.Linear], method: str, *, double: bool = 
         else:
             found += weights + 4 * layer.out_features
     return round(found)
-
-
-def _check_installed() -> None:
-    if importlib.util.find_spec("bitsandbytes") is None:
-        raise MissingError(
-            "quantised weights need bitsandbytes, which is not installed",
-            fix="pip install 'lengthwise[qlora]'",
-        )
 
 
 def keep_layout(model: nn.Module) -> None:

@@ -51,13 +51,15 @@ def plan_extension(
             f"factor = {factor:g}", expected="1 or more: how many times longer the context becomes"
         )
     layer_type, rope = _plain_rope(text, name)
+    head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    plain = {key: list(value) if isinstance(value, tuple) else value for key, value in chosen.options.items()}
     extension = Extension(
         method=method,
         factor=float(factor),
         original_length=_original_length(text, original_length, name),
         theta=float(rope["rope_theta"]),
-        head_dim=_rotary_dim(text, rope),
-        options=_plain_values(dict(chosen.options)),
+        head_dim=int(head_dim * rope.get("partial_rotary_factor", 1.0)),
+        options=plain,
         layer_type=layer_type,
     )
     skipped = extension.options.get("skip_layers", 0)
@@ -81,7 +83,8 @@ def write_extension(config: Any, extension: Extension) -> None:
     text = config.get_text_config()
     layer_type = extension.layer_type
     before = text.rope_parameters if layer_type is None else text.rope_parameters[layer_type]
-    rope = _kept(before) | (
+    kept = {key: value for key, value in before.items() if key == "partial_rotary_factor"}
+    rope = kept | (
         extension.to_hf_config()
         or {
             "rope_type": extension.custom_rope_type,
@@ -116,22 +119,17 @@ def _check_frequencies(extension: Extension) -> None:
         extension.to_hf_config()
         frequencies, scaling = extension.inverse_frequencies()
         usable = bool(frequencies.isfinite().all() and (frequencies > 0).all() and math.isfinite(scaling))
-        usable = usable and extension.extended_length < _LONGEST
     except UsageError:
         raise
-    except (ArithmeticError, ValueError) as error:
-        raise _unusable(extension) from error
-    if not usable:
-        raise _unusable(extension)
-
-
-def _unusable(extension: Extension) -> UsageError:
-    given = "".join(f", {name} = {shown(value)}" for name, value in extension.options.items())
-    return UsageError(
-        f"factor = {extension.factor:g} with {extension.method}{given} gives frequencies or positions that overflow",
-        expected="frequencies that are positive and finite",
-        fix="use a smaller factor, or other options",
-    )
+    except (ArithmeticError, ValueError):
+        usable = False
+    if not usable or extension.extended_length >= _LONGEST:
+        given = "".join(f", {name} = {shown(value)}" for name, value in extension.options.items())
+        raise UsageError(
+            f"factor = {extension.factor:g} with {extension.method}{given} overflows",
+            expected="frequencies that are positive and finite",
+            fix="use a smaller factor, or other options",
+        )
 
 
 def _plain_rope(text: Any, name: str) -> tuple[str | None, dict[str, Any]]:
@@ -184,16 +182,3 @@ def _original_length(text: Any, given: int | None, name: str) -> int:
             f"original_length = {length} for {name}", expected=trained if recorded else "2 tokens or more"
         )
     return length
-
-
-def _rotary_dim(text: Any, rope: dict[str, Any]) -> int:
-    head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    return int(head_dim * rope.get("partial_rotary_factor", 1.0))
-
-
-def _kept(rope: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in rope.items() if key == "partial_rotary_factor"}
-
-
-def _plain_values(options: dict[str, Any]) -> dict[str, Any]:
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in options.items()}

@@ -27,22 +27,6 @@ from lengthwise.positions.attention import QueryScale
 register_rope_types()
 
 
-def _scale_queries(base: PreTrainedModel, extension: Extension) -> None:
-    options = extension.options
-    scale_queries(
-        base,
-        QueryScale(original_length=extension.original_length, skip_layers=options["skip_layers"]),
-        layers=extended_layers(base.config, extension),
-    )
-
-
-# What a method does beside its frequencies, added to a model built from an extended configuration.
-ATTACHMENTS: dict[str, Callable[[PreTrainedModel, Extension], None]] = {
-    "clex": attach_clex,
-    "eabf": _scale_queries,
-}
-
-
 def extend(
     model: nn.Module,
     method: str,
@@ -142,6 +126,10 @@ def extend_as_recorded(model: nn.Module, extension: Extension, *, source: str) -
 
 
 def _attach(base: PreTrainedModel, extension: Extension) -> None:
-    attachment = ATTACHMENTS.get(extension.method)
-    if attachment is not None and extension.factor > 1:
-        attachment(base, extension)
+    """Add what a method does besides its frequencies to a model built from an extended configuration."""
+    if extension.factor > 1 and extension.method == "clex":
+        attach_clex(base, extension)
+    if extension.factor > 1 and extension.method == "eabf":
+        skipped = extension.options["skip_layers"]
+        scale = QueryScale(original_length=extension.original_length, skip_layers=skipped)
+        scale_queries(base, scale, layers=extended_layers(base.config, extension))

@@ -104,16 +104,6 @@ def write_extension_files(model: nn.Module, folder: Path) -> None:
         atomic_write_text(card, text.rstrip() + "\n\n" + card_section(extension, adapter=adapter))
 
 
-def read_extension_file(path: Path) -> Extension:
-    """The extension in a file that `write_extension_files` wrote beside an adapter.
-
-    Raises:
-        UsageError: the file is damaged.
-    """
-    value = read_json(path, expected="the record of an extension")
-    return Extension.from_dict(value, source=str(path))
-
-
 def card_section(extension: Extension, *, adapter: bool) -> str:
     """The section of the model card on the extension."""
     settings = ", ".join(f"{key} = {json.dumps(value)}" for key, value in extension.options.items())
@@ -169,9 +159,15 @@ def read_tensors(resolved: ResolvedModel, names: list[str]) -> Mapping[str, Tens
 
 
 def adapter_extension(adapter: str) -> Extension | None:
-    """The extension that an adapter was trained with; None if there was none."""
+    """The extension that an adapter was trained with, from the file of `write_extension_files`; None without one.
+
+    Raises:
+        UsageError: the file is damaged.
+    """
     file = _file(adapter, f"{RECORD}.json")
-    return None if file is None else read_extension_file(file)
+    if file is None:
+        return None
+    return Extension.from_dict(read_json(file, expected="the record of an extension"), source=str(file))
 
 
 def _file(location: str, name: str, **where: Any) -> Path | None:

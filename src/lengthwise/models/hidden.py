@@ -168,11 +168,11 @@ def capture_hidden_states(
     captured = CapturedHiddenStates()
     if passed_on is None and is_compiled(model):
         tap = tap_of(model)
-        tap.captured = captured
+        tap.append(captured)
         try:
             yield captured
         finally:
-            tap.captured = None
+            tap.clear()
         return
 
     def hook(_module: nn.Module, _inputs: Any, output: Any) -> Any:
@@ -211,29 +211,22 @@ def passed_to_head(model: nn.Module) -> Callable[[Tensor], Tensor] | None:
     return lambda hidden: hidden[:, -1:].clone(memory_format=torch.contiguous_format)
 
 
-class Tap:
-    """Where the permanent hook on a compiled model's decoder puts its output; nowhere if `captured` is None."""
-
-    def __init__(self) -> None:
-        self.captured: CapturedHiddenStates | None = None
+_TAPS: weakref.WeakKeyDictionary[nn.Module, list[CapturedHiddenStates]] = weakref.WeakKeyDictionary()
 
 
-_TAPS: weakref.WeakKeyDictionary[nn.Module, Tap] = weakref.WeakKeyDictionary()
-
-
-def tap_of(model: nn.Module) -> Tap:
-    """The tap of a compiled model's decoder, installed at the first call.
+def tap_of(model: nn.Module) -> list[CapturedHiddenStates]:
+    """What the permanent hook on a compiled model's decoder fills, if anything; installed at the first call.
 
     torch.compile assumes that hooks do not change after it compiles. So this one stays, and is compiled with the
     model, without a graph break.
     """
     decoder = decoder_of(model)
     if decoder not in _TAPS:
-        tap = _TAPS[decoder] = Tap()
+        tap = _TAPS[decoder] = list[CapturedHiddenStates]()
 
         def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
-            if tap.captured is not None:
-                tap.captured.add(output if isinstance(output, Tensor) else output[0])
+            for captured in tap:
+                captured.add(output if isinstance(output, Tensor) else output[0])
 
         decoder.register_forward_hook(hook)
     return _TAPS[decoder]

@@ -137,18 +137,13 @@ class Evaluation(Measurement):
                 )
 
     def check_subject(self, run: Subject) -> Subject:
-        """Refuse settings of the run that no task takes; and lm-eval in several processes or on an endpoint."""
+        """Refuse settings of the run that no task takes, and lm-eval in several processes or on an endpoint."""
         self._refuse_untaken(run.model_fields_set)
-        if self.backend == "lm-eval" and process_count() > 1:
+        if self.backend == "lm-eval" and (process_count() > 1 or is_url(run.model)):
             raise UsageError(
-                f"lm-eval in {process_count()} processes",
-                expected="one process, or tasks of --backend native",
-                fix="run it without torchrun",
-            )
-        if self.backend == "lm-eval" and is_url(run.model):
-            raise UsageError(
-                f"{run.model} is an endpoint, and this backend reads logits",
-                fix="--backend native, or lm-eval's own local-completions",
+                f"lm-eval is asked for {run.model} in {process_count()} processes",
+                expected="a model that is loaded here, in one process",
+                fix="--backend native; for an endpoint also lm-eval's own local-completions",
             )
         return run
 

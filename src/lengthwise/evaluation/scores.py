@@ -108,7 +108,8 @@ def prompt_notes(
                 f"{len(cut)} of {len(own)} prompts of {name} were cut {where} to {limit} tokens "
                 f"({fmean(cut):.0f} tokens of each on average)."
             )
-        off = [abs(each["reached"] * 100 - each["depth"]) for each in own if each.get("reached") is not None]
+        placed = [each for each in own if None not in (each.get("reached"), each["depth"])]
+        off = [abs(each["reached"] * 100 - each["depth"]) for each in placed]
         if max(off, default=0) >= 2:
             notes.append(
                 f"In {name} an answer is up to {max(off):.0f} points from its depth: sentences are not split."

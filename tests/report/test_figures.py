@@ -11,7 +11,6 @@ import matplotlib as mpl
 import pytest
 
 from lengthwise.report.differences import paired_differences
-from lengthwise.report.displays import displays
 from lengthwise.report.drawing import COLORS, Picture
 from lengthwise.report.figures import (
     FIGURES,
@@ -26,6 +25,7 @@ from lengthwise.report.figures import (
     training_curves,
 )
 from lengthwise.report.heatmaps import misalignment_matrix
+from lengthwise.report.row_tables import displays
 from lengthwise.report.terminal import ANSWERS
 from lengthwise.results import Row
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
-from lengthwise.report.displays import display_of, displays, in_order
 from lengthwise.report.row_tables import (
     comparison_table,
     difference_rows,
+    display_of,
+    displays,
     headline_rows,
+    in_order,
     rows_table,
     side_by_side,
 )

@@ -38,8 +38,7 @@ def print_results(results: Results, out: str | None, printing: Printing) -> None
     if printing.as_json:
         sys.stdout.write(results.to_json())
         return
-    from lengthwise.report.displays import in_order
-    from lengthwise.report.row_tables import headline_rows, rows_table
+    from lengthwise.report.row_tables import headline_rows, in_order, rows_table
     from lengthwise.report.terminal import print_answer
 
     if print_answer(results, verbose=printing.verbose):

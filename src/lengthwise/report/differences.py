@@ -49,20 +49,12 @@ def paired_differences(
         axes.axvline(0, color="#555555", linewidth=1)
         place = 0.0
         for heading, members in groups.items():
-            axes.annotate(
-                heading,
-                (0, place),
-                xycoords=("axes fraction", "data"),
-                xytext=(4, 0),
-                textcoords="offset points",
-                va="center",
-                fontweight="bold",
-                fontsize=9,
-            )
+            side = axes.get_yaxis_transform()
+            axes.text(0.01, place, heading, transform=side, va="center", fontweight="bold", fontsize=9)
             for label, row in members:
                 place += 1
                 color, marker = (looks[styles[label] % len(looks)] for looks in (COLORS, MARKERS))
-                if row.ci_low is not None and row.ci_high is not None:
+                if row.ci_low is not None:
                     axes.plot([row.ci_low, row.ci_high], [place, place], color=color, linewidth=2)
                 axes.plot([row.value], [place], color=color, marker=marker, markersize=6)
                 ticks[place] = label if row.seed is None else f"{label}, seed {row.seed}"
@@ -71,9 +63,8 @@ def paired_differences(
         axes.set_yticks(list(ticks), list(ticks.values()))
         axes.set_ylim(height, -0.7)
         axes.grid(visible=False, axis="y")
-        axes.set_xlabel(
-            f"difference in {metric} ({'nats per token' if unit == 'nats' else unit}), {better} is better"
-        )
+        scale = "nats per token" if unit == "nats" else unit
+        axes.set_xlabel(f"difference in {metric} ({scale}), {better} is better")
         return picture(
             figure,
             name=name,
@@ -85,10 +76,5 @@ def paired_differences(
 
 
 def _group(row: Row) -> str:
-    if row.distance is not None:
-        return f"distance {row.distance}"
-    if row.kept is not None:
-        return f"{row.kept} kept"
-    if row.length is not None:
-        return f"{row.length} tokens"
-    return row.metric
+    places = {"distance {}": row.distance, "{} kept": row.kept, "{} tokens": row.length}
+    return next((text.format(at) for text, at in places.items() if at is not None), row.metric)

@@ -1,4 +1,4 @@
-"""The one look of all figures, and pictures as self-contained SVG that is the same bytes every time."""
+"""The one look of all figures: curves in panels, and pictures as self-contained SVG, the same bytes every time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 from xml.sax.saxutils import quoteattr
@@ -20,6 +20,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MultipleLocator, Null
 from matplotlib.transforms import offset_copy
 
 from lengthwise.report.row_tables import series_names
+from lengthwise.report.tables import Estimate
 from lengthwise.results import Row
 
 # Okabe and Ito's colours without yellow (too pale on white): told apart by people with any colour blindness.
@@ -64,14 +65,9 @@ _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """A finished figure.
+    """A finished figure: file name without ending, title, one `<svg>` element, how to read it.
 
-    Args:
-        name: file name without ending; also makes the ids inside the page unique.
-        title: what it shows.
-        alt: what a reader who cannot see it needs to know: axes, curves, their ends.
-        caption: how to read it.
-        svg: the drawing, one `<svg>` element.
+    `alt` is what a reader who cannot see it needs to know: axes, curves, their ends.
     """
 
     name: str
@@ -88,8 +84,8 @@ class Curve:
     label: str
     x: Sequence[float]
     y: Sequence[float]
-    low: Sequence[float | None] = field(default_factory=tuple)
-    high: Sequence[float | None] = field(default_factory=tuple)
+    low: Sequence[float | None] = ()
+    high: Sequence[float | None] = ()
     style: int = 0
     """Which colour and marker; curves of one thing share it."""
     dash: int = 0
@@ -110,8 +106,8 @@ def drawn(
 
     `height` is in inches; room for the legend of the curves in `legend` is added to it.
     """
-    if legend:
-        labels = _labels(legend)
+    labels = list(dict.fromkeys(curve.label for curve in legend if not curve.faint))
+    if labels:
         height += 0.15 + 0.2 * -(-len(labels) // _legend_columns(labels))
     with mpl.rc_context():
         # A reader's own matplotlibrc must not change the pictures.
@@ -128,7 +124,12 @@ def picture(figure: Figure, *, name: str, title: str, alt: str, caption: str) ->
     figure.suptitle(title, x=0.01, ha="left", fontsize=11.5, fontweight="bold")
     stream = io.StringIO()
     figure.savefig(stream, format="svg", metadata=_NO_METADATA)
-    svg = _element(stream.getvalue(), name=name, alt=alt)
+    document = stream.getvalue()
+    svg = document[document.index("<svg") :]
+    # Ids that are unique in a page.
+    svg = re.sub(r'\bid="', f'id="{name}-', svg)
+    svg = re.sub(r'(href="|url\()#', rf"\1#{name}-", svg)
+    svg = svg.replace("<svg ", f'<svg role="img" aria-label={quoteattr(alt)} ', 1).strip()
     return Picture(name=name, title=title, alt=alt, caption=caption, svg=svg)
 
 
@@ -141,36 +142,27 @@ def draw_curves(axes: Axes, curves: Sequence[Curve]) -> None:
         if curve.faint:
             axes.plot(curve.x, curve.y, color=color, linewidth=0.8, alpha=0.45)
             continue
-        # Beside each other, so that equal values stay visible; in all by so little that x can still be read.
+        # Side by side, so that equal values stay visible; in all by so little that x can still be read.
         apart = min(4.0, _WIDEST_SHIFT / max(1, len(shown) - 1))
         shift = apart * (shown.index(curve) - (len(shown) - 1) / 2) if several else 0.0
         place = offset_copy(axes.transData, axes.get_figure(), x=shift, units="points")  # pyright: ignore[reportArgumentType]
-        many = len(curve.x) > 40
         [line] = axes.plot(
             curve.x,
             curve.y,
             color=color,
             linestyle=DASHES[(curve.dash + curve.style // len(COLORS)) % len(DASHES)],
-            marker="" if many else MARKERS[curve.style % len(MARKERS)],
+            marker="" if len(curve.x) > 40 else MARKERS[curve.style % len(MARKERS)],
             label=curve.label,
         )
         # Only now: the axes take their limits from lines as they are added.
         line.set_transform(place)
-        banded = [
-            (x, low, high)
-            for x, low, high in zip(curve.x, curve.low, curve.high, strict=False)
-            if low is not None and high is not None
-        ]
-        if several:
-            for x, low, high in banded:
-                [bar] = axes.plot([x, x], [low, high], color=color, linewidth=1.0, alpha=0.7)
-                bar.set_transform(place)
-        elif len(banded) > 1:
-            across, lows, highs = zip(*banded, strict=True)
-            axes.fill_between(across, lows, highs, color=color, alpha=0.16, linewidth=0)
-        elif banded:
-            x, low, high = banded[0]
-            axes.plot([x, x], [low, high], color=color, linewidth=1.2)
+        ends = [end for end in zip(curve.x, curve.low, curve.high, strict=False) if None not in end]
+        if len(ends) > 1 and not several:
+            axes.fill_between(*zip(*ends, strict=True), color=color, alpha=0.16, linewidth=0)  # pyright: ignore
+            continue
+        for x, low, high in ends:
+            [bar] = axes.plot([x, x], [low, high], color=color, linewidth=1.0, alpha=0.7)  # pyright: ignore
+            bar.set_transform(place)
 
 
 def curves_of(
@@ -181,19 +173,30 @@ def curves_of(
     Rows without a value are left out. Several seeds of one series become faint curves and their mean. `series` are
     the names of a whole figure, so that a name has one colour in all of its panels.
     """
-    styles = {name: style for style, name in enumerate(dict.fromkeys([*series, *series_names(rows)]))}
-    by_name: dict[str, dict[int | None, list[Row]]] = {}
-    for row, name in zip(rows, series_names(rows), strict=True):
+    names = series_names(rows)
+    styles = {name: style for style, name in enumerate(dict.fromkeys([*series, *names]))}
+    found: dict[tuple[str, int | None], list[Row]] = {}
+    for row, name in zip(rows, names, strict=True):
         if row.value is not None:
-            by_name.setdefault(name, {}).setdefault(row.seed, []).append(row)
+            found.setdefault((name, row.seed), []).append(row)
     curves: list[Curve] = []
-    for name, seeds in by_name.items():
-        of_seeds = [_curve(name, styles[name], rows_of_seed, x_of) for rows_of_seed in seeds.values()]
+    for name in dict.fromkeys(name for name, _ in found):
+        of_seeds: list[Curve] = []
+        for key, ours in found.items():
+            if key[0] == name:
+                points = sorted((x_of(row), row.value, row.ci_low, row.ci_high) for row in ours)
+                x, y, low, high = map(list, zip(*points, strict=True))
+                of_seeds.append(Curve(label=name, x=x, y=y, low=low, high=high, style=styles[name]))
         if len(of_seeds) == 1:
             curves += of_seeds
-        else:
-            curves += [replace(curve, faint=True, low=(), high=()) for curve in of_seeds]
-            curves.append(_mean(f"{name} (mean of {len(of_seeds)} seeds)", of_seeds))
+            continue
+        # A mean over fewer seeds at some x would bend the curve for no reason in the model.
+        values = [dict(zip(curve.x, curve.y, strict=True)) for curve in of_seeds]
+        whole = sorted(set(values[0]).intersection(*values))
+        mean = [fmean(one[x] for one in values) for x in whole]
+        label = f"{name} (mean of {len(of_seeds)} seeds)"
+        curves += [replace(curve, faint=True, low=(), high=()) for curve in of_seeds]
+        curves.append(Curve(label=label, x=whole, y=mean, style=styles[name]))
     return curves
 
 
@@ -236,34 +239,73 @@ def legend_below(figure: Figure, *panels: Axes) -> None:
         figure.legend(handles.values(), labels, loc="outside lower left", ncols=_legend_columns(labels))
 
 
-def _labels(curves: Sequence[Curve]) -> list[str]:
-    return list(dict.fromkeys(curve.label for curve in curves if not curve.faint))
-
-
 def _legend_columns(labels: Sequence[str]) -> int:
     """How many fit side by side: about 105 letters, 8 of them the line and the gap of each."""
     return max(1, min(len(labels), 105 // (max(map(len, labels)) + 8)))
 
 
-def _element(document: str, *, name: str, alt: str) -> str:
-    """The `<svg>` element alone, with its description, and with ids that are unique in a page."""
-    svg = document[document.index("<svg") :]
-    svg = re.sub(r'\bid="', f'id="{name}-', svg)
-    svg = re.sub(r'(href="|url\()#', rf"\1#{name}-", svg)
-    return svg.replace("<svg ", f'<svg role="img" aria-label={quoteattr(alt)} ', 1).strip()
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One pair of axes."""
+
+    curves: Sequence[Curve]
+    across: str
+    """What the horizontal axis is."""
+    heading: str = ""
+    axis: Callable[[Axes, Sequence[float]], object] = doubling_axis
+    """Sets the horizontal axis up for every x of the curves."""
+    levels: Sequence[float] = ()
+    """Values that get a horizontal line."""
+    more: Callable[[Axes], object] = lambda _: None
+    """Draws what else belongs into it, after all curves."""
 
 
-def _curve(name: str, style: int, rows: list[Row], x_of: Callable[[Row], float]) -> Curve:
-    points = sorted((x_of(row), row.value, row.ci_low, row.ci_high) for row in rows if row.value is not None)
-    x, y, low, high = (list(column) for column in zip(*points, strict=True))
-    return Curve(label=name, x=x, y=y, low=low, high=high, style=style)
+def curve_picture(
+    panels: Sequence[Panel],
+    *,
+    name: str,
+    title: str,
+    up: str,
+    caption: str,
+    words: str = "",
+    columns: int = 3,
+    share_y: bool = True,
+) -> Picture | None:
+    """The panels that have curves, in rows of `columns`, with one legend; None if there are none.
 
-
-def _mean(label: str, curves: list[Curve]) -> Curve:
-    at: dict[float, list[float]] = {}
-    for curve in curves:
-        for x, y in zip(curve.x, curve.y, strict=True):
-            at.setdefault(x, []).append(y)
-    # A mean over fewer seeds at some x would bend the curve for no reason in the model.
-    whole = sorted(x for x, values in at.items() if len(values) == len(curves))
-    return Curve(label=label, x=whole, y=[fmean(at[x]) for x in whole], style=curves[0].style)
+    `up` is what the vertical axis is, one scale for all if `share_y`. A label has the same colour in all panels.
+    `words` is what the alternative text says besides the ends of the curves.
+    """
+    panels = [panel for panel in panels if panel.curves]
+    if not panels:
+        return None
+    columns = min(columns, len(panels))
+    lines = -(-len(panels) // columns)
+    height = 3.4 if len(panels) == 1 else 2.7 * lines + 0.3
+    everything = [curve for panel in panels for curve in panel.curves]
+    with drawn(height=height, panels=(lines, columns), legend=everything, share_y=share_y) as (figure, grid):
+        for axes in grid.flat[len(panels) :]:
+            axes.set_visible(False)
+        for axes, panel in zip(grid.flat, panels, strict=False):
+            draw_curves(axes, panel.curves)
+            panel.axis(axes, [x for curve in panel.curves for x in curve.x])
+            for level in panel.levels:
+                axes.axhline(level, color="#555555", linewidth=0.9)
+            axes.set_title(panel.heading, fontsize=10 if columns == 1 else 9)
+            axes.set_xlabel(panel.across)
+        # Only now: a limit set on an axis that panels share would keep later curves out.
+        for axes, panel in zip(grid.flat, panels, strict=False):
+            panel.more(axes)
+        for axes in grid[:, 0]:
+            axes.set_ylabel(up)
+        legend_below(figure, *grid.flat)
+        across = " or ".join(dict.fromkeys(panel.across for panel in panels))
+        parts = [f"{title}. Across: {across}. Up: {up}."]
+        for panel in panels:
+            heading = " ".join(panel.heading.split())
+            parts += [f"{heading}:"] if heading else []
+            for curve in panel.curves:
+                if not curve.faint:
+                    ends = (f"{Estimate(curve.y[end]).text} at {curve.x[end]:.0f}" for end in (0, -1))
+                    parts.append(f"{curve.label}: {', '.join(dict.fromkeys(ends))}.")
+        return picture(figure, name=name, title=title, alt=" ".join([*parts, words]).strip(), caption=caption)

@@ -17,12 +17,18 @@ from matplotlib.ticker import MaxNLocator
 
 from lengthwise.measure.influence import METHODS
 from lengthwise.measure.served import verdict
-from lengthwise.report.displays import displays
-from lengthwise.report.drawing import Curve, Picture, curves_of, doubling_axis, token_axis
+from lengthwise.report.drawing import (
+    Curve,
+    Panel,
+    Picture,
+    curve_picture,
+    curves_of,
+    doubling_axis,
+    token_axis,
+)
 from lengthwise.report.heatmaps import misalignment_matrix, score_by_depth
-from lengthwise.report.limit_figure import limit_curves
-from lengthwise.report.panels import Panel, curve_picture
-from lengthwise.report.row_tables import series_names
+from lengthwise.report.limit_figure import draw_limits, limit_curves
+from lengthwise.report.row_tables import displays, series_names
 from lengthwise.results import Row
 
 BANDS = "Bands or bars are 95 % intervals (bootstrap over documents)."
@@ -132,24 +138,21 @@ def differences_by_position(rows: Sequence[Row], *, name: str = "served-by-posit
     difference, shift = (_by_length(rows, metric) for metric in ("difference", "shift"))
     if not (difference and shift):
         return None
-    last = difference[-1].x[-1]
-    ticks = [place for place in (16 * 4**step for step in range(12)) if place <= last]
-    tolerances = [row.value for row in rows if row.metric == "tolerance" and row.value is not None]
-
-    def axis(axes: Axes, _: Sequence[float]) -> None:
-        doubling_axis(axes, ticks)
-
-    def tolerated(axes: Axes) -> None:
-        for tolerance in tolerances:
-            axes.axhline(tolerance, color="#555555", linewidth=0.9, linestyle="--")
-
+    ticks = [place for place in (16 * 4**step for step in range(12)) if place <= difference[-1].x[-1]]
+    tolerances = [("#555555", "", row) for row in rows if row.metric == "tolerance" and row.value is not None]
     headings = "How far apart? Mean |difference|", "Which is better? Served - checkpoint"
     left, right = (
-        Panel(curves=curves, across="position (tokens)", heading=heading, axis=axis, levels=[0])
+        Panel(
+            curves=curves,
+            across="position (tokens)",
+            heading=heading,
+            axis=lambda axes, _: doubling_axis(axes, ticks),
+            levels=[0],
+        )
         for curves, heading in zip((difference, shift), headings, strict=True)
     )
     return curve_picture(
-        [replace(left, more=tolerated), right],
+        [replace(left, more=partial(draw_limits, limits=[], levels=tolerances)), right],
         name=name,
         title="Served model against its checkpoint, by position",
         up=NATS,
@@ -206,8 +209,7 @@ FIGURES: Mapping[str, Sequence[Callable[[Sequence[Row]], Picture | None]]] = {
 def figures_of(task: str, rows: Sequence[Row]) -> list[Picture]:
     """The figures of a task that its rows can fill; a task without a display is one of an evaluation."""
     draws = FIGURES.get(task, () if task in displays() else (score_by_depth,))
-    found = [draw(rows) for draw in draws]
-    return [picture for picture in found if picture is not None]
+    return [picture for draw in draws if (picture := draw(rows)) is not None]
 
 
 def _from_zero(axes: Axes) -> None:
@@ -259,20 +261,15 @@ def _lengths(rows: Sequence[Row]) -> list[int]:
 
 
 def _middle(row: Row) -> float:
-    assert row.position is not None
-    assert row.position_end is not None
-    return (row.position + row.position_end - 1) / 2
+    return ((row.position or 0) + (row.position_end or 0) - 1) / 2
 
 
 def _training_curve(label: str, records: Sequence[Mapping[str, Any]], key: str, style: int) -> Curve | None:
-    points = [
-        (record["step"], float(record[key]))
-        for record in records
-        if isinstance(record.get(key), (int, float)) and math.isfinite(record[key])
-    ]
-    if not points:
+    values = {record["step"]: record[key] for record in records if isinstance(record.get(key), (int, float))}
+    y = [float(value) for value in values.values() if math.isfinite(value)]
+    if not y:
         return None
-    steps, values = (list(column) for column in zip(*points, strict=True))
-    width = len(values) // 20 if len(values) > 40 else 1
-    smooth = [sum(values[max(0, i + 1 - width) : i + 1]) / min(i + 1, width) for i in range(len(values))]
+    width = len(y) // 20 if len(y) > 40 else 1
+    smooth = [sum(y[max(0, i + 1 - width) : i + 1]) / min(i + 1, width) for i in range(len(y))]
+    steps = [step for step, value in values.items() if math.isfinite(value)]
     return Curve(label=label, x=steps, y=smooth, style=style)

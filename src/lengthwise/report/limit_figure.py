@@ -7,8 +7,16 @@ from functools import partial
 
 from matplotlib.axes import Axes
 
-from lengthwise.report.drawing import COLORS, Picture, curves_of, doubling_axis, token_axis
-from lengthwise.report.panels import Panel, curve_picture
+from lengthwise.report.drawing import (
+    COLORS,
+    Curve,
+    Panel,
+    Picture,
+    curve_picture,
+    curves_of,
+    doubling_axis,
+    token_axis,
+)
 from lengthwise.report.row_tables import row_estimate, series_names
 from lengthwise.results import Row
 
@@ -17,41 +25,41 @@ def limit_curves(rows: Sequence[Row], *, name: str = "limit") -> Picture | None:
     """Excess loss and disagreement by context, benefit by distance; vertical lines are the two limits."""
     rows = [row for row in rows if row.task == "limit" and row.reference is None]
     names = series_names(rows)
-    excess, jeffreys, benefit = (
-        curves_of([row for row in rows if row.metric == metric and _is_point(row)], _place, series=names)
-        for metric in ("excess", "jeffreys", "benefit")
-    )
-    if not (excess and benefit):
+    curves: dict[str, list[Curve]] = {}
+    for metric in ("excess", "jeffreys", "benefit"):
+        points = [row for row in rows if row.metric == metric and _is_point(row)]
+        curves[metric] = curves_of(points, _place, series=names)
+    if not (curves["excess"] and curves["benefit"]):
         return None
-    sound, used = _numbers(rows, "sound_up_to"), _numbers(rows, "used_up_to")
-    by_context = partial(token_axis, ticks=4)
+    sound, used, tolerance, level = (
+        _numbers(rows, metric) for metric in ("sound_up_to", "used_up_to", "tolerance", "used_level")
+    )
+    by_context, by_distance = partial(token_axis, ticks=4), partial(doubling_axis, apart=4)
+    excess = "Sound? Loss with all minus\nloss with recent context"
+    apart = "Disagreement of the two\npredictions"
+    benefit = "Used? Benefit of a\nrepeated passage"
+    # An endpoint gives no distributions to disagree.
+    panels = [
+        (
+            "excess",
+            "context (tokens)",
+            excess,
+            by_context,
+            partial(draw_limits, limits=sound, levels=tolerance),
+        ),
+        ("jeffreys", "context (tokens)", apart, by_context, partial(draw_limits, limits=sound, levels=[])),
+        (
+            "benefit",
+            "distance (tokens)",
+            benefit,
+            by_distance,
+            partial(draw_limits, limits=used, levels=level),
+        ),
+    ]
     return curve_picture(
         [
-            Panel(
-                curves=excess,
-                across="context (tokens)",
-                heading="Sound? Loss with all minus\nloss with recent context",
-                axis=by_context,
-                levels=[0],
-                more=lambda axes: _draw_limits(axes, sound, _numbers(rows, "tolerance")),
-            ),
-            # An endpoint gives no distributions to disagree.
-            Panel(
-                curves=jeffreys,
-                across="context (tokens)",
-                heading="Disagreement of the two\npredictions",
-                axis=by_context,
-                levels=[0],
-                more=lambda axes: _draw_limits(axes, sound, []),
-            ),
-            Panel(
-                curves=benefit,
-                across="distance (tokens)",
-                heading="Used? Benefit of a\nrepeated passage",
-                axis=lambda axes, values: doubling_axis(axes, values, apart=4),
-                levels=[0],
-                more=lambda axes: _draw_limits(axes, used, _numbers(rows, "used_level")),
-            ),
+            Panel(curves=curves[metric], across=across, heading=heading, axis=axis, levels=[0], more=more)
+            for metric, across, heading, axis, more in panels
         ],
         name=name,
         title="Effective context length",
@@ -74,11 +82,7 @@ def _is_point(row: Row) -> bool:
 
 
 def _place(row: Row) -> float:
-    if row.distance is not None:
-        return row.distance
-    assert row.position is not None
-    assert row.position_end is not None
-    return (row.position + row.position_end) / 2
+    return row.distance if row.distance is not None else ((row.position or 0) + (row.position_end or 0)) / 2
 
 
 def _numbers(rows: Sequence[Row], metric: str) -> list[tuple[str, str, Row]]:
@@ -92,16 +96,14 @@ def _numbers(rows: Sequence[Row], metric: str) -> list[tuple[str, str, Row]]:
     ]
 
 
-def _draw_limits(
+def draw_limits(
     axes: Axes, limits: Sequence[tuple[str, str, Row]], levels: Sequence[tuple[str, str, Row]]
 ) -> None:
     """Vertical lines at the limits with their intervals, dashed horizontal ones at the levels."""
     for color, _, row in limits:
-        assert row.value is not None
-        axes.axvline(row.value, color=color, linewidth=1.1, linestyle=":" if row.at_least else "-")
+        axes.axvline(row.value or 0, color=color, linewidth=1.1, linestyle=":" if row.at_least else "-")
         if row.ci_low is not None and row.ci_high is not None and row.ci_high > row.ci_low:
             left = max(row.ci_low, axes.get_xlim()[0])
             axes.axvspan(left, row.ci_high, color=color, alpha=0.08, linewidth=0)
     for color, _, row in levels:
-        assert row.value is not None
-        axes.axhline(row.value, color=color, linewidth=0.9, linestyle="--")
+        axes.axhline(row.value or 0, color=color, linewidth=0.9, linestyle="--")

@@ -13,17 +13,19 @@ from lengthwise.config import read_yaml
 from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_text, named_path
 from lengthwise.report.differences import paired_differences
-from lengthwise.report.displays import display_of, in_order, tasks_in_order
 from lengthwise.report.drawing import Picture
 from lengthwise.report.figures import figures_of, training_curves
 from lengthwise.report.html import GENERATOR, Section, render_page
 from lengthwise.report.passages import influential_passages
 from lengthwise.report.row_tables import (
     difference_rows,
+    display_of,
     has_intervals,
     headline_rows,
+    in_order,
     rows_table,
     side_by_side,
+    tasks_in_order,
 )
 from lengthwise.report.tables import Table
 from lengthwise.report.terminal import sce_sentence

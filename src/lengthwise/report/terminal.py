@@ -7,8 +7,7 @@ from typing import Any
 
 from lengthwise.measure.influence import METHODS
 from lengthwise.measure.served import verdict
-from lengthwise.report.displays import displays, tasks_in_order
-from lengthwise.report.row_tables import row_estimate
+from lengthwise.report.row_tables import displays, row_estimate, tasks_in_order
 from lengthwise.report.terminal_curve import joined, plot, row_text, sentences, thinned
 from lengthwise.results import Results, Row
 
@@ -38,20 +37,19 @@ def print_answer(results: Results, *, verbose: bool = False) -> bool:
 
 def misalignment_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     """How much the predictions with more and with less context disagree; Jeffreys by length."""
-    curve = _curve(rows, "jeffreys")
+    curve, agree = _curve(rows, "jeffreys"), _curve(rows, "top1_agreement")
     if not curve:
         return []
     last = curve[-1]
-    said = (
-        f"With contexts of {(last.length or 0) // 2 + 1} to {last.length} tokens, predictions disagree by "
-        f"{row_text(last)} nats per token when context is cut off (Jeffreys; 0 is no disagreement)"
-    )
-    if agree := _curve(rows, "top1_agreement"):
-        said += f"; {100 * _number(agree[-1]):.1f} % of them keep their most likely token"
-    lines = sentences(said + ".")
-    if sce := sce_sentence(rows):
-        lines += sentences(sce)
-    return lines + _plot_by("length", curve, "Jeffreys, nats per token", zero=True)
+    kept = f"; {100 * _number(agree[-1]):.1f} % of them keep their most likely token" if agree else ""
+    return [
+        *sentences(
+            f"With contexts of {(last.length or 0) // 2 + 1} to {last.length} tokens, predictions disagree by "
+            f"{row_text(last)} nats per token when context is cut off (Jeffreys; 0 is no disagreement){kept}."
+        ),
+        *sentences(sce_sentence(rows) or ""),
+        *_plot_by("length", curve, "Jeffreys, nats per token", zero=True),
+    ]
 
 
 def sce_sentence(rows: Sequence[Row]) -> str | None:
@@ -72,16 +70,13 @@ def perplexity_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     if not curve:
         return []
     first, last, best = curve[0], curve[-1], min(curve, key=_number)
-    said = f"At {last.length} tokens the loss is {row_text(last)} nats per token"
-    if perplexities:
-        said += f" (perplexity {_value(perplexities[-1])})"
+    text = f"At {last.length} tokens the loss is {row_text(last)} nats per token"
+    text += f" (perplexity {_value(perplexities[-1])})" if perplexities else ""
     if first is not last:
         change = _number(last) - _number(first)
-        said += f", {abs(change):.3f} {'lower' if change < 0 else 'higher'} than at {first.length} tokens"
-    said += "."
-    if best is not last:
-        said += f" It is lowest at {best.length} tokens: {_value(best)}."
-    return sentences(said) + _plot_by("length", curve, "loss, nats per token; lower is better")
+        text += f", {abs(change):.3f} {'lower' if change < 0 else 'higher'} than at {first.length} tokens"
+    text += "." if best is last else f". It is lowest at {best.length} tokens: {_value(best)}."
+    return sentences(text) + _plot_by("length", curve, "loss, nats per token; lower is better")
 
 
 def recall_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
@@ -89,20 +84,21 @@ def recall_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     curve = _curve(rows, "benefit")
     if not curve:
         return []
-    last = curve[-1]
-    clear = [row for row in curve if row.ci_low is not None and row.ci_low > 0]
-    said = (
-        f"A passage that comes again after {last.distance} tokens is worth {row_text(last)} nats per token."
-    )
+    clear = [str(row.distance) for row in curve if row.ci_low is not None and row.ci_low > 0]
     if len(clear) == len(curve):
-        said += " The model clearly uses it at every distance measured."
+        use = " The model clearly uses it at every distance measured."
     elif clear:
-        *others, end = (str(row.distance) for row in clear)
-        where = f"{', '.join(others)} and {end}" if others else end
-        said += f" Its use is clear (interval above 0) at {where} tokens."
-    elif any(row.ci_low is not None for row in curve):
-        said += " Its use is not clear (every interval includes 0)."
-    return sentences(said) + _plot_by("distance", curve, "benefit, nats per token; 0 is no use", zero=True)
+        where = " and ".join(filter(None, [", ".join(clear[:-1]), clear[-1]]))
+        use = f" Its use is clear (interval above 0) at {where} tokens."
+    else:
+        known = any(row.ci_low is not None for row in curve)
+        use = " Its use is not clear (every interval includes 0)." if known else ""
+    worth = (
+        f"A passage that comes again after {curve[-1].distance} tokens is worth {row_text(curve[-1])} nats"
+    )
+    return sentences(f"{worth} per token.{use}") + _plot_by(
+        "distance", curve, "benefit, nats per token; 0 is no use", zero=True
+    )
 
 
 def limit_answer(rows: Sequence[Row], config: Mapping[str, Any]) -> list[str]:
@@ -112,35 +108,38 @@ def limit_answer(rows: Sequence[Row], config: Mapping[str, Any]) -> list[str]:
         return []
     sound, used, tolerance = numbers["sound_up_to"], numbers.get("used_up_to"), numbers.get("tolerance")
     within = f"{tolerance.value:g}" if tolerance else "the tolerated"
-    lines = sentences(
-        f"Predictions are sound up to {_tokens(sound)} of context: up to there the loss with all context is at most "
-        f"{within} nats per token above the loss with only the most recent tokens."
-    )
     if used is None:
-        said = "How far back context is used is not clear: a passage nearby has no clear benefit either."
-    elif used.value == 0:
-        said = "A repeated passage has no benefit at any distance measured."
+        use = "How far back context is used is not clear: a passage nearby has no clear benefit either."
+    elif not used.value:
+        use = "A repeated passage has no benefit at any distance measured."
     else:
         share = f"{100 * config['share']:g} % of " if "share" in config else ""
-        said = (
+        use = (
             f"Context is used up to {_tokens(used)} back: up to there a repeated passage keeps at least {share}its "
             "benefit nearby."
         )
-    lines += sentences(said)
-    lines += plot(
-        [(row.position_end or 0, row) for row in joined([row for row in rows if row.metric == "excess"])],
-        "context",
-        f"excess loss, nats per token; lines at 0 and at the tolerance, {within}",
-        marks={f"sound up to {_tokens(sound)}": _number(sound)},
-        levels=[0.0, *([_number(tolerance)] if tolerance else [])],
-    )
-    return lines + plot(
-        [(row.distance or 0, row) for row in thinned(_curve(rows, "benefit"))],
-        "distance",
-        "benefit of a repeated passage, nats per token; line at 0",
-        marks={f"used up to {_tokens(used)}": _number(used)} if used and used.value else {},
-        levels=[0.0],
-    )
+    excess = joined([row for row in rows if row.metric == "excess"])
+    return [
+        *sentences(
+            f"Predictions are sound up to {_tokens(sound)} of context: up to there the loss with all context is at "
+            f"most {within} nats per token above the loss with only the most recent tokens."
+        ),
+        *sentences(use),
+        *plot(
+            [(row.position_end or 0, row) for row in excess],
+            "context",
+            f"excess loss, nats per token; lines at 0 and at the tolerance, {within}",
+            marks={f"sound up to {_tokens(sound)}": _number(sound)},
+            levels=[0.0, *([_number(tolerance)] if tolerance else [])],
+        ),
+        *plot(
+            [(row.distance or 0, row) for row in thinned(_curve(rows, "benefit"))],
+            "distance",
+            "benefit of a repeated passage, nats per token; line at 0",
+            marks={f"used up to {_tokens(used)}": _number(used)} if used and used.value else {},
+            levels=[0.0],
+        ),
+    ]
 
 
 def longppl_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
@@ -148,13 +147,12 @@ def longppl_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     numbers = {row.metric: row for row in rows}
     if "perplexity" not in numbers:
         return []
-    plain = f"the perplexity of all tokens is {row_text(numbers['perplexity'])}."
-    if "longppl" not in numbers:
-        return sentences(f"No token of these texts is key; {plain}")
-    said = f"LongPPL, the perplexity on tokens that need far context, is {row_text(numbers['longppl'])}"
+    text = "No token of these texts is key"
+    if "longppl" in numbers:
+        text = f"LongPPL, the perplexity on tokens that need far context, is {row_text(numbers['longppl'])}"
     if "key_share" in numbers and "loss_key" in numbers:
-        said += f" ({numbers['loss_key'].n} key tokens, {100 * _number(numbers['key_share']):.1f} % of all)"
-    return sentences(f"{said}; {plain}")
+        text += f" ({numbers['loss_key'].n} key tokens, {100 * _number(numbers['key_share']):.1f} % of all)"
+    return sentences(f"{text}; the perplexity of all tokens is {row_text(numbers['perplexity'])}.")
 
 
 def scores_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
@@ -173,9 +171,10 @@ def scores_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     )
     if not shares:
         return sentences(f"{task}: {scores}.")
-    chances = [_number(row) for row in rows if row.metric == "chance"]
-    guessing = f" (guessing gives {100 * chances[0]:.0f} %)" if chances else ""
-    lines = sentences(f"{task}: {metric.replace('_', ' ')} {scores}{guessing}.")
+    chance = next(
+        (f" (guessing gives {100 * _number(row):.0f} %)" for row in rows if row.metric == "chance"), ""
+    )
+    lines = sentences(f"{task}: {metric.replace('_', ' ')} {scores}{chance}.")
     cells = {(row.depth, row.length): row for row in ours if row.depth is not None and row.length is not None}
     depths, lengths = sorted({depth for depth, _ in cells}), sorted({length for _, length in cells})
     if len(depths) > 1:
@@ -206,29 +205,30 @@ def influence_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     sizes = sorted({row.kept for row in rows if row.kept is not None})
     if not sizes or ("gain", None) not in numbers:
         return []
-    gain, gaining = numbers["gain", None], numbers["gaining", None]
-    said = (
-        f"{100 * _number(gaining):.1f} % of the tokens gain from long context; {gain.n} of them were looked at, "
-        f"which gain {_value(gain)} nats each. {sizes[-1]} well-chosen distant tokens recover "
-        f"{row_text(numbers['recovered_greedy', sizes[-1]])} of it"
-    )
-    if net := numbers.get(("recovered_net", sizes[-1])):
-        said += f", {row_text(net)} beyond what choosing from a foreign text does"
+    gain, net = numbers["gain", None], numbers.get(("recovered_net", sizes[-1]))
+    beyond = f", {row_text(net)} beyond what choosing from a foreign text does" if net else ""
     found = {
         f"  {method.replace('_', ' '):<16}": [numbers.get((f"recovered_{method}", k)) for k in sizes]
         for method in METHODS
     }
-    shown = {method: cells for method, cells in found.items() if any(cells)}
     return [
-        *sentences(said + "."),
+        *sentences(
+            f"{100 * _number(numbers['gaining', None]):.1f} % of the tokens gain from long context; {gain.n} of them "
+            f"were looked at, which gain {_value(gain)} nats each. {sizes[-1]} well-chosen distant tokens recover "
+            f"{row_text(numbers['recovered_greedy', sizes[-1]])} of it{beyond}."
+        ),
         "",
-        *_in_per_cent(f"  {'kept':<16}", sizes, "per cent of the gain", shown),
+        *_in_per_cent(
+            f"  {'kept':<16}",
+            sizes,
+            "per cent of the gain",
+            {method: cells for method, cells in found.items() if any(cells)},
+        ),
     ]
 
 
 def served_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     """The verdict, and the difference by position at the greatest length."""
-    lines = [line for said in verdict(rows) for line in sentences(said)]
     longest = max((row.length for row in rows if row.length is not None), default=None)
     points = [
         (row.position_end, row)
@@ -238,7 +238,10 @@ def served_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     # Two to a doubling; the last of each doubling, and the last of all.
     shown = points[::2] if len(points) > 12 else points
     shown += [point for point in points[-1:] if point not in shown]
-    return lines + plot(shown, "up to", "mean |difference|, nats per token; line at 0", levels=[0.0])
+    return [
+        *(line for sentence in verdict(rows) for line in sentences(sentence)),
+        *plot(shown, "up to", "mean |difference|, nats per token; line at 0", levels=[0.0]),
+    ]
 
 
 ANSWERS: Mapping[str, Callable[[Sequence[Row], Mapping[str, Any]], list[str]]] = {
@@ -278,8 +281,7 @@ def _curve(rows: Sequence[Row], metric: str) -> list[Row]:
 
 
 def _number(row: Row) -> float:
-    assert row.value is not None
-    return row.value
+    return row.value or 0.0
 
 
 def _value(row: Row) -> str:

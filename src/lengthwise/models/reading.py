@@ -152,7 +152,7 @@ def reader_kind(model: LoadedModel) -> type[CachedReader] | type[PlainReader]:
     reason = _why_not_cached(model)
     if reason is None:
         return CachedReader
-    logger.warning("%s: every length is read anew (slower): %s", model.name, reason)
+    logger.warning("%s: every length is read from its beginning (slower): %s", model.name, reason)
     return PlainReader
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lengthwise.errors import LengthwiseError, UsageError
+from lengthwise.errors import LengthwiseError, UsageError, reason
 from lengthwise.files import named_path, share, writing
 from lengthwise.models.embedded import EMBEDDED, made_folder
 from lengthwise.models.extension.extended_config import plan_extension, write_extension
@@ -85,9 +85,9 @@ def push_to_hub(
             )
         # The hub library has changed its HTTP library more than once, so none of its classes are named.
         except Exception as error:
-            why = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise LengthwiseError(
-                f"{repo_id} cannot be written to the hub: {why}", fix="hf auth login, and check the name"
+                f"{repo_id} cannot be written to the hub: {reason(error)}",
+                fix="hf auth login, and check the name",
             ) from error
     return done.commit_url
 

@@ -52,13 +52,13 @@ class WindowDataset(Dataset[dict[str, Any]]):
         return self._count
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """Sample `index`: `input_ids` [length + e], its `step` and that one's `draw`."""
+        """Sample `index`: `input_ids` [length + e], and `draw`, its step with what it has drawn."""
         if not 0 <= index < self._count:
             raise IndexError(index)
         step = index // self.batch_size
         geometry, positions = self.draw(step)
         stretch = self._sampler.window(index, geometry.stretch_length)
-        return {"input_ids": stretch, "step": step, "draw": (geometry, positions)}
+        return {"input_ids": stretch, "draw": (step, (geometry, positions))}
 
     def draw(self, step: int) -> Draw:
         """What the samples of optimizer step `step` (0-based) share."""
@@ -67,7 +67,7 @@ class WindowDataset(Dataset[dict[str, Any]]):
 
 # Columns of a data set that leave tokens out as targets where they are 0, as TRL writes them.
 _MASKS = ("completion_mask", "assistant_masks")
-COLUMNS = ("labels", "step", "draw", *_MASKS)
+COLUMNS = ("labels", "draw", *_MASKS)
 """What the collator reads of an item beside `input_ids`."""
 
 
@@ -127,14 +127,13 @@ class PairCollator:
 
     def _draw(self, items: Sequence[Mapping[str, Any]]) -> Draw:
         """The draw of the items' step; for items that no WindowDataset made, this batch's own."""
-        steps = {item.get("step") for item in items}
+        drawn = [item.get("draw", (None, None)) for item in items]
+        one_step = len({step for step, _ in drawn}) == 1
         require(
-            len(steps) == 1,
-            "a batch has samples of several steps",
-            "micro-batches that divide a step, in order",
+            one_step, "a batch has samples of several steps", "micro-batches that divide a step, in order"
         )
         if "draw" in items[0]:
-            return items[0]["draw"]
+            return drawn[0][1]
         placed = self.view.positions is not None and any("position_ids" in item for item in items)
         require(
             not placed, "samples have position ids, and the collator samples them", "samples without them"

@@ -66,6 +66,8 @@ class Influence(WindowMeasurement):
 
     kind = "influence"
     task = "influence"
+    one_by_one = True
+    other = "selector"
     display = Display(
         title="Influential tokens",
         metrics={
@@ -130,16 +132,6 @@ class Influence(WindowMeasurement):
                 expected=f"at most {self.length - self.length // 2}, the second half of a window",
             )
         return self
-
-    @property
-    def at_once(self) -> int:
-        """Windows are examined one by one; `batch_size` counts the contexts within."""
-        return 1
-
-    @property
-    def second(self) -> str | None:
-        """The selector."""
-        return self.selector
 
     def facts(self, model: Reader, other: Reader) -> dict[str, Any]:
         """Which other model chose the tokens."""

@@ -60,6 +60,7 @@ class Limit(WindowMeasurement):
 
     kind = "limit"
     task = "limit"
+    one_by_one = True
     display = Display(
         title="Effective context length",
         metrics={
@@ -103,11 +104,6 @@ class Limit(WindowMeasurement):
     def _check(self) -> Self:
         check_passage(passage=self.passage, scored=self.scored)
         return self
-
-    @property
-    def at_once(self) -> int:
-        """Windows are read one by one; `batch_size` counts the short contexts within."""
-        return 1
 
     def resolved(self, model: Reader, other: Reader) -> Self:
         """With `reference`, and `length` in whole blocks of R/2 as far as a table of positions allows."""

@@ -66,6 +66,8 @@ class LongPpl(WindowMeasurement):
 
     kind = "longppl"
     task = "longppl"
+    one_by_one = True
+    other = "evaluator"
     display = Display(
         title="Perplexity on tokens that need far context",
         metrics={
@@ -125,16 +127,6 @@ class LongPpl(WindowMeasurement):
                 fix="leave out --evaluator; or --key-tokens, to find them anew",
             )
         return self
-
-    @property
-    def at_once(self) -> int:
-        """Texts are read one by one; `batch_size` counts the short windows within."""
-        return 1
-
-    @property
-    def second(self) -> str | None:
-        """The evaluator."""
-        return self.evaluator
 
     def facts(self, model: Reader, other: Reader) -> dict[str, Any]:
         """The evaluator, or that of the earlier run."""

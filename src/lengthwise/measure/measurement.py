@@ -82,6 +82,10 @@ class Measurement(Settings):
     """The metric that --fail-above checks."""
     reads: ClassVar[Literal["tokens", "characters", "questions"]] = "tokens"
     """What `items` takes: the text in the model's tokens, or a Corpus; "questions" may need no text."""
+    other: ClassVar[str | None] = None
+    """The field that names a second model: an evaluator, a selector."""
+    one_by_one: ClassVar[bool] = False
+    """Whether items are read one by one; `batch_size` then counts the short contexts within."""
     units: ClassVar[str] = "documents"
     """What the bootstrap resamples."""
     beside_the_numbers: ClassVar[tuple[str, ...]] = ("batch_size",)
@@ -99,7 +103,7 @@ class Measurement(Settings):
     @property
     def at_once(self) -> int:
         """Items in a batch."""
-        return self.batch_size
+        return 1 if self.one_by_one else self.batch_size
 
     @property
     def needs_text(self) -> bool:
@@ -120,8 +124,8 @@ class Measurement(Settings):
 
     @property
     def second(self) -> str | None:
-        """The name of a second model that the settings give: an evaluator, a selector."""
-        return None
+        """The name of a second model, if the settings give one."""
+        return None if self.other is None else getattr(self, self.other)
 
     def check_subject(self, run: Subject) -> Subject:
         """The settings that the measured model is loaded with; UsageError if it cannot be measured."""

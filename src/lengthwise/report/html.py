@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -34,7 +34,7 @@ class Section:
     """As `passage_html` writes them."""
     notes: Sequence[str] = ()
     """Small print in a list: limits, cut rows, missing intervals."""
-    details: Sequence[Table] = field(default_factory=tuple)
+    details: Sequence[Table] = ()
     """Tables folded away behind their caption."""
 
 

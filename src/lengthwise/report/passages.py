@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from markupsafe import Markup, escape
 
@@ -63,30 +62,24 @@ def _seen(piece: str) -> tuple[str, str]:
 def influential_passages(samples: SampleLog, model: str) -> list[Markup]:
     """Of a run of `influence`: the targets that gain most, with the tokens that greedy kept for them."""
     found: list[tuple[float, Markup]] = []
-    for key in samples:
-        record = samples[key]
-        ends = {place: (long, short) for place, long, short, _ in record["examined"]}
-        gains = [
-            (ends[target["position"]][1] - ends[target["position"]][0], target)
-            for target in record["targets"]
-        ]
-        if gains:
-            gain, target = max(gains, key=lambda one: one[0])
-            found.append((gain, _influential_passage(record, target, *ends[target["position"]], model)))
+    for record in samples.values():
+        losses = {place: (long, short) for place, long, short, _ in record["examined"]}
+        by_gain = [(short - long, t) for t in record["targets"] for long, short in [losses[t["position"]]]]
+        if not by_gain:
+            continue
+        gain, target = max(by_gain, key=lambda one: one[0])
+        place, kept, near = target["position"], target["kept"]["greedy"], record["near"]
+        long, short = losses[place]
+        passage = passage_html(
+            pieces=record["pieces"][: place + 1],
+            marked={
+                token: f"kept as number {rank}, {place - token} tokens back"
+                for rank, token in enumerate(kept, 1)
+            },
+            near=place - near,
+            caption=f"{model}, {record['document']}: the bold token has a loss of {short:.2f} nats after the {near} "
+            f"underlined ones, {long:.2f} with all context, and {target['losses']['greedy'][-1]:.2f} with the "
+            f"{len(kept)} marked ones, which greedy chose in the order of their numbers.",
+        )
+        found.append((gain, passage))
     return [passage for _, passage in sorted(found, key=lambda one: -one[0])[:_SHOWN]]
-
-
-def _influential_passage(
-    record: Mapping[str, Any], target: Mapping[str, Any], long: float, short: float, model: str
-) -> Markup:
-    place, kept, near = target["position"], target["kept"]["greedy"], record["near"]
-    return passage_html(
-        pieces=record["pieces"][: place + 1],
-        marked={
-            token: f"kept as number {rank}, {place - token} tokens back" for rank, token in enumerate(kept, 1)
-        },
-        near=place - near,
-        caption=f"{model}, {record['document']}: the bold token has a loss of {short:.2f} nats after the {near} "
-        f"underlined ones, {long:.2f} with all context, and {target['losses']['greedy'][-1]:.2f} with the "
-        f"{len(kept)} marked ones, which greedy chose in the order of their numbers.",
-    )

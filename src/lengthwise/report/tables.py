@@ -7,7 +7,7 @@ import io
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from markupsafe import Markup, escape
@@ -81,7 +81,7 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     caption: str = ""
-    notes: Sequence[str] = field(default_factory=tuple)
+    notes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -146,10 +146,8 @@ def to_csv(table: Table) -> str:
         for cell, is_wide in zip(row, wide, strict=True):
             if isinstance(cell, Estimate):
                 record += [cell.value, cell.low, cell.high]
-            elif is_wide:
-                record += [cell, None, None]
             else:
-                record.append(cell)
+                record += [cell, None, None] if is_wide else [cell]
         writer.writerow(record)
     return stream.getvalue()
 

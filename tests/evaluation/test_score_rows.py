@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from lengthwise.evaluation.evaluate import Evaluation
+from lengthwise.evaluation.scores import prompt_notes
 from lengthwise.results import Row
 
 
@@ -49,3 +50,14 @@ def test_rounding_is_no_interval() -> None:
     row = of([[0.1, 0.5], [0.2, 0.4], [0.3, 0.3], [0.25, 0.35]] * 3)
     assert row.value == pytest.approx(0.3)
     assert (row.ci_low, row.ci_high, row.stderr) == (None, None, None)
+
+
+def test_notes_say_what_was_cut_and_how_far_answers_are_from_their_depths() -> None:
+    facts = [
+        {"cut": 0, "depth": 50.0, "reached": 0.47},
+        {"cut": 10, "depth": None, "reached": 0.0},
+        {"cut": 20, "depth": 100.0, "reached": 0.99},
+    ]
+    cut, off = prompt_notes({"x": facts, "y": [{"cut": 0}]}, "middle", 60)
+    assert all(part in cut for part in ("2 of 3", "60 tokens", "15 tokens"))
+    assert "3 points" in off

@@ -108,7 +108,7 @@ def prompt_notes(
                 f"{len(cut)} of {len(own)} prompts of {name} were cut {where} to {limit} tokens "
                 f"({fmean(cut):.0f} tokens of each on average)."
             )
-        placed = [each for each in own if None not in (each.get("reached"), each["depth"])]
+        placed = [each for each in own if None not in (each.get("depth"), each.get("reached"))]
         off = [abs(each["reached"] * 100 - each["depth"]) for each in placed]
         if max(off, default=0) >= 2:
             notes.append(

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from lengthwise.alignment.backend import kernels_pass, tile_on
-from lengthwise.alignment.chunks import Chunk, ChunkSchedule, Index
+from lengthwise.alignment.chunks import Chunk, ChunkSchedule
 from lengthwise.alignment.divergences import Objective, Rule
-from lengthwise.alignment.formulas import FORMULAS
+from lengthwise.alignment.formulas import FORMULAS, PairStatistics
 from lengthwise.alignment.fused_head import FusedHead
 from lengthwise.alignment.geometry import PairGeometry
 from lengthwise.alignment.tile import Activation, Tiles, sum_dtype, wide_dtype
@@ -66,16 +66,22 @@ def fused_objective(
     # The tiles give gradients with respect to the scaled linear output.
     factor = unit * activation.scale
     trains, device, vocabulary = objective.trains, head_weight.device, len(head_weight)
+    dtype = wide_dtype(compute_dtype)
     needed = [
         torch.is_grad_enabled() and tensor is not None and tensor.requires_grad and trained
         for tensor, trained in zip(tensors, (*trains, True, True), strict=True)
     ]
     with torch.no_grad(), torch.autocast(device.type, enabled=False):
-        views = [
-            _View(rows, label, factor * share / divisor, need, ignore_index, wide_dtype(compute_dtype))
-            for rows, label, share, divisor, need in zip(
-                hidden, labels, objective.ce_shares, divisors[:2], needed[:2], strict=True
-            )
+        valid = [label != ignore_index for label in labels]
+        targets = [label.where(there, 0) for label, there in zip(labels, valid, strict=True)]
+        weights = [
+            there.to(dtype) * (factor * share / divisor)
+            for there, share, divisor in zip(valid, objective.ce_shares, divisors[:2], strict=True)
+        ]
+        # Zero for rows that take no part; row-major, whatever the layout of the hidden states.
+        hidden_gradients = [
+            torch.zeros_like(rows, memory_format=torch.contiguous_format) if need else None
+            for rows, need in zip(hidden, needed[:2], strict=True)
         ]
         schedule = ChunkSchedule(
             *labels,
@@ -103,35 +109,25 @@ def fused_objective(
         sums = torch.zeros(5, dtype=sum_dtype(device), device=device)
         buffer = head.empty_logits(schedule.most_rows)
         for chunk in schedule:
-            rows = chunk.join(*(view.hidden[index] for view, index in zip(views, chunk.rows, strict=True)))
-            rows = rows.to(compute_dtype)
+            rows = chunk.take(hidden).to(compute_dtype)
             logits = head.linear(rows, out=buffer[: len(rows)])
-            targets = [view.targets(index) for view, index in zip(views, chunk.rows, strict=True)]
-            label, valid, weight = (chunk.join(*both) for both in zip(*targets, strict=True))
-            # Taken now, before the tiles write over it.
+            label, has_label, weight = (chunk.take(each).unsqueeze(1) for each in (targets, valid, weights))
+            # Taken now, before the tiles write the gradient over the logits.
             label_logit = activation.apply_(logits.gather(1, label).to(sums.dtype))
             if chunk.paired:
                 pairs = tiles.pairs(*(each.unflatten(0, (-1, 2)) for each in (logits, label, weight)))
                 pairs = pairs.to(sums.dtype)
                 top, total = pairs.top.flatten(0, 1), pairs.total.flatten(0, 1)
-                chosen = FORMULAS[objective.divergence].from_pairs(pairs, int(objective.detach == "short"))
-                sums[2:] += torch.stack([pairs.entropy(), pairs.jeffreys(), chosen])
+                sums[2:] += _divergences(pairs, objective)
             else:
                 top, total = tiles.rows(logits, label, weight)
-            cross_entropy = (total.to(sums.dtype).log() + top - label_logit).where(valid, 0)
+            cross_entropy = (total.to(sums.dtype).log() + top - label_logit).where(has_label, 0)
             sums[:2] += torch.stack([part.sum() for part in chunk.split(cross_entropy)])
-            # Now `logits` holds their gradients.
-            _add_hidden_gradients(views, chunk, logits, head)
-            if all(trains):
-                head.add_gradient(logits, rows)
-            else:
-                for trained, *part in zip(trains, chunk.split(logits), chunk.split(rows), strict=True):
-                    if trained and len(part[0]):
-                        head.add_gradient(*part)
+            _add_hidden_gradients(hidden_gradients, chunk, logits, head)
+            _add_head_gradient(trains, chunk, logits, rows, head)
         parts = sums / sums.new_tensor([*divisors, divisors[2], divisors[2]])
         loss = objective.trained_cross_entropy(parts[0], parts[1]) + objective.alpha * parts[4]
-        gradients = [*(view.gradient for view in views), *head.gradients()]
-        dtype = wide_dtype(compute_dtype)
+        gradients = [*hidden_gradients, *head.gradients()]
         loss, parts = loss.to(dtype), parts.to(dtype)
     if any(needed):
         loss = _WithGradients.apply(loss, unit, gradients, *tensors)
@@ -189,39 +185,28 @@ class _WithGradients(torch.autograd.Function):
         return None, None, None, *gradients
 
 
-class _View:
-    """Hidden states and labels of one view, and the gradient of the former where it is needed."""
+def _divergences(pairs: PairStatistics, objective: Objective) -> Tensor:
+    """Entropy, jeffreys and the chosen divergence [3], summed over the pairs."""
+    chosen = FORMULAS[objective.divergence].from_pairs(pairs, int(objective.detach == "short"))
+    return torch.stack([pairs.entropy(), pairs.jeffreys(), chosen])
 
-    def __init__(
-        self,
-        hidden: Tensor,
-        labels: Tensor,
-        label_weight: float,
-        needed: bool,
-        ignore_index: int,
-        dtype: torch.dtype,
-    ) -> None:
-        self.hidden = hidden
-        # Zero for rows that take no part; made row-major, whatever the layout of the hidden states.
-        self.gradient = torch.zeros_like(hidden, memory_format=torch.contiguous_format) if needed else None
-        self._labels = labels
-        self._label_weight = label_weight
-        self._ignore_index = ignore_index
-        self._dtype = dtype
 
-    def targets(self, index: Index) -> tuple[Tensor, Tensor, Tensor]:
-        """Labels, whether there is one, and their weights in the gradient [n, 1]; without one both are 0."""
-        labels = self._labels[index].unsqueeze(1)
-        valid = labels != self._ignore_index
-        return labels.where(valid, 0), valid, valid.to(self._dtype) * self._label_weight
+def _add_head_gradient(
+    trains: tuple[bool, bool], chunk: Chunk, logit_gradient: Tensor, rows: Tensor, head: FusedHead
+) -> None:
+    if all(trains):
+        head.add_gradient(logit_gradient, rows)
+        return
+    for trained, *part in zip(trains, chunk.split(logit_gradient), chunk.split(rows), strict=True):
+        if trained and len(part[0]):
+            head.add_gradient(*part)
 
 
 def _add_hidden_gradients(
-    views: Sequence[_View], chunk: Chunk, logit_gradient: Tensor, head: FusedHead
+    gradients: Sequence[Tensor | None], chunk: Chunk, logit_gradient: Tensor, head: FusedHead
 ) -> None:
-    both = all(view.gradient is not None for view in views)
+    both = all(gradient is not None for gradient in gradients)
     parts = chunk.split(head.hidden_gradient(logit_gradient) if both else logit_gradient)
-    for view, index, part in zip(views, chunk.rows, parts, strict=True):
-        if view.gradient is not None:
-            gradient = part if both else head.hidden_gradient(part)
-            view.gradient[index] = gradient.to(view.gradient.dtype)
+    for gradient, index, part in zip(gradients, chunk.rows, parts, strict=True):
+        if gradient is not None:
+            gradient[index] = (part if both else head.hidden_gradient(part)).to(gradient.dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,6 +27,11 @@ class Chunk:
         if self.paired:
             return torch.stack((long, short), dim=1).flatten(0, 1)
         return torch.cat((long, short))
+
+    def take(self, views: Sequence[Tensor]) -> Tensor:
+        """The chunk's rows of both views [B, L, ...], joined."""
+        long, short = (view[index] for view, index in zip(views, self.rows, strict=True))
+        return self.join(long, short)
 
     def split(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """The reverse of `join`, without a copy."""

@@ -86,12 +86,6 @@ class FusedHead:
         return weight, bias
 
 
-def is_sharded(tensor: Tensor) -> bool:
-    """Whether `tensor` is a DTensor, so that this rank may hold only a part of it."""
-    distributed = sys.modules.get("torch.distributed.tensor")
-    return distributed is not None and isinstance(tensor, distributed.DTensor)
-
-
 def whole(tensor: Tensor) -> Tensor:
     """All of `tensor` on every rank; one that is whole already comes back as it is.
 
@@ -99,14 +93,13 @@ def whole(tensor: Tensor) -> Tensor:
     its mesh, as FSDP2 and DDP reduce gradients, and arrives on the shards. (`DTensor.full_tensor()` by itself
     takes the gradients of all ranks for equal, which is wrong as soon as ranks see different data.)
     """
-    if not is_sharded(tensor):
+    # Importing it takes long, and a DTensor can only be there where it was imported.
+    distributed = sys.modules.get("torch.distributed.tensor")
+    if distributed is None or not isinstance(tensor, distributed.DTensor):
         return tensor
-    from torch.distributed.tensor import DTensor, Partial
-
-    assert isinstance(tensor, DTensor)
-    mesh = tensor.device_mesh
     view: Any = tensor.view_as(tensor)
+    mesh = view.device_mesh
     if view.requires_grad:
         # Not Partial("avg"), which gloo does not have; and here the gradient is cut up already.
         view.register_hook(lambda gradient: gradient / mesh.size())
-    return view.full_tensor(grad_placements=[Partial()] * mesh.ndim)
+    return view.full_tensor(grad_placements=[distributed.Partial()] * mesh.ndim)

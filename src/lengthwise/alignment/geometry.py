@@ -18,11 +18,12 @@ was put in front of the common tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from lengthwise.errors import UsageError
+from lengthwise.errors import require
 
 
 @dataclass(frozen=True)
@@ -114,13 +115,8 @@ def next_token_labels(tokens: Tensor, *, ignore_index: int = -100) -> Tensor:
     return labels
 
 
-def _require_integer(name: str, value: object, *, low: int, high: int | None) -> None:
+def _require_integer(name: str, value: Any, *, low: int, high: int | None) -> None:
     limits = f"an integer of at least {low}" if high is None else f"an integer in {low} .. {high}"
-    in_range = (
-        isinstance(value, int)
-        and not isinstance(value, bool)
-        and value >= low
-        and (high is None or value <= high)
-    )
-    if not in_range:
-        raise UsageError(f"{name} is {value!r}", expected=f"{limits} (tokens)")
+    integer = isinstance(value, int) and not isinstance(value, bool)
+    in_range = integer and value >= low and (high is None or value <= high)
+    require(in_range, f"{name} is {value!r}", f"{limits} (tokens)")

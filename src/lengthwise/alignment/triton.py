@@ -33,7 +33,6 @@ _LARGEST_BLOCK = 4096
 
 # Where a maximum starts: below all logits but finite, since the difference of two infinities is NaN.
 _FLOOR = tl.constexpr(-1e30)
-
 _LOG_2 = tl.constexpr(0.6931471805599453)
 
 
@@ -79,37 +78,27 @@ class TritonTiles:
 
     def pairs(self, logits: Tensor, labels: Tensor, weights: Tensor) -> PairStatistics:
         """As `Tiles.pairs`: logits [n, 2, V] in place, labels and weights [n, 2, 1]; all contiguous."""
-        found = self._statistics(5, logits, labels, weights)
-        # Triton launches on the current device, which need not be that of the tensors.
-        with torch.cuda.device_of(logits):
-            _pairs[(len(logits),)](
-                logits,
-                labels,
-                weights,
-                self._weight,
-                found,
-                self._vocabulary,
-                **self._pair_constants,
-                **self._constants,
-            )
+        found = self._launch(_pairs, 5, logits, labels, weights, self._weight, **self._pair_constants)
         top, total, own, cross, mixture = found.unbind()
         return PairStatistics(top, total, own, cross, mixture if self._mixture else None)
 
     def rows(self, logits: Tensor, labels: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         """As `Tiles.rows`: logits [n, V] in place, labels and weights [n, 1]; all contiguous."""
-        found = self._statistics(2, logits, labels, weights)
-        with torch.cuda.device_of(logits):
-            _rows[(len(logits),)](logits, labels, weights, found, self._vocabulary, **self._constants)
-        top, total = found.unbind()
+        top, total = self._launch(_rows, 2, logits, labels, weights).unbind()
         return top, total
 
-    def _statistics(self, count: int, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
-        """Room for what a kernel finds [count, ...], after a look at what it takes for granted."""
+    def _launch(self, kernel: Any, count: int, logits: Tensor, *rows: Tensor, **constants: Any) -> Tensor:
+        """What a kernel finds [count, ...], after a look at what it takes for granted."""
+        labels, weights = rows[:2]
         assert logits.shape == (*labels.shape[:-1], self._vocabulary)
         assert weights.shape == labels.shape
         assert weights.dtype == self._dtype
         assert all(tensor.is_contiguous() for tensor in (logits, labels, weights))
-        return weights.new_empty(count, *labels.shape)
+        found = weights.new_empty(count, *labels.shape)
+        # Triton launches on the current device, which need not be that of the tensors.
+        with torch.cuda.device_of(logits):
+            kernel[(len(logits),)](logits, *rows, found, self._vocabulary, **constants, **self._constants)
+        return found
 
 
 @triton.jit

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 
 @pytest.mark.slow
-def test_the_small_campaign_finds_no_broken_promise():
-    campaign = [sys.executable, str(Path(__file__).parent), "--small"]
-    finished = subprocess.run(campaign, capture_output=True, text=True, timeout=1200)
-    assert finished.returncode == 0, finished.stderr[-4000:] + finished.stdout
+def test_the_small_campaign_finds_no_broken_promise(start: Callable[..., Any]):
+    finished = start("--small", program=Path(__file__).with_name("__main__.py")).wait()
+    assert finished.returncode == 0, finished.err[-4000:] + finished.out

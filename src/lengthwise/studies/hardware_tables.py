@@ -59,7 +59,7 @@ def _samples() -> Table:
     def line(reading: Reading) -> list[Cell]:
         spec = reading.made(AN_EXAMPLE)
         read = _digits(sum(item.tokens for item in one_sample(spec, AN_EXAMPLE)) / AN_EXAMPLE)
-        return [reading.command, getattr(spec, spec.wanted), spec.sample, f"{read} L"]
+        return [reading.command, getattr(spec, spec.wanted), spec.wanted, f"{read} L"]
 
     return Table(
         columns=["command", "samples by default", "which are", f"tokens read for one (L = {AN_EXAMPLE:,})"],

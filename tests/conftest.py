@@ -89,6 +89,14 @@ class Started:
         return self
 
 
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("LENGTHWISE_CACHE", str(folder))
+    return folder
+
+
 @pytest.fixture(scope="session")
 def _fork_server() -> Iterator[Callable[[dict[str, Any]], Any]]:
     command = [sys.executable, str(HERE / "fork_server.py")]

@@ -8,13 +8,6 @@ from lengthwise.testing import save_tiny_model
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("LENGTHWISE_CACHE", str(folder))
-    return folder
-
-
-@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return save_tiny_model(tmp_path / "tiny")
 

@@ -1,19 +1,10 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.text import TokenDocument
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("LENGTHWISE_CACHE", str(folder))
-    return folder
 
 
 @pytest.fixture(scope="session")

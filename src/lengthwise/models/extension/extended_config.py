@@ -123,7 +123,8 @@ def _check_frequencies(extension: Extension) -> None:
         raise
     except (ArithmeticError, ValueError):
         usable = False
-    if not usable or extension.extended_length >= _LONGEST:
+    # As a float: an infinite length is no whole number of tokens.
+    if not usable or not extension.factor * extension.original_length < _LONGEST:
         given = "".join(f", {name} = {shown(value)}" for name, value in extension.options.items())
         raise UsageError(
             f"factor = {extension.factor:g} with {extension.method}{given} overflows",

@@ -121,7 +121,9 @@ class Way:
     parallel: Parallel | None = None
 
 
-LORA = Adapter(r=16, lora_alpha=32, target_modules=["q_proj", "k_proj", "v_proj", "o_proj"])
+LORA = Adapter.model_validate(
+    {"r": 16, "lora_alpha": 32, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"]}
+)
 WAYS = (
     Way(name="LoRA, 4 bits", adapter=LORA, quantize="nf4"),
     Way(name="LoRA", adapter=LORA),

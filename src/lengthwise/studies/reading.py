@@ -15,7 +15,7 @@ _DOCUMENTS = 64
 _TOKENS = 1 << 20
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Outline:
     name: str
     tokenizer: Any
@@ -33,5 +33,5 @@ def items_read(measurement: Measurement, *, trained: int | None, texts: int = 16
         return resolved.items(model, TokenDocuments(documents, "zeros", "", ""), model)
     # A word has at least one token.
     words = tiny_text(getattr(resolved, "length", 1024) + 1024)
-    texts = [Document(str(index), words) for index in range(texts)]
-    return resolved.items(model, Corpus.of("words", texts, split="all", split_rule=""), model)
+    corpus = [Document(str(index), words) for index in range(texts)]
+    return resolved.items(model, Corpus.of("words", corpus, split="all", split_rule=""), model)

@@ -36,6 +36,9 @@ class Adapter(Settings):
     config: str = "LoraConfig"
     """The class: LoraConfig, IA3Config, AdaptionPromptConfig, ..."""
 
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())
+
     @property
     def options(self) -> dict[str, Any]:
         """The fields of the configuration class."""

@@ -208,7 +208,7 @@ def unloadable(resolved: ResolvedModel, error: Exception) -> LengthwiseError:
 
 def damaged_files(folder: Path, error: Exception) -> str | None:
     """The file of a model or adapter that is damaged; None if there is none."""
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
     for file in sorted(folder.glob("*.json")) + sorted(folder.glob("*.safetensors")):
         try:
@@ -217,7 +217,7 @@ def damaged_files(folder: Path, error: Exception) -> str | None:
             else:
                 with safe_open(file, framework="numpy"):
                     pass
-        except Exception:
+        except (UsageError, SafetensorError, OSError):
             return str(file)
     pickles = ", ".join(str(file) for file in sorted(folder.glob("*.bin")))
     return f"{pickles} (or holds other objects than tensors)" if pickles and is_damage(error) else None

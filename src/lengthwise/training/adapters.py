@@ -36,6 +36,7 @@ class Adapter(Settings):
     config: str = "LoraConfig"
     """The class: LoraConfig, IA3Config, AdaptionPromptConfig, ..."""
 
+    # Frozen settings hash their fields alone, and PEFT's options are no fields.
     def __hash__(self) -> int:
         return hash(self.model_dump_json())
 

@@ -71,7 +71,7 @@ def _torch() -> Iterator[Finding]:
 
 
 def _objective(has_gpu: bool) -> Finding:
-    from lengthwise.alignment.backend import tile_on
+    from lengthwise.alignment.chunked import tile_on
 
     on_gpu = tile_on("cuda")
     never_run = " (never tried on a real one)" if on_gpu == "triton" else ""

@@ -31,7 +31,8 @@ HEADS = {
 
 
 def set_tile_rows(monkeypatch, rows, vocabulary=53):
-    monkeypatch.setattr(chunked, "_tile_logits", lambda device: rows * vocabulary)
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(chunked, "_TILE_LOGITS_A_THREAD", -(-rows * vocabulary // threads))
 
 
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS.keys())

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lengthwise.alignment import PairGeometry
-from lengthwise.alignment.chunks import ChunkSchedule
+from lengthwise.alignment.geometry import ChunkSchedule
 
 BATCH, LENGTH = 3, 10
 

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from lengthwise import diagnosis
-from lengthwise.alignment import backend, chunked
+from lengthwise.alignment import chunked
 from lengthwise.alignment.divergences import DIVERGENCES, Objective
 from lengthwise.alignment.tile import Tiles
 
 CASES = Path(__file__).with_name("triton_cases.py")
 
-needs_triton = pytest.mark.skipif(backend.find_spec("triton") is None, reason="triton is not installed")
+needs_triton = pytest.mark.skipif(chunked.find_spec("triton") is None, reason="triton is not installed")
 
 
 @needs_triton
@@ -37,9 +37,9 @@ def test_its_cases_pass_in_the_interpreter():
 
 @pytest.mark.parametrize("tile", ["torch", "triton"])
 def test_the_tile_is_chosen_by_device_and_package(monkeypatch, tile):
-    monkeypatch.setattr(backend, "find_spec", lambda name: name if tile == "triton" else None)
-    assert backend.tile_on("cuda") == tile
-    assert backend.tile_on("cpu") == backend.tile_on("mps") == "torch"
+    monkeypatch.setattr(chunked, "find_spec", lambda name: name if tile == "triton" else None)
+    assert chunked.tile_on("cuda") == tile
+    assert chunked.tile_on("cpu") == chunked.tile_on("mps") == "torch"
 
 
 @needs_triton
@@ -56,9 +56,9 @@ def test_the_objective_takes_the_tile_of_the_device(monkeypatch):
 
 
 def test_doctor_names_the_tile(monkeypatch):
-    monkeypatch.setattr(backend, "find_spec", lambda name: name)
+    monkeypatch.setattr(chunked, "find_spec", lambda name: name)
     assert "triton tile on a GPU" in diagnosis._objective(has_gpu=True)["detail"]
-    monkeypatch.setattr(backend, "find_spec", lambda name: None)
+    monkeypatch.setattr(chunked, "find_spec", lambda name: None)
     without = diagnosis._objective(has_gpu=True)
     assert "torch tile on a GPU" in without["detail"]
     assert (without["state"], without["fix"]) == ("note", "pip install 'lengthwise[gpu]'")

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lengthwise.alignment import backend, chunked
+from lengthwise.alignment import chunked
 from lengthwise.alignment import triton as triton_tile
-from lengthwise.alignment.backend import kernels_pass
+from lengthwise.alignment.chunked import kernels_pass
 from lengthwise.alignment.divergences import DIVERGENCES, Objective
 from lengthwise.alignment.formulas import cross_entropy, divergence_from_logits, kl_divergence
 from lengthwise.alignment.tile import Activation, Tiles, wide_dtype
@@ -39,7 +39,7 @@ def small_blocks(monkeypatch):
     """So that small vocabularies have several, and their last is not full."""
     monkeypatch.setattr(triton_tile, "_SMALLEST_BLOCK", 32)
     monkeypatch.setattr(triton_tile, "_LARGEST_BLOCK", 256)
-    monkeypatch.setattr(backend, "_VOCABULARY", 700)
+    monkeypatch.setattr(chunked, "_VOCABULARY", 700)
 
 
 class Rows:
@@ -259,7 +259,7 @@ def triton_on_cpu(monkeypatch):
     """Sends the objective through the Triton tile; the list grows with each use."""
     # The trial, once a process, uses all of them.
     assert kernels_pass(torch.device("cpu"))
-    monkeypatch.setattr(backend, "TRITON_DEVICES", {"cpu"})
+    monkeypatch.setattr(chunked, "TRITON_DEVICES", {"cpu"})
     used = []
     for name in ("pairs", "rows"):
         method = getattr(TritonTiles, name)

@@ -8,20 +8,20 @@ is in memory. Backward multiplies them by the incoming gradient, a scalar.
 
 from __future__ import annotations
 
+import functools
 import math
+import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
-from lengthwise.alignment.backend import kernels_pass, tile_on
-from lengthwise.alignment.chunks import Chunk, ChunkSchedule
-from lengthwise.alignment.divergences import Objective, Rule
-from lengthwise.alignment.formulas import FORMULAS, PairStatistics
+from lengthwise.alignment.divergences import DIVERGENCES, Objective, Rule
+from lengthwise.alignment.formulas import FORMULAS
 from lengthwise.alignment.fused_head import FusedHead
-from lengthwise.alignment.geometry import PairGeometry
+from lengthwise.alignment.geometry import Chunk, ChunkSchedule, PairGeometry
 from lengthwise.alignment.tile import Activation, Tiles, sum_dtype, wide_dtype
 from lengthwise.errors import UsageError
 
@@ -37,6 +37,16 @@ _CHUNK_BYTES_ELSEWHERE = 512 * 2**20
 # cache that each thread has.
 _TILE_LOGITS_A_THREAD = 2**16
 _TILE_LOGITS_ELSEWHERE = 2**23
+
+# Device types with a tile of their own, where triton is installed. All others have the torch tile.
+TRITON_DEVICES = {"cuda"}
+
+# The trial of `kernels_pass`: a size that no block divides, and the two longest ways through the kernels.
+_PAIRS, _VOCABULARY = 3, 5003
+_TRIALS = (("sce", Activation()), ("js", Activation(scale=0.5, soft_cap=20.0)))
+
+# Of the largest gradient: rounding of the arithmetic, and of 16-bit results.
+_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
 
 
 def fused_objective(
@@ -118,7 +128,8 @@ def fused_objective(
                 pairs = tiles.pairs(*(each.unflatten(0, (-1, 2)) for each in (logits, label, weight)))
                 pairs = pairs.to(sums.dtype)
                 top, total = pairs.top.flatten(0, 1), pairs.total.flatten(0, 1)
-                sums[2:] += _divergences(pairs, objective)
+                term = FORMULAS[objective.divergence].from_pairs(pairs, int(objective.detach == "short"))
+                sums[2:] += torch.stack([pairs.entropy(), pairs.jeffreys(), term])
             else:
                 top, total = tiles.rows(logits, label, weight)
             cross_entropy = (total.to(sums.dtype).log() + top - label_logit).where(has_label, 0)
@@ -138,19 +149,6 @@ def default_chunk_size(vocabulary: int, dtype: torch.dtype, device: torch.device
     """Pairs in a chunk when the caller leaves it open: what a fixed number of bytes of logits holds."""
     budget = _CHUNK_BYTES.get(device.type, _CHUNK_BYTES_ELSEWHERE)
     return max(16, budget // (2 * vocabulary * dtype.itemsize))
-
-
-def _tile_logits(device: torch.device) -> int:
-    return _TILE_LOGITS_A_THREAD * torch.get_num_threads() if device.type == "cpu" else _TILE_LOGITS_ELSEWHERE
-
-
-def _tiles_on(device: torch.device, vocabulary: int, rule: Rule) -> Callable[..., Tiles | TritonTiles]:
-    if tile_on(device.type) == "triton" and kernels_pass(device):
-        from lengthwise.alignment.triton import SOURCES, TritonTiles
-
-        if rule.source in SOURCES:
-            return TritonTiles
-    return partial(Tiles, max(1, _tile_logits(device) // vocabulary))
 
 
 class _WithGradients(torch.autograd.Function):
@@ -185,12 +183,6 @@ class _WithGradients(torch.autograd.Function):
         return None, None, None, *gradients
 
 
-def _divergences(pairs: PairStatistics, objective: Objective) -> Tensor:
-    """Entropy, jeffreys and the chosen divergence [3], summed over the pairs."""
-    chosen = FORMULAS[objective.divergence].from_pairs(pairs, int(objective.detach == "short"))
-    return torch.stack([pairs.entropy(), pairs.jeffreys(), chosen])
-
-
 def _add_head_gradient(
     trains: tuple[bool, bool], chunk: Chunk, logit_gradient: Tensor, rows: Tensor, head: FusedHead
 ) -> None:
@@ -210,3 +202,69 @@ def _add_hidden_gradients(
     for gradient, index, part in zip(gradients, chunk.rows, parts, strict=True):
         if gradient is not None:
             gradient[index] = (part if both else head.hidden_gradient(part)).to(gradient.dtype)
+
+
+def tile_on(device_type: str) -> Literal["torch", "triton"]:
+    """The tile for a torch device type. Both compute the same formulas in the same precision."""
+    return "triton" if device_type in TRITON_DEVICES and find_spec("triton") else "torch"
+
+
+@functools.cache
+def kernels_pass(device: torch.device) -> bool:
+    """Whether `TritonTiles` agrees with `Tiles` on `device`; tried once a process.
+
+    The kernels were written without a GPU to run them on. So the first objective on a device compares the two
+    tiles on a few rows. Kernels that fail or disagree are not used in this process, and a warning says so.
+    """
+    try:
+        worst = max(
+            _error(device, dtype, *trial) / bound for dtype, bound in _TOLERANCE.items() for trial in _TRIALS
+        )
+        if worst <= 1:
+            return True
+        problem = f"their gradients are off by {worst:.2g} times what rounding explains"
+    except Exception as error:  # Whatever a compiler or driver raises: the torch tile needs neither.
+        problem = f"{type(error).__name__}: {error}"
+    warnings.warn(
+        f"the objective's Triton kernels fail on {device} ({problem}); the torch tile is used, slower and "
+        "with the same results. Please report this with your GPU and the versions of torch and triton.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return False
+
+
+def _error(device: torch.device, dtype: torch.dtype, divergence: str, activation: Activation) -> float:
+    """The largest difference of gradients and statistics, as a share of the largest value."""
+    from lengthwise.alignment.triton import TritonTiles
+
+    generator = torch.Generator().manual_seed(0)
+    logits = (3 * torch.randn(_PAIRS, 2, _VOCABULARY, generator=generator)).to(device, dtype)
+    labels = torch.randint(_VOCABULARY, (_PAIRS, 2, 1), generator=generator).to(device)
+    weights = torch.ones(_PAIRS, 2, 1, dtype=wide_dtype(dtype), device=device)
+    settings = {
+        "dtype": dtype,
+        "device": device,
+        "activation": activation,
+        "rule": DIVERGENCES[divergence].rule,
+        "weight": 0.5,
+        "gradient": True,
+    }
+    found, expected = logits.clone(), logits.clone()
+    theirs = TritonTiles(_VOCABULARY, **settings).pairs(found, labels, weights)
+    ours = Tiles(_PAIRS, _VOCABULARY, **settings).pairs(expected, labels, weights)
+    both = [(found, expected), (theirs.total, ours.total), (theirs.own, ours.own), (theirs.cross, ours.cross)]
+    errors = [((a.double() - b.double()).abs().max() / b.double().abs().max()).item() for a, b in both]
+    # NaN compares false with everything, and has to lose.
+    return max(error if error == error else float("inf") for error in errors)
+
+
+def _tiles_on(device: torch.device, vocabulary: int, rule: Rule) -> Callable[..., Tiles | TritonTiles]:
+    if tile_on(device.type) == "triton" and kernels_pass(device):
+        from lengthwise.alignment.triton import SOURCES, TritonTiles
+
+        if rule.source in SOURCES:
+            return TritonTiles
+    on_cpu = device.type == "cpu"
+    logits = _TILE_LOGITS_A_THREAD * torch.get_num_threads() if on_cpu else _TILE_LOGITS_ELSEWHERE
+    return functools.partial(Tiles, max(1, logits // vocabulary))

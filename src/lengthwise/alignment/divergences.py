@@ -55,6 +55,13 @@ class Rule:
 TARGETS_FIXED = Rule("own", k=(1, 1), sign=(0, 0))
 
 
+_NO_TARGETS = {"both-targets": "it is not a sum of two terms with a target each"}
+_ONE_TEACHER = {
+    "none": "the detached view is the teacher, so one view must be detached",
+    "both-targets": "the detached view is the teacher, so it is one of the two",
+}
+
+
 @dataclass(frozen=True)
 class Divergence:
     """What users and the objective need to know of a divergence; p is the long view's softmax, q the short one's."""
@@ -62,59 +69,49 @@ class Divergence:
     what: str
     """One sentence for users, in nats per paired position."""
     rule: Rule
-    detach: tuple[Detach, ...] = ("none", "long", "short")
-    """The values under which it has a meaning of its own."""
-    refused: Mapping[str, str] = field(default_factory=dict)
-    """Why it has none under the others."""
+    refused: Mapping[str, str] = field(default_factory=lambda: _NO_TARGETS)
+    """Values of `detach` under which it has no meaning of its own, and why."""
     has_entropy: bool = False
     """Whether it contains H(p) + H(q), so that training on it sharpens."""
 
+    @property
+    def detach(self) -> tuple[Detach, ...]:
+        """The values of `detach` under which it has a meaning of its own."""
+        return tuple(each for each in get_args(Detach) if each not in self.refused)
 
-_ONE_TEACHER = {
-    "none": "the detached view is the teacher, so one view must be detached",
-    "both-targets": "the detached view is the teacher, so it is one of the two",
-}
 
 DIVERGENCES: dict[str, Divergence] = {
     "sce": Divergence(
         "H(p,q) + H(q,p), the paper's Eq. 1; mostly entropy, so training on it sharpens",
         Rule("other", k=(1, 1), sign=(-1, -1)),
-        detach=get_args(Detach),
+        refused={},
         has_entropy=True,
     ),
     "jeffreys": Divergence(
         "KL(p||q) + KL(q||p), the disagreement alone; aligns without sharpening",
         Rule("difference", k=(1, 1), sign=(1, -1)),
-        detach=get_args(Detach),
+        refused={},
     ),
     "js": Divergence(
         "Jensen-Shannon divergence: like jeffreys / 8 when small, bounded by log 2",
         Rule("mixture", k=(0, 0), sign=(1, 1)),
-        refused={"both-targets": "with both targets held fixed Jensen-Shannon has no gradient"},
     ),
     "kl": Divergence(
         "KL(teacher || student), the detached view being the teacher: the student covers the teacher's mass",
         TARGETS_FIXED,
-        detach=("long", "short"),
         refused=_ONE_TEACHER,
     ),
     "reverse_kl": Divergence(
         "KL(student || teacher), the detached view being the teacher: the student seeks the teacher's modes",
         Rule("difference", k=(0, 0), sign=(1, -1)),
-        detach=("long", "short"),
         refused=_ONE_TEACHER,
     ),
     "entropy": Divergence(
         "H(p) + H(q): the control that only sharpens",
         Rule("own", k=(0, 0), sign=(-1, -1)),
-        refused={"both-targets": "an entropy has no target to detach"},
         has_entropy=True,
     ),
 }
-
-
-class SharpeningWarning(UserWarning):
-    """The weight is so large that the entropy in the term has no finite optimum to stop at."""
 
 
 class Objective(Settings):
@@ -174,10 +171,8 @@ class Objective(Settings):
     def trains(self) -> tuple[bool, bool]:
         """Whether the logits of the long and of the short view get a gradient: from CE or from the divergence."""
         rule, (long, short) = self.rule, self.ce_shares
-        by_divergence = [
-            self.alpha > 0 and (k != 0 or sign != 0) for k, sign in zip(rule.k, rule.sign, strict=True)
-        ]
-        return long > 0 or by_divergence[0], short > 0 or by_divergence[1]
+        by_long, by_short = (self.alpha > 0 and any(side) for side in zip(rule.k, rule.sign, strict=True))
+        return long > 0 or by_long, short > 0 or by_short
 
     def trained_cross_entropy(self, long: Tensor, short: Tensor) -> Tensor:
         """The cross entropy of the loss from those of the two views; a view left out cannot spoil it with NaN."""
@@ -223,6 +218,5 @@ class Objective(Settings):
             f"the entropy of both predictions, and a calibrated model that follows it settles {settles}. Expect ever "
             "sharper, overconfident predictions. Use alpha of 0.1 to 0.3 with the cross entropies of both views, or "
             "divergence 'jeffreys', which aligns without sharpening.",
-            SharpeningWarning,
             stacklevel=3,
         )

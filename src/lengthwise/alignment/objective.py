@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,9 +17,103 @@ from lengthwise.alignment.divergences import Objective
 from lengthwise.alignment.formulas import divergence_from_logits, entropy_sum, jeffreys, log_probabilities
 from lengthwise.alignment.fused_head import whole
 from lengthwise.alignment.geometry import PairGeometry
-from lengthwise.alignment.loss_output import AlignmentOutput, Normalizers
 from lengthwise.alignment.tile import Activation
 from lengthwise.errors import UsageError, require
+
+
+@dataclass(frozen=True)
+class Normalizers:
+    """Divisors of the three sums: label tokens for the CE of each side, paired positions for the rest.
+
+    By default a call divides by its own counts. Give the counts of the whole optimizer step instead, summed
+    over micro-batches and ranks, and the losses and gradients of the parts add up to those of the whole,
+    however it was cut:
+
+        step = sum of Normalizers.count(...) over the micro-batches, then step.over_ranks(device)
+        for each micro-batch: alignment_loss(..., normalizers=step).loss.backward()
+
+    (A wrapper that averages gradients over ranks, such as DDP and FSDP2, divides once more: multiply the loss
+    by their number.)
+
+    Each is a number or a tensor of one element. 0 is right only where there is nothing to divide.
+    """
+
+    labels_long: float | Tensor
+    labels_short: float | Tensor
+    paired_positions: float | Tensor
+
+    @classmethod
+    def count(
+        cls, labels_long: Tensor, labels_short: Tensor, *, geometry: PairGeometry, ignore_index: int = -100
+    ) -> Normalizers:
+        """The counts of one batch, labels [B, L] each: what a call divides by when none are given."""
+        return cls(
+            labels_long=int((labels_long != ignore_index).sum()),
+            labels_short=int((labels_short != ignore_index).sum()),
+            paired_positions=labels_long.shape[0] * geometry.paired_positions,
+        )
+
+    def __add__(self, other: Normalizers) -> Normalizers:
+        """The counts of both parts together."""
+        return Normalizers(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
+
+    def over_ranks(self, device: torch.device | str) -> Normalizers:
+        """The counts of all processes of `torch.distributed` together; of one alone, its own.
+
+        Args:
+            device: where the backend reduces: the rank's GPU for NCCL, "cpu" for gloo.
+        """
+        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+            return self
+        total = torch.tensor([int(count) for count in vars(self).values()], device=device)
+        torch.distributed.all_reduce(total)
+        return Normalizers(*map(float, total.tolist()))
+
+    def divisors(self, counts: Normalizers) -> tuple[float, float, float]:
+        """The three as plain numbers for a call with these counts; 1 where there is nothing to divide.
+
+        Raises:
+            UsageError: not finite, negative, or 0 where the call has something to divide.
+        """
+        divisors = []
+        for name, count in vars(counts).items():
+            value = float(getattr(self, name))
+            require(
+                math.isfinite(value) and value >= 0 and (value > 0 or count == 0),
+                f"normalizers.{name} is {value:g} and this call has {count} to divide",
+                "the count over the whole step, so a positive number",
+            )
+            divisors.append(value or 1.0)
+        long, short, paired = divisors
+        return long, short, paired
+
+
+@dataclass(frozen=True)
+class AlignmentOutput:
+    """The objective's value and its parts. Tensors are scalars in nats per token; only `loss` has a gradient.
+
+    Each is a sum divided by its entry in `Normalizers`, so with the divisors of a larger step these are
+    shares that add up over its parts. A part without positions is exactly 0.
+    """
+
+    loss: Tensor
+    """cross_entropy + alpha * divergence (Eq. 4)."""
+    cross_entropy: Tensor
+    """The part of the loss: (cross_entropy_long + cross_entropy_short) / 2, or with `ce_on` that of one view."""
+    cross_entropy_long: Tensor
+    """Next-token cross entropy of the long view, all its rows with a label; also where it is not trained on."""
+    cross_entropy_short: Tensor
+    """The same for the short view."""
+    misalignment: Tensor
+    """SCE(p, q) = entropy + jeffreys at the paired positions (Eq. 1), whichever divergence was trained on."""
+    entropy: Tensor
+    """H(p) + H(q) at the paired positions: how unsure both views are."""
+    jeffreys: Tensor
+    """KL(p||q) + KL(q||p) at the paired positions: how much the views disagree."""
+    divergence: Tensor
+    """The chosen term at the paired positions, the one that alpha multiplies."""
+    counts: Normalizers
+    """Label tokens of both views and paired positions of this call."""
 
 
 def alignment_loss(
@@ -79,24 +176,24 @@ def alignment_loss(
             forward-mode AD, a torch.func transform.
 
     Warns:
-        SharpeningWarning: "sce" or "entropy" with alpha of `Objective.sharpening_limit` or more.
+        UserWarning: "sce" or "entropy" with alpha of `Objective.sharpening_limit` or more.
     """
     objective.warn_of_sharpening()
-    _check_derivatives(hidden_long, hidden_short, head_weight, head_bias)
+    leaves = hidden_long, hidden_short, head_weight, head_bias
+    dual = any(each is not None and forward_ad.unpack_dual(each).tangent is not None for each in leaves)
+    require(
+        not (dual or torch._C._are_functorch_transforms_active()),
+        "alignment_loss is called in forward-mode AD or in a torch.func transform (grad, vjp, jvp, vmap, ...)",
+        "a plain call and backward() on its loss, or alignment_loss_from_logits, which has all derivatives",
+    )
     head_weight = whole(head_weight)
     head_bias = None if head_bias is None else whole(head_bias)
     autocast = torch.is_autocast_enabled(hidden_long.device.type)
     _check_head(hidden_long, head_weight, autocast=autocast)
     require(chunk_size is None or chunk_size >= 1, f"chunk_size is {chunk_size}", "pairs of rows, 1 or more")
     hidden, labels = (hidden_long, hidden_short), (labels_long, labels_short)
-    counts = _check_rows(
-        hidden,
-        labels,
-        vocabulary=len(head_weight),
-        geometry=geometry,
-        objective=objective,
-        ignore_index=ignore_index,
-    )
+    rows: dict[str, Any] = {"geometry": geometry, "objective": objective, "ignore_index": ignore_index}
+    counts = _check_rows(hidden, labels, vocabulary=len(head_weight), **rows)
     compute_dtype = head_weight.dtype
     if autocast and compute_dtype != torch.float64:
         compute_dtype = torch.get_autocast_dtype(hidden_long.device.type)
@@ -105,11 +202,9 @@ def alignment_loss(
         head_weight,
         head_bias,
         labels,
-        geometry=geometry,
-        objective=objective,
+        **rows,
         activation=Activation(scale=float(logit_scale), soft_cap=soft_cap),
         divisors=(normalizers or counts).divisors(counts),
-        ignore_index=ignore_index,
         chunk_size=chunk_size,
         accumulate_dtype=accumulate_dtype,
         compute_dtype=compute_dtype,
@@ -182,21 +277,11 @@ def _output(
     )
 
 
-def _check_derivatives(*tensors: Tensor | None) -> None:
-    """Refuse to be differentiated in ways other than one backward pass."""
-    dual = any(t is not None and forward_ad.unpack_dual(t).tangent is not None for t in tensors)
-    require(
-        not (dual or torch._C._are_functorch_transforms_active()),
-        "alignment_loss is called in forward-mode AD or in a torch.func transform (grad, vjp, jvp, vmap, ...)",
-        "a plain call and backward() on its loss, or alignment_loss_from_logits, which has all derivatives",
-    )
-
-
 def _check_head(hidden_long: Tensor, head_weight: Tensor, *, autocast: bool) -> None:
     """Refuse a head of which only a part is here, or whose gradient would not reach its owner."""
     if getattr(head_weight, "ds_id", None) is not None or head_weight.ndim != 2 or not head_weight.numel():
         raise UsageError(
-            f"head_weight is {_shape(head_weight)} on this rank: a partitioned parameter (DeepSpeed ZeRO-3, FSDP1)",
+            f"head_weight is {list(head_weight.shape)} on this rank: partitioned by DeepSpeed ZeRO-3 or FSDP1",
             expected="the whole weight [V, d]",
             fix="shard with FSDP2 (fully_shard), or train with whole copies (DDP)",
         )
@@ -222,7 +307,7 @@ def _check_rows(
     (long, short), rows = views, views[0].shape[:2]
     require(
         long.ndim == 3 and long.shape == short.shape and long.dtype == short.dtype,
-        f"the views are {_shape(long)} {long.dtype} and {_shape(short)} {short.dtype}",
+        f"the views are {list(long.shape)} {long.dtype} and {list(short.shape)} {short.dtype}",
         "one dtype and the same shape [B, L, d] or [B, L, V]",
     )
     require(
@@ -248,7 +333,7 @@ def _label_count(name: str, labels: Tensor, rows: torch.Size, *, vocabulary: int
     On an accelerator this waits for the device, once: a wrong label would otherwise be an assertion
     somewhere in a kernel.
     """
-    require(labels.shape == rows, f"{name} is {_shape(labels)}", f"{_shape(rows)}, a label for each row")
+    require(labels.shape == rows, f"{name} is {list(labels.shape)}", f"{list(rows)}, a label for each row")
     valid = labels != ignore_index
     wrong = valid & ((labels < 0) | (labels >= vocabulary))
     count, wrong_count = torch.stack((valid.sum(), wrong.sum())).tolist()
@@ -258,7 +343,3 @@ def _label_count(name: str, labels: Tensor, rows: torch.Size, *, vocabulary: int
             expected=f"0 .. {vocabulary - 1}, or {ignore_index} where a row has no label",
         )
     return count
-
-
-def _shape(sized: Tensor | torch.Size) -> str:
-    return str(list(sized.shape if isinstance(sized, Tensor) else sized))

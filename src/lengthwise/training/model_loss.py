@@ -10,8 +10,12 @@ from torch import Tensor, nn
 
 from lengthwise.alignment.divergences import Objective
 from lengthwise.alignment.geometry import PairGeometry
-from lengthwise.alignment.loss_output import AlignmentOutput, Normalizers
-from lengthwise.alignment.objective import alignment_loss, alignment_loss_from_logits
+from lengthwise.alignment.objective import (
+    AlignmentOutput,
+    Normalizers,
+    alignment_loss,
+    alignment_loss_from_logits,
+)
 from lengthwise.models import FullLogits, Head, hidden_states_for
 from lengthwise.models.local_positions import local_positions
 

@@ -1,0 +1,25 @@
+"""Names of a package that load on first use, so that an import and `lengthwise --help` stay quick."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def lazy_names(package: str, file: str) -> tuple[dict[str, str], Callable[[str], Any]]:
+    """The names that the stub beside a package's `__init__.py` imports, with their modules; and `__getattr__`."""
+    homes = {
+        statement.names[0].name: str(statement.module)
+        for statement in ast.parse(Path(file).with_suffix(".pyi").read_text()).body
+        if isinstance(statement, ast.ImportFrom)
+    }
+
+    def load(name: str) -> Any:
+        if name in homes:
+            return getattr(importlib.import_module(homes[name]), name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return dict(sorted(homes.items())), load

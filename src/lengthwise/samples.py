@@ -1,7 +1,15 @@
-"""The append-only log of finished samples, which makes interrupted runs resumable."""
+"""The append-only log of finished samples: stopped runs continue from it, and the processes of torchrun share it.
+
+    torchrun --nproc-per-node 4 -m lengthwise ppl MODEL --out runs/ppl
+
+Every process takes whole batches in turn, each the batch of a run in one process. A finished sample goes to rank 0
+through torchrun's store and is appended to the one log, so a stopped run continues with any number of processes.
+"""
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import time
 import zlib
@@ -14,8 +22,10 @@ from lengthwise.files import writing
 from lengthwise.processes import is_main_process, process_count, process_rank
 
 T = TypeVar("T")
+# Short waits in place of the store's own, which Ctrl-C does not end.
 _PAUSE_SECONDS = 0.02
 _CHECKSUM = b', "checksum": '
+_RUNS = itertools.count()
 
 
 class SampleLog(dict[str, dict[str, Any]]):
@@ -32,19 +42,19 @@ class SampleLog(dict[str, dict[str, Any]]):
     """
 
     store: Any = None
-    """torchrun's store, through which processes that share the samples hand them to rank 0 (`shared_run` sets it)."""
+    """The `new_store` through which processes that share the samples hand them to rank 0."""
 
     def __init__(self, path: Path | None = None) -> None:
         super().__init__()
         self._path = path
+        # Processes that still send samples.
         self._others = process_count() - 1
-        """Processes that still send samples."""
         if path is not None and path.exists():
             self._read(path)
 
-    def share(self, batches: Sequence[T]) -> list[T]:
+    def share(self, batches: Sequence[T]) -> Sequence[T]:
         """The batches that this process is to do: every n-th, where n processes share them."""
-        return list(batches if self.store is None else batches[process_rank() :: process_count()])
+        return batches if self.store is None else batches[process_rank() :: process_count()]
 
     def append(self, key: str, record: dict[str, Any]) -> None:
         """Add one finished sample under a new `key`, and what other processes have sent meanwhile."""
@@ -59,7 +69,6 @@ class SampleLog(dict[str, dict[str, Any]]):
         if self.store is not None and not is_main_process():
             self.store.queue_push("samples", "null")
         while self.store is not None and is_main_process() and self._others:
-            # Short waits in place of the store's own, which Ctrl-C does not end.
             time.sleep(_PAUSE_SECONDS)
             self._receive()
 
@@ -95,3 +104,26 @@ class SampleLog(dict[str, dict[str, Any]]):
         if len(whole) < len(data):
             with path.open("r+b") as stream:
                 stream.truncate(len(whole))
+
+
+def new_store() -> Any:
+    """A part of torchrun's store for one run: a program may share one run after another."""
+    from torch.distributed.distributed_c10d import PrefixStore
+
+    return PrefixStore(f"lengthwise/{next(_RUNS)}", _torchrun_store())
+
+
+def received(store: Any, name: str) -> Any:
+    """The plain value that rank 0 sets; waits for it."""
+    while not store.check([name]):
+        time.sleep(_PAUSE_SECONDS)
+    return json.loads(store.get(name))
+
+
+@functools.cache
+def _torchrun_store() -> Any:
+    """The store of the processes. Kept, because without torchrun's agent rank 0 holds it for the others."""
+    from torch.distributed.rendezvous import rendezvous
+
+    store, _, _ = next(iter(rendezvous("env://")))
+    return store

@@ -105,8 +105,7 @@ def _prepare() -> None:
         importlib.import_module(module)
     for entry in MEASUREMENTS.values():
         assert entry.measurement
-    for module in ("lengthwise.measure.runner", "lengthwise.measure.dry_run"):
-        importlib.import_module(module)
+    importlib.import_module("lengthwise.measure.runner")
     machine.product_rate = functools.cache(machine.product_rate)
     for dtype in ("float32", "bfloat16"):
         machine.product_rate("cpu", dtype)

@@ -15,7 +15,7 @@ import pytest
 from lengthwise.errors import Interrupted, UsageError
 from lengthwise.evaluation.decoding import likelihoods
 from lengthwise.evaluation.evaluate import Evaluation
-from lengthwise.measure.dry_run import plan_run
+from lengthwise.measure.runner import plan_run
 from lengthwise.measure.runner import run as measure
 from lengthwise.results import Results
 from lengthwise.settings import Subject

@@ -11,7 +11,7 @@ import pytest
 
 from lengthwise.errors import Interrupted, MissingError, UsageError
 from lengthwise.evaluation.evaluate import Evaluation
-from lengthwise.measure.dry_run import plan_run
+from lengthwise.measure.runner import plan_run
 from lengthwise.measure.runner import run as measure
 from lengthwise.models import load
 from lengthwise.settings import Subject

@@ -12,7 +12,7 @@ import torch
 from lengthwise.cli.main import run
 from lengthwise.errors import UsageError
 from lengthwise.measure import Served
-from lengthwise.measure.dry_run import plan_run
+from lengthwise.measure.runner import plan_run
 from lengthwise.measure.runner import run as measure
 from lengthwise.measure.served import position_edges, verdict
 from lengthwise.models import LoadedModel

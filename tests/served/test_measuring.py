@@ -12,7 +12,7 @@ from lengthwise.cli.main import run as lengthwise
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.evaluation import Evaluation
 from lengthwise.measure import Influence, Limit, LongPpl, Measurement, Misalignment, Perplexity, Recall
-from lengthwise.measure.dry_run import plan_run
+from lengthwise.measure.runner import plan_run
 from lengthwise.measure.runner import run as measure
 from lengthwise.settings import Subject
 from lengthwise.testing import tiny_text

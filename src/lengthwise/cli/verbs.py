@@ -41,7 +41,7 @@ def measuring(kind: type[Measurement]) -> Callable[..., None]:
         if threshold is not None and not math.isfinite(threshold):
             raise UsageError(f"--fail-above is {threshold}", expected="a finite number")
         if output.dry_run:
-            from lengthwise.measure.dry_run import plan_run
+            from lengthwise.measure.runner import plan_run
 
             print_plan(plan_run(measurement, subject), printing)
             return

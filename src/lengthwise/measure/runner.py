@@ -3,30 +3,32 @@
     run(Perplexity(lengths=(512, 1024)), "smollm2-135m", "books", out="runs/ppl")
 
 Finished items go to the log of the run folder one by one, from where a stopped run continues. The processes of
-torchrun share the batches.
+torchrun share the batches; at the end each returns the results that rank 0 made.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import Interrupted, UsageError
-from lengthwise.measure.measurement import Item, Measurement
+from lengthwise.files import is_url
+from lengthwise.measure.measurement import Measurement
 from lengthwise.measure.statistics import few_documents
-from lengthwise.progress import progress
-from lengthwise.results import Results
-from lengthwise.samples import SampleLog
+from lengthwise.processes import is_main_process, process_count, progress
+from lengthwise.results import Results, parse_results
+from lengthwise.runs import RunFolder
+from lengthwise.samples import SampleLog, new_store, received
 from lengthwise.settings import Subject
-from lengthwise.sharing import process_facts, shared_run
-from lengthwise.text import Corpus, TokenDocuments, as_corpus, left_out_note, load_corpus, tokenize
+from lengthwise.text import Corpus, TokenDocuments, as_corpus, left_out_note, tokenize
 
 if TYPE_CHECKING:
-    from lengthwise.models import ModelLike, Reader
-    from lengthwise.runs import RunFolder
+    from lengthwise.models import ModelLike
     from lengthwise.text import TextLike
 
 
@@ -61,52 +63,126 @@ def run(
     spec = subject if isinstance(subject, Subject) else _subject_of(subject, text)
 
     def measured(folder: RunFolder | None, log: SampleLog) -> Results:
-        return _Run(measurement, subject, spec, text, other).results(folder, log)
+        from lengthwise.models import as_model, open_model
+
+        given, loads = _given(measurement, spec, text), isinstance(subject, Subject)
+        model = open_model(measurement.check_subject(spec)) if loads else as_model(subject)
+        second = measurement.open_other(model, spec if loads else None) if other is None else as_model(other)
+        named = text is None or isinstance(text, str | Path)
+        prepared = _Prepared(measurement, spec, given, model, second, cache=named)
+        prepared.check()
+        return prepared.results(folder, log)
 
     if log is not None:
         return measured(None, log)
-    return shared_run(
-        measured,
-        out=out,
-        kind=measurement.kind,
-        config=measurement.config(spec),
-        resume=resume,
-        overwrite=overwrite,
-        split=spec.tp_plan is None,
-    )
+    if out is None and (resume or overwrite):
+        raise UsageError("--resume and --overwrite need the folder of an earlier run", fix="add --out")
+    store = new_store() if process_count() > 1 else None
+    # A model that is spread over the processes needs all of them for every sample.
+    sharing = store if spec.tp_plan is None else None
+    if store is not None and not is_main_process():
+        log = SampleLog()
+        log.store = sharing
+        finished = received(store, "finished samples")
+        if finished is not None:
+            log.update(finished)
+            measured(None, log)
+        return parse_results(received(store, "results"))
+    opened = contextlib.nullcontext()
+    if out is not None:
+        config = measurement.config(spec)
+        opened = RunFolder(out, kind=measurement.kind, config=config, resume=resume, overwrite=overwrite)
+    with opened as folder:
+        log = SampleLog() if folder is None else folder.samples
+        log.store = sharing
+        results = folder.read_results() if folder is not None and folder.finished else None
+        if store is not None:
+            store.set("finished samples", json.dumps(log if results is None else None))
+        results = results or measured(folder, log)
+        if store is not None:
+            store.set("results", results.to_json())
+        return results
 
 
-class _Run:
-    """A measurement with loaded models and text: all that is decided before the first item is read."""
+def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
+    """What `--dry-run` shows: settings, text, items, tokens, memory and time.
+
+    Loads the tokenizer and the text, but no weights. What needs the model's configuration is None while an embedded
+    model or a .gguf file is not converted yet. An endpoint is asked what it can do, with a short prompt.
+
+    Raises:
+        UsageError, MissingError: the model, the text or a setting cannot work.
+    """
+    from lengthwise.machine import usable_device
+    from lengthwise.models import open_model
+    from lengthwise.models.plan import SERVED_COST, reading_cost, unknown_cost
+    from lengthwise.models.resolve import check_served, read_config, resolve
+
+    settings = {"kind": measurement.kind, **measurement.config(spec)}
+    subject = measurement.check_subject(spec)
+    served = is_url(subject.model)
+    check_served(subject)
+    if not served:
+        usable_device(subject.device)
+    given = _given(measurement, spec, None)
+    second = measurement.second or subject.model
+    for name in {subject.model, second}:
+        if (cost := unknown_cost(name)) is not None:
+            return {"settings": settings, **cost.to_dict()}
+    model = open_model(subject) if served else _outline(subject.model)
+    other = model if second == subject.model else _outline(second)
+    prepared = _Prepared(measurement, spec, given, model, other)
+    facts = prepared.measurement.plan(prepared.items)
+    if (documents := prepared.documents) is not None:
+        facts = {
+            "documents": len(documents),
+            "text_tokens": documents.total_tokens,
+            "longest_document": documents.longest,
+        } | facts
+    if served:
+        prepared.check()
+        cost = SERVED_COST
+    else:
+        cost = reading_cost(
+            read_config(resolve(subject.model)),
+            tokens=facts["tokens_to_run"],
+            at_once=measurement.batch_size * prepared.longest,
+            longest=prepared.longest,
+            name=subject.model,
+            dtype=subject.dtype,
+            device=subject.device,
+            quantize=subject.quantize,
+        )
+    return {"settings": settings, **facts, **cost.to_dict()}
+
+
+class _Prepared:
+    """A measurement with its models, its text and its items: all that is decided before the first item is read."""
 
     def __init__(
         self,
         measurement: Measurement,
-        subject: Subject | ModelLike,
         spec: Subject,
-        text: TextLike | TokenDocuments | None,
-        other: ModelLike | None,
+        text: Corpus | TokenDocuments | None,
+        model: Any,
+        other: Any,
+        *,
+        cache: bool = True,
     ) -> None:
-        from lengthwise.models import as_model, open_model
+        self.spec, self.text, self.model, self.other = spec, text, model, other
+        self.measurement = measurement.resolved(model, other)
+        self.documents = text if isinstance(text, TokenDocuments) else None
+        if isinstance(text, Corpus) and measurement.reads != "questions":
+            self.documents = tokenize(text, other.tokenizer, cache=cache)
+        read = self.documents if measurement.reads == "tokens" else text
+        self.items = self.measurement.items(model, read, other)
+        self.longest = max(item.longest for item in self.items)
 
-        loads = isinstance(subject, Subject)
-        given = as_given(text, spec) if measurement.needs_text else None
-        self.name, self.split = spec.model, spec.tp_plan is None
-        self.config = measurement.config(spec)
-        self.model = model = open_model(measurement.check_subject(spec)) if loads else as_model(subject)
-        if other is None:
-            self.other = measurement.open_other(model, spec if loads else None)
-        else:
-            self.other = as_model(other)
-        self.measurement = measurement.resolved(model, self.other)
-        named = text is None or isinstance(text, str | Path)
-        documents = tokens_of(measurement, given, self.other, cache=named)
-        tokens = measurement.reads == "tokens"
-        self.items = self.measurement.items(model, documents if tokens else given, self.other)
-        for each in {id(one): one for one in (model, self.other)}.values():
-            each.check_ready(max(item.longest for item in self.items))
-        self.measurement.check_models(model, self.other, self.items)
-        self.text = _text_facts(given, documents, self.items)
+    def check(self) -> None:
+        """Raise UsageError for models that cannot read the items."""
+        for each in {id(one): one for one in (self.model, self.other)}.values():
+            each.check_ready(self.longest)
+        self.measurement.check_models(self.model, self.other, self.items)
 
     def results(self, folder: RunFolder | None, log: SampleLog) -> Results:
         """Score what the log lacks, and the results of all that it then has."""
@@ -135,11 +211,11 @@ class _Run:
     def _check_inputs(self, folder: RunFolder | None) -> None:
         """Refuse a run folder that was begun with other weights or another text."""
         # Every process that holds a part of the weights takes part in the fingerprint.
-        if folder is None and self.split:
+        if folder is None and self.spec.tp_plan is None:
             return
         prints = {"model": self.model.fingerprint()}
         if self.text is not None:
-            prints["text"] = {"corpus": self.text["corpus_fingerprint"]}
+            prints["text"] = {"corpus": self._text_facts()["corpus_fingerprint"]}
         if self.other is not self.model:
             prints["second model"] = self.other.fingerprint()
         if folder is not None:
@@ -183,21 +259,22 @@ class _Run:
                 if key not in log:
                     log.append(key, record)
                 records[key] = record
-        finished = list(records.values())
-        statistics = measurement.statistics(finished)
+        statistics = measurement.statistics(list(records.values()))
+        rows = measurement.rows(statistics, list(records.values()))
+        text = self._text_facts()
         found = Results(
             kind=measurement.kind,
-            model_name=self.name,
-            config=self.config,
-            rows=[replace(row, model=self.name) for row in measurement.rows(statistics, finished)],
+            model_name=self.spec.model,
+            config=measurement.config(self.spec),
+            rows=[replace(row, model=self.spec.model) for row in rows],
             partial=partial,
             provenance={
                 "model": model.describe(),
-                "text": self.text,
+                "text": text or None,
                 "measurement": measurement.identity() | measurement.facts(model, other),
                 **measurement.describe(items, records),
                 "seconds": round(seconds, 3),
-                **process_facts(),
+                **({"processes": process_count()} if process_count() > 1 else {}),
             },
             records=records,
         )
@@ -205,67 +282,70 @@ class _Run:
         found.notes = [
             *measurement.notes(model, other, items, found),
             *few_documents(len(units), measurement.units),
+            *(left_out_note(text["left_out"], text["documents"]) if text else []),
         ]
-        if self.text is not None:
-            found.notes += left_out_note(self.text["left_out"], self.text["documents"])
         return found
 
+    def _text_facts(self) -> dict[str, Any]:
+        """What a result records of its text."""
+        facts: dict[str, Any] = {}
+        left_out: dict[str, int] = {}
+        if isinstance(self.text, Corpus):
+            facts |= {
+                "corpus": self.text.name,
+                "split": self.text.split,
+                "split_rule": self.text.split_rule,
+                "corpus_fingerprint": self.text.fingerprint,
+                "documents": len(self.text.documents),
+            }
+            left_out |= self.text.left_out
+        if self.documents is not None:
+            facts |= {
+                "corpus": self.documents.corpus,
+                "corpus_fingerprint": self.documents.corpus_fingerprint,
+                "tokenizer_fingerprint": self.documents.tokenizer_fingerprint,
+                "documents": len(self.documents),
+                "tokens": self.documents.total_tokens,
+            }
+            left_out |= self.documents.left_out({item.stretch for item in self.items})
+        return facts | {"left_out": left_out} if facts else {}
 
-def as_given(text: TextLike | TokenDocuments | None, spec: Subject) -> Corpus | TokenDocuments:
-    """The text as a corpus, or in the model's tokens where it is given so."""
+
+def _given(
+    measurement: Measurement, spec: Subject, text: TextLike | TokenDocuments | None
+) -> Corpus | TokenDocuments | None:
+    """The text as a corpus, or in the model's tokens where it is given so; None if none is read."""
+    if not measurement.needs_text:
+        return None
     if text is None:
-        return load_corpus(spec.text, split=spec.split)
+        text = spec.text
     return text if isinstance(text, TokenDocuments) else as_corpus(text, split=spec.split)
-
-
-def tokens_of(
-    measurement: Measurement, given: Corpus | TokenDocuments | None, model: Reader, *, cache: bool = True
-) -> TokenDocuments | None:
-    """The text in the model's tokens; None where the measurement reads questions."""
-    if given is None or measurement.reads == "questions":
-        return None
-    return given if isinstance(given, TokenDocuments) else tokenize(given, model.tokenizer, cache=cache)
-
-
-def _text_facts(
-    given: Corpus | TokenDocuments | None, documents: TokenDocuments | None, items: Sequence[Item]
-) -> dict[str, Any] | None:
-    """What a result records of its text; None without one."""
-    if given is None:
-        return None
-    facts: dict[str, Any] = {}
-    left_out: dict[str, int] = {}
-    if isinstance(given, Corpus):
-        facts |= {
-            "corpus": given.name,
-            "split": given.split,
-            "split_rule": given.split_rule,
-            "corpus_fingerprint": given.fingerprint,
-            "documents": len(given.documents),
-        }
-        left_out |= given.left_out
-    if documents is not None:
-        facts |= {
-            "corpus": documents.corpus,
-            "corpus_fingerprint": documents.corpus_fingerprint,
-            "tokenizer_fingerprint": documents.tokenizer_fingerprint,
-            "documents": len(documents),
-            "tokens": documents.total_tokens,
-        }
-        left_out |= documents.left_out({item.stretch for item in items})
-    return facts | {"left_out": left_out}
 
 
 def _subject_of(model: ModelLike, text: TextLike | TokenDocuments | None) -> Subject:
     """The names of a model and a text that are given as objects."""
     from lengthwise.models import as_model
 
-    name = str(model) if isinstance(model, str | Path) else as_model(model).name
-    match text:
-        case None:
-            return Subject(model=name)
-        case str() | Path():
-            return Subject(model=name, text=str(text))
-        case _:
-            # Token documents, a corpus, or a list of strings.
-            return Subject(model=name, text=getattr(text, "corpus", getattr(text, "name", "texts")))
+    names = {"model": str(model) if isinstance(model, str | Path) else as_model(model).name}
+    if isinstance(text, str | Path):
+        names["text"] = str(text)
+    elif text is not None:
+        # Token documents, a corpus, or a list of strings.
+        names["text"] = getattr(text, "corpus", getattr(text, "name", "texts"))
+    return Subject(**names)
+
+
+def _outline(name: str) -> Any:
+    """What is known of a model before its weights are loaded: a `Reader`."""
+    from lengthwise.models.plan import model_skeleton
+    from lengthwise.models.position_limits import max_positions, trained_length
+    from lengthwise.models.resolve import read_config, read_tokenizer, resolve
+
+    resolved = resolve(name)
+    config = read_config(resolved)
+    return SimpleNamespace(
+        name=name,
+        tokenizer=read_tokenizer(resolved),
+        trained_length=trained_length(config),
+        max_positions=max_positions(model_skeleton(config)),
+    )

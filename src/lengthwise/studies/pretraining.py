@@ -24,7 +24,7 @@ from lengthwise.errors import LengthwiseError
 from lengthwise.files import atomic_write_bytes, atomic_write_json
 from lengthwise.models.hidden import final_hidden_states
 from lengthwise.models.quiet import quiet_transformers
-from lengthwise.progress import progress
+from lengthwise.processes import progress
 from lengthwise.text.corpus_sources import load_corpus
 from lengthwise.text.tokens import TokenDocument, TokenDocuments, tokenize
 from lengthwise.text.windows import WindowSampler, sample_windows

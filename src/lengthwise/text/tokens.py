@@ -16,7 +16,7 @@ import numpy as np
 from lengthwise.cache import cache_dir
 from lengthwise.errors import LengthwiseError
 from lengthwise.files import atomic_write_bytes
-from lengthwise.progress import progress
+from lengthwise.processes import progress
 from lengthwise.text.corpus import Corpus
 
 if TYPE_CHECKING:

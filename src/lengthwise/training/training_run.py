@@ -24,8 +24,7 @@ from lengthwise.models.extension import write_extension_files
 from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.resolve import is_damage
 from lengthwise.models.saving import save_whole
-from lengthwise.processes import is_main_process, process_count
-from lengthwise.progress import progress
+from lengthwise.processes import is_main_process, process_count, progress
 from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import RunFolder, is_finished, read_metrics
 from lengthwise.text import left_out_note

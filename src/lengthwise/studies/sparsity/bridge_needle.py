@@ -11,7 +11,7 @@ import numpy as np
 
 from lengthwise.measure.statistics import Statistic, estimate
 from lengthwise.models import load
-from lengthwise.progress import progress
+from lengthwise.processes import progress
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results, Row

@@ -81,7 +81,7 @@ def test_select() -> None:
     ("text", "message"),
     [
         ("{", "results.json"),
-        ("[]", "None"),
+        ("[]", "list"),
         ('{"kind": "measure"}', "None"),
         ('{"schema_version": "1"}', "'1'"),
         (f'{{"schema_version": {SCHEMA_VERSION + 1}}}', str(SCHEMA_VERSION + 1)),

@@ -11,7 +11,7 @@ import pytest
 from lengthwise.config import read_yaml
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.results import Results, Row
-from lengthwise.runs import RunFolder, is_finished, read_metrics
+from lengthwise.runs import RunFolder, finished_results, read_metrics
 
 SETTINGS: dict[str, Any] = {"model": "m", "lengths": [64, 128], "seed": 0}
 
@@ -48,9 +48,10 @@ def test_a_new_folder_says_its_settings_before_the_work_starts(tmp_path: Path) -
 
 def test_results_carry_settings_and_provenance(tmp_path: Path) -> None:
     path = finished_run(tmp_path / "run")
-    assert is_finished(path)
+    assert finished_results(path)
     with open_run(path, resume=True) as folder:
-        results = folder.read_results()
+        results = folder.finished
+    assert results is not None
     assert results.config == SETTINGS
     assert results.provenance["python"]
     readme = (path / "README.md").read_text()

@@ -18,6 +18,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from pydantic.json_schema import SkipJsonSchema
 
 from lengthwise.errors import UsageError
+from lengthwise.files import read_json
 
 SCHEMA_VERSION = 2
 SIGNIFICANCE = 0.05
@@ -40,6 +41,11 @@ PLACE = (
 """The fields of a row that say which number it is."""
 
 
+# The docstring under each field becomes its description in the schema.
+_described = with_config(ConfigDict(use_attribute_docstrings=True))
+
+
+@_described
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """One number with its interval. Fields that do not apply to a measurement are None."""
@@ -100,12 +106,7 @@ class Row:
     @property
     def is_whole(self) -> bool:
         """Whether this is not a detail of another row: a bin, a pair of contexts, one depth or one bucket."""
-        return (
-            self.position is None
-            and self.context_other is None
-            and self.depth is None
-            and self.bucket is None
-        )
+        return self.position is self.context_other is self.depth is self.bucket is None
 
     @property
     def is_headline(self) -> bool:
@@ -123,6 +124,7 @@ class Row:
         return None if self.p_holm is None else self.p_holm < SIGNIFICANCE
 
 
+@_described
 @dataclass(kw_only=True)
 class Results:
     """Everything that a run found; `partial` if it was interrupted."""
@@ -173,27 +175,18 @@ class Results:
 
 
 def read_results(path: Path) -> Results:
-    """Read a `results.json`.
+    """Read a `results.json`, which is named by itself or by its run folder.
 
     Raises:
-        UsageError: not JSON, not this schema, or of another version.
+        UsageError: not there, not JSON, not this schema, or of another version.
     """
-    try:
-        plain = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(
-            f"cannot read results in {path}: {str(error)[:200]}", expected="a results.json of a run folder"
-        ) from error
-    return parse_results(plain, source=path)
+    file = path / "results.json" if path.is_dir() else path
+    return parse_results(read_json(file, expected="the results.json of a run folder"), source=file)
 
 
-def parse_results(plain: Any, *, source: Path | str = "results") -> Results:
-    """Results from the plain values of their JSON; `source` names them in errors.
-
-    Raises:
-        UsageError: not this schema, or of another version.
-    """
-    version = plain.get("schema_version") if isinstance(plain, dict) else None
+def parse_results(plain: dict[str, Any], *, source: Path | str = "results") -> Results:
+    """`read_results` of the plain values of the JSON; `source` names them in errors."""
+    version = plain.get("schema_version")
     if version != SCHEMA_VERSION:
         raise UsageError(
             f"{source} has schema_version {version!r}",
@@ -221,9 +214,5 @@ def _as_lm_eval(rows: list[Row]) -> dict[str, dict[str, float | None]]:
             entry[f"{row.metric}_stderr,none"] = row.stderr
     return table
 
-
-# So that the docstring under each field becomes its description in the schema.
-for _kind in (Row, Results):
-    with_config(ConfigDict(use_attribute_docstrings=True))(_kind)
 
 _ADAPTER = TypeAdapter(Results)

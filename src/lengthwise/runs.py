@@ -123,42 +123,44 @@ class RunFolder:
             self._lock.release()
 
     @property
-    def finished(self) -> bool:
-        """Whether whole (not partial) results are there."""
-        return is_finished(self.path)
-
-    def read_results(self) -> Results:
-        """The results written here."""
-        return read_results(self.path / "results.json")
+    def finished(self) -> Results | None:
+        """The whole (not partial) results, if they are here."""
+        return finished_results(self.path)
 
     def write_results(self, results: Results) -> None:
         """Write `results.json` and the folder's README."""
         results.config = self.config
         results.provenance = {**environment(), **results.provenance}
+        state = "partial" if results.partial else "finished"
         atomic_write_text(self.path / "results.json", results.to_json())
-        atomic_write_text(self.path / "README.md", self._readme(results))
+        atomic_write_text(
+            self.path / "README.md",
+            f"# lengthwise {self.kind}: {results.model_name} ({state})\n\n"
+            "`results.json` holds the numbers, `config.yaml` the settings, `env.json` the versions. "
+            "`lengthwise report` on this folder makes `report.html`.\n\n"
+            + "".join(f"- {note}\n" for note in results.notes),
+        )
 
-    def append_metrics(self, record: Mapping[str, Any]) -> None:
+    def append_metrics(self, record: dict[str, Any]) -> None:
         """Add one line to `metrics.jsonl`."""
         path = self.path / "metrics.jsonl"
         with writing(path), path.open("a") as stream:
-            stream.write(json.dumps(dict(record)) + "\n")
+            stream.write(json.dumps(record) + "\n")
 
-    def check_inputs(self, inputs: Mapping[str, Mapping[str, str]]) -> None:
+    def check_inputs(self, inputs: dict[str, dict[str, str]]) -> None:
         """Record what the run reads: `{"model": fingerprints, "text": fingerprints}`; refuse other inputs.
 
         Raises:
             UsageError: the run to resume was begun with other weights, another tokenizer or another text.
         """
         path = self.path / "inputs.json"
-        now = {name: dict(prints) for name, prints in inputs.items()}
         if not path.exists():
-            atomic_write_json(path, now)
+            atomic_write_json(path, inputs)
             return
         before = read_json(path, expected="the fingerprints that the run was begun with")
         changed = [
             f"{name}'s {part}"
-            for name, prints in now.items()
+            for name, prints in inputs.items()
             for part, fingerprint in prints.items()
             if before.get(name, {}).get(part) != fingerprint
         ]
@@ -194,16 +196,25 @@ class RunFolder:
                     expected=f"an empty or new folder, or an earlier run of {self.kind!r}",
                     fix="choose another --out",
                 )
+            now = {"kind": self.kind, **self.config}
+            differing = [key for key in {**before, **now} if before.get(key) != now.get(key)]
             if overwrite:
-                self._set_aside()
-            elif resume:
-                self._check_same_run(before)
-            else:
-                state = "a finished run" if self.finished else "an unfinished run"
+                # Into `.earlier`, config.yaml first.
+                earlier = self.path / _EARLIER
+                with writing(earlier):
+                    earlier.mkdir()
+                    _move(self._ours, self.path, earlier)
+            elif not resume:
                 raise UsageError(
-                    f"{self.path} holds {state}",
+                    f"{self.path} holds {'a finished' if self.finished else 'an unfinished'} run",
                     expected="an empty or new folder",
                     fix="--resume continues (or reads) it, --overwrite starts again, or choose another --out",
+                )
+            elif differing:
+                shown = "; ".join(f"{k}: {before.get(k)!r} there, {now.get(k)!r} now" for k in differing[:5])
+                raise UsageError(
+                    f"{self.path} holds a run with other settings ({shown})",
+                    fix="use the same settings to resume, --overwrite to start again, or another --out",
                 )
         self._fresh = not config_path.exists()
         if not (self.path / "env.json").exists():
@@ -219,23 +230,6 @@ class RunFolder:
         except UsageError:
             return False
         return isinstance(packages, dict) and "lengthwise" in packages
-
-    def _check_same_run(self, before: dict[str, Any]) -> None:
-        now = {"kind": self.kind, **self.config}
-        differing = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-        if differing:
-            shown = "; ".join(f"{k}: {before.get(k)!r} there, {now.get(k)!r} now" for k in differing[:5])
-            raise UsageError(
-                f"{self.path} holds a run with other settings ({shown})",
-                fix="use the same settings to resume, --overwrite to start again, or another --out",
-            )
-
-    def _set_aside(self) -> None:
-        """Move the earlier run into `.earlier`, config.yaml first."""
-        earlier = self.path / _EARLIER
-        with writing(earlier):
-            earlier.mkdir()
-            _move(self._ours, self.path, earlier)
 
     def _settle(self) -> None:
         """Put the earlier run back if the one that was to replace it has no result; else delete it."""
@@ -254,14 +248,16 @@ class RunFolder:
             earlier.rmdir()
 
     def _has_result(self) -> bool:
-        """Whether anything was computed: a sample, a step, a row. An interrupted start can leave results without rows
-        and empty folders.
+        """Whether anything was computed: a sample, a step, a row.
+
+        An interrupted start can leave results without rows and empty folders.
         """
         for name in set(self._ours).difference(_STARTED, ("results.json", "README.md")):
             entry = self.path / name
             if any(path.stat().st_size for path in (entry, *entry.rglob("*")) if path.is_file()):
                 return True
-        return (self.path / "results.json").exists() and bool(self.read_results().rows)
+        file = self.path / "results.json"
+        return file.exists() and bool(read_results(file).rows)
 
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:
@@ -272,15 +268,6 @@ class RunFolder:
                 else:
                     entry.unlink(missing_ok=True)
 
-    def _readme(self, results: Results) -> str:
-        state = "partial" if results.partial else "finished"
-        notes = "".join(f"- {note}\n" for note in results.notes)
-        return (
-            f"# lengthwise {self.kind}: {results.model_name} ({state})\n\n"
-            "`results.json` holds the numbers, `config.yaml` the settings, `env.json` the versions. "
-            "`lengthwise report` on this folder makes `report.html`.\n" + (f"\n{notes}" if notes else "")
-        )
-
 
 def _move(names: Iterable[str], source: Path, target: Path) -> None:
     for name in names:
@@ -288,10 +275,11 @@ def _move(names: Iterable[str], source: Path, target: Path) -> None:
             os.replace(source / name, target / name)
 
 
-def is_finished(path: Path) -> bool:
-    """Whether the folder at `path` holds whole (not partial) results."""
+def finished_results(path: Path) -> Results | None:
+    """The whole (not partial) results of the run at `path`, if they are there."""
     file = path / "results.json"
-    return file.exists() and not read_results(file).partial
+    results = read_results(file) if file.exists() else None
+    return None if results is None or results.partial else results
 
 
 def read_run(path: Path) -> Results:
@@ -300,32 +288,16 @@ def read_run(path: Path) -> Results:
     Raises:
         UsageError: no finished run, or one without its samples.
     """
-    results = read_results_of(path)
+    results = read_results(path)
     if results.partial:
         raise UsageError(f"the run in {path} is not finished", fix="finish it with --resume")
-    log = SampleLog(path / "samples.jsonl")
-    if not log:
+    results.records = SampleLog(path / "samples.jsonl")
+    if not results.records:
         raise UsageError(
             f"{path} has no samples.jsonl, or an empty one: there are no items to pair",
             expected="the whole run folder; results.json alone does not suffice",
         )
-    results.records = dict(log)
     return results
-
-
-def read_results_of(path: Path) -> Results:
-    """The results of the run at `path`, finished or not.
-
-    Raises:
-        UsageError: there are none.
-    """
-    file = path / "results.json"
-    if not file.is_file():
-        raise UsageError(
-            f"{path} has no results" if path.is_dir() else f"there is no folder {path}",
-            expected="the --out folder of a finished run",
-        )
-    return read_results(file)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

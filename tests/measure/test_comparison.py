@@ -149,7 +149,7 @@ def test_what_is_no_finished_run_is_refused(runs, model, documents, tmp_path):
         compare_runs(runs[:1])
     with pytest.raises(UsageError, match="given twice"):
         compare_runs([runs[0], runs[0]])
-    with pytest.raises(UsageError, match="there is no folder"):
+    with pytest.raises(UsageError, match="gone"):
         compare_runs([runs[0], tmp_path / "gone"])
     unfinished = replace(measure(SIZES, model, documents), partial=True)
     with pytest.raises(UsageError, match="is not finished"):

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from lengthwise.errors import UsageError, nearest
 from lengthwise.files import named_path
 from lengthwise.measure.statistics import MOST_UNDEFINED, RESAMPLES, SEED, students_t
-from lengthwise.results import Results, Row
-from lengthwise.runs import read_results_of
+from lengthwise.results import Results, Row, read_results
 
 _ENOUGH = 10
 """Models from which on an interval by bootstrap is worth printing without a warning."""
@@ -50,7 +49,7 @@ def correlate_runs(paths: Sequence[Path | str], metric: str, score: str) -> Resu
     """
     runs: dict[str, list[Row]] = {}
     for path in paths:
-        results = read_results_of(named_path(path, what="the run"))
+        results = read_results(named_path(path, what="the run"))
         adapter = results.config.get("adapter")
         name = f"{results.model_name} with {adapter}" if adapter else results.model_name
         runs.setdefault(name, []).extend(results.rows)

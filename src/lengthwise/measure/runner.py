@@ -95,7 +95,7 @@ def run(
     with opened as folder:
         log = SampleLog() if folder is None else folder.samples
         log.store = sharing
-        results = folder.read_results() if folder is not None and folder.finished else None
+        results = None if folder is None else folder.finished
         if store is not None:
             store.set("finished samples", json.dumps(log if results is None else None))
         results = results or measured(folder, log)

@@ -101,7 +101,7 @@ def run_cells(
             what="cells",
             so_far=lambda: results(partial=True),
         )
-        return folder.read_results() if folder.finished else results(partial=False)
+        return folder.finished or results(partial=False)
 
 
 def finished_cells(log: SampleLog, cells: Iterable[C], outcome: type[Out]) -> dict[C, Out]:

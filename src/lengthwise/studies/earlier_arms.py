@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from lengthwise.config import parse_yaml, read_yaml, to_yaml
 from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_text, read_json
-from lengthwise.runs import is_finished
+from lengthwise.runs import finished_results
 from lengthwise.studies.arms import Arm, samples_file, slug
 from lengthwise.text import load_corpus
 from lengthwise.training.starting_model import load_for_training
@@ -82,7 +82,7 @@ def earlier_arms(runs: Sequence[Path]) -> Iterator[EarlierArm]:
             arm = train.parent
             # RUN/parts/[seed-S/]ARM/train
             parts = arm.parent if arm.parent.name == "parts" else arm.parent.parent
-            if parts.name == "parts" and (parts.parent / "config.yaml").is_file() and is_finished(train):
+            if parts.name == "parts" and (parts.parent / "config.yaml").is_file() and finished_results(train):
                 yield EarlierArm(
                     arm,
                     recipe=read_yaml(train / "config.yaml"),

@@ -113,8 +113,8 @@ class Experiment:
         with RunFolder(
             out, kind=self.kind, config=settings, writes=("parts",), resume=resume, overwrite=overwrite
         ) as folder:
-            if folder.finished:
-                return folder.read_results()
+            if finished := folder.finished:
+                return finished
             taken = self._take_arms(scale, folder)
             if (fan_out := FAN_OUT.get()) is not None:
                 fan_out(self, scale, folder.path / "parts")

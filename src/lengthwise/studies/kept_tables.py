@@ -13,8 +13,7 @@ from typing import Any
 from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_text
 from lengthwise.report.tables import Table, cell_text
-from lengthwise.results import read_results
-from lengthwise.runs import is_finished
+from lengthwise.runs import finished_results
 from lengthwise.studies.study_table import study_named
 
 CLAIMS = "The paper's claims"
@@ -38,8 +37,8 @@ def keep_tables(name: str, run: Path, root: Path) -> Path:
     kept: list[dict[str, Any]] = []
     for part in study_named(name).load().parts:
         folder = run / part.folder
-        if is_finished(folder):
-            sections = part.sections(read_results(folder / "results.json"), folder)
+        if finished := finished_results(folder):
+            sections = part.sections(finished, folder)
             kept += [_plain(table) for section in sections for table in section.tables]
     if not kept:
         raise UsageError(f"{run} has no finished part of {name}", expected="the folder of a finished study")

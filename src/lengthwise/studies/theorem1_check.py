@@ -50,8 +50,8 @@ def run_theorem1(out: Path | str, scale: Scale, *, resume: bool = False, overwri
     """
     settings = {"scale": asdict(scale), "train_length": TRAIN_LENGTH}
     with RunFolder(out, kind="theorem1", config=settings, resume=resume, overwrite=overwrite) as folder:
-        if folder.finished:
-            return folder.read_results()
+        if finished := folder.finished:
+            return finished
         rows = [
             _row(BROKEN, metric, value, length)
             for length in range(TRAIN_LENGTH + 1, scale.longest + 1)

@@ -43,8 +43,8 @@ def run_theorem2(out: Path | str, scale: Scale, *, resume: bool = False, overwri
     with RunFolder(
         out, kind="synth-theory", config=settings, writes=("parts",), resume=resume, overwrite=overwrite
     ) as folder:
-        if folder.finished:
-            return folder.read_results()
+        if finished := folder.finished:
+            return finished
         rows = [row for task in TASKS for row in _rows(task, scale)]
         results = Results(
             kind="synth-theory",

@@ -25,8 +25,8 @@ from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.resolve import is_damage
 from lengthwise.models.saving import save_whole
 from lengthwise.processes import is_main_process, process_count, progress
-from lengthwise.results import Results, Row, read_results
-from lengthwise.runs import RunFolder, is_finished, read_metrics
+from lengthwise.results import Results, Row
+from lengthwise.runs import RunFolder, finished_results, read_metrics
 from lengthwise.text import left_out_note
 from lengthwise.training.build import build_trainer, trainer_settings
 from lengthwise.training.recipe import Recipe
@@ -78,8 +78,8 @@ def run_inputs(loaded: LoadedModel, corpus_fingerprint: str) -> dict[str, dict[s
 
 
 def _train(recipe: Recipe, path: Path, folder: RunFolder | None, *, resume: bool) -> Results:
-    if resume and is_finished(path):
-        return read_results(path / "results.json")
+    if resume and (finished := finished_results(path)):
+        return finished
     settings = trainer_settings(recipe, path / "checkpoints")
     loaded = load_for_training(recipe)
     documents, facts = training_documents(recipe, loaded.tokenizer)

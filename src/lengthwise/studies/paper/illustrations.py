@@ -30,8 +30,8 @@ def run(out: Path, scale: Size, *, resume: bool = False, overwrite: bool = False
     """Count the compared tokens for every offset."""
     config = {"length": scale.length}
     with RunFolder(out, kind="figure2", config=config, resume=resume, overwrite=overwrite) as folder:
-        if folder.finished:
-            return folder.read_results()
+        if finished := folder.finished:
+            return finished
         rows = [
             Row(
                 model="none",

@@ -84,8 +84,8 @@ def measure_models(
     with RunFolder(
         out, kind=kind, config=config, writes=("parts",), resume=resume, overwrite=overwrite
     ) as folder:
-        if folder.finished:
-            return folder.read_results()
+        if finished := folder.finished:
+            return finished
         corpus = load_corpus(text, split="test")
         rows: list[Row] = []
         for one in models:

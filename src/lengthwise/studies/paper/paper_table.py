@@ -139,8 +139,8 @@ class PaperTable:
         with RunFolder(
             out, kind=self.name, config=settings, writes=("parts",), resume=resume, overwrite=overwrite
         ) as folder:
-            if folder.finished:
-                return folder.read_results()
+            if finished := folder.finished:
+                return finished
             rows: list[Row] = []
             notes: list[str] = []
             provenance: dict[str, Any] = {}

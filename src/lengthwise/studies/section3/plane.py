@@ -144,8 +144,8 @@ def run_plane(out: Path | str, scale: Scale, *, resume: bool = False, overwrite:
     settings = {"scale": asdict(scale), "train_length": TRAIN_LENGTH, "cells": list(CELLS)}
     with RunFolder(out, kind="synth-plane", config=settings, resume=resume, overwrite=overwrite) as folder:
         run_missing(CELLS, partial(_exactness, scale=scale), folder.samples, scale=scale, what="tasks")
-        if folder.finished:
-            return folder.read_results()
+        if finished := folder.finished:
+            return finished
         found = exactness_in(folder.samples)
         results = Results(
             kind="synth-plane",

@@ -71,8 +71,8 @@ def run(out: Path | str, scale: Scale, *, resume: bool = False, overwrite: bool 
     """Examine every needle; a finished one is not examined again."""
     config = {"scale": asdict(scale)}
     with RunFolder(out, kind="bridge-needle", config=config, resume=resume, overwrite=overwrite) as folder:
-        if folder.finished:
-            return folder.read_results()
+        if finished := folder.finished:
+            return finished
         model = load(scale.model, dtype=fast_dtype())
         sentence, *answers = (
             np.array(model.tokenizer(text, add_special_tokens=False)["input_ids"])

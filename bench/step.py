@@ -110,7 +110,7 @@ def measure(row: str, options: argparse.Namespace) -> dict | None:
 def prepare(model: Any, adapter: str) -> Any:
     from peft import LoraConfig, get_peft_model
 
-    from lengthwise.models.quiet import quiet_transformers
+    from lengthwise.models.resolve import quiet_transformers
 
     if adapter == "lora":
         with quiet_transformers():

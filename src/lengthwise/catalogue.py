@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lengthwise.errors import UsageError, nearest
 
 if TYPE_CHECKING:
-    from lengthwise.models.embedded import EmbeddedModel
+    from lengthwise.models.embedded_models import EmbeddedModel
     from lengthwise.text.embedded import EmbeddedCorpus
 
 Entry = dict[str, str]
@@ -30,7 +30,7 @@ def catalogue(what: str | None = None) -> dict[str, list[Entry]]:
 
 def models() -> list[Entry]:
     """Models that need no download from the hub; `cached` once one has been made."""
-    from lengthwise.models.embedded import EMBEDDED, made_folder
+    from lengthwise.models.embedded_models import EMBEDDED, made_folder
 
     return [
         _entry(name, one, ready="cached" if made_folder(name) else "made at first use")

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from lengthwise import catalogue
 from lengthwise.models import load
-from lengthwise.models.quiet import quiet_transformers
+from lengthwise.models.resolve import quiet_transformers
 from lengthwise.positions import ROPE_METHODS
 
 Run = Callable[..., Any]

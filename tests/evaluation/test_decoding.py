@@ -15,7 +15,7 @@ import torch
 from lengthwise.errors import UsageError
 from lengthwise.evaluation.decoding import Tokens, likelihoods, replies
 from lengthwise.models import LoadedModel
-from lengthwise.models.logits import NonFiniteLogits
+from lengthwise.models.head import NonFiniteLogits
 from lengthwise.testing import tiny_tokenizer
 from tests.architectures import tiny_model
 

@@ -19,7 +19,7 @@ from lengthwise.measure.lattice import (
     score_suffixes,
     window_sums,
 )  # fmt: skip
-from lengthwise.models import logits
+from lengthwise.models import head
 from lengthwise.text import view
 
 VOCABULARY = 4
@@ -171,7 +171,7 @@ def test_equal_starts_are_run_once_and_agree_exactly():
 def test_the_size_of_a_chunk_changes_nothing(chunk: int, monkeypatch: pytest.MonkeyPatch):
     model = TableModel(length=11)
     expected = window_sums(model.lattice(1, (0, 2, 2, 5)), 11)
-    monkeypatch.setattr(logits, "CHUNK_BYTES", chunk * 4 * VOCABULARY)
+    monkeypatch.setattr(head, "CHUNK_BYTES", chunk * 4 * VOCABULARY)
     found = window_sums(model.lattice(1, (0, 2, 2, 5)), 11)
     assert found["jeffreys"] == pytest.approx(expected["jeffreys"], rel=1e-12)
     assert found["entropy"] == pytest.approx(expected["entropy"], rel=1e-12)

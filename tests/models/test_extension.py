@@ -16,7 +16,7 @@ from lengthwise.errors import MissingError, UsageError
 from lengthwise.models import extend, load
 from lengthwise.models.extension import clex_modules, fixed_time, plan_extension, read_extension
 from lengthwise.models.extension.rotary import find_rotary
-from lengthwise.models.quiet import quiet_transformers
+from lengthwise.models.resolve import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.positions import ROPE_METHODS
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer

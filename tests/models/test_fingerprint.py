@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lengthwise.models import load
-from lengthwise.models.fingerprint import SAMPLED, config_fingerprint, weights_fingerprint
+from lengthwise.models.loaded_model import SAMPLED, config_fingerprint, weights_fingerprint
 from lengthwise.testing import save_tiny_model, tiny_llama
 
 

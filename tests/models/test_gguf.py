@@ -20,8 +20,8 @@ from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFas
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.evaluation.prompts import fit
 from lengthwise.models import LoadedModel, extend, load, target_losses
-from lengthwise.models.embedded import EMBEDDED, made_folder
-from lengthwise.models.quiet import quiet_transformers
+from lengthwise.models.embedded_models import EMBEDDED, made_folder
+from lengthwise.models.resolve import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import as_corpus, load_corpus, resolve_bos, sample_windows, tokenize, view

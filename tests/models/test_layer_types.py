@@ -15,7 +15,7 @@ from lengthwise.errors import UsageError
 from lengthwise.models import extend, load
 from lengthwise.models.extension import clex_modules, plan_extension, read_extension
 from lengthwise.models.extension.rotary import find_rotary
-from lengthwise.models.quiet import quiet_transformers
+from lengthwise.models.resolve import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.positions import ROPE_METHODS
 from lengthwise.testing import tiny_tokenizer

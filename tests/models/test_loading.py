@@ -20,8 +20,7 @@ from transformers import (
 
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
 from lengthwise.models import Head, LoadedModel, as_model, load
-from lengthwise.models.quiet import quiet_transformers
-from lengthwise.models.resolve import read_config, resolve
+from lengthwise.models.resolve import quiet_transformers, read_config, resolve
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
 from tests.architectures import TINY_ARCHITECTURES, tiny_model
 

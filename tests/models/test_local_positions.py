@@ -15,9 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lengthwise.alignment import Objective, PairGeometry, next_token_labels
 from lengthwise.errors import UsageError
-from lengthwise.models import extend, find_head
-from lengthwise.models.hidden import full_logits
-from lengthwise.models.local_positions import local_positions
+from lengthwise.models import FullLogits, extend, find_head, hidden_states_for
+from lengthwise.models.attention_layers import local_positions
 from lengthwise.training.model_loss import model_alignment_loss
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import check_positions
@@ -38,6 +37,10 @@ def model(architecture: str, types: Sequence[str] = MIXED) -> Any:
     return tiny_model(
         architecture, num_hidden_layers=len(types), layer_types=list(types), sliding_window=WINDOW
     )
+
+
+def full_logits(of: Any, ids: Tensor, *, position_ids: Tensor | None = None) -> Tensor:
+    return hidden_states_for(of, FullLogits("for the test"), ids, position_ids=position_ids)
 
 
 @torch.no_grad()

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from lengthwise.errors import LengthwiseError
-from lengthwise.models import LoadedModel, NonFiniteLogits, logits, naming_bad_logits, target_losses
+from lengthwise.models import LoadedModel, NonFiniteLogits, head, naming_bad_logits, target_losses
+from lengthwise.models.head import require_finite
 from lengthwise.models.loaded_model import score_rows
-from lengthwise.models.logits import chunk_rows, chunks, require_finite
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 
 VOCABULARY = 320
@@ -20,7 +20,7 @@ def model() -> LoadedModel:
 
 @pytest.fixture
 def three_rows_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logits, "CHUNK_BYTES", 3 * 4 * VOCABULARY)
+    monkeypatch.setattr(head, "CHUNK_BYTES", 3 * 4 * VOCABULARY)
 
 
 @pytest.mark.usefixtures("three_rows_a_chunk")
@@ -69,11 +69,3 @@ def test_the_first_row_that_is_not_finite():
     with pytest.raises(NonFiniteLogits) as caught:
         require_finite(scores)
     assert caught.value.position == 2
-
-
-@pytest.mark.parametrize("vocabulary", [320, 50_000, 10_000_000])
-def test_chunks_cover_all_rows(vocabulary: int):
-    size = chunk_rows(vocabulary)
-    assert size == 1 or 4 * size * vocabulary <= logits.CHUNK_BYTES
-    rows = [row for some in chunks(2 * size + 1, vocabulary) for row in range(some.start, some.stop)]
-    assert rows == list(range(2 * size + 1))

@@ -10,11 +10,12 @@ import torch
 
 from lengthwise.errors import UsageError
 from lengthwise.models import Head, load, read_config, target_losses
+from lengthwise.models.loading import is_4bit
 from lengthwise.models.placement import check_splits
-from lengthwise.models.plan import reading_cost
-from lengthwise.models.quantization import expand_into, layers_to_quantize, quantized_layers
-from lengthwise.models.reading import CachedReader
+from lengthwise.models.plan import layers_to_quantize, reading_cost
+from lengthwise.models.reading import PieceReader
 from lengthwise.testing import save_tiny_model
+from lengthwise.training.merging import expand_into
 from tests.architectures import tiny_model
 
 SPREAD = {
@@ -44,7 +45,7 @@ def test_weights_on_disk_give_the_same_numbers(untied: str):
     assert torch.equal(hidden, whole.hidden_states(IDS))
     losses = [target_losses(model, hidden[0, :-1], IDS[0, 1:]) for model in (whole, spread)]
     assert torch.equal(*losses)
-    assert torch.equal(CachedReader(spread).read(IDS), CachedReader(whole).read(IDS))
+    assert torch.equal(PieceReader(spread).read(IDS), PieceReader(whole).read(IDS))
     assert spread.fingerprint() == whole.fingerprint()
 
 
@@ -52,7 +53,7 @@ def test_hidden_states_go_to_the_device_of_the_head(untied: str):
     """The meta device in the place of a second one."""
     model = load(untied, device="cpu")
     model.head = Head(torch.nn.Linear(32, 320, bias=False, device="meta"))
-    assert model.hidden_states(IDS).device == CachedReader(model).read(IDS).device == torch.device("meta")
+    assert model.hidden_states(IDS).device == PieceReader(model).read(IDS).device == torch.device("meta")
     assert model.device == torch.device("cpu")
 
 
@@ -85,13 +86,12 @@ def test_int8_weights_are_close(untied: str):
 
 def test_nf4_weights_are_read_as_what_they_stand_for(untied: str):
     expanded, rounded = load(untied, device="cpu"), load(untied, device="cpu", quantization="nf4")
-    assert quantized_layers(rounded.model)
+    layers = [layer for layer in rounded.model.modules() if is_4bit(layer)]
+    assert layers
     saved = sum(4 * layer.weight.numel() for layer in layers_to_quantize(expanded.model))
     saved -= kept(rounded.model, "quant_state.absmax", "quant_state.state2.absmax")
     # A layer of fewer than 256 scales keeps a whole number for them.
-    assert abs(planned(untied, None) - planned(untied, "nf4") - saved) < 4 * len(
-        quantized_layers(rounded.model)
-    )
+    assert abs(planned(untied, None) - planned(untied, "nf4") - saved) < 4 * len(layers)
     expand_into(expanded.model, rounded.model)
     torch.testing.assert_close(rounded.hidden_states(IDS), expanded.hidden_states(IDS), rtol=1e-3, atol=1e-3)
 

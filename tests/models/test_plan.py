@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lengthwise.models import Cost, read_config
-from lengthwise.models.logits import CHUNK_BYTES
+from lengthwise.models.head import CHUNK_BYTES
 from lengthwise.models.plan import model_skeleton, reading_cost, unknown_cost
 from lengthwise.testing import tiny_llama
 

@@ -10,7 +10,7 @@ import torch
 from transformers import StaticCache
 
 from lengthwise.errors import UsageError
-from lengthwise.models import CachedReader, FullLogits, LoadedModel, PlainReader, reader_kind
+from lengthwise.models import FullLogits, LoadedModel, PieceReader, reader_of, reading
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 from tests.architectures import TINY_ARCHITECTURES, tiny_model
 
@@ -35,9 +35,9 @@ def close(found: torch.Tensor, expected: torch.Tensor) -> None:
 def test_reading_in_pieces_and_forks_equal_reading_at_once(name: str):
     """Beyond the attention windows of those that have one (16 tokens), with forks between all pieces."""
     model = loaded(tiny_model(name))
-    assert reader_kind(model) is CachedReader
+    assert reader_of(model).cached
     whole = at_once(model)
-    cached, plain = CachedReader(model), PlainReader(model)
+    cached, plain = PieceReader(model), PieceReader(model, cached=False)
     for begin, end in pairwise(CUTS):
         for reader in (cached, plain):
             close(reader.read(TOKENS[:, begin:end]), whole[:, begin:end])
@@ -50,7 +50,7 @@ def test_reading_in_pieces_and_forks_equal_reading_at_once(name: str):
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_fork_into_several_rows_continues_each(name: str, keep: bool):
     model = loaded(tiny_model(name))
-    reader = CachedReader(model)
+    reader = PieceReader(model)
     reader.read(TOKENS[:, :30])
     endings = TOKENS[0, 30:42].reshape(3, 4)
     fork = reader.fork(3, keep=keep)
@@ -68,7 +68,7 @@ def test_padding_on_the_left_changes_nothing(name: str):
     model = loaded(tiny_model(name))
     sizes = (5, 2, 4)
     for shared in (0, 20):
-        reader = CachedReader(model)
+        reader = PieceReader(model)
         if shared:
             reader.read(TOKENS[:, :shared])
             if not reader.takes_padding:
@@ -93,7 +93,7 @@ def test_padding_on_the_left_changes_nothing(name: str):
 def test_full_logits_are_read_in_pieces_too():
     model = loaded(tiny_llama())
     model.__dict__["head"] = FullLogits("for the test")
-    reader = CachedReader(model)
+    reader = PieceReader(model)
     reader.read(TOKENS[:, :20])
     close(reader.read(TOKENS[:, 20:30]), at_once(model)[:, 20:30])
 
@@ -102,10 +102,10 @@ def test_positions_that_depend_on_the_input_are_read_anew(caplog: pytest.LogCapt
     rope = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
     model = loaded(tiny_llama(max_position_embeddings=16, rope_parameters=rope))
     with caplog.at_level(logging.WARNING):
-        assert reader_kind(model) is PlainReader
+        reader = reader_of(model)
+    assert not reader.cached
     assert "dynamic" in caplog.text
     # And that is right: the model at once, cut where the fork ended.
-    reader = PlainReader(model)
     reader.read(TOKENS[:, :20])
     expected = model.hidden_states(torch.from_numpy(TOKENS[:, :30]))[:, 20:]
     torch.testing.assert_close(reader.fork().read(TOKENS[:, 20:30]), expected)
@@ -113,13 +113,14 @@ def test_positions_that_depend_on_the_input_are_read_anew(caplog: pytest.LogCapt
 
 def test_a_cache_that_gives_something_else_is_not_used(monkeypatch: pytest.MonkeyPatch):
     model = loaded(tiny_llama())
-    right = CachedReader._run
+    right = reading.hidden_states_and_output
 
-    def wrong(self: CachedReader, **arguments: Any) -> torch.Tensor:
-        return right(self, **arguments) + ("past_key_values" in arguments)
+    def wrong(model: Any, **arguments: Any) -> tuple[torch.Tensor, Any]:
+        hidden, output = right(model, **arguments)
+        return hidden + ("past_key_values" in arguments), output
 
-    monkeypatch.setattr(CachedReader, "_run", wrong)
-    assert reader_kind(model) is PlainReader
+    monkeypatch.setattr(reading, "hidden_states_and_output", wrong)
+    assert not reader_of(model).cached
 
 
 def test_a_model_that_gives_no_cache_back_is_refused_at_the_second_piece():
@@ -127,17 +128,17 @@ def test_a_model_that_gives_no_cache_back_is_refused_at_the_second_piece():
     model.model.register_forward_hook(
         lambda module, args, output: output.__setitem__("past_key_values", None)
     )
-    reader = CachedReader(model)
+    reader = PieceReader(model)
     reader.read(TOKENS[:, :5])
     for again in (lambda: reader.read(TOKENS[:, 5:]), reader.fork):
         with pytest.raises(UsageError):
             again()
-    assert reader_kind(model) is PlainReader
+    assert not reader_of(model).cached
 
 
 def test_layers_that_change_their_tensors_in_place_are_copied():
     model = loaded(tiny_llama())
-    reader = CachedReader(model)
+    reader = PieceReader(model)
     reader.read(TOKENS[:, :10])
     cache = StaticCache(config=model.config, max_cache_len=64)
     with torch.no_grad():

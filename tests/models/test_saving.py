@@ -11,7 +11,7 @@ from peft import LoraConfig, get_peft_model
 
 from lengthwise.errors import LengthwiseError
 from lengthwise.models import LoadedModel, extend, load, push_to_hub
-from lengthwise.models.quiet import quiet_transformers
+from lengthwise.models.resolve import quiet_transformers
 from lengthwise.testing import tiny_llama, tiny_tokenizer
 
 

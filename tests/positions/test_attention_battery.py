@@ -15,8 +15,8 @@ from transformers import AutoModelForCausalLM
 from lengthwise.alignment import Objective, PairGeometry
 from lengthwise.errors import UsageError
 from lengthwise.models import extend, find_head, load
-from lengthwise.models.attention import use_attention
-from lengthwise.models.quiet import quiet_transformers
+from lengthwise.models.attention_layers import use_attention
+from lengthwise.models.resolve import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.positions.attention import ShiftedSparse, query_scale
 from lengthwise.testing import tiny_tokenizer

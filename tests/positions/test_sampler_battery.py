@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from lengthwise.alignment import Objective, PairGeometry
-from lengthwise.models import find_head
-from lengthwise.models.hidden import full_logits
+from lengthwise.models import FullLogits, find_head, hidden_states_for
 from lengthwise.positions import POSITION_SAMPLERS, position_sampler
 from lengthwise.training.model_loss import model_alignment_loss
 from tests.architectures import tiny_model
@@ -50,7 +49,7 @@ def tokens(rows: int = 2, seed: int = 0) -> Tensor:
 
 @torch.no_grad()
 def logits(of: Any, ids: Tensor, position_ids: Tensor) -> Tensor:
-    return full_logits(of, ids, position_ids=position_ids)
+    return hidden_states_for(of, FullLogits("for the test"), ids, position_ids=position_ids)
 
 
 @every_architecture

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lengthwise.models import EMBEDDED, load
-from lengthwise.models.embedded import SHIPPED
+from lengthwise.models.embedded_models import SHIPPED
 from lengthwise.studies import pretraining
 from lengthwise.studies.pretraining import RECORD_FILE, build_tiny_books, tiny_books_config, train_bpe
 from lengthwise.testing import tiny_text

@@ -22,7 +22,7 @@ from accelerate.utils import DistributedType
 from torch import Tensor, distributed
 from torch.distributed.tensor import DTensor
 
-from lengthwise.models.quiet import quiet_transformers
+from lengthwise.models.resolve import quiet_transformers
 from lengthwise.processes import is_main_process, process_count
 from lengthwise.results import Results, Row
 from lengthwise.testing import save_tiny_model, tiny_text

@@ -12,8 +12,8 @@ from torch import Tensor
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.models import Head, LoadedModel, load
 from lengthwise.models.extension import clex_modules
-from lengthwise.models.quantization import quantization_config, quantized_layers
-from lengthwise.models.quiet import quiet_transformers
+from lengthwise.models.loading import is_4bit, quantization_config
+from lengthwise.models.resolve import quiet_transformers
 from lengthwise.testing import save_tiny_model
 from lengthwise.training import train
 from lengthwise.training.adapters import add_adapter
@@ -65,7 +65,7 @@ def trained(recipe: Recipe, folder: Path) -> Any:
         # So that what was trained in float32 is not rounded on loading; 4-bit weights are no floats.
         if parameter.is_floating_point():
             parameter.data = parameter.data.float()
-    for _, layer in quantized_layers(base):
+    for layer in filter(is_4bit, base.modules()):
         layer.compute_dtype = torch.float32
     with quiet_transformers():
         return PeftModel.from_pretrained(base, str(folder / "model"))
@@ -95,7 +95,7 @@ def test_longqlora_trains_saves_and_merges_without_loss(
     assert (facts["quantized"], facts["extension"], facts["dtype"]) == ("nf4", "pi", "float32")
     merged = load(str(tmp_path / "merged"), dtype="float32")
     assert merged.extension is not None
-    assert not quantized_layers(merged.model)
+    assert not any(map(is_4bit, merged.model.modules()))
     scale = exact.abs().max()
     assert (logits(merged.model) - exact).abs().max() <= 1e-5 * scale
     from transformers import AutoModelForCausalLM
@@ -111,10 +111,10 @@ def test_what_longqlora_trains(make: Make, base: str):
     recipe = make(**LONGQLORA, model=base, precision="bfloat16")
     loaded = load_for_training(recipe)
     assert isinstance(loaded.head, Head)
-    layers = quantized_layers(loaded.model)
+    layers = [layer for layer in loaded.model.modules() if is_4bit(layer)]
     assert len(layers) == 2 * 7
-    assert all(layer.weight.quant_state.nested for _, layer in layers)
-    assert all(layer.weight.quant_state.quant_type == "nf4" for _, layer in layers)
+    assert all(layer.weight.quant_state.nested for layer in layers)
+    assert all(layer.weight.quant_state.quant_type == "nf4" for layer in layers)
     model = add_adapter(loaded.model, recipe.adapter)
     trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
     assert all(p.dtype == torch.float32 for p in trainable.values())

@@ -9,7 +9,7 @@ from lengthwise.catalogue import recipes
 from lengthwise.evaluation.tasks import FAMILIES
 from lengthwise.measure.misalignment import ESTIMATORS
 from lengthwise.measure.table import MEASUREMENTS
-from lengthwise.models.embedded import EMBEDDED
+from lengthwise.models.embedded_models import EMBEDDED
 from lengthwise.positions import ATTENTIONS, POSITION_SAMPLERS, ROPE_METHODS
 from lengthwise.studies.study_table import STUDIES
 from lengthwise.text import EMBEDDED_CORPORA

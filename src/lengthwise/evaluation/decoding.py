@@ -22,10 +22,10 @@ from torch import Tensor
 
 from lengthwise.measure.measurement import in_groups
 from lengthwise.models import Endpoint, LoadedModel, unwrap, weights_of
-from lengthwise.models.loaded_model import target_losses
-from lengthwise.models.logits import NonFiniteLogits, naming_bad_logits
+from lengthwise.models.head import require_finite
+from lengthwise.models.loaded_model import naming_bad_logits, target_losses
 from lengthwise.models.position_limits import check_positions_fit
-from lengthwise.models.reading import CachedReader
+from lengthwise.models.reading import PieceReader
 
 if TYPE_CHECKING:
     from lengthwise.models import Predictor
@@ -154,7 +154,7 @@ def _reply(tokenizer: Any, text: str, until: Callable[[str], bool] | None) -> Re
 
 def _decode(
     model: LoadedModel,
-    reader: CachedReader,
+    reader: PieceReader,
     states: Sequence[Tensor],
     *,
     new_tokens: int,
@@ -172,9 +172,7 @@ def _decode(
     last = torch.stack([state[-1] for state in states])
     for step in range(new_tokens):
         logits = model.head.logits(last)
-        finite = logits.isfinite().all(dim=-1)
-        if not bool(finite.all()):
-            raise NonFiniteLogits(int((~finite).nonzero()[0, 0]))
+        require_finite(logits)
         if step < at_least and stops:
             logits[:, sorted(stops)] = -torch.inf
         chosen = logits.argmax(dim=-1)
@@ -192,9 +190,9 @@ def _decode(
 
 def _endings(
     model: LoadedModel, rows: Sequence[Tokens], shared: int, batch_size: int
-) -> Iterator[tuple[Sequence[Tokens], list[Tensor], CachedReader]]:
+) -> Iterator[tuple[Sequence[Tokens], list[Tensor], PieceReader]]:
     """Batches of rows with what the head takes for each row's tokens after the first `shared`."""
-    beginning = CachedReader(model)
+    beginning = PieceReader(model)
     if shared:
         beginning.read(torch.tensor([rows[0][:shared]]))
     padded = beginning.takes_padding

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lengthwise.models.head import CHUNK_BYTES, require_finite
 from lengthwise.models.loaded_model import score_rows
-from lengthwise.models.logits import CHUNK_BYTES, require_finite
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

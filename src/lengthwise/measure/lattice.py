@@ -27,7 +27,7 @@ from torch import Tensor
 from lengthwise.alignment import PairGeometry
 from lengthwise.measure.distributions import Distributions, compare
 from lengthwise.measure.statistics import equal_bins
-from lengthwise.models.logits import NonFiniteLogits, chunk_rows
+from lengthwise.models.head import NonFiniteLogits, chunk_rows
 from lengthwise.text import view
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from lengthwise.measure.distributions import compare_contexts
 from lengthwise.measure.limit_curves import LimitGrid
 from lengthwise.measure.measurement import Record, in_groups
 from lengthwise.models.loaded_model import LoadedModel, target_losses
-from lengthwise.models.reading import reader_kind
+from lengthwise.models.reading import reader_of
 from lengthwise.text import view
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _blocks(
 
     Appends to `losses` the summed loss of the passage that `ids` begins with, after each distance.
     """
-    reader = reader_kind(model)(model)
+    reader = reader_of(model)
     question = ids[: grid.passage]
     place = 0
     for end in range(grid.reference // 2, grid.length + 1, grid.reference // 2):

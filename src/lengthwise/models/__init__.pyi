@@ -1,17 +1,21 @@
 """What `lengthwise.models` exports, as `lengthwise/__init__.pyi`."""
 
-from lengthwise.models.embedded import EMBEDDED as EMBEDDED
-from lengthwise.models.embedded import EmbeddedModel as EmbeddedModel
+from lengthwise.models.embedded_models import EMBEDDED as EMBEDDED
+from lengthwise.models.embedded_models import EmbeddedModel as EmbeddedModel
 from lengthwise.models.extension import Extension as Extension
 from lengthwise.models.extension import extend as extend
 from lengthwise.models.head import FullLogits as FullLogits
 from lengthwise.models.head import Head as Head
+from lengthwise.models.head import NonFiniteLogits as NonFiniteLogits
 from lengthwise.models.head import find_head as find_head
 from lengthwise.models.head import hidden_states_for as hidden_states_for
 from lengthwise.models.hidden import capture_hidden_states as capture_hidden_states
 from lengthwise.models.hidden import final_hidden_states as final_hidden_states
 from lengthwise.models.hidden import unwrap as unwrap
 from lengthwise.models.loaded_model import LoadedModel as LoadedModel
+from lengthwise.models.loaded_model import Predictor as Predictor
+from lengthwise.models.loaded_model import Reader as Reader
+from lengthwise.models.loaded_model import naming_bad_logits as naming_bad_logits
 from lengthwise.models.loaded_model import target_losses as target_losses
 from lengthwise.models.loaded_model import weights_of as weights_of
 from lengthwise.models.loading import DTYPES as DTYPES
@@ -19,14 +23,9 @@ from lengthwise.models.loading import ModelLike as ModelLike
 from lengthwise.models.loading import as_model as as_model
 from lengthwise.models.loading import load as load
 from lengthwise.models.loading import open_model as open_model
-from lengthwise.models.logits import NonFiniteLogits as NonFiniteLogits
-from lengthwise.models.logits import naming_bad_logits as naming_bad_logits
 from lengthwise.models.plan import Cost as Cost
-from lengthwise.models.predictor import Predictor as Predictor
-from lengthwise.models.predictor import Reader as Reader
-from lengthwise.models.reading import CachedReader as CachedReader
-from lengthwise.models.reading import PlainReader as PlainReader
-from lengthwise.models.reading import reader_kind as reader_kind
+from lengthwise.models.reading import PieceReader as PieceReader
+from lengthwise.models.reading import reader_of as reader_of
 from lengthwise.models.resolve import read_config as read_config
 from lengthwise.models.resolve import read_tokenizer as read_tokenizer
 from lengthwise.models.saving import push_to_hub as push_to_hub

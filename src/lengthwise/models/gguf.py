@@ -36,25 +36,22 @@ def write_converted(path: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-    from lengthwise.models.quiet import quiet_transformers
-
-    with quiet_transformers():
-        try:
-            # dequantize=True leaves plain nn.Linear layers; without it save_pretrained refuses.
-            model = AutoModelForCausalLM.from_pretrained(
-                str(path.parent),
-                gguf_file=path.name,
-                dtype=torch.float32,
-                quantization_config=GgufConfig(dequantize=True),
-            )
-            tokenizer = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
-        except MemoryError:
-            raise
-        # The readers raise whatever a damaged file leads them to, AssertionError and OverflowError among others.
-        except Exception as error:
-            raise UsageError(
-                f"{path} cannot be converted: {reason(error)}",
-                expected="a whole GGUF file of an architecture that transformers reads",
-            ) from error
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+    try:
+        # dequantize=True leaves plain nn.Linear layers; without it save_pretrained refuses.
+        model = AutoModelForCausalLM.from_pretrained(
+            str(path.parent),
+            gguf_file=path.name,
+            dtype=torch.float32,
+            quantization_config=GgufConfig(dequantize=True),
+        )
+        tokenizer = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
+    except MemoryError:
+        raise
+    # The readers raise whatever a damaged file leads them to, AssertionError and OverflowError among others.
+    except Exception as error:
+        raise UsageError(
+            f"{path} cannot be converted: {reason(error)}",
+            expected="a whole GGUF file of an architecture that transformers reads",
+        ) from error
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
+import contextlib
 import logging
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,19 +14,17 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from lengthwise.alignment.fused_head import whole
-from lengthwise.errors import UsageError
+from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.models.hidden import (
+    accepted,
     capture_hidden_states,
-    evaluation_mode,
     final_hidden_states,
-    forward_arguments,
-    full_logits,
     is_compiled,
     is_fsdp2,
-    runnable,
+    shells_of,
     tap_of,
-    uncompiled,
     unwrap,
+    view_arguments,
 )
 from lengthwise.models.placement import device_of, resident
 
@@ -38,6 +37,10 @@ _SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_c
 
 # Largest difference allowed, as a share of the largest logit: rounding of one matrix product.
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 5e-3, torch.bfloat16: 3e-2}
+
+# fp32 logits in one chunk. Above 32 MiB the C allocator of Linux maps and clears new memory for every
+# temporary, which made the elementwise work per row four times as slow on a CPU.
+CHUNK_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -103,19 +106,21 @@ def hidden_states_for(
     """
     if position_ids is not None:
         _check_positions(model, position_ids)
-    run = final_hidden_states if isinstance(head, Head) else full_logits
-    return run(model, input_ids, position_ids=position_ids, attention_mask=attention_mask)
+    if isinstance(head, Head):
+        return final_hidden_states(model, input_ids, position_ids=position_ids, attention_mask=attention_mask)
+    arguments = view_arguments(input_ids, position_ids, attention_mask)
+    return model(**arguments, **accepted(model, use_cache=False)).logits
 
 
 def _check_positions(model: nn.Module, position_ids: Tensor) -> None:
     base: Any = unwrap(model)
-    if "position_ids" not in inspect.signature(base.forward).parameters:
+    if not accepted(model, position_ids=position_ids):
         raise UsageError(
             f"{type(base).__name__} takes no position ids",
             expected="a model with rotary or learned positions, or views at positions 0 .. L-1",
         )
     # transformers gives FlashAttention a single row as packed texts, each of which begins at its lowest position.
-    flash = "flash" in (getattr(getattr(base, "config", None), "_attn_implementation", None) or "")
+    flash = "flash" in (base.config._attn_implementation or "")
     if flash and len(position_ids) == 1 and position_ids[0, 0] != position_ids.min():
         raise UsageError(
             "FlashAttention would read a single row whose positions begin again as two texts",
@@ -134,10 +139,14 @@ def find_head(model: nn.Module) -> Head | FullLogits:
         UsageError: the model is not causal (a prediction depends on a later token).
     """
     base = unwrap(model)
+    eager = contextlib.nullcontext()
     if is_compiled(model):
         tap_of(model)
-    run = runnable(model)
-    with evaluation_mode(base), uncompiled(run), torch.no_grad():
+        # Compiled code ignores hooks that are added later.
+        eager = torch.compiler.set_stance("force_eager")
+    # Without wrappers, which may wait for other processes; but an FSDP2 module alone gathers its parameters.
+    run = next((shell for shell in shells_of(model) if is_fsdp2(shell)), base)
+    with _evaluation_mode(base), eager, torch.no_grad():
         _check_causal(run)
         head, reason = _candidate(base)
         if head is not None:
@@ -147,6 +156,18 @@ def find_head(model: nn.Module) -> Head | FullLogits:
     assert reason is not None
     logger.warning("%s: full logits are used (slower, more memory): %s", type(base).__name__, reason)
     return FullLogits(reason)
+
+
+@contextlib.contextmanager
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 def _candidate(base: PreTrainedModel) -> tuple[Head | None, str | None]:
@@ -178,9 +199,10 @@ def _refute(model: nn.Module, head: Head) -> str | None:
     input_ids = probe_tokens(model)
     for factor in (1.0, 8.0):
         with capture_hidden_states(model, passed_on=lambda hidden, by=factor: hidden * by) as captured:
-            logits = model(input_ids=input_ids, **forward_arguments(model, last_logits_only=False)).logits
+            logits = model(input_ids=input_ids, **accepted(model, use_cache=False)).logits
         own = _at_least_float32(logits)
-        ours = head.logits((captured.hidden_states * factor).to(head.weight.device)).to(own.device)
+        [hidden] = captured
+        ours = head.logits((hidden * factor).to(head.weight.device)).to(own.device)
         if ours.shape != own.shape:
             return f"the head gives {tuple(ours.shape)} logits, the model {tuple(own.shape)}"
         if not own.isfinite().all():
@@ -239,3 +261,37 @@ def _linear(module: nn.Module) -> nn.Linear:
 
 def _at_least_float32(tensor: Tensor) -> Tensor:
     return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
+class NonFiniteLogits(LengthwiseError):
+    """Logits that are NaN or infinite.
+
+    Attributes:
+        position: row or token position, counted from where the code that raised it began.
+        model: the model's name, once it is known.
+        text: the text in words, once it is known.
+        view: which of several views that were read together, where the code that raised it knows.
+    """
+
+    def __init__(
+        self, position: int, *, model: str | None = None, text: str | None = None, view: int | None = None
+    ) -> None:
+        self.position, self.model, self.text, self.view = position, model, text, view
+        where = f"at position {position}" + (f" of {text}" if text else "")
+        super().__init__(
+            f"{model or 'the model'} gives logits that are NaN or infinite {where}",
+            expected="finite logits",
+            fix="check the weights, or load the model with dtype float32",
+        )
+
+
+def require_finite(scores: Tensor) -> None:
+    """Raise NonFiniteLogits with the first row of `scores` [N, ...] that holds NaN or an infinity."""
+    finite = scores.isfinite().flatten(1).all(dim=1) if scores.ndim > 1 else scores.isfinite()
+    if not bool(finite.all()):
+        raise NonFiniteLogits(int((~finite).nonzero()[0, 0]))
+
+
+def chunk_rows(vocabulary: int) -> int:
+    """Rows whose fp32 logits fit in `CHUNK_BYTES`, at least 1."""
+    return max(1, CHUNK_BYTES // (4 * vocabulary))

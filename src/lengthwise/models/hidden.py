@@ -19,33 +19,6 @@ if TYPE_CHECKING:
     from peft import PeftModel
 
 
-class CapturedHiddenStates:
-    """Filled by one forward pass inside `capture_hidden_states`."""
-
-    def __init__(self) -> None:
-        self._passes: list[Tensor] = []
-
-    @property
-    def hidden_states(self) -> Tensor:
-        """The final hidden states [B, T, d] of the one forward pass, with their graph.
-
-        Raises:
-            UsageError: the model was compiled and run before, and its compiled code ignores the hook.
-        """
-        if not self._passes:
-            raise UsageError(
-                "the compiled model gave no hidden states: it first ran before lengthwise prepared it",
-                expected="a model that lengthwise runs first, or one that is not compiled",
-                fix="call find_head(model) before its first run, or torch.compiler.reset() before this call",
-            )
-        assert len(self._passes) == 1, f"{len(self._passes)} forward passes, expected one"
-        return self._passes[0]
-
-    def add(self, hidden_states: Tensor) -> None:
-        """Keep one pass."""
-        self._passes.append(hidden_states)
-
-
 def unwrap(model: nn.Module) -> PreTrainedModel:
     """The transformers model inside DDP, FSDP, torch.compile and PEFT wrappers.
 
@@ -88,50 +61,10 @@ def is_fsdp2(module: nn.Module) -> bool:
     return fsdp is not None and isinstance(module, fsdp.FSDPModule)
 
 
-def runnable(model: nn.Module) -> nn.Module:
-    """The model without wrappers, which may wait for other processes, as far as it still runs.
-
-    That is the transformers model, or the outermost FSDP2 module around it, which alone gathers parameters.
-    """
-    return next((shell for shell in shells_of(model) if is_fsdp2(shell)), unwrap(model))
-
-
-@contextlib.contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Put the modules that train into evaluation mode, and back at the end."""
-    training = [module for module in model.modules() if module.training]
-    for module in training:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
-
-
-@contextlib.contextmanager
-def uncompiled(model: nn.Module) -> Iterator[None]:
-    """Run a model without its compiled code, which ignores hooks that are added later.
-
-    Compiled code that exists is neither dropped nor added to.
-    """
-    compiled = has_compiled_code(model)
-    with torch.compiler.set_stance("force_eager") if compiled else contextlib.nullcontext():
-        yield
-
-
-def has_compiled_code(model: nn.Module) -> bool:
+def is_compiled(model: nn.Module) -> bool:
     """Whether torch.compile runs the model or any part of it."""
     return any(
         module._compiled_call_impl is not None or hasattr(module, "_orig_mod") for module in model.modules()
-    )
-
-
-def is_compiled(model: nn.Module) -> bool:
-    """Whether torch.compile runs the model as a whole (single blocks may be compiled)."""
-    return any(
-        shell._compiled_call_impl is not None or hasattr(shell, "_orig_mod")
-        for shell in (*shells_of(model), decoder_of(model))
     )
 
 
@@ -154,18 +87,21 @@ def decoder_of(model: nn.Module) -> nn.Module:
 @contextlib.contextmanager
 def capture_hidden_states(
     model: nn.Module, *, passed_on: Callable[[Tensor], Tensor] | None = None
-) -> Iterator[CapturedHiddenStates]:
-    """Keep the final hidden states of the forward pass made inside.
+) -> Iterator[list[Tensor]]:
+    """Keep the final hidden states [B, T, d] of every forward pass made inside, with their graph.
 
-    A hook on the decoder keeps its output, with gradients. The model runs through all of its wrappers, so DDP's
-    reducer, autocast and PEFT apply.
+    A hook on the decoder keeps its output. The model runs through all of its wrappers, so DDP's reducer, autocast and
+    PEFT apply.
 
     Args:
         model: the model, wrapped or not.
         passed_on: if given, the rest of the model sees `passed_on(hidden_states)`, the caller all of them. Not for a
             model that torch.compile runs.
+
+    Raises:
+        UsageError: the model was compiled and run before, and its compiled code ignores the hook.
     """
-    captured = CapturedHiddenStates()
+    captured: list[Tensor] = []
     if passed_on is None and is_compiled(model):
         tap = tap_of(model)
         tap.append(captured)
@@ -173,19 +109,18 @@ def capture_hidden_states(
             yield captured
         finally:
             tap.clear()
+        if not captured:
+            raise UsageError(
+                "the compiled model gave no hidden states: it first ran before lengthwise prepared it",
+                expected="a model that lengthwise runs first, or one that is not compiled",
+                fix="call find_head(model) before its first run, or torch.compiler.reset() before this call",
+            )
         return
 
     def hook(_module: nn.Module, _inputs: Any, output: Any) -> Any:
-        hidden = output if isinstance(output, Tensor) else output[0]
-        captured.add(hidden)
-        if passed_on is None:
-            return None
-        rest = passed_on(hidden)
-        if isinstance(output, Tensor):
-            return rest
-        if isinstance(output, tuple):
-            return (rest, *output[1:])
-        output["last_hidden_state"] = rest
+        captured.append(output["last_hidden_state"])
+        if passed_on is not None:
+            output["last_hidden_state"] = passed_on(captured[-1])
         return output
 
     handle = decoder_of(model).register_forward_hook(hook)
@@ -195,56 +130,31 @@ def capture_hidden_states(
         handle.remove()
 
 
-def passed_to_head(model: nn.Module) -> Callable[[Tensor], Tensor] | None:
-    """What a frozen head reads instead of all hidden states: the last position, in memory of its own; else None.
-
-    For a part of a greater tensor, torch multiplies row by row if the weight has no gradient: 0.3 s of a CPU for each
-    row of a batch in bfloat16, where one product of all rows takes 0.01 s.
-    """
-    head = unwrap(model).get_output_embeddings()
-    if (
-        is_compiled(model)
-        or not isinstance(head, nn.Module)
-        or any(p.requires_grad for p in head.parameters())
-    ):
-        return None
-    return lambda hidden: hidden[:, -1:].clone(memory_format=torch.contiguous_format)
+_TAPS: weakref.WeakKeyDictionary[nn.Module, list[list[Tensor]]] = weakref.WeakKeyDictionary()
 
 
-_TAPS: weakref.WeakKeyDictionary[nn.Module, list[CapturedHiddenStates]] = weakref.WeakKeyDictionary()
-
-
-def tap_of(model: nn.Module) -> list[CapturedHiddenStates]:
-    """What the permanent hook on a compiled model's decoder fills, if anything; installed at the first call.
+def tap_of(model: nn.Module) -> list[list[Tensor]]:
+    """The lists that the permanent hook on a compiled model's decoder fills; installed at the first call.
 
     torch.compile assumes that hooks do not change after it compiles. So this one stays, and is compiled with the
     model, without a graph break.
     """
     decoder = decoder_of(model)
     if decoder not in _TAPS:
-        tap = _TAPS[decoder] = list[CapturedHiddenStates]()
+        tap = _TAPS[decoder] = list[list[Tensor]]()
 
         def hook(_module: nn.Module, _inputs: Any, output: Any) -> None:
             for captured in tap:
-                captured.add(output if isinstance(output, Tensor) else output[0])
+                captured.append(output["last_hidden_state"])
 
         decoder.register_forward_hook(hook)
     return _TAPS[decoder]
 
 
-def forward_arguments(model: nn.Module, *, last_logits_only: bool) -> dict[str, Any]:
-    """Arguments that save work in a forward pass, as far as this model takes them.
-
-    No key-value cache; and logits of the last position only. One position rather than none, so that the
-    output still depends on every parameter, which DDP looks at.
-    """
+def accepted(model: nn.Module, **arguments: Any) -> dict[str, Any]:
+    """The arguments that the model's forward pass has by name."""
     parameters = inspect.signature(unwrap(model).forward).parameters
-    arguments: dict[str, Any] = {}
-    if "use_cache" in parameters:
-        arguments["use_cache"] = False
-    if last_logits_only and "logits_to_keep" in parameters:
-        arguments["logits_to_keep"] = 1
-    return arguments
+    return {name: value for name, value in arguments.items() if name in parameters}
 
 
 def view_arguments(
@@ -255,14 +165,10 @@ def view_arguments(
     Position ids always travel with an attention mask: without one, transformers takes every step other
     than +1 for the border of packed documents and silently cuts attention there.
     """
-    arguments = {"input_ids": input_ids}
-    if position_ids is not None:
-        arguments["position_ids"] = position_ids
-        if attention_mask is None:
-            attention_mask = torch.ones_like(input_ids)
-    if attention_mask is not None:
-        arguments["attention_mask"] = attention_mask
-    return arguments
+    if position_ids is not None and attention_mask is None:
+        attention_mask = torch.ones_like(input_ids)
+    arguments = {"input_ids": input_ids, "position_ids": position_ids, "attention_mask": attention_mask}
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def final_hidden_states(
@@ -273,12 +179,8 @@ def final_hidden_states(
     attention_mask: Tensor | None = None,
 ) -> Tensor:
     """Run the model and return its final hidden states [B, T, d], with gradients if they are enabled."""
-    with capture_hidden_states(model, passed_on=passed_to_head(model)) as captured:
-        model(
-            **view_arguments(input_ids, position_ids, attention_mask),
-            **forward_arguments(model, last_logits_only=True),
-        )
-    hidden = captured.hidden_states
+    arguments = view_arguments(input_ids, position_ids, attention_mask)
+    hidden, _ = hidden_states_and_output(model, **arguments, **accepted(model, use_cache=False))
     _gather_again(model)
     if hidden.shape[:2] != input_ids.shape:
         raise UsageError(
@@ -286,6 +188,28 @@ def final_hidden_states(
             expected="one hidden state for each token (prompt tuning, which adds tokens, is not supported)",
         )
     return hidden
+
+
+def hidden_states_and_output(model: nn.Module, **arguments: Any) -> tuple[Tensor, Any]:
+    """The final hidden states of one forward pass, and its output, with logits of the last position alone.
+
+    One position rather than none, so that the output still depends on every parameter, which DDP looks at.
+
+    A frozen head reads this position from memory of its own. For a part of a greater tensor, torch multiplies row by
+    row if the weight has no gradient: 0.3 s of a CPU for each row of a batch in bfloat16, where one product of all
+    rows takes 0.01 s.
+    """
+    head = unwrap(model).get_output_embeddings()
+    frozen = isinstance(head, nn.Module) and not any(p.requires_grad for p in head.parameters())
+    passed_on = _last_position if frozen and not is_compiled(model) else None
+    with capture_hidden_states(model, passed_on=passed_on) as captured:
+        output = model(**arguments, **accepted(model, logits_to_keep=1))
+    [hidden] = captured
+    return hidden, output
+
+
+def _last_position(hidden: Tensor) -> Tensor:
+    return hidden[:, -1:].clone(memory_format=torch.contiguous_format)
 
 
 def _gather_again(model: nn.Module) -> None:
@@ -300,10 +224,8 @@ def _gather_again(model: nn.Module) -> None:
     fsdp = sys.modules.get("torch.distributed.fsdp")
     if fsdp is None:
         return
-    base: Any = unwrap(model)
-    head = base.get_output_embeddings()
-    modules: list[Any] = [*shells_of(model), *(head.modules() if isinstance(head, nn.Module) else ())]
-    for module in modules:
+    head = unwrap(model).get_output_embeddings()
+    for module in (*shells_of(model), *(head.modules() if isinstance(head, nn.Module) else ())):
         if isinstance(module, fsdp.FullyShardedDataParallel):
             raise UsageError(
                 "FSDP1 does not pass the gradient of the output head back to its shards",
@@ -311,17 +233,3 @@ def _gather_again(model: nn.Module) -> None:
             )
         if isinstance(module, fsdp.FSDPModule):
             module.unshard()
-
-
-def full_logits(
-    model: nn.Module,
-    input_ids: Tensor,
-    *,
-    position_ids: Tensor | None = None,
-    attention_mask: Tensor | None = None,
-) -> Tensor:
-    """Run the model and return its own logits [B, T, V]."""
-    return model(
-        **view_arguments(input_ids, position_ids, attention_mask),
-        **forward_arguments(model, last_logits_only=False),
-    ).logits

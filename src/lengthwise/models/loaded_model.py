@@ -1,22 +1,31 @@
-"""`LoadedModel`: a causal LM with its tokenizer and its output head, and the losses of rows that the head takes."""
+"""What measurements ask of any model (`Predictor`), and the model whose weights are here (`LoadedModel`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lengthwise.errors import UsageError
 from lengthwise.models.extension import Extension, read_extension
-from lengthwise.models.fingerprint import config_fingerprint, weights_fingerprint
-from lengthwise.models.head import FullLogits, Head, find_head, hidden_states_for
-from lengthwise.models.logits import NonFiniteLogits, chunks, require_finite
-from lengthwise.models.placement import device_of
+from lengthwise.models.head import (
+    FullLogits,
+    Head,
+    NonFiniteLogits,
+    chunk_rows,
+    find_head,
+    hidden_states_for,
+    require_finite,
+)
+from lengthwise.models.placement import device_of, whole_tensor
 from lengthwise.models.position_limits import (
     check_positions_fit,
     max_positions,
@@ -28,7 +37,61 @@ from lengthwise.text import tokenizer_fingerprint
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.models.predictor import Predictor
+SAMPLED = 1024
+"""Elements of each tensor that a fingerprint reads. Smaller tensors are read whole."""
+
+
+class Reader(Protocol):
+    """What deciding on the items of a measurement needs of a model; a dry run knows it without the weights."""
+
+    name: str
+    """As the user wrote it."""
+    tokenizer: Any
+
+    @property
+    def max_positions(self) -> int | None:
+        """Tokens of the longest view; None without a limit."""
+        ...
+
+    @property
+    def trained_length(self) -> int | None:
+        """Context in tokens that the model was trained for, before any extension; None if not known."""
+        ...
+
+
+class Predictor(Reader, Protocol):
+    """A model that gives the log-probabilities of given tokens: a `LoadedModel`, or an `Endpoint` that serves one.
+
+    What needs hidden states, so the whole distribution at every position, asks for a `LoadedModel`.
+    """
+
+    def check_ready(self, tokens: int) -> None:
+        """Raise UsageError if views of `tokens` tokens cannot be read."""
+        ...
+
+    def token_losses(self, views: Sequence[NDArray[Any]], labels: Sequence[NDArray[Any]]) -> list[Tensor]:
+        """-log p(label) after the last N tokens of each view: fp64 [N] each, nats, on the CPU.
+
+        Args:
+            views: ids [T], the token at each position; T may differ.
+            labels: the token after each of the last N tokens of its view, [N]. All but the last are in the view too.
+
+        Raises:
+            NonFiniteLogits: with the index of the view (`view`) and the position in it.
+        """
+        ...
+
+    def next_logits(self, view: NDArray[Any]) -> Tensor:
+        """Logits (up to a constant) of the token after a view: [1, V]."""
+        ...
+
+    def fingerprint(self) -> dict[str, str]:
+        """What a resumed run must find unchanged."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """What a result records about its model; JSON values only."""
+        ...
 
 
 @dataclass
@@ -41,6 +104,8 @@ class LoadedModel:
         name: the model as the user wrote it.
         source: its folder, or hub id and commit.
         adapter: the adapter's folder or hub id, if one was given.
+        config: the configuration of the text model.
+        max_positions: the number of positions that have an embedding; None if every position has one (rope, ALiBi).
     """
 
     model: Any
@@ -49,9 +114,11 @@ class LoadedModel:
     source: str
     adapter: str | None = None
     config: Any = field(init=False, repr=False)
+    max_positions: int | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.config = self.model.config.get_text_config()
+        self.max_positions = max_positions(self.model)
 
     @cached_property
     def head(self) -> Head | FullLogits:
@@ -67,16 +134,6 @@ class LoadedModel:
     def vocab_size(self) -> int:
         """V, the number of logits (padding of the vocabulary included)."""
         return self.config.vocab_size
-
-    @property
-    def max_positions(self) -> int | None:
-        """The number of positions that have an embedding; None if every position has one (rope, ALiBi)."""
-        return self._max_positions
-
-    # Looked for once, not at every window. (A protocol's property cannot be a cached one.)
-    @cached_property
-    def _max_positions(self) -> int | None:
-        return max_positions(self.model)
 
     @property
     def trained_length(self) -> int | None:
@@ -172,6 +229,50 @@ class LoadedModel:
         }
 
 
+@contextmanager
+def naming_bad_logits(model: Predictor, text: str | Callable[[int], str]) -> Iterator[None]:
+    """Add the model's name and the text to a `NonFiniteLogits` raised inside, unless it has them.
+
+    Args:
+        model: whose logits they are.
+        text: in words; a function of the view where several are read together.
+    """
+    try:
+        yield
+    except NonFiniteLogits as error:
+        if error.text is not None:
+            raise
+        words = text if isinstance(text, str) else text(error.view or 0)
+        raise NonFiniteLogits(error.position, model=model.name, text=words) from error
+
+
+@torch.no_grad()
+def weights_fingerprint(model: nn.Module) -> str:
+    """A hash of the name, shape, dtype and `SAMPLED` evenly spaced elements of every tensor, adapter included.
+
+    It takes milliseconds at 135M parameters. Training or another checkpoint changes nearly every element, which it
+    sees. It does not see a change of elements that are not sampled, such as one flipped bit.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        if not isinstance(tensor, Tensor):
+            continue
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        flat = whole_tensor(model, name, tensor).detach().reshape(-1)
+        if len(flat) > SAMPLED:
+            flat = flat[torch.linspace(0, len(flat) - 1, SAMPLED, dtype=torch.float64).long().to(flat.device)]
+        digest.update(flat.contiguous().cpu().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:32]
+
+
+def config_fingerprint(config: Any) -> str:
+    """The hash of a configuration, without the folder that it was read from and the version that wrote it."""
+    plain = config.to_dict()
+    for key in ("_name_or_path", "transformers_version", "_attn_implementation_autoset"):
+        plain.pop(key, None)
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()[:32]
+
+
 def weights_of(model: Predictor, *, needs: str, fix: str) -> LoadedModel:
     """The model, if its weights are here.
 
@@ -205,13 +306,15 @@ def score_rows(
     Raises:
         NonFiniteLogits: a score is NaN or infinite; its position counts from `first`.
     """
+    size = chunk_rows(model.vocab_size)
     parts = []
-    for some in list(chunks(len(hidden), model.vocab_size)) or [slice(0, 0)]:
+    for start in range(0, max(1, len(hidden)), size):
+        rows = slice(start, min(start + size, len(hidden)))
         try:
-            scores = score(model.head.logits(hidden[some]), some)
+            scores = score(model.head.logits(hidden[rows]), rows)
             require_finite(scores)
         except NonFiniteLogits as error:
-            raise NonFiniteLogits(first + some.start + error.position) from error
+            raise NonFiniteLogits(first + start + error.position) from error
         parts.append(scores.cpu().double())
     return torch.cat(parts)
 
@@ -222,10 +325,8 @@ def target_losses(
     """-log p(label) of every row: fp64 [N], nats, on the CPU.
 
     Args:
-        model: whose head takes the rows.
-        hidden: what `model.hidden_states` gives, [N, ...].
+        model, hidden, first: as `score_rows`.
         labels: the token that follows each row, [N].
-        first: position of the first row in the text, for errors.
 
     Raises:
         NonFiniteLogits: a loss is NaN or infinite; its position counts from `first`.
@@ -234,7 +335,7 @@ def target_losses(
     targets = labels if isinstance(labels, Tensor) else torch.from_numpy(np.array(labels, dtype=np.int64))
     targets = targets.to(hidden.device)
 
-    def losses(logits: Tensor, some: slice) -> Tensor:
-        return torch.nn.functional.cross_entropy(logits, targets[some], reduction="none")
+    def losses(logits: Tensor, rows: slice) -> Tensor:
+        return torch.nn.functional.cross_entropy(logits, targets[rows], reduction="none")
 
     return score_rows(model, hidden, losses, first=first)

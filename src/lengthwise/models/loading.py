@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
@@ -15,15 +16,14 @@ from lengthwise.models.extension import restore_extension
 from lengthwise.models.extension.extending import extend_as_recorded
 from lengthwise.models.extension.extension_record import adapter_extension, read_tensors
 from lengthwise.models.hidden import unwrap
-from lengthwise.models.loaded_model import LoadedModel
+from lengthwise.models.loaded_model import LoadedModel, Predictor
 from lengthwise.models.placement import check_placement, check_splits
-from lengthwise.models.quantization import keep_layout, quantization_config
-from lengthwise.models.quiet import quiet_transformers
 from lengthwise.models.resolve import (
     ResolvedModel,
     check_served,
     damaged_files,
     looks_like_path,
+    quiet_transformers,
     read_config,
     read_tokenizer,
     resolve,
@@ -31,12 +31,9 @@ from lengthwise.models.resolve import (
 )
 from lengthwise.settings import Dtype, Subject
 
-if TYPE_CHECKING:
-    from lengthwise.models.predictor import Predictor
-
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in get_args(Dtype) if name != "auto"}
 
-ModelLike = Union["Predictor", str, Path, tuple[Any, Any]]
+ModelLike = Predictor | str | Path | tuple[Any, Any]
 """A loaded model, an endpoint, its URL, the name or path of a model, or a pair (model, tokenizer)."""
 
 
@@ -107,7 +104,7 @@ def load(
         revision: branch, tag or commit of a hub model.
         attn_implementation: passed to transformers ("sdpa", "eager", ...); None means its default.
         quantization: "nf4" or "int8"; or what is passed to transformers as `quantization_config`
-            (`lengthwise.models.quantization.quantization_config`). The weights are then placed on `device` at once.
+            (`lengthwise.models.loading.quantization_config`). The weights are then placed on `device` at once.
         device_map: spreads whole layers over the devices of this process, the processor and the disk: "auto",
             "balanced", "balanced_low_0", "sequential", or a dict of module names (accelerate's).
         tp_plan: "auto" splits every layer over the processes of torchrun, all of which then run the same inputs.
@@ -125,7 +122,7 @@ def load(
         named_path(adapter, what="the adapter")
     resolved = resolve(name_or_path, revision=revision)
     config = read_config(resolved)
-    with quiet_transformers(bars=resolved.kind == "hub"):
+    with quiet_transformers(bars=not resolved.local_files_only):
         others: dict[str, Any] = {"attn_implementation": attn_implementation, "device_map": device_map}
         if isinstance(quantization, str):
             products = torch_dtype if isinstance(torch_dtype, torch.dtype) else config.dtype or torch.float32
@@ -139,7 +136,11 @@ def load(
             others |= {"distributed_config": DistributedConfig(tp_plan=tp_plan)}
         given = {name: value for name, value in others.items() if value is not None}
         model = _load_weights(resolved, config=config, dtype=torch_dtype, **given)
-        keep_layout(model)
+        for layer in model.modules():
+            if is_4bit(layer):
+                # On processors with AVX512-BF16, bitsandbytes repacks 4-bit weights in the first pass in evaluation
+                # mode. The product is then faster, rounds differently and has no gradient, also in later training.
+                layer.support_avx512bf16_for_cpu = False
         restore_extension(model, lambda names: read_tensors(resolved, names))
         tokenizer = read_tokenizer(resolved)
         _check_vocabulary(tokenizer, model.config.get_text_config().vocab_size, name_or_path)
@@ -152,6 +153,41 @@ def load(
         model = model.to(torch_device)
     model.eval()
     return LoadedModel(model, tokenizer, name_or_path, resolved.source, adapter)
+
+
+def quantization_config(method: str, compute_dtype: torch.dtype) -> Any:
+    """The `quantization_config` with which transformers loads linear layers (not the head) in 4 or 8 bits.
+
+    Args:
+        method: "nf4" (QLoRA, Dettmers et al. 2023) or "int8" (LLM.int8), of bitsandbytes, on CPUs as well.
+        compute_dtype: of the matrix products of nf4; weights are expanded to it.
+
+    Raises:
+        MissingError: bitsandbytes is not installed.
+        UsageError: another method.
+    """
+    if method not in ("nf4", "int8"):
+        raise UsageError(f"unknown quantization {method!r}", expected="nf4 or int8")
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise MissingError(
+            "quantised weights need bitsandbytes, which is not installed",
+            fix="pip install 'lengthwise[qlora]'",
+        )
+    from transformers import BitsAndBytesConfig
+
+    if method == "int8":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=compute_dtype,
+    )
+
+
+def is_4bit(module: nn.Module) -> bool:
+    """Whether it is a linear layer with 4-bit weights. bitsandbytes is not imported for it."""
+    return type(module).__name__ == "Linear4bit"
 
 
 def _load_weights(resolved: ResolvedModel, **arguments: Any) -> Any:

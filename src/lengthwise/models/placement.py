@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from lengthwise.errors import UsageError
 from lengthwise.processes import process_count
 
-DEVICE_MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
-
 
 def check_placement(device: str, device_map: Any, tp_plan: str | None) -> None:
     """Raise UsageError unless at most one of the three says where the weights go."""

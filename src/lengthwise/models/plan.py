@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM
+
 from lengthwise.errors import UsageError, reason
-from lengthwise.machine import usable_device
-from lengthwise.models.embedded import EMBEDDED, made_folder
+from lengthwise.machine import product_rate, usable_device
+from lengthwise.models.embedded_models import EMBEDDED, made_folder
+from lengthwise.models.head import CHUNK_BYTES
+from lengthwise.models.position_limits import check_positions_fit, max_positions
+from lengthwise.models.resolve import quiet_transformers
 
 _UNKNOWN = "not known before the model has been made (at its first use)"
 
@@ -46,11 +54,6 @@ def unknown_cost(model: str) -> Cost | None:
 
 def model_skeleton(config: Any) -> Any:
     """The causal LM of a configuration, on the meta device: shapes without weights."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    from lengthwise.models.quiet import quiet_transformers
-
     try:
         with quiet_transformers(), torch.device("meta"):
             return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
@@ -85,11 +88,6 @@ def reading_cost(
     Raises:
         UsageError, MissingError: the device is not there, or the model has no positions for `longest` tokens.
     """
-    import torch
-
-    from lengthwise.models.position_limits import check_positions_fit, max_positions
-    from lengthwise.models.quantization import layers_to_quantize, quantized_bytes
-
     model = model_skeleton(config)
     check_positions_fit(max_positions(model), longest, name=name)
     parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -99,8 +97,7 @@ def reading_cost(
     itemsize = getattr(torch, dtype).itemsize
     memory = reading_bytes(config, parameters, at_once=at_once, itemsize=itemsize)
     if quantize is not None:
-        layers = layers_to_quantize(model)
-        memory += quantized_bytes(layers, quantize) - itemsize * sum(layer.weight.numel() for layer in layers)
+        memory -= bytes_saved(layers_to_quantize(model), quantize, itemsize=itemsize)
     seconds, basis = seconds_at_least(2 * parameters * tokens, device=device, dtype=dtype)
     return Cost(
         parameters=parameters,
@@ -116,13 +113,33 @@ def reading_cost(
 
 def reading_bytes(config: Any, parameters: int, *, at_once: int, itemsize: int) -> int:
     """Bytes of the weights, of one layer's activations for `at_once` tokens, and of a few chunks of logits."""
-    from lengthwise.models.logits import CHUNK_BYTES
-
     text = config.get_text_config()
     inner = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
     # Without gradients one layer lives at a time: about six tensors of the width, two of the MLP's inside.
     values = parameters + at_once * (6 * text.hidden_size + 2 * inner)
     return values * itemsize + 4 * CHUNK_BYTES
+
+
+def layers_to_quantize(model: Any) -> list[nn.Linear]:
+    """The layers of an unquantised model whose weights would be kept in 4 or 8 bits: the linear ones but the head."""
+    head = set(model.get_output_embeddings().modules())
+    return [m for m in model.modules() if isinstance(m, nn.Linear) and m not in head]
+
+
+def bytes_saved(layers: Iterable[nn.Linear], method: str, *, itemsize: int) -> int:
+    """Bytes that quantising these layers saves, of weights of `itemsize` bytes.
+
+    nf4 keeps half a byte a weight, for each 64 of them a scale of 1 byte, and 4 bytes for each 256 scales. int8 keeps
+    a byte a weight, and 4 for each row.
+    """
+    kept = before = 0.0
+    for layer in layers:
+        weights = layer.in_features * layer.out_features
+        before += itemsize * weights
+        kept += (
+            weights * (1 / 2 + (1 + 4 / 256) / 64) if method == "nf4" else weights + 4 * layer.out_features
+        )
+    return round(before - kept)
 
 
 def seconds_at_least(operations: float, *, device: str, dtype: str) -> tuple[float, str]:
@@ -133,8 +150,6 @@ def seconds_at_least(operations: float, *, device: str, dtype: str) -> tuple[flo
         device: a torch device.
         dtype: of the products.
     """
-    from lengthwise.machine import product_rate
-
     rate = product_rate(device, dtype)
     return round(operations / rate, 1), (
         f"{operations:.2g} floating-point operations of matrix products at {rate:.2g} a second, measured just now "

@@ -34,38 +34,33 @@ def max_positions(model: nn.Module) -> int | None:
 
 
 def check_positions_fit(limit: int | None, needed: int, *, name: str, setting: str | None = None) -> None:
-    """Check that a model has a position for every token.
+    """Raise UsageError if a model has fewer than `needed` positions.
 
     Args:
         limit: `max_positions` of the model.
         needed: tokens, or positions that are drawn from.
         name: the model's name.
         setting: what asks for them, for the error; None is the text itself.
-
-    Raises:
-        UsageError: the model's table of positions ends before.
     """
     if limit is not None and needed > limit:
         wanted = f"{needed} tokens are needed" if setting is None else f"{setting} = {needed}"
         raise UsageError(
             f"{wanted}, but {name} has a table of {limit} positions",
-            expected=f"at most {limit} (a table of positions cannot be exceeded)",
+            expected=f"at most {limit}",
             fix="use a shorter length, or a model with rotary positions",
         )
 
 
 def rope_by_input_length(config: Any) -> str | None:
     """The rope method, if its frequencies depend on how many tokens are read in one pass; else None."""
-    rope = rope_parameters(config) or {}
-    per_layer = [value for value in rope.values() if isinstance(value, dict)]
     by_length = {
         rope_type
         for name, entry in ROPE_METHODS.items()
         if entry.by_input_length
         for rope_type in (name, entry.rope_type)
     }
-    types = [parameters.get("rope_type") or "" for parameters in (rope, *per_layer)]
-    return next((kind for kind in (t.removeprefix("lengthwise_") for t in types) if kind in by_length), None)
+    types = [(rope.get("rope_type") or "").removeprefix("lengthwise_") for rope in _ropes(config)]
+    return next((kind for kind in types if kind in by_length), None)
 
 
 def rope_parameters(config: Any) -> dict[str, Any] | None:
@@ -73,15 +68,17 @@ def rope_parameters(config: Any) -> dict[str, Any] | None:
     return getattr(config, "rope_parameters", None) or None
 
 
+def _ropes(config: Any) -> list[dict[str, Any]]:
+    """The rope settings, and those of each type of layers that has its own."""
+    rope = rope_parameters(config) or {}
+    return [rope, *(value for value in rope.values() if isinstance(value, dict))]
+
+
 def trained_length(config: Any) -> int | None:
     """Context in tokens before any extension; None if the configuration does not say."""
     # The record of `lengthwise.models.extension`, which imports this file.
     if record := getattr(config, "lengthwise_extension", None):
         return int(record["original_length"])
-    rope = rope_parameters(config) or {}
-    per_layer = [value for value in rope.values() if isinstance(value, dict)]
-    for parameters in (rope, *per_layer):
-        if original := parameters.get("original_max_position_embeddings"):
-            return int(original)
-    limit = getattr(config, "max_position_embeddings", None)
-    return int(limit) if limit else None
+    recorded = [rope.get("original_max_position_embeddings") for rope in _ropes(config)]
+    lengths = [*recorded, getattr(config, "max_position_embeddings", None)]
+    return next((int(length) for length in lengths if length), None)

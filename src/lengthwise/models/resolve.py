@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from lengthwise.errors import LengthwiseError, MissingError, UsageError, nearest, reason
 from lengthwise.files import is_url, named_path, read_json
-from lengthwise.models.embedded import EMBEDDED, build_embedded
+from lengthwise.models.embedded_models import EMBEDDED, build_embedded
 from lengthwise.models.gguf import convert_gguf_file
-from lengthwise.models.quiet import quiet_transformers
 from lengthwise.settings import Subject
 
 _HUB_TIMEOUT_SECONDS = 15.0
@@ -21,11 +24,10 @@ _HUB_TIMEOUT_SECONDS = 15.0
 class ResolvedModel:
     """The arguments of `from_pretrained`.
 
-    `location` is a folder or a hub id; `revision` the commit of a hub model, if it is known.
+    `location` is a folder or a hub id; `revision` the commit of a hub model.
     """
 
     name: str
-    kind: Literal["embedded", "folder", "gguf", "hub"]
     location: str
     revision: str | None = None
     local_files_only: bool = True
@@ -33,7 +35,7 @@ class ResolvedModel:
     @property
     def source(self) -> str:
         """The location, with the commit of a hub model, for provenance."""
-        return f"{self.location}@{self.revision}" if self.kind == "hub" else self.location
+        return f"{self.location}@{self.revision}" if self.revision else self.location
 
     @property
     def where(self) -> dict[str, Any]:
@@ -66,13 +68,15 @@ def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
     if revision is not None:
         raise UsageError(f"revision {revision!r} is given, but {name} is not a hub model", fix="leave it out")
     if name in EMBEDDED:
-        return ResolvedModel(name, "embedded", str(build_embedded(name)))
+        with quiet_transformers():
+            return ResolvedModel(name, str(build_embedded(name)))
     if not path.exists():
         raise MissingError(f"there is no model folder {name}", fix="check the path")
     if path.is_dir():
-        return ResolvedModel(name, "folder", str(path))
+        return ResolvedModel(name, str(path))
     if path.suffix.lower() == ".gguf":
-        return ResolvedModel(name, "gguf", str(convert_gguf_file(path)))
+        with quiet_transformers():
+            return ResolvedModel(name, str(convert_gguf_file(path)))
     raise UsageError(f"{name} is a file, not a model", expected="a model folder or a .gguf file")
 
 
@@ -86,7 +90,7 @@ def _resolve_hub(name: str, revision: str | None) -> ResolvedModel:
     # One request first: without a connection, from_pretrained retries every file for most of a minute.
     try:
         info: Any = HfApi().model_info(name, revision=revision, timeout=_HUB_TIMEOUT_SECONDS)
-        return ResolvedModel(name, "hub", name, revision=info.sha, local_files_only=False)
+        return ResolvedModel(name, name, info.sha, local_files_only=False)
     except HFValidationError as error:
         raise UsageError(f"{name!r} is no model name: {reason(error)}", expected=expected) from error
     except (RepositoryNotFoundError, RevisionNotFoundError) as error:
@@ -102,7 +106,7 @@ def _resolve_hub(name: str, revision: str | None) -> ResolvedModel:
     cached = try_to_load_from_cache(name, "config.json", revision=revision)
     if isinstance(cached, str):
         # The cache keeps the files of a commit in a folder of that name.
-        return ResolvedModel(name, "hub", name, revision=Path(cached).parent.name)
+        return ResolvedModel(name, name, Path(cached).parent.name)
     raise MissingError(
         f"the model {name!r} is not in the local hub cache ({constants.HF_HUB_CACHE}), "
         f"and the hub cannot be reached: {problem}",
@@ -182,16 +186,10 @@ def read_tokenizer(model: str | ResolvedModel) -> Any:
             return AutoTokenizer.from_pretrained(resolved.location, **resolved.arguments)
     # tokenizers raises bare Exception for a damaged file.
     except Exception as error:
-        found = unloadable(resolved, error)
-        if isinstance(found, UsageError) and "trust_remote_code" not in str(error):
-            found = MissingError(
-                f"{resolved.name} has no tokenizer that can be loaded: {reason(error)}",
-                fix="save the model's tokenizer into the same folder",
-            )
-        raise found from error
+        raise unloadable(resolved, error, tokenizer=True) from error
 
 
-def unloadable(resolved: ResolvedModel, error: Exception) -> LengthwiseError:
+def unloadable(resolved: ResolvedModel, error: Exception, *, tokenizer: bool = False) -> LengthwiseError:
     """The error for what a library could not load: a MissingError if it is damaged or absent, else a UsageError."""
     name = resolved.name
     if "trust_remote_code" in str(error):
@@ -201,8 +199,9 @@ def unloadable(resolved: ResolvedModel, error: Exception) -> LengthwiseError:
         )
     if damaged := damaged_files(Path(resolved.location), error):
         return MissingError(f"{name} cannot be loaded: {damaged} is damaged", fix="download it again")
-    if isinstance(error, ImportError | OSError):
-        return MissingError(f"{name} cannot be loaded: {reason(error)}", fix="download what is missing")
+    if tokenizer or isinstance(error, ImportError | OSError):
+        part = "the tokenizer of " if tokenizer else ""
+        return MissingError(f"{part}{name} cannot be loaded: {reason(error)}", fix="download what is missing")
     return UsageError(f"{name} cannot be loaded as a causal language model: {reason(error)}")
 
 
@@ -230,3 +229,28 @@ def is_damage(error: Exception) -> bool:
         or "PytorchStreamReader" in str(error)
         or "weights_only" in str(error)
     )
+
+
+@contextlib.contextmanager
+def quiet_transformers(*, bars: bool = False) -> Iterator[None]:
+    """Silence transformers, PEFT and bitsandbytes inside, errors excepted; `bars` shows progress bars."""
+    from transformers.utils import logging as transformers_logging
+
+    # PEFT imports it, which then remarks on a kernel for 4-bit weights, also where there are none.
+    bitsandbytes = logging.getLogger("bitsandbytes")
+    before = bitsandbytes.level, transformers_logging.get_verbosity()
+    hide_bars = not bars and transformers_logging.is_progress_bar_enabled()
+    bitsandbytes.setLevel(logging.ERROR)
+    transformers_logging.set_verbosity_error()
+    if hide_bars:
+        transformers_logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            # PEFT reads a property by the name that it had before transformers renamed it.
+            warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+            yield
+    finally:
+        bitsandbytes.setLevel(before[0])
+        transformers_logging.set_verbosity(before[1])
+        if hide_bars:
+            transformers_logging.enable_progress_bar()

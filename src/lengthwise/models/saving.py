@@ -11,14 +11,13 @@ from typing import Any
 
 from lengthwise.errors import LengthwiseError, UsageError, reason
 from lengthwise.files import named_path, share, writing
-from lengthwise.models.embedded import EMBEDDED, made_folder
+from lengthwise.models.embedded_models import EMBEDDED, made_folder
 from lengthwise.models.extension.extended_config import plan_extension, write_extension
 from lengthwise.models.extension.extending import extend
 from lengthwise.models.extension.extension_record import Extension, loads_with, write_extension_files
 from lengthwise.models.loaded_model import LoadedModel
 from lengthwise.models.loading import load
-from lengthwise.models.quiet import quiet_transformers
-from lengthwise.models.resolve import read_config
+from lengthwise.models.resolve import quiet_transformers, read_config
 from lengthwise.positions import rope_method
 
 

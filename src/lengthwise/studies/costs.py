@@ -10,7 +10,7 @@ import torch
 
 from lengthwise.cache import cache_dir
 from lengthwise.machine import product_rate, usable_device
-from lengthwise.models.embedded import EMBEDDED, made_folder
+from lengthwise.models.embedded_models import EMBEDDED, made_folder
 from lengthwise.models.plan import model_skeleton
 from lengthwise.models.resolve import read_config
 from lengthwise.report.tables import Cell, Table

@@ -23,7 +23,7 @@ from lengthwise.cache import build_once, cache_dir
 from lengthwise.errors import LengthwiseError
 from lengthwise.files import atomic_write_bytes, atomic_write_json
 from lengthwise.models.hidden import final_hidden_states
-from lengthwise.models.quiet import quiet_transformers
+from lengthwise.models.resolve import quiet_transformers
 from lengthwise.processes import progress
 from lengthwise.text.corpus_sources import load_corpus
 from lengthwise.text.tokens import TokenDocument, TokenDocuments, tokenize

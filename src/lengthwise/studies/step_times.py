@@ -12,7 +12,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from lengthwise.files import atomic_write_json
-from lengthwise.models.quiet import quiet_transformers
+from lengthwise.models.resolve import quiet_transformers
 from lengthwise.training.build import build_trainer, trainer_settings
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import load_for_training, training_documents

@@ -56,7 +56,7 @@ class Adapter(Settings):
         Raises:
             UsageError: PEFT has no such class, refuses the options, or its schedule would never run.
         """
-        from lengthwise.models.quiet import quiet_transformers
+        from lengthwise.models.resolve import quiet_transformers
 
         with quiet_transformers():
             import peft
@@ -93,7 +93,7 @@ def add_adapter(model: Any, adapter: Adapter | None) -> Any:
     import torch
     from peft import get_peft_model
 
-    from lengthwise.models.quiet import quiet_transformers
+    from lengthwise.models.resolve import quiet_transformers
 
     config = adapter.peft_config()
     _save_whole_modules(config, model)

@@ -6,12 +6,14 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
+
 from lengthwise.errors import MissingError, UsageError, nearest
 from lengthwise.files import named_path
 from lengthwise.models.extension import clex_modules
-from lengthwise.models.loading import DTYPES, add_saved_adapter
-from lengthwise.models.quantization import expand_into
-from lengthwise.models.quiet import quiet_transformers
+from lengthwise.models.loading import DTYPES, add_saved_adapter, is_4bit
+from lengthwise.models.resolve import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.training.recipe import read_recipe
 from lengthwise.training.starting_model import load_for_training
@@ -79,3 +81,21 @@ def merge_run(run: Path | str, out: Path | str, *, dtype: str = "float32") -> di
         "parameters": parameter_counts(merged)[0],
         "written_to": str(out),
     }
+
+
+@torch.no_grad()
+def expand_into(target: nn.Module, quantized: nn.Module) -> None:
+    """Copy the weights of `quantized` into `target`, the same model, with 4-bit weights dequantised to float32.
+
+    A model that computes in bfloat16 rounds them again in every product.
+    """
+    from bitsandbytes.functional import dequantize_4bit
+
+    for name, parameter in target.named_parameters():
+        owner, _, last = name.rpartition(".")
+        value: Any = quantized.get_parameter(name)
+        if last == "weight" and is_4bit(quantized.get_submodule(owner)):
+            state = copy.copy(value.quant_state)
+            state.dtype = torch.float32
+            value = dequantize_4bit(value.data, state)
+        parameter.copy_(value)

@@ -17,7 +17,7 @@ from lengthwise.alignment.objective import (
     alignment_loss_from_logits,
 )
 from lengthwise.models import FullLogits, Head, hidden_states_for
-from lengthwise.models.local_positions import local_positions
+from lengthwise.models.attention_layers import local_positions
 
 _NO_LABEL = -100
 

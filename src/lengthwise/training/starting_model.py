@@ -13,14 +13,12 @@ from transformers import set_seed
 
 from lengthwise.errors import UsageError
 from lengthwise.models import LoadedModel, extend, load
-from lengthwise.models.attention import use_attention
+from lengthwise.models.attention_layers import sliding_layers, use_attention
 from lengthwise.models.extension import plan_extension, write_extension
 from lengthwise.models.hidden import unwrap
-from lengthwise.models.loading import DTYPES
-from lengthwise.models.local_positions import sliding_layers
+from lengthwise.models.loading import DTYPES, quantization_config
 from lengthwise.models.plan import model_skeleton
 from lengthwise.models.position_limits import check_positions_fit, max_positions, rope_by_input_length
-from lengthwise.models.quantization import quantization_config
 from lengthwise.text import TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize
 from lengthwise.training.adapters import add_adapter
 from lengthwise.training.recipe import Recipe

@@ -13,8 +13,13 @@ import torch
 from lengthwise.alignment.chunked import default_chunk_size
 from lengthwise.errors import MissingError
 from lengthwise.models.hidden import unwrap
-from lengthwise.models.plan import Cost, seconds_at_least, unknown_cost
-from lengthwise.models.quantization import layers_to_quantize, quantized_bytes
+from lengthwise.models.plan import (
+    Cost,
+    bytes_saved,
+    layers_to_quantize,
+    seconds_at_least,
+    unknown_cost,
+)
 from lengthwise.models.resolve import read_config, read_tokenizer, resolve
 from lengthwise.processes import process_count
 from lengthwise.text import WindowSampler
@@ -212,7 +217,7 @@ def _state(recipe: Recipe, model: Any, devices: int) -> tuple[int, int]:
     weights = (every - trainable) * itemsize + 4 * trainable
     if recipe.quantize is not None:
         layers = [layer for layer in layers_to_quantize(model) if not layer.weight.requires_grad]
-        weights += quantized_bytes(layers, recipe.quantize) - itemsize * sum(x.weight.numel() for x in layers)
+        weights -= bytes_saved(layers, recipe.quantize, itemsize=itemsize)
     # Gradient and AdamW's two moments, all float32.
     state = weights + 12 * trainable
     if recipe.parallel is None:

@@ -21,8 +21,7 @@ from lengthwise.errors import Interrupted, LengthwiseError
 from lengthwise.files import atomic_write_text, first_damaged, seal, share, writing
 from lengthwise.models import FullLogits, LoadedModel
 from lengthwise.models.extension import write_extension_files
-from lengthwise.models.quiet import quiet_transformers
-from lengthwise.models.resolve import is_damage
+from lengthwise.models.resolve import is_damage, quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.processes import is_main_process, process_count, progress
 from lengthwise.results import Results, Row

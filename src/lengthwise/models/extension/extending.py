@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from lengthwise.errors import MissingError, UsageError
-from lengthwise.models.attention import scale_queries
+from lengthwise.models.attention_layers import scale_queries
 from lengthwise.models.extension.clex_model import attach_clex, clex_modules
 from lengthwise.models.extension.extended_config import extended_layers, plan_extension, write_extension
 from lengthwise.models.extension.extension_record import Extension, read_extension
@@ -21,7 +21,7 @@ from lengthwise.models.extension.rotary import (
     register_rope_types,
 )
 from lengthwise.models.hidden import unwrap
-from lengthwise.models.quiet import quiet_transformers
+from lengthwise.models.resolve import quiet_transformers
 from lengthwise.positions.attention import QueryScale
 
 register_rope_types()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
-from lengthwise.models.logits import NonFiniteLogits
+from lengthwise.models.head import NonFiniteLogits
 from lengthwise.models.resolve import read_tokenizer
 from lengthwise.models.served.client import Client, Refused
 from lengthwise.models.served.protocols import (

@@ -67,14 +67,9 @@ EMBEDDED: dict[str, EmbeddedModel] = {
 }
 
 
-def cached_folder(name: str) -> Path:
-    """The folder of an embedded model in the cache, built at its first use or not yet."""
-    return cache_dir() / "models" / name
-
-
 def made_folder(name: str) -> Path | None:
     """The folder of an embedded model in the cache; None before it has been built."""
-    folder = cached_folder(name)
+    folder = cache_dir() / "models" / name
     return folder if (folder / "config.json").is_file() else None
 
 
@@ -84,39 +79,30 @@ def build_embedded(name: str) -> Path:
     Raises:
         MissingError: a package is not installed, or its file is not the expected one.
     """
+    model = EMBEDDED[name]
+    write = _join if model.gguf else _widen
     return build_once(
-        cached_folder(name), lambda folder: _write(EMBEDDED[name], folder), what=f"the model {name}"
+        cache_dir() / "models" / name, lambda folder: write(model, folder), what=f"the model {name}"
     )
 
 
-def _write(model: EmbeddedModel, folder: Path) -> None:
-    parts = [package_file(module, file, install=model.install) for module, file in model.gguf]
-    match parts:
-        case []:
-            _widen(folder)
-        case [whole]:
-            write_converted(whole, folder)
-        case _:
-            whole = folder / "whole.gguf"
-            _join(model, parts, whole)
-            write_converted(whole, folder)
-            whole.unlink()
-
-
-def _join(model: EmbeddedModel, parts: list[Path], whole: Path) -> None:
-    """Write the parts to one file; MissingError unless it has the expected hash."""
+def _join(model: EmbeddedModel, folder: Path) -> None:
+    """Write the model of a GGUF file, in one part or several, to `folder`."""
+    whole = folder / "whole.gguf"
     with whole.open("wb") as stream:
-        for part in parts:
-            stream.write(part.read_bytes())
-    if (found := sha256(whole)) != model.sha256:
+        for module, file in model.gguf:
+            stream.write(package_file(module, file, install=model.install).read_bytes())
+    if model.sha256 and (found := sha256(whole)) != model.sha256:
         raise MissingError(
-            f"the parts in {parts[0].parent} and its siblings are damaged: the SHA-256 of the whole is {found}",
+            f"the parts in the packages are damaged: the SHA-256 of the whole is {found}",
             expected=model.sha256,
             fix=model.install,
         )
+    write_converted(whole, folder)
+    whole.unlink()
 
 
-def _widen(folder: Path) -> None:
+def _widen(_model: EmbeddedModel, folder: Path) -> None:
     """Write the shipped model to `folder`, its float16 weights as float32."""
     from safetensors.torch import load_file, save_file
 

@@ -225,7 +225,8 @@ def _gather_again(model: nn.Module) -> None:
     if fsdp is None:
         return
     head = unwrap(model).get_output_embeddings()
-    for module in (*shells_of(model), *(head.modules() if isinstance(head, nn.Module) else ())):
+    modules: list[Any] = [*shells_of(model), *(head.modules() if isinstance(head, nn.Module) else ())]
+    for module in modules:
         if isinstance(module, fsdp.FullyShardedDataParallel):
             raise UsageError(
                 "FSDP1 does not pass the gradient of the output head back to its shards",

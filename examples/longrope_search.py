@@ -24,11 +24,11 @@ import torch
 from lengthwise.config import to_yaml
 from lengthwise.errors import UsageError
 from lengthwise.models import LoadedModel, load, target_losses
+from lengthwise.models.extending import find_rotary, frequency_names
 from lengthwise.models.extension import Extension, plan_extension
-from lengthwise.models.extension.rotary import find_rotary, frequency_names
 from lengthwise.models.hidden import unwrap
 from lengthwise.positions import rope_method
-from lengthwise.positions.rope.plain_rope import plain_frequencies
+from lengthwise.positions.rope import Rope
 from lengthwise.text import TokenDocument, load_corpus, resolve_bos, sample_windows, tokenize, view
 
 STARTS = ("pi", "ntk", "yarn")  # methods whose frequencies, as factors, the search starts from
@@ -41,10 +41,9 @@ Factors = tuple[float, ...]
 
 def start_factors(theta: float, head_dim: int, original_length: int, factor: float) -> dict[str, Factors]:
     """Other methods' frequencies as factors lambda_k = w_k / w'_k, by name."""
-    plain, rope = plain_frequencies(theta, head_dim), (theta, head_dim, original_length, factor)
-    return {
-        name: in_order((plain / rope_method(name).inverse_frequencies(*rope)[0]).tolist()) for name in STARTS
-    }
+    rope = Rope(theta, head_dim, original_length, factor)
+    plain = rope.frequencies()
+    return {name: in_order((plain / rope_method(name)(rope).frequencies.float()).tolist()) for name in STARTS}
 
 
 def search_factors(

@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM
 
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.models import extend, load
-from lengthwise.models.extension import clex_modules, fixed_time, plan_extension, read_extension
-from lengthwise.models.extension.rotary import find_rotary
+from lengthwise.models.extending import clex_modules, find_rotary, fixed_time
+from lengthwise.models.extension import plan_extension, read_extension
 from lengthwise.models.resolve import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.positions import ROPE_METHODS
@@ -65,7 +65,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("factor", [0.5, 0.0, -2.0, float("nan"), float("inf")])
     def test_a_factor_below_one(self, factor: float) -> None:
-        assert f"factor = {factor:g}" in refusal(tiny_llama(), factor=factor)
+        assert f"factor is {factor:g}" in refusal(tiny_llama(), factor=factor)
 
     @pytest.mark.parametrize("length", [129, 0, -5])
     def test_a_wrong_original_length(self, length: int) -> None:
@@ -133,7 +133,7 @@ def test_a_configuration_with_the_original_length_beside_rope() -> None:
 FRESH = """
 import sys, torch
 from lengthwise import load
-from lengthwise.models.extension.rotary import find_rotary
+from lengthwise.models.extending import find_rotary
 ids = torch.randint(320, (1, 100), generator=torch.Generator().manual_seed(100))
 found = {}
 for folder in sys.argv[1:]:

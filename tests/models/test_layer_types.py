@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM
 
 from lengthwise.errors import UsageError
 from lengthwise.models import extend, load
-from lengthwise.models.extension import clex_modules, plan_extension, read_extension
-from lengthwise.models.extension.rotary import find_rotary
+from lengthwise.models.extending import clex_modules, find_rotary
+from lengthwise.models.extension import plan_extension, read_extension
 from lengthwise.models.resolve import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.positions import ROPE_METHODS

@@ -18,7 +18,7 @@ from lengthwise.models import extend, find_head, load
 from lengthwise.models.attention_layers import use_attention
 from lengthwise.models.resolve import quiet_transformers
 from lengthwise.models.saving import save_whole
-from lengthwise.positions.attention import ShiftedSparse, query_scale
+from lengthwise.positions.attention_methods import ShiftedSparse, query_scale
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.training.adapters import Adapter, add_adapter
 from lengthwise.training.model_loss import model_alignment_loss

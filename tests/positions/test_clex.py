@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from lengthwise.positions.rope.clex import ClexFrequencies, ClexRotaryEmbedding, clex_time
-from lengthwise.positions.rope.plain_rope import ntk_base, plain_frequencies
+from lengthwise.positions.clex import ClexFrequencies, ClexRotaryEmbedding, clex_time
+from lengthwise.positions.rope import ntk_base, plain_frequencies
 
 
 def trained(

@@ -17,8 +17,8 @@ from transformers import AutoModelForCausalLM
 
 from lengthwise.alignment import Objective, PairGeometry
 from lengthwise.models import extend, find_head, load
-from lengthwise.models.extension import Extension, clex_modules
-from lengthwise.models.extension.rotary import find_rotary
+from lengthwise.models.extending import clex_modules, find_rotary
+from lengthwise.models.extension import Extension
 from lengthwise.models.resolve import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.positions import ROPE_METHODS

@@ -12,8 +12,8 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from lengthwise.errors import UsageError
 from lengthwise.positions import ROPE_METHODS, rope_method
-from lengthwise.positions.attention import query_scale
-from lengthwise.positions.rope.plain_rope import ntk_base, plain_frequencies
+from lengthwise.positions.attention_methods import query_scale
+from lengthwise.positions.rope import Rope, ntk_base, plain_frequencies
 
 LENGTH, DIM = 4096, 64
 SLOWEST_LINEAR = (7.905694e-5, 5.928434e-5, 4.445699e-5, 3.333804e-5)
@@ -145,7 +145,8 @@ def frequencies(
     name: str, options: dict[str, Any] | None = None, **settings: Any
 ) -> tuple[torch.Tensor, float]:
     arguments = {"theta": 10000.0, "head_dim": DIM, "original_length": LENGTH, "factor": 4} | settings
-    return rope_method(name, options).inverse_frequencies(**arguments)
+    found = rope_method(name, options)(Rope(**arguments))
+    return found.frequencies.float(), found.scaling
 
 
 @pytest.mark.parametrize("case", VECTORS)
@@ -178,7 +179,7 @@ def test_transformers_computes_the_same(name: str, partial: float, tokens: int) 
     options = dict(HF_OPTIONS.get(name, {}))
     options |= {key: value[: dim // 2] for key, value in options.items() if isinstance(value, list)}
     method = rope_method(name, options)
-    parameters = method.to_hf_config(50000.0, dim, LENGTH, 4.0)
+    parameters = method(Rope(50000.0, dim, LENGTH, 4.0)).config
     assert parameters is not None
     config = LlamaConfig(
         hidden_size=4 * DIM,
@@ -187,15 +188,14 @@ def test_transformers_computes_the_same(name: str, partial: float, tokens: int) 
         rope_parameters=parameters | {"partial_rotary_factor": partial},
     )
     theirs, scale = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, torch.device("cpu"), seq_len=tokens)
-    ours, scaling = method.inverse_frequencies(50000.0, dim, LENGTH, 4.0, length=tokens)
-    torch.testing.assert_close(ours, theirs, rtol=2e-6, atol=0)
+    ours, _, scaling = method(Rope(50000.0, dim, LENGTH, 4.0, tokens))
+    torch.testing.assert_close(ours.float(), theirs, rtol=2e-6, atol=0)
     assert scaling == pytest.approx(scale, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["ntk", "abf"])
 def test_methods_that_are_a_base_say_so_exactly(name: str) -> None:
-    method = rope_method(name)
-    parameters = method.to_hf_config(10000.0, DIM, LENGTH, 4.0)
+    parameters = rope_method(name)(Rope(10000.0, DIM, LENGTH, 4.0)).config
     assert parameters is not None
     assert parameters["rope_type"] == "default"
     torch.testing.assert_close(
@@ -221,10 +221,10 @@ def test_ntk_divides_the_last_frequency_by_alpha_and_keeps_the_first(alpha: floa
 def test_factor_one_is_plain_rope(name: str) -> None:
     method = rope_method(name)
     for length in (None, 100, LENGTH, 2 * LENGTH):
-        found, scaling = method.inverse_frequencies(10000.0, DIM, LENGTH, 1.0, length=length)
-        torch.testing.assert_close(found, plain_frequencies(10000.0, DIM).float(), rtol=1e-7, atol=0)
+        found, config, scaling = method(Rope(10000.0, DIM, LENGTH, 1.0, length))
+        torch.testing.assert_close(found, plain_frequencies(10000.0, DIM), rtol=1e-7, atol=0)
         assert scaling == 1
-    assert method.to_hf_config(10000.0, DIM, LENGTH, 1.0) == {"rope_type": "default", "rope_theta": 10000.0}
+        assert config == {"rope_type": "default", "rope_theta": 10000.0}
 
 
 def test_longrope_divides_each_frequency_and_switches_after_the_original_length() -> None:
@@ -289,15 +289,13 @@ def test_mistakes_are_named(name: str, options: dict[str, Any], says: str) -> No
     ],
 )
 def test_longrope_says_which_factors_it_needs(options: dict[str, Any], says: str) -> None:
-    method = rope_method("longrope", options)
-    for ask in (method.inverse_frequencies, method.to_hf_config):
-        with pytest.raises(UsageError) as error:
-            ask(10000.0, DIM, LENGTH, 4.0)
-        assert says in str(error.value)
+    with pytest.raises(UsageError) as error:
+        frequencies("longrope", options)
+    assert says in str(error.value)
 
 
 def test_tiny_heads_have_a_ramp_too() -> None:
     # The range of YaRN's ramp falls together to one point: the step is there, nothing is NaN.
-    found, _ = rope_method("yarn").inverse_frequencies(10000.0, 4, 8, 2.0)
+    found, _ = frequencies("yarn", head_dim=4, original_length=8, factor=2.0)
     assert found.isfinite().all()
     assert math.isclose(found[1].item(), 0.01 / 2, rel_tol=1e-6)

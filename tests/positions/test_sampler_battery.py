@@ -39,7 +39,7 @@ def model(architecture: str) -> Any:
 def positions(name: str, rows: int = 2) -> Tensor:
     """A draw that is not consecutive, the same in all rows."""
     sampler = position_sampler(name)
-    drawn = (sampler.draw(np.random.default_rng(seed), LENGTH, TARGET) for seed in range(99))
+    drawn = (sampler(np.random.default_rng(seed), LENGTH, TARGET) for seed in range(99))
     return next(p for p in drawn if (p.diff() != 1).any()).expand(rows, -1)
 
 

@@ -18,7 +18,7 @@ def rng(*seed: int) -> np.random.Generator:
 
 
 def draws(sampler, count: int, length: int, target: int) -> list[torch.Tensor]:
-    return [sampler.draw(rng(7, index), length, target) for index in range(count)]
+    return [sampler(rng(7, index), length, target) for index in range(count)]
 
 
 @every_sampler
@@ -31,22 +31,22 @@ def test_positions_ascend_within_the_target_and_follow_from_the_generator(name: 
         assert (positions.diff() > 0).all()
         assert positions[0] >= 0
         assert positions[-1] <= 159
-        assert torch.equal(sampler.draw(rng(7, index), 40, 160), positions)
+        assert torch.equal(sampler(rng(7, index), 40, 160), positions)
     assert len({tuple(p.tolist()) for p in found}) > 50
     assert max(int(p[-1]) for p in found) > 140
 
 
 @every_sampler
 def test_a_target_of_the_window_itself_leaves_positions_as_they_are(name: str):
-    assert position_sampler(name).draw(rng(0), 40, 40).tolist() == list(range(40))
+    assert position_sampler(name)(rng(0), 40, 40).tolist() == list(range(40))
 
 
 @every_sampler
 def test_impossible_lengths_are_refused(name: str):
     with pytest.raises(UsageError, match=r"39.*40"):
-        position_sampler(name).draw(rng(0), 40, 39)
+        position_sampler(name)(rng(0), 40, 39)
     with pytest.raises(UsageError, match="length = 1"):
-        position_sampler(name).draw(rng(0), 1, 4)
+        position_sampler(name)(rng(0), 1, 4)
 
 
 def test_unknown_samplers_and_options_name_the_nearest():
@@ -145,9 +145,9 @@ def test_creams_middle_is_even_between_its_bounds():
 
 def test_cream_says_which_lengths_it_takes():
     with pytest.raises(UsageError, match=r"80 or 120"):
-        position_sampler("cream").draw(rng(0), 40, 100)
+        position_sampler("cream")(rng(0), 40, 100)
     with pytest.raises(UsageError, match=r"(?s) 5 .* 40 "):
-        position_sampler("cream").draw(rng(0), 40, 200)
+        position_sampler("cream")(rng(0), 40, 200)
 
 
 def test_clex_positions_pin_both_ends_of_an_even_extent():
@@ -164,7 +164,7 @@ def test_clex_positions_of_a_longer_window_are_divided():
     # 1, 2, 3 or 4 times the window's 20 positions, halved.
     assert {float(p[-1]) for p in found} == {9.5, 19.5, 29.5, 39.5}
     with pytest.raises(UsageError, match=r"20.*12"):
-        position_sampler("clex_positions", {"original_length": 12}).draw(rng(0), 20, 48)
+        position_sampler("clex_positions", {"original_length": 12})(rng(0), 20, 48)
 
 
 def test_the_first_gap():

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lengthwise.errors import UsageError
 from lengthwise.positions import attention_method
-from lengthwise.positions.attention import QueryScale, ShiftedSparse
+from lengthwise.positions.attention_methods import QueryScale, ShiftedSparse
 
 
 def tensors(length: int, heads: int, key_heads: int, batch: int = 2) -> list[Tensor]:

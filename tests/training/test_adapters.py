@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.models import Head, LoadedModel, load
-from lengthwise.models.extension import clex_modules
+from lengthwise.models.extending import clex_modules
 from lengthwise.models.loading import is_4bit, quantization_config
 from lengthwise.models.resolve import quiet_transformers
 from lengthwise.testing import save_tiny_model

@@ -9,7 +9,7 @@ import torch
 
 from lengthwise.errors import UsageError
 from lengthwise.models import load
-from lengthwise.models.extension import clex_modules
+from lengthwise.models.extending import clex_modules
 from lengthwise.training import train
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.training_plan import plan

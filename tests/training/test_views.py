@@ -214,7 +214,7 @@ def test_a_share_of_the_steps_skips_and_the_others_have_no_pairs(
 @pytest.mark.parametrize("share", [0.0, 0.3])
 def test_draws_that_do_not_skip_are_contiguous(share: float):
     sampler = position_sampler("skip", {"share": share, "shifted": 0.5})
-    drawn = [sampler.draw(np.random.default_rng(seed), LENGTH, TARGET) for seed in range(400)]
+    drawn = [sampler(np.random.default_rng(seed), LENGTH, TARGET) for seed in range(400)]
     plain = [positions for positions in drawn if bool((positions.diff() == 1).all())]
     assert abs(len(plain) / 400 - (1 - share)) < 0.1
     starts = [int(positions[0]) for positions in plain]

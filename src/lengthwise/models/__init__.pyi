@@ -2,8 +2,8 @@
 
 from lengthwise.models.embedded_models import EMBEDDED as EMBEDDED
 from lengthwise.models.embedded_models import EmbeddedModel as EmbeddedModel
+from lengthwise.models.extending import extend as extend
 from lengthwise.models.extension import Extension as Extension
-from lengthwise.models.extension import extend as extend
 from lengthwise.models.head import FullLogits as FullLogits
 from lengthwise.models.head import Head as Head
 from lengthwise.models.head import NonFiniteLogits as NonFiniteLogits

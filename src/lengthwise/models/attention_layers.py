@@ -17,7 +17,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from lengthwise.errors import UsageError
 from lengthwise.models.hidden import decoder_of, is_compiled, unwrap
 from lengthwise.positions import attention_method
-from lengthwise.positions.attention import QueryScale, ShiftedSparse, query_scale
+from lengthwise.positions.attention_methods import QueryScale, ShiftedSparse, query_scale
 
 SLIDING = "sliding_attention"
 """transformers' type of a layer that sees the last `sliding_window` tokens alone."""

@@ -12,9 +12,8 @@ from torch import nn
 from lengthwise.errors import MissingError, UsageError, nearest, reason, shown
 from lengthwise.files import is_url, named_path
 from lengthwise.machine import usable_device
-from lengthwise.models.extension import restore_extension
-from lengthwise.models.extension.extending import extend_as_recorded
-from lengthwise.models.extension.extension_record import adapter_extension, read_tensors
+from lengthwise.models.extending import extend_for_adapter, restore_extension
+from lengthwise.models.extension import read_extension
 from lengthwise.models.hidden import unwrap
 from lengthwise.models.loaded_model import LoadedModel, Predictor
 from lengthwise.models.placement import check_placement, check_splits
@@ -141,13 +140,12 @@ def load(
                 # On processors with AVX512-BF16, bitsandbytes repacks 4-bit weights in the first pass in evaluation
                 # mode. The product is then faster, rounds differently and has no gradient, also in later training.
                 layer.support_avx512bf16_for_cpu = False
-        restore_extension(model, lambda names: read_tensors(resolved, names))
+        if (extension := read_extension(model.config)) is not None:
+            restore_extension(model, extension, resolved)
         tokenizer = read_tokenizer(resolved)
         _check_vocabulary(tokenizer, model.config.get_text_config().vocab_size, name_or_path)
         if adapter is not None:
-            extension = adapter_extension(adapter)
-            if extension is not None:
-                extend_as_recorded(model, extension, source=f"the adapter {adapter}")
+            extend_for_adapter(model, adapter)
             model = add_saved_adapter(model, adapter)
     if device_map is None and tp_plan is None:
         model = model.to(torch_device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -9,16 +10,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from lengthwise.errors import LengthwiseError, UsageError, reason
-from lengthwise.files import named_path, share, writing
+from lengthwise.files import atomic_write_json, atomic_write_text, named_path, share, writing
 from lengthwise.models.embedded_models import EMBEDDED, made_folder
-from lengthwise.models.extension.extended_config import plan_extension, write_extension
-from lengthwise.models.extension.extending import extend
-from lengthwise.models.extension.extension_record import Extension, loads_with, write_extension_files
+from lengthwise.models.extending import extend
+from lengthwise.models.extension import RECORD, Extension, plan_extension, read_extension, write_extension
+from lengthwise.models.hidden import is_peft_model, unwrap
 from lengthwise.models.loaded_model import LoadedModel
 from lengthwise.models.loading import load
 from lengthwise.models.resolve import quiet_transformers, read_config
-from lengthwise.positions import rope_method
+from lengthwise.positions import ROPE_METHODS, rope_method
+
+_HEADING = "## Context extension"
 
 
 def save_whole(model: Any, tokenizer: Any, path: Path, *, weights: dict[str, Any] | None = None) -> None:
@@ -91,20 +96,53 @@ def push_to_hub(
     return done.commit_url
 
 
-def plan_extended(
-    model: str,
-    method: str,
-    *,
-    factor: float,
-    original_length: int | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """What `save_extended` would write, from the model's configuration alone; plain values.
+def write_extension_files(model: nn.Module, folder: Path) -> None:
+    """Write the record for `load` beside a saved adapter, and a section of the model card for people.
 
-    Raises:
-        UsageError, MissingError: as `extend`, or there is no such model.
+    The record of a whole model is in its config.json.
     """
-    rope_method(method, options)
+    extension = read_extension(unwrap(model).config)
+    if extension is None:
+        return
+    loads_with = _loads_with(extension)
+    if is_peft_model(model):
+        atomic_write_json(folder / f"{RECORD}.json", extension.to_dict())
+        loads_with = "`lengthwise.load(BASE, adapter=FOLDER)`, which extends the base model first"
+    card = folder / "README.md"
+    text = card.read_text(encoding="utf-8") if card.exists() else "---\nlibrary_name: transformers\n---\n"
+    if _HEADING in text:
+        return
+    method, factor, layers = ROPE_METHODS[extension.method], extension.factor, extension.layer_type
+    options = ", ".join(f"{key} = {json.dumps(value)}" for key, value in extension.options.items())
+    lines = [
+        text.rstrip() + f"\n\n{_HEADING}\n",
+        f"Extended by lengthwise: `{extension.method}` ({method.what}).\n",
+        f"- from {extension.original_length} tokens to {extension.extended_length} (factor {factor:g})",
+        *([f"- layers: those of type `{layers}` alone"] if layers else []),
+        f"- base of the model before: {extension.theta:g}",
+        f"- options: {options or 'none'}",
+        f"- loads with: {loads_with}",
+    ]
+    if method.learned and factor > 1:
+        lines.append(
+            "- the weights of the learned frequencies (`rotary_emb.frequencies`) are among the model's"
+        )
+    atomic_write_text(card, "\n".join(lines) + "\n")
+
+
+def new_folder(out: Path | str) -> Path:
+    """The path of a folder to write, which is missing or empty; UsageError if it is not."""
+    out = named_path(out, what="--out")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(
+            f"{out} exists already", expected="a folder that does not exist", fix="choose another --out"
+        )
+    return out
+
+
+def plan_extended(model: str, method: str, *, factor: float, **settings: Any) -> dict[str, Any]:
+    """What `save_extended` would write, from the model's configuration alone."""
+    rope_method(method, settings.get("options"))
     if model in EMBEDDED and made_folder(model) is None:
         return {
             "model": model,
@@ -114,9 +152,7 @@ def plan_extended(
         }
     config = read_config(model)
     with quiet_transformers():
-        extension = plan_extension(
-            config, method, factor=factor, original_length=original_length, options=options, name=model
-        )
+        extension = plan_extension(config, method, factor=factor, name=model, **settings)
         write_extension(config, extension)
     return _facts(model, extension, config)
 
@@ -146,13 +182,7 @@ def save_extended(
         MissingError: there is no such model.
         LengthwiseError: `out` cannot be written.
     """
-    out = named_path(out, what="--out")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(
-            f"{out} exists already",
-            expected="a folder that does not exist",
-            fix="choose another --out",
-        )
+    out = new_folder(out)
     rope_method(method, options)
     loaded = load(model, device="cpu")
     extension = extend(
@@ -161,6 +191,12 @@ def save_extended(
     with quiet_transformers():
         save_whole(loaded.model, loaded.tokenizer, out)
     return _facts(model, extension, loaded.config) | {"written_to": str(out)}
+
+
+def _loads_with(extension: Extension) -> str:
+    if extension.to_hf_config() is None:
+        return "`lengthwise.load` (transformers does not have its rope type)"
+    return "`AutoModelForCausalLM.from_pretrained` of transformers 5, and `lengthwise.load`"
 
 
 def _facts(model: str, extension: Extension, config: Any) -> dict[str, Any]:
@@ -172,5 +208,5 @@ def _facts(model: str, extension: Extension, config: Any) -> dict[str, Any]:
         "extended_length": extension.extended_length,
         "options": extension.options,
         "rope_parameters": config.get_text_config().rope_parameters,
-        "loads_with": loads_with(extension).replace("`", ""),
+        "loads_with": _loads_with(extension).replace("`", ""),
     }

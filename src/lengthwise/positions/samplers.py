@@ -9,8 +9,7 @@ for a boundary between packed documents.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from statistics import NormalDist
 from typing import Annotated, Any, Literal
 
@@ -19,37 +18,38 @@ import torch
 from annotated_types import Ge, Le
 from torch import Tensor
 
-from lengthwise.errors import UsageError, require
+from lengthwise.errors import require
 from lengthwise.settings import Count, Finite, Positive
 
 _Generator = np.random.Generator
 
 
-@dataclass(frozen=True)
-class PositionSampler:
-    """A sampler with its options."""
+def draw(
+    formula: Callable[..., Tensor],
+    generator: _Generator,
+    length: int,
+    target_length: int,
+    **options: Any,
+) -> Tensor:
+    """One draw of a sampler: position ids [L] within 0 .. T - 1, int64 (float32 where positions are divided).
 
-    formula: Callable[..., Tensor]
-    options: Mapping[str, Any]
+    Args:
+        formula: the sampler.
+        generator: the only source of randomness.
+        length: L, tokens.
+        target_length: T, tokens.
+        **options: the sampler's.
 
-    def draw(self, generator: np.random.Generator, length: int, target_length: int) -> Tensor:
-        """One draw: position ids [L] within 0 .. T - 1, int64 (float32 where positions are divided).
-
-        Args:
-            generator: the only source of randomness.
-            length: L, tokens.
-            target_length: T, tokens.
-
-        Raises:
-            UsageError: not 2 <= L <= T, or the sampler has no positions for these lengths.
-        """
-        require(length >= 2, f"length = {length}", "2 or more tokens")
-        require(
-            target_length >= length,
-            f"target_length = {target_length} is shorter than the window of {length} tokens",
-            f"{length} or more tokens",
-        )
-        return self.formula(generator, length, target_length, **self.options)
+    Raises:
+        UsageError: not 2 <= L <= T, or the sampler has no positions for these lengths.
+    """
+    require(length >= 2, f"length = {length}", "2 or more tokens")
+    require(
+        target_length >= length,
+        f"target_length = {target_length} is shorter than the window of {length} tokens",
+        f"{length} or more tokens",
+    )
+    return formula(generator, length, target_length, **options)
 
 
 def random_positions(generator: _Generator, length: int, target_length: int) -> Tensor:
@@ -164,16 +164,16 @@ def cream(
         legacy: draw r as the released code does, where both ends collect the mass of the tails.
     """
     factor, rest = divmod(target_length, length)
-    if rest:
-        raise UsageError(
-            f"target_length = {target_length} is no multiple of the window of {length} tokens",
-            expected=f"{factor * length} or {(factor + 1) * length} for CREAM",
-        )
-    if 8 * factor >= length or length < 3:
-        raise UsageError(
-            f"a window of {length} tokens has no middle at {factor} times its length",
-            expected=f"more than {8 * factor} tokens: CREAM's head and tail have 4 * {factor} each",
-        )
+    require(
+        not rest,
+        f"target_length = {target_length} is no multiple of the window of {length} tokens",
+        f"{factor * length} or {(factor + 1) * length} for CREAM",
+    )
+    require(
+        length > 8 * factor,
+        f"a window of {length} tokens has no middle at {factor} times its length",
+        f"more than {8 * factor} tokens: CREAM's head and tail have 4 * {factor} each",
+    )
     edge = int(generator.choice([length // 3, 4 * factor]))
     middle = length - 2 * edge
     probabilities = cream_ratios(factor, sigma=sigma, legacy=legacy)
@@ -206,11 +206,11 @@ def clex_positions(
     original = original_length or length
     share, rest = divmod(length, original)
     # The released code rounds L / L0 down, which exceeds the target where it is not an integer.
-    if rest:
-        raise UsageError(
-            f"a window of {length} tokens is no multiple of the original context of {original}",
-            expected=f"original_length = {length}, or a divisor of it",
-        )
+    require(
+        not rest,
+        f"a window of {length} tokens is no multiple of the original context of {original}",
+        f"original_length = {length}, or a divisor of it",
+    )
     extent = int(generator.integers(1, target_length // original + 1)) * length
     inner = 1 + np.sort(generator.choice(extent - 2, size=length - 2, replace=False))
     positions = torch.from_numpy(np.concatenate([[0], inner, [extent - 1]]))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lengthwise.models import LoadedModel, load
-from lengthwise.models.extension import extend
+from lengthwise.models.extending import extend
 from lengthwise.processes import process_count
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder

@@ -12,7 +12,7 @@ import numpy as np
 
 from lengthwise.files import atomic_write_text
 from lengthwise.positions import POSITION_SAMPLERS, ROPE_METHODS, position_sampler, rope_method
-from lengthwise.positions.rope.plain_rope import plain_frequencies, turning_dimension
+from lengthwise.positions.rope import Rope, turning_dimension
 from lengthwise.report.drawing import COLORS, DASHES, Curve, Picture, drawn, legend_below, picture
 
 THETA, HEAD_DIM, ORIGINAL, FACTOR = 10000.0, 64, 4096, 4.0
@@ -28,16 +28,16 @@ _LABELS = {
 
 def frequencies_picture() -> Picture:
     """Each method's frequencies as a share of plain rope's, by dimension."""
-    plain = plain_frequencies(THETA, HEAD_DIM)
+    rope = Rope(THETA, HEAD_DIM, ORIGINAL, FACTOR)
+    plain = rope.frequencies().float()
     curves = [
         Curve(
             label=_LABELS.get(name, name),
             x=list(range(HEAD_DIM // 2)),
-            y=(method.inverse_frequencies(THETA, HEAD_DIM, ORIGINAL, FACTOR)[0] / plain).tolist(),
+            y=(rope_method(name)(rope).frequencies.float() / plain).tolist(),
             style=index,
         )
         for index, name in enumerate(name for name in ROPE_METHODS if name not in _LEFT_OUT)
-        for method in [rope_method(name)]
     ]
     with drawn(height=3.6, legend=curves) as (figure, grid):
         axes = grid[0][0]
@@ -98,7 +98,7 @@ def draws_picture() -> Picture:
             # One line with breaks: a mark for each token would make a file of a megabyte.
             places, rows = [], []
             for row in range(DRAWS):
-                positions = position_sampler(name).draw(np.random.default_rng([0, row]), LENGTH, TARGET)
+                positions = position_sampler(name)(np.random.default_rng([0, row]), LENGTH, TARGET)
                 for run in np.split(positions.numpy(), np.flatnonzero(positions.diff() != 1) + 1):
                     places += [run[0] - 0.4, run[-1] + 0.4, np.nan]
                     rows += [row + 1, row + 1, np.nan]

@@ -114,7 +114,7 @@ def _save_whole_modules(config: Any, model: nn.Module) -> None:
     Raises:
         UsageError: the model has no such module, or the method saves no whole modules.
     """
-    from lengthwise.models.extension import clex_modules
+    from lengthwise.models.extending import clex_modules
     from lengthwise.models.hidden import unwrap
 
     learned = {_last(name) for name, _ in clex_modules(model)}

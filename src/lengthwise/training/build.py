@@ -16,7 +16,7 @@ from transformers import PrinterCallback, TrainerCallback, TrainingArguments
 
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.models import LoadedModel
-from lengthwise.models.extension import clex_modules
+from lengthwise.models.extending import clex_modules
 from lengthwise.processes import process_count
 from lengthwise.text import TokenDocument, resolve_bos
 from lengthwise.training.adapters import add_adapter

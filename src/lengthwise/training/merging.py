@@ -11,10 +11,10 @@ from torch import nn
 
 from lengthwise.errors import MissingError, UsageError, nearest
 from lengthwise.files import named_path
-from lengthwise.models.extension import clex_modules
+from lengthwise.models.extending import clex_modules
 from lengthwise.models.loading import DTYPES, add_saved_adapter, is_4bit
 from lengthwise.models.resolve import quiet_transformers
-from lengthwise.models.saving import save_whole
+from lengthwise.models.saving import new_folder, save_whole
 from lengthwise.training.recipe import read_recipe
 from lengthwise.training.starting_model import load_for_training
 from lengthwise.training.training_plan import parameter_counts
@@ -38,12 +38,10 @@ def merge_run(run: Path | str, out: Path | str, *, dtype: str = "float32") -> di
         UsageError: the run has no adapter, or one that cannot be merged into weights; `out` is not empty.
         MissingError: there is no finished run, or the base model is missing.
     """
-    run, out = named_path(run, what="the run"), named_path(out, what="--out")
+    run, out = named_path(run, what="the run"), new_folder(out)
     adapter = run / "model"
     if dtype not in DTYPES:
         raise UsageError(f"unknown dtype {dtype!r}", expected=nearest(dtype, DTYPES))
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"{out} exists already", fix="choose another --out")
     if not (run / "config.yaml").is_file() or not adapter.is_dir():
         raise MissingError(
             f"{run} is not the folder of a finished training run: it has no config.yaml or no model/",

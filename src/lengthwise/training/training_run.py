@@ -20,9 +20,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 from lengthwise.errors import Interrupted, LengthwiseError
 from lengthwise.files import atomic_write_text, first_damaged, seal, share, writing
 from lengthwise.models import FullLogits, LoadedModel
-from lengthwise.models.extension import write_extension_files
 from lengthwise.models.resolve import is_damage, quiet_transformers
-from lengthwise.models.saving import save_whole
+from lengthwise.models.saving import save_whole, write_extension_files
 from lengthwise.processes import is_main_process, process_count, progress
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder, finished_results, read_metrics

@@ -5,7 +5,7 @@ To add a view, add its entry here, and its draw in `View.draw`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from lengthwise.alignment import PairGeometry
-    from lengthwise.positions.samplers import PositionSampler
 
     Draw = tuple[PairGeometry, Tensor | None]
     """The paired rows, and the position ids [2, L] of the long and the short window; None is 0 .. L - 1 for both."""
@@ -67,7 +66,7 @@ class Positions(Settings):
     """The sampler's options."""
 
     @cached_property
-    def _sampler(self) -> PositionSampler:
+    def _sampler(self) -> Callable[..., Tensor]:
         return position_sampler(self.sampler, self.options)
 
     @model_validator(mode="after")
@@ -77,7 +76,7 @@ class Positions(Settings):
 
     def draw(self, generator: np.random.Generator, length: int) -> Tensor:
         """Position ids [L]."""
-        return self._sampler.draw(generator, length, self.target_length)
+        return self._sampler(generator, length, self.target_length)
 
 
 class Repeat(Settings):

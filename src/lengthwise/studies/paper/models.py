@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from lengthwise.models import load
-from lengthwise.models.extension import extend
+from lengthwise.models.extending import extend
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.studies.arms import Arm, Measures, Scale, slug

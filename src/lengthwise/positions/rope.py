@@ -1,17 +1,113 @@
-"""Rope methods with a closed formula, each a function of a `Rope`; their keywords are the options."""
+"""Rope methods with a closed formula, each a function of a `Rope` whose keywords are its options."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from annotated_types import Ge, Gt
+from torch import Tensor
 
-from lengthwise.errors import UsageError
-from lengthwise.positions.rope.plain_rope import Rope, ScaledRope, ntk_base, plain_config, slow_share
+from lengthwise.errors import UsageError, require
 from lengthwise.settings import Finite, Positive, Whole
+
+
+@dataclass(frozen=True)
+class Rope:
+    """A model's rope, and by how much its context is extended.
+
+    Notation: d = head_dim, w_k = theta^(-2k/d) for k = 0..d/2-1, L0 = original_length, s = factor.
+    """
+
+    theta: float
+    """The model's base."""
+    head_dim: int
+    """d, the part of each head that is rotated."""
+    original_length: int
+    """L0, context in tokens that the model was trained for."""
+    factor: float
+    """s, how many times longer the context becomes; 1 means unchanged."""
+    length: int | None = None
+    """Tokens of the input, for methods that depend on it; None means s * L0."""
+
+    @property
+    def tokens(self) -> float:
+        """Tokens of the input."""
+        return self.factor * self.original_length if self.length is None else self.length
+
+    def frequencies(self, theta: float | None = None) -> Tensor:
+        """Plain frequencies [d/2] of this or another base, float64."""
+        return plain_frequencies(self.theta if theta is None else theta, self.head_dim)
+
+    def config(
+        self, rope_type: str | None, *, unchanged: bool = True, **parameters: Any
+    ) -> dict[str, Any] | None:
+        """The `rope_parameters` of transformers' `rope_type`; None if it has no such type.
+
+        At factor 1 they are those of plain rope, unless options have changed it (`unchanged` is False).
+        """
+        if self.factor == 1 and unchanged:
+            return {"rope_type": "default", "rope_theta": self.theta}
+        if rope_type is None:
+            return None
+        return {"rope_type": rope_type, "rope_theta": self.theta, "factor": self.factor, **parameters}
+
+
+class ScaledRope(NamedTuple):
+    """What a rope method makes of a `Rope`."""
+
+    frequencies: Tensor
+    """[d/2] in radians per token, float64."""
+    config: dict[str, Any] | None
+    """The `rope_parameters` with which plain transformers computes the same; None if it cannot."""
+    scaling: float = 1.0
+    """Factor on cos and sin; attention logits scale with its square."""
+
+
+def plain_frequencies(theta: float, head_dim: int) -> Tensor:
+    """w_k = theta^(-2k/d), float64 [d/2]."""
+    return theta ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
+
+
+def ntk_base(theta: float, head_dim: int, alpha: float) -> float:
+    """theta * alpha^(d/(d-2)): w_0 stays 1 and the last frequency becomes exactly w_last / alpha."""
+    return theta * alpha ** (head_dim / (head_dim - 2))
+
+
+def turning_dimension(rotations: float, theta: float, head_dim: int, original_length: int) -> float:
+    """Index k of the frequency that turns `rotations` times over the original length.
+
+    c(r) = d ln(L0 / (2 pi r)) / (2 ln theta): the solution of L0 w_k = 2 pi r.
+    """
+    return head_dim * math.log(original_length / (2 * math.pi * rotations)) / (2 * math.log(theta))
+
+
+def slow_share(beta_fast: float, beta_slow: float, rope: Rope, *, truncate: bool = True) -> Tensor:
+    """YaRN's ramp over the frequencies [d/2]: 0 for fast ones, 1 for slow ones, linear in k between.
+
+    Args:
+        beta_fast: up to the frequency that turns this often over L0, the ramp is 0.
+        beta_slow: from the frequency that turns this often, the ramp is 1.
+        rope: the model's.
+        truncate: round the two ends outwards to whole k, as YaRN's code does.
+    """
+    require(
+        beta_slow < beta_fast,
+        f"beta_slow = {beta_slow}, beta_fast = {beta_fast}",
+        "beta_slow below beta_fast",
+    )
+    low, high = (
+        turning_dimension(rotations, rope.theta, rope.head_dim, rope.original_length)
+        for rotations in (beta_fast, beta_slow)
+    )
+    if truncate:
+        low, high = math.floor(low), math.ceil(high)
+    # The original compares indices of pairs with d - 1; for heads of ordinary size it makes no difference.
+    low, high = max(low, 0), min(high, rope.head_dim - 1)
+    width = high - low or 0.001
+    return ((torch.arange(rope.head_dim // 2, dtype=torch.float64) - low) / width).clamp(0, 1)
 
 
 def position_interpolation(rope: Rope) -> ScaledRope:
@@ -29,7 +125,7 @@ def ntk(rope: Rope, *, alpha: Annotated[Finite, Ge(1)] | None = None) -> ScaledR
         alpha: None means the factor, which barely covers the slowest frequencies; a little more is usual.
     """
     base = ntk_base(rope.theta, rope.head_dim, rope.factor if alpha is None else alpha)
-    return ScaledRope(rope.frequencies(base), plain_config(base))
+    return ScaledRope(rope.frequencies(base), {"rope_type": "default", "rope_theta": base})
 
 
 def dynamic_ntk(rope: Rope) -> ScaledRope:
@@ -120,11 +216,11 @@ def llama3(rope: Rope, *, low_freq_factor: Positive = 1.0, high_freq_factor: Pos
         low_freq_factor: frequencies that turn at most this often are divided by the factor.
         high_freq_factor: frequencies that turn at least this often stay as they are.
     """
-    if low_freq_factor >= high_freq_factor:
-        raise UsageError(
-            f"low_freq_factor = {low_freq_factor}, high_freq_factor = {high_freq_factor}",
-            expected="low_freq_factor below high_freq_factor",
-        )
+    require(
+        low_freq_factor < high_freq_factor,
+        f"low_freq_factor = {low_freq_factor}, high_freq_factor = {high_freq_factor}",
+        "low_freq_factor below high_freq_factor",
+    )
     plain = rope.frequencies()
     rotations = rope.original_length * plain / (2 * math.pi)
     fast = (rotations - low_freq_factor) / (high_freq_factor - low_freq_factor)
@@ -151,7 +247,7 @@ def abf(rope: Rope, *, theta: Annotated[Finite, Gt(1)] | None = None) -> ScaledR
         theta: the base; None is the paper's 500000 (and the model's own at factor 1).
     """
     adjusted = _adjusted(rope, theta)
-    return ScaledRope(adjusted.frequencies(), plain_config(adjusted.theta))
+    return ScaledRope(adjusted.frequencies(), {"rope_type": "default", "rope_theta": adjusted.theta})
 
 
 def eabf(
@@ -200,11 +296,11 @@ def longrope(
             fix="take them from a model card, or search them with examples/longrope_search.py",
         )
     for name, given in (("long_factor", long_factor), ("short_factor", short_factor)):
-        if given is not None and (len(given) != count or min(given) < 1):
-            raise UsageError(
-                f"longrope's {name} has {len(given)} numbers, the least is {min(given, default=0):g}",
-                expected=f"{count} numbers of 1 or more, one for each frequency",
-            )
+        require(
+            given is None or (len(given) == count and min(given) >= 1),
+            f"longrope's {name} has {len(given or ())} numbers, the least is {min(given or (), default=0):g}",
+            f"{count} numbers of 1 or more, one for each frequency",
+        )
     short, long = ([*(given or (1.0,) * count)] for given in (short_factor, long_factor))
     scaling = attention_factor
     if scaling is None:

@@ -10,7 +10,7 @@ import torch
 from annotated_types import Gt, Le
 from torch import Tensor, nn
 
-from lengthwise.positions.rope.plain_rope import Rope, ScaledRope, ntk_base
+from lengthwise.positions.rope import Rope, ScaledRope, ntk_base
 from lengthwise.settings import Finite, Positive
 
 

@@ -1,1 +1,0 @@
-"""Rotary positions: methods that change the frequencies of a trained model."""

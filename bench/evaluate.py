@@ -118,8 +118,7 @@ def ours(model: Any, asked: list[Any], mode: str, batch_size: int) -> Any:
 
     def run() -> list[Any]:
         if mode == "greedy":
-            found = replies(model, prompts, new_tokens=16, batch_size=batch_size)
-            return [reply.text for reply in found]
+            return replies(model, prompts, new_tokens=16, batch_size=batch_size)
         scores = likelihoods(model, prompts, [one.answers for one in asked], batch_size=batch_size)
         return [score for own in scores for score in own]
 

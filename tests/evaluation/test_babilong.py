@@ -11,7 +11,7 @@ import pytest
 
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.evaluation import Evaluation
-from lengthwise.evaluation.babi import LABELS, Story, make_story, read_stories
+from lengthwise.evaluation.babilong import LABELS, STORIES, read_stories
 from lengthwise.evaluation.tasks import TASKS
 from lengthwise.text import Corpus
 
@@ -30,22 +30,22 @@ def questions_of(number: int, tokenizer: Any, corpus: Corpus, **settings: Any) -
     return TASKS[name].questions(Evaluation(tasks=(name,), **settings), tokenizer, corpus)
 
 
-def solve(task: int, story: Story) -> set[str]:
+def solve(task: int, statements: list[str], question: str) -> set[str]:
     """All right answers, from the statements alone."""
-    return {1: _where, 2: _carried, 3: _carried, 4: _beside, 5: _given}[task](story)
+    return {1: _where, 2: _carried, 3: _carried, 4: _beside, 5: _given}[task](statements, question)
 
 
-def _where(story: Story) -> set[str]:
-    person = re.findall(r"Where is (\w+)\?", story.question)[0]
-    moves = [m.groups() for m in map(_MOVE.match, story.statements) if m]
+def _where(statements: list[str], question: str) -> set[str]:
+    person = re.findall(r"Where is (\w+)\?", question)[0]
+    moves = [m.groups() for m in map(_MOVE.match, statements) if m]
     return {[room for who, room in moves if who == person][-1]}
 
 
-def _carried(story: Story) -> set[str]:
-    thing = re.findall(r"Where (?:is|was) the (\w+)", story.question)[0]
+def _carried(statements: list[str], question: str) -> set[str]:
+    thing = re.findall(r"Where (?:is|was) the (\w+)", question)[0]
     holder, path = None, []
     where: dict[str, str] = {}
-    for text in story.statements:
+    for text in statements:
         if move := _MOVE.match(text):
             where[move[1]] = move[2]
             if move[1] == holder:
@@ -53,39 +53,39 @@ def _carried(story: Story) -> set[str]:
         elif (take := _TAKE.match(text)) and take[2] == thing:
             assert holder is None
             holder = take[1]
-    if "before" not in story.question:
+    if "before" not in question:
         return {path[-1]}
-    last = re.findall(r"before the (\w+)\?", story.question)[0]
+    last = re.findall(r"before the (\w+)\?", question)[0]
     return {path[index - 1] for index, room in enumerate(path) if room == last and index}
 
 
-def _beside(story: Story) -> set[str]:
+def _beside(statements: list[str], question: str) -> set[str]:
     opposite = {"north": "south", "south": "north", "east": "west", "west": "east"}
     known = set()
-    for text in story.statements:
+    for text in statements:
         one, way, other = _BESIDE.match(text).groups()
         known |= {(one, way, other), (other, opposite[way], one)}
-    if found := re.match(r"What is (\w+) of the (\w+)\?", story.question):
+    if found := re.match(r"What is (\w+) of the (\w+)\?", question):
         return {one for one, way, other in known if (way, other) == found.groups()}
-    one, way = re.match(r"What is the (\w+) (\w+) of\?", story.question).groups()
+    one, way = re.match(r"What is the (\w+) (\w+) of\?", question).groups()
     return {other for first, direction, other in known if (first, direction) == (one, way)}
 
 
-def _given(story: Story) -> set[str]:
-    gifts = [_GIVE.match(text).groups() for text in story.statements]
+def _given(statements: list[str], question: str) -> set[str]:
+    gifts = [_GIVE.match(text).groups() for text in statements]
     for pattern, asked in (
         (r"Who gave the (?P<thing>\w+) to (?P<to>\w+)\?", 0),
         (r"What did (?P<giver>\w+) give to (?P<to>\w+)\?", 1),
         (r"Who did (?P<giver>\w+) give the (?P<thing>\w+) to\?", 2),
     ):
-        if found := re.match(pattern, story.question):
+        if found := re.match(pattern, question):
             known = found.groupdict()
             return {
                 gift[asked]
                 for gift in gifts
                 if all(gift[("giver", "thing", "to").index(k)] == v for k, v in known.items())
             }
-    raise AssertionError(story.question)
+    raise AssertionError(question)
 
 
 @pytest.mark.parametrize("task", LABELS)
@@ -93,11 +93,11 @@ def _given(story: Story) -> set[str]:
 def test_stories_have_exactly_one_right_answer(task: int, place: float) -> None:
     answers = set()
     for seed in range(60):
-        story = make_story(task, random.Random(seed), statements=4 + seed % 7, place=place)
-        assert solve(task, story) == {story.answer}
-        assert story.answer in LABELS[task]
-        assert story.answer.lower() not in story.question.lower()
-        answers.add(story.answer)
+        statements, _, question, answer = STORIES[task](random.Random(seed), 4 + seed % 7, place)
+        assert solve(task, statements, question) == {answer}
+        assert answer in LABELS[task]
+        assert answer.lower() not in question.lower()
+        answers.add(answer)
     assert len(answers) >= 5, "no answer is preferred"
 
 
@@ -106,11 +106,9 @@ def test_the_needed_statements_are_enough_and_stand_where_wanted(task: int) -> N
     for seed in range(40):
         rng = random.Random(seed)
         for place in (0.0, 1.0):
-            story = make_story(task, rng, statements=6, place=place)
-            alone = Story(tuple(story.statements[i] for i in story.needed), (), story.question, story.answer)
-            assert solve(task, alone) == {story.answer}
-            first, last = story.needed[0], story.needed[-1]
-            assert (first == 0) if place == 0 else (last == len(story.statements) - 1)
+            statements, needed, question, answer = STORIES[task](rng, 6, place)
+            assert solve(task, [statements[i] for i in needed], question) == {answer}
+            assert (needed[0] == 0) if place == 0 else (needed[-1] == len(statements) - 1)
 
 
 @pytest.mark.parametrize("task", LABELS)
@@ -124,8 +122,7 @@ def test_in_a_long_text_the_story_keeps_its_order_and_the_answer_its_depth(
         assert 1980 <= len(tokenizer(question.prompt).input_ids) <= 2000
         context = question.prompt.partition("<context>\n")[2].partition("\n</context>")[0]
         found = [s for s in re.split(r"(?<=\.)\s+", context) if s[0].isupper()]
-        story = Story(tuple(found), (), question.about, question.golds[0])
-        assert solve(task, story) == set(question.golds)
+        assert solve(task, found, question.about) == set(question.golds)
         assert question.golds[0] in question.candidates
         assert not any(label.lower() in question.about.lower() for label in question.candidates)
         assert question.reached * 100 == pytest.approx(depth, abs=6)
@@ -135,7 +132,7 @@ def test_examples_are_solved_and_the_instruction_comes_first(tokenizer: Any, cor
     [question] = questions_of(1, tokenizer, corpus, lengths=(1500,), depths=(50,), samples=1, seed=0)
     head = question.prompt.partition("<context>")[0]
     for body, asked, answer in re.findall(r"<example>\n(.+)\n\nQuestion: (.+)\nAnswer: (\w+)\n", head):
-        assert solve(1, Story(tuple(re.split(r"(?<=\.) ", body)), (), asked, answer)) == {answer}
+        assert solve(1, re.split(r"(?<=\.) ", body), asked) == {answer}
     assert question.prompt.endswith("\nAnswer:")
 
 
@@ -154,32 +151,31 @@ MADE_UP = """\
 def test_real_stories_are_read(tmp_path: Path, tokenizer: Any, corpus: Corpus) -> None:
     (tmp_path / "qa1_single-supporting-fact_test.txt").write_text(MADE_UP)
     stories = read_stories(str(tmp_path), 1)
-    assert [(len(s.statements), s.needed, s.answer) for s in stories] == [
-        (2, (0,), "bathroom"),
-        (4, (3,), "office"),
-        (1, (0,), "garden"),
+    assert [(len(statements), needed, answer) for statements, needed, _, answer in stories] == [
+        (2, [0], "bathroom"),
+        (4, [3], "office"),
+        (1, [0], "garden"),
     ]
-    assert stories[0].question == "Where is Mary?"
+    assert stories[0][2] == "Where is Mary?"
     questions = questions_of(
         1,
         tokenizer,
         corpus,
         lengths=(1200,),
-        depths=(
-            0,
-            100,
-        ),
+        depths=(0, 100),
         samples=3,
         seed=0,
         stories=str(tmp_path),
     )
-    known = {text for story in stories for text in story.statements}
+    known = {text for statements, *_ in stories for text in statements}
     for question in questions:
         context = question.prompt.partition("<context>\n")[2]
-        story = next(s for s in stories if s.question == question.about and s.answer == question.golds[0])
-        places = [context.index(text) for text in story.statements]
+        [statements] = [
+            s for s, _, asked, answer in stories if (asked, [answer]) == (question.about, question.golds)
+        ]
+        places = [context.index(text) for text in statements]
         assert places == sorted(places)
-        assert sum(text in context for text in known) == len(story.statements)
+        assert sum(text in context for text in known) == len(statements)
 
 
 @pytest.mark.parametrize(
@@ -202,12 +198,11 @@ def test_the_real_files_of_babi(task: int, tokenizer: Any, corpus: Corpus) -> No
     stories = read_stories(str(BABI), task)
     # en-10k: a thousand questions in each test file.
     assert len(stories) == 1000
-    assert {story.answer for story in stories} == set(LABELS[task])
-    needed = {1: {1}, 2: {2}, 3: {3}, 4: {1}, 5: {1}}[task]
-    assert {len(story.needed) for story in stories} == needed
-    for story in stories:
-        assert story.answer.lower() not in story.question.lower()
-        assert max(story.needed) < len(story.statements)
+    assert {answer for *_, answer in stories} == set(LABELS[task])
+    assert {len(needed) for _, needed, *_ in stories} == {{1: 1, 2: 2, 3: 3, 4: 1, 5: 1}[task]}
+    for statements, needed, asked, answer in stories:
+        assert answer.lower() not in asked.lower()
+        assert max(needed) < len(statements)
     for depth in (0, 100):
         found = questions_of(
             task, tokenizer, corpus, lengths=(6000,), depths=(depth,), samples=2, seed=1, stories=str(BABI)
@@ -216,13 +211,13 @@ def test_the_real_files_of_babi(task: int, tokenizer: Any, corpus: Corpus) -> No
             assert 5950 <= len(tokenizer(question.prompt).input_ids) <= 6000
             context = question.prompt.partition("<context>\n")[2]
             story = next(
-                story
-                for story in stories
-                if (story.question, story.answer) == (question.about, question.golds[0])
-                and all(text in context for text in story.statements)
+                statements
+                for statements, _, asked, answer in stories
+                if (asked, answer) == (question.about, question.golds[0])
+                and all(text in context for text in statements)
             )
             start = 0
-            for text in story.statements:
+            for text in story:
                 start = context.index(text, start) + len(text)
             assert question.golds[0] in question.candidates
             assert question.reached is not None

@@ -23,8 +23,16 @@ FAMILIES = ("llama-gqa", "gemma3-text-soft-cap", "mistral", "gpt2", "bloom-alibi
 
 
 def loaded(name: str, **overrides: Any) -> LoadedModel:
+    """A model whose tokenizer decodes tokens to their numbers."""
     model = tiny_model(name, eos_token_id=None, **overrides).double()
-    return LoadedModel(model, tiny_tokenizer(), name, "memory")
+    tokenizer = tiny_tokenizer()
+    tokenizer.decode = lambda ids, **_: " ".join(map(str, ids))  # type: ignore[method-assign]
+    return LoadedModel(model, tokenizer, name, "memory")
+
+
+def written(*arguments: Any, **settings: Any) -> list[Tokens]:
+    """The tokens of `replies`."""
+    return [tuple(map(int, reply.split())) for reply in replies(*arguments, **settings)]
 
 
 @cache
@@ -79,15 +87,14 @@ def test_replies_equal_decoding_without_a_cache(name: str) -> None:
     model = unchanged(name)
     expected = [plain_reply(model, prompt, 4) for prompt in prompts()]
     for batch_size in (1, 8):
-        found = replies(model, prompts(), new_tokens=4, batch_size=batch_size)
-        assert [reply.ids for reply in found] == expected
+        assert written(model, prompts(), new_tokens=4, batch_size=batch_size) == expected
 
 
 def test_unrelated_prompts_are_batched_with_padding() -> None:
     model = loaded("llama-gqa")
     some = [random_tokens(size, size) for size in (3, 17, 9, 1)]
-    found = replies(model, some, new_tokens=5, batch_size=4)
-    assert [reply.ids for reply in found] == [plain_reply(model, prompt, 5) for prompt in some]
+    found = written(model, some, new_tokens=5, batch_size=4)
+    assert found == [plain_reply(model, prompt, 5) for prompt in some]
 
 
 class Counting:
@@ -119,28 +126,28 @@ def test_what_is_shared_is_read_once() -> None:
 def test_a_reply_ends_at_eos_at_a_stop_id_and_where_told() -> None:
     model = loaded("llama-gqa")
     [prompt] = [random_tokens(20, 4)]
-    [whole] = replies(model, [prompt], new_tokens=6)
-    third = whole.ids[2]
-    cut = whole.ids.index(third)
-    [stopped] = replies(model, [prompt], new_tokens=6, stop_ids=frozenset({third}))
-    assert stopped.ids == whole.ids[:cut]
-    [at_text] = replies(model, [prompt], new_tokens=6, until=lambda text: len(text) > 0)
-    assert len(at_text.ids) == 1
-    first = whole.ids[0]
-    [forced] = replies(model, [prompt], new_tokens=3, stop_ids=frozenset({first}), at_least=1)
-    assert forced.ids[0] != first
+    [whole] = written(model, [prompt], new_tokens=6)
+    third = whole[2]
+    cut = whole.index(third)
+    [stopped] = written(model, [prompt], new_tokens=6, stop_ids=frozenset({third}))
+    assert stopped == whole[:cut]
+    [at_text] = written(model, [prompt], new_tokens=6, until=lambda text: len(text) > 0)
+    assert len(at_text) == 1
+    first = whole[0]
+    [forced] = written(model, [prompt], new_tokens=3, stop_ids=frozenset({first}), at_least=1)
+    assert forced[0] != first
     model.model.generation_config.eos_token_id = [third, 319]
-    assert replies(model, [prompt], new_tokens=6)[0].ids == stopped.ids
+    assert written(model, [prompt], new_tokens=6)[0] == stopped
 
 
 def test_a_row_that_ended_does_not_disturb_the_others() -> None:
     model = loaded("llama-gqa")
     some = [random_tokens(20, seed) for seed in (4, 5)]
-    whole = [reply.ids for reply in replies(model, some, new_tokens=6)]
+    whole = written(model, some, new_tokens=6)
     stop = whole[0][0]
     assert stop not in whole[1]
-    found = replies(model, some, new_tokens=6, batch_size=2, stop_ids=frozenset({stop}))
-    assert [reply.ids for reply in found] == [(), whole[1]]
+    found = written(model, some, new_tokens=6, batch_size=2, stop_ids=frozenset({stop}))
+    assert found == [(), whole[1]]
 
 
 def test_a_head_that_is_not_proven_goes_through_full_logits() -> None:

@@ -9,6 +9,7 @@ import pytest
 from lengthwise.errors import UsageError
 from lengthwise.evaluation import Evaluation
 from lengthwise.evaluation.haystack import background_text, build_haystack
+from lengthwise.evaluation.task import Question
 from lengthwise.evaluation.tasks import GROUPS, TASKS
 from lengthwise.testing import tiny_text
 from lengthwise.text import Corpus, Document
@@ -21,14 +22,23 @@ def tokens(tokenizer: Any, text: str) -> int:
     return len(tokenizer(text).input_ids)
 
 
+def built(
+    tokenizer: Any, corpus: Corpus, facts: Any, *, length: int, seed: int, head: str = "", tail: str = ""
+) -> tuple[str, float | None]:
+    """The prompt of one question, and the depth that the first fact got."""
+    background = background_text(corpus, random.Random(seed), tokens=length)
+    end = Question(prompt=tail, golds=[], fact=0 if facts else None)
+    [question] = build_haystack(
+        tokenizer, [end], head=head, background=background, facts=facts, length=length
+    )
+    return question.prompt, question.reached
+
+
 @pytest.mark.parametrize("length", [150, 400, 1111])
 @pytest.mark.parametrize("depth", [0.0, 0.3, 0.5, 1.0])
 def test_length_in_tokens_and_depth(tokenizer: Any, corpus: Corpus, length: int, depth: float) -> None:
-    background = background_text(corpus, random.Random(1), tokens=length)
     fact = ("QXZ is the word.", depth)
-    [prompt], reached = build_haystack(
-        tokenizer, head=HEAD, tails=[TAIL], background=background, facts=[fact], length=length
-    )
+    prompt, reached = built(tokenizer, corpus, [fact], length=length, seed=1, head=HEAD, tail=TAIL)
     assert length - 12 <= tokens(tokenizer, prompt) <= length
     assert prompt.startswith(HEAD)
     assert prompt.endswith(TAIL)
@@ -37,15 +47,12 @@ def test_length_in_tokens_and_depth(tokenizer: Any, corpus: Corpus, length: int,
     share = tokens(tokenizer, before) / (tokens(tokenizer, before) + tokens(tokenizer, after))
     # A sentence of the text has up to forty tokens of this tokenizer.
     assert share == pytest.approx(depth, abs=25 / length)
-    assert reached[0] == pytest.approx(share, abs=4 / length)
+    assert reached == pytest.approx(share, abs=4 / length)
 
 
 def test_several_facts_keep_their_order_even_at_one_place(tokenizer: Any, corpus: Corpus) -> None:
-    background = background_text(corpus, random.Random(2), tokens=600)
     facts = [(f"fact {index}.", place) for index, place in enumerate((0.0, 0.0, 0.5, 0.5, 1.0, 1.0))]
-    [prompt], _ = build_haystack(
-        tokenizer, head="", tails=[""], background=background, facts=facts, length=600
-    )
+    prompt, _ = built(tokenizer, corpus, facts, length=600, seed=2)
     assert re.findall(r"fact (\d)", prompt) == list("012345")
     assert prompt.startswith("fact 0. fact 1.")
     assert prompt.endswith("fact 4. fact 5.")
@@ -54,20 +61,21 @@ def test_several_facts_keep_their_order_even_at_one_place(tokenizer: Any, corpus
 def test_tails_share_one_context_that_fits_the_longest(tokenizer: Any, corpus: Corpus) -> None:
     background = background_text(corpus, random.Random(3), tokens=300)
     tails = [" a?", " what is the number of the queen?"]
-    prompts, _ = build_haystack(
-        tokenizer, head="", tails=tails, background=background, facts=[("x.", 0.5)], length=300
+    ends = [Question(prompt=tail, golds=[]) for tail in tails]
+    questions = build_haystack(
+        tokenizer, ends, head="", background=background, facts=[("x.", 0.5)], length=300
     )
+    prompts = [question.prompt for question in questions]
     assert prompts[0].removesuffix(tails[0]) == prompts[1].removesuffix(tails[1])
     assert 288 <= tokens(tokenizer, prompts[1]) <= 300
 
 
 def test_too_short_a_length_says_what_is_needed(tokenizer: Any, corpus: Corpus) -> None:
-    background = background_text(corpus, random.Random(1), tokens=64)
     with pytest.raises(UsageError) as error:
-        build_haystack(tokenizer, head=HEAD, tails=[TAIL], background=background, facts=[], length=20)
+        built(tokenizer, corpus, [], length=20, seed=1, head=HEAD, tail=TAIL)
     assert error.value.expected is not None
     [least] = map(int, re.findall(r"\d+", error.value.expected))
-    build_haystack(tokenizer, head=HEAD, tails=[TAIL], background=background, facts=[], length=least)
+    built(tokenizer, corpus, [], length=least, seed=1, head=HEAD, tail=TAIL)
 
 
 def test_a_short_corpus_begins_again(tokenizer: Any) -> None:
@@ -84,12 +92,9 @@ def test_a_short_corpus_begins_again(tokenizer: Any) -> None:
 )
 def test_text_without_spaces_fills_the_length(tokenizer: Any, text: str, off: float) -> None:
     corpus = Corpus.of("dense", [Document("a", text)], split="all", split_rule="all documents")
-    background = background_text(corpus, random.Random(1), tokens=800)
-    [prompt], reached = build_haystack(
-        tokenizer, head="", tails=[""], background=background, facts=[("x.", 0.5)], length=800
-    )
+    prompt, reached = built(tokenizer, corpus, [("x.", 0.5)], length=800, seed=1)
     assert 700 <= tokens(tokenizer, prompt) <= 800
-    assert reached[0] == pytest.approx(0.5, abs=off)
+    assert reached == pytest.approx(0.5, abs=off)
 
 
 def test_background_begins_with_a_sentence_of_a_random_place() -> None:

@@ -1,9 +1,12 @@
-"""BABILong: bAbI's stories hidden in long text, with the needed facts at a chosen depth.
+"""BABILong: stories like those of bAbI's tasks 1 to 5, hidden in long text, with the needed facts at a chosen depth.
 
 The context is any text. Its length is that of the whole prompt, in the model's own tokens. The statements from
 the first to the last needed one are kept together at the wanted depth (0 is the first sentence of the context,
 100 the last). The story's earlier statements come before them and its later ones after them, at random places.
 The order of the story is kept, so a later move of the same person stays later.
+
+Stories are generated, or real ones from a folder. People, rooms and things are those of bAbI, so its labels
+apply; generated sentences and stories are our own.
 
 Upstream bounds a region for all facts together, counts background and facts only, and words the prompt
 differently. The scorer is upstream's. So compare models here with each other, and with the public leader board
@@ -14,18 +17,35 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.errors import UsageError
-from lengthwise.evaluation.babi import LABELS, Story, make_story, read_stories
-from lengthwise.evaluation.haystack import Fact, background_text
-from lengthwise.evaluation.task import MADE_UP, Family, Haystack, MadeUpTask, Question, only_label
+from lengthwise.errors import MissingError, UsageError
+from lengthwise.evaluation.haystack import MADE_UP, background_text, build_haystack, made_up
+from lengthwise.evaluation.scoring import only_label
+from lengthwise.evaluation.task import Family, Question, Task
 
 if TYPE_CHECKING:
     from lengthwise.text import Corpus
 
-NEW_TOKENS = 20
+Story = tuple[list[str], list[int], str, str]
+"""Statements in order, the indices of those that the answer needs, the question, the answer."""
+
+_PEOPLE = ("Mary", "John", "Daniel", "Sandra")
+_ROOMS = ("bathroom", "bedroom", "garden", "hallway", "kitchen", "office")
+_THINGS = ("apple", "football", "milk")
+_GIVERS = ("Bill", "Fred", "Jeff", "Mary")
+
+LABELS: dict[int, tuple[str, ...]] = {**dict.fromkeys((1, 2, 3, 4), _ROOMS), 5: (*_GIVERS, *_THINGS)}
+"""What BABILong's scorer looks for in a reply."""
+
+_MOVES = ("{} went to the {}.", "{} walked to the {}.", "{} moved to the {}.", "{} hurried to the {}.")
+_TAKES = ("{} picked up {}.", "{} took {}.", "{} got {}.")
+_GIVES = ("{} gave the {} to {}.", "{} handed the {} to {}.", "{} passed the {} to {}.")
+_DIRECTIONS = {"north": (0, 1), "south": (0, -1), "east": (1, 0), "west": (-1, 0)}
+
 _MOST_STATEMENTS = 10
 """In a generated story."""
 _TOKENS_PER_STATEMENT = 64
@@ -40,32 +60,200 @@ _INSTRUCTION = {
 }
 
 
-def _haystacks(number: int, settings: Any, corpus: Corpus, length: int, sample: int) -> Iterator[Haystack]:
+def _moves(rng: random.Random, statements: int, place: float, *, rooms: int, carried: bool) -> Story:
+    """Someone walks through `rooms` rooms, or takes a thing and carries it there; nobody else touches it."""
+    person = rng.choice(_PEOPLE)
+    others = [other for other in _PEOPLE if other != person]
+    subject = f"the {rng.choice(_THINGS)}" if carried else person
+    pause = rng.randrange(2) if carried and statements > rooms + 2 else 0
+    story: list[str] = []
+    where: dict[str, str] = {}
+    needed: list[int] = []
+    path: list[str] = []
+
+    def move(mover: str) -> None:
+        where[mover] = rng.choice([room for room in _ROOMS if room != where.get(mover)])
+        story.append(rng.choice(_MOVES).format(mover, where[mover]))
+
+    for _ in range(round(place * max(0, statements - (rooms + carried + pause)))):
+        move(rng.choice(_PEOPLE))
+    if carried:
+        needed.append(len(story))
+        story.append(rng.choice(_TAKES).format(person, subject))
+    if pause:
+        move(rng.choice(others))
+    for _ in range(rooms):
+        needed.append(len(story))
+        move(person)
+        path.append(where[person])
+    while len(story) < statements:
+        move(rng.choice(others))
+    if rooms == 1:
+        return story, needed, f"Where is {subject}?", path[-1]
+    return story, needed, f"Where was {subject} before the {path[-1]}?", path[-2]
+
+
+def _relation(rng: random.Random, statements: int, place: float) -> Story:
+    """Rooms on a grid, each beside the one before; a question about one pair."""
+    count = min(statements, len(_ROOMS) - 1)
+    rooms = rng.sample(_ROOMS, count + 1)
+    at, taken = (0, 0), {(0, 0)}
+    story: list[str] = []
+    wanted = round(place * (count - 1))
+    question = answer = ""
+    for index, (room, following) in enumerate(pairwise(rooms)):
+        ways = {
+            name: step
+            for name, step in _DIRECTIONS.items()
+            if (at[0] + step[0], at[1] + step[1]) not in taken
+        }
+        # A walk of five steps always has a free neighbour.
+        name = rng.choice(sorted(ways))
+        at = (at[0] + ways[name][0], at[1] + ways[name][1])
+        taken.add(at)
+        story.append(f"The {following} is {name} of the {room}.")
+        if index == wanted:
+            if rng.random() < 0.5:
+                question, answer = f"What is {name} of the {room}?", following
+            else:
+                question, answer = f"What is the {following} {name} of?", room
+    return story, [wanted], question, answer
+
+
+def _given(rng: random.Random, statements: int, place: float) -> Story:
+    """People hand on their things. The question is about one gift that differs from all others."""
+    holders = {thing: rng.choice(_GIVERS) for thing in _THINGS}
+    gifts: list[tuple[str, str, str]] = []
+    wanted = round(place * (statements - 1))
+
+    def hand_on() -> tuple[str, str, str]:
+        thing = rng.choice(_THINGS)
+        giver = holders[thing]
+        return giver, thing, rng.choice([person for person in _GIVERS if person != giver])
+
+    for _ in range(wanted + 1):
+        gifts.append(hand_on())
+        holders[gifts[-1][1]] = gifts[-1][2]
+    # The question leaves out one of the three; the gift must be the only one with the other two.
+    kind = rng.randrange(3)
+
+    def rest(gift: tuple[str, str, str]) -> tuple[str, ...]:
+        return tuple(part for index, part in enumerate(gift) if index != kind)
+
+    if any(rest(gift) == rest(gifts[wanted]) for gift in gifts[:wanted]):
+        return _given(rng, statements, place)
+    giver, thing, receiver = asked = gifts[wanted]
+    while len(gifts) < statements:
+        gift = hand_on()
+        if rest(gift) != rest(asked):
+            gifts.append(gift)
+            holders[gift[1]] = gift[2]
+    question = (
+        f"Who gave the {thing} to {receiver}?",
+        f"What did {giver} give to {receiver}?",
+        f"Who did {giver} give the {thing} to?",
+    )[kind]
+    return [rng.choice(_GIVES).format(*gift) for gift in gifts], [wanted], question, asked[kind]
+
+
+STORIES = {
+    1: partial(_moves, rooms=1, carried=False),
+    2: partial(_moves, rooms=1, carried=True),
+    3: partial(_moves, rooms=2, carried=True),
+    4: _relation,
+    5: _given,
+}
+"""Makes a story of about so many statements, its needed ones together at `place`: 0 first, 1 last."""
+
+
+@lru_cache(maxsize=8)
+def read_stories(folder: str, task: int) -> list[Story]:
+    """The stories of the file `qa<task>_*_test.txt` (or `_train`, if there is no test file) in a folder.
+
+    A story for each question: the statements before it, without earlier questions.
+
+    Raises:
+        MissingError: no such file.
+        UsageError: a line that is not in bAbI's format; the error names file and line.
+    """
+    files = f"qa{task}_*_{{}}.txt"
+    paths = sorted(Path(folder).glob(files.format("test"))) or sorted(
+        Path(folder).glob(files.format("train"))
+    )
+    if not paths:
+        raise MissingError(
+            f"there is no file qa{task}_*_test.txt in {folder}",
+            expected="a folder of bAbI's tasks (en or en-10k)",
+        )
+    stories: list[Story] = []
+    statements: list[str] = []
+    numbers: dict[int, int] = {}
+    lines = paths[0].read_text(encoding="utf-8", errors="replace").split("\n")
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        index, _, rest = line.partition(" ")
+        text, *asked = map(str.strip, rest.split("\t"))
+        needed: list[int] = []
+        try:
+            if int(index) == 1:
+                statements, numbers = [], {}
+            if asked:
+                needed = sorted(numbers[int(each)] for each in asked[1].split())
+            valid = text and (not asked or (needed and asked[0] in LABELS[task]))
+        except (ValueError, LookupError):
+            valid = False
+        if not valid:
+            raise UsageError(
+                f"{paths[0]}, line {number} is neither a statement nor a question: {line[:60]!r}",
+                expected="'1 Mary went home.', or a number with a question, its answer (one of "
+                f"{', '.join(LABELS[task])}) and the numbers of statements before it, separated by tabs",
+            )
+        if asked:
+            stories.append((statements.copy(), needed, text, asked[0]))
+        else:
+            numbers[int(index)] = len(statements)
+            statements.append(text)
+    return stories
+
+
+def _contexts(
+    number: int, settings: Any, tokenizer: Any, corpus: Corpus, length: int, sample: int
+) -> Iterator[list[Question]]:
     """A context for each depth. A sample has the same background at every depth."""
     seeded = f"{settings.seed}/qa{number}/{sample}"
     background = background_text(corpus, random.Random(f"{seeded}/background"), tokens=length)
-    for depth in sorted(settings.depths):
-        story = _story(number, random.Random(seeded), depth / 100, length, settings.stories)
-        facts, marked = _placed(story, depth / 100, random.Random(f"{seeded}/places"))
-        about = story.question.lower()
-        question = Question(
-            prompt=f"\n</context>\n\nQuestion: {story.question}\nAnswer:",
-            golds=[story.answer],
-            # Upstream never counts a label of the question as an answer.
-            candidates=[label for label in LABELS[number] if label.lower() not in about],
-            about=story.question,
-            new_tokens=NEW_TOKENS,
-            depth=depth,
-            fact=marked,
+    for percent in sorted(settings.depths):
+        depth = percent / 100
+        rng = random.Random(f"{seeded}/places")
+        statements, needed, asked, answer = _story(
+            number, random.Random(seeded), depth, length, settings.stories
         )
-        yield Haystack(_head(number), background, facts, [question])
+        first, last = needed[0], needed[-1]
+        before = sorted(rng.uniform(0, depth) for _ in range(first))
+        after = sorted(rng.uniform(depth, 1) for _ in range(len(statements) - last - 1))
+        depths = [*before, *[depth] * (last - first + 1), *after]
+        question = Question(
+            prompt=f"\n</context>\n\nQuestion: {asked}\nAnswer:",
+            golds=[answer],
+            # Upstream never counts a label of the question as an answer.
+            candidates=[label for label in LABELS[number] if label.lower() not in asked.lower()],
+            about=asked,
+            new_tokens=20,
+            depth=percent,
+            fact=last,
+        )
+        facts = list(zip(statements, depths, strict=True))
+        yield build_haystack(
+            tokenizer, [question], head=_head(number), background=background, facts=facts, length=length
+        )
 
 
 def _story(task: int, rng: random.Random, place: float, length: int, folder: str | None) -> Story:
     most = max(4, length // _TOKENS_PER_STATEMENT)
     if folder is None:
-        return make_story(task, rng, statements=rng.randint(4, min(_MOST_STATEMENTS, most)), place=place)
-    fitting = [story for story in read_stories(folder, task) if len(story.statements) <= most]
+        return STORIES[task](rng, rng.randint(4, min(_MOST_STATEMENTS, most)), place)
+    fitting = [story for story in read_stories(folder, task) if len(story[0]) <= most]
     if not fitting:
         raise UsageError(
             f"no story of qa{task} in {folder} has at most {most} statements", fix="use greater lengths"
@@ -73,38 +261,28 @@ def _story(task: int, rng: random.Random, place: float, length: int, folder: str
     return rng.choice(fitting)
 
 
-def _placed(story: Story, depth: float, rng: random.Random) -> tuple[list[Fact], int]:
-    """The statements with their depths, in order, and the index of the last needed one."""
-    first, last = story.needed[0], story.needed[-1]
-    before = sorted(rng.uniform(0, depth) for _ in range(first))
-    after = sorted(rng.uniform(depth, 1) for _ in range(len(story.statements) - last - 1))
-    depths = [*before, *[depth] * (last - first + 1), *after]
-    return list(zip(story.statements, depths, strict=True)), last
-
-
 def _head(task: int) -> str:
     rng = random.Random(f"examples/qa{task}")
-    examples = []
+    examples = ""
     for _ in range(2):
-        story = make_story(task, rng, statements=4, place=rng.random())
-        asked = f"Question: {story.question}\nAnswer: {story.answer}"
-        examples.append(f"<example>\n{' '.join(story.statements)}\n\n{asked}\n</example>")
-    listed = "\n\n".join(examples)
+        statements, _, asked, answer = STORIES[task](rng, 4, rng.random())
+        examples += (
+            f"<example>\n{' '.join(statements)}\n\nQuestion: {asked}\nAnswer: {answer}\n</example>\n\n"
+        )
     return (
         f"The context below is a long text. Hidden in it are sentences about {_INSTRUCTION[task]}. "
-        "Answer the question at the end from these sentences alone, with one word.\n\n"
-        f"{listed}\n\n<context>\n"
+        f"Answer the question at the end from these sentences alone, with one word.\n\n{examples}<context>\n"
     )
 
 
-def _task(number: int, what: str) -> MadeUpTask:
-    return MadeUpTask(
-        name=f"babilong_qa{number}",
+def _task(number: int, what: str) -> Task:
+    return made_up(
+        f"babilong_qa{number}",
+        partial(_contexts, number),
         what=f"bAbI {number} in long text: {what}",
         version=2,
         metric="accuracy",
         score=only_label,
-        haystacks=partial(_haystacks, number),
         takes=MADE_UP | {"depths", "stories"},
         ranks=True,
         is_over=lambda reply: "." in reply,

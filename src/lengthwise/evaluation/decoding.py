@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,14 +37,6 @@ _WORTH_SHARING = 32
 _WHERE = "what follows a prompt"
 
 
-@dataclass(frozen=True)
-class Reply:
-    """Tokens of one greedy reply, without the one that ended it."""
-
-    ids: Tokens
-    text: str
-
-
 @torch.no_grad()
 def likelihoods(
     model: Predictor,
@@ -67,7 +58,15 @@ def likelihoods(
         NonFiniteLogits: logits that are NaN or infinite.
     """
     if not isinstance(model, LoadedModel):
-        return _asked_likelihoods(model, prompts, answers)
+        # From the losses of given tokens: every answer is read after its whole prompt.
+        pairs = [(prompt, answer) for prompt, own in zip(prompts, answers, strict=True) for answer in own]
+        with naming_bad_logits(model, _WHERE):
+            losses = model.token_losses(
+                [np.array([*prompt, *answer[:-1]]) for prompt, answer in pairs],
+                [np.array(answer) for _, answer in pairs],
+            )
+        found = iter(-float(each.sum()) for each in losses)
+        return [[next(found) for _ in own] for own in answers]
     # The last token of an answer is never read; so answers of one token share one row.
     rows = sorted(
         {(*prompt, *answer[:-1]) for prompt, own in zip(prompts, answers, strict=True) for answer in own},
@@ -100,8 +99,8 @@ def replies(
     stop_ids: frozenset[int] = frozenset(),
     at_least: int = 0,
     until: Callable[[str], bool] | None = None,
-) -> list[Reply]:
-    """Greedy decoding after every prompt.
+) -> list[str]:
+    """Greedy replies to all prompts.
 
     A reply ends before EOS or another id of `stop_ids` (neither can be among the first `at_least` tokens), as
     soon as `until` is true of its text, or at `new_tokens`. Prompts are batched by length. Their common beginning
@@ -113,79 +112,46 @@ def replies(
     """
     if isinstance(model, Endpoint):
         texts = model.replies(prompts, new_tokens=new_tokens, stop_ids=sorted(stop_ids), at_least=at_least)
-        return [_reply(model.tokenizer, text, until) for text in texts]
+        return [_cut(model.tokenizer, text, until) for text in texts] if until else texts
     model = weights_of(model, needs="decoding reads its logits", fix="give a model")
     check_positions_fit(model.max_positions, max(map(len, prompts)) + new_tokens - 1, name=model.name)
     rows = sorted(set(prompts), key=lambda row: (len(row), row))
     shared = _shared(rows, at_most=len(rows[0]) - 1)
     stops = stop_ids | _eos_ids(model)
-    found: dict[Tokens, Reply] = {}
-    with naming_bad_logits(model, _WHERE):
-        for batch, states, reader in _endings(model, rows, shared, batch_size):
-            written = _decode(
-                model, reader, states, new_tokens=new_tokens, stops=stops, at_least=at_least, until=until
-            )
-            found.update(zip(batch, written, strict=True))
-    return [found[prompt] for prompt in prompts]
-
-
-def _asked_likelihoods(
-    model: Predictor, prompts: Sequence[Tokens], answers: Sequence[Sequence[Tokens]]
-) -> list[list[float]]:
-    """`likelihoods` from the losses of given tokens: every answer is read after its whole prompt."""
-    pairs = [(prompt, answer) for prompt, own in zip(prompts, answers, strict=True) for answer in own]
-    with naming_bad_logits(model, _WHERE):
-        losses = model.token_losses(
-            [np.array([*prompt, *answer[:-1]]) for prompt, answer in pairs],
-            [np.array(answer) for _, answer in pairs],
-        )
-    found = iter(-float(each.sum()) for each in losses)
-    return [[next(found) for _ in own] for own in answers]
-
-
-def _reply(tokenizer: Any, text: str, until: Callable[[str], bool] | None) -> Reply:
-    """A server's reply, cut where `until` is first true of its tokens."""
-    ids = tuple(tokenizer(text, add_special_tokens=False).input_ids)
-    for count in range(1, len(ids) + 1):
-        if until and until(start := tokenizer.decode(ids[:count])):
-            return Reply(ids[:count], start)
-    return Reply(ids, text)
-
-
-def _decode(
-    model: LoadedModel,
-    reader: PieceReader,
-    states: Sequence[Tensor],
-    *,
-    new_tokens: int,
-    stops: frozenset[int],
-    at_least: int,
-    until: Callable[[str], bool] | None,
-) -> list[Reply]:
-    """The replies of one batch; `states` are what the head takes for each row's last token."""
+    found: dict[Tokens, str] = {}
 
     def text(ids: Sequence[int]) -> str:
         return model.tokenizer.decode(ids, skip_special_tokens=True)
 
-    written: list[list[int]] = [[] for _ in states]
-    open_rows = set(range(len(states)))
-    last = torch.stack([state[-1] for state in states])
-    for step in range(new_tokens):
-        logits = model.head.logits(last)
-        require_finite(logits)
-        if step < at_least and stops:
-            logits[:, sorted(stops)] = -torch.inf
-        chosen = logits.argmax(dim=-1)
-        for row in sorted(open_rows):
-            ended = (token := int(chosen[row])) in stops
-            if not ended:
-                written[row].append(token)
-            if ended or (until is not None and until(text(written[row]))):
-                open_rows.remove(row)
-        if not open_rows or step == new_tokens - 1:
-            break
-        last = reader.read(chosen[:, None])[:, -1]
-    return [Reply(tuple(ids), text(ids)) for ids in written]
+    with naming_bad_logits(model, _WHERE):
+        for batch, states, reader in _endings(model, rows, shared, batch_size):
+            written: list[list[int]] = [[] for _ in batch]
+            unfinished = set(range(len(batch)))
+            last = torch.stack([state[-1] for state in states])
+            for step in range(new_tokens):
+                logits = model.head.logits(last)
+                require_finite(logits)
+                if step < at_least:
+                    logits[:, sorted(stops)] = -torch.inf
+                chosen = logits.argmax(dim=-1)
+                for row in sorted(unfinished):
+                    token = int(chosen[row])
+                    if token not in stops:
+                        written[row].append(token)
+                    if token in stops or (until is not None and until(text(written[row]))):
+                        unfinished.remove(row)
+                if not unfinished or step == new_tokens - 1:
+                    break
+                last = reader.read(chosen[:, None])[:, -1]
+            found.update(zip(batch, map(text, written), strict=True))
+    return [found[prompt] for prompt in prompts]
+
+
+def _cut(tokenizer: Any, text: str, until: Callable[[str], bool]) -> str:
+    """A server's reply, cut where `until` is first true of its tokens."""
+    ids = tokenizer(text, add_special_tokens=False).input_ids
+    starts = (tokenizer.decode(ids[:count]) for count in range(1, len(ids) + 1))
+    return next((start for start in starts if until(start)), text)
 
 
 def _endings(

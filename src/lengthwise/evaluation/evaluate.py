@@ -16,10 +16,9 @@ from cyclopts import Parameter
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
-from lengthwise.evaluation.prompts import Truncation
-from lengthwise.evaluation.scores import estimated, prompt_notes, ranking, sample_means
-from lengthwise.evaluation.task import Family, Question, Task
-from lengthwise.evaluation.tasks import FAMILIES, TASKS, resolve_tasks
+from lengthwise.evaluation.prompts import Truncation, prompt_notes
+from lengthwise.evaluation.scoring import ranking
+from lengthwise.evaluation.task import Family, Question, Task, estimated
 from lengthwise.files import is_url
 from lengthwise.measure.measurement import Item, Measurement, Record, in_groups
 from lengthwise.measure.statistics import Statistic
@@ -37,10 +36,6 @@ _LM_EVAL_TAKES = frozenset({"lengths", "samples", "data", "max_length", "truncat
 def _taken(tasks: Iterable[Task]) -> frozenset[str]:
     """The settings that some of these tasks take."""
     return frozenset[str]().union(*(task.takes for task in tasks))
-
-
-_ONLY_SOME_TAKE = _taken(TASKS.values())
-"""Settings that only some tasks take; all other settings belong to every run."""
 
 
 class Evaluation(Measurement):
@@ -101,35 +96,57 @@ class Evaluation(Measurement):
         if len(set(self.depths)) < len(self.depths):
             raise UsageError(f"a depth is given twice: {self.depths}")
         self._refuse_untaken(self.model_fields_set)
-        if self.backend == "lm-eval" and self.max_length is None:
+        if self.max_length is None and (self.backend == "lm-eval" or "data" in _taken(self.own_tasks)):
             raise UsageError(
-                "lm-eval needs the greatest number of tokens of prompt and reply together",
-                expected="--max-length TOKENS, the context that the model is evaluated at",
+                "LongBench and lm-eval need the greatest number of tokens, of a prompt, or with lm-eval of prompt "
+                "and reply together",
+                expected="--max-length TOKENS; LongBench takes 3500 for a model of 4k, and leaves room for the reply",
             )
         for task in self.own_tasks:
             if self.mode == "likelihood" and not task.ranks:
                 raise UsageError(
                     f"{task.name} has no answers to rank by likelihood", fix="use --mode greedy for it"
                 )
-            task.check(self)
+            if (
+                "lengths" in task.takes
+                and self.max_length is not None
+                and max(self.lengths) > self.max_length
+            ):
+                raise UsageError(
+                    f"{task.name} is made for {max(self.lengths)} tokens, and max_length is {self.max_length}",
+                    fix="shorter lengths; or data sets, which max_length is for, in a run of their own",
+                )
+            if len(self.depths) > task.most_depths:
+                raise UsageError(
+                    f"{task.name} with {len(self.depths)} depths", expected=f"at most {task.most_depths}"
+                )
         return self
+
+    @property
+    def _families(self) -> dict[Family, list[Task]]:
+        """Our own tasks of the run, by their families; none with lm-eval's."""
+        from lengthwise.evaluation.tasks import resolve_tasks
+
+        return resolve_tasks(self.tasks) if self.backend == "native" else {}
 
     @property
     def own_tasks(self) -> list[Task]:
         """Our own tasks of the run; none with lm-eval's."""
-        return resolve_tasks(self.tasks) if self.backend == "native" else []
+        return list(chain.from_iterable(self._families.values()))
 
     @property
     def needs_text(self) -> bool:
         """Whether a task is made from a text."""
-        return any("text" in task.takes for task in self.own_tasks)
+        return "text" in _taken(self.own_tasks)
 
     def _refuse_untaken(self, given: Iterable[str]) -> None:
-        """Raise UsageError if `given` names a setting that no task of the run takes; None is not a setting."""
+        """Raise UsageError if `given` names a setting that other tasks take, and none of the run; None is none."""
+        from lengthwise.evaluation.tasks import FAMILIES
+
         takes = _LM_EVAL_TAKES if self.backend == "lm-eval" else _taken(self.own_tasks)
-        for name in sorted(_ONLY_SOME_TAKE.intersection(given) - takes):
-            if getattr(self, name, "") is not None:
-                takers = [family.name for family in FAMILIES if name in _taken(family.tasks)]
+        for name in sorted(set(given) - takes):
+            takers = [family.name for family in FAMILIES if name in _taken(family.tasks)]
+            if takers and getattr(self, name, "") is not None:
                 raise UsageError(
                     f"{name} is given, and no task of this run takes it",
                     expected=f"a task of {', '.join(takers)}",
@@ -195,6 +212,7 @@ class Evaluation(Measurement):
         if self._lm_eval:
             return self._lm_eval.score(self, model, items)
         from lengthwise.evaluation.decoding import likelihoods, replies
+        from lengthwise.evaluation.tasks import TASKS
 
         questions: list[Question] = [item.content for item in items]
         prompts = [question.ids for question in questions]
@@ -218,7 +236,7 @@ class Evaluation(Measurement):
             until=task.is_over,
         )
         return [
-            {"score": task.score(question, reply.text), "reply": reply.text}
+            {"score": task.score(question, reply), "reply": reply}
             for question, reply in zip(questions, written, strict=True)
         ]
 
@@ -235,34 +253,37 @@ class Evaluation(Measurement):
         lm-eval's scores these are the means over samples.
         """
         if self.backend == "lm-eval":
-            return sample_means(records)
+            return [
+                Statistic.of(
+                    Row(model="", **record["row"]), [(one, [score, 1.0]) for one, score in record["samples"]]
+                )
+                for record in records
+                if "row" in record
+            ]
         by_task = [task.statistics(_of(records, [task])) for task in self.own_tasks]
-        by_family = [family.statistics(own, _of(records, own)) for family, own in self._families]
+        by_family = [family.statistics(own, _of(records, own)) for family, own in self._families.items()]
         return [*chain(*by_task, *by_family)]
 
     def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:
         """The scores with their intervals; those of lm-eval that are no means have none."""
-        rest = [
-            Row(model="", **record["row"]) for record in records if "row" in record and not record["samples"]
-        ]
-        return [*map(estimated, statistics), *rest]
+        return list(map(estimated, statistics))
 
     def describe(self, items: Sequence[Item], records: Mapping[str, Record]) -> dict[str, Any]:
         """Version, metric and questions of each task."""
         if self._lm_eval:
             return dict(records.get("tasks", {}))
-        tasks = {
-            name: {
-                "version": TASKS[name].version,
-                "metric": TASKS[name].metric,
+        tasks: dict[str, Any] = {}
+        by_task = _facts_by_task(items)
+        for task in self.own_tasks:
+            own = by_task[task.name]
+            questions = json.dumps([facts["question"] for facts in own])
+            tasks[task.name] = {
+                "version": task.version,
+                "metric": task.metric,
                 "questions": len(own),
-                "questions_sha256": hashlib.sha256(
-                    json.dumps([facts["question"] for facts in own]).encode()
-                ).hexdigest(),
+                "questions_sha256": hashlib.sha256(questions.encode()).hexdigest(),
                 "chat": own[0]["chat"],
             }
-            for name, own in _facts_by_task(items).items()
-        }
         return {"tasks": tasks}
 
     def plan(self, items: Sequence[Item]) -> dict[str, Any]:
@@ -290,7 +311,7 @@ class Evaluation(Measurement):
             if any(row.task == "ruler" for row in results.rows):
                 notes.append("ruler is the plain mean over RULER's tasks.")
             return notes
-        notes += [note for family, own in self._families for note in family.notes(own)]
+        notes += [note for family, own in self._families.items() for note in family.notes(own)]
         notes.append("Scores are shares from 0 to 1; papers print them times 100.")
         if self.mode == "likelihood":
             notes.append(
@@ -307,13 +328,6 @@ class Evaluation(Measurement):
                 "its own length, and replies continue it, as with transformers' generate."
             )
         return notes
-
-    @property
-    def _families(self) -> list[tuple[Family, list[Task]]]:
-        """The families with those of their tasks that are asked."""
-        tasks = self.own_tasks
-        pairs = [(family, [task for task in family.tasks if task in tasks]) for family in FAMILIES]
-        return [pair for pair in pairs if pair[1]]
 
 
 def _of(records: Sequence[Record], tasks: Sequence[Task]) -> list[Record]:

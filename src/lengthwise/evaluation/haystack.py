@@ -1,4 +1,4 @@
-"""A prompt of a wanted number of the model's own tokens: facts among sentences of any text.
+"""Made-up tasks: prompts of a wanted number of the model's own tokens, with facts among sentences of any text.
 
 Facts are placed between sentences of the background, in the order given. The depth of a fact is the share of
 the context's other tokens that come before it; each fact gets as near to its depth as whole sentences allow.
@@ -11,11 +11,13 @@ from __future__ import annotations
 import bisect
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError
+from lengthwise.evaluation.task import ANY_TASK, Question, Task
 from lengthwise.measure.measurement import in_groups
 
 if TYPE_CHECKING:
@@ -33,7 +35,11 @@ _AT_ONCE = 100
 """Sentences that are tokenised together."""
 _LEAST_BACKGROUND = 16
 """Tokens. With fewer there is nothing to search in."""
+_SAMPLES = 10
+"""At each length and depth by default."""
 
+MADE_UP = ANY_TASK | {"lengths", "text", "split", "seed"}
+"""Settings that each made-up task takes."""
 
 Fact = tuple[str, float]
 """A sentence and its depth in 0 .. 1."""
@@ -60,27 +66,71 @@ def background_text(corpus: Corpus, rng: random.Random, *, tokens: int) -> list[
     return found
 
 
+def made_up(
+    name: str,
+    contexts: Callable[[Any, Any, Corpus, int, int], Iterable[list[Question]]],
+    *,
+    takes: frozenset[str] = MADE_UP | {"depths"},
+    **options: Any,
+) -> Task:
+    """A task whose prompts are made for a wanted length, from any text.
+
+    Args:
+        name: of the task.
+        contexts: the questions on each context of one sample, as `build_haystack` gives them, from the settings,
+            the tokenizer, the corpus, the length in tokens and the number of the sample.
+        takes, options: as of `Task`.
+    """
+
+    def questions(settings: Any, tokenizer: Any, corpus: Corpus) -> list[Question]:
+        characters = sum(len(document.text) for document in corpus.documents)
+        if max(settings.lengths) > characters:
+            raise UsageError(
+                f"--length is {max(settings.lengths)} tokens, and the text {corpus.name} has {characters} characters",
+                expected=f"at most {characters}",
+                fix="use a shorter length, or more text",
+            )
+        found: list[Question] = []
+        for length in sorted(settings.lengths):
+            for sample in range(settings.samples or _SAMPLES):
+                unit = f"s{sample:03d}"
+                for context in contexts(settings, tokenizer, corpus, length, sample):
+                    depths = ["" if each.depth is None else f"/d{each.depth:g}" for each in context]
+                    keys = [f"{name}/L{length}{depth}/{unit}" for depth in depths]
+                    found += [
+                        replace(question, key=key, unit=unit, context=keys[0])
+                        for question, key in zip(context, keys, strict=True)
+                    ]
+        return found
+
+    return Task(name=name, questions=questions, takes=takes, **options)
+
+
 def build_haystack(
     tokenizer: Any,
+    questions: Sequence[Question],
     *,
     head: str,
-    tails: Sequence[str],
     background: Sequence[str],
     facts: Sequence[Fact],
     length: int,
-) -> tuple[list[str], list[float]]:
-    """Prompts of head, context and tail, with at most `length` tokens. The longest has nearly as many.
+) -> list[Question]:
+    """Questions on one context, each with a prompt of at most `length` tokens. The longest has nearly as many.
 
-    The context is the same for all tails. `facts` are in order of their depth.
-
-    Returns:
-        The prompts, one for each tail, and the depth in 0 .. 1 that each fact got.
+    Args:
+        tokenizer: the model's.
+        questions: with the end of the prompt, which follows the context, in place of the prompt.
+        head: the prompt up to the context.
+        background: sentences, of which as many are used as fit.
+        facts: in order of their depth.
+        length: tokens of a prompt.
 
     Raises:
-        UsageError: `length` does not hold head, facts and tail.
+        UsageError: `length` does not hold head, facts and the longest end.
     """
     assert all(a[1] <= b[1] for a, b in pairwise(facts)), "facts are out of order"
     sizes = _sizes(tokenizer, [text for text, _ in facts])
+    tails = [question.prompt for question in questions]
     frames = [len(tokenizer(head + tail, verbose=False).input_ids) for tail in tails]
     frame = max(frames)
     longest = tails[frames.index(frame)]
@@ -96,9 +146,19 @@ def build_haystack(
         context, reached = _context(tokenizer, sentences, facts, sizes)
         over = len(tokenizer(head + context + longest, verbose=False).input_ids) - length
         if over <= 0:
-            return [head + context + tail for tail in tails], reached
+            break
         sentences = _shortened(sentences, words=max(1, over // 2))
-    raise AssertionError("a prompt without background is still too long")
+    else:
+        raise AssertionError("a prompt without background is still too long")
+    return [
+        replace(
+            question,
+            prompt=head + context + question.prompt,
+            length=length,
+            reached=None if question.fact is None else reached[question.fact],
+        )
+        for question in questions
+    ]
 
 
 def _context(

@@ -22,6 +22,7 @@ import warnings
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -29,17 +30,13 @@ from typing import TYPE_CHECKING, Any
 from transformers import set_seed
 
 from lengthwise.errors import MissingError, UsageError
-from lengthwise.evaluation.lm_eval_scores import load_numbers
-from lengthwise.evaluation.lm_eval_tasks import load_tasks
+from lengthwise.evaluation.lm_eval_tasks import load_numbers, load_tasks
 from lengthwise.evaluation.prompts import fit, refuse_over_limit
 from lengthwise.measure.measurement import Item, Record, in_groups
 from lengthwise.models import weights_of
 
 if TYPE_CHECKING:
     from lengthwise.models import Predictor
-
-# Reply tokens of a task that does not say how many; lm-eval's own number.
-_REPLY = 256
 
 
 def items(settings: Any, tokenizer: Any) -> list[Item]:
@@ -65,16 +62,21 @@ def items(settings: Any, tokenizer: Any) -> list[Item]:
                     "tokens": prompt,
                     "cut": over,
                 }
-                found.append(
-                    Item(
-                        key=key,
-                        facts=facts,
-                        content=request,
-                        tokens=prompt + reply - over,
-                        longest=min(prompt, limit),
-                        stretch=0,
+                content = request
+                if over and settings.truncation == "middle" and reply:
+                    text, options = request.args
+                    content = replace(
+                        request, arguments=(_without_middle(tokenizer, text, limit - reply), options)
                     )
+                item = Item(
+                    key=key,
+                    facts=facts,
+                    content=content,
+                    tokens=prompt + reply - over,
+                    longest=min(prompt, limit),
+                    stretch=0,
                 )
+                found.append(item)
     over_limit = [item for item in found if item.facts["cut"]]
     names = ", ".join(dict.fromkeys(item.facts["task"] for item in over_limit))
     if over_limit and settings.truncation is None:
@@ -208,7 +210,7 @@ def _size(request: Any, tokenizer: Any, limit: int) -> tuple[int, int]:
 def _generation(request: Any) -> dict[str, Any]:
     from lm_eval.models.utils import normalize_gen_kwargs
 
-    return dict(normalize_gen_kwargs(request.args[1], _REPLY))
+    return dict(normalize_gen_kwargs(request.args[1]))
 
 
 def _sampled(request: Any) -> bool:
@@ -217,21 +219,12 @@ def _sampled(request: Any) -> bool:
 
 @lru_cache(maxsize=1)
 def _harness(settings: Any, model: Any, tokenizer: Any) -> Any:
-    """An `lm_eval.models.huggingface.HFLM` of the model, which can also cut prompts in the middle."""
+    """lm-eval's own wrapper of the model."""
     from lm_eval.models import huggingface
 
-    # Its decorator hides its type.
-    base: Any = huggingface.HFLM
-
-    class MiddleHFLM(base):
-        def tok_batch_encode(
-            self, strings: Any, *args: Any, left_truncate_len: Any = None, **options: Any
-        ) -> Any:
-            if settings.truncation == "middle" and left_truncate_len:
-                strings = [_without_middle(self.tokenizer, text, left_truncate_len) for text in strings]
-            return super().tok_batch_encode(strings, *args, left_truncate_len=left_truncate_len, **options)
-
-    return MiddleHFLM(
+    # Its decorator hides its parameters.
+    harness: Any = huggingface.HFLM
+    return harness(
         pretrained=model,
         tokenizer=tokenizer,
         max_length=settings.max_length,

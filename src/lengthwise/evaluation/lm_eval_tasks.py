@@ -1,4 +1,4 @@
-"""lm-eval's tasks: found by name, made for the wanted lengths, loaded with errors that name what is missing.
+"""lm-eval's tasks, found by name and made for the wanted lengths, and its results as records of numbers.
 
 RULER makes its data when a task is loaded, and BABILong chooses its data then, both from the metadata of the
 task index. So these are loaded once for each length, and --limit counts samples of each length.
@@ -8,18 +8,27 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from statistics import fmean
 from typing import Any
 
 from transformers import set_seed
 
 from lengthwise.errors import MissingError, UsageError, reason
+from lengthwise.measure.measurement import Record
 
 INSTALL = "pip install 'lengthwise[lm-eval]'"
 
 # Prefixes of tasks, groups and tags whose data are made for a wanted length.
 _RULER = ("ruler", "niah_", "longcxt")
-_BABILONG = ("babilong",)
+_BABILONG = "babilong"
+
+_RULER_METRIC = "string_match"
+"""lm-eval names RULER's score after the length."""
+
+Place = tuple[str, int | None, str]
+"""A document: task, tokens that its data are made for, number."""
 
 
 def load_tasks(settings: Any, tokenizer_folder: str) -> list[tuple[int | None, dict[str, Any]]]:
@@ -103,3 +112,76 @@ def _loaded(manager: Any, names: list[str], seed: int) -> dict[str, Any]:
             task.set_config(key="num_fewshot", value=0)
         task.set_fewshot_seed(seed=seed)
     return loaded
+
+
+def load_numbers(
+    length: int | None, groups: Mapping[str, Any], found: Mapping[str, Any], cut: set[Place]
+) -> list[Record]:
+    """The numbers of tasks that ran together, then of their groups.
+
+    Args:
+        length: tokens that their data are made for, None if the data have their own length.
+        groups: lm-eval's groups by name.
+        found: what its `evaluate` gives.
+        cut: the documents with a prompt that was cut.
+
+    Returns:
+        The fields of each number's row, and where it is a mean the scores [document, score] of its samples.
+    """
+
+    def record(task: str, metric: str, value: float, *, share: bool, samples: Any, **counts: int) -> Record:
+        # Of groups it is a text.
+        version = str(found["versions"].get(task)).partition(".")[0]
+        row = {
+            "task": task,
+            "metric": metric,
+            "value": value,
+            "unit": "share" if share else "score",
+            "length": length,
+            "version": int(version) if version.isdecimal() else None,
+            **counts,
+        }
+        return {"row": row, "samples": samples}
+
+    numbers: list[Record] = []
+    for task, samples in found["samples"].items():
+        for metric, kind, name, value in _scores(length, found["results"][task]):
+            own = [sample for sample in samples if sample["filter"] == kind]
+            values = [sample.get(metric) for sample in own]
+            plain = values and all(isinstance(each, int | float) for each in values)
+            is_mean = bool(plain) and abs(fmean(values) - value) <= 1e-9
+            numbers.append(
+                record(
+                    task,
+                    name,
+                    value,
+                    share=is_mean and all(0 <= each <= 1 for each in values),
+                    samples=[[str(one["doc_id"]), float(one[metric])] for one in own] if is_mean else [],
+                    n=len(own),
+                    truncated=sum((task, length, str(sample["doc_id"])) in cut for sample in own),
+                )
+            )
+    rows = [number["row"] for number in numbers]
+    for group, members in groups.items():
+        names = {task.task_name for task in members.get_all_tasks()}
+        own = [row for row in rows if row["task"] in names]
+        averages = {name: value for _, _, name, value in _scores(length, found["results"][group])}
+        # lm-eval averages RULER at 4096 tokens only; here that is the mean over tasks.
+        ruler = [row["value"] for row in own if row["metric"] == _RULER_METRIC]
+        for metric, value in ({_RULER_METRIC: fmean(ruler)} if ruler else averages).items():
+            of = [row for row in own if row["metric"] == metric]
+            share = all(row["unit"] == "share" for row in of)
+            counts = {name: sum(row[name] for row in of) for name in ("n", "truncated")}
+            numbers.append(record(group, metric, value, share=share, samples=[], **counts))
+    return numbers
+
+
+def _scores(length: int | None, values: Mapping[str, Any]) -> Iterator[tuple[str, str, str, float]]:
+    """Metric, filter, both as one name, and value of what are scores among the values of a task or group."""
+    for key, value in values.items():
+        metric, _, kind = key.partition(",")
+        # RULER's tasks have a score for each length, -1 for the lengths of other loads.
+        other_length = metric.isdecimal() and metric != str(length)
+        if kind and not metric.endswith("_stderr") and isinstance(value, int | float) and not other_length:
+            name = _RULER_METRIC if metric.isdecimal() else metric
+            yield metric, kind, name if kind == "none" else f"{name} ({kind})", float(value)

@@ -14,17 +14,20 @@ Upstream prints 13 data sets in three buckets and no single number, so there are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import importlib.util
+import json
+import re
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.errors import UsageError
-from lengthwise.evaluation.longbench_data import read_rows, read_template
-from lengthwise.evaluation.scores import mean
-from lengthwise.evaluation.scoring import LONGBENCH_SCORERS, class_match, first_line
-from lengthwise.evaluation.task import ANY_TASK, Family, Question, Task
+import yaml
+
+from lengthwise.errors import MissingError, UsageError, reason, shown
+from lengthwise.evaluation.scoring import LONGBENCH_SCORERS, class_match
+from lengthwise.evaluation.task import ANY_TASK, Family, Question, Task, mean
 from lengthwise.measure.measurement import Record
 from lengthwise.measure.statistics import Statistic
 
@@ -32,6 +35,20 @@ if TYPE_CHECKING:
     from lengthwise.text import Corpus
 
 BUCKETS = ("0-4k", "4-8k", "8k+")
+_HUB = "THUDM/LongBench"
+
+_CATEGORIES = {
+    "single-document QA": ("qasper", "multifieldqa_en"),
+    "multi-document QA": ("hotpotqa", "2wikimqa"),
+    "summarisation": ("gov_report", "multi_news"),
+    "few-shot": ("trec", "triviaqa", "samsum"),
+    "synthetic": ("passage_count", "passage_retrieval_en"),
+    "code": ("lcc", "repobench-p"),
+}
+
+_FORMAT = "an object with input, context, answers (a list of texts), length and for trec all_classes"
+# What a gold answer must contain for its metric to find it.
+_ANSWERS = {"number_share": r"^\d+$", "paragraph_share": r"Paragraph (\d+)"}
 
 
 def bucket_of(length: int) -> str:
@@ -39,97 +56,195 @@ def bucket_of(length: int) -> str:
     return BUCKETS[0] if length < 4000 else BUCKETS[1] if length < 8000 else BUCKETS[2]
 
 
-@dataclass(frozen=True, kw_only=True)
-class DataSet(Task):
-    """How one of the data sets is prompted and scored."""
+def read_rows(name: str, source: str | None, *, metric: str) -> list[dict[str, Any]]:
+    """The rows of a data set, as in the official files.
 
-    data_set: str
-    category: str
-    new_tokens: int
-    version: int = 1
-    takes: frozenset[str] = ANY_TASK | {"data", "templates", "truncation", "chat"}
-    chat: bool = True
+    Args:
+        name: the data set.
+        source: the folder of its file `<name>_e.jsonl`, or of the folder `data` with it, or the official data.zip.
+            None takes that from the hub.
+        metric: its score, which says what a gold answer must contain.
 
-    def check(self, settings: Any) -> None:
-        """Refuse a run without `max_length`."""
-        if settings.max_length is None:
+    Raises:
+        MissingError: no such file, or the hub cannot be reached.
+        UsageError: a row that is not in the official format; file and line are named.
+    """
+    home = Path(_from_hub() if source is None else source)
+    root = zipfile.Path(home) if zipfile.is_zipfile(home) else home
+    places = (root / f"{name}_e.jsonl", root / "data" / f"{name}_e.jsonl")
+    path = next((place for place in places if place.is_file()), None)
+    if path is None:
+        raise MissingError(
+            f"there is no {name}_e.jsonl in {home}",
+            expected="the folder of LongBench's jsonl files (data.zip of the data set on the hub)",
+        )
+    rows = [
+        _checked(line, metric, where=f"{path}, line {number}")
+        for number, line in enumerate(path.read_bytes().split(b"\n"), start=1)
+        if line.strip()
+    ]
+    if not rows:
+        raise UsageError(f"{path} holds no rows")
+    return rows
+
+
+def _checked(line: bytes, metric: str, *, where: str) -> dict[str, Any]:
+    def texts(value: Any) -> bool:
+        return isinstance(value, list) and value != [] and all(isinstance(each, str) for each in value)
+
+    try:
+        row = json.loads(line)
+        valid = {
+            "input": isinstance(row["input"], str),
+            "context": isinstance(row["context"], str),
+            "length": type(row["length"]) is int,
+            "answers": texts(row["answers"]),
+            "all_classes": metric != "class_match" or texts(row["all_classes"]),
+        }
+    except (ValueError, LookupError, TypeError) as error:
+        raise UsageError(f"{where}: {reason(error)}", expected=_FORMAT) from None
+    wrong = [name for name in valid if not valid[name]]
+    if wrong:
+        raise UsageError(f"{where}: the field {wrong[0]!r} is {shown(row[wrong[0]])}", expected=_FORMAT)
+    for answer in row["answers"]:
+        if metric in _ANSWERS and not re.search(_ANSWERS[metric], answer):
             raise UsageError(
-                "LongBench needs the greatest number of tokens of a prompt",
-                expected="--max-length TOKENS; upstream takes 3500 for a model of 4k, and leaves room for the reply",
+                f"{where}: the answer {answer!r} can never be right",
+                expected=f"a text with {_ANSWERS[metric]}",
             )
+    return row
 
-    def questions(self, settings: Any, tokenizer: Any, corpus: Corpus | None) -> list[Question]:
-        """A question for each of the first `samples` rows of the data (all if None)."""
-        template = read_template(settings.templates, self.data_set)
-        rows = read_rows(self.data_set, settings.data, metric=self.metric)[: settings.samples]
-        return [
-            Question(
-                key=f"{self.name}/r{index:04d}",
-                prompt=template(row.model_dump()),
-                golds=row.answers,
-                candidates=row.all_classes or [],
-                new_tokens=self.new_tokens,
-                bucket=bucket_of(row.length),
-            )
-            for index, row in enumerate(rows)
-        ]
+
+def _from_hub() -> str:
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return hf_hub_download(_HUB, "data.zip", repo_type="dataset")
+    except Exception as error:
+        # The hub library has changed its HTTP library more than once, so no error class of theirs is named.
+        raise MissingError(
+            f"LongBench cannot be downloaded from the hub: {reason(error)}",
+            fix=f"on a machine with the hub: hf download --repo-type dataset {_HUB}; then --data FOLDER",
+        ) from error
+
+
+def read_template(folder: str | None, name: str) -> Callable[[Mapping[str, Any]], str]:
+    """The prompt template of a data set. The two sources differ in some spaces and newlines.
+
+    Args:
+        folder: a copy of the official repository, or its config folder. None takes lm-eval's templates.
+        name: the data set.
+
+    Raises:
+        MissingError: no such file, or lm-eval is not installed.
+        UsageError: no template for the data set, or a file that cannot be read.
+    """
+    if folder is None:
+        return _template_of_lm_eval(name)
+    homes = (Path(folder) / part / "dataset2prompt.json" for part in ("", "config", "LongBench/config"))
+    path = next((place for place in homes if place.is_file()), None)
+    if path is None:
+        raise MissingError(
+            f"there is no dataset2prompt.json in {folder}",
+            expected="a copy of the repository THUDM/LongBench",
+        )
+    try:
+        text = json.loads(path.read_text(encoding="utf-8"))[name]
+    except (ValueError, KeyError) as error:
+        raise UsageError(
+            f"{path} has no template for {name!r}", expected="the official dataset2prompt.json"
+        ) from error
+    return lambda row: text.format(**row)
+
+
+def _template_of_lm_eval(name: str) -> Callable[[Mapping[str, Any]], str]:
+    import jinja2
+
+    spec = importlib.util.find_spec("lm_eval")
+    path = Path((spec and spec.origin) or "").parent / "tasks" / "longbench" / f"{name}_e.yaml"
+    if not path.is_file():
+        raise MissingError(
+            "LongBench's prompt templates are not here",
+            expected="the package lm-eval, or a copy of the repository THUDM/LongBench",
+            fix="pip install 'lengthwise[lm-eval]', or --templates FOLDER",
+        )
+    # The functions that the file names are read as text.
+    text = re.sub(r"!function", "", path.read_text(encoding="utf-8"))
+    template = jinja2.Environment(
+        keep_trailing_newline=True, undefined=jinja2.StrictUndefined, autoescape=False
+    ).from_string(yaml.safe_load(text)["doc_to_text"])
+    # The mirror that lm-eval reads calls `input` the question.
+    return lambda row: template.render({**row, "question": row["input"]})
+
+
+def _questions(
+    name: str, metric: str, new_tokens: int, settings: Any, tokenizer: Any, corpus: Corpus | None
+) -> list[Question]:
+    """A question for each of the first `samples` rows of the data (all if None)."""
+    template = read_template(settings.templates, name)
+    rows = read_rows(name, settings.data, metric=metric)[: settings.samples]
+    return [
+        Question(
+            key=f"longbench_{name}_e/r{index:04d}",
+            prompt=template(row),
+            golds=row["answers"],
+            candidates=row.get("all_classes") or [],
+            new_tokens=new_tokens,
+            bucket=bucket_of(row["length"]),
+        )
+        for index, row in enumerate(rows)
+    ]
 
 
 def _score(metric: str, only_first_line: bool, question: Question, reply: str) -> float:
     """The score of a reply, the greatest over the gold answers."""
-    read = first_line(reply) if only_first_line else reply
+    read = reply.lstrip("\n").split("\n")[0] if only_first_line else reply
     if metric == "class_match":
         return max(class_match(read, gold, question.candidates) for gold in question.golds)
     return max(LONGBENCH_SCORERS[metric](read, gold) for gold in question.golds)
 
 
-def _data_set(
-    name: str,
-    what: str,
-    category: str,
-    metric: str,
-    new_tokens: int,
-    *,
-    few_shot: bool = False,
-    **options: Any,
-) -> DataSet:
-    if few_shot:
-        options |= {"chat": False, "is_over": lambda reply: "\n" in reply.lstrip("\n")}
-    return DataSet(
+def _task(name: str, what: str, metric: str, new_tokens: int) -> Task:
+    few_shot = name in _CATEGORIES["few-shot"]
+    return Task(
         name=f"longbench_{name}_e",
         what=f"LongBench-E: {what}",
-        data_set=name,
-        category=category,
+        version=1,
         metric=metric,
+        questions=partial(_questions, name, metric, new_tokens),
         score=partial(_score, metric, few_shot),
-        new_tokens=new_tokens,
-        **options,
+        takes=ANY_TASK | {"data", "templates", "truncation", "chat"},
+        chat=not few_shot and name not in _CATEGORIES["code"],
+        is_over=(lambda reply: "\n" in reply.lstrip("\n")) if few_shot else None,
+        # As upstream: its replies end at a newline, and have one token at least.
+        stop_text="\n" if name == "samsum" else "",
     )
 
 
 class _LongBenchE(Family):
     def statistics(self, tasks: Sequence[Task], records: Sequence[Record]) -> list[Statistic]:
-        """The three averages, over cells that are data set x bucket, and `average_rows` of each bucket."""
+        """The three averages, and `average_rows` of each bucket."""
         if not records:
             return []
-        cells = {place: index for index, place in enumerate(product((task.name for task in tasks), BUCKETS))}
-        placed = [cells[record["task"], record["bucket"]] for record in records]
-        sets = {task.name: [cells[task.name, bucket] for bucket in BUCKETS] for task in tasks}
-        categories: dict[str, list[list[int]]] = {}
-        for one in DATA_SETS.values():
-            if one.name in sets:
-                categories.setdefault(one.category, []).append(sets[one.name])
-        buckets = [[[cells[task.name, bucket]] for task in tasks] for bucket in BUCKETS]
+        names = [task.name for task in tasks]
+        sets = {name: [record for record in records if record["task"] == name] for name in names}
+        categories = [
+            [sets[name] for name in (f"longbench_{one}_e" for one in members) if name in sets]
+            for members in _CATEGORIES.values()
+        ]
+        buckets = {
+            bucket: [[record for record in own if record["bucket"] == bucket] for own in sets.values()]
+            for bucket in BUCKETS
+        }
 
-        def average(metric: str, tree: Sequence[Any], bucket: str | None = None) -> Statistic:
-            where: dict[str, Any] = {"bucket": bucket, "version": tasks[0].version}
-            return mean(self.name, metric, records, cells=placed, tree=tree, **where)
+        def average(metric: str, branches: Sequence[Any], bucket: str | None = None) -> Statistic:
+            return mean(self.name, metric, branches, bucket=bucket, version=tasks[0].version)
 
         return [
             average("average_rows", list(sets.values())),
-            average("average_categories", list(categories.values())),
-            average("average_buckets", buckets),
-            *(average("average_rows", tree, bucket) for bucket, tree in zip(BUCKETS, buckets, strict=True)),
+            average("average_categories", [some for some in categories if some]),
+            average("average_buckets", list(buckets.values())),
+            *(average("average_rows", some, bucket) for bucket, some in buckets.items()),
         ]
 
     def notes(self, tasks: Sequence[Task]) -> list[str]:
@@ -143,34 +258,22 @@ class _LongBenchE(Family):
         ]
 
 
-DATA_SETS = {
-    one.data_set: one
-    for one in (
-        _data_set("qasper", "questions on one paper", "single-document QA", "f1", 128),
-        _data_set("multifieldqa_en", "questions on one document", "single-document QA", "f1", 64),
-        _data_set("hotpotqa", "questions on several documents", "multi-document QA", "f1", 32),
-        _data_set("2wikimqa", "questions on several documents", "multi-document QA", "f1", 32),
-        _data_set("gov_report", "summaries of reports", "summarisation", "rouge_l", 512),
-        _data_set("multi_news", "summaries of news", "summarisation", "rouge_l", 512),
-        _data_set("trec", "kinds of questions from examples", "few-shot", "class_match", 64, few_shot=True),
-        _data_set("triviaqa", "trivia from examples", "few-shot", "f1", 32, few_shot=True),
-        # As upstream: its replies end at a newline, and have one token at least.
-        _data_set(
-            "samsum",
-            "summaries of dialogues from examples",
-            "few-shot",
-            "rouge_l",
-            128,
-            few_shot=True,
-            stop_text="\n",
-        ),
-        _data_set("passage_count", "how many passages differ", "synthetic", "number_share", 32),
-        _data_set(
-            "passage_retrieval_en", "which passage a summary is of", "synthetic", "paragraph_share", 32
-        ),
-        _data_set("lcc", "the next line of a file", "code", "code_similarity", 64, chat=False),
-        _data_set("repobench-p", "the next line in a repository", "code", "code_similarity", 64, chat=False),
-    )
+_FACTS: dict[str, tuple[str, str, int]] = {
+    "qasper": ("questions on one paper", "f1", 128),
+    "multifieldqa_en": ("questions on one document", "f1", 64),
+    "hotpotqa": ("questions on several documents", "f1", 32),
+    "2wikimqa": ("questions on several documents", "f1", 32),
+    "gov_report": ("summaries of reports", "rouge_l", 512),
+    "multi_news": ("summaries of news", "rouge_l", 512),
+    "trec": ("kinds of questions from examples", "class_match", 64),
+    "triviaqa": ("trivia from examples", "f1", 32),
+    "samsum": ("summaries of dialogues from examples", "rouge_l", 128),
+    "passage_count": ("how many passages differ", "number_share", 32),
+    "passage_retrieval_en": ("which passage a summary is of", "paragraph_share", 32),
+    "lcc": ("the next line of a file", "code_similarity", 64),
+    "repobench-p": ("the next line in a repository", "code_similarity", 64),
 }
+"""What a data set holds, its metric, and the most tokens of a reply."""
 
+DATA_SETS = {name: _task(name, *facts) for name, facts in _FACTS.items()}
 LONGBENCH_E = _LongBenchE("longbench_e", tuple(DATA_SETS.values()))

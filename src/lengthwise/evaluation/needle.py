@@ -15,16 +15,16 @@ import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.evaluation.haystack import Fact, background_text
+from lengthwise.evaluation.haystack import MADE_UP, Fact, background_text, build_haystack, made_up
 from lengthwise.evaluation.scoring import contained_share
-from lengthwise.evaluation.task import MADE_UP, Family, Haystack, MadeUpTask, Question
+from lengthwise.evaluation.task import Family, Question, Task
 
 if TYPE_CHECKING:
     from lengthwise.text import Corpus
 
-LEAST_KEYS = 4
-VALUES = 3
-CANDIDATES = 8
+_LEAST_KEYS = 4
+_VALUES = 3
+_CANDIDATES = 8
 
 _HEAD = (
     "A storekeeper wrote down some locker numbers in the middle of the text below. "
@@ -36,21 +36,28 @@ _THINGS = (
 )  # fmt: skip
 
 
-def _single(settings: Any, corpus: Corpus, length: int, sample: int) -> Iterator[Haystack]:
+def _single(
+    settings: Any, tokenizer: Any, corpus: Corpus, length: int, sample: int
+) -> Iterator[list[Question]]:
     """A context for each depth."""
     rng = random.Random(f"{settings.seed}/single/{sample}")
-    [key], numbers = _keys(rng, 1), _numbers(rng, CANDIDATES)
+    [key], numbers = _keys(rng, 1), _numbers(rng, _CANDIDATES)
     background = background_text(corpus, rng, tokens=length)
     for depth in sorted(settings.depths):
         question = _question(key, numbers[0], numbers, depth, fact=0)
-        yield Haystack(_HEAD, background, [_needle(key, numbers[0], depth / 100)], [question])
+        facts = [_needle(key, numbers[0], depth / 100)]
+        yield build_haystack(
+            tokenizer, [question], head=_HEAD, background=background, facts=facts, length=length
+        )
 
 
-def _multi_key(settings: Any, corpus: Corpus, length: int, sample: int) -> Iterator[Haystack]:
-    """A needle at each depth of one context. Needles at random places fill it up to `LEAST_KEYS`."""
+def _multi_key(
+    settings: Any, tokenizer: Any, corpus: Corpus, length: int, sample: int
+) -> Iterator[list[Question]]:
+    """A needle at each depth of one context. Needles at random places fill it up to `_LEAST_KEYS`."""
     rng = random.Random(f"{settings.seed}/multi_key/{sample}")
     depths = sorted(settings.depths)
-    more = [rng.random() for _ in range(LEAST_KEYS - len(depths))]
+    more = [rng.random() for _ in range(_LEAST_KEYS - len(depths))]
     places = sorted([*(depth / 100 for depth in depths), *more])
     keys, numbers = _keys(rng, len(places)), _numbers(rng, len(places))
     questions = []
@@ -58,18 +65,22 @@ def _multi_key(settings: Any, corpus: Corpus, length: int, sample: int) -> Itera
         fact = places.index(depth / 100)
         questions.append(_question(keys[fact], numbers[fact], numbers, depth, fact=fact))
     background = background_text(corpus, rng, tokens=length)
-    yield Haystack(_HEAD, background, list(map(_needle, keys, numbers, places)), questions)
+    facts = list(map(_needle, keys, numbers, places))
+    yield build_haystack(tokenizer, questions, head=_HEAD, background=background, facts=facts, length=length)
 
 
-def _multi_value(settings: Any, corpus: Corpus, length: int, sample: int) -> Iterator[Haystack]:
-    """One question about all `VALUES` numbers of a key, which are spread evenly over the context."""
+def _multi_value(
+    settings: Any, tokenizer: Any, corpus: Corpus, length: int, sample: int
+) -> Iterator[list[Question]]:
+    """One question about all `_VALUES` numbers of a key, which are spread evenly over the context."""
     rng = random.Random(f"{settings.seed}/multi_value/{sample}")
-    [key], numbers = _keys(rng, 1), _numbers(rng, VALUES)
-    asked = f"What are the {VALUES} locker numbers of the {key}?"
-    tail = f"\n\nQuestion: {asked}\nAnswer: The {VALUES} locker numbers of the {key} are"
-    facts = [_needle(key, number, (index + 0.5) / VALUES) for index, number in enumerate(numbers)]
-    question = Question(prompt=tail, golds=numbers, new_tokens=12 * VALUES)
-    yield Haystack(_HEAD, background_text(corpus, rng, tokens=length), facts, [question])
+    [key], numbers = _keys(rng, 1), _numbers(rng, _VALUES)
+    asked = f"What are the {_VALUES} locker numbers of the {key}?"
+    tail = f"\n\nQuestion: {asked}\nAnswer: The {_VALUES} locker numbers of the {key} are"
+    question = Question(prompt=tail, golds=numbers, new_tokens=12 * _VALUES)
+    background = background_text(corpus, rng, tokens=length)
+    facts = [_needle(key, number, (index + 0.5) / _VALUES) for index, number in enumerate(numbers)]
+    yield build_haystack(tokenizer, [question], head=_HEAD, background=background, facts=facts, length=length)
 
 
 def _question(key: str, number: str, numbers: list[str], depth: float, *, fact: int) -> Question:
@@ -91,15 +102,8 @@ def _numbers(rng: random.Random, count: int) -> list[str]:
     return [str(number) for number in rng.sample(range(10_000, 100_000), count)]
 
 
-def _contained(question: Question, reply: str) -> float:
-    """The share of the right numbers that the reply contains (RULER's score)."""
-    return contained_share(reply, question.golds)
-
-
-def _task(name: str, what: str, haystacks: Any, **options: Any) -> MadeUpTask:
-    return MadeUpTask(
-        name=name, what=what, version=2, metric="contained", score=_contained, haystacks=haystacks, **options
-    )
+def _task(name: str, what: str, contexts: Any, **options: Any) -> Task:
+    return made_up(name, contexts, what=what, version=2, metric="contained", score=contained_share, **options)
 
 
 NEEDLE = Family(

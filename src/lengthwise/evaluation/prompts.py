@@ -7,7 +7,8 @@ longer or shorter than L. The limit leaves no room for the reply: choose it belo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any, Literal
 
 from lengthwise.errors import UsageError
@@ -27,16 +28,20 @@ def fit(
     Without a truncation nothing is cut. The tokenizer adds its special tokens. With `chat` the text, cut first as
     upstream does, becomes a user's turn in the tokenizer's chat template.
     """
+
+    def decode(some: Sequence[int]) -> str:
+        return tokenizer.decode(some, skip_special_tokens=True)
+
     ids: list[int] = tokenizer(text, verbose=False).input_ids
     over = 0 if limit is None else max(0, len(ids) - limit)
     if limit is not None and over and truncation == "middle":
         half = limit // 2
-        text = _decode(tokenizer, ids[:half]) + _decode(tokenizer, ids[len(ids) - half :])
+        text = decode(ids[:half]) + decode(ids[len(ids) - half :])
         ids = tokenizer(text, verbose=False).input_ids
         over += limit % 2
     elif over and truncation == "left":
         ids = ids[over:]
-        text = _decode(tokenizer, ids)
+        text = decode(ids)
     if chat:
         ids = tokenizer.apply_chat_template(
             [{"role": "user", "content": text}], add_generation_prompt=True, return_dict=True
@@ -65,5 +70,23 @@ def answer_tokens(tokenizer: Any, prompt: str, answer: str) -> tuple[int, ...]:
     return tuple(tokenizer(answer, add_special_tokens=False).input_ids)
 
 
-def _decode(tokenizer: Any, ids: Sequence[int]) -> str:
-    return tokenizer.decode(ids, skip_special_tokens=True)
+def prompt_notes(
+    tasks: Mapping[str, Sequence[Mapping[str, Any]]], truncation: Truncation | None, limit: int | None
+) -> list[str]:
+    """What was cut, and how far answers are from their depths, from the facts of each task's items."""
+    where = "in the middle" if truncation == "middle" else "at the beginning"
+    notes: list[str] = []
+    for name, own in tasks.items():
+        cut = [facts["cut"] for facts in own if facts["cut"]]
+        if cut:
+            notes.append(
+                f"{len(cut)} of {len(own)} prompts of {name} were cut {where} to {limit} tokens "
+                f"({fmean(cut):.0f} tokens of each on average)."
+            )
+        placed = [each for each in own if None not in (each.get("depth"), each.get("reached"))]
+        off = max((abs(each["reached"] * 100 - each["depth"]) for each in placed), default=0)
+        if off >= 2:
+            notes.append(
+                f"In {name} an answer is up to {off:.0f} points from its depth: sentences are not split."
+            )
+    return notes

@@ -7,11 +7,15 @@ booydar/babilong. Peculiarities that change scores are kept and named.
 
 from __future__ import annotations
 
+import math
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
+from typing import Any
+
+from lengthwise.evaluation.task import Question
 
 _PUNCTUATION = frozenset(string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -104,38 +108,39 @@ def rouge_l(reply: str, gold: str) -> float:
     return 2.0 * ((precision * recall) / (precision + recall + 1e-8))
 
 
-def first_line(reply: str) -> str:
-    """The reply's first line after newlines at its start: what trec, triviaqa and samsum are scored by."""
-    return reply.lstrip("\n").split("\n")[0]
-
-
-def contained_share(reply: str, golds: Sequence[str]) -> float:
-    """The share of the gold strings that the reply contains, whatever their case (RULER's score for needles)."""
+def contained_share(question: Question, reply: str) -> float:
+    """The share of the right answers that the reply contains, whatever their case (RULER's score for needles)."""
     lowered = reply.lower()
-    return sum(gold.lower() in lowered for gold in golds) / len(golds)
+    return sum(gold.lower() in lowered for gold in question.golds) / len(question.golds)
 
 
-def babilong_cut(reply: str) -> str:
-    """The part of a reply that BABILong reads: lower case, up to the first full stop or tag.
+def only_label(question: Question, reply: str) -> float:
+    """1 if the right answer is the only one of the candidates that the reply names, else 0: BABILong's score.
+
+    A reply is read up to the first full stop or tag. Candidates are looked for as substrings, whatever their
+    case; those that the question names are never answers.
 
     Upstream also cuts at the word "Question". That never happens, because the text is in lower case by then. So
     a reply that continues with a made-up question and names other places there counts as wrong. This is kept.
     """
-    lowered = reply.lower()
-    for end in (".", "<context>", "<example>", "Question"):
-        lowered = lowered.split(end)[0]
-    return lowered
+    read = re.split(r"\.|<context>|<example>", reply.lower())[0]
+    asked = question.about.lower()
+    named = {label for label in map(str.lower, question.candidates) if label in read and label not in asked}
+    return float(named == {question.golds[0].lower()})
 
 
-def babilong_match(reply: str, gold: str, question: str, labels: Collection[str]) -> bool:
-    """Whether the gold answer is the only label that the reply names.
-
-    Labels are looked for as substrings. Those that the question names are never answers.
-    """
-    read = babilong_cut(reply)
-    asked = question.lower()
-    named = {label for label in map(str.lower, labels) if label in read and label not in asked}
-    return named == {gold.lower()}
+def ranking(candidates: Sequence[str], gold: str, scores: Sequence[float]) -> dict[str, Any]:
+    """The record of ranked answers, from their log-likelihoods."""
+    right, top = scores[candidates.index(gold)], max(scores)
+    total = sum(math.exp(score - top) for score in scores)
+    return {
+        "score": float(right == top and scores.count(top) == 1),
+        "probability": math.exp(right - top) / total,
+        # Of the log-likelihoods, so that it stays finite where the probability underflows.
+        "gold_loss": top - right + math.log(total),
+        "chance": 1 / len(scores),
+        "likelihoods": dict(zip(candidates, scores, strict=True)),
+    }
 
 
 def _sentences(text: str) -> list[list[str]]:

@@ -2,34 +2,33 @@
 
 A new family is its own file, which defines a `Family`, and one entry in `lengthwise.evaluation.tasks`. The
 `settings` here are the run's `Evaluation`. Nothing here imports torch.
+
+Scores become numbers from the log's records alone. A record has the question's `document` (the unit of the
+bootstrap), `task`, `version`, `length`, `depth`, `bucket`, `cut` (tokens) and `score`; with likelihoods also
+`probability`, `gold_loss` and `chance`.
 """
 
 from __future__ import annotations
 
-import abc
 import json
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.errors import UsageError
-from lengthwise.evaluation.haystack import build_haystack
 from lengthwise.evaluation.prompts import answer_tokens, fit, refuse_over_limit
-from lengthwise.evaluation.scores import RANKED, mean
-from lengthwise.evaluation.scoring import babilong_match
-from lengthwise.measure.measurement import Item, Record
-from lengthwise.measure.statistics import Statistic
+from lengthwise.measure.measurement import Item, Record, grouped
+from lengthwise.measure.statistics import Statistic, estimate, mean_of_ratios
+from lengthwise.results import Row
 
 if TYPE_CHECKING:
     from lengthwise.text import Corpus
 
 ANY_TASK = frozenset({"mode", "samples", "max_length"})
 """Settings that each of our own tasks takes."""
-MADE_UP = ANY_TASK | {"lengths", "text", "split", "seed"}
-"""Settings that each made-up task takes."""
-SAMPLES = 10
-"""Samples at each length and depth of a made-up task by default."""
+
+_RANKED = {"accuracy": "score", "gold_probability": "probability", "gold_loss": "gold_loss"}
+"""The metrics of ranked answers, each with its field in a record."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +36,6 @@ class Question:
     """One prompt, its right answers, and its place in the tables."""
 
     prompt: str
-    """In a `Haystack` only its end, which follows the context."""
     golds: list[str]
     candidates: list[str] = field(default_factory=list)
     """Answers to rank, or the names of all classes for a scorer that needs them."""
@@ -60,31 +58,13 @@ class Question:
     reached: float | None = None
     """Position that this fact got, as a share of the context. Sentences are not split."""
     ids: tuple[int, ...] = ()
-    """Tokens of the prompt as the model reads it; `Evaluation` fills them in."""
+    """Tokens of the prompt as the model reads it; `Task.items` fills them in."""
     answers: tuple[tuple[int, ...], ...] = ()
     """Tokens of the candidates, if they are ranked."""
 
 
-def only_label(question: Question, reply: str) -> float:
-    """1 if the gold answer is the only one of the candidates in the reply, else 0, as BABILong scores."""
-    return float(babilong_match(reply, question.golds[0], question.about, question.candidates))
-
-
-@dataclass(frozen=True)
-class Haystack:
-    """One context of made-up questions: facts among sentences of a text."""
-
-    head: str
-    """The prompt up to the context."""
-    background: Sequence[str]
-    """Sentences, of which as many are used as fit."""
-    facts: Sequence[tuple[str, float]]
-    """Sentences with their depths in 0 .. 1, in ascending order."""
-    questions: Sequence[Question]
-
-
 @dataclass(frozen=True, kw_only=True)
-class Task(abc.ABC):
+class Task:
     """One task. Its version goes up when the same settings would give other prompts or other scores."""
 
     name: str
@@ -93,10 +73,16 @@ class Task(abc.ABC):
     version: int
     metric: str
     """Name of the score of its greedy replies."""
+    questions: Callable[[Any, Any, Any], list[Question]]
+    """Makes or reads the questions: (settings, tokenizer, corpus), the corpus if the task takes `text`.
+
+    Raises UsageError or MissingError: the data, or a length that does not hold the prompt.
+    """
     score: Callable[[Question, str], float]
     """The score of a greedy reply, in 0 .. 1."""
     takes: frozenset[str]
     """Settings that change its questions or scores."""
+    most_depths: int = 100
     ranks: bool = False
     """Whether its questions have answers to rank by likelihood."""
     chat: bool = False
@@ -105,18 +91,6 @@ class Task(abc.ABC):
     """Whether the rest of a reply with this text can no longer change its score."""
     stop_text: str = ""
     """A reply also ends at the last token of this text, and has at least one token."""
-
-    @abc.abstractmethod
-    def check(self, settings: Any) -> None:
-        """Raise UsageError if the task cannot run with these settings."""
-
-    @abc.abstractmethod
-    def questions(self, settings: Any, tokenizer: Any, corpus: Corpus | None) -> list[Question]:
-        """Make or read the questions. `corpus` is there if the task takes `text`.
-
-        Raises:
-            UsageError, MissingError: the data, or a length that does not hold the prompt.
-        """
 
     def items(self, settings: Any, tokenizer: Any, corpus: Corpus | None) -> list[Item]:
         """The questions with the tokens of their prompts, cut as the settings say.
@@ -163,80 +137,21 @@ class Task(abc.ABC):
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """The scores by length, then by depth and by bucket."""
-        metrics = RANKED if records and "probability" in records[0] else {self.metric: "score"}
+        metrics = _RANKED if records and "probability" in records[0] else {self.metric: "score"}
         found: list[Statistic] = []
         for metric, name in metrics.items():
-            for length in sorted({record["length"] for record in records}, key=lambda length: length or 0):
-                at = [record for record in records if record["length"] == length]
+            for length, at in grouped(records, "length"):
                 where: dict[str, Any] = {"length": length, "version": self.version}
                 found.append(mean(self.name, metric, at, field=name, **where))
                 if metric == "accuracy" and "chance" in at[0]:
                     found.append(mean(self.name, "chance", at, field="chance", **where))
                 for part in ("depth", "bucket"):
-                    for place in sorted({record[part] for record in at} - {None}):
-                        some = [record for record in at if record[part] == place]
-                        found.append(mean(self.name, metric, some, field=name, **where, **{part: place}))
+                    if at[0][part] is not None:
+                        found += [
+                            mean(self.name, metric, some, field=name, **where, **{part: place})
+                            for place, some in grouped(at, part)
+                        ]
         return found
-
-
-@dataclass(frozen=True, kw_only=True)
-class MadeUpTask(Task):
-    """A task whose prompts are made for a wanted length, from any text."""
-
-    haystacks: Callable[[Any, Corpus, int, int], Iterable[Haystack]]
-    """The contexts of one sample: (settings, corpus, length in tokens, number of the sample)."""
-    takes: frozenset[str] = MADE_UP | {"depths"}
-    most_depths: int = 100
-
-    def check(self, settings: Any) -> None:
-        """Refuse lengths over `max_length`, and more depths than a context has facts for."""
-        if settings.max_length is not None and max(settings.lengths) > settings.max_length:
-            raise UsageError(
-                f"{self.name} is made for {max(settings.lengths)} tokens, and max_length is {settings.max_length}",
-                fix="shorter lengths; or data sets, which max_length is for, in a run of their own",
-            )
-        if len(settings.depths) > self.most_depths:
-            raise UsageError(
-                f"{self.name} with {len(settings.depths)} depths", expected=f"at most {self.most_depths}"
-            )
-
-    def questions(self, settings: Any, tokenizer: Any, corpus: Corpus | None) -> list[Question]:
-        """The questions at all lengths, on `samples` samples."""
-        assert corpus is not None
-        characters = sum(len(document.text) for document in corpus.documents)
-        if max(settings.lengths) > characters:
-            raise UsageError(
-                f"--length is {max(settings.lengths)} tokens, and the text {corpus.name} has {characters} characters",
-                expected=f"at most {characters}",
-                fix="use a shorter length, or more text",
-            )
-        return [
-            question
-            for length in sorted(settings.lengths)
-            for sample in range(settings.samples or SAMPLES)
-            for haystack in self.haystacks(settings, corpus, length, sample)
-            for question in self._on(haystack, tokenizer, length, f"s{sample:03d}")
-        ]
-
-    def _on(self, haystack: Haystack, tokenizer: Any, length: int, unit: str) -> Iterable[Question]:
-        """The haystack's questions with their prompts and places."""
-        prompts, reached = build_haystack(
-            tokenizer,
-            head=haystack.head,
-            tails=[question.prompt for question in haystack.questions],
-            background=haystack.background,
-            facts=haystack.facts,
-            length=length,
-        )
-        context = ""
-        for question, prompt in zip(haystack.questions, prompts, strict=True):
-            depth = "" if question.depth is None else f"/d{question.depth:g}"
-            key = f"{self.name}/L{length}{depth}/{unit}"
-            context = context or key
-            place = None if question.fact is None else reached[question.fact]
-            yield replace(
-                question, key=key, unit=unit, context=context, prompt=prompt, length=length, reached=place
-            )
 
 
 @dataclass(frozen=True)
@@ -252,21 +167,71 @@ class Family:
         """Averages over `tasks`, which are those of the run. Here: the plain mean by length and by depth."""
         if self.mean is None or len(tasks) < 2:
             return []
-        cells = {task.name: index for index, task in enumerate(tasks)}
-        tree = [[cell] for cell in cells.values()]
         found: list[Statistic] = []
-        for length in sorted({record["length"] for record in records}):
-            at = [record for record in records if record["length"] == length]
-            for depth in (None, *sorted({record["depth"] for record in at})):
-                some = [record for record in at if depth in (None, record["depth"])]
-                placed = [cells[record["task"]] for record in some]
+        for length, at in grouped(records, "length"):
+            for depth, some in ((None, at), *grouped(at, "depth")):
+                branches = [[record for record in some if record["task"] == task.name] for task in tasks]
                 where = {"length": length, "depth": depth, "version": tasks[0].version}
-                found.append(mean(self.name, self.mean, some, cells=placed, tree=tree, **where))
+                found.append(mean(self.name, self.mean, branches, **where))
         return found
 
     def notes(self, tasks: Sequence[Task]) -> list[str]:
         """What a reader of the averages must know."""
         return []
+
+
+def mean(task: str, metric: str, branches: Sequence[Any], *, field: str = "score", **where: Any) -> Statistic:
+    """The mean of one field of records; of lists of records, at any depth, the mean of their means.
+
+    A list without records is left out. `where`: other fields of the row.
+    """
+    leaves: list[Sequence[Record]] = []
+
+    def cells(branch: Sequence[Any]) -> list[Any]:
+        """The branch with the number of its cell for each list of records."""
+        if branch and not isinstance(branch[0], dict):
+            return [cells(part) for part in branch]
+        leaves.append(branch)
+        return [len(leaves) - 1]
+
+    tree = cells(branches)
+    totals = []
+    for cell, records in enumerate(leaves):
+        for record in records:
+            sums = [0.0] * (2 * len(leaves))
+            sums[2 * cell : 2 * cell + 2] = record[field], 1.0
+            totals.append((record["document"], sums))
+    row = Row(
+        model="",
+        task=task,
+        metric=metric,
+        value=None,
+        unit="nats" if metric == "gold_loss" else "share",
+        n=len(totals),
+        truncated=sum(record["cut"] > 0 for records in leaves for record in records),
+        **where,
+    )
+    return Statistic.of(row, totals, estimator=mean_of_ratios(tree))
+
+
+def estimated(statistic: Statistic) -> Row:
+    """The row with its interval; if all units score 0, or all 1, with the exact one of a binomial share.
+
+    The bootstrap would give an interval of no width there, as if no other score were possible. If all units
+    agree on a score between 0 and 1 there is no spread to estimate an interval from, and none is given. Chance is
+    known and has none.
+    """
+    if not statistic.documents:
+        return statistic.row
+    row = estimate(statistic)
+    if row.metric == "chance":
+        return replace(row, documents=None, stderr=None, ci_low=None, ci_high=None, truncated=0)
+    if row.documents is None or row.stderr != 0:
+        return row
+    if row.value not in (0.0, 1.0):
+        return replace(row, ci_low=None, ci_high=None, stderr=None)
+    far = 0.025 ** (1 / row.documents)
+    return replace(row, ci_low=far) if row.value else replace(row, ci_high=1 - far)
 
 
 def _crc(value: Any) -> int:

@@ -25,13 +25,12 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }
 
 
-def resolve_tasks(names: Sequence[str]) -> list[Task]:
-    """The tasks in the table's order, each once. A group gives all its tasks.
+def resolve_tasks(names: Sequence[str]) -> dict[Family, list[Task]]:
+    """The tasks by their families, in the table's order, each once. A group gives all its tasks.
 
     Raises:
         UsageError: an unknown name.
     """
-    wanted: set[str] = set()
     for name in names:
         if name not in TASKS and name not in GROUPS:
             raise UsageError(
@@ -39,5 +38,8 @@ def resolve_tasks(names: Sequence[str]) -> list[Task]:
                 expected=nearest(name, (*GROUPS, *TASKS)),
                 fix="lengthwise ls tasks; tasks of lm-eval need --backend lm-eval",
             )
-        wanted.update(GROUPS.get(name, (name,)))
-    return [task for name, task in TASKS.items() if name in wanted]
+    found = {
+        family: [task for task in family.tasks if task.name in names or family.name in names]
+        for family in FAMILIES
+    }
+    return {family: tasks for family, tasks in found.items() if tasks}

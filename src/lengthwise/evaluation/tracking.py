@@ -17,13 +17,14 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.evaluation.haystack import background_text
-from lengthwise.evaluation.task import Family, Haystack, MadeUpTask, Question, only_label
+from lengthwise.evaluation.haystack import background_text, build_haystack, made_up
+from lengthwise.evaluation.scoring import only_label
+from lengthwise.evaluation.task import Family, Question, Task
 
 if TYPE_CHECKING:
     from lengthwise.text import Corpus
 
-LEAST_PEOPLE = 4
+_LEAST_PEOPLE = 4
 
 _HEAD = (
     "Some people are on their way in the text below. "
@@ -49,24 +50,23 @@ _LAST = (
 )
 
 
-def _haystacks(moves: int, settings: Any, corpus: Corpus, length: int, sample: int) -> Iterator[Haystack]:
+def _contexts(
+    moves: int, settings: Any, tokenizer: Any, corpus: Corpus, length: int, sample: int
+) -> Iterator[list[Question]]:
     """A question for each depth, at which the last sentence on its person is.
 
     First sentences are at random places before the last ones. People at random places fill the context up to
-    `LEAST_PEOPLE`. Ranked are all places of the text.
+    `_LEAST_PEOPLE`. Ranked are all places of the text.
     """
     rng = random.Random(f"{settings.seed}/tracking/{moves}/{sample}")
     depths = sorted(settings.depths)
-    more = [rng.random() for _ in range(LEAST_PEOPLE - len(depths))]
+    more = [rng.random() for _ in range(_LEAST_PEOPLE - len(depths))]
     lasts = [*(depth / 100 for depth in depths), *more]
     people = rng.sample(_PEOPLE, len(lasts))
     places = rng.sample(_PLACES, len(lasts) * moves)
+    wanted = [rng.choice(_LAST).format(person, place) for person, place in zip(people, places, strict=False)]
     # Of equal depths the first sentence on a person comes before the last.
-    told = [
-        (last, True, rng.choice(_LAST).format(person, place))
-        for last, person, place in zip(lasts, people, places, strict=False)
-    ]
-    wanted = [text for _, _, text in told]
+    told = [(last, True, text) for last, text in zip(lasts, wanted, strict=True)]
     if moves == 2:
         told += [
             (rng.uniform(0, last), False, rng.choice(_FIRST).format(person, place))
@@ -87,17 +87,18 @@ def _haystacks(moves: int, settings: Any, corpus: Corpus, length: int, sample: i
         for depth, person, place, text in zip(depths, people, places, wanted, strict=False)
     ]
     background = background_text(corpus, rng, tokens=length)
-    yield Haystack(_HEAD, background, [(text, place) for place, _, text in told], questions)
+    facts = [(text, place) for place, _, text in told]
+    yield build_haystack(tokenizer, questions, head=_HEAD, background=background, facts=facts, length=length)
 
 
-def _task(name: str, moves: int, what: str) -> MadeUpTask:
-    return MadeUpTask(
-        name=name,
+def _task(name: str, moves: int, what: str) -> Task:
+    return made_up(
+        name,
+        partial(_contexts, moves),
         what=what,
         version=1,
         metric="accuracy",
         score=only_label,
-        haystacks=partial(_haystacks, moves),
         most_depths=len(_PLACES) // 2,
         ranks=True,
         is_over=lambda reply: "." in reply,

@@ -69,7 +69,8 @@ def measure(options: argparse.Namespace) -> dict[str, list[dict]]:
     import torch
 
     from lengthwise.models import load
-    from lengthwise.training.adapters import Adapter, add_adapter
+    from lengthwise.training.recipe import Adapter
+    from lengthwise.training.starting_model import add_adapter
 
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)

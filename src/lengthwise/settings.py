@@ -10,8 +10,10 @@ of cyclopts in the type changes how the command line spells the option:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, get_args, get_type_hints
 
 from annotated_types import Ge, Gt, Lt
 from cyclopts import Parameter
@@ -22,6 +24,7 @@ from pydantic import (
     ConfigDict,
     Strict,
     ValidationError,
+    create_model,
     model_validator,
 )
 
@@ -103,6 +106,18 @@ def checked(kind: type[SettingsT], settings: Mapping[str, Any], *, source: str) 
         raise UsageError(f"{source}: {one.problem}", expected=one.expected, fix=one.fix)
     lines = ["; ".join(str(one).splitlines()) for one in mistakes]
     raise UsageError(f"{source} has {len(lines)} mistakes:\n  " + "\n  ".join(lines))
+
+
+@functools.cache
+def options_of(formula: Callable[..., Any]) -> type[Settings]:
+    """The keyword-only parameters of a function as settings."""
+    hints = get_type_hints(formula, include_extras=True)
+    fields: dict[str, Any] = {
+        each.name: (hints[each.name], each.default)
+        for each in inspect.signature(formula).parameters.values()
+        if each.kind is each.KEYWORD_ONLY
+    }
+    return create_model(formula.__name__, __base__=Settings, **fields)
 
 
 class Subject(Settings):

@@ -20,8 +20,9 @@ from lengthwise.models.resolve import quiet_transformers
 from lengthwise.models.saving import save_whole
 from lengthwise.positions.attention_methods import ShiftedSparse, query_scale
 from lengthwise.testing import tiny_tokenizer
-from lengthwise.training.adapters import Adapter, add_adapter
 from lengthwise.training.model_loss import model_alignment_loss
+from lengthwise.training.recipe import Adapter
+from lengthwise.training.starting_model import add_adapter
 from tests.architectures import tiny_model
 
 GROUP, HEADS = 0.25, 4

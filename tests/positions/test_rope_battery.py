@@ -24,8 +24,9 @@ from lengthwise.models.saving import save_whole
 from lengthwise.positions import ROPE_METHODS
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.training import PairCollator, View
-from lengthwise.training.adapters import Adapter, add_adapter
 from lengthwise.training.model_loss import model_alignment_loss
+from lengthwise.training.recipe import Adapter
+from lengthwise.training.starting_model import add_adapter
 from tests.architectures import tiny_model
 
 ARCHITECTURES = ("llama-gqa", "qwen3", "mistral")

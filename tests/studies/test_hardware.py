@@ -6,12 +6,13 @@ import pytest
 import torch
 from transformers import LlamaConfig
 
+from lengthwise.alignment import Objective
 from lengthwise.errors import UsageError
 from lengthwise.measure.limit import MOST_REFERENCE
 from lengthwise.studies import hardware
 from lengthwise.studies.hardware import FORMS, READINGS, SIZES, WAYS, training_memory, window_operations
 from lengthwise.studies.hardware_tables import MEASURED, TABLES
-from lengthwise.training.recipe import Batch, Data, Optimizer, Recipe, RecipeObjective
+from lengthwise.training.recipe import Batch, Data, Optimizer, Recipe
 from lengthwise.training.starting_model import recipe_skeleton
 from lengthwise.training.training_plan import device_memory
 
@@ -32,7 +33,7 @@ def test_two_layers_and_one_view_tell_the_memory_of_all(way):
         steps=1,
         optimizer=Optimizer(learning_rate=1e-4),
         batch=Batch(size=1),
-        objective=RecipeObjective(**FORMS["truncation pair"]),
+        objective=Objective(**FORMS["truncation pair"]),
         precision="bfloat16",
         gradient_checkpointing=True,
         adapter=way.adapter,

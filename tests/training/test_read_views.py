@@ -14,9 +14,9 @@ from torch import nn
 from lengthwise.alignment import Objective, PairGeometry, alignment_loss_from_logits
 from lengthwise.models import find_head
 from lengthwise.testing import tiny_llama
-from lengthwise.training.adapters import add_adapter
 from lengthwise.training.model_loss import model_alignment_loss
 from lengthwise.training.recipe import Adapter, Recipe
+from lengthwise.training.starting_model import add_adapter
 from lengthwise.training.trainer import logged_parts
 
 Make = Callable[..., Recipe]

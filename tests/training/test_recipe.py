@@ -79,14 +79,14 @@ def test_an_objective_that_cannot_be_trained_is_refused():
 def test_offsets_default_to_all_that_leave_a_pair():
     for length, min_context, last in ((16, None, 7), (17, None, 8), (16, 0, 15), (16, 12, 3)):
         recipe = Recipe(**MINIMAL | {"length": length, "objective": {"min_context": min_context}})
-        assert recipe.offsets == (1, last)
+        assert recipe.view.offsets == (1, last)
         assert PairGeometry(length, last, min_context).paired_positions == 1
         assert PairGeometry(length, last + 1, min_context).paired_positions == 0
 
 
 @pytest.mark.parametrize("offsets", [[0, 3], [4, 3], [1, 8]])
 def test_offsets_that_leave_no_pair_are_refused_with_the_range_that_works(offsets: list[int]):
-    assert "within 1 to 7" in refused(objective={"offsets": offsets})
+    assert "within 1 to 7" in refused(offsets=offsets)
 
 
 def test_a_min_context_that_no_offset_can_meet_is_refused():
@@ -133,8 +133,8 @@ def test_a_constant_schedule_has_no_final_share():
 
 
 def test_the_config_of_a_run_is_a_recipe(tmp_path: Path):
-    objective = {"offsets": [1, 4], "ce_on": "short"}
-    recipe = Recipe(**MINIMAL | {"adapter": {"target_modules": ["q_proj", "v_proj"]}, "objective": objective})
+    changes = {"offsets": [1, 4], "objective": {"ce_on": "short"}}
+    recipe = Recipe(**MINIMAL | {"adapter": {"target_modules": ["q_proj", "v_proj"]}} | changes)
     (tmp_path / "config.yaml").write_text(to_yaml({"kind": "train", **recipe.to_dict()}))
     assert read_recipe(tmp_path / "config.yaml") == recipe
 

@@ -18,7 +18,8 @@ from lengthwise.models import Head
 from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
 from lengthwise.training import AlignmentTrainer, PairCollator, View, WindowDataset
-from lengthwise.training.adapters import Adapter, add_adapter
+from lengthwise.training.recipe import Adapter
+from lengthwise.training.starting_model import add_adapter
 from lengthwise.training.trainer import PARTS
 
 LENGTH = 16

@@ -10,9 +10,8 @@ from transformers import LlamaConfig
 
 from lengthwise.errors import UsageError
 from lengthwise.training import plan, read_recipe, train, training_plan
-from lengthwise.training.adapters import add_adapter
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.starting_model import load_for_training
+from lengthwise.training.starting_model import add_adapter, load_for_training
 
 Make = Callable[..., Recipe]
 

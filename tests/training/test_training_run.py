@@ -18,10 +18,9 @@ from lengthwise.results import Results, read_results
 from lengthwise.runs import RunFolder
 from lengthwise.testing import tiny_tokenizer
 from lengthwise.training import AlignmentTrainer, read_recipe, train
-from lengthwise.training.adapters import add_adapter
 from lengthwise.training.build import _RecipeTrainer, build_trainer, trainer_settings
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.starting_model import load_for_training, training_documents
+from lengthwise.training.starting_model import add_adapter, load_for_training, training_documents
 from lengthwise.training.trainer import PARTS
 from lengthwise.training.training_run import checkpoint_step
 

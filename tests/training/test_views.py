@@ -339,7 +339,7 @@ def test_the_step_does_not_depend_on_its_micro_batches(make: Make, tmp_path: Pat
 def test_what_makes_no_sense_together_is_refused_with_the_reason(make: Make):
     cases: list[tuple[dict[str, Any], str]] = [
         ({"views": "gap"}, "gap views without positions"),
-        (GAP | {"objective": {"offsets": [1, 3]}}, r"gap views with offsets \(1, 3\)"),
+        (GAP | {"offsets": [1, 3]}, r"gap views with offsets \(1, 3\)"),
         (GAP | {"views": "cyclic"}, "cyclic views with a sampler"),
         (GAP | {"view_options": {"share": 0.5}}, "share"),
         (GAP | {"objective": {"min_context": 16}}, "objective.min_context = 16: expected 0 to 15"),
@@ -352,7 +352,7 @@ def test_what_makes_no_sense_together_is_refused_with_the_reason(make: Make):
     for changes, message in cases:
         with pytest.raises(UsageError, match=message):
             make(**changes)
-    assert make(**GAP).offsets == (0, 0)
+    assert make(**GAP).view.offsets == (0, 0)
     assert make(**GAP).min_context == 0
 
 

@@ -18,13 +18,12 @@ SECTIONS = {
     "extend": "Extend",
     "positions": "Positions",
     "adapter": "Adapter",
-    "objective": "RecipeObjective",
+    "objective": "Objective",
     "batch": "Batch",
     "parallel": "Parallel",
 }
 _CHOICES = {
     "ViewName": get_args(ViewName),
-    "Sharding": get_args(recipe.Sharding),
     "Detach": get_args(divergences.Detach),
 }
 
@@ -57,20 +56,26 @@ def page() -> str:
     )
     assert not missing, f"sections of a recipe that the page and the code do not share: {missing}"
     parts = [_INTRODUCTION, "## Top level\n", table(["key", "meaning", "type", "default"], map(_top, keys))]
-    for name, kind in SECTIONS.items():
-        place = f"{getattr(recipe, kind).__module__}.{kind}"
+    for name in SECTIONS:
+        place = _place(name)
+        said = [plain(part) for part in doc_of(place).split("\n\n") if not part.startswith("Raises:")]
         parts += [
             f"## `{name}`\n",
-            "\n\n".join(map(plain, doc_of(place).split("\n\n"))) + f" Class: `{place}`.\n",
+            "\n\n".join(said) + f" Class: `{place}`.\n",
             table(["key", "meaning", "type", "default"], map(_row, fields_of(place))),
         ]
     return "\n".join(parts)
 
 
+def _place(section: str) -> str:
+    kind = SECTIONS[section]
+    return f"{getattr(recipe, kind).__module__}.{kind}"
+
+
 def _top(field: Field) -> tuple[str, str, str, str]:
     if field.name not in SECTIONS:
         return _row(field)
-    meaning = plain(field.meaning) or plain(doc_of(f"{_MODULE}.{SECTIONS[field.name]}").partition("\n\n")[0])
+    meaning = plain(field.meaning) or plain(doc_of(_place(field.name)).partition("\n\n")[0])
     kind = f"[section](#{field.name})" + (" or null" if field.annotation.endswith("None") else "")
     return code(field.name), meaning, kind, default_words(field.default)
 

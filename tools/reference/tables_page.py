@@ -14,7 +14,7 @@ from lengthwise.positions import ATTENTIONS, POSITION_SAMPLERS, ROPE_METHODS
 from lengthwise.studies.study_table import STUDIES
 from lengthwise.text import EMBEDDED_CORPORA
 from lengthwise.training.views import VIEWS
-from tools.reference.declared import Field, fields_of, keywords_of
+from tools.reference.declared import Field, keywords_of
 from tools.reference.words import code, default_words, plain, table, type_words
 
 _INTRODUCTION = """\
@@ -111,7 +111,7 @@ def _training() -> Iterator[str]:
     )
     rows = ((code(name), plain(what), plain(rewards)) for name, (what, rewards) in VIEWS.items())
     yield table(["name", "what", "agreement rewards"], rows)
-    yield from _options([("repeat", fields_of("lengthwise.training.views.Repeat"))])
+    yield from _options([("repeat", keywords_of("lengthwise.training.views.plant_repeat"))])
     yield "## Divergences\n"
     yield (
         "`objective.divergence` in a recipe, in nats per paired position. p is the long view's prediction, q the "

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_type_hints
-
-from pydantic import create_model
+from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError, nearest
-from lengthwise.settings import Settings, checked
+from lengthwise.settings import checked, options_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -165,16 +161,4 @@ def _checked_options(
     formula: Callable[..., Any], options: Mapping[str, Any] | None, source: str
 ) -> dict[str, Any]:
     """Checked options, and defaults for the others."""
-    return dict(checked(_options_of(formula), options or {}, source=source))
-
-
-@functools.cache
-def _options_of(formula: Callable[..., Any]) -> type[Settings]:
-    """The keywords of a function as settings."""
-    hints = get_type_hints(formula, include_extras=True)
-    fields: dict[str, Any] = {
-        each.name: (hints[each.name], each.default)
-        for each in inspect.signature(formula).parameters.values()
-        if each.kind is each.KEYWORD_ONLY
-    }
-    return create_model(formula.__name__, __base__=Settings, **fields)
+    return dict(checked(options_of(formula), options or {}, source=source))

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import torch
 
+from lengthwise.alignment import Objective
 from lengthwise.errors import UsageError
 from lengthwise.measure.limit import MOST_REFERENCE
 from lengthwise.measure.measurement import Item, Measurement
@@ -16,8 +17,7 @@ from lengthwise.measure.table import MEASUREMENTS
 from lengthwise.models.plan import reading_bytes
 from lengthwise.studies.costs import LLAMA, SHAPES, attention_factors
 from lengthwise.studies.reading import items_read
-from lengthwise.training.adapters import Adapter
-from lengthwise.training.recipe import Batch, Data, Optimizer, Parallel, Recipe, RecipeObjective
+from lengthwise.training.recipe import Adapter, Batch, Data, Optimizer, Parallel, Recipe
 from lengthwise.training.starting_model import recipe_skeleton
 from lengthwise.training.training_plan import device_memory, training_operations
 
@@ -166,7 +166,7 @@ def _recipe(way: Way, form: str = "CE on one view") -> Recipe:
         steps=1,
         optimizer=Optimizer(learning_rate=1e-4),
         batch=Batch(size=1),
-        objective=RecipeObjective(**FORMS[form]),
+        objective=Objective(**FORMS[form]),
         precision="bfloat16",
         gradient_checkpointing=True,
         adapter=way.adapter,

@@ -19,9 +19,9 @@ from lengthwise.models import LoadedModel
 from lengthwise.models.extending import clex_modules
 from lengthwise.processes import process_count
 from lengthwise.text import TokenDocument, resolve_bos
-from lengthwise.training.adapters import add_adapter
 from lengthwise.training.collator import PairCollator, WindowDataset
 from lengthwise.training.recipe import Recipe
+from lengthwise.training.starting_model import add_adapter
 from lengthwise.training.trainer import AlignmentTrainer
 
 _WITH_PROCESSES = (

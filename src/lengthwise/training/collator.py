@@ -45,8 +45,7 @@ class WindowDataset(Dataset[dict[str, Any]]):
         self.seed = seed
         self._count = steps * batch_size
         self._sampler = WindowSampler(documents, seed=seed)
-        _, last = view.offsets or (0, 0)
-        self._sampler.window(0, view.length + last)
+        self._sampler.window(0, view.longest_stretch)
 
     def __len__(self) -> int:
         return self._count

@@ -63,9 +63,8 @@ class MeasureCallback(TrainerCallback):
                 done = run(self._measurement, (model, self._tokenizer), self._documents)
         finally:
             model.train(training)
+        rows = (row for row in done.rows if row.is_headline and row.value is not None)
         # Logging clears the request for the step's own log.
         wanted = control.should_log
-        rows = (row for row in done.rows if row.is_headline)
-        numbers = {f"{row.task}/{row.metric}@{row.length}": row.value for row in rows}
-        self._trainer.log({name: value for name, value in numbers.items() if value is not None})
+        self._trainer.log({f"{row.task}/{row.metric}@{row.length}": row.value for row in rows})
         control.should_log = wanted

@@ -16,23 +16,15 @@ from lengthwise.models.loading import DTYPES, add_saved_adapter, is_4bit
 from lengthwise.models.resolve import quiet_transformers
 from lengthwise.models.saving import new_folder, save_whole
 from lengthwise.training.recipe import read_recipe
-from lengthwise.training.starting_model import load_for_training
-from lengthwise.training.training_plan import parameter_counts
+from lengthwise.training.starting_model import load_for_training, parameter_counts
 
 
 def merge_run(run: Path | str, out: Path | str, *, dtype: str = "float32") -> dict[str, Any]:
     """Merge a run's adapter into its base model, and save that with the tokenizer and a model card.
 
     The base weights are those that the adapter was trained on: 4-bit weights are dequantised, the weights before
-    quantisation are not used. The merge is in float32 and rounded once, to `dtype`.
-
-    Args:
-        run: the folder of a finished `lengthwise train` with `adapter`.
-        out: the folder to write, whole or not at all. It must be missing or empty.
-        dtype: of the saved weights.
-
-    Returns:
-        What was done; plain values.
+    quantisation are not used. The merge is in float32 and rounded once, to `dtype`. `out` is written whole or not at
+    all. Returns what was done, in plain values.
 
     Raises:
         UsageError: the run has no adapter, or one that cannot be merged into weights; `out` is not empty.

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Le, Lt
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from lengthwise.alignment.divergences import Objective
 from lengthwise.config import override, read_yaml
-from lengthwise.errors import UsageError, nearest
+from lengthwise.errors import UsageError, nearest, reason
 from lengthwise.files import named_path
+from lengthwise.positions import attention_method, rope_method
 from lengthwise.settings import Finite, Positive, Seed, Settings, Whole, checked
-from lengthwise.training.adapters import Adapter
 from lengthwise.training.views import Positions, Tokens, View, ViewName
+
+if TYPE_CHECKING:
+    from peft import PeftConfig
+
+PEFT_FAILURES = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError)
+"""PEFT takes options of any type, and fails with whatever they lead to."""
 
 _MOST = 2**31 - 1
 Steps = Annotated[Whole, Ge(1), Le(_MOST)]
@@ -38,8 +45,6 @@ class Extend(Settings):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        from lengthwise.positions import rope_method
-
         rope_method(self.method, self.options)
         return self
 
@@ -59,12 +64,58 @@ class Data(Settings):
     """Whether the first token of each view is replaced by BOS; auto does as the tokenizer does."""
 
 
-class RecipeObjective(Objective):
-    """Eq. 4: cross entropy + alpha * divergence of the two views of the same tokens, and the offsets of the views."""
+class Adapter(Settings):
+    """Train an adapter of PEFT instead of the weights. The other keys are fields of its configuration class.
 
-    offsets: tuple[Whole, Whole] | None = None
-    """First and last offset e in tokens, drawn uniformly at each step; null is 1 to the last that leaves a pair. Only
-    truncated views have offsets."""
+    Of LoRA (Hu et al., ICLR 2022) these are `r` (default 8), `lora_alpha` (16; the update is scaled by lora_alpha /
+    r), `lora_dropout` (0; it is drawn for each view separately, which adds to their disagreement), `target_modules`
+    (all-linear: every linear layer but the head), `use_dora` and so on. In `modules_to_save`, the names of modules
+    that are trained whole, "embeddings" and "norms" are all of the model's token embeddings (with a head that is
+    tied to them) and norms.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    config: str = "LoraConfig"
+    """The class: LoraConfig, IA3Config, AdaptionPromptConfig, ..."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self.peft_config()
+        return self
+
+    def peft_config(self) -> PeftConfig:
+        """The configuration.
+
+        Raises:
+            UsageError: PEFT has no such class, refuses the options, or its schedule would never run.
+        """
+        from lengthwise.models.resolve import quiet_transformers
+
+        with quiet_transformers():
+            import peft
+        kind = getattr(peft, self.config, None)
+        if not (inspect.isclass(kind) and issubclass(kind, peft.PeftConfig)):
+            names = [name for name in vars(peft) if name.endswith("Config")]
+            raise UsageError(f"peft has no {self.config}", expected=nearest(self.config, names))
+        options = self.model_extra or {}
+        # Their schedules run only through calls after each step that neither the Trainer nor we make.
+        if self.config == "AdaLoraConfig" or (self.config == "AdamssConfig" and options.get("use_asa")):
+            raise UsageError(
+                f"config = {self.config}: its schedule of ranks would never run",
+                expected="LoraConfig or another method without a schedule",
+            )
+        for name, value in options.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise UsageError(f"{name} = {value}", expected="a finite number")
+        options = {"task_type": "CAUSAL_LM", **options}
+        if self.config == "LoraConfig":
+            # PEFT's own defaults depend on the model's architecture, or are lower.
+            options = {"lora_alpha": 16, "target_modules": "all-linear", **options}
+        try:
+            return kind(**options)
+        except PEFT_FAILURES as error:
+            raise UsageError(f"{self.config} refuses its options: {reason(error)}") from error
 
 
 class Batch(Settings):
@@ -145,15 +196,11 @@ class Optimizer(Settings):
             return 1.0
         # The scheduler also asks for the step after the last one; it keeps the last one's rate.
         progress = min(1.0, (done - self.warmup_steps) / max(1, steps - self.warmup_steps))
+        last, falling = 0.0, 1 - progress
         if self.schedule == "cosine":
             last, falling = 0.1, (1 + math.cos(math.pi * progress)) / 2
-        else:
-            last, falling = 0.0, 1 - progress
         last = last if self.final_share is None else self.final_share
         return last + (1 - last) * falling
-
-
-Sharding = Literal["full_shard", "shard_grad_op"]
 
 
 class Parallel(Settings):
@@ -162,7 +209,7 @@ class Parallel(Settings):
     Products are in the dtype of `precision`; gradients are summed in float32.
     """
 
-    sharding: Sharding = "full_shard"
+    sharding: Literal["full_shard", "shard_grad_op"] = "full_shard"
     """full_shard: each device keeps its share of weights, gradients and optimizer state, and gathers one block at a
     time. shard_grad_op: gathered weights stay on every device until the backward pass ends."""
     offload: bool = False
@@ -187,6 +234,9 @@ class Recipe(Settings):
     teaches the second."""
     view_options: dict[str, Any] = Field(default_factory=dict)
     """The options of `views`."""
+    offsets: tuple[Whole, Whole] | None = None
+    """First and last offset e in tokens, drawn uniformly at each step; null is 1 to the last that leaves a pair. Only
+    truncated views have offsets."""
     positions: Positions | None = None
     """null is 0 .. length - 1. Sampled positions are the short view's; with truncation both views have them."""
     adapter: Adapter | None = None
@@ -197,7 +247,7 @@ class Recipe(Settings):
     shifted_sparse: Finite | None = None
     """Train with LongLoRA's shifted sparse attention in groups of this size: below 1 a share of `length`, from 2 on
     tokens. Evaluation and the saved model use the model's own attention, as null does in training."""
-    objective: RecipeObjective = RecipeObjective()
+    objective: Objective = Objective()
     batch: Batch = Batch()
     seed: Annotated[Seed, Le(2**32 - 1)] = 0
     """Of the windows, the offsets, the positions and the adapter's initial weights."""
@@ -217,7 +267,7 @@ class Recipe(Settings):
     """Trackers that also get every log, through transformers. Without one nothing leaves the machine."""
 
     def to_dict(self, *, defaults: bool = True) -> dict[str, Any]:
-        """Plain values, as they go into YAML and come back equal; without `defaults` those that differ from them."""
+        """Plain values for YAML, which come back equal; without `defaults` those that differ from them."""
         return self.model_dump(mode="json", exclude_defaults=not defaults)
 
     @property
@@ -226,34 +276,26 @@ class Recipe(Settings):
         default = self.length // 2 if self.views == "truncation" else 0
         return default if self.objective.min_context is None else self.objective.min_context
 
-    @property
-    def offsets(self) -> tuple[int, int]:
-        """`objective.offsets` with its default filled in: 1 to length - min_context - 1; 0 without truncation."""
-        whole = (1, self.length - self.min_context - 1) if self.views == "truncation" else (0, 0)
-        return self.objective.offsets or whole
-
     @cached_property
     def view(self) -> View:
-        """How the windows of a sample are made."""
-        offsets = self.objective.offsets or (self.offsets if self.views == "truncation" else None)
+        """How the windows of a sample are made; the offsets are by default 1 to length - min_context - 1."""
+        offsets = self.offsets
+        if self.views == "truncation" and offsets is None:
+            offsets = 1, self.length - self.min_context - 1
         return View(self.length, self.views, self.view_options, offsets=offsets, positions=self.positions)
 
     @property
     def notes(self) -> list[str]:
-        """What to know of settings that work and are hardly meant."""
-        if (warmup := self.optimizer.warmup_steps) <= self.steps:
-            return []
-        return [
-            f"warmup_steps = {warmup} is more than steps = {self.steps}: the learning rate does not reach its peak."
-        ]
+        """Settings that work and are hardly meant, a sentence each."""
+        warmup, peak = self.optimizer.warmup_steps, "the learning rate does not reach its peak."
+        late = warmup > self.steps
+        return [f"warmup_steps = {warmup} is more than steps = {self.steps}: {peak}"] if late else []
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if mistakes := [*self._mistakes()]:
-            raise UsageError("\n".join(mistakes))
+        if mistakes := "\n".join(self._mistakes()):
+            raise UsageError(mistakes)
         if self.shifted_sparse is not None:
-            from lengthwise.positions import attention_method
-
             attention_method("shifted_sparse", {"group": self.shifted_sparse})
         _ = self.view
         return self
@@ -264,26 +306,25 @@ class Recipe(Settings):
             yield "quantize without adapter: weights of 4 bits are frozen, so nothing would be trained; add adapter"
         if self.quantize is not None and self.parallel is not None:
             yield "parallel with quantize: 4-bit weights are not sharded; expected whole copies, without parallel"
-        for step in self.save_at:
-            if step > self.steps:
-                yield f"save_at names step {step}: expected 1 to steps = {self.steps}"
+        if (last := max(self.save_at, default=0)) > self.steps:
+            yield f"save_at names step {last}: expected 1 to steps = {self.steps}"
         if self.positions is not None and (target := self.positions.target_length) <= self.length:
             yield f"positions.target_length = {target}: expected more than length = {self.length}"
         # At least one row has to be paired: 0 < length - offset - min_context.
-        least, (low, high) = self.min_context, self.offsets
-        truncates = self.views == "truncation"
+        truncates, least = self.views == "truncation", self.min_context
         most, last = self.length - (2 if truncates else 1), self.length - least - 1
+        low, high = self.offsets or (1, last)
         if not 0 <= least <= most:
             yield f"objective.min_context = {least}: expected 0 to {most} with length {self.length}"
         elif truncates and not 1 <= low <= high <= last:
-            yield f"objective.offsets = [{low}, {high}]: expected first <= last within 1 to {last}"
+            yield f"offsets = [{low}, {high}]: expected first <= last within 1 to {last}"
 
 
 def read_recipe(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
     """Read a recipe from a YAML file, or one that comes with the package by its name.
 
     Args:
-        path: a YAML file, or a name of `shipped_recipes()`. The `config.yaml` of a training run is one.
+        path: a YAML file (the `config.yaml` of a training run is one), or a name of `shipped_recipes()`.
         overrides: `section.key=value` assignments that go on top.
 
     Raises:
@@ -297,10 +338,10 @@ def read_recipe(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
             expected=nearest(str(path), shipped),
             fix="lengthwise ls recipes",
         )
-    settings = read_yaml(file)
+    settings = override(read_yaml(file), overrides)
     if settings.get("kind") == "train":
         del settings["kind"]
-    return checked(Recipe, override(settings, overrides), source=str(path))
+    return checked(Recipe, settings, source=str(path))
 
 
 def shipped_recipes() -> dict[str, Path]:

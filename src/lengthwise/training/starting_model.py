@@ -1,4 +1,4 @@
-"""What a recipe starts from: its model, loaded and extended or without weights, and its text."""
+"""What a recipe starts from: its model, loaded, extended and with an adapter, or without weights; and its text."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import torch
 from torch import nn
 from transformers import set_seed
 
-from lengthwise.errors import UsageError
+from lengthwise.errors import UsageError, nearest, reason
 from lengthwise.models import LoadedModel, extend, load
 from lengthwise.models.attention_layers import sliding_layers, use_attention
+from lengthwise.models.extending import clex_modules
 from lengthwise.models.extension import plan_extension, write_extension
 from lengthwise.models.hidden import unwrap
 from lengthwise.models.loading import DTYPES, quantization_config
 from lengthwise.models.plan import model_skeleton
 from lengthwise.models.position_limits import check_positions_fit, max_positions, rope_by_input_length
+from lengthwise.models.resolve import quiet_transformers
 from lengthwise.text import TokenDocument, load_corpus, pack_documents, resolve_bos, tokenize
-from lengthwise.training.adapters import add_adapter
-from lengthwise.training.recipe import Recipe
+from lengthwise.training.recipe import PEFT_FAILURES, Adapter, Recipe
 
 
 def load_for_training(recipe: Recipe) -> LoadedModel:
@@ -60,7 +61,7 @@ def training_documents(recipe: Recipe, tokenizer: Any) -> tuple[Sequence[TokenDo
     data = recipe.data
     corpus = load_corpus(data.corpus, split=data.split, text_field=data.text_field)
     documents = tokenize(corpus, tokenizer)
-    too_short = {} if data.packing else documents.left_out([recipe.length + recipe.offsets[1]])
+    too_short = {} if data.packing else documents.left_out([recipe.view.longest_stretch])
     facts = {
         "corpus": corpus.name,
         "split_rule": corpus.split_rule,
@@ -124,3 +125,77 @@ def check_positions(recipe: Recipe, model: nn.Module) -> None:
             f"{setting} = {target}, and every layer of {recipe.model} sees {window} tokens",
             expected=f"{window} or fewer, or a model with layers that see the whole context",
         )
+
+
+def add_adapter(model: Any, adapter: Adapter | None) -> Any:
+    """The model with fresh adapters in float32 and all else frozen; with None, the model itself, all trainable.
+
+    The learned part of an extension is trained whole and saved with the adapter.
+
+    Raises:
+        UsageError: the method does not fit the model, or names layers that the model does not have.
+    """
+    if adapter is None:
+        return model.requires_grad_(True)
+    from peft import get_peft_model
+
+    config = adapter.peft_config()
+    _save_whole_modules(config, model)
+    try:
+        with quiet_transformers():
+            adapted = get_peft_model(model, config)
+    except PEFT_FAILURES as error:
+        raise UsageError(f"{adapter.config} does not fit the model: {reason(error)}") from error
+    for parameter in adapted.parameters():
+        if parameter.requires_grad and parameter.dtype in (torch.bfloat16, torch.float16):
+            parameter.data = parameter.data.float()
+    return adapted
+
+
+def _save_whole_modules(config: Any, model: nn.Module) -> None:
+    """Name the modules of this model that are trained and saved whole: those asked for, and a learned extension's.
+
+    Raises:
+        UsageError: the model has no such module, or the method saves no whole modules.
+    """
+    learned = {_last(name) for name, _ in clex_modules(model)}
+    if not hasattr(config, "modules_to_save"):
+        if learned:
+            raise UsageError(
+                f"{type(config).__name__} saves no whole modules, so {', '.join(learned)} of the extension could not "
+                "be trained with it",
+                expected="a LoRA, or another extension",
+            )
+        return
+    base: Any = unwrap(model)
+    embeddings = base.get_input_embeddings()
+    named = [(_last(name), module) for name, module in base.named_modules() if name]
+    known = {name: {name} for name, _ in named}
+    known["embeddings"] = {name for name, module in named if module is embeddings}
+    known["norms"] = {
+        name
+        for name, module in named
+        if "norm" in type(module).__name__.lower() and [*module.parameters(recurse=False)]
+    }
+    wanted: list[str] = list(config.modules_to_save or [])
+    for name in wanted:
+        if name not in known and _last(name) not in known:
+            raise UsageError(
+                f"adapter.modules_to_save names {name!r}, which the model does not have",
+                expected=nearest(name, known),
+            )
+    config.modules_to_save = sorted(learned.union(*(known.get(name, {name}) for name in wanted))) or None
+    head = getattr(base.get_output_embeddings(), "weight", None)
+    if "embeddings" in wanted and embeddings.weight is head:
+        # A head that is tied to the embedding stays tied.
+        config.ensure_weight_tying = True
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def parameter_counts(model: Any) -> tuple[int, int]:
+    """How many parameters a model has, and how many of them are trained."""
+    parameters = list(model.parameters())
+    return sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)

@@ -25,7 +25,7 @@ from lengthwise.processes import process_count
 from lengthwise.text import WindowSampler
 from lengthwise.text.corpus_sources import HUB_PREFIX
 from lengthwise.training.recipe import Parallel, Recipe
-from lengthwise.training.starting_model import recipe_skeleton, training_documents
+from lengthwise.training.starting_model import parameter_counts, recipe_skeleton, training_documents
 
 MARGIN = 0.9
 """Share of a card that a plan may fill: the driver, libraries and fragmentation take the rest."""
@@ -63,7 +63,7 @@ def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = Non
         "settings": recipe.to_dict(),
         "tokens_to_run": recipe.steps * tokens,
         "min_context": recipe.min_context,
-        "offsets": recipe.offsets,
+        "offsets": recipe.view.offsets,
         "processes": count,
         "micro_batch": micro,
         "accumulation": accumulation,
@@ -95,7 +95,7 @@ def _check_text(recipe: Recipe) -> str | None:
         if not recipe.data.corpus.startswith(HUB_PREFIX):
             raise
         return error.problem
-    WindowSampler(documents).window(0, recipe.length + recipe.offsets[1])
+    WindowSampler(documents).window(0, recipe.view.longest_stretch)
     return None
 
 
@@ -180,12 +180,6 @@ def ways(recipe: Recipe, devices: int) -> Iterator[tuple[str, Recipe]]:
     yield "shard_grad_op", recipe.model_copy(update={"parallel": Parallel(sharding="shard_grad_op")})
     yield "full_shard", recipe.model_copy(update={"parallel": Parallel()})
     yield "full_shard with offload", recipe.model_copy(update={"parallel": Parallel(offload=True)})
-
-
-def parameter_counts(model: Any) -> tuple[int, int]:
-    """How many parameters a model has, and how many of them are trained."""
-    parameters = list(model.parameters())
-    return sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
 
 
 def training_operations(recipe: Recipe, factors: int, trained: int) -> int:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
-import re
 import shutil
 import time
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +24,8 @@ from lengthwise.runs import RunFolder, finished_results, read_metrics
 from lengthwise.text import left_out_note
 from lengthwise.training.build import build_trainer, trainer_settings
 from lengthwise.training.recipe import Recipe
-from lengthwise.training.starting_model import load_for_training, training_documents
+from lengthwise.training.starting_model import load_for_training, parameter_counts, training_documents
 from lengthwise.training.trainer import logged_parts
-from lengthwise.training.training_plan import parameter_counts
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +88,7 @@ def _train(recipe: Recipe, path: Path, folder: RunFolder | None, *, resume: bool
     started = time.perf_counter()
     interrupted = False
     try:
-        with _clear_errors(path, checkpoint), quiet_transformers():
+        with writing(path), quiet_transformers():
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
             # The Trainer switches it off in the configuration, which is saved with the model.
             loaded.model.config.use_cache = use_cache
@@ -104,6 +99,11 @@ def _train(recipe: Recipe, path: Path, folder: RunFolder | None, *, resume: bool
                 save_whole(trainer.model, loaded.tokenizer, path / "model", weights=weights)
     except KeyboardInterrupt:
         interrupted = True
+    except Exception as error:
+        if checkpoint is None or not is_damage(error):
+            raise
+        fix = "remove it, and --resume from the checkpoint before it"
+        raise LengthwiseError(f"{checkpoint} is damaged", fix=fix) from error
     finally:
         keeper.close()
 
@@ -131,18 +131,15 @@ def _train(recipe: Recipe, path: Path, folder: RunFolder | None, *, resume: bool
     return results
 
 
-_NAME = re.compile(r"checkpoint-(\d+)")
+def checkpoint_step(checkpoint: Path) -> int:
+    """N of `checkpoint-N`."""
+    return int(checkpoint.name.removeprefix("checkpoint-"))
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
     """Every `checkpoint-N` in `folder`, the newest first."""
-    found = (path for path in folder.glob("*") if _NAME.fullmatch(path.name) and path.is_dir())
+    found = (path for path in folder.glob("checkpoint-*") if path.name[11:].isdecimal() and path.is_dir())
     return sorted(found, key=checkpoint_step, reverse=True)
-
-
-def checkpoint_step(checkpoint: Path) -> int:
-    """N of `checkpoint-N`."""
-    return int(checkpoint.name.removeprefix("checkpoint-"))
 
 
 def last_complete_checkpoint(folder: Path) -> Path | None:
@@ -219,35 +216,21 @@ class _Keeper(TrainerCallback):
             self._bar.close()
 
 
-@contextlib.contextmanager
-def _clear_errors(path: Path, checkpoint: Path | None) -> Iterator[None]:
-    """Turn failed writes and a damaged checkpoint into errors that say so."""
-    try:
-        with writing(path):
-            yield
-    except Exception as error:
-        if checkpoint is None or not is_damage(error):
-            raise
-        raise LengthwiseError(
-            f"{checkpoint} is damaged", fix="remove it, and --resume from the checkpoint before it"
-        ) from error
-
-
 def _results(
     recipe: Recipe, history: list[dict[str, Any]], facts: dict[str, Any], *, partial: bool
 ) -> Results:
     """Each logged number's mean over the first and the last tenth of the steps."""
     steps = [entry for entry in history if "offset" in entry]
     tenth = max(1, len(steps) // 10)
-    blank = Row(
-        model=recipe.model, task="training", metric="", value=None, length=recipe.length, seed=recipe.seed
-    )
     rows = [
-        replace(
-            blank,
+        Row(
+            model=recipe.model,
+            task="training",
             metric=f"{name}_{when}",
             value=sum(step[name] for step in part) / len(part) if part else None,
             n=len(part),
+            length=recipe.length,
+            seed=recipe.seed,
         )
         for when, part in (("first", steps[:tenth]), ("last", steps[-tenth:]))
         for name in ("loss", *logged_parts(recipe.objective))
@@ -258,10 +241,8 @@ def _results(
         *recipe.notes,
         *left_out_note(facts["left_out"], facts["documents"]),
     ]
-    if partial:
-        notes.append(f"Interrupted after {len(steps)} of {recipe.steps} steps.")
-    if facts["full_logits"]:
-        notes.append(f"Full logits were used: {facts['full_logits']}")
+    notes += [f"Interrupted after {len(steps)} of {recipe.steps} steps."] if partial else []
+    notes += [f"Full logits were used: {facts['full_logits']}"] if facts["full_logits"] else []
     return Results(
         kind="train",
         model_name=recipe.model,

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from lengthwise.errors import UsageError, nearest, require
 from lengthwise.positions import position_sampler
-from lengthwise.settings import Finite, Settings, Whole, checked
+from lengthwise.settings import Finite, Settings, Whole, checked, options_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -79,41 +79,6 @@ class Positions(Settings):
         return self._sampler(generator, length, self.target_length)
 
 
-class Repeat(Settings):
-    """A window's passage is planted again behind the gap: near in the long view, far in the short one.
-
-    Of several gaps the largest counts. The passage is text[s : s + m] with s + m <= the gap (but see `source`), and
-    overwrites m tokens behind it. m is `passage`, or what fits on either side of the gap; a repeat of fewer than 8
-    tokens teaches nothing, because its first ones cannot be known to be one, so then there is none. The first token
-    of the repeat and the one after it are no targets, because nothing before them predicts them.
-    """
-
-    share: Annotated[Finite, Ge(0), Le(1)] = 0.5
-    """Share of the windows that get a repeat."""
-    passage: Annotated[Whole, Ge(_LEAST), Le(10**8)] = 64
-    """m in tokens, at most."""
-    place: Literal["end", "anywhere"] = "end"
-    """Where behind the gap the repeat begins: so that it ends the window, or uniformly."""
-    source: Literal["before", "anywhere"] = "before"
-    """Where the passage is from: before the gap, or anywhere before the repeat, so that distance does not tell."""
-
-    def plant(self, text: NDArray[np.int64], gap: int, generator: np.random.Generator) -> NDArray[np.int64]:
-        """Tokens and targets [2, L] with a repeat behind row `gap`; unchanged where there is none."""
-        length = text.shape[1]
-        size = min(self.passage, gap, length - gap)
-        chosen = generator.random() < self.share
-        if not chosen or size < _LEAST:
-            return text
-        last = length - size
-        place = last if self.place == "end" else int(generator.integers(gap, last + 1))
-        before = gap if self.source == "before" else place
-        source = int(generator.integers(0, before - size + 1))
-        planted = text.copy()
-        planted[:, place : place + size] = text[:, source : source + size]
-        planted[1, [place, *range(place + size, min(place + size + 1, length))]] = NO_TARGET
-        return planted
-
-
 class View:
     """How the two windows of a training sample are made from one stretch of text.
 
@@ -125,7 +90,7 @@ class View:
       by KL(student || teacher); with cross entropy alone this is PoSE.
     - `cyclic` (arXiv 2604.14339): token i of short is at (i + u) mod L, with u ~ U{1 .. L - 1} for a step. The first
       L - u tokens keep their distances; only rows from L - u on are paired.
-    - `repeat`: `gap`, with repeats (`Repeat` has the options).
+    - `repeat`: `gap`, with repeats (`plant_repeat` has the options).
 
     Args:
         length: L, tokens in each window.
@@ -157,11 +122,16 @@ class View:
         require(positions is None or name != "cyclic", "cyclic views with a sampler", "their own positions")
         begin = "none: both views begin at the same token"
         require(offsets is None or name == "truncation", f"{name} views with offsets {offsets}", begin)
-        kind = Repeat if name == "repeat" else Settings
-        self.options = checked(kind, options or {}, source=f"the options of {name} views")
+        kind = options_of(plant_repeat) if name == "repeat" else Settings
+        self.options = dict(checked(kind, options or {}, source=f"the options of {name} views"))
         self.length, self.name, self.positions = length, name, positions
         self.offsets = offsets if name == "truncation" else (0, 0)
         self.draw(0, [0])
+
+    @property
+    def longest_stretch(self) -> int:
+        """Tokens of text that a sample needs at most: length + the last offset."""
+        return self.length + (self.offsets or (0, 0))[1]
 
     def draw(self, seed: int, key: Iterable[int], offsets: tuple[int, int] | None = None) -> Draw:
         """What all samples of an optimizer step share: a function of the seed and the key.
@@ -198,11 +168,53 @@ class View:
 
         geometry, positions = draw
         text = text[:, : geometry.stretch_length]
-        if isinstance(self.options, Repeat):
+        if self.name == "repeat":
             assert positions is not None
             own = _generator("sample", seed, text[0].tolist())
-            text = self.options.plant(text, largest_gap(positions[1]), own)
+            text = plant_repeat(text, largest_gap(positions[1]), own, **self.options)
         return np.stack([text[:, geometry.long_tokens], text[:, geometry.short_tokens]])
+
+
+def plant_repeat(
+    text: np.ndarray,
+    gap: int,
+    generator: np.random.Generator,
+    *,
+    share: Annotated[Finite, Ge(0), Le(1)] = 0.5,
+    passage: Annotated[Whole, Ge(_LEAST), Le(10**8)] = 64,
+    place: Literal["end", "anywhere"] = "end",
+    source: Literal["before", "anywhere"] = "before",
+) -> np.ndarray:
+    """The text with a passage repeated behind row `gap`: near in the long view, far in the short one.
+
+    Of several gaps the largest counts. The passage is text[s : s + m] with s + m <= the gap (but see `source`), and
+    overwrites m tokens behind it. m is `passage`, or what fits on either side of the gap; a repeat of fewer than 8
+    tokens teaches nothing, because its first ones cannot be known to be one, so then there is none. The first token
+    of the repeat and the one after it are no targets, because nothing before them predicts them.
+
+    Args:
+        text: tokens and targets [2, L].
+        gap: the row before which the passage is, and behind which the repeat.
+        generator: the only source of randomness.
+        share: share of the windows that get a repeat.
+        passage: tokens of the passage, m, at most.
+        place: where behind the gap the repeat begins: so that it ends the window, or uniformly.
+        source: where the passage is from: before the gap, or anywhere before the repeat, so that distance does not
+            tell.
+    """
+    length = text.shape[1]
+    size = min(passage, gap, length - gap)
+    chosen = generator.random() < share
+    if not chosen or size < _LEAST:
+        return text
+    last = length - size
+    start = last if place == "end" else int(generator.integers(gap, last + 1))
+    before = gap if source == "before" else start
+    first = int(generator.integers(0, before - size + 1))
+    planted = text.copy()
+    planted[:, start : start + size] = text[:, first : first + size]
+    planted[1, [start, *range(start + size, min(start + size + 1, length))]] = NO_TARGET
+    return planted
 
 
 def _generator(purpose: str, seed: int, key: Iterable[int]) -> np.random.Generator:

@@ -23,19 +23,19 @@ def arms(adjustment: Adjustment, size: Size) -> Sequence[Arm]:
     half, quarter = window // 2, window // 4
     return (
         *standard_arms(adjustment, size),
-        term(NARROW, "sce", 0.1, f"objective.offsets=[1, {quarter}]", question="the narrower range"),
+        term(NARROW, "sce", 0.1, f"offsets=[1, {quarter}]", question="the narrower range"),
         term(
             FAR,
             "sce",
             0.1,
-            f"objective.offsets=[{quarter}, {half - 1}]",
+            f"offsets=[{quarter}, {half - 1}]",
             question="moderate differences alone",
         ),
         term(
             WHOLE,
             "sce",
             0.1,
-            f"objective.offsets=[1, {window - 1}]",
+            f"offsets=[1, {window - 1}]",
             "objective.min_context=0",
             question="without a limit on the lengths",
         ),

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from lengthwise.report.drawing import curves_of
-from lengthwise.report.row_tables import series_names
+from lengthwise.report.tables import series_names
 from lengthwise.results import Row
 
 

@@ -11,10 +11,9 @@ import matplotlib as mpl
 import pytest
 
 from lengthwise.report.differences import paired_differences
-from lengthwise.report.drawing import COLORS, Picture
+from lengthwise.report.drawing import COLORS, Picture, curves_of
 from lengthwise.report.figures import (
     FIGURES,
-    _by_position,
     jeffreys_by_position,
     limit_curves,
     loss_by_length,
@@ -25,7 +24,7 @@ from lengthwise.report.figures import (
     training_curves,
 )
 from lengthwise.report.heatmaps import misalignment_matrix
-from lengthwise.report.row_tables import displays
+from lengthwise.report.tables import QUESTIONS
 from lengthwise.report.terminal import ANSWERS
 from lengthwise.results import Row
 
@@ -114,7 +113,7 @@ def test_a_picture_stands_alone(pictures: dict[str, Picture], name: str) -> None
 
 
 def test_figures_and_answers_are_of_tasks_that_there_are() -> None:
-    assert set(FIGURES) | set(ANSWERS) <= set(displays())
+    assert set(FIGURES) | set(ANSWERS) <= set(QUESTIONS)
 
 
 def test_nothing_to_draw(made: SimpleNamespace) -> None:
@@ -178,7 +177,7 @@ def test_differences_of_two_metrics_do_not_share_a_scale(made: SimpleNamespace) 
 
 def test_differences_name_reference_value_and_interval(pictures: dict[str, Picture]) -> None:
     picture = pictures["differences"]
-    assert picture.title == "Difference of loss against plain"
+    assert picture.alt.startswith("Difference of loss against plain.")
     assert "256 tokens, jeffreys 10: -0.020 [-0.030, -0.009]." in picture.alt
 
 
@@ -216,9 +215,8 @@ def test_long_runs_are_smoothed(made: SimpleNamespace) -> None:
 def test_a_model_has_one_colour_in_all_panels_and_all_models_are_in_the_legend(made: SimpleNamespace) -> None:
     short = [row for row in made.perplexity_rows("a") if row.length == made.LENGTHS[0]]
     rows = [*short, *made.perplexity_rows("b"), *made.perplexity_rows("c")]
-    panels = _by_position([row for row in rows if row.metric == "loss"])
-    styles = [{curve.label: curve.style for curve in panel.curves} for panel in panels]
-    assert styles == [{"a": 0, "b": 1, "c": 2}, *[{"b": 1, "c": 2}] * (len(made.LENGTHS) - 1)]
+    curves = curves_of(rows[-1:], lambda row: row.length or 0, series=("a", "b", "c"))
+    assert [curve.style for curve in curves] == [2]
     # The first panel has fewer models here than the others.
     svg = drawn(made, lambda _: loss_by_position(list(reversed(rows)))).svg.lower()
     assert all(color.lower() in svg for color in COLORS[:3])

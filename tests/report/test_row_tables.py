@@ -1,16 +1,17 @@
 from __future__ import annotations
 
-from lengthwise.report.row_tables import (
+from lengthwise.measure.table import MEASUREMENTS
+from lengthwise.report.tables import (
+    QUESTIONS,
+    Estimate,
     comparison_table,
     difference_rows,
     display_of,
-    displays,
     headline_rows,
     in_order,
     rows_table,
     side_by_side,
 )
-from lengthwise.report.tables import Estimate
 from lengthwise.results import Row
 
 
@@ -47,8 +48,13 @@ def test_rows_in_the_order_of_the_tasks() -> None:
     ]
 
 
+def test_the_module_of_a_measurement_has_the_name_of_its_task() -> None:
+    tasks = [entry.measurement.task for entry in MEASUREMENTS.values() if entry.measurement.task]
+    assert [*tasks, "training"] == list(QUESTIONS)
+
+
 def test_every_metric_is_explained_and_an_unknown_task_has_a_title() -> None:
-    assert all(meaning for task in displays() for meaning in display_of(task).metrics.values())
+    assert all(meaning for task in QUESTIONS for meaning in display_of(task).metrics.values())
     assert display_of("useful_context").title == "Useful context"
 
 

@@ -13,7 +13,7 @@ import pytest
 from lengthwise.errors import UsageError
 from lengthwise.report.run_page import build_report, run_tables, write_figures
 from lengthwise.report.tables import Estimate
-from lengthwise.results import Row
+from lengthwise.results import Row, read_results
 from lengthwise.runs import RunFolder
 
 WriteRun = Callable[..., Path]
@@ -76,7 +76,7 @@ def test_runs_with_other_settings_are_called_out(
 ) -> None:
     runs = [write_run("a", kind="recall", rows=made.recall_rows())]
     with RunFolder(tmp_path / "b", kind="recall", config={"model": "n", "seed": 1}) as folder:
-        (folder.path / "results.json").write_bytes((runs[0] / "results.json").read_bytes())
+        folder.write_results(read_results(runs[0] / "results.json"))
     text = text_of(build_report([*runs, tmp_path / "b"], tmp_path / "page.html"))
     assert (
         "The recall runs differ in text , lengths , seed : their numbers are not of the same tokens." in text

@@ -6,16 +6,9 @@ import io
 import pytest
 from rich.console import Console
 
-from lengthwise.report.tables import (
-    Estimate,
-    Table,
-    settings_table,
-    to_csv,
-    to_html,
-    to_latex,
-    to_markdown,
-    to_rich,
-)
+from lengthwise.report.html import Section, render_page
+from lengthwise.report.tables import Estimate, Table, settings_table
+from lengthwise.report.writers import to_csv, to_latex, to_markdown, to_rich
 
 TABLE = Table(
     columns=("model", "length", "loss", "note"),
@@ -73,10 +66,10 @@ def test_latex_escapes_what_would_be_commands() -> None:
 
 
 def test_html_is_escaped_and_sortable_by_the_full_value() -> None:
-    html = to_html(TABLE)
+    html = render_page("T", "", [Section(title="S", tables=[TABLE])])
     assert "<caption>Loss &amp; [co]</caption>" in html
     assert "&lt;script&gt;" in html
-    assert "<script>" not in html
+    assert html.count("<script>") == 1, "that of the page"
     assert (
         '<td class="number" data-value="3.2104">3.21 <span class="interval">[3.10, 3.30]</span></td>' in html
     )
@@ -87,7 +80,8 @@ def test_html_is_escaped_and_sortable_by_the_full_value() -> None:
 
 
 def test_long_texts_may_wrap() -> None:
-    html = to_html(Table(columns=("short", "long"), rows=[("x", "y" * 41)]))
+    table = Table(columns=("short", "long"), rows=[("x", "y" * 41)])
+    html = render_page("T", "", [Section(title="S", tables=[table])])
     assert '<td class="text" data-value="x">' in html
     assert '<td class="long"' in html
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from lengthwise.report.terminal import answer, sce_sentence
-from lengthwise.report.terminal_curve import WIDTH
+from lengthwise.report.terminal import WIDTH, answer, sce_sentence
 from lengthwise.results import Results, Row
 
 

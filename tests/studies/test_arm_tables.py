@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lengthwise.report.tables import Cell, Table, to_markdown
+from lengthwise.report.tables import Cell, Table
+from lengthwise.report.writers import to_markdown
 from lengthwise.results import Results, Row
 from lengthwise.studies.tiny_books import EXPERIMENT, LINES, PLAIN, START, YARN, reading, sections
 

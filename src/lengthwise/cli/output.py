@@ -13,7 +13,8 @@ from lengthwise.processes import is_main_process
 
 if TYPE_CHECKING:
     from lengthwise.cli.options import Printing
-    from lengthwise.report.tables import Table, TableFormat
+    from lengthwise.report.tables import Table
+    from lengthwise.report.writers import TableFormat
     from lengthwise.results import Results
 
 
@@ -38,13 +39,15 @@ def print_results(results: Results, out: str | None, printing: Printing) -> None
     if printing.as_json:
         sys.stdout.write(results.to_json())
         return
-    from lengthwise.report.row_tables import headline_rows, in_order, rows_table
-    from lengthwise.report.terminal import print_answer
+    from lengthwise.report.tables import headline_rows, in_order, rows_table
+    from lengthwise.report.terminal import answer
 
-    if print_answer(results, verbose=printing.verbose):
-        rows = in_order(headline_rows(results.rows))
-        state = " (partial)" if results.partial else ""
-        print_table(rows_table(rows, caption=f"{results.kind}: {results.model_name}{state}"))
+    title = f"{results.kind}: {results.model_name}{' (partial)' if results.partial else ''}"
+    lines = answer(results)
+    if lines:
+        print(title, *lines, sep="\n")
+    if printing.verbose or not lines:
+        print_table(rows_table(in_order(headline_rows(results.rows)), caption=title))
     if results.notes:
         print()
     for note in results.notes:
@@ -81,8 +84,8 @@ def print_comparison(results: Results, printing: Printing, *, form: TableFormat 
     if printing.as_json:
         sys.stdout.write(results.to_json())
         return
-    from lengthwise.report.row_tables import comparison_table, rows_table
-    from lengthwise.report.tables import written
+    from lengthwise.report.tables import comparison_table, rows_table
+    from lengthwise.report.writers import written
 
     draw = rows_table if results.kind == "correlate" else comparison_table
     table = draw(results.rows, caption=f"{results.kind}: {results.model_name}")
@@ -98,14 +101,14 @@ def print_table(table: Table) -> None:
     """A table as wide as the terminal, or as wide as it needs where there is none."""
     from rich.console import Console
 
-    from lengthwise.report.tables import to_rich
+    from lengthwise.report.writers import to_rich
 
     Console(width=None if sys.stdout.isatty() else 160).print(to_rich(table))
 
 
 def fail_above(results: Results, metric: str, threshold: float) -> None:
     """Raise ThresholdCrossed if the metric's value at any length is above the threshold."""
-    from lengthwise.report.row_tables import headline_rows, row_estimate
+    from lengthwise.report.tables import headline_rows, row_estimate
 
     crossed = [
         f"{row.length} tokens: {estimate.text}"

@@ -230,7 +230,7 @@ def report(
         lengthwise report plain=runs/limit yarn=runs/limit-yarn --format svg --out figures
     """
     from lengthwise.report.run_page import build_report, run_tables, write_figures
-    from lengthwise.report.tables import written
+    from lengthwise.report.writers import written
 
     if format == "html":
         print(build_report(runs, out))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lengthwise.report.drawing import COLORS, MARKERS, Picture, drawn, picture
-from lengthwise.report.row_tables import row_estimate, series_names
+from lengthwise.report.tables import row_estimate, series_names
 from lengthwise.results import Row
 
 _LINE = 0.21

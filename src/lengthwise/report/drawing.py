@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -19,8 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MultipleLocator, NullLocator
 from matplotlib.transforms import offset_copy
 
-from lengthwise.report.row_tables import series_names
-from lengthwise.report.tables import Estimate
+from lengthwise.report.tables import Estimate, series_names
 from lengthwise.results import Row
 
 # Okabe and Ito's colours without yellow (too pale on white): told apart by people with any colour blindness.
@@ -65,13 +64,12 @@ _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """A finished figure: file name without ending, title, one `<svg>` element, how to read it.
+    """A finished figure: file name without ending, one `<svg>` element, how to read it.
 
     `alt` is what a reader who cannot see it needs to know: axes, curves, their ends.
     """
 
     name: str
-    title: str
     alt: str
     caption: str
     svg: str
@@ -88,8 +86,6 @@ class Curve:
     high: Sequence[float | None] = ()
     style: int = 0
     """Which colour and marker; curves of one thing share it."""
-    dash: int = 0
-    """Which dash; tells apart curves of one colour."""
     faint: bool = False
     """One seed of several, behind their mean: no marker, no place in the legend."""
 
@@ -120,7 +116,9 @@ def drawn(
 
 
 def picture(figure: Figure, *, name: str, title: str, alt: str, caption: str) -> Picture:
-    """The figure as a `Picture`; call it inside the `drawn` block."""
+    """The figure as a `Picture`, without the axes that have no data; call it inside the `drawn` block."""
+    for axes in figure.axes:
+        axes.set_visible(axes.has_data())
     figure.suptitle(title, x=0.01, ha="left", fontsize=11.5, fontweight="bold")
     stream = io.StringIO()
     figure.savefig(stream, format="svg", metadata=_NO_METADATA)
@@ -130,7 +128,7 @@ def picture(figure: Figure, *, name: str, title: str, alt: str, caption: str) ->
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'(href="|url\()#', rf"\1#{name}-", svg)
     svg = svg.replace("<svg ", f'<svg role="img" aria-label={quoteattr(alt)} ', 1).strip()
-    return Picture(name=name, title=title, alt=alt, caption=caption, svg=svg)
+    return Picture(name=name, alt=alt, caption=caption, svg=svg)
 
 
 def draw_curves(axes: Axes, curves: Sequence[Curve]) -> None:
@@ -150,7 +148,7 @@ def draw_curves(axes: Axes, curves: Sequence[Curve]) -> None:
             curve.x,
             curve.y,
             color=color,
-            linestyle=DASHES[(curve.dash + curve.style // len(COLORS)) % len(DASHES)],
+            linestyle=DASHES[curve.style // len(COLORS) % len(DASHES)],
             marker="" if len(curve.x) > 40 else MARKERS[curve.style % len(MARKERS)],
             label=curve.label,
         )
@@ -175,18 +173,17 @@ def curves_of(
     """
     names = series_names(rows)
     styles = {name: style for style, name in enumerate(dict.fromkeys([*series, *names]))}
-    found: dict[tuple[str, int | None], list[Row]] = {}
+    found: dict[str, dict[int | None, list[Row]]] = {}
     for row, name in zip(rows, names, strict=True):
         if row.value is not None:
-            found.setdefault((name, row.seed), []).append(row)
+            found.setdefault(name, {}).setdefault(row.seed, []).append(row)
     curves: list[Curve] = []
-    for name in dict.fromkeys(name for name, _ in found):
+    for name, by_seed in found.items():
         of_seeds: list[Curve] = []
-        for key, ours in found.items():
-            if key[0] == name:
-                points = sorted((x_of(row), row.value, row.ci_low, row.ci_high) for row in ours)
-                x, y, low, high = map(list, zip(*points, strict=True))
-                of_seeds.append(Curve(label=name, x=x, y=y, low=low, high=high, style=styles[name]))
+        for ours in by_seed.values():
+            points = sorted((x_of(row), row.value, row.ci_low, row.ci_high) for row in ours)
+            x, y, low, high = map(list, zip(*points, strict=True))
+            of_seeds.append(Curve(label=name, x=x, y=y, low=low, high=high, style=styles[name]))
         if len(of_seeds) == 1:
             curves += of_seeds
             continue
@@ -194,8 +191,8 @@ def curves_of(
         values = [dict(zip(curve.x, curve.y, strict=True)) for curve in of_seeds]
         whole = sorted(set(values[0]).intersection(*values))
         mean = [fmean(one[x] for one in values) for x in whole]
-        label = f"{name} (mean of {len(of_seeds)} seeds)"
         curves += [replace(curve, faint=True, low=(), high=()) for curve in of_seeds]
+        label = f"{name} (mean of {len(of_seeds)} seeds)"
         curves.append(Curve(label=label, x=whole, y=mean, style=styles[name]))
     return curves
 
@@ -244,67 +241,57 @@ def _legend_columns(labels: Sequence[str]) -> int:
     return max(1, min(len(labels), 105 // (max(map(len, labels)) + 8)))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Panel:
-    """One pair of axes."""
-
-    curves: Sequence[Curve]
-    across: str
-    """What the horizontal axis is."""
-    heading: str = ""
-    axis: Callable[[Axes, Sequence[float]], object] = doubling_axis
-    """Sets the horizontal axis up for every x of the curves."""
-    levels: Sequence[float] = ()
-    """Values that get a horizontal line."""
-    more: Callable[[Axes], object] = lambda _: None
-    """Draws what else belongs into it, after all curves."""
-
-
 def curve_picture(
-    panels: Sequence[Panel],
+    panels: Mapping[str, Sequence[Curve]],
     *,
     name: str,
     title: str,
+    across: str,
     up: str,
     caption: str,
     words: str = "",
     columns: int = 3,
     share_y: bool = True,
+    levels: Sequence[float] = (),
+    dress: Callable[[Axes, str, Sequence[float]], object] = lambda axes, _, x: doubling_axis(axes, x),
 ) -> Picture | None:
-    """The panels that have curves, in rows of `columns`, with one legend; None if there are none.
+    """The panels that have curves, by heading, in rows of `columns`, with one legend; None if there are none.
 
-    `up` is what the vertical axis is, one scale for all if `share_y`. A label has the same colour in all panels.
-    `words` is what the alternative text says besides the ends of the curves.
+    A label has the same colour in all panels.
+
+    Args:
+        across, up: what the axes are; the vertical one has one scale for all panels if `share_y`.
+        words: what the alternative text says besides the ends of the curves.
+        levels: values that get a horizontal line.
+        dress: sets a panel's horizontal axis up, given its heading and every x of its curves, and draws what else
+            belongs into it.
     """
-    panels = [panel for panel in panels if panel.curves]
+    panels = {heading: curves for heading, curves in panels.items() if curves}
     if not panels:
         return None
     columns = min(columns, len(panels))
     lines = -(-len(panels) // columns)
     height = 3.4 if len(panels) == 1 else 2.7 * lines + 0.3
-    everything = [curve for panel in panels for curve in panel.curves]
+    everything = [curve for curves in panels.values() for curve in curves]
     with drawn(height=height, panels=(lines, columns), legend=everything, share_y=share_y) as (figure, grid):
-        for axes in grid.flat[len(panels) :]:
-            axes.set_visible(False)
-        for axes, panel in zip(grid.flat, panels, strict=False):
-            draw_curves(axes, panel.curves)
-            panel.axis(axes, [x for curve in panel.curves for x in curve.x])
-            for level in panel.levels:
+        shown = list(zip(grid.flat, panels.items(), strict=False))
+        for axes, (heading, curves) in shown:
+            draw_curves(axes, curves)
+            for level in levels:
                 axes.axhline(level, color="#555555", linewidth=0.9)
-            axes.set_title(panel.heading, fontsize=10 if columns == 1 else 9)
-            axes.set_xlabel(panel.across)
+            axes.set_title(heading, fontsize=10 if columns == 1 else 9)
+            axes.set_xlabel(across)
         # Only now: a limit set on an axis that panels share would keep later curves out.
-        for axes, panel in zip(grid.flat, panels, strict=False):
-            panel.more(axes)
+        for axes, (heading, curves) in shown:
+            dress(axes, heading, [x for curve in curves for x in curve.x])
         for axes in grid[:, 0]:
             axes.set_ylabel(up)
         legend_below(figure, *grid.flat)
-        across = " or ".join(dict.fromkeys(panel.across for panel in panels))
+        across = " or ".join(dict.fromkeys(axes.get_xlabel() for axes, _ in shown))
         parts = [f"{title}. Across: {across}. Up: {up}."]
-        for panel in panels:
-            heading = " ".join(panel.heading.split())
-            parts += [f"{heading}:"] if heading else []
-            for curve in panel.curves:
+        for heading, curves in panels.items():
+            parts += [f"{' '.join(heading.split())}:"] if heading else []
+            for curve in curves:
                 if not curve.faint:
                     ends = (f"{Estimate(curve.y[end]).text} at {curve.x[end]:.0f}" for end in (0, -1))
                     parts.append(f"{curve.label}: {', '.join(dict.fromkeys(ends))}.")

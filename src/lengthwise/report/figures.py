@@ -1,4 +1,4 @@
-"""The figures of each task.
+"""The figures of each task that are made of curves.
 
 A function takes rows of one or several models, arms and seeds, picks those it draws, and returns a `Picture`, or None
 where there is nothing to draw. Bands are 95 % intervals.
@@ -9,17 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from lengthwise.measure.influence import METHODS
 from lengthwise.measure.served import verdict
 from lengthwise.report.drawing import (
+    COLORS,
     Curve,
-    Panel,
     Picture,
     curve_picture,
     curves_of,
@@ -27,8 +26,7 @@ from lengthwise.report.drawing import (
     token_axis,
 )
 from lengthwise.report.heatmaps import misalignment_matrix, score_by_depth
-from lengthwise.report.limit_figure import draw_limits, limit_curves
-from lengthwise.report.row_tables import displays, series_names
+from lengthwise.report.tables import QUESTIONS, row_estimate, series_names
 from lengthwise.results import Row
 
 BANDS = "Bands or bars are 95 % intervals (bootstrap over documents)."
@@ -38,31 +36,38 @@ NATS = "nats per token"
 def misalignment_parts(rows: Sequence[Row], *, name: str = "misalignment-parts") -> Picture | None:
     """The two parts of SCE by length, each on its own scale: entropy beside disagreement."""
     whole = [row for row in rows if row.is_headline and row.length]
-    entropy, jeffreys = (
-        curves_of(_of(whole, "misalignment", metric), lambda row: row.length or 0)
-        for metric in ("entropy", "jeffreys")
-    )
-    if not (entropy and jeffreys):
+    panels = {
+        "Sharpness: entropy part": curves_of(_of(whole, "misalignment", "entropy"), attrgetter("length")),
+        "Disagreement: Jeffreys part": curves_of(
+            _of(whole, "misalignment", "jeffreys"), attrgetter("length")
+        ),
+    }
+
+    def dress(axes: Axes, heading: str, lengths: Sequence[float]) -> None:
+        doubling_axis(axes, lengths)
+        if heading.startswith("Disagreement"):
+            axes.set_ylim(bottom=0)
+
+    if not all(panels.values()):
         return None
-    across = "longest context L (tokens)"
     return curve_picture(
-        [
-            Panel(curves=entropy, across=across, heading="Sharpness: entropy part"),
-            Panel(curves=jeffreys, across=across, heading="Disagreement: Jeffreys part", more=_from_zero),
-        ],
+        panels,
         name=name,
         title="What SCE is made of, by length",
+        across="longest context L (tokens)",
         up=NATS,
         caption="SCE is the sum of both panels, H(p) + H(q) and KL(p||q) + KL(q||p); note the different "
         f"scales. Only the right panel is about agreement of the two contexts. {BANDS}",
         share_y=False,
+        dress=dress,
     )
 
 
 def jeffreys_by_position(rows: Sequence[Row], *, name: str = "jeffreys-by-position") -> Picture | None:
     """Disagreement of the two contexts by position in the shorter one, for each model and length."""
-    return curve_picture(
-        _by_position(_of(rows, "misalignment", "jeffreys"), more=_from_zero),
+    return _position_picture(
+        _of(rows, "misalignment", "jeffreys"),
+        from_zero=True,
         name=name,
         title="Disagreement by position",
         up="Jeffreys (nats per token)",
@@ -74,9 +79,10 @@ def loss_by_length(rows: Sequence[Row], *, name: str = "loss-by-length") -> Pict
     """Cross entropy of the same targets at each length."""
     chosen = [row for row in _of(rows, "perplexity", "loss") if row.position is None and row.length]
     return curve_picture(
-        [Panel(curves=curves_of(chosen, lambda row: row.length or 0), across="context length (tokens)")],
+        {"": curves_of(chosen, attrgetter("length"))},
         name=name,
         title="Loss by context length",
+        across="context length (tokens)",
         up="cross entropy (nats per token)",
         caption=f"The same target tokens at every length; lower is better. {BANDS}",
     )
@@ -84,8 +90,8 @@ def loss_by_length(rows: Sequence[Row], *, name: str = "loss-by-length") -> Pict
 
 def loss_by_position(rows: Sequence[Row], *, name: str = "loss-by-position") -> Picture | None:
     """Cross entropy by position in the window, for each model and length."""
-    return curve_picture(
-        _by_position(_of(rows, "perplexity", "loss")),
+    return _position_picture(
+        _of(rows, "perplexity", "loss"),
         name=name,
         title="Loss by position in the window",
         up="cross entropy (nats per token)",
@@ -96,71 +102,136 @@ def loss_by_position(rows: Sequence[Row], *, name: str = "loss-by-position") -> 
 def recall_by_distance(rows: Sequence[Row], *, name: str = "recall-by-distance") -> Picture | None:
     """What a repeated passage is worth to the model, by how far back it is."""
     chosen = [row for row in _of(rows, "recall", "benefit") if row.distance]
-    curves = curves_of(chosen, lambda row: row.distance or 0)
     return curve_picture(
-        [Panel(curves=curves, across="distance to the first occurrence (tokens)", levels=[0])],
+        {"": curves_of(chosen, attrgetter("distance"))},
         name=name,
         title="Benefit of a repeated passage by its distance",
+        across="distance to the first occurrence (tokens)",
         up="benefit (nats per token)",
         caption="Loss after a different passage minus loss after the same passage: "
         f"0 means that the model does not use text that far back. {BANDS}",
+        levels=[0],
     )
 
 
 def recovered_by_kept(rows: Sequence[Row], *, name: str = "recovered-by-kept") -> Picture | None:
     """The share of the gain that k distant tokens recover, by who chose them; a panel for each model."""
-    methods = {f"recovered_{method}": method.replace("_", " ") for method in METHODS}
-    chosen = [row for row in rows if row.kept is not None and row.reference is None and row.metric in methods]
-    by_series: dict[str, list[Row]] = {}
+    chosen = [
+        row
+        for row in rows
+        if row.kept is not None and row.reference is None
+        if row.metric.startswith("recovered_") and row.metric != "recovered_net"
+    ]
+    panels: dict[str, list[Row]] = {}
     for row, series in zip(chosen, series_names(chosen), strict=True):
-        by_series.setdefault(series, []).append(replace(row, arm=methods[row.metric], model=""))
+        method = row.metric.removeprefix("recovered_").replace("_", " ")
+        panels.setdefault(series, []).append(replace(row, arm=method, model=""))
     return curve_picture(
-        [
-            Panel(
-                curves=curves_of(ours, lambda row: row.kept or 0),
-                across="distant tokens kept, k",
-                heading=series if len(by_series) > 1 else "",
-                levels=[0, 1],
-            )
-            for series, ours in by_series.items()
-        ],
+        {
+            series if len(panels) > 1 else "": curves_of(ours, attrgetter("kept"))
+            for series, ours in panels.items()
+        },
         name=name,
         title="What a few distant tokens recover",
+        across="distant tokens kept, k",
         up="share of the gain",
         caption="1 is all of the gain from long context, 0 what the near tokens give. Bars are 95 % intervals "
         "over documents. `greedy foreign` is the same choice from another text: what choosing alone is worth.",
         columns=2,
+        levels=[0, 1],
+    )
+
+
+def limit_curves(rows: Sequence[Row], *, name: str = "limit") -> Picture | None:
+    """Excess loss and disagreement by context, benefit by distance; vertical lines are the two limits."""
+    rows = [row for row in rows if row.task == "limit" and row.reference is None]
+    names = series_names(rows)
+    colors = {label: COLORS[i % len(COLORS)] for i, label in enumerate(dict.fromkeys(names))}
+    # The color and name of each model that has a number, with its row.
+    numbers: dict[str, list[tuple[str, str, Row]]] = {}
+    points: dict[str, list[Row]] = {}
+    for label, row in zip(names, rows, strict=True):
+        if row.position is not None or row.distance is not None:
+            points.setdefault(row.metric, []).append(row)
+        elif row.value is not None:
+            numbers.setdefault(row.metric, []).append((colors[label], label, row))
+    if not {"excess", "benefit"} <= set(points):
+        return None
+    excess, benefit = (
+        "Sound? Loss with all minus\nloss with recent context",
+        "Used? Benefit of a\nrepeated passage",
+    )
+    # An endpoint gives no distributions to disagree.
+    panels = {excess: "excess", "Disagreement of the two\npredictions": "jeffreys", benefit: "benefit"}
+    limits = {"sound up to": numbers.get("sound_up_to", []), "used up to": numbers.get("used_up_to", [])}
+
+    def dress(axes: Axes, heading: str, places: Sequence[float]) -> None:
+        if heading == benefit:
+            axes.set_xlabel("distance (tokens)")
+            doubling_axis(axes, places, apart=4)
+        else:
+            token_axis(axes, places, ticks=4)
+        for color, _, row in limits["used up to" if heading == benefit else "sound up to"]:
+            axes.axvline(row.value or 0, color=color, linewidth=1.1, linestyle=":" if row.at_least else "-")
+            if row.ci_low is not None and row.ci_high is not None and row.ci_high > row.ci_low:
+                left = max(row.ci_low, axes.get_xlim()[0])
+                axes.axvspan(left, row.ci_high, color=color, alpha=0.08, linewidth=0)
+        for color, _, row in numbers.get({excess: "tolerance", benefit: "used_level"}.get(heading, ""), []):
+            _level(axes, row, color)
+
+    return curve_picture(
+        {
+            heading: curves_of(points.get(metric, []), _place, series=names)
+            for heading, metric in panels.items()
+        },
+        name=name,
+        title="Effective context length",
+        across="context (tokens)",
+        up=NATS,
+        caption="Vertical lines are the limits, the shade around them their 95 % intervals (bootstrap over "
+        "documents); a dotted line is a lower bound, where the measurement ended without finding the limit. "
+        "Horizontal dashed lines are the levels that define the limits: the tolerated excess, and the share of "
+        "the benefit nearby.",
+        words=" ".join(
+            f"{label}: {what} {row_estimate(row).text} tokens."
+            for what, found in limits.items()
+            for _, label, row in found
+        ),
+        share_y=False,
+        levels=[0],
+        dress=dress,
     )
 
 
 def differences_by_position(rows: Sequence[Row], *, name: str = "served-by-position") -> Picture | None:
     """The mean absolute difference of a served model and the shift of its loss by position, for each length."""
-    difference, shift = (_by_length(rows, metric) for metric in ("difference", "shift"))
+    difference, shift = (
+        _by_length([row for row in rows if row.position is not None and row.metric == metric])
+        for metric in ("difference", "shift")
+    )
     if not (difference and shift):
         return None
     ticks = [place for place in (16 * 4**step for step in range(12)) if place <= difference[-1].x[-1]]
-    tolerances = [("#555555", "", row) for row in rows if row.metric == "tolerance" and row.value is not None]
-    headings = "How far apart? Mean |difference|", "Which is better? Served - checkpoint"
-    left, right = (
-        Panel(
-            curves=curves,
-            across="position (tokens)",
-            heading=heading,
-            axis=lambda axes, _: doubling_axis(axes, ticks),
-            levels=[0],
-        )
-        for curves, heading in zip((difference, shift), headings, strict=True)
-    )
+
+    def dress(axes: Axes, heading: str, _: Sequence[float]) -> None:
+        doubling_axis(axes, ticks)
+        for row in rows:
+            if heading.startswith("How far") and row.metric == "tolerance" and row.value is not None:
+                _level(axes, row, "#555555")
+
     return curve_picture(
-        [replace(left, more=partial(draw_limits, limits=[], levels=tolerances)), right],
+        {"How far apart? Mean |difference|": difference, "Which is better? Served - checkpoint": shift},
         name=name,
         title="Served model against its checkpoint, by position",
+        across="position (tokens)",
         up=NATS,
         caption=" ".join(verdict(rows))
         + " The same tokens, read by the server and by the checkpoint. 0 on the "
         "left is an equal model, the dashed line the tolerance; above 0 on the right the served model predicts "
         f"worse. {BANDS}",
         share_y=False,
+        levels=[0],
+        dress=dress,
     )
 
 
@@ -171,27 +242,27 @@ def training_curves(
 
     A run of more than 40 steps is drawn as the mean over the last 5 % of its steps before each step.
     """
-    parts = {"cross_entropy": "Cross entropy", "entropy": "Entropy part", "jeffreys": "Jeffreys part"}
+    parts = {"Cross entropy": "cross_entropy", "Entropy part": "entropy", "Jeffreys part": "jeffreys"}
+    panels: dict[str, list[Curve]] = {heading: [] for heading in parts}
+    for heading, key in parts.items():
+        for style, (label, records) in enumerate(runs.items()):
+            values = {record["step"]: float(record[key]) for record in records if record.get(key) is not None}
+            values = {step: value for step, value in values.items() if math.isfinite(value)}
+            y = list(values.values())
+            width = len(y) // 20 if len(y) > 40 else 1
+            smooth = [sum(y[max(0, i + 1 - width) : i + 1]) / min(i + 1, width) for i in range(len(y))]
+            if y:
+                panels[heading].append(Curve(label=label, x=list(values), y=smooth, style=style))
     return curve_picture(
-        [
-            Panel(
-                curves=[
-                    curve
-                    for style, (label, records) in enumerate(runs.items())
-                    if (curve := _training_curve(label, records, key, style)) is not None
-                ],
-                across="step",
-                heading=heading,
-                axis=lambda axes, _: axes.xaxis.set_major_locator(MaxNLocator(6, integer=True)),
-            )
-            for key, heading in parts.items()
-        ],
+        panels,
         name=name,
         title="Training, step by step",
+        across="step",
         up=NATS,
         caption="Each step sees other text, so single steps scatter; note the scale of each panel. "
         "SCE is the sum of the entropy part (sharpness) and the Jeffreys part (disagreement).",
         share_y=False,
+        dress=lambda axes, *_: axes.xaxis.set_major_locator(MaxNLocator(6, integer=True)),
     )
 
 
@@ -207,13 +278,9 @@ FIGURES: Mapping[str, Sequence[Callable[[Sequence[Row]], Picture | None]]] = {
 
 
 def figures_of(task: str, rows: Sequence[Row]) -> list[Picture]:
-    """The figures of a task that its rows can fill; a task without a display is one of an evaluation."""
-    draws = FIGURES.get(task, () if task in displays() else (score_by_depth,))
+    """The figures of a task that its rows can fill; other tasks than those of `QUESTIONS` are of an evaluation."""
+    draws = FIGURES.get(task, () if task in QUESTIONS else (score_by_depth,))
     return [picture for draw in draws if (picture := draw(rows)) is not None]
-
-
-def _from_zero(axes: Axes) -> None:
-    axes.set_ylim(bottom=0)
 
 
 def _of(rows: Sequence[Row], task: str, metric: str) -> list[Row]:
@@ -225,34 +292,35 @@ def _of(rows: Sequence[Row], task: str, metric: str) -> list[Row]:
     ]
 
 
-def _by_position(rows: Sequence[Row], **how: Any) -> list[Panel]:
-    """One model: one panel, a curve for each length. Several: a panel for each length, a curve each."""
-    across = "position (tokens)"
+def _position_picture(rows: Sequence[Row], *, from_zero: bool = False, **about: Any) -> Picture | None:
+    """A number by position. One model: one panel, a curve for each length. Several: a panel for each length."""
     rows = [row for row in rows if row.position is not None]
-    by_length = {
-        length: curves_of([row for row in rows if row.length == length], _middle, series=series_names(rows))
+    panels = {
+        f"{length} tokens": curves_of(
+            [row for row in rows if row.length == length], _place, series=series_names(rows)
+        )
         for length in _lengths(rows)
     }
-    if all(len(curves) == 1 for curves in by_length.values()):
-        axis = partial(token_axis, ticks=8)
-        return [Panel(curves=_by_length(rows, None), across=across, axis=axis, **how)]
-    axis = partial(token_axis, ticks=8 if len(by_length) == 1 else 4)
-    return [
-        Panel(curves=curves, across=across, heading=f"{length} tokens", axis=axis, **how)
-        for length, curves in by_length.items()
-    ]
+    if all(len(curves) == 1 for curves in panels.values()):
+        panels = {"": _by_length(rows)}
+
+    def dress(axes: Axes, _: str, positions: Sequence[float]) -> None:
+        token_axis(axes, positions, ticks=8 if len(panels) == 1 else 4)
+        if from_zero:
+            axes.set_ylim(bottom=0)
+
+    return curve_picture(panels, across="position (tokens)", dress=dress, **about)
 
 
-def _by_length(rows: Sequence[Row], metric: str | None) -> list[Curve]:
-    """A curve by position for each length, of one metric if it is named, each length with its own style."""
-    chosen = [row for row in rows if row.position is not None and metric in (None, row.metric)]
+def _by_length(rows: Sequence[Row]) -> list[Curve]:
+    """A curve by position for each length, each length with its own style."""
     several = len({row.model for row in rows}) > 1
     return [
         replace(
             curve, label=f"{curve.label}, {length} tokens" if several else f"{length} tokens", style=style
         )
-        for style, length in enumerate(_lengths(chosen))
-        for curve in curves_of([row for row in chosen if row.length == length], _middle)
+        for style, length in enumerate(_lengths(rows))
+        for curve in curves_of([row for row in rows if row.length == length], _place)
     ]
 
 
@@ -260,16 +328,12 @@ def _lengths(rows: Sequence[Row]) -> list[int]:
     return sorted({row.length for row in rows if row.length is not None})
 
 
-def _middle(row: Row) -> float:
-    return ((row.position or 0) + (row.position_end or 0) - 1) / 2
+def _place(row: Row) -> float:
+    """The distance, or the middle of the bin of positions."""
+    return (
+        row.distance if row.distance is not None else ((row.position or 0) + (row.position_end or 0) - 1) / 2
+    )
 
 
-def _training_curve(label: str, records: Sequence[Mapping[str, Any]], key: str, style: int) -> Curve | None:
-    values = {record["step"]: record[key] for record in records if isinstance(record.get(key), (int, float))}
-    y = [float(value) for value in values.values() if math.isfinite(value)]
-    if not y:
-        return None
-    width = len(y) // 20 if len(y) > 40 else 1
-    smooth = [sum(y[max(0, i + 1 - width) : i + 1]) / min(i + 1, width) for i in range(len(y))]
-    steps = [step for step, value in values.items() if math.isfinite(value)]
-    return Curve(label=label, x=steps, y=smooth, style=style)
+def _level(axes: Axes, row: Row, color: str) -> None:
+    axes.axhline(row.value or 0, color=color, linewidth=0.9, linestyle="--")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from lengthwise.report.drawing import Picture, drawn, picture
-from lengthwise.report.row_tables import series_names
-from lengthwise.report.tables import Estimate
+from lengthwise.report.tables import Estimate, series_names
 from lengthwise.results import Row
 
 _MOST_NUMBERS = 9
@@ -31,40 +29,37 @@ def misalignment_matrix(rows: Sequence[Row]) -> Picture | None:
     there are no such rows.
     """
     chosen = [
-        r for r in rows if r.metric == "jeffreys" and r.reference is None and r.context_other is not None
+        row
+        for row in rows
+        if row.metric == "jeffreys" and row.reference is None and row.context_other is not None
     ]
     panels = _cells(
-        chosen, lambda r: (r.length,), lambda r: (r.context, r.context_other), most=_MOST_MATRICES
+        chosen,
+        panel=lambda row: (f"L = {row.length}",),
+        cell=lambda row: (row.context or 0, row.context_other or 0),
+        most=_MOST_MATRICES,
     )
     if not panels:
         return None
-    title = "Disagreement (Jeffreys) of two context lengths"
     top = max(max(cells.values()) for cells in panels.values())
     # Small numbers in thousandths, so that they fit into their cells.
     unit = 0.001 if top < 1 else 1.0
-    columns, lines = _grid(len(panels), len({length for _, length in panels}))
-    with drawn(height=0.45 + lines * (1.3 + 5.7 / max(2, columns)), panels=(lines, columns)) as (
-        figure,
-        grid,
-    ):
-        for axes in grid.flat[len(panels) :]:
-            axes.set_visible(False)
-        for axes, ((label, length), cells) in zip(grid.flat, panels.items(), strict=False):
-            heading = "\n".join([*textwrap.wrap(label, 72 // columns), f"L = {length}"])
+    columns = min(3, len({length for _, length in panels}))
+    title = "Disagreement (Jeffreys) of two context lengths"
+    height = 0.45 + -(-len(panels) // columns) * (1.3 + 5.7 / max(2, columns))
+    with drawn(height=height, panels=(-(-len(panels) // columns), columns)) as (figure, grid):
+        for axes, (panel, cells) in zip(grid.flat, panels.items(), strict=False):
             both = cells | {(other, one): value for (one, other), value in cells.items()}
-            down, across = _draw(axes, heading, both, top or 1, lambda value: _short(value / unit))
+            _draw(axes, panel, both, 72 // columns, top or 1, lambda value: _short(value / unit))
             axes.set_aspect("equal")
-            axes.set_xticks(range(len(across)), [f"{length:g}" for length in across], rotation=45)
-            axes.set_yticks(range(len(down)), [f"{length:g}" for length in down])
+            axes.tick_params(axis="x", rotation=45)
             axes.set(xlabel="context l1 (tokens)", ylabel="context l2 (tokens)")
+        words = (f"{', '.join(panel)}: {_extremes(cells)}." for panel, cells in panels.items())
         return picture(
             figure,
             name="misalignment-matrix",
             title=title,
-            alt=f"{title}, as a matrix by the two lengths. "
-            + " ".join(
-                f"{label}, L = {length}: {_extremes(cells)}." for (label, length), cells in panels.items()
-            ),
+            alt=f"{title}, as a matrix by the two lengths. {' '.join(words)}",
             caption=f"{'Thousandths of a nat' if unit < 1 else 'Nats'} per token. Both contexts end at the same "
             "token; a label is the upper end of a bin of context lengths.",
         )
@@ -75,84 +70,80 @@ def score_by_depth(rows: Sequence[Row]) -> Picture | None:
 
     Takes the rows of one task that have a length and a depth. Seeds are averaged. None where there are none.
     """
-    found = dict.fromkeys(r.metric for r in rows if r.reference is None and r.depth is not None)
+    found = dict.fromkeys(row.metric for row in rows if row.reference is None and row.depth is not None)
     metric = next((name for name in ("accuracy", "contained") if name in found), next(iter(found), None))
-    ours = [r for r in rows if r.metric == metric and r.depth is not None and r.length is not None]
-    panels = _cells(ours, lambda _: (), lambda r: (r.depth, r.length), most=_MOST_DEPTHS)
+    ours = [row for row in rows if row.metric == metric and row.depth is not None and row.length is not None]
+    panels = _cells(ours, cell=lambda row: (row.depth or 0, row.length or 0), most=_MOST_DEPTHS)
     if not panels:
         return None
-    task = ours[0].task
-    chance = next((r.value for r in rows if r.metric == "chance" and r.value), None)
-    columns, lines = _grid(len(panels), len(panels))
-    title = f"{task}: {metric} by length and depth"
+    chance = next((row.value for row in rows if row.metric == "chance" and row.value), None)
+    columns = min(3, len(panels))
     depths = max(len({depth for depth, _ in cells}) for cells in panels.values())
-    with drawn(height=0.9 + lines * (1.3 + 0.32 * depths), panels=(lines, columns)) as (figure, grid):
-        for axes in grid.flat[len(panels) :]:
-            axes.set_visible(False)
-        for axes, ((label,), cells) in zip(grid.flat, panels.items(), strict=False):
-            heading = "\n".join(textwrap.wrap(label, 80 // columns))
-            down, across = _draw(axes, heading, cells, 1, lambda value: f"{100 * value:.0f}")
+    title = f"{ours[0].task}: {metric} by length and depth"
+    height = 0.9 + -(-len(panels) // columns) * (1.3 + 0.32 * depths)
+    with drawn(height=height, panels=(-(-len(panels) // columns), columns)) as (figure, grid):
+        for axes, (panel, cells) in zip(grid.flat, panels.items(), strict=False):
+            _draw(axes, panel, cells, 80 // columns, 1, lambda value: f"{100 * value:.0f}", depths="{:g} %")
             axes.invert_yaxis()
-            axes.set_xticks(range(len(across)), [f"{length:g}" for length in across])
-            axes.set_yticks(range(len(down)), [f"{depth:g} %" for depth in down])
             axes.set(xlabel="prompt (tokens)", ylabel="depth of the answer")
-        by_chance = f" Guessing gives {100 * chance:.0f}." if chance else ""
+        words = (f"{label}: {_words(cells)}." for (label,), cells in panels.items())
         return picture(
             figure,
-            name=f"depth-{task}",
+            name=f"depth-{ours[0].task}",
             title=title,
-            alt=f"{title}, in per cent. "
-            + " ".join(f"{label}: {_words(cells)}." for (label,), cells in panels.items()),
+            alt=f"{title}, in per cent. {' '.join(words)}",
             caption="Per cent of the samples. The depth is the place of the answer in the context: 0 is the "
-            f"beginning, 100 the end, next to the question.{by_chance}",
+            "beginning, 100 the end, next to the question."
+            + (f" Guessing gives {100 * chance:.0f}." if chance else ""),
         )
-
-
-def _grid(panels: int, columns: int) -> tuple[int, int]:
-    """Columns, at most three, and the lines that they need."""
-    columns = min(3, columns)
-    return columns, -(-panels // columns)
 
 
 def _cells(
     rows: Sequence[Row],
-    panel_of: Callable[[Row], tuple[Any, ...]],
-    cell_of: Callable[[Row], tuple[Any, Any]],
     *,
+    panel: Callable[[Row], tuple[str, ...]] = lambda _: (),
+    cell: Callable[[Row], tuple[float, float]],
     most: int,
-) -> Mapping[tuple[Any, ...], Cells]:
-    """Mean values by cell, for each panel of the `most` series that come first; a panel is (series, *panel_of)."""
-    found: dict[tuple[Any, ...], dict[tuple[float, float], list[float]]] = {}
+) -> dict[tuple[str, ...], Cells]:
+    """Mean values by cell, for each panel of the `most` series that come first; a panel is (series, *panel)."""
+    found: dict[tuple[str, ...], dict[tuple[float, float], list[float]]] = {}
     for row, label in zip(rows, series_names(rows), strict=True):
         if row.value is not None:
-            found.setdefault((label, *panel_of(row)), {}).setdefault(cell_of(row), []).append(row.value)
-    series = list(dict.fromkeys(panel[0] for panel in found))[:most]
+            found.setdefault((label, *panel(row)), {}).setdefault(cell(row), []).append(row.value)
+    series = list(dict.fromkeys(label for label, *_ in found))[:most]
     return {
-        panel: {cell: fmean(values) for cell, values in cells.items()}
-        for panel, cells in found.items()
-        if panel[0] in series
+        key: {place: fmean(values) for place, values in cells.items()}
+        for key, cells in found.items()
+        if key[0] in series
     }
 
 
 def _draw(
-    axes: Axes, heading: str, cells: Cells, top: float, text: Callable[[float], str]
-) -> tuple[list[float], list[float]]:
-    """The cells, with their numbers where there are few; returns the values down and across."""
+    axes: Axes,
+    panel: tuple[str, ...],
+    cells: Cells,
+    letters: int,
+    top: float,
+    number: Callable[[float], str],
+    *,
+    depths: str = "{:g}",
+) -> None:
+    """The cells under the panel's heading, with their numbers where there are few."""
     down, across = (sorted({place[side] for place in cells}) for side in (0, 1))
-    square = np.full((len(down), len(across)), np.nan)
+    values = np.full((len(down), len(across)), np.nan)
     for (one, other), value in cells.items():
-        square[down.index(one), across.index(other)] = value
+        values[down.index(one), across.index(other)] = value
     # Not imshow, which would put a bitmap into the drawing.
     edges = (np.arange(len(side) + 1) - 0.5 for side in (across, down))
-    axes.pcolormesh(*edges, square, cmap="cividis", vmin=0, vmax=top, edgecolors="white")
-    axes.set_title(heading, fontsize=9)
+    axes.pcolormesh(*edges, values, cmap="cividis", vmin=0, vmax=top, edgecolors="white")
+    axes.set_title("\n".join([*textwrap.wrap(panel[0], letters), *panel[1:]]), fontsize=9)
     axes.grid(visible=False)
-    if len(across) <= _MOST_NUMBERS:
-        for (row, column), value in np.ndenumerate(square):
-            if np.isfinite(value):
-                shade = "white" if value < 0.55 * top else "black"
-                axes.text(column, row, text(value), ha="center", va="center", color=shade, fontsize=8)
-    return down, across
+    axes.set_xticks(range(len(across)), [f"{at:g}" for at in across])
+    axes.set_yticks(range(len(down)), [depths.format(at) for at in down])
+    for (row, column), value in np.ndenumerate(values):
+        if len(across) <= _MOST_NUMBERS and np.isfinite(value):
+            shade = "white" if value < 0.55 * top else "black"
+            axes.text(column, row, number(value), ha="center", va="center", color=shade, fontsize=8)
 
 
 def _short(value: float) -> str:
@@ -161,13 +152,11 @@ def _short(value: float) -> str:
 
 
 def _extremes(cells: Cells) -> str:
-    return " ".join(
-        f"{word} {Estimate(cells[place]).text} at {place[0]} and {place[1]} tokens"
-        for word, place in (
-            ("from", min(cells, key=cells.__getitem__)),
-            ("to", max(cells, key=cells.__getitem__)),
-        )
+    low, high = (
+        f"{Estimate(cells[place]).text} at {place[0]} and {place[1]} tokens"
+        for place in (min(cells, key=cells.__getitem__), max(cells, key=cells.__getitem__))
     )
+    return f"from {low} to {high}"
 
 
 def _words(cells: Cells) -> str:

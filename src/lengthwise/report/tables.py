@@ -1,20 +1,52 @@
-"""Numbers with their intervals as text, and a small table with its writers: terminal, Markdown, CSV, LaTeX, HTML."""
+"""Numbers with their intervals as text, tables, and the tables of a run's rows. Imports no torch."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
-from markupsafe import Markup, escape
+from lengthwise.measure.measurement import Display
+from lengthwise.measure.table import MEASUREMENTS
+from lengthwise.results import Row
 
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
-    from rich.text import Text
+# The module of a measurement has the name of its task.
+_MEASURED = {
+    entry.place.partition(":")[0].removeprefix("measure."): entry
+    for entry in MEASUREMENTS.values()
+    if entry.place.startswith("measure.")
+}
+QUESTIONS = {task: entry.summary for task, entry in _MEASURED.items()} | {"training": "What did training do?"}
+"""Task -> the question that it answers, in the order of a page. The tasks of an evaluation are not among them."""
+_SCORES = {
+    "accuracy": "share of questions with the right answer",
+    "chance": "the accuracy of guessing among the ranked answers",
+    "gold_probability": "the right answer's share of the likelihood of all ranked answers",
+    "gold_loss": "-log gold_probability, nats an answer",
+    "contained": "share of the right numbers that the reply contains",
+    "average_rows": "mean over data sets of the mean of all their rows",
+    "average_categories": "mean over categories of the mean of their data sets",
+    "average_buckets": "mean over the buckets of length of the mean over data sets",
+}
+# Columns that are shown where any row has a value, by name in the table.
+_BEFORE_VALUE = {
+    "arm": "arm",
+    "seed": "seed",
+    "length": "length",
+    "context": "context",
+    "other context": "context_other",
+    "from position": "position",
+    "to position": "position_end",
+    "distance": "distance",
+    "kept": "kept",
+    "depth %": "depth",
+    "bucket": "bucket",
+    "reference": "reference",
+}
+# What tells rows of one metric apart in narrow tables.
+_PLACES = {name: name for name in ("length", "distance", "kept")}
+_AFTER_VALUE = {name: name for name in ("n", "documents", "truncated")}
 
 
 @dataclass(frozen=True)
@@ -40,32 +72,37 @@ class Estimate:
         """The value alone: two significant digits of the half-width decide its decimals."""
         if self.value is None:
             return "n/a"
-        bound = "at least " if self.at_least else ""
-        return bound + _fixed(self.value, self._decimals(), signed=self.signed)
+        return ("at least " if self.at_least else "") + self._fixed(self.value)
 
     @property
     def interval_text(self) -> str:
         """The interval as `[low, high]`, or nothing."""
         if self.value is None or self.low is None or self.high is None:
             return ""
-        decimals = self._decimals()
-        low, high = (_fixed(end, decimals, signed=self.signed) for end in (self.low, self.high))
-        return f"[{low}, {high}]"
+        return f"[{self._fixed(self.low)}, {self._fixed(self.high)}]"
 
     @property
     def text(self) -> str:
         """Value and interval in one line: `6.897 [6.812, 6.983]`."""
         return f"{self.value_text} {self.interval_text}".rstrip()
 
+    def _fixed(self, number: float) -> str:
+        text = f"{number:{'+' if self.signed else ''}.{self._decimals()}f}"
+        # Minus nothing is nothing.
+        return text.replace("-", "+" if self.signed else "") if float(text) == 0 else text
+
     def _decimals(self) -> int:
+        """0 to 6: two significant digits of the half-width, or four of the value."""
         assert self.value is not None
         given = [number for number in (self.value, self.low, self.high) if number is not None]
-        if self.value >= 100 and all(float(number).is_integer() for number in given):
-            # A count of tokens.
-            return 0
+        size, digits = abs(self.value), 4
         if self.low is not None and self.high is not None and self.high > self.low:
-            return _decimals_for((self.high - self.low) / 2, digits=2)
-        return _decimals_for(abs(self.value), digits=4)
+            size, digits = (self.high - self.low) / 2, 2
+        # A whole number from 100 is a count of tokens.
+        if size == 0 or (self.value >= 100 and all(float(number).is_integer() for number in given)):
+            return 0
+        # The last bit of 0.1 = (3.3 - 3.1) / 2 must not decide.
+        return min(6, max(0, digits - 1 - math.floor(math.log10(size) + 1e-9)))
 
 
 Cell = str | int | float | Estimate | None
@@ -95,209 +132,147 @@ class Table:
 
 def cell_text(cell: Cell) -> str:
     """A cell as plain text: `6.897 [6.812, 6.983]`, `1024`, `0.5`, or nothing for None."""
-    if cell is None:
-        return ""
     if isinstance(cell, float):
-        return Estimate(cell).text
-    if isinstance(cell, Estimate):
-        return cell.text
-    return str(cell)
+        cell = Estimate(cell)
+    return "" if cell is None else cell.text if isinstance(cell, Estimate) else str(cell)
 
 
 def settings_table(settings: Mapping[str, Any], *, caption: str = "") -> Table:
     """One line for each setting; nested keys are joined by dots, lists by commas."""
-    return Table(columns=("setting", "value"), rows=_flat(settings), caption=caption)
-
-
-TableFormat = Literal["csv", "latex", "markdown"]
-
-
-def written(table: Table, form: TableFormat) -> str:
-    """The table as text in a format for papers and other programs."""
-    return {"csv": to_csv, "latex": to_latex, "markdown": to_markdown}[form](table)
-
-
-def to_markdown(table: Table) -> str:
-    """A GitHub table under its caption in bold; the caption and notes are left out where there are none."""
-    lines = [_markdown_row(table.columns)]
-    alignment = ["--:" if table.is_numeric(i) else "---" for i in range(len(table.columns))]
-    lines.append("|" + "|".join(alignment) + "|")
-    lines += [_markdown_row([cell_text(cell) for cell in row]) for row in table.rows]
-    if table.caption:
-        lines[:0] = [f"**{_markdown_escape(table.caption)}**", ""]
-    for note in table.notes:
-        lines += ["", _markdown_escape(note)]
-    return "\n".join(lines) + "\n"
-
-
-def to_csv(table: Table) -> str:
-    """Full precision; a column of estimates becomes three: `name`, `name low`, `name high`."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    wide = [
-        any(isinstance(row[column], Estimate) for row in table.rows) for column in range(len(table.columns))
-    ]
-    header: list[str] = []
-    for name, is_wide in zip(table.columns, wide, strict=True):
-        header += [name, f"{name} low", f"{name} high"] if is_wide else [name]
-    writer.writerow(header)
-    for row in table.rows:
-        record: list[str | int | float | None] = []
-        for cell, is_wide in zip(row, wide, strict=True):
-            if isinstance(cell, Estimate):
-                record += [cell.value, cell.low, cell.high]
-            else:
-                record += [cell, None, None] if is_wide else [cell]
-        writer.writerow(record)
-    return stream.getvalue()
-
-
-def to_latex(table: Table) -> str:
-    """A `table` with a booktabs `tabular`; intervals are set small behind their value."""
-    alignment = "".join("r" if table.is_numeric(i) else "l" for i in range(len(table.columns)))
-    lines = [r"\begin{table}", r"  \centering"]
-    if table.caption:
-        lines.append(rf"  \caption{{{_latex_escape(table.caption)}}}")
-    lines += [rf"  \begin{{tabular}}{{{alignment}}}", r"    \toprule"]
-    lines += [_latex_row([_latex_escape(name) for name in table.columns]), r"    \midrule"]
-    lines += [_latex_row([_latex_cell(cell) for cell in row]) for row in table.rows]
-    lines += [r"    \bottomrule", r"  \end{tabular}"]
-    lines += [rf"  \par\smallskip {_latex_escape(note)}" for note in table.notes]
-    return "\n".join([*lines, r"\end{table}"]) + "\n"
-
-
-def to_html(table: Table) -> Markup:
-    """A `<table>` whose cells carry their full value for sorting; everything is escaped."""
-    parts = [Markup('<div class="table"><table class="sortable">')]
-    if table.caption:
-        parts.append(Markup("<caption>{}</caption>").format(table.caption))
-    kinds = [_kind(table, column) for column in range(len(table.columns))]
-    head = [
-        Markup('<th scope="col" class="{}">{}</th>').format(kind, name)
-        for kind, name in zip(kinds, table.columns, strict=True)
-    ]
-    parts += [Markup("<thead><tr>"), *head, Markup("</tr></thead><tbody>")]
-    for row in table.rows:
-        cells = [_html_cell(cell, kind) for cell, kind in zip(row, kinds, strict=True)]
-        parts += [Markup("<tr>"), *cells, Markup("</tr>")]
-    parts.append(Markup("</tbody></table>"))
-    parts += [Markup('<p class="note">{}</p>').format(note) for note in table.notes]
-    parts.append(Markup("</div>"))
-    return Markup("\n").join(parts)
-
-
-def to_rich(table: Table) -> RichTable:
-    """A table for the terminal."""
-    from rich import box
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    drawn = RichTable(
-        title=Text(table.caption, style="bold") if table.caption else None,
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-    )
-    for column, name in enumerate(table.columns):
-        numeric = table.is_numeric(column)
-        # Numbers do not wrap, so in a wide table they would leave the names no room at all.
-        longest = max((len(cell_text(row[column])) for row in table.rows), default=0)
-        least = None if numeric else min(16, longest)
-        drawn.add_column(Text(name), justify="right" if numeric else "left", no_wrap=numeric, min_width=least)
-    for row in table.rows:
-        drawn.add_row(*(_rich_cell(cell) for cell in row))
-    return drawn
-
-
-def _rich_cell(cell: Cell) -> Text:
-    from rich.text import Text
-
-    if isinstance(cell, Estimate) and cell.interval_text:
-        return Text.assemble(cell.value_text, " ", (cell.interval_text, "dim"))
-    return Text(cell_text(cell))
-
-
-def _kind(table: Table, column: int) -> str:
-    """The class of a column: numbers flush right, long texts wrapped."""
-    if table.is_numeric(column):
-        return "number"
-    return "long" if any(len(cell_text(row[column])) > 40 for row in table.rows) else "text"
-
-
-def _html_cell(cell: Cell, kind: str) -> Markup:
-    if isinstance(cell, Estimate):
-        sort_key = "" if cell.value is None else repr(cell.value)
-        interval = Markup(' <span class="interval">{}</span>').format(cell.interval_text)
-        shown = escape(cell.value_text) + (interval if cell.interval_text else "")
-        return Markup('<td class="{}" data-value="{}">{}</td>').format(kind, sort_key, shown)
-    sort_key = "" if cell is None else cell
-    return Markup('<td class="{}" data-value="{}">{}</td>').format(kind, sort_key, cell_text(cell))
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(_markdown_escape(cell) for cell in cells) + " |"
-
-
-def _markdown_escape(text: str) -> str:
-    # Not every Markdown knows an escaped "<"; all know the entity.
-    text = re.sub(r"([\\|*`])", r"\\\1", text).replace("<", "&lt;")
-    # Inside a word an underscore is only an underscore.
-    text = re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\_", text)
-    return " ".join(text.split())
-
-
-def _latex_row(cells: Sequence[str]) -> str:
-    return "    " + " & ".join(cells) + r" \\"
-
-
-def _latex_cell(cell: Cell) -> str:
-    if isinstance(cell, Estimate) and cell.interval_text:
-        return rf"${_latex_bound(cell.value_text)}$ {{\scriptsize ${cell.interval_text}$}}"
-    if isinstance(cell, (Estimate, int, float)):
-        text = _latex_bound(cell_text(cell))
-        return f"${text}$" if text[-1:].isdigit() else text
-    return _latex_escape(cell_text(cell))
-
-
-def _latex_bound(text: str) -> str:
-    return text.replace("at least ", r"\geq ")
-
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    # At the start of a row a bare [ would be read as the optional argument of \\.
-    "[": "{[}",
-    **{sign: "\\" + sign for sign in "&%$#_{}"},
-}
-
-
-def _latex_escape(text: str) -> str:
-    return "".join(_LATEX.get(sign, sign) for sign in text)
-
-
-def _decimals_for(size: float, *, digits: int) -> int:
-    """Decimals that show `digits` significant digits of a number of this size, within 0 to 6."""
-    if size == 0:
-        return 0
-    # The last bit of 0.1 = (3.3 - 3.1) / 2 must not decide.
-    exponent = math.floor(math.log10(size) + 1e-9)
-    return min(6, max(0, digits - 1 - exponent))
-
-
-def _fixed(value: float, decimals: int, *, signed: bool) -> str:
-    text = f"{value:+.{decimals}f}" if signed else f"{value:.{decimals}f}"
-    # Minus nothing is nothing.
-    return text.replace("-", "+" if signed else "") if float(text) == 0 else text
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            rows += _flat(value, f"{prefix}{key}.")
+            rows += [(f"{key}.{inner}", text) for inner, text in settings_table(value).rows]
         elif isinstance(value, (list, tuple)):
-            rows.append((f"{prefix}{key}", ", ".join(map(str, value))))
+            rows.append((key, ", ".join(map(str, value))))
         else:
-            rows.append((f"{prefix}{key}", "none" if value is None else str(value)))
-    return rows
+            rows.append((key, "none" if value is None else str(value)))
+    return Table(columns=("setting", "value"), rows=rows, caption=caption)
+
+
+def display_of(task: str) -> Display:
+    """The display of a task; a task of an evaluation is shown under its own name."""
+    if task in _MEASURED:
+        return _MEASURED[task].measurement.display
+    return Display(
+        title=task.replace("_", " ").capitalize(),
+        metrics=_SCORES,
+        better={"loss": "lower", "gold_loss": "lower", "jeffreys": "lower", "benefit": "higher"},
+    )
+
+
+def tasks_in_order(tasks: Iterable[str]) -> list[str]:
+    """Tasks in the order of `QUESTIONS`, others as they came."""
+    order = list(QUESTIONS)
+    return sorted(dict.fromkeys(tasks), key=lambda task: order.index(task) if task in order else len(order))
+
+
+def in_order(rows: Sequence[Row]) -> list[Row]:
+    """Rows by task and metric in the order of the displays, then as they came."""
+    tasks = tasks_in_order(row.task for row in rows)
+    metrics = {task: list(display_of(task).metrics) for task in tasks}
+
+    def place(row: Row) -> tuple[int, int]:
+        known = metrics[row.task]
+        return tasks.index(row.task), known.index(row.metric) if row.metric in known else len(known)
+
+    return sorted(rows, key=place)
+
+
+def headline_rows(rows: Sequence[Row]) -> list[Row]:
+    """The rows that a table shows first (`Row.is_headline`)."""
+    return [row for row in rows if row.is_headline]
+
+
+def difference_rows(rows: Sequence[Row]) -> list[Row]:
+    """Paired differences of whole numbers."""
+    return [row for row in rows if row.is_whole and row.reference is not None]
+
+
+def series_names(rows: Sequence[Row]) -> list[str]:
+    """A name for each row's curve or column: its arm, or its model, or both where both vary."""
+    several_models = len({row.model for row in rows}) > 1
+    return [f"{row.model}, {row.arm}" if row.arm and several_models else row.arm or row.model for row in rows]
+
+
+def rows_table(rows: Sequence[Row], *, caption: str = "") -> Table:
+    """One line for each row: model, metric, length, value with its 95 % interval, n, documents.
+
+    Columns that are empty for all rows (no distance, no arm, ...) are left out.
+    """
+    shown: dict[str, Sequence[Cell]] = {"model": [row.model for row in rows]}
+    shown |= _metrics(rows, _BEFORE_VALUE)
+    shown["value [95 % interval]" if has_intervals(rows) else "value"] = [row_estimate(row) for row in rows]
+    shown["unit"] = [row.unit for row in rows]
+    shown |= _filled(_AFTER_VALUE, rows)
+    return Table(columns=tuple(shown), rows=list(zip(*shown.values(), strict=True)), caption=caption)
+
+
+def side_by_side(rows: Sequence[Row], *, caption: str = "") -> Table:
+    """One line for each metric and length (or distance), one column for each model, arm and seed."""
+    names = [
+        name if row.seed is None else f"{name}, seed {row.seed}"
+        for row, name in zip(rows, series_names(rows), strict=True)
+    ]
+    places = {"metric": [row.metric for row in rows], **_filled(_PLACES, rows)}
+    lines: dict[tuple[Cell, ...], dict[str, Estimate]] = {}
+    for row, name, place in zip(rows, names, zip(*places.values(), strict=True), strict=True):
+        lines.setdefault(place, {})[name] = row_estimate(row)
+    columns = list(dict.fromkeys(names))
+    return Table(
+        columns=(*places, *columns),
+        rows=[[*place, *map(found.get, columns)] for place, found in lines.items()],
+        caption=caption,
+    )
+
+
+def comparison_table(rows: Sequence[Row], *, caption: str = "") -> Table:
+    """One line for each paired difference among `rows`, with the two numbers that it is made of.
+
+    These two stand without interval: that of one side says nothing about the difference.
+    """
+    plain: dict[tuple[str | None, ...], Estimate] = {
+        (row.model, *row.place): Estimate(row.value, at_least=bool(row.at_least))
+        for row in rows
+        if row.reference is None
+    }
+    differences = in_order([row for row in rows if row.reference is not None])
+    shown = _metrics(differences, _PLACES)
+    shown["run"] = [row.model for row in differences]
+    shown["value"] = [plain.get((row.model, *row.place)) for row in differences]
+    shown["reference's"] = [plain.get((row.reference, *row.place)) for row in differences]
+    shown["difference [95 % interval]"] = [row_estimate(row) for row in differences]
+    shown["p (Holm)"] = [
+        "" if row.p_holm is None else "< 0.0001" if row.p_holm < 1e-4 else f"{row.p_holm:.4f}"
+        for row in differences
+    ]
+    shown["more than noise"] = [{None: "", True: "yes", False: "no"}[row.beyond_noise] for row in differences]
+    return Table(columns=tuple(shown), rows=list(zip(*shown.values(), strict=True)), caption=caption)
+
+
+def has_intervals(rows: Sequence[Row]) -> bool:
+    """Whether any row has one."""
+    return any(row.ci_low is not None for row in rows)
+
+
+def row_estimate(row: Row) -> Estimate:
+    """A row's value and interval as a cell."""
+    signed = row.reference is not None
+    return Estimate(row.value, row.ci_low, row.ci_high, signed=signed, at_least=bool(row.at_least))
+
+
+def _metrics(rows: Sequence[Row], places: Mapping[str, str]) -> dict[str, Sequence[Cell]]:
+    """The first columns: the task if there are several, the metric, and the places that are filled."""
+    shown: dict[str, Sequence[Cell]] = {}
+    if len({row.task for row in rows}) > 1:
+        shown["task"] = [row.task for row in rows]
+    return shown | {"metric": [row.metric for row in rows]} | _filled(places, rows)
+
+
+def _filled(columns: Mapping[str, str], rows: Sequence[Row]) -> dict[str, Sequence[Cell]]:
+    """The columns that have a value in any row; a zero count of cut samples is none."""
+    found = {
+        name: [getattr(row, field) or None if field == "truncated" else getattr(row, field) for row in rows]
+        for name, field in columns.items()
+    }
+    return {name: cells for name, cells in found.items() if any(cell is not None for cell in cells)}

@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from lengthwise.measure.influence import METHODS
-from lengthwise.measure.served import verdict
-from lengthwise.report.row_tables import displays, row_estimate, tasks_in_order
-from lengthwise.report.terminal_curve import joined, plot, row_text, sentences, thinned
+from lengthwise.report.tables import QUESTIONS, row_estimate, tasks_in_order
 from lengthwise.results import Results, Row
+
+WIDTH = 80
+_PLOT = 40
+_MOST_LINES = 12
 
 
 def answer(results: Results) -> list[str]:
     """What the run says, as lines of at most 80 columns; empty where nothing answers for its rows."""
     if any(row.arm is not None for row in results.rows):
         return []
-    lines: list[str] = []
+    texts: list[str] = []
     for task in tasks_in_order(row.task for row in results.rows):
-        says = ANSWERS.get(task, None if task in displays() else scores_answer)
-        if says is not None:
-            plain = [row for row in results.rows if row.task == task and row.reference is None]
-            found = says([row for row in plain if row.value is not None], results.config)
-            lines += ["", *found] if lines and found else found
-    return lines
-
-
-def print_answer(results: Results, *, verbose: bool = False) -> bool:
-    """Print the answer; returns whether the caller shows the table too (no answer, or `verbose`)."""
-    lines = answer(results)
-    if lines:
-        state = " (partial)" if results.partial else ""
-        print(f"{results.kind}: {results.model_name}{state}", *lines, sep="\n")
-    return verbose or not lines
+        says = ANSWERS.get(task, None if task in QUESTIONS else scores_answer)
+        rows = [row for row in results.rows if row.task == task and row.reference is None]
+        found = says([row for row in rows if row.value is not None], results.config) if says else []
+        texts += ["", *found] if texts and found else found
+    return [line for text in texts for line in textwrap.wrap(text, WIDTH) or [""]]
 
 
 def misalignment_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
@@ -42,13 +35,12 @@ def misalignment_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
         return []
     last = curve[-1]
     kept = f"; {100 * _number(agree[-1]):.1f} % of them keep their most likely token" if agree else ""
+    sce = sce_sentence(rows)
     return [
-        *sentences(
-            f"With contexts of {(last.length or 0) // 2 + 1} to {last.length} tokens, predictions disagree by "
-            f"{row_text(last)} nats per token when context is cut off (Jeffreys; 0 is no disagreement){kept}."
-        ),
-        *sentences(sce_sentence(rows) or ""),
-        *_plot_by("length", curve, "Jeffreys, nats per token", zero=True),
+        f"With contexts of {(last.length or 0) // 2 + 1} to {last.length} tokens, predictions disagree by "
+        f"{row_text(last)} nats per token when context is cut off (Jeffreys; 0 is no disagreement){kept}.",
+        *([sce] if sce else []),
+        *_plot_by("length", curve, "Jeffreys, nats per token", levels=[0.0]),
     ]
 
 
@@ -76,7 +68,7 @@ def perplexity_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
         change = _number(last) - _number(first)
         text += f", {abs(change):.3f} {'lower' if change < 0 else 'higher'} than at {first.length} tokens"
     text += "." if best is last else f". It is lowest at {best.length} tokens: {_value(best)}."
-    return sentences(text) + _plot_by("length", curve, "loss, nats per token; lower is better")
+    return [text, *_plot_by("length", curve, "loss, nats per token; lower is better")]
 
 
 def recall_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
@@ -84,6 +76,7 @@ def recall_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     curve = _curve(rows, "benefit")
     if not curve:
         return []
+    last = curve[-1]
     clear = [str(row.distance) for row in curve if row.ci_low is not None and row.ci_low > 0]
     if len(clear) == len(curve):
         use = " The model clearly uses it at every distance measured."
@@ -93,12 +86,10 @@ def recall_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     else:
         known = any(row.ci_low is not None for row in curve)
         use = " Its use is not clear (every interval includes 0)." if known else ""
-    worth = (
-        f"A passage that comes again after {curve[-1].distance} tokens is worth {row_text(curve[-1])} nats"
-    )
-    return sentences(f"{worth} per token.{use}") + _plot_by(
-        "distance", curve, "benefit, nats per token; 0 is no use", zero=True
-    )
+    return [
+        f"A passage that comes again after {last.distance} tokens is worth {row_text(last)} nats per token.{use}",
+        *_plot_by("distance", curve, "benefit, nats per token; 0 is no use", levels=[0.0]),
+    ]
 
 
 def limit_answer(rows: Sequence[Row], config: Mapping[str, Any]) -> list[str]:
@@ -118,23 +109,23 @@ def limit_answer(rows: Sequence[Row], config: Mapping[str, Any]) -> list[str]:
             f"Context is used up to {_tokens(used)} back: up to there a repeated passage keeps at least {share}its "
             "benefit nearby."
         )
-    excess = joined([row for row in rows if row.metric == "excess"])
     return [
-        *sentences(
-            f"Predictions are sound up to {_tokens(sound)} of context: up to there the loss with all context is at "
-            f"most {within} nats per token above the loss with only the most recent tokens."
-        ),
-        *sentences(use),
-        *plot(
-            [(row.position_end or 0, row) for row in excess],
+        f"Predictions are sound up to {_tokens(sound)} of context: up to there the loss with all context is at "
+        f"most {within} nats per token above the loss with only the most recent tokens.",
+        use,
+        *_plot(
+            [
+                (row.position_end or 0, row)
+                for row in _joined([row for row in rows if row.metric == "excess"])
+            ],
             "context",
             f"excess loss, nats per token; lines at 0 and at the tolerance, {within}",
             marks={f"sound up to {_tokens(sound)}": _number(sound)},
             levels=[0.0, *([_number(tolerance)] if tolerance else [])],
         ),
-        *plot(
-            [(row.distance or 0, row) for row in thinned(_curve(rows, "benefit"))],
+        *_plot_by(
             "distance",
+            _curve(rows, "benefit"),
             "benefit of a repeated passage, nats per token; line at 0",
             marks={f"used up to {_tokens(used)}": _number(used)} if used and used.value else {},
             levels=[0.0],
@@ -152,7 +143,7 @@ def longppl_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
         text = f"LongPPL, the perplexity on tokens that need far context, is {row_text(numbers['longppl'])}"
     if "key_share" in numbers and "loss_key" in numbers:
         text += f" ({numbers['loss_key'].n} key tokens, {100 * _number(numbers['key_share']):.1f} % of all)"
-    return sentences(f"{text}; the perplexity of all tokens is {row_text(numbers['perplexity'])}.")
+    return [f"{text}; the perplexity of all tokens is {row_text(numbers['perplexity'])}."]
 
 
 def scores_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
@@ -170,16 +161,16 @@ def scores_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
         for row in whole
     )
     if not shares:
-        return sentences(f"{task}: {scores}.")
+        return [f"{task}: {scores}."]
     chance = next(
         (f" (guessing gives {100 * _number(row):.0f} %)" for row in rows if row.metric == "chance"), ""
     )
-    lines = sentences(f"{task}: {metric.replace('_', ' ')} {scores}{chance}.")
+    lines = [f"{task}: {metric.replace('_', ' ')} {scores}{chance}."]
     cells = {(row.depth, row.length): row for row in ours if row.depth is not None and row.length is not None}
-    depths, lengths = sorted({depth for depth, _ in cells}), sorted({length for _, length in cells})
+    depths, lengths = sorted({depth for depth, _ in cells}), sorted({length for _, length in cells})[-9:]
     if len(depths) > 1:
-        found = {f"{depth:5g} %": [cells.get((depth, length)) for length in lengths[-9:]] for depth in depths}
-        lines += _in_per_cent("  depth", lengths[-9:], "tokens; per cent", found)
+        found = {f"{depth:5g} %": [cells.get((depth, length)) for length in lengths] for depth in depths}
+        lines += _in_per_cent("  depth", lengths, "tokens; per cent", found)
     return lines
 
 
@@ -196,7 +187,7 @@ def training_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
         return []
     n = max(row.n or 1 for row in rows)
     steps = "the first step to the last" if n == 1 else f"the first {n} steps to the last {n} (means)"
-    return sentences(f"From {steps}, in nats per token: {'; '.join(parts)}. Each step sees other text.")
+    return [f"From {steps}, in nats per token: {'; '.join(parts)}. Each step sees other text."]
 
 
 def influence_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
@@ -207,28 +198,27 @@ def influence_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
         return []
     gain, net = numbers["gain", None], numbers.get(("recovered_net", sizes[-1]))
     beyond = f", {row_text(net)} beyond what choosing from a foreign text does" if net else ""
+    recovered = dict.fromkeys(row.metric for row in rows if row.metric.startswith("recovered_"))
     found = {
-        f"  {method.replace('_', ' '):<16}": [numbers.get((f"recovered_{method}", k)) for k in sizes]
-        for method in METHODS
+        f"  {metric.removeprefix('recovered_').replace('_', ' '):<16}": [
+            numbers.get((metric, k)) for k in sizes
+        ]
+        for metric in recovered
+        if metric != "recovered_net"
     }
     return [
-        *sentences(
-            f"{100 * _number(numbers['gaining', None]):.1f} % of the tokens gain from long context; {gain.n} of them "
-            f"were looked at, which gain {_value(gain)} nats each. {sizes[-1]} well-chosen distant tokens recover "
-            f"{row_text(numbers['recovered_greedy', sizes[-1]])} of it{beyond}."
-        ),
+        f"{100 * _number(numbers['gaining', None]):.1f} % of the tokens gain from long context; {gain.n} of them "
+        f"were looked at, which gain {_value(gain)} nats each. {sizes[-1]} well-chosen distant tokens recover "
+        f"{row_text(numbers['recovered_greedy', sizes[-1]])} of it{beyond}.",
         "",
-        *_in_per_cent(
-            f"  {'kept':<16}",
-            sizes,
-            "per cent of the gain",
-            {method: cells for method, cells in found.items() if any(cells)},
-        ),
+        *_in_per_cent(f"  {'kept':<16}", sizes, "per cent of the gain", found),
     ]
 
 
 def served_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     """The verdict, and the difference by position at the greatest length."""
+    from lengthwise.measure.served import verdict
+
     longest = max((row.length for row in rows if row.length is not None), default=None)
     points = [
         (row.position_end, row)
@@ -239,8 +229,8 @@ def served_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     shown = points[::2] if len(points) > 12 else points
     shown += [point for point in points[-1:] if point not in shown]
     return [
-        *(line for sentence in verdict(rows) for line in sentences(sentence)),
-        *plot(shown, "up to", "mean |difference|, nats per token; line at 0", levels=[0.0]),
+        *verdict(rows),
+        *_plot(shown, "up to", "mean |difference|, nats per token; line at 0", levels=[0.0]),
     ]
 
 
@@ -257,11 +247,67 @@ ANSWERS: Mapping[str, Callable[[Sequence[Row], Mapping[str, Any]], list[str]]] =
 """Task -> what answers for its rows, given the settings too. The rows have values, and none is a difference."""
 
 
-def _plot_by(field: str, rows: Sequence[Row], what: str, *, zero: bool = False) -> list[str]:
-    if len(rows) < 2:
+def _plot_by(field: str, rows: Sequence[Row], what: str, **marked: Any) -> list[str]:
+    """`_plot` of at most `_MOST_LINES` of the rows, evenly chosen, the first and the last among them."""
+    if len(rows) > _MOST_LINES:
+        rows = [rows[round(line * (len(rows) - 1) / (_MOST_LINES - 1))] for line in range(_MOST_LINES)]
+    return _plot([(getattr(row, field), row) for row in rows], field, what, **marked) if len(rows) > 1 else []
+
+
+def _plot(
+    points: Sequence[tuple[int, Row]],
+    across: str,
+    what: str,
+    *,
+    marks: Mapping[str, float] | None = None,
+    levels: Sequence[float] = (),
+) -> list[str]:
+    """One line for each point: its place, its value with the interval, and both drawn on one scale.
+
+    `marks` are texts at places between points; `levels` are values that get a vertical line.
+    """
+    if not points:
         return []
-    points = [(getattr(row, field), row) for row in thinned(rows)]
-    return plot(points, field, what, levels=[0.0] if zero else [])
+    ends = [end for _, row in points for end in (row.value, row.ci_low, row.ci_high) if end is not None]
+    low, high = min(*ends, *levels), max(*ends, *levels)
+    texts = [row_text(row) for _, row in points]
+    first = max(len(across), *(len(str(place)) for place, _ in points)) + 2
+    second = max(map(len, texts))
+    width = min(_PLOT, WIDTH - first - second - 4)
+
+    def column(value: float) -> int:
+        return round((value - low) / ((high - low) or 1) * (width - 1))
+
+    # A mark at the place of a point comes after it.
+    lines = [
+        (mark, 1, f"{'':>{first}}  {f'-- {text} ':-<{WIDTH - first - 2}}")
+        for text, mark in (marks or {}).items()
+    ]
+    for (place, row), text in zip(points, texts, strict=True):
+        signs = [" "] * width
+        if row.ci_low is not None and row.ci_high is not None:
+            for at in range(column(row.ci_low), column(row.ci_high) + 1):
+                signs[at] = "─"
+        for level in map(column, levels):
+            signs[level] = "┼" if signs[level] == "─" else "│"
+        signs[column(_number(row))] = "●"
+        lines.append((place, 0, f"{place:>{first}}  {text:<{second}}  {''.join(signs)}".rstrip()))
+    return ["", f"{across:>{first}}  {what}", *(line for *_, line in sorted(lines))]
+
+
+def _joined(bins: Sequence[Row]) -> list[Row]:
+    """At most `_MOST_LINES` wider bins; the mean over a wider bin has no interval."""
+    bins = sorted(bins, key=lambda row: row.position or 0)
+    if len(bins) <= _MOST_LINES:
+        return bins
+    wider = []
+    for line in range(_MOST_LINES):
+        some = bins[len(bins) * line // _MOST_LINES : len(bins) * (line + 1) // _MOST_LINES]
+        total = sum(row.n or 1 for row in some)
+        mean = sum(_number(row) * (row.n or 1) for row in some) / total
+        end = some[-1].position_end
+        wider.append(replace(some[0], value=mean, position_end=end, n=total, ci_low=None, ci_high=None))
+    return wider
 
 
 def _in_per_cent(
@@ -282,6 +328,11 @@ def _curve(rows: Sequence[Row], metric: str) -> list[Row]:
 
 def _number(row: Row) -> float:
     return row.value or 0.0
+
+
+def row_text(row: Row) -> str:
+    """The value with its interval; nats without one have three decimals."""
+    return f"{row.value:.3f}" if row.ci_low is None and row.unit == "nats" else row_estimate(row).text
 
 
 def _value(row: Row) -> str:

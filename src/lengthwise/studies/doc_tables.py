@@ -25,7 +25,8 @@ from typing import Any
 
 from lengthwise.errors import UsageError, nearest
 from lengthwise.files import atomic_write_text
-from lengthwise.report.tables import Table, to_markdown
+from lengthwise.report.tables import Table
+from lengthwise.report.writers import to_markdown
 from lengthwise.results import Results, Row, read_results
 from lengthwise.studies.arms import is_final
 

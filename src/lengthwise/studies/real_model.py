@@ -14,7 +14,7 @@ from lengthwise.report.figures import (
     training_curves,
 )
 from lengthwise.report.html import Section
-from lengthwise.report.row_tables import difference_rows, headline_rows, side_by_side
+from lengthwise.report.tables import difference_rows, headline_rows, side_by_side
 from lengthwise.report.terminal import sce_sentence
 from lengthwise.results import Results, Row
 from lengthwise.runs import read_metrics

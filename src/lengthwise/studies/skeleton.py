@@ -13,7 +13,8 @@ from typing import Any, Protocol
 from lengthwise.errors import UsageError, nearest
 from lengthwise.files import atomic_write_text
 from lengthwise.report.html import Section, render_page
-from lengthwise.report.tables import Table, to_markdown
+from lengthwise.report.tables import Table
+from lengthwise.report.writers import to_markdown
 from lengthwise.results import Results
 
 Verdict = tuple[str, str]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lengthwise.report.row_tables import row_estimate
-from lengthwise.report.tables import Cell, Table
+from lengthwise.report.tables import Cell, Table, row_estimate
 from lengthwise.results import Results
 
 

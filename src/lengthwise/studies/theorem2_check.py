@@ -92,6 +92,7 @@ def growth_picture(results: Results) -> Picture:
             axis.fill_between(bounds[0].x, bounds[0].y, bounds[1].y, color="#000000", alpha=0.07, linewidth=0)
             for curve in curves:
                 draw_curves(axis, [curve])
+                axis.lines[-1].set_linestyle("--" if curve.label == PRINTED else "-")
             constant = _curve(results, task, CONSTANT, 0)
             axis.plot(constant.x, constant.y, color="#777777", linestyle="--", linewidth=1.3, label=CONSTANT)
             axis.set_yscale("symlog", linthresh=1e-2 if task == "mean" else 1)
@@ -192,7 +193,6 @@ def _curve(results: Results, task: str, arm: str, style: int) -> Curve:
         low=[row.ci_low for row in rows],
         high=[row.ci_high for row in rows],
         style=style,
-        dash=1 if arm == PRINTED else 0,
     )
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise.report.html import Section
-from lengthwise.report.row_tables import row_estimate
-from lengthwise.report.tables import Cell, Table
+from lengthwise.report.tables import Cell, Table, row_estimate
 from lengthwise.results import Results
 from lengthwise.studies.arm_tables import Line, recall_lines
 from lengthwise.studies.arms import Scale

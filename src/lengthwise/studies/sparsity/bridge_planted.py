@@ -8,9 +8,8 @@ from pathlib import Path
 
 from lengthwise.report.drawing import Curve, Picture, draw_curves, drawn, legend_below, picture
 from lengthwise.report.html import Section
-from lengthwise.report.row_tables import row_estimate
 from lengthwise.report.tables import Cell as TableCell
-from lengthwise.report.tables import Estimate, Table
+from lengthwise.report.tables import Estimate, Table, row_estimate
 from lengthwise.results import Results, Row
 from lengthwise.studies.skeleton import Claim, Part, Verdict, claims_table
 from lengthwise.studies.sparsity.bridge import planted_jeffreys, planted_price, share_touched

@@ -228,6 +228,9 @@ def exact_picture(scale: Scale, found: Found, encoding: str) -> Picture:
         for axes, (task, of_task) in zip(grid[0], curves.items(), strict=True):
             axes.axvspan(1, TRAIN_LENGTHS[task], color="#E69F00", alpha=0.13, linewidth=0)
             draw_curves(axes, of_task)
+            for line in axes.lines:
+                if str(line.get_label()).endswith(", tokens alone"):
+                    line.set_linestyle("--")
             axes.set(title=task, ylim=(-0.03, 1.03), xlabel="test length")
         grid[0][0].set_ylabel("exact responses")
         legend_below(figure, grid[0][tasks.index(max(curves, key=lambda task: len(curves[task])))])
@@ -248,18 +251,17 @@ def exact_picture(scale: Scale, found: Found, encoding: str) -> Picture:
 def _curves(scale: Scale, found: Found) -> list[Curve]:
     curves = []
     for cell, outcome in found.items():
-        for dash, metric in enumerate((BOTH, TOKENS) if cell.ids in PREDICTED else (TOKENS,)):
+        for alone, metric in enumerate((BOTH, TOKENS) if cell.ids in PREDICTED else (TOKENS,)):
             lengths = lengths_of(cell, scale)
             shares = [share(outcome, place(metric, length)) for length in lengths]
             curves.append(
                 Curve(
-                    label=ARM_NAMES[cell.ids] + (", tokens alone" if dash else ""),
+                    label=ARM_NAMES[cell.ids] + (", tokens alone" if alone else ""),
                     x=lengths,
                     y=[one.value for one in shares],
                     low=[one.low for one in shares],
                     high=[one.high for one in shares],
                     style=ARMS.index(cell.ids),
-                    dash=dash,
                 )
             )
     return curves

@@ -11,10 +11,8 @@ from pathlib import Path
 
 from lengthwise.measure.influence import METHODS
 from lengthwise.report.figures import recovered_by_kept
-from lengthwise.report.html import Section
-from lengthwise.report.passages import influential_passages
-from lengthwise.report.row_tables import row_estimate
-from lengthwise.report.tables import Table
+from lengthwise.report.html import Section, influential_passages
+from lengthwise.report.tables import Table, row_estimate
 from lengthwise.results import Results, Row
 from lengthwise.samples import SampleLog
 from lengthwise.studies.experiments import Arm, Experiment, Scale

@@ -1,0 +1,128 @@
+"""A table for the terminal, in Markdown, CSV and LaTeX. The page has its own in `page.html`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from lengthwise.report.tables import Cell, Estimate, Table, cell_text
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+TableFormat = Literal["csv", "latex", "markdown"]
+
+
+def written(table: Table, form: TableFormat) -> str:
+    """The table as text in a format for papers and other programs."""
+    return {"csv": to_csv, "latex": to_latex, "markdown": to_markdown}[form](table)
+
+
+def to_markdown(table: Table) -> str:
+    """A GitHub table under its caption in bold; the caption and notes are left out where there are none."""
+    lines = [f"**{_markdown_escape(table.caption)}**", ""] if table.caption else []
+    lines.append(_markdown_row(table.columns))
+    lines.append("|" + "".join("--:|" if table.is_numeric(i) else "---|" for i in range(len(table.columns))))
+    lines += [_markdown_row([cell_text(cell) for cell in row]) for row in table.rows]
+    for note in table.notes:
+        lines += ["", _markdown_escape(note)]
+    return "\n".join(lines) + "\n"
+
+
+def to_csv(table: Table) -> str:
+    """Full precision; a column of estimates becomes three: `name`, `name low`, `name high`."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    wide = [any(isinstance(row[i], Estimate) for row in table.rows) for i in range(len(table.columns))]
+    header: list[str] = []
+    for name, is_wide in zip(table.columns, wide, strict=True):
+        header += [name, f"{name} low", f"{name} high"] if is_wide else [name]
+    writer.writerow(header)
+    for row in table.rows:
+        record: list[str | int | float | None] = []
+        for cell, is_wide in zip(row, wide, strict=True):
+            if isinstance(cell, Estimate):
+                record += [cell.value, cell.low, cell.high]
+            else:
+                record += [cell, None, None] if is_wide else [cell]
+        writer.writerow(record)
+    return stream.getvalue()
+
+
+def to_latex(table: Table) -> str:
+    """A `table` with a booktabs `tabular`; intervals are set small behind their value."""
+    alignment = "".join("r" if table.is_numeric(i) else "l" for i in range(len(table.columns)))
+    lines = [r"\begin{table}", r"  \centering"]
+    if table.caption:
+        lines.append(rf"  \caption{{{_latex_escape(table.caption)}}}")
+    lines += [rf"  \begin{{tabular}}{{{alignment}}}", r"    \toprule"]
+    lines += [_latex_row([_latex_escape(name) for name in table.columns]), r"    \midrule"]
+    lines += [_latex_row([_latex_cell(cell) for cell in row]) for row in table.rows]
+    lines += [r"    \bottomrule", r"  \end{tabular}"]
+    lines += [rf"  \par\smallskip {_latex_escape(note)}" for note in table.notes]
+    return "\n".join([*lines, r"\end{table}"]) + "\n"
+
+
+def to_rich(table: Table) -> RichTable:
+    """A table for the terminal."""
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    def rich_cell(cell: Cell) -> Text:
+        if isinstance(cell, Estimate) and cell.interval_text:
+            return Text.assemble(cell.value_text, " ", (cell.interval_text, "dim"))
+        return Text(cell_text(cell))
+
+    title = Text(table.caption, style="bold") if table.caption else None
+    drawn = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for column, name in enumerate(table.columns):
+        numeric = table.is_numeric(column)
+        # Numbers do not wrap, so in a wide table they would leave the names no room at all.
+        longest = max((len(cell_text(row[column])) for row in table.rows), default=0)
+        least = None if numeric else min(16, longest)
+        drawn.add_column(Text(name), justify="right" if numeric else "left", no_wrap=numeric, min_width=least)
+    for row in table.rows:
+        drawn.add_row(*map(rich_cell, row))
+    return drawn
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(_markdown_escape(cell) for cell in cells) + " |"
+
+
+def _markdown_escape(text: str) -> str:
+    # Not every Markdown knows an escaped "<"; all know the entity.
+    text = re.sub(r"([\\|*`])", r"\\\1", text).replace("<", "&lt;")
+    # Inside a word an underscore is only an underscore.
+    text = re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\_", text)
+    return " ".join(text.split())
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return "    " + " & ".join(cells) + r" \\"
+
+
+def _latex_cell(cell: Cell) -> str:
+    text = cell_text(cell)
+    if isinstance(cell, str) or not re.search(r"[\d\]]$", text):
+        return _latex_escape(text)
+    value, bracket, interval = text.replace("at least ", r"\geq ").partition(" [")
+    return f"${value}$" + (rf" {{\scriptsize $[{interval}$}}" if bracket else "")
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    # At the start of a row a bare [ would be read as the optional argument of \\.
+    "[": "{[}",
+    **{sign: "\\" + sign for sign in "&%$#_{}"},
+}
+
+
+def _latex_escape(text: str) -> str:
+    return "".join(_LATEX.get(sign, sign) for sign in text)

@@ -139,7 +139,7 @@ def cell_text(cell: Cell) -> str:
 
 def settings_table(settings: Mapping[str, Any], *, caption: str = "") -> Table:
     """One line for each setting; nested keys are joined by dots, lists by commas."""
-    rows: list[tuple[str, str]] = []
+    rows: list[tuple[str, Cell]] = []
     for key, value in settings.items():
         if isinstance(value, Mapping):
             rows += [(f"{key}.{inner}", text) for inner, text in settings_table(value).rows]

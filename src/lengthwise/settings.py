@@ -59,6 +59,7 @@ _EXPECTED = {
     "greater_than_equal": "at least {ge:g}",
     "less_than": "less than {lt:g}",
     "less_than_equal": "at most {le:g}",
+    "multiple_of": "a multiple of {multiple_of:g}",
     "float_type": "a number",
     "bool_parsing": "true or false",
     "finite_number": "a finite number",

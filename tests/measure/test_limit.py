@@ -264,7 +264,7 @@ def test_the_numbers_are_those_of_whole_forward_passes(model, documents):
     assert record["excess"] == pytest.approx(torch.cat(excess).view(-1, 8).sum(1).tolist(), abs=1e-3)
     assert record["jeffreys"] == pytest.approx(torch.cat(jeffreys).view(-1, 8).sum(1).tolist(), abs=1e-3)
     assert record["loss"] == pytest.approx(whole.view(-1, 8).sum(1).tolist(), abs=1e-3)
-    for index, distance in enumerate(Limit(**settings).grid(None).distances):
+    for index, distance in enumerate(Limit(**settings).distances):
         question = ids[:16]
         for name, first in (("same", ids[:16]), ("different", ids[-16:])):
             context = torch.cat([first, ids[16:distance], question[:-1]])

@@ -6,11 +6,13 @@ that reads only the last R/2 + 1 .. R tokens before each target, R = `reference`
     excess(n) = loss(token | all n tokens before it) - loss(the same token | the last R/2 + 1 .. R of them)
 
 On the way, after d tokens and for d on a grid, the window's first passage is repeated; and the same after a window
-that differs in its first passage alone (`measure_recall`, with the filler's beginning):
+that differs in its first passage alone (as `Recall`, but with the filler's beginning):
 
     benefit(d) = loss(passage | a different passage d tokens back) - loss(passage | the same one)
 
-docs/explanation/evaluation.md defines the two limits that follow from these, with what they assume and cannot see.
+A limit is the length that minimises the cumulative sum of (excess - tolerance), or of (level - benefit). It is
+where the isotonic (rising or falling) fit of the curve crosses the level, so a single bad bin before it does not
+count and no smoothing width needs choosing. docs/explanation/evaluation.md has what both assume and cannot see.
 """
 
 from __future__ import annotations
@@ -21,34 +23,28 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
-from annotated_types import Ge
+from annotated_types import Ge, MultipleOf
 from cyclopts import Parameter
-from pydantic import AfterValidator, model_validator
+from pydantic import model_validator
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.limit_curves import BINS_PER_REFERENCE, LimitGrid, sound_up_to, used_level, used_up_to
-from lengthwise.measure.measurement import Display, Item, Record, WindowMeasurement, check_passage
+from lengthwise.measure.limit_curves import sound_up_to, used_level, used_up_to
+from lengthwise.measure.measurement import Display, Item, Record, WindowMeasurement, check_passage, in_groups
 from lengthwise.measure.statistics import Statistic, equal_bins
 from lengthwise.results import Results, Row
 from lengthwise.settings import PYTHON_ONLY, Count, Positive, Share, Whole
+from lengthwise.text import view
 
 if TYPE_CHECKING:
-    from lengthwise.models import Predictor, Reader
+    from numpy.typing import NDArray
+
+    from lengthwise.models import LoadedModel, Predictor, Reader
 
 _SHOWN_BINS = 32
-LONGEST = 16384
-"""The default longest context, in tokens, or this many times the trained length if that is less:"""
-TIMES_TRAINED = 8
+_BINS_PER_REFERENCE = 8
+_STEPS_PER_DOUBLING = 4
+_LONGEST, _TIMES_TRAINED = 16384, 8
 MOST_REFERENCE = 1024
-
-
-def _in_bins(reference: int) -> int:
-    if reference % BINS_PER_REFERENCE:
-        raise ValueError(f"a multiple of {BINS_PER_REFERENCE}")
-    return reference
-
-
-Reference = Annotated[Whole, Ge(2 * BINS_PER_REFERENCE), AfterValidator(_in_bins)]
 
 
 class Limit(WindowMeasurement):
@@ -84,7 +80,10 @@ class Limit(WindowMeasurement):
 
     length: Annotated[Count | None, Parameter("--max-length", metavar="TOKENS")] = None
     """The longest context measured. Default: 16384, or eight times the trained length if that is less."""
-    reference: Annotated[Reference | None, Parameter(metavar="TOKENS")] = None
+    reference: Annotated[
+        Annotated[Whole, Ge(2 * _BINS_PER_REFERENCE), MultipleOf(_BINS_PER_REFERENCE)] | None,
+        Parameter(metavar="TOKENS"),
+    ] = None
     """A length that the model was trained for, to compare with. Default: a quarter of the trained length, at most
     1024."""
     windows: Annotated[Count, Parameter("--limit")] = 8
@@ -107,84 +106,174 @@ class Limit(WindowMeasurement):
 
     def resolved(self, model: Reader, other: Reader) -> Self:
         """With `reference`, and `length` in whole blocks of R/2 as far as a table of positions allows."""
-        reference = _reference(model) if self.reference is None else self.reference
-        length = _longest(model, self.length, reference, self.passage)
+        trained, reference = model.trained_length, self.reference
+        if reference is None:
+            # A quarter of the trained length, as a power of 2.
+            reference = 1 << (max(1, min(MOST_REFERENCE, (trained or 0) // 4)).bit_length() - 1)
+        if reference < 2 * _BINS_PER_REFERENCE:
+            raise UsageError(
+                f"the length that {model.name} was trained for is {trained or 'not known'}",
+                expected=f"a reference within it, of at least {2 * _BINS_PER_REFERENCE} tokens, to compare with",
+                fix="give --reference",
+            )
+        least = max(2 * reference, 4 * self.passage)
+        length = self.length or max(least, min(_LONGEST, _TIMES_TRAINED * (trained or _LONGEST)))
+        allowed = min(length, model.max_positions or length)
+        length = allowed - allowed % (reference // 2)
+        if length < least:
+            raise UsageError(
+                f"a longest context of {allowed} tokens is too short to look for a limit",
+                expected=f"at least {least}: twice the reference, and four passages",
+                fix="give a greater --max-length or a smaller --reference",
+            )
         return self.model_copy(update={"reference": reference, "length": length})
 
-    def grid(self, table: int | None) -> LimitGrid:
-        """Where the curves are measured, of resolved settings."""
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Of resolved settings: the longest context, R, and the rows in a bin of the excess, in tokens."""
         assert self.length is not None
         assert self.reference is not None
-        return LimitGrid(self.length, self.reference, self.passage, self.scored, table)
+        return self.length, self.reference, self.reference // _BINS_PER_REFERENCE
+
+    @property
+    def distances(self) -> list[int]:
+        """Distances of the repeated passage: four to a doubling from two passages on, and the longest."""
+        first, last = 2 * self.passage, self.sizes[0] - self.passage
+        steps = int(_STEPS_PER_DOUBLING * np.log2(last / first))
+        grid = {round(first * 2 ** (step / _STEPS_PER_DOUBLING)) for step in range(steps + 1)}
+        return [*sorted(distance for distance in grid if distance < 0.95 * last), last]
 
     def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
         """Every window twice: after another first passage, and as it is."""
-        grid = self.grid(model.max_positions)
+        length, reference, _ = self.sizes
         # All context once; the second time also short contexts that overlap by half. The repeated passages are few.
-        tokens = {"different": grid.length, "same": grid.length + 2 * (grid.length - grid.reference)}
+        tokens = {"different": length, "same": length + 2 * (length - reference)}
         # The longest context, its targets, and another first passage.
-        windows = self.sampled(text, grid.length + 1 + 2 * self.passage)
+        windows = self.sampled(text, length + 1 + 2 * self.passage)
         return [
             self.item(
-                f"L{grid.length}/R{grid.reference}/P{self.passage}/w{index:04d}/{first}",
+                f"L{length}/R{reference}/P{self.passage}/w{index:04d}/{first}",
                 window,
-                grid.length,
+                length,
                 tokens=read,
                 first=first,
-                table=grid.table,
+                table=model.max_positions,
             )
             for index, window in enumerate(windows)
             for first, read in tokens.items()
         ]
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
-        """The passage's summed losses by distance, and the sums by bin."""
-        from lengthwise.measure.limit_reading import read_window
+        """Under the name of `first` the passage's summed losses by distance.
 
-        grid, bos_id = self.grid(model.max_positions), self.bos_id(model)
+        Of "same" also, by bin, the sums of `excess`, `loss` and (with hidden states) `jeffreys`: all context against
+        its end. Where `first` is "different", the window begins with the passage at its end in place of its own.
+        """
+        from lengthwise.models import LoadedModel
+
         for item in items:
-            yield read_window(model, item.content.ids, item.facts["first"], grid, bos_id, self.batch_size)
+            ids, first = item.content.ids, item.facts["first"]
+            context = ids if first == "same" else np.concatenate([ids[-self.passage :], ids[self.passage :]])
+            tokens = view(context, 0, self.sizes[0], self.bos_id(model))
+            if isinstance(model, LoadedModel):
+                yield self._read(model, ids, tokens, first)
+            else:
+                yield self._served(model, ids, tokens, first)
+
+    def _read(self, model: LoadedModel, ids: NDArray[Any], tokens: NDArray[Any], first: str) -> Record:
+        """Read each of `tokens` once, in blocks of R/2."""
+        import torch
+
+        from lengthwise.measure.distributions import compare_contexts
+        from lengthwise.models.loaded_model import target_losses
+        from lengthwise.models.reading import reader_of
+
+        (length, reference, width), distances = self.sizes, self.distances
+        reader, passage, half = reader_of(model), ids[: self.passage], reference // 2
+        place, blocks, losses, sums = 0, [], [], []
+        for end in range(half, length + 1, half):
+            pieces = []
+            for cut in sorted({end, *(d for d in distances if place < d <= end)}):
+                pieces.append(reader.read(tokens[None, place:cut])[0])
+                place = cut
+                if cut in distances:
+                    hidden = reader.fork().read(passage[None, :-1])[0, -self.scored :]
+                    found = target_losses(model, hidden, passage[-self.scored :], first=place)
+                    losses.append(found.sum().item())
+            if first == "different" or end <= reference:
+                continue
+            blocks.append((end - half, torch.cat(pieces)))
+            if len(blocks) < self.batch_size and end < length:
+                continue
+            views = [view(ids, start - half, reference, self.bos_id(model)) for start, _ in blocks]
+            cuts = model.hidden_states(torch.from_numpy(np.stack(views)))[:, half:]
+            for (start, whole), ending in zip(blocks, cuts, strict=True):
+                labels = ids[start + 1 : start + 1 + half]
+                loss, short, jeffreys = compare_contexts(model, whole, ending, labels, first=start).T
+                scores = torch.stack([loss - short, jeffreys, loss])
+                sums.append(scores.unflatten(1, (-1, width)).sum(dim=2))
+            blocks = []
+        if not sums:
+            return {first: losses}
+        excess, jeffreys, loss = torch.cat(sums, dim=1).tolist()
+        return {first: losses, "excess": excess, "jeffreys": jeffreys, "loss": loss}
+
+    def _served(self, model: Predictor, ids: NDArray[Any], tokens: NDArray[Any], first: str) -> Record:
+        """Read by losses alone, each context on its own."""
+        import torch
+
+        (length, reference, width), passage, half = self.sizes, ids[: self.passage], self.sizes[1] // 2
+        found: list[torch.Tensor] = []
+        for group in in_groups(self.distances, self.batch_size):
+            views = [np.concatenate([tokens[:distance], passage[:-1]]) for distance in group]
+            found += model.token_losses(views, [passage[-self.scored :]] * len(group))
+        record = {first: [each.sum().item() for each in found]}
+        if first == "different":
+            return record
+        [whole] = model.token_losses([tokens], [ids[reference + 1 : length + 1]])
+        short: list[torch.Tensor] = []
+        for group in in_groups(range(reference, length, half), self.batch_size):
+            views = [view(ids, start - half, reference, self.bos_id(model)) for start in group]
+            short += model.token_losses(views, [ids[start + 1 : start + 1 + half] for start in group])
+        excess, loss = torch.stack([whole - torch.cat(short), whole]).unflatten(1, (-1, width)).sum(dim=2)
+        return {**record, "excess": excess.tolist(), "loss": loss.tolist()}
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """The two limits, their levels and their curves, from the windows that were read both times."""
         whole: dict[tuple[str, int], Record] = {}
         for record in records:
-            place = record["document"], record["start"]
-            whole[place] = {**whole.get(place, {}), **record}
+            whole.setdefault((record["document"], record["start"]), {}).update(record)
         some = [record for record in whole.values() if "same" in record and "different" in record]
         if not some:
             return []
-        grid = self.grid(some[0]["table"])
-        compared, targets, windows = grid.length - grid.reference, self.scored, len(some)
-        sound = partial(sound_up_to, start=grid.reference, width=grid.bin, tolerance=self.tolerance)
-        used = partial(used_up_to, distances=grid.distances, near=grid.near, share=self.share)
-        level = partial(used_level, near=grid.near, share=self.share)
+        (length, reference, width), distances = self.sizes, self.distances
+        near = max(1, sum(distance <= reference for distance in distances))
+        targets, compared = self.scored, length - reference
+        sound = partial(sound_up_to, start=reference, width=width, tolerance=self.tolerance)
+        used = partial(used_up_to, distances=distances, near=near, share=self.share)
+        level = partial(used_level, near=near, share=self.share)
 
         def number(metric: str, totals: Any, n: int | None, **row: Any) -> Statistic:
-            return self.statistic(some, totals, metric=metric, length=grid.length, n=n, **row)
-
-        def by_bin(record: Record) -> list[float]:
-            return [*record["excess"], 1]
+            return self.statistic(some, totals, metric=metric, length=length, n=n, **row)
 
         def by_distance(record: Record) -> list[float]:
             return [*record["same"], *record["different"], targets]
 
-        repeated = windows * targets * len(grid.distances)
-        near = windows * targets * grid.near
+        each, rows = len(some) * targets, len(some) * compared
         found = [
-            number("sound_up_to", by_bin, windows * compared, unit="tokens", estimator=sound),
-            number("used_up_to", by_distance, repeated, unit="tokens", estimator=used),
+            number("sound_up_to", lambda r: [*r["excess"], 1], rows, unit="tokens", estimator=sound),
+            number("used_up_to", by_distance, each * len(distances), unit="tokens", estimator=used),
             number("tolerance", lambda _: [self.tolerance, 1], None),
-            number("used_level", by_distance, near, estimator=level),
+            number("used_level", by_distance, each * near, estimator=level),
         ]
-        edges = equal_bins(0, compared // grid.bin, _SHOWN_BINS)
-        positions = [grid.reference + grid.bin * edge for edge in edges]
+        edges = equal_bins(0, compared // width, _SHOWN_BINS)
+        positions = [reference + width * edge for edge in edges]
         for metric in (name for name in ("excess", "jeffreys", "loss") if name in some[0]):
             shown = [{**record, metric: np.add.reduceat(record[metric], edges[:-1])} for record in some]
-            found += self.curve(shown, metric, positions, metric=metric, length=grid.length)
-        for index, distance in enumerate(grid.distances):
+            found += self.curve(shown, metric, positions, metric=metric, length=length)
+        for index, distance in enumerate(distances):
             sums = lambda r, i=index: [r["different"][i] - r["same"][i], targets]  # noqa: E731
-            found.append(number("benefit", sums, windows * targets, distance=distance))
+            found.append(number("benefit", sums, each, distance=distance))
         return found
 
     def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:
@@ -195,10 +284,35 @@ class Limit(WindowMeasurement):
         found = super().rows(statistics, records)
         if not found:
             return []
-        grid = self.grid(records[0]["table"])
-        [level] = [row for row in found if row.metric == "used_level"]
-        unclear = level.ci_low is not None and level.ci_low <= 0
-        return [_on_the_grid(row, grid, unclear=unclear) for row in found]
+        [level] = [row.ci_low for row in found if row.metric == "used_level"]
+        unclear, ends = level is not None and level <= 0, self._ends_with_table(records[0]["table"])
+        return [self._on_the_grid(row, unclear=unclear, ends=ends) for row in found]
+
+    def _on_the_grid(self, row: Row, *, unclear: bool, ends: bool) -> Row:
+        no_interval: dict[str, Any] = {"stderr": None, "ci_low": None, "ci_high": None}
+        if row.metric == "tolerance":
+            return replace(row, **no_interval)
+        if row.metric == "used_up_to" and unclear:
+            return replace(row, value=None, **no_interval)
+        if row.metric not in ("sound_up_to", "used_up_to") or row.value is None:
+            return row
+        low, high, (length, reference, width) = row.ci_low, row.ci_high, self.sizes
+        if row.metric == "sound_up_to":
+            # Between two bins the true place lies within one bin of the edge.
+            low = None if low is None else max(low - width, reference)
+            high = None if high is None else min(high + width, length)
+            is_open = row.value >= length and not ends
+        else:
+            places = (0, *self.distances)
+            low = None if low is None else max(place for place in places if place <= low)
+            high = None if high is None else min(place for place in places if place >= high)
+            is_open = row.value >= places[-1]
+        return replace(row, ci_low=low, ci_high=high, at_least=is_open or None)
+
+    def _ends_with_table(self, table: int | None) -> bool:
+        """Whether the model can read no longer context, by its table of positions (to half the reference)."""
+        length, reference, _ = self.sizes
+        return table is not None and length > table - reference // 2
 
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
         """What the two numbers mean, where they are open or undefined, and what every measurement says."""
@@ -206,29 +320,26 @@ class Limit(WindowMeasurement):
         by_metric = {row.metric: row for row in results.rows if row.position is None and row.distance is None}
         if not by_metric:
             return notes
-        grid = self.grid(model.max_positions)
+        (length, reference, _), distances = self.sizes, self.distances
         sound, used = by_metric["sound_up_to"], by_metric["used_up_to"]
+        ends = self._ends_with_table(model.max_positions)
         found = [
             f"Sound: up to there the loss with all context is at most {self.tolerance:g} nats above the loss with "
-            f"the last {grid.reference // 2 + 1} to {grid.reference} tokens of it.",
+            f"the last {reference // 2 + 1} to {reference} tokens of it.",
             f"Used: up to there the benefit of a repeated passage is at least {self.share:.0%} of that at "
-            f"distances up to {max(grid.reference, grid.distances[0])} tokens.",
+            f"distances up to {max(reference, distances[0])} tokens.",
         ]
-        if sound.value == grid.reference:
+        if sound.value == reference:
             found.append(
-                f"Not sound beyond the reference of {grid.reference} tokens: the limit may lie below it; "
+                f"Not sound beyond the reference of {reference} tokens: the limit may lie below it; "
                 "measure again with a smaller --reference."
             )
-        if grid.ends_with_table and sound.value is not None and sound.value >= grid.length:
-            found.append(
-                f"Sound to the end: the model's table of {grid.table} positions, beyond which it cannot read."
-            )
-        for row, end in ((sound, grid.length), (used, grid.distances[-1])):
+        if ends and sound.value is not None and sound.value >= length:
+            found.append(f"Sound to the end: the model's table of {model.max_positions} positions.")
+        for row, end in ((sound, length), (used, distances[-1])):
             if row.at_least:
-                found.append(
-                    f"{row.metric}: no end was found up to {end} tokens; the number is a lower bound."
-                )
-            elif row.ci_high is not None and row.ci_high >= end and not grid.ends_with_table:
+                found.append(f"{row.metric}: no end was found up to {end} tokens; this is a lower bound.")
+            elif row.ci_high is not None and row.ci_high >= end and not ends:
                 found.append(
                     f"{row.metric}: the upper end of the interval is {end}, where measuring ended; it is open."
                 )
@@ -237,56 +348,3 @@ class Limit(WindowMeasurement):
                 "used_up_to is not defined: even nearby the benefit of a repeated passage is not clearly above 0."
             )
         return found + notes
-
-
-def _on_the_grid(row: Row, grid: LimitGrid, *, unclear: bool) -> Row:
-    no_interval: dict[str, Any] = {"stderr": None, "ci_low": None, "ci_high": None}
-    if row.metric == "tolerance":
-        return replace(row, **no_interval)
-    if row.metric == "used_up_to" and unclear:
-        return replace(row, value=None, **no_interval)
-    if row.metric not in ("sound_up_to", "used_up_to") or row.value is None:
-        return row
-    low, high = row.ci_low, row.ci_high
-    if row.metric == "sound_up_to":
-        # Between two bins the true place lies within one bin of the edge.
-        low = None if low is None else max(low - grid.bin, grid.reference)
-        high = None if high is None else min(high + grid.bin, grid.length)
-        is_open = row.value >= grid.length and not grid.ends_with_table
-    else:
-        places = (0, *grid.distances)
-        low = None if low is None else max(place for place in places if place <= low)
-        high = None if high is None else min(place for place in places if place >= high)
-        is_open = row.value >= places[-1]
-    return replace(row, ci_low=low, ci_high=high, at_least=is_open or None)
-
-
-def _reference(model: Reader) -> int:
-    """A quarter of the trained length, as a power of 2."""
-    trained = model.trained_length
-    reference = 1 << (max(1, min(MOST_REFERENCE, (trained or 0) // 4)).bit_length() - 1)
-    if reference < 2 * BINS_PER_REFERENCE:
-        raise UsageError(
-            f"the length that {model.name} was trained for is {trained or 'not known'}",
-            expected=f"a reference within it, of at least {2 * BINS_PER_REFERENCE} tokens, to compare with",
-            fix="give --reference",
-        )
-    return reference
-
-
-def _longest(model: Reader, length: int | None, reference: int, passage: int) -> int:
-    """The given length, the default, or what a table of positions allows, in whole blocks of R/2."""
-    least = max(2 * reference, 4 * passage)
-    if length is None:
-        trained = model.trained_length
-        length = max(least, LONGEST if trained is None else min(LONGEST, TIMES_TRAINED * trained))
-    block = reference // 2
-    allowed = min(length, model.max_positions or length)
-    longest = allowed // block * block
-    if longest < least:
-        raise UsageError(
-            f"a longest context of {allowed} tokens is too short to look for a limit",
-            expected=f"at least {least}: twice the reference, and four passages",
-            fix="give a greater --max-length or a smaller --reference",
-        )
-    return longest

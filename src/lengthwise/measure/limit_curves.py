@@ -1,4 +1,4 @@
-"""Where the curves of `limit` are measured, and where a curve crosses a level for good.
+"""Where a curve of `limit` crosses a level for good.
 
 A limit is the length that minimises the cumulative sum of (excess - tolerance), or of (level - benefit). It is
 where the isotonic (rising or falling) fit of the curve crosses the level, so a single bad bin before it does not
@@ -8,53 +8,12 @@ count and no smoothing width needs choosing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-BINS_PER_REFERENCE = 8
-_STEPS_PER_DOUBLING = 4
-
-
-@dataclass(frozen=True)
-class LimitGrid:
-    """Where the two curves of `limit` are measured: bins of rows, distances of the repeated passage, in tokens."""
-
-    length: int
-    """The longest context."""
-    reference: int
-    """R, the short context that it is compared with."""
-    passage: int
-    scored: int
-    table: int | None
-    """Positions in the model's table, if it has one."""
-
-    @property
-    def bin(self) -> int:
-        """Rows in one bin of the excess; the limit is found to about one bin."""
-        return self.reference // BINS_PER_REFERENCE
-
-    @property
-    def distances(self) -> tuple[int, ...]:
-        """Distances of the repeated passage: four to a doubling from two passages on, and the longest."""
-        first, last = 2 * self.passage, self.length - self.passage
-        steps = int(_STEPS_PER_DOUBLING * np.log2(last / first))
-        grid = {round(first * 2 ** (step / _STEPS_PER_DOUBLING)) for step in range(steps + 1)}
-        return (*sorted(distance for distance in grid if distance < 0.95 * last), last)
-
-    @property
-    def near(self) -> int:
-        """How many distances count as nearby: within the reference, and at least one."""
-        return max(1, sum(distance <= self.reference for distance in self.distances))
-
-    @property
-    def ends_with_table(self) -> bool:
-        """Whether no longer context exists for this model (to half the reference)."""
-        return self.table is not None and self.length > self.table - self.reference // 2
 
 
 def rises_above(curves: NDArray[np.float64], level: NDArray[np.float64]) -> NDArray[np.int64]:

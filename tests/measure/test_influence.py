@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 from lengthwise.errors import UsageError
 from lengthwise.measure import kept_context, paired_difference
 from lengthwise.measure.influence import Influence
-from lengthwise.measure.kept_context import CONTROLS, SELECTIONS, Situation
+from lengthwise.measure.kept_context import greedy, leave_one_out
 from lengthwise.measure.runner import run as measure
 from lengthwise.models import LoadedModel
 from lengthwise.report.run_page import build_report
@@ -32,13 +32,16 @@ SMALL = {
 }
 
 
-def planted_losses(model: Any, ids: np.ndarray, contexts: Any, labels: Any, *, batch_size: int) -> np.ndarray:
-    """6, less 1 for token 5, 2 for token 9, and 2 more for both; token 20 costs 1. Twice that for target 41."""
+def planted_losses(sets: list[list[Any]]) -> list[np.ndarray]:
+    """6, less 1 for token 5, 2 for 9, and 2 more for both; token 20 costs 1. Twice that for the second target."""
     worth = [
-        (5 in some) + 2.0 * (9 in some) + 2.0 * (5 in some and 9 in some) - (20 in some)
-        for some in map(set, map(list, contexts))
+        [
+            (5 in one) + 2.0 * (9 in one) + 2.0 * (5 in one and 9 in one) - (20 in one)
+            for one in map(list, some)
+        ]
+        for some in sets
     ]
-    return (6 - np.array(worth)) * np.where(np.array(labels) == 41, 2, 1)
+    return [(6 - np.array(some)) * (1 + index) for index, some in enumerate(worth)]
 
 
 @pytest.fixture
@@ -48,41 +51,49 @@ def run(tmp_path: Path) -> Subject:
     return Subject(model=str(save_tiny_model(tmp_path / "model")), text=str(tmp_path / "a.txt"))
 
 
-@pytest.fixture
-def planted(monkeypatch: pytest.MonkeyPatch) -> list[Situation]:
+def test_choices():
+    tried, distant = [[20, 9, 5, 30], [20, 9]], [np.arange(1, 32), np.arange(1, 33)]
+    assert greedy(planted_losses, tried, 3) == [[9, 5, 30], [9, 20]]
+    assert leave_one_out(planted_losses, distant, tried, 2) == [[9, 5], [9, 20]]
+    assert greedy(planted_losses, [], 3) == []
+
+
+def test_the_first_by_gradient_has_the_largest_norm(monkeypatch: pytest.MonkeyPatch):
     scores = np.zeros(40)
     scores[[20, 9, 5, 30]] = 4, 3, 2, 1
     monkeypatch.setattr(
         kept_context, "embedding_attributions", lambda model, ids, target: scores[:target, None]
     )
-    ids = np.arange(60)
-    ids[[3, 17]] = 40
-    monkeypatch.setattr(kept_context, "losses_from", planted_losses)
-    few = Situation(None, ids, target=41, short=8, candidates=2, batch_size=1)  # type: ignore[arg-type]
-    return [replace(few, target=40, candidates=4), few]
+    [found] = kept_context.by_gradient(None, [np.arange(60)], [40], short=8)  # type: ignore[arg-type]
+    assert found[:4] == [20, 9, 5, 30]
 
 
-def test_choices_and_controls(planted: list[Situation]):
-    rng = np.random.default_rng(0)
-    assert SELECTIONS["gradient"](planted, 3) == [[20, 9, 5], [20, 9, 5]]
-    assert SELECTIONS["greedy"](planted, 3) == [[9, 5, 30], [9, 20]]
-    assert SELECTIONS["leave_one_out"](planted, 2) == [[9, 5], [9, 20]]
-    assert SELECTIONS["greedy"]([], 3) == []
-    assert CONTROLS["recent"](planted[0], rng)[:3].tolist() == [31, 30, 29]
-    assert CONTROLS["copies"](planted[0], rng).tolist() == [17, 3]
-    drawn = CONTROLS["random"](planted[0], rng).tolist()
-    assert sorted(drawn) == list(range(1, 32))
+def test_controls(model: LoadedModel):
+    """Of one window of random tokens, in which the target comes twice before."""
+    ids = np.random.default_rng(1).integers(model.vocab_size, size=64)
+    ids[[3, 17, 50]] = 40
+    settings = Influence(**{**SMALL, "kept": (3,)})
+    [found] = settings._kept(model, model, ids, None, [50], np.random.default_rng(0))
+    assert found["kept"]["recent"] == [41, 40, 39]
+    assert found["kept"]["copies"] == [17, 3]
+    assert set(found["kept"]["random"]) < set(range(1, 42))
+    assert [found["kept"]["gradient"]] == kept_context.by_gradient(model, [ids], [50], short=8, most=3)
 
 
-@pytest.mark.parametrize("name", SELECTIONS)
-def test_targets_together_are_chosen_as_one_by_one(name: str, model: LoadedModel):
-    windows = np.random.default_rng(1).integers(model.vocab_size, size=(2, 40))
-    both = [
-        Situation(model, ids, target, short=8, candidates=5, batch_size=4)
-        for ids, target in zip(windows, (30, 36), strict=True)
+def test_targets_together_are_chosen_as_one_by_one(model: LoadedModel):
+    windows = list(np.random.default_rng(1).integers(model.vocab_size, size=(2, 40)))
+    targets, distant = [30, 36], [np.arange(1, 22), np.arange(1, 28)]
+    tried = kept_context.by_gradient(model, windows, targets, short=8, most=5)
+
+    def losses(*which: int) -> Any:
+        own = [windows[i] for i in which], [targets[i] for i in which]
+        return partial(kept_context.losses_keeping, model, *own, short=8, batch_size=4)
+
+    both = losses(0, 1)
+    assert greedy(both, tried, 3) == [greedy(losses(i), [tried[i]], 3)[0] for i in (0, 1)]
+    assert leave_one_out(both, distant, tried, 3) == [
+        leave_one_out(losses(i), [distant[i]], [tried[i]], 3)[0] for i in (0, 1)
     ]
-    alone = [chosen for one in both for chosen in SELECTIONS[name]([one], 3)]
-    assert SELECTIONS[name](both, 3) == alone
 
 
 def test_the_numbers_are_ratios_of_sums():

@@ -12,7 +12,7 @@ from lengthwise.measure.kept_context import (
     context,
     distant_positions,
     embedding_attributions,
-    losses_from,
+    losses_keeping,
 )
 from lengthwise.models import LoadedModel
 from lengthwise.testing import tiny_llama, tiny_tokenizer
@@ -45,7 +45,7 @@ def masked_loss(model: LoadedModel, ids: np.ndarray, kept: np.ndarray) -> float:
 
 def test_removed_means_masked_in_every_layer_at_unchanged_positions(model: LoadedModel, ids: np.ndarray):
     kept = context(TARGET, SHORT, KEPT)
-    [loss] = losses_from(model, ids, [kept], [ids[TARGET]], batch_size=4)
+    [[loss]] = losses_keeping(model, [ids], [TARGET], [[KEPT]], short=SHORT, batch_size=4)
     assert loss == pytest.approx(masked_loss(model, ids, kept), abs=1e-6)
     other = ids.copy()
     removed = np.setdiff1d(np.arange(TARGET), kept)
@@ -57,10 +57,10 @@ def test_removed_means_masked_in_every_layer_at_unchanged_positions(model: Loade
 
 
 def test_nothing_removed_is_the_whole_context(model: LoadedModel, ids: np.ndarray):
-    contexts = [context(TARGET, SHORT, distant_positions(TARGET, SHORT)), context(TARGET, SHORT)]
-    assert contexts[0].tolist() == list(range(TARGET))
-    assert contexts[1].tolist() == [0, *range(TARGET - SHORT, TARGET)]
-    losses = losses_from(model, ids, contexts, [ids[TARGET]] * 2, batch_size=1)
+    sets = [distant_positions(TARGET, SHORT), ()]
+    assert context(TARGET, SHORT, sets[0]).tolist() == list(range(TARGET))
+    assert context(TARGET, SHORT).tolist() == [0, *range(TARGET - SHORT, TARGET)]
+    [losses] = losses_keeping(model, [ids], [TARGET], [sets], short=SHORT, batch_size=1)
     assert losses[0] == pytest.approx(masked_loss(model, ids, np.arange(TARGET)), abs=1e-6)
 
 

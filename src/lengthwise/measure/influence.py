@@ -1,9 +1,8 @@
 """How much of the gain from long context do k well-chosen distant tokens recover?
 
 Of a target token, `long` is its loss with all the context of its window, `short` that with the last `short` tokens
-(and the first token of the window, which models use as an attention sink). The target gains if short - long is more
-than a threshold. With k distant tokens kept beside the near ones, and the others removed
-(`lengthwise.measure.kept_context` says what that means),
+(and the first token of the window). The target gains if short - long is more than a threshold. With k distant tokens
+kept besides the near ones, and the others removed (see `lengthwise.measure.kept_context`),
 
     recovered = sum(short - loss with k kept) / sum(short - long)     over the targets that gain.
 
@@ -18,6 +17,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
@@ -36,7 +36,7 @@ from lengthwise.text.tokens import token_pieces
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from lengthwise.models import Predictor, Reader
+    from lengthwise.models import LoadedModel, Predictor, Reader
 
 METHODS = {
     "greedy": "chosen one by one, each time the token that lowers the loss most",
@@ -115,21 +115,18 @@ class Influence(WindowMeasurement):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        fewest, most = self.length // 2 - self.short - 1, max(self.kept)
-        if fewest < max(self.candidates, most):
+        half, most = self.length // 2, max(self.kept)
+        if self.candidates < most:
+            raise UsageError(f"candidates is {self.candidates}", expected=f"at least {most}, as --kept")
+        if half - self.short - 1 < self.candidates:
             raise UsageError(
-                f"windows of {self.length} tokens leave {max(fewest, 0)} distant tokens before the first target "
-                f"(short {self.short}), for {most} kept ones and {self.candidates} candidates",
+                f"windows of {self.length} tokens leave {max(half - self.short - 1, 0)} distant tokens before the "
+                f"first target (short {self.short}), for {self.candidates} candidates",
                 fix="give a greater --max-length, or a smaller --short, --kept and --candidates",
             )
-        if self.candidates < most:
+        if self.examined > self.length - half:
             raise UsageError(
-                f"candidates is {self.candidates}", expected=f"at least {most}, the greatest --kept"
-            )
-        if self.examined > self.length - self.length // 2:
-            raise UsageError(
-                f"examined is {self.examined}",
-                expected=f"at most {self.length - self.length // 2}, the second half of a window",
+                f"examined is {self.examined}", expected=f"at most {self.length - half}, half a window"
             )
         return self
 
@@ -170,7 +167,7 @@ class Influence(WindowMeasurement):
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The losses of examined tokens and of targets with few distant tokens."""
-        from lengthwise.measure.kept_context import Situation, examine, kept_losses
+        from lengthwise.measure.kept_context import examine
         from lengthwise.models import weights_of
 
         model, chooser = weights_of(model, **_WEIGHTS), weights_of(other, **_WEIGHTS)
@@ -180,18 +177,62 @@ class Influence(WindowMeasurement):
             rng = np.random.default_rng([self.seed, zlib.crc32(window.document_id.encode()), window.start])
             places = rng.permutation(np.arange(self.length // 2, self.length))[: self.examined]
             scores = examine(model, ids, places, short=self.short, batch_size=self.batch_size)
-            gaining = places[scores[1] - scores[0] > self.gain][: self.targets]
-            choosing = [
-                Situation(chooser, ids, target, self.short, self.candidates, self.batch_size)
-                for target in gaining.tolist()
-            ]
-            targets = kept_losses(model, choosing, foreign, sorted(set(self.kept)), rng)
+            targets = places[scores[1] - scores[0] > self.gain][: self.targets].tolist()
             yield {
                 "examined": [list(row) for row in zip(places.tolist(), *scores.tolist(), strict=True)],
-                "targets": targets,
+                "targets": self._kept(model, chooser, ids, foreign, targets, rng),
                 "near": self.short,
                 "pieces": token_pieces(model.tokenizer, ids.tolist()) if targets else [],
             }
+
+    def _kept(
+        self,
+        model: LoadedModel,
+        chooser: LoadedModel,
+        ids: NDArray[np.int64],
+        foreign: NDArray[np.int32] | None,
+        targets: list[int],
+        rng: np.random.Generator,
+    ) -> list[Record]:
+        """For each target, the tokens that every choice and control keeps, and its loss with the first k of them."""
+        from lengthwise.measure import kept_context as contexts
+
+        sizes, windows = sorted(set(self.kept)), [ids] * len(targets)
+        most = sizes[-1]
+        losses = partial(contexts.losses_keeping, short=self.short, batch_size=self.batch_size)
+        ranked = partial(contexts.by_gradient, chooser, short=self.short, most=self.candidates)
+
+        def judged(windows: list[NDArray[np.int64]], kept: dict[str, list[list[int]]]) -> list[Record]:
+            sets = [[some[i][:k] for some in kept.values() for k in sizes] for i in range(len(targets))]
+            return [
+                dict(zip(kept, found.reshape(len(kept), -1).tolist(), strict=True))
+                for found in losses(model, windows, targets, sets)
+            ]
+
+        tried, choosing = ranked(windows, targets), partial(losses, chooser, windows, targets)
+        distant = [contexts.distant_positions(target, self.short) for target in targets]
+        # The distant tokens equal to the target, the last first; fewer where the context has fewer.
+        copies = [some[ids[some] == ids[target]][::-1] for some, target in zip(distant, targets, strict=True)]
+        kept = {
+            "greedy": contexts.greedy(choosing, tried, most),
+            "leave_one_out": contexts.leave_one_out(choosing, distant, tried, most),
+            "gradient": [some[:most] for some in tried],
+            "random": [rng.permutation(some)[:most].tolist() for some in distant],
+            "recent": [some[::-1][:most].tolist() for some in distant],
+            "copies": [some[:most].tolist() for some in copies],
+        }
+        found = judged(windows, kept)
+        if foreign is not None:
+            others = [np.where(np.isin(np.arange(self.length), some), foreign, ids) for some in distant]
+            control = contexts.greedy(
+                partial(losses, chooser, others, targets), ranked(others, targets), most
+            )
+            more = judged(others, {"greedy_foreign": control})
+            found = [one | another for one, another in zip(found, more, strict=True)]
+        return [
+            {"position": target, "kept": {name: some[i] for name, some in kept.items()}, "losses": found[i]}
+            for i, target in enumerate(targets)
+        ]
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """The gain, and for each k what the kept tokens recover. Without targets only `gaining` and `jeffreys`."""
@@ -212,8 +253,7 @@ class Influence(WindowMeasurement):
 
     def _sums(self, record: Record) -> dict[tuple[str, str, int | None], tuple[float, float, int]]:
         """(metric, unit, k) -> sum, count and `n` of one window."""
-        places, long, short, jeffreys = np.array(record["examined"]).T
-        examined = dict(zip(places, zip(long, short, strict=True), strict=True))
+        _, long, short, jeffreys = np.array(record["examined"]).T
 
         def mean(values: NDArray[Any]) -> tuple[float, float, int]:
             return float(values.sum()), len(values), len(values)
@@ -222,9 +262,10 @@ class Influence(WindowMeasurement):
         if not self.targets:
             return {("gaining", "share", None): gaining, ("jeffreys", "nats", None): jeffreys}
         targets = record["targets"]
+        examined = {place: both for place, *both, _ in record["examined"]}
         long, short = np.array([examined[each["position"]] for each in targets]).reshape(-1, 2).T
         gain = short - long
-        found: dict[tuple[str, str, int | None], tuple[float, float, int]] = {
+        found = {
             ("gain", "nats", None): mean(gain),
             ("gaining", "share", None): gaining,
             ("loss_long", "nats", None): mean(long),

@@ -10,9 +10,7 @@ that differs in its first passage alone (as `Recall`, but with the filler's begi
 
     benefit(d) = loss(passage | a different passage d tokens back) - loss(passage | the same one)
 
-A limit is the length that minimises the cumulative sum of (excess - tolerance), or of (level - benefit). It is
-where the isotonic (rising or falling) fit of the curve crosses the level, so a single bad bin before it does not
-count and no smoothing width needs choosing. docs/explanation/evaluation.md has what both assume and cannot see.
+docs/explanation/evaluation.md defines the two limits that follow from these, with what they assume and cannot see.
 """
 
 from __future__ import annotations

@@ -30,46 +30,40 @@ def rises_above(curves: NDArray[np.float64], level: NDArray[np.float64]) -> NDAr
 def sound_up_to(
     totals: NDArray[np.float64], *, start: int, width: int, tolerance: float
 ) -> NDArray[np.float64]:
-    """Tokens of context up to which the mean excess loss stays within `tolerance`: [R].
+    """Tokens of context up to which the mean excess loss stays within `tolerance` (nats a token): [R].
 
-    Args:
-        totals: [R, B + 1]: the summed excess of each bin of `width` rows, then how many windows these are.
-        start: tokens of context before the first bin.
-        width: rows in a bin.
-        tolerance: nats a token.
+    `totals` [R, B + 1] are the summed excess of each bin of `width` rows, the first after `start` tokens, and the
+    number of windows.
     """
     excess = totals[:, :-1] / (totals[:, -1:] * width)
     return start + width * rises_above(excess, np.full(len(totals), tolerance)).astype(np.float64)
 
 
-def used_up_to(
-    totals: NDArray[np.float64], *, distances: Sequence[int], near: int, share: float
-) -> NDArray[np.float64]:
-    """Tokens of distance up to which the benefit stays above `share` of what it is nearby: [R].
-
-    The middle (geometric) of the last distance within and the first beyond; the greatest distance if all
-    are within, 0 if none is. NaN where nearby there is no benefit.
-
-    Args:
-        totals: [R, 2 K + 1]: losses after the same passage at each distance, after a different one, targets.
-        distances: the K distances, ascending.
-        near: how many of them count as nearby.
-        share: of the mean benefit nearby.
-    """
-    benefit = benefits(totals)
-    nearby = benefit[:, :near].mean(axis=1)
-    steps = rises_above(-benefit, -share * nearby)
-    grid = np.asarray(distances, dtype=np.float64)
-    places = np.concatenate([[0.0], np.sqrt(grid[:-1] * grid[1:]), grid[-1:]])
-    return np.where(nearby > 0, places[steps], np.nan)
-
-
 def benefits(totals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Benefit a token at each distance, from the totals of `used_up_to`: [R, K]."""
-    count = (totals.shape[1] - 1) // 2
+    """Benefit a token at each of K distances: [R, K].
+
+    `totals` [R, 2 K + 1] are the losses after the same passage at each distance, after a different one, and the
+    number of targets.
+    """
+    count = totals.shape[1] // 2
     return (totals[:, count : 2 * count] - totals[:, :count]) / totals[:, -1:]
 
 
 def used_level(totals: NDArray[np.float64], *, near: int, share: float) -> NDArray[np.float64]:
-    """`share` of the benefit nearby: [R]."""
+    """`share` of the mean benefit at the first `near` distances: [R]. Totals as in `benefits`."""
     return share * benefits(totals)[:, :near].mean(axis=1)
+
+
+def used_up_to(
+    totals: NDArray[np.float64], *, distances: Sequence[int], near: int, share: float
+) -> NDArray[np.float64]:
+    """Tokens of distance up to which the benefit stays above `used_level`: [R]. Totals as in `benefits`.
+
+    The middle (geometric) of the last distance within and the first beyond; the greatest distance if all
+    are within, 0 if none is. NaN where nearby there is no benefit.
+    """
+    level = used_level(totals, near=near, share=share)
+    steps = rises_above(-benefits(totals), -level)
+    grid = np.asarray(distances, dtype=np.float64)
+    places = np.concatenate([[0.0], np.sqrt(grid[:-1] * grid[1:]), grid[-1:]])
+    return np.where(level > 0, places[steps], np.nan)

@@ -8,12 +8,13 @@ recover.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.kept_context import Situation, examine, greedy, losses_keeping
+from lengthwise.measure.kept_context import by_gradient, distant_positions, examine, greedy, losses_keeping
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -81,16 +82,17 @@ def examine_needle(
         model, needle.ids, np.array([target]), short=short, batch_size=batch_size
     ).tolist()
     record: dict[str, Any] = {"long": all_context, "short": near, "jeffreys": jeffreys}
-    situation = Situation(model, needle.ids, target, short, candidates, batch_size)
-    if needle.answer not in situation.distant:
+    distant = set(distant_positions(target, short).tolist())
+    if needle.answer not in distant:
         return record
-    [picks] = greedy([situation], max(kept))
+    [ranked] = by_gradient(model, [needle.ids], [target], short=short)
+    keeping = partial(losses_keeping, model, [needle.ids], [target], short=short, batch_size=batch_size)
+    [picks] = greedy(keeping, [ranked[:candidates]], max(kept))
     sets = [picks[:k] for k in kept]
-    distant = set(situation.distant.tolist())
     told = [[needle.answer], [one for one in needle.sentence if one in distant]]
-    [losses] = losses_keeping([situation], [[*sets, *told]])
+    [losses] = keeping([[*sets, *told]])
     return record | {
-        "rank": situation.by_gradient.index(needle.answer) + 1,
+        "rank": ranked.index(needle.answer) + 1,
         "chosen": [len(set(some) & set(needle.sentence)) for some in sets],
         "greedy": losses[: len(kept)].tolist(),
         "alone": float(losses[-2]),

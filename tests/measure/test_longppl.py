@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from lengthwise.errors import Interrupted, UsageError
 from lengthwise.measure import LongPpl, Misalignment
-from lengthwise.measure.key_tokens import find_key_tokens, joined, tokens_within
+from lengthwise.measure.longppl import joined, tokens_within
 from lengthwise.measure.runner import run as measure
 from lengthwise.models import LoadedModel
 from lengthwise.results import Results, Row
@@ -114,15 +114,15 @@ def test_it_is_what_the_published_package_gives(
 def test_a_text_of_any_length(evaluator: LoadedModel):
     """The last window is shorter; a text within the short context has no key tokens."""
     text = tiny_text(120, seed=9)
-    levels = {"short": 40, "stride": 16, **LEVELS}
-    whole, losses = find_key_tokens(evaluator, text, **levels)
+    settings = LongPpl(**SETTINGS)
+    whole, losses = settings.find_key_tokens(evaluator, text)
     size = len(evaluator.tokenizer(text).input_ids)
     assert (size - 40) % 16
     assert whole["compared"] == size - 40 - 16
     assert len(losses) == size - 1
     theirs = published(text, evaluator, evaluator)
     assert np.exp(losses.mean()) == pytest.approx(theirs["ppl"], rel=1e-5)
-    brief, _ = find_key_tokens(evaluator, text[:50], **levels)
+    brief, _ = settings.find_key_tokens(evaluator, text[:50])
     assert brief == {"spans": [], "compared": 0, "jeffreys": 0}
 
 
@@ -155,7 +155,7 @@ def test_no_key_tokens_is_no_number(evaluator: LoadedModel, corpus: Corpus):
 def test_spans_of_neighbours_are_joined_and_hold_whole_tokens():
     offsets = np.array([[0, 3], [3, 5], [7, 9], [9, 9], [9, 12]])
     spans = joined(offsets[[1, 2, 4]])
-    assert spans == [(3, 5), (7, 12)]
+    assert spans == [[3, 5], [7, 12]]
     tokens = np.array([[0, 3], [3, 4], [4, 5], [4, 8], [7, 12], [12, 13], [8, 8]])
     assert tokens_within(tokens, spans).tolist() == [1, 2, 4]
     assert tokens_within(tokens, [(0, 3)]).tolist() == []

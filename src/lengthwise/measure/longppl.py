@@ -1,9 +1,16 @@
 """LongPPL: perplexity on the tokens that need far context (Fang et al., arXiv 2410.23771, ICLR 2025).
 
-LongPPL of a model is exp(its mean loss on the key tokens, each with all context). An evaluator finds these
-(`lengthwise.measure.key_tokens`). Key tokens go from the evaluator's tokenizer to the model's by their characters:
-neighbouring ones are joined, and a token of the model is key if it lies wholly inside. The number of a corpus
-divides once: sum of losses over all key tokens by their number.
+LongPPL of a model is exp(its mean loss on the key tokens, each with all context). An evaluator finds these. It reads
+a text once with all context and once in windows of `short` + `stride` tokens that advance by `stride`, of which the
+last `stride` count: each of them has `short` to `short` + `stride` - 1 tokens before it. A token is a key token if
+
+    loss_short - loss_full > alpha   and   loss_full < -beta
+
+The first window's context is all that there is, so it has no key tokens, and it is not read.
+
+Key tokens go from the evaluator's tokenizer to the model's by their characters: neighbouring ones are joined, and a
+token of the model is key if it lies wholly inside. The number of a corpus divides once: sum of losses over all key
+tokens by their number.
 
 The samples of a run hold the texts' places and the key tokens' characters, so another model can be measured on them
 without the evaluator.
@@ -22,12 +29,12 @@ from cyclopts import Parameter
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
-from lengthwise.measure.measurement import Display, Item, Record, WindowMeasurement
+from lengthwise.measure.measurement import Display, Item, Record, WindowMeasurement, in_groups
 from lengthwise.measure.statistics import Estimator, Statistic, ratio
 from lengthwise.results import Results
 from lengthwise.runs import read_run
 from lengthwise.settings import PYTHON_ONLY, Count, Finite
-from lengthwise.text import tokenize
+from lengthwise.text import tokenize, view
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -142,8 +149,6 @@ class LongPpl(WindowMeasurement):
 
     def items(self, model: Reader, text: Corpus, other: Reader) -> list[Item]:
         """The texts: windows of the evaluator's tokens, or those of the earlier run; by their characters."""
-        from lengthwise.measure.key_tokens import encode
-
         whole = {document.id: document.text for document in text.documents}
         places: list[tuple[str, int, int, Record | None]] = []
         if self.key_tokens is not None:
@@ -152,7 +157,7 @@ class LongPpl(WindowMeasurement):
         else:
             for window in self.sampled(tokenize(text, other.tokenizer), self.length):
                 name = window.document_id
-                _, offsets = encode(other.tokenizer, whole[name], other.name)
+                _, offsets = _encode(other, whole[name])
                 begin, end = offsets[window.start, 0], offsets[window.start + self.length - 1, 1]
                 places.append((name, int(begin), int(end), None))
         # The first short window is the beginning, which is read with all context.
@@ -182,38 +187,77 @@ class LongPpl(WindowMeasurement):
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The summed losses of the key tokens and of all."""
-        from lengthwise.measure.key_tokens import encode, find_key_tokens, tokens_within, whole_losses
-
         for item in items:
             text, found = item.content
-            ids, offsets = encode(model.tokenizer, text, model.name)
+            ids, offsets = _encode(model, text)
             losses, jeffreys = None, None
             if found is None:
-                found, own = find_key_tokens(
-                    other,
-                    text,
-                    short=self.short,
-                    stride=self.advance,
-                    alpha=self.alpha,
-                    beta=self.beta,
-                    bos_id=self.bos_id(other),
-                    batch_size=self.batch_size,
-                )
+                found, own = self.find_key_tokens(other, text)
                 if other is model:
                     losses, jeffreys = own, found["jeffreys"]
             if losses is None:
                 model.check_ready(len(ids))
-                losses = whole_losses(model, ids, self.bos_id(model))
+                losses = self._losses(model, ids)
             key = tokens_within(offsets, found["spans"])
             yield {
                 "key_tokens": len(key),
                 "key_loss": float(losses[key - 1].sum()),
                 "tokens": len(losses),
                 "loss": float(losses.sum()),
-                "spans": [list(span) for span in found["spans"]],
+                "spans": found["spans"],
                 "compared": found["compared"],
                 "jeffreys": jeffreys,
             }
+
+    def _losses(self, model: Predictor, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Losses of all of `ids` but the first, each with all before it: [T - 1], nats."""
+        return model.token_losses([view(ids, 0, len(ids) - 1, self.bos_id(model))], [ids[1:]])[0].numpy()
+
+    def find_key_tokens(self, evaluator: Predictor, text: str) -> tuple[Record, NDArray[np.float64]]:
+        """The key tokens of a text of any length, of which the evaluator reads `batch_size` short windows at a time.
+
+        Returns:
+            `spans`, characters of the key tokens, neighbours joined; `compared`, how many tokens were read with two
+            contexts; `jeffreys`, the disagreement of their two predictions, summed (nats; None from an endpoint). And
+            the evaluator's losses with all context, one for each of its tokens but the first.
+        """
+        import torch
+
+        from lengthwise.measure.distributions import compare_contexts
+        from lengthwise.models.loaded_model import LoadedModel, target_losses
+
+        short, stride, bos_id = self.short, self.advance, self.bos_id(evaluator)
+        ids, offsets = _encode(evaluator, text)
+        starts = range(stride, max(stride, len(ids) - short), stride)
+        # The last window may be shorter, so it goes alone.
+        full = [start for start in starts if start + short + stride <= len(ids)]
+        whole = view(ids, 0, len(ids) - 1, bos_id)
+        local = evaluator if isinstance(evaluator, LoadedModel) else None
+        hidden = None if local is None else local.hidden_states(torch.from_numpy(whole)[None])[0]
+        compared, shorter = [torch.empty(0, 3)], [torch.empty(0)]
+        for group in [*in_groups(full, self.batch_size), *([start] for start in starts if start not in full)]:
+            targets = min(stride, len(ids) - short - group[0])
+            views = [view(ids, start, short + targets - 1, bos_id) for start in group]
+            labels = [ids[start + short : start + short + targets] for start in group]
+            if local is None or hidden is None:
+                shorter += evaluator.token_losses(views, labels)
+                continue
+            cut = local.hidden_states(torch.from_numpy(np.stack(views)))[:, -targets:]
+            for start, some, rows in zip(group, labels, cut, strict=True):
+                first = start + short
+                own = hidden[first - 1 : first - 1 + targets]
+                compared.append(compare_contexts(local, own, rows, some, first=first))
+        # Tokens up to the end of the first short window have one context only. Token t has loss t - 1.
+        early = min(short + stride, len(ids)) - 1
+        if local is None or hidden is None:
+            losses, loss_short, jeffreys = self._losses(evaluator, ids), torch.cat(shorter).numpy(), None
+        else:
+            loss, loss_short, disagreement = torch.cat(compared).double().numpy().T
+            before = target_losses(local, hidden[:early], ids[1 : early + 1]).numpy()
+            losses, jeffreys = np.concatenate([before, loss]), float(disagreement.sum())
+        loss = losses[early:]
+        key = np.flatnonzero((loss_short - loss > self.alpha) & (loss < -self.beta)) + short + stride
+        return {"spans": joined(offsets[key]), "compared": len(loss), "jeffreys": jeffreys}, losses
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """The numbers of all texts; `jeffreys` only where the model is its own evaluator, from the same passes."""
@@ -265,3 +309,42 @@ class LongPpl(WindowMeasurement):
                 fix=" ".join(f"{flag} {settings[name]}" for name, flag in _FLAGS.items()),
             )
         return earlier
+
+
+def _encode(model: Reader, text: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Ids [T] and the characters of each token [T, 2], without special tokens.
+
+    Raises:
+        UsageError: the tokenizer is a slow one, which does not know the characters.
+    """
+    if not model.tokenizer.is_fast:
+        raise UsageError(
+            f"the tokenizer of {model.name} does not say which characters its tokens are",
+            expected="a fast tokenizer (tokenizer.json)",
+        )
+    found = model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    offsets = np.asarray(found["offset_mapping"], dtype=np.int64).reshape(-1, 2)
+    return np.asarray(found["input_ids"], dtype=np.int64), offsets
+
+
+def joined(offsets: NDArray[np.int64]) -> list[list[int]]:
+    """Spans of characters in order, those that touch made one."""
+    spans: list[list[int]] = []
+    for begin, end in offsets.tolist():
+        if spans and begin <= spans[-1][1]:
+            spans[-1][1] = max(end, spans[-1][1])
+        else:
+            spans.append([begin, end])
+    return spans
+
+
+def tokens_within(offsets: NDArray[np.int64], spans: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    """Indices of the tokens whose characters lie wholly inside one span."""
+    if not spans:
+        return np.empty(0, dtype=np.int64)
+    begins, ends = np.asarray(spans, dtype=np.int64).T
+    place = np.searchsorted(begins, offsets[:, 0], side="right") - 1
+    inside = (place >= 0) & (offsets[:, 1] <= ends[place.clip(0)]) & (offsets[:, 0] < offsets[:, 1])
+    # The first token of a text has no prediction.
+    inside[:1] = False
+    return np.flatnonzero(inside)

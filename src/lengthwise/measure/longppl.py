@@ -129,10 +129,7 @@ class LongPpl(WindowMeasurement):
                 fix="give a greater --max-length, or a smaller --short and --stride",
             )
         if self.key_tokens is not None and self.evaluator is not None:
-            raise UsageError(
-                "both an evaluator and the key tokens of an earlier run are given",
-                fix="leave out --evaluator; or --key-tokens, to find them anew",
-            )
+            raise UsageError("both --evaluator and --key-tokens are given", fix="leave out one of them")
         return self
 
     def facts(self, model: Reader, other: Reader) -> dict[str, Any]:
@@ -211,7 +208,15 @@ class LongPpl(WindowMeasurement):
 
     def _losses(self, model: Predictor, ids: NDArray[np.int64]) -> NDArray[np.float64]:
         """Losses of all of `ids` but the first, each with all before it: [T - 1], nats."""
-        return model.token_losses([view(ids, 0, len(ids) - 1, self.bos_id(model))], [ids[1:]])[0].numpy()
+        import torch
+
+        from lengthwise.models.loaded_model import LoadedModel, target_losses
+
+        whole = view(ids, 0, len(ids), self.bos_id(model))
+        if isinstance(model, LoadedModel):
+            hidden = model.hidden_states(torch.from_numpy(whole)[None])[0]
+            return target_losses(model, hidden[:-1], ids[1:]).numpy()
+        return model.token_losses([whole[:-1]], [ids[1:]])[0].numpy()
 
     def find_key_tokens(self, evaluator: Predictor, text: str) -> tuple[Record, NDArray[np.float64]]:
         """The key tokens of a text of any length, of which the evaluator reads `batch_size` short windows at a time.
@@ -231,9 +236,9 @@ class LongPpl(WindowMeasurement):
         starts = range(stride, max(stride, len(ids) - short), stride)
         # The last window may be shorter, so it goes alone.
         full = [start for start in starts if start + short + stride <= len(ids)]
-        whole = view(ids, 0, len(ids) - 1, bos_id)
         local = evaluator if isinstance(evaluator, LoadedModel) else None
-        hidden = None if local is None else local.hidden_states(torch.from_numpy(whole)[None])[0]
+        whole = torch.from_numpy(view(ids, 0, len(ids), bos_id))[None]
+        hidden = None if local is None else local.hidden_states(whole)[0]
         compared, shorter = [torch.empty(0, 3)], [torch.empty(0)]
         for group in [*in_groups(full, self.batch_size), *([start] for start in starts if start not in full)]:
             targets = min(stride, len(ids) - short - group[0])
@@ -297,9 +302,7 @@ class LongPpl(WindowMeasurement):
         """The run that the key tokens come from, which must be of the texts and settings of this one."""
         earlier = read_run(Path(str(self.key_tokens)))
         if earlier.kind != self.kind:
-            raise UsageError(
-                f"{self.key_tokens} is a run of {earlier.kind!r}", expected=f"a run of {self.kind!r}"
-            )
+            raise UsageError(f"{self.key_tokens} is a run of {earlier.kind!r}", expected="a run of 'longppl'")
         settings, own = earlier.provenance["measurement"], {**dict(self), "stride": self.advance}
         other = [flag for name, flag in _FLAGS.items() if settings[name] != own[name]]
         if other:
@@ -312,11 +315,7 @@ class LongPpl(WindowMeasurement):
 
 
 def _encode(model: Reader, text: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Ids [T] and the characters of each token [T, 2], without special tokens.
-
-    Raises:
-        UsageError: the tokenizer is a slow one, which does not know the characters.
-    """
+    """Ids [T] and the characters of each token [T, 2], without special tokens; UsageError for a slow tokenizer."""
     if not model.tokenizer.is_fast:
         raise UsageError(
             f"the tokenizer of {model.name} does not say which characters its tokens are",

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
 
 from lengthwise.errors import UsageError
-from lengthwise.models import Head, load, read_config, target_losses
+from lengthwise.models import Head, load, target_losses
 from lengthwise.models.loading import is_4bit
 from lengthwise.models.placement import check_splits
 from lengthwise.models.plan import layers_to_quantize, reading_cost
 from lengthwise.models.reading import PieceReader
+from lengthwise.settings import Subject
 from lengthwise.testing import save_tiny_model
 from lengthwise.training.merging import expand_into
 from tests.architectures import tiny_model
@@ -57,11 +58,10 @@ def test_hidden_states_go_to_the_device_of_the_head(untied: str):
     assert model.device == torch.device("cpu")
 
 
-def planned(name: str, method: str | None) -> int:
+def planned(name: str, method: Literal["nf4", "int8"] | None) -> int:
     """Bytes that a dry run counts for reading a few tokens."""
-    cost = reading_cost(
-        read_config(name), tokens=1, at_once=1, longest=1, name=name, device="cpu", quantize=method
-    )
+    subject = Subject(model=name, device="cpu", quantize=method)
+    cost = reading_cost(subject, tokens=1, at_once=1, longest=1)
     assert cost.memory_bytes is not None
     return cost.memory_bytes
 

@@ -8,6 +8,7 @@ import torch
 from lengthwise.models import Cost, read_config
 from lengthwise.models.head import CHUNK_BYTES
 from lengthwise.models.plan import model_skeleton, reading_cost, unknown_cost
+from lengthwise.settings import Dtype, Subject
 from lengthwise.testing import tiny_llama
 
 
@@ -24,9 +25,10 @@ def test_a_skeleton_has_the_shapes_and_no_weights(folder: Path):
 
 
 @pytest.mark.parametrize(("dtype", "size"), [("auto", 4), ("bfloat16", 2)])
-def test_the_cost_of_reading(folder: Path, dtype: str, size: int):
+def test_the_cost_of_reading(folder: Path, dtype: Dtype, size: int):
     config = read_config(str(folder))
-    cost = reading_cost(config, tokens=1000, at_once=100, longest=50, name="tiny", dtype=dtype, device="cpu")
+    subject = Subject(model=str(folder), dtype=dtype, device="cpu")
+    cost = reading_cost(subject, tokens=1000, at_once=100, longest=50)
     parameters = sum(p.numel() for p in tiny_llama().parameters())
     inside = 100 * (6 * config.hidden_size + 2 * config.intermediate_size)
     assert cost.parameters == parameters

@@ -116,7 +116,7 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
     from lengthwise.machine import usable_device
     from lengthwise.models import open_model
     from lengthwise.models.plan import SERVED_COST, reading_cost, unknown_cost
-    from lengthwise.models.resolve import check_served, read_config, resolve
+    from lengthwise.models.resolve import check_served
 
     settings = {"kind": measurement.kind, **measurement.config(spec)}
     subject = measurement.check_subject(spec)
@@ -143,16 +143,8 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
         prepared.check()
         cost = SERVED_COST
     else:
-        cost = reading_cost(
-            read_config(resolve(subject.model)),
-            tokens=facts["tokens_to_run"],
-            at_once=measurement.batch_size * prepared.longest,
-            longest=prepared.longest,
-            name=subject.model,
-            dtype=subject.dtype,
-            device=subject.device,
-            quantize=subject.quantize,
-        )
+        at_once = measurement.batch_size * prepared.longest
+        cost = reading_cost(subject, tokens=facts["tokens_to_run"], at_once=at_once, longest=prepared.longest)
     return {"settings": settings, **facts, **cost.to_dict()}
 
 

@@ -9,19 +9,17 @@ from typing import Any, Literal, get_args
 import torch
 from torch import nn
 
-from lengthwise.errors import MissingError, UsageError, nearest, reason, shown
+from lengthwise.errors import MissingError, UsageError, nearest, shown
 from lengthwise.files import is_url, named_path
 from lengthwise.machine import usable_device
 from lengthwise.models.extending import extend_for_adapter, restore_extension
 from lengthwise.models.extension import read_extension
 from lengthwise.models.hidden import unwrap
 from lengthwise.models.loaded_model import LoadedModel, Predictor
-from lengthwise.models.placement import check_placement, check_splits
+from lengthwise.models.placement import check_splits
 from lengthwise.models.resolve import (
     ResolvedModel,
     check_served,
-    damaged_files,
-    looks_like_path,
     quiet_transformers,
     read_config,
     read_tokenizer,
@@ -68,15 +66,8 @@ def open_model(subject: Subject) -> Predictor:
         from lengthwise.models.served.endpoint import Endpoint
 
         return Endpoint(subject.model, served_model=subject.served_model, tokenizer=subject.tokenizer)
-    return load(
-        subject.model,
-        dtype=subject.dtype,
-        device=subject.device,
-        adapter=subject.adapter,
-        quantization=subject.quantize,
-        device_map=subject.device_map,
-        tp_plan=subject.tp_plan,
-    )
+    same = subject.model_dump(include={"dtype", "device", "adapter", "device_map", "tp_plan"})
+    return load(subject.model, quantization=subject.quantize, **same)
 
 
 def load(
@@ -115,7 +106,10 @@ def load(
     if dtype != "auto" and dtype not in DTYPES:
         raise UsageError(f"unknown dtype {dtype!r}", expected=nearest(dtype, ["auto", *DTYPES]))
     torch_dtype = DTYPES.get(dtype, "auto")
-    check_placement(device, device_map, tp_plan)
+    placed = {"device": None if device == "auto" else device, "device_map": device_map, "tp_plan": tp_plan}
+    placed = {name: where for name, where in placed.items() if where is not None}
+    if len(placed) > 1:
+        raise UsageError(f"{shown(placed)} each place the weights", expected="one of them")
     torch_device = torch.device(usable_device(device))
     if adapter is not None:
         named_path(adapter, what="the adapter")
@@ -196,10 +190,7 @@ def _load_weights(resolved: ResolvedModel, **arguments: Any) -> Any:
             resolved.location, output_loading_info=True, **resolved.arguments, **arguments
         )
     except Exception as error:
-        # Exhausted memory, a RuntimeError too, has its own explanation.
-        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error):
-            raise
-        raise unloadable(resolved, error) from error
+        raise unloadable(resolved.name, resolved.location, error) from error
     model, info = loaded
     missing = [str(key) for key in (*sorted(info["missing_keys"]), *sorted(info["mismatched_keys"]))]
     if missing:
@@ -236,22 +227,12 @@ def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
         UsageError: it is of another model.
     """
     folder = Path(adapter).expanduser()
-    if not folder.exists() and looks_like_path(adapter):
-        raise MissingError(f"there is no adapter folder {adapter}", fix="check the path")
     try:
         with quiet_transformers():
             from peft import PeftModel
 
             return PeftModel.from_pretrained(model, str(folder) if folder.exists() else adapter)
-    except MemoryError:
-        raise
     # PEFT raises whatever a wrong value in adapter_config.json leads it to.
     except Exception as error:
-        if damaged := damaged_files(folder, error):
-            raise MissingError(f"{damaged} is damaged", fix="copy the adapter again") from error
-        if isinstance(error, RuntimeError) and not isinstance(error, RecursionError):
-            raise UsageError(
-                f"the adapter {adapter} does not fit the model: {reason(error)}",
-                fix="load the model that it was trained on",
-            ) from error
-        raise MissingError(f"the adapter {adapter} cannot be loaded: {reason(error)}") from error
+        misfit = UsageError if isinstance(error, RuntimeError) else MissingError
+        raise unloadable(f"the adapter {adapter}", str(folder), error, otherwise=misfit) from error

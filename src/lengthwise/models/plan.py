@@ -15,7 +15,8 @@ from lengthwise.machine import product_rate, usable_device
 from lengthwise.models.embedded_models import EMBEDDED, made_folder
 from lengthwise.models.head import CHUNK_BYTES
 from lengthwise.models.position_limits import check_positions_fit, max_positions
-from lengthwise.models.resolve import quiet_transformers
+from lengthwise.models.resolve import quiet_transformers, read_config
+from lengthwise.settings import Subject
 
 _UNKNOWN = "not known before the model has been made (at its first use)"
 
@@ -63,41 +64,30 @@ def model_skeleton(config: Any) -> Any:
         raise UsageError(f"{name} cannot be built from its config.json: {reason(error)}") from error
 
 
-def reading_cost(
-    config: Any,
-    *,
-    tokens: int,
-    at_once: int,
-    longest: int,
-    name: str,
-    dtype: str = "auto",
-    device: str = "auto",
-    quantize: str | None = None,
-) -> Cost:
-    """The cost of reading `tokens` tokens in all, `at_once` in one forward pass, without gradients.
+def reading_cost(subject: Subject, *, tokens: int, at_once: int, longest: int) -> Cost:
+    """The cost of reading `tokens` tokens in all, without gradients.
 
     Args:
-        config: of the model (`read_config`).
-        tokens: in all passes.
+        subject: the model, and how it is loaded.
+        tokens: in all forward passes.
         at_once: in the largest pass, all rows of the batch.
         longest: in the longest row.
-        name: the model's, for errors.
-        dtype, device: as `load`.
-        quantize: "nf4" or "int8" keeps the linear layers in 4 or 8 bits.
 
     Raises:
         UsageError, MissingError: the device is not there, or the model has no positions for `longest` tokens.
     """
+    config = read_config(subject.model)
     model = model_skeleton(config)
-    check_positions_fit(max_positions(model), longest, name=name)
+    check_positions_fit(max_positions(model), longest, name=subject.model)
     parameters = sum(parameter.numel() for parameter in model.parameters())
+    dtype: str = subject.dtype
     if dtype == "auto":
         dtype = str(model.config.dtype or torch.float32).removeprefix("torch.")
-    device = usable_device(device)
+    device = usable_device(subject.device)
     itemsize = getattr(torch, dtype).itemsize
     memory = reading_bytes(config, parameters, at_once=at_once, itemsize=itemsize)
-    if quantize is not None:
-        memory -= bytes_saved(layers_to_quantize(model), quantize, itemsize=itemsize)
+    if subject.quantize is not None:
+        memory -= bytes_saved(layers_to_quantize(model), subject.quantize, itemsize=itemsize)
     seconds, basis = seconds_at_least(2 * parameters * tokens, device=device, dtype=dtype)
     return Cost(
         parameters=parameters,

@@ -148,21 +148,20 @@ def read_config(model: str | ResolvedModel) -> Any:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     resolved = resolve(model) if isinstance(model, str) else model
+    folder = Path(resolved.location)
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        adapter = (folder / "adapter_config.json").is_file()
+        fix = f"load the base model with --adapter {folder}" if adapter else "check the path"
+        raise MissingError(
+            f"{folder} has no config.json", expected="a folder saved by save_pretrained", fix=fix
+        )
     try:
         with quiet_transformers():
             config = AutoConfig.from_pretrained(resolved.location, **resolved.arguments)
         saved_as = list(config.architectures or [])
     # The parsers of libraries raise whatever a damaged file leads them to.
     except Exception as error:
-        folder = Path(resolved.location)
-        if folder.is_dir() and not (folder / "config.json").is_file():
-            adapter = (folder / "adapter_config.json").is_file()
-            raise MissingError(
-                f"{folder} has no config.json" + (", it holds an adapter" if adapter else ""),
-                expected="a folder saved by save_pretrained",
-                fix=f"load the base model with --adapter {folder}" if adapter else "check the path",
-            ) from error
-        raise unloadable(resolved, error) from error
+        raise unloadable(resolved.name, resolved.location, error) from error
     known = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
     if saved_as and not any(each in known or str(each).endswith("ForCausalLM") for each in saved_as):
         raise UsageError(
@@ -186,23 +185,29 @@ def read_tokenizer(model: str | ResolvedModel) -> Any:
             return AutoTokenizer.from_pretrained(resolved.location, **resolved.arguments)
     # tokenizers raises bare Exception for a damaged file.
     except Exception as error:
-        raise unloadable(resolved, error, tokenizer=True) from error
+        what = f"the tokenizer of {resolved.name}"
+        raise unloadable(what, resolved.location, error, otherwise=MissingError) from error
 
 
-def unloadable(resolved: ResolvedModel, error: Exception, *, tokenizer: bool = False) -> LengthwiseError:
-    """The error for what a library could not load: a MissingError if it is damaged or absent, else a UsageError."""
-    name = resolved.name
+def unloadable(
+    what: str, location: str, error: Exception, *, otherwise: type[LengthwiseError] = UsageError
+) -> LengthwiseError:
+    """The error for a model, tokenizer or adapter that a library could not load.
+
+    A MissingError if a file is absent or damaged, else an error of the type `otherwise`.
+    """
+    # Exhausted memory, a RuntimeError too, has its own explanation.
+    if type(error).__name__ in ("MemoryError", "OutOfMemoryError") or "DefaultCPUAllocator" in str(error):
+        raise error
     if "trust_remote_code" in str(error):
         return UsageError(
-            f"{name} brings code of its own, which lengthwise does not run",
+            f"{what} brings code of its own, which lengthwise does not run",
             expected="a model and a tokenizer of types that transformers has",
         )
-    if damaged := damaged_files(Path(resolved.location), error):
-        return MissingError(f"{name} cannot be loaded: {damaged} is damaged", fix="download it again")
-    if tokenizer or isinstance(error, ImportError | OSError):
-        part = "the tokenizer of " if tokenizer else ""
-        return MissingError(f"{part}{name} cannot be loaded: {reason(error)}", fix="download what is missing")
-    return UsageError(f"{name} cannot be loaded as a causal language model: {reason(error)}")
+    if damaged := damaged_files(Path(location), error):
+        return MissingError(f"{what} cannot be loaded: {damaged} is damaged", fix="download it again")
+    kind = MissingError if isinstance(error, ImportError | OSError) else otherwise
+    return kind(f"{what} cannot be loaded: {reason(error)}", expected="all files of a causal language model")
 
 
 def damaged_files(folder: Path, error: Exception) -> str | None:

@@ -1,4 +1,4 @@
-"""Requests to an endpoint: a bounded number at once, repeated where that helps.
+"""Requests to an endpoint: a bounded number at once, repeated where that helps; log-probabilities in the answers.
 
 The key comes from the environment (`LENGTHWISE_API_KEY`, else `OPENAI_API_KEY`), goes into the header of each
 request, and nowhere else. Proxies and certificates are those of the HTTP library.
@@ -17,30 +17,37 @@ from anyio.from_thread import start_blocking_portal
 
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
 
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "prompt_logprobs": {"prompt_logprobs": 0},
+    "echo": {"echo": True, "logprobs": 1},
+}
+"""The ways in which servers give log-probabilities of a prompt, in the order of the probe: what a request has."""
+DISTRIBUTION = {"logprobs": -1, "return_tokens_as_token_ids": True}
+"""What asks for the whole distribution of the next token (vLLM with --max-logprobs -1)."""
+
 MOST_AT_ONCE = 8
 """Requests under way at a time."""
 ATTEMPTS = 6
 FIRST_WAIT_SECONDS = 1.0
 """Before the second attempt; each further wait is twice as long, up to the longest."""
 LONGEST_WAIT_SECONDS = 30.0
-_TIMEOUT = httpx.Timeout(600.0, connect=10.0)
+# A request may wait for the others as long as they take.
+_TIMEOUT = httpx.Timeout(600.0, connect=10.0, pool=None)
 _KEYS = ("LENGTHWISE_API_KEY", "OPENAI_API_KEY")
 _TRY_AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 _MOST_SHOWN = 300
 
 
 class Refused(LengthwiseError):
-    """The server answers a request with an error that another attempt does not change.
+    """An error of the server that another attempt does not change, or an answer without what was asked for.
 
     Attributes:
         status: of the HTTP answer.
-        message: what the server says.
     """
 
-    def __init__(self, url: str, status: int, message: str) -> None:
-        self.status, self.message = status, message
-        fix = f"set {_KEYS[0]}" if status in (401, 403) else None
-        super().__init__(f"{url} refuses the request ({status}): {message}", fix=fix)
+    def __init__(self, problem: str, *, status: int = 200) -> None:
+        self.status = status
+        super().__init__(problem, fix=f"set {_KEYS[0]}" if status in (401, 403) else None)
 
 
 class Client:
@@ -65,17 +72,14 @@ class Client:
                 fix=f"put the key into {_KEYS[0]}",
             )
         self.url = str(parsed)
+        self.root = self.url.removesuffix("/v1")
+        """The URL of the server itself, for what is no part of the API."""
         self._key = next((key for name in _KEYS if (key := os.environ.get(name, "").strip())), None)
         self._certificates = httpx.create_ssl_context()
 
-    @property
-    def root(self) -> str:
-        """The URL of the server itself, for what is no part of the API."""
-        return self.url.removesuffix("/v1")
-
     def get(self, url: str) -> Any:
-        """The JSON at `url`, asked once; the errors are those of `post`, and a MissingError where nothing answers."""
-        return self._run([("GET", url, None)], attempts=1)[0]
+        """The JSON at `url`, asked once; the errors are those of `post`, and a MissingError if nothing answers."""
+        return self._run("GET", url, [None], attempts=1)[0]
 
     def post(self, url: str, bodies: Sequence[dict[str, Any]]) -> list[Any]:
         """The JSON answers to `bodies`, in order; at most `MOST_AT_ONCE` under way at a time.
@@ -84,28 +88,29 @@ class Client:
             Refused: the server will not answer, whatever the attempt.
             LengthwiseError: it failed at every attempt.
         """
-        return self._run([("POST", url, body) for body in bodies], attempts=ATTEMPTS)
+        return self._run("POST", url, bodies, attempts=ATTEMPTS)
 
-    def _run(self, requests: Sequence[tuple[str, str, Any]], *, attempts: int) -> list[Any]:
+    def _run(self, method: str, url: str, bodies: Sequence[Any], *, attempts: int) -> list[Any]:
+        async def answers() -> list[Any]:
+            async with httpx.AsyncClient(
+                headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+                timeout=_TIMEOUT,
+                verify=self._certificates,
+                limits=httpx.Limits(max_connections=MOST_AT_ONCE),
+            ) as client:
+                try:
+                    async with asyncio.TaskGroup() as group:
+                        tasks = [
+                            group.create_task(self._answer(client, method, url, body, attempts))
+                            for body in bodies
+                        ]
+                except BaseExceptionGroup as errors:
+                    raise errors.exceptions[0] from errors.exceptions[0].__cause__
+            return [task.result() for task in tasks]
+
         # A loop in a thread of its own, so also inside a notebook's loop; Ctrl-C here cancels what is under way.
         with start_blocking_portal() as portal:
-            return portal.call(self._all, requests, attempts)
-
-    async def _all(self, requests: Sequence[tuple[str, str, Any]], attempts: int) -> list[Any]:
-        slots = asyncio.Semaphore(MOST_AT_ONCE)
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        async with httpx.AsyncClient(headers=headers, timeout=_TIMEOUT, verify=self._certificates) as client:
-
-            async def one(method: str, url: str, body: Any) -> Any:
-                async with slots:
-                    return await self._answer(client, method, url, body, attempts)
-
-            try:
-                async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(one(*request)) for request in requests]
-            except BaseExceptionGroup as errors:
-                raise errors.exceptions[0] from errors.exceptions[0].__cause__
-        return [task.result() for task in tasks]
+            return portal.call(answers)
 
     async def _answer(
         self, client: httpx.AsyncClient, method: str, url: str, body: Any, attempts: int
@@ -120,12 +125,25 @@ class Client:
             except httpx.TransportError as error:
                 problem, cause = f"{type(error).__name__} {self._shown(str(error))}".strip(), error
                 continue
+            try:
+                content = json.loads(answer.content)
+            except ValueError:
+                content = None
+            if answer.is_success and content is not None:
+                return content
+            message = self._shown(_message(content or answer.text or answer.reason_phrase))
             if answer.is_success:
-                return self._parsed(answer)
-            if answer.status_code not in _TRY_AGAIN:
-                raise Refused(self.url, answer.status_code, self._message(answer))
-            problem, cause = f"{answer.status_code}: {self._message(answer)}", None
-            wait = max(wait, _retry_after(answer))
+                raise LengthwiseError(
+                    f"{self.url} answers with no JSON: {message}",
+                    expected="an OpenAI-style API, its URL mostly ending in /v1",
+                )
+            status, cause = answer.status_code, None
+            if status not in _TRY_AGAIN:
+                raise Refused(f"{self.url} refuses the request ({status}): {message}", status=status)
+            problem = f"{status}: {message}"
+            # Seconds that the server wants us to wait.
+            after = answer.headers.get("Retry-After", "")
+            wait = max(wait, min(float(after), LONGEST_WAIT_SECONDS) if after.isdigit() else 0.0)
         tried = "" if attempts == 1 else f", {attempts} times"
         kind = MissingError if attempts == 1 else LengthwiseError
         raise kind(
@@ -133,34 +151,53 @@ class Client:
             fix="check that the server runs, and its log" + ("; --resume continues" if attempts > 1 else ""),
         ) from cause
 
-    def _parsed(self, answer: httpx.Response) -> Any:
-        try:
-            return json.loads(answer.content)
-        except ValueError as error:
-            raise LengthwiseError(
-                f"{self.url} answers with no JSON: {self._shown(answer.text)}",
-                expected="an OpenAI-style API, its URL mostly ending in /v1",
-            ) from error
-
-    def _message(self, answer: httpx.Response) -> str:
-        """The server's message, wherever its answer has it."""
-        try:
-            found = json.loads(answer.content)
-        except ValueError:
-            return self._shown(answer.text) or answer.reason_phrase
-        while isinstance(found, dict):
-            found = next(
-                (found[name] for name in ("error", "message", "detail") if name in found), str(found)
-            )
-        return self._shown(str(found))
-
     def _shown(self, text: str) -> str:
         """A server's text, cut, and without the key that it may repeat."""
         text = " ".join(text.split())
         return (text.replace(self._key, "***") if self._key else text)[:_MOST_SHOWN]
 
 
-def _retry_after(answer: httpx.Response) -> float:
-    """Seconds that the server wants us to wait, at most the longest wait."""
-    said = answer.headers.get("Retry-After", "")
-    return min(float(said), LONGEST_WAIT_SECONDS) if said.isdigit() else 0.0
+def log_probs(protocol: str, answer: Any, prompt: Sequence[int]) -> list[float]:
+    """log p of each token of a prompt but the first, in the answer of a protocol.
+
+    Raises:
+        Refused: fewer entries than tokens, or an entry without a number.
+    """
+    try:
+        choice = answer["choices"][0]
+        if protocol == "echo":
+            # One more than the prompt has tokens is of the token that was generated.
+            found = choice["logprobs"]["token_logprobs"][1 : len(prompt)]
+        else:
+            pairs = zip(prompt[1:], choice["prompt_logprobs"][1:], strict=True)
+            found = [entry and entry[str(token)]["logprob"] for token, entry in pairs]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise Refused(f"the answer has other or fewer entries than {protocol} promises: {error!r}") from error
+    if len(found) != len(prompt) - 1:
+        raise Refused(f"the answer has {len(found) + 1} entries for {len(prompt)} tokens")
+    for position, value in enumerate(found, start=1):
+        if not isinstance(value, int | float):
+            raise Refused(f"the answer has no number for token {position} of {len(prompt)}")
+    return found
+
+
+def distribution(answer: Any) -> dict[int, float]:
+    """log p of every token that an answer to `DISTRIBUTION` names, by id.
+
+    Raises:
+        Refused: entries that are not named by token id.
+    """
+    try:
+        [tops] = answer["choices"][0]["logprobs"]["top_logprobs"]
+        return {int(name.removeprefix("token_id:")): float(value) for name, value in tops.items()}
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+        raise Refused(f"the answer has no top_logprobs by token id: {error!r}") from error
+
+
+def _message(content: Any) -> str:
+    """The server's message, wherever its answer has it."""
+    while isinstance(content, dict):
+        content = next(
+            (content[name] for name in ("error", "message", "detail") if name in content), str(content)
+        )
+    return str(content)

@@ -13,12 +13,11 @@ from torch import Tensor
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
 from lengthwise.models.head import NonFiniteLogits
 from lengthwise.models.resolve import read_tokenizer
-from lengthwise.models.served.client import Client, Refused
-from lengthwise.models.served.protocols import (
+from lengthwise.models.served.client import (
     DISTRIBUTION,
     PROTOCOLS,
-    LogProbs,
-    NoLogProbs,
+    Client,
+    Refused,
     distribution,
     log_probs,
 )
@@ -62,11 +61,9 @@ class Endpoint:
         """The server's maximum, prompt and generated token together; None if it does not say."""
         self.trained_length: int | None = None
         """Not known: an endpoint does not say what its model was trained for."""
-        self.tokenizer = (
-            _tokenizer(tokenizer, self._card)
-            if tokenizer is None or isinstance(tokenizer, str)
-            else tokenizer
-        )
+        if tokenizer is None or isinstance(tokenizer, str):
+            tokenizer = _tokenizer(tokenizer, self._card)
+        self.tokenizer = tokenizer
         self.protocol = self._probed()
         self._check_tokenizer()
 
@@ -94,11 +91,10 @@ class Endpoint:
         found = []
         for index, (values, following) in enumerate(zip(self._log_probs(prompts), labels, strict=True)):
             first = len(values) - len(following)
-            numbers = [math.nan if value is None else -value for value in values[first:]]
-            bad = next((place for place, number in enumerate(numbers) if not math.isfinite(number)), None)
-            if bad is not None:
-                raise NonFiniteLogits(first - 1 + bad, model=self.name, view=index)
-            found.append(torch.tensor(numbers, dtype=torch.float64))
+            losses = -torch.tensor(values[first:], dtype=torch.float64)
+            if len(bad := (~losses.isfinite()).nonzero()):
+                raise NonFiniteLogits(first + int(bad[0]), model=self.name, view=index)
+            found.append(losses)
         return found
 
     def next_logits(self, view: NDArray[Any]) -> Tensor:
@@ -108,25 +104,20 @@ class Endpoint:
             UsageError: the server gives only some of them.
         """
         self.check_ready(len(view))
-        why: str | None = None
-        found: dict[int, float] = {}
         try:
             [answer] = self._complete([[int(token) for token in view]], DISTRIBUTION)
             found = distribution(answer)
-        except (Refused, NoLogProbs) as error:
-            why = error.problem
-        values = torch.tensor(
-            [found.get(token, math.nan) for token in range(len(found))], dtype=torch.float64
-        )
-        total = float(values.exp().sum())
-        if not abs(total - 1) < 1e-2:
+            values = [found.get(token, math.nan) for token in range(len(found))]
+            logits = torch.tensor([values], dtype=torch.float64)
+            if not abs(float(logits.exp().sum()) - 1) < 1e-2:
+                raise Refused(f"{len(found)} entries whose probabilities do not sum to 1")
+        except Refused as error:
             raise UsageError(
-                f"{self.name} does not give the whole distribution of the next token: "
-                + (why or f"{len(found)} entries whose probabilities sum to {total:.4g}"),
+                f"{self.name} does not give the whole distribution of the next token: {error.problem}",
                 expected="log-probabilities of every token of the vocabulary, by token id",
                 fix="start vLLM with --max-logprobs -1",
-            )
-        return values[None]
+            ) from error
+        return logits
 
     def replies(
         self, prompts: Sequence[Sequence[int]], *, new_tokens: int, stop_ids: Sequence[int], at_least: int
@@ -138,7 +129,7 @@ class Endpoint:
         """
         for prompt in prompts:
             self.check_ready(len(prompt) + new_tokens - 2)
-        asks: dict[str, Any] = {"max_tokens": new_tokens, "temperature": 0}
+        asks: dict[str, Any] = {"max_tokens": new_tokens}
         if stop_ids or at_least:
             if self.protocol != "prompt_logprobs":
                 raise UsageError(
@@ -147,7 +138,10 @@ class Endpoint:
                     fix="use --mode likelihood, or a task without it",
                 )
             asks |= {"stop_token_ids": list(stop_ids), "min_tokens": at_least}
-        return [answer["choices"][0]["text"] for answer in self._complete(prompts, asks)]
+        return [
+            answer["choices"][0]["text"]
+            for answer in self._complete([list(prompt) for prompt in prompts], asks)
+        ]
 
     def describe(self) -> dict[str, Any]:
         """What a result records about its model; JSON values only."""
@@ -178,12 +172,13 @@ class Endpoint:
         }
 
     def _complete(self, prompts: Sequence[Any], asks: Any) -> list[Any]:
-        bodies = [{"model": self.served_model, "prompt": list(prompt), **asks} for prompt in prompts]
+        common = {"model": self.served_model, "max_tokens": 1, "temperature": 0}
+        bodies = [{**common, "prompt": prompt, **asks} for prompt in prompts]
         return self._client.post(f"{self._client.url}/completions", bodies)
 
-    def _log_probs(self, prompts: Sequence[Sequence[int]], protocol: str | None = None) -> list[LogProbs]:
+    def _log_probs(self, prompts: Sequence[Sequence[int]], protocol: str | None = None) -> list[list[float]]:
         protocol = protocol or self.protocol
-        answers = self._complete(prompts, PROTOCOLS[protocol][0])
+        answers = self._complete(prompts, PROTOCOLS[protocol])
         return [log_probs(protocol, answer, prompt) for answer, prompt in zip(answers, prompts, strict=True)]
 
     def _probed(self) -> str:
@@ -200,8 +195,6 @@ class Endpoint:
             except Refused as error:
                 if error.status in (401, 403, 404):
                     raise
-                reason = error.message
-            except NoLogProbs as error:
                 reason = error.problem
             if reason is None:
                 return protocol
@@ -215,18 +208,13 @@ class Endpoint:
     def _check_tokenizer(self) -> None:
         """Raise UsageError unless server and tokenizer make the same ids, or as many, of one text."""
         ours = list(self.tokenizer(PROBE, add_special_tokens=False).input_ids)
-        body = {"model": self.served_model, "prompt": PROBE}
+        body = {"model": self.served_model, "prompt": PROBE, "add_special_tokens": False}
         try:
-            [answer] = self._client.post(
-                f"{self._client.root}/tokenize", [{**body, "add_special_tokens": False}]
-            )
-            seen = len(answer["tokens"])
-            same = answer["tokens"] == ours
+            [answer] = self._client.post(f"{self._client.root}/tokenize", [body])
+            seen, same = len(answer["tokens"]), answer["tokens"] == ours
         except (Refused, KeyError, TypeError):
             # A server without /tokenize counts them.
-            [answer] = self._client.post(
-                f"{self._client.url}/completions", [{**body, "max_tokens": 1, "temperature": 0}]
-            )
+            [answer] = self._complete([PROBE], {})
             seen = (answer.get("usage") or {}).get("prompt_tokens")
             # Servers add special tokens to a text as the tokenizer does.
             same = seen in (len(ours), len(self.tokenizer(PROBE).input_ids))
@@ -239,14 +227,13 @@ class Endpoint:
             )
 
 
-def _misfit(whole: LogProbs, beginning: LogProbs) -> str | None:
+def _misfit(whole: Sequence[float], beginning: Sequence[float]) -> str | None:
     """What is wrong with the log-probabilities of a text and of its beginning; None if they fit each other."""
-    values = [value for value in whole if value is not None]
-    if not all(math.isfinite(value) and value <= 1e-3 for value in values):
+    if not all(math.isfinite(value) and value <= 1e-3 for value in whole):
         return "numbers that are no log-probabilities"
-    if max(values) - min(values) < 1e-3:
+    if max(whole) - min(whole) < 1e-3:
         return "the same number for every token"
-    apart = max(abs(a - b) for a, b in zip(values, beginning[1:], strict=False) if b is not None)
+    apart = max(abs(a - b) for a, b in zip(whole, beginning, strict=False))
     if apart > _ROUNDING:
         return f"a token's number changes by {apart:.3g} nats with what follows it"
     return None

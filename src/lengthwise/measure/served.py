@@ -11,7 +11,7 @@ differences too (16-bit weights about 0.01 nats, fp32 about 0.00001), so a bin o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -123,25 +123,29 @@ class Served(WindowMeasurement):
         `equal_up_to` is where the first bin of positions begins whose difference is above the tolerance.
         """
         found: list[Statistic] = []
-        means: dict[str, Callable[[Record], float]] = {
-            "difference": lambda r: sum(r["difference"]),
-            "shift": lambda r: sum(r["shift"]),
-            "loss_served": lambda r: sum(r["checkpoint"]) + sum(r["shift"]),
-            "loss_checkpoint": lambda r: sum(r["checkpoint"]),
+        # Each is the sum of these parts.
+        means = {
+            "difference": ("difference",),
+            "shift": ("shift",),
+            "loss_served": ("checkpoint", "shift"),
+            "loss_checkpoint": ("checkpoint",),
         }
         for length, some in grouped(records, "length"):
-            edges, n = position_edges(length), len(some) * length
+            edges, size = position_edges(length), {"length": length, "n": len(some) * length}
             first_unequal = partial(_equal_up_to, edges=edges, tolerance=self.tolerance)
-            row: dict[str, Any] = {"metric": "equal_up_to", "unit": "tokens", "length": length, "n": n}
             found.append(
-                self.statistic(some, lambda r: [*r["difference"], 1], estimator=first_unequal, **row)
-            )
-            found += [
                 self.statistic(
-                    some, lambda r, of=of: [of(r), r["targets"]], metric=metric, length=length, n=n
+                    some,
+                    lambda r: [*r["difference"], 1],
+                    estimator=first_unequal,
+                    metric="equal_up_to",
+                    unit="tokens",
+                    **size,
                 )
-                for metric, of in means.items()
-            ]
+            )
+            for metric, parts in means.items():
+                sums = partial(_summed, parts=parts)
+                found.append(self.statistic(some, sums, metric=metric, **size))
             for metric in ("difference", "shift"):
                 found += self.curve(some, metric, edges, metric=metric, length=length)
         return found
@@ -153,12 +157,9 @@ class Served(WindowMeasurement):
             for row in super().rows(statistics, records)
         ]
         for length, some in grouped(records, "length"):
+            row = Row(model="", task=self.task, metric="tolerance", value=self.tolerance, length=length)
             largest = max(record["largest"] for record in some)
-            for metric, value, n in (
-                ("largest", largest, length * len(some)),
-                ("tolerance", self.tolerance, None),
-            ):
-                found.append(Row(model="", task=self.task, metric=metric, value=value, length=length, n=n))
+            found += [replace(row, metric="largest", value=largest, n=length * len(some)), row]
         return found
 
 
@@ -170,6 +171,10 @@ def position_edges(length: int) -> list[int]:
         edges += [edge for edge in (step, step + step // 2) if edge < length]
         step *= 2
     return [*edges, length]
+
+
+def _summed(record: Record, parts: Sequence[str]) -> list[float]:
+    return [sum(sum(record[part]) for part in parts), record["targets"]]
 
 
 def _equal_up_to(
@@ -187,55 +192,46 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     By `equal_up_to` of each length. A place that is the same at every length that reaches it is a matter of the
     position; one that moves with the length, of the length of the whole input.
     """
-    at = {(row.metric, row.length): row.value or 0.0 for row in rows if row.position is None}
-    places = {
-        row.length or 0: int(row.value)
+    at = {
+        (row.metric, row.length or 0): row.value
         for row in rows
-        if row.metric == "equal_up_to" and row.value is not None
+        if row.position is None and row.value is not None
     }
+    places = {length: int(place) for (metric, length), place in at.items() if metric == "equal_up_to"}
     if not places:
         return []
-    unequal = sorted(length for length, place in places.items() if place < length)
-    longest = max(places)
+    longest, unequal = max(places), sorted(length for length, place in places.items() if place < length)
+    largest = f"{at['largest', unequal[-1] if unequal else longest]:.2g} at most"
     if not unequal:
-        mean, largest, tolerance = (at[metric, longest] for metric in ("difference", "largest", "tolerance"))
         return [
-            f"The served model predicts as the checkpoint does, up to {longest:,} tokens: {mean:.2g} nats per token "
-            f"apart on average, {largest:.2g} at most (tolerance {tolerance:g})."
+            f"The served model predicts as the checkpoint does, up to {longest:,} tokens: "
+            f"{at['difference', longest]:.2g} nats per token apart on average, {largest} "
+            f"(tolerance {at['tolerance', longest]:g})."
         ]
-    first, last = unequal[0], unequal[-1]
-    place = places[first]
-    beyond = [
-        row
-        for row in rows
-        if row.metric == "difference" and row.length == last and row.position is not None
-        if row.position >= places[last]
-    ]
-    apart = f"{_mean(beyond):.2g} nats per token apart on average, {at['largest', last]:.2g} at most"
+    last, place = unequal[-1], places[unequal[0]]
+    bins = [row for row in rows if row.metric == "difference" and row.length == last]
+    beyond = [(row.value or 0.0, row.n or 0) for row in bins if (row.position_end or 0) > places[last]]
+    mean = sum(value * n for value, n in beyond) / sum(n for _, n in beyond)
+    apart = f"{mean:.2g} nats per token apart on average, {largest}"
     # With a longer input the same place may fall into the next bin.
-    if all(found == min(length, place) for length, found in places.items()):
-        if place == 0:
-            return [
-                f"The served model differs from the checkpoint from the first tokens on: {apart} in windows of "
-                f"{longest:,} tokens.",
-                "That is what other weights, a quantization, another BOS or a rope scaling of all positions do.",
-            ]
+    if any(found != min(length, place) for length, found in places.items()):
+        equal = " and ".join(f"{length:,}" for length in sorted(places) if length not in unequal)
+        moves = ", ".join(
+            f"in windows of {length:,} tokens it differs from token {places[length]:,} on"
+            for length in sorted({unequal[0], last})
+        )
         return [
-            f"The served model is equal to the checkpoint up to {place:,} tokens, then {apart} up to {longest:,}.",
-            "That is what another rope scaling, a sliding window or a cut context do.",
+            f"The served model is {f'equal in windows of {equal} tokens' if equal else 'equal at no length'}; "
+            f"{moves}: {apart} in windows of {last:,}.",
+            "The place moves with the length of the window, as with a rope scaling that depends on it.",
         ]
-    equal = " and ".join(f"{length:,}" for length in sorted(places) if length not in unequal)
-    moves = ", ".join(
-        f"in windows of {length:,} tokens it differs from token {places[length]:,} on"
-        for length in sorted({first, last})
-    )
+    if place == 0:
+        return [
+            f"The served model differs from the checkpoint from the first tokens on: {apart} in windows of "
+            f"{longest:,} tokens.",
+            "That is what other weights, a quantization, another BOS or a rope scaling of all positions do.",
+        ]
     return [
-        f"The served model is {f'equal in windows of {equal} tokens' if equal else 'equal at no length'}; {moves}: "
-        f"{apart} in windows of {last:,}.",
-        "The place moves with the length of the window, as with a rope scaling that depends on it.",
+        f"The served model is equal to the checkpoint up to {place:,} tokens, then {apart} up to {longest:,}.",
+        "That is what another rope scaling, a sliding window or a cut context do.",
     ]
-
-
-def _mean(bins: Sequence[Row]) -> float:
-    """The mean over the positions of all bins."""
-    return sum((row.value or 0.0) * (row.n or 0) for row in bins) / sum(row.n or 0 for row in bins)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -9,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lengthwise.cache import build_once, cache_dir
 from lengthwise.errors import LengthwiseError
+from lengthwise.files import build_once, cache_dir
 
 
 def test_cache_dir_precedence(monkeypatch: pytest.MonkeyPatch):
@@ -48,8 +47,8 @@ def test_built_once_and_readable(tmp_path: Path):
 def test_what_is_there_is_used_without_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "thing"
     build_once(path, write_whole, what="a thing")
-    monkeypatch.setattr("lengthwise.cache._VERIFIED", set())
-    monkeypatch.setattr("lengthwise.cache.FileLock", lambda _: pytest.fail("a shared cache may be read-only"))
+    monkeypatch.setattr("lengthwise.files._VERIFIED", set())
+    monkeypatch.setattr("filelock.FileLock", lambda _: pytest.fail("a shared cache may be read-only"))
     assert build_once(path, lambda _: pytest.fail("built again"), what="a thing") == path
 
 
@@ -62,8 +61,8 @@ def test_an_interrupted_build_leaves_nothing(tmp_path: Path):
 
 
 def run(code: str, folder: Path) -> subprocess.Popen[bytes]:
-    script = "from pathlib import Path\nfrom lengthwise.cache import build_once\n" + textwrap.dedent(code)
-    return subprocess.Popen([sys.executable, "-c", script], cwd=folder, env=os.environ | {"PYTHONPATH": ""})
+    script = "from pathlib import Path\nfrom lengthwise.files import build_once\n" + textwrap.dedent(code)
+    return subprocess.Popen([sys.executable, "-c", script], cwd=folder)
 
 
 def test_a_killed_build_leaves_nothing_that_counts_and_the_next_call_cleans_up(tmp_path: Path):

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from lengthwise import cache
-from lengthwise.cache import build_once
+from lengthwise import files
 from lengthwise.errors import LengthwiseError
+from lengthwise.files import build_once
 from lengthwise.samples import SampleLog
 
 
 @pytest.fixture(autouse=True)
 def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Verified things are remembered within a process."""
-    monkeypatch.setattr(cache, "_VERIFIED", set())
+    monkeypatch.setattr(files, "_VERIFIED", set())
 
 
 def forget() -> None:
-    cache._VERIFIED.clear()
+    files._VERIFIED.clear()
 
 
 def build(folder: Path) -> None:

@@ -6,7 +6,6 @@ from lengthwise.errors import (
     Interrupted,
     LengthwiseError,
     MissingError,
-    ThresholdCrossed,
     UsageError,
     nearest,
 )
@@ -26,7 +25,7 @@ def test_nearest_lists_all_names_when_none_is_near() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "code"),
-    [(LengthwiseError, 1), (UsageError, 2), (MissingError, 3), (ThresholdCrossed, 4), (Interrupted, 130)],
+    [(LengthwiseError, 1), (UsageError, 2), (MissingError, 3), (Interrupted, 130)],
 )
 def test_exit_codes(kind: type[LengthwiseError], code: int) -> None:
     error = kind("problem")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lengthwise.cache import build_once
 from lengthwise.errors import LengthwiseError
+from lengthwise.files import build_once
 from lengthwise.models.saving import save_extended, save_whole
 from lengthwise.testing import save_tiny_model, tiny_llama, tiny_tokenizer
 

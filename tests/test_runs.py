@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from lengthwise.config import read_yaml
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder, finished_results, read_metrics
+from lengthwise.settings import read_yaml
 
 SETTINGS: dict[str, Any] = {"model": "m", "lengths": [64, 128], "seed": 0}
 

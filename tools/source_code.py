@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-from lengthwise.text.embedded import LISTED, installed_version, package_folder
+from lengthwise.text.embedded_texts import LISTED, installed_version, package_folder
 
 PACKAGES = ("torch", "transformers", "sympy", "python")
 SIZES = range(72 * 1024, 256 * 1024)

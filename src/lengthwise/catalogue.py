@@ -1,16 +1,25 @@
-"""The lists of `lengthwise ls`: models, corpora, recipes, methods, tasks. Imports no torch."""
+"""What there is (the lists of `lengthwise ls`) and what of it works on this machine (`lengthwise doctor`).
+
+Importing it loads no torch.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import platform
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError, nearest
+from lengthwise.files import cache_dir
+from lengthwise.machine import PACKAGES, package_versions, product_rate
 
 if TYPE_CHECKING:
     from lengthwise.models.embedded_models import EmbeddedModel
-    from lengthwise.text.embedded import EmbeddedCorpus
+    from lengthwise.text.embedded_texts import EmbeddedCorpus
 
 Entry = dict[str, str]
 
@@ -40,7 +49,7 @@ def models() -> list[Entry]:
 
 def corpora() -> list[Entry]:
     """Texts that need no download."""
-    from lengthwise.text.embedded import EMBEDDED_CORPORA
+    from lengthwise.text.embedded_texts import EMBEDDED_CORPORA
 
     return [_entry(name, one, ready="installed") for name, one in EMBEDDED_CORPORA.items()]
 
@@ -115,3 +124,79 @@ def installed(one: EmbeddedModel | EmbeddedCorpus) -> bool:
 
 
 LISTS = {"models": models, "corpora": corpora, "recipes": recipes, "methods": methods, "tasks": tasks}
+
+
+def diagnose() -> list[dict[str, Any]]:
+    """Check packages, torch, the cache folder, the embedded models and texts.
+
+    A finding has `what`, `state` (ok, note, missing), `detail`, `fix` (the command that repairs it) and `needed`
+    (whether measuring needs it). A note works, but slower or without something.
+    """
+    versions = package_versions()
+    findings = [_finding("python", platform.python_version())]
+    findings += [
+        _finding(
+            name, found or "not installed", "ok" if found else "missing", f"pip install {name}", needed=True
+        )
+        for name, found in versions.items()
+        if name != PACKAGES[0]
+    ]
+    if None not in versions.values():
+        findings += _torch()
+    findings.append(_cache())
+    for kind, entries in (("model", models()), ("text", corpora())):
+        for entry in entries:
+            state = "missing" if entry["state"] == "missing" else "ok"
+            findings.append(_finding(f"{kind} {entry['name']}", entry["state"], state, entry["made from"]))
+    return findings
+
+
+def _finding(
+    what: str, detail: str, state: str = "ok", fix: str = "", *, needed: bool = False
+) -> dict[str, Any]:
+    """`fix` counts only where something is wrong."""
+    fix = "" if state == "ok" else fix
+    return {"what": what, "state": state, "detail": detail, "fix": fix, "needed": needed}
+
+
+def _torch() -> Iterator[dict[str, Any]]:
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        fix = "pip install --force-reinstall torch"
+        yield _finding("torch loads", str(error).splitlines()[0], "missing", fix, needed=True)
+        return
+    cores, threads = os.cpu_count() or 1, torch.get_num_threads()
+    state = "ok" if threads > 1 or cores == 1 else "note"
+    yield _finding("torch threads", f"{threads} of {cores} cores", state, f"export OMP_NUM_THREADS={cores}")
+    single, half = (product_rate("cpu", dtype) / 1e9 for dtype in ("float32", "bfloat16"))
+    yield _finding("matrix product, CPU", f"{single:.0f} GFLOP/s in float32, {half:.0f} in bfloat16")
+    if has_gpu := torch.cuda.is_available():
+        names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+        bf16 = "with" if torch.cuda.is_bf16_supported() else "without"
+        yield _finding("CUDA", f"{names}; {bf16} bfloat16")
+    else:
+        yield _finding("CUDA", "no device: everything runs, on the CPU", "note")
+    yield _objective(has_gpu=has_gpu)
+
+
+def _objective(*, has_gpu: bool) -> dict[str, Any]:
+    from lengthwise.alignment.chunked import tile_on
+
+    on_gpu = tile_on("cuda")
+    never_run = " (never tried on a real one)" if on_gpu == "triton" else ""
+    tiles = f"the {tile_on('cpu')} tile on a CPU, the {on_gpu} tile on a GPU{never_run}"
+    state = "note" if has_gpu and on_gpu == "torch" else "ok"
+    return _finding("objective", tiles, state, "pip install 'lengthwise[gpu]'")
+
+
+def _cache() -> dict[str, Any]:
+    folder = cache_dir()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return _finding("cache folder", str(folder))
+    except OSError as error:
+        problem = f"{folder} cannot be written: {error.strerror or error}"
+        fix = "export LENGTHWISE_CACHE=/another/folder"
+        return _finding("cache folder", problem, "missing", fix, needed=True)

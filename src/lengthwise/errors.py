@@ -48,12 +48,6 @@ class MissingError(LengthwiseError):
     exit_code = 3
 
 
-class ThresholdCrossed(LengthwiseError):
-    """A measured value crossed the threshold given with `--fail-above` (exit code 4)."""
-
-    exit_code = 4
-
-
 class Interrupted(LengthwiseError):
     """Stopped with Ctrl-C (exit code 130) or SIGTERM (143); finished samples are kept.
 

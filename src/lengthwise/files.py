@@ -1,17 +1,22 @@
-"""Atomic writes: a temporary file beside the target, flushed to disk, then renamed."""
+"""Files and folders that are whole or not there: made beside the target, flushed to disk, then renamed."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import json
+import logging
 import os
+import re
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lengthwise.errors import LengthwiseError, UsageError, shown
+from lengthwise.errors import LengthwiseError, UsageError, reason, shown
+
+logger = logging.getLogger(__name__)
 
 
 def atomic_write_bytes(path: Path, data: bytes) -> None:
@@ -91,11 +96,6 @@ def named_path(name: str | Path, *, what: str) -> Path:
     return path
 
 
-def files_below(folder: Path) -> list[Path]:
-    """Every file in `folder` and its folders, sorted."""
-    return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
 def sha256(path: Path) -> str:
     """The SHA-256 of a file's content: about a second for a gigabyte."""
     with path.open("rb") as stream:
@@ -107,17 +107,18 @@ SEAL = "complete.json"
 
 
 def seal(folder: Path, *, hashes: bool = True) -> None:
-    """Write the SHA-256 of every file in `folder` to `complete.json`, which marks it as whole.
+    """Write the SHA-256 of every file in `folder` to `complete.json`, which marks it as whole, and `share` it.
 
     Without `hashes` it is the sizes, once all files are on the disk. They take no time and show what a kill, a full
     disk or a power loss leaves, but no flipped bit.
     """
-    files = [path for path in files_below(folder) if path.name != SEAL]
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SEAL)
     for path in () if hashes else files:
         with path.open("rb") as stream:
             os.fsync(stream.fileno())
     found = {str(path.relative_to(folder)): sha256(path) if hashes else path.stat().st_size for path in files}
     atomic_write_json(folder / SEAL, found)
+    share(folder)
 
 
 def first_damaged(folder: Path) -> str | None:
@@ -131,9 +132,7 @@ def first_damaged(folder: Path) -> str | None:
         return SEAL
     for name, saved in sealed.items():
         file = folder / name
-        if not file.is_file():
-            return name
-        if saved != (file.stat().st_size if isinstance(saved, int) else sha256(file)):
+        if not file.is_file() or saved != (file.stat().st_size if isinstance(saved, int) else sha256(file)):
             return name
     return None
 
@@ -146,8 +145,80 @@ def share(folder: Path) -> None:
             path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
 
 
+def cache_dir() -> Path:
+    """Where converted models and tokens are kept.
+
+    `$LENGTHWISE_CACHE`, else `$XDG_CACHE_HOME/lengthwise`, else `~/.cache/lengthwise`.
+    """
+    if explicit := os.environ.get("LENGTHWISE_CACHE"):
+        return Path(explicit).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lengthwise"
+
+
+_VERIFIED: set[Path] = set()
+
+
+def build_once(
+    path: Path, build: Callable[[Path], None], *, what: str, wait_seconds: float = 4 * 3600
+) -> Path:
+    """Return `path`, a folder of the cache, made by `build` if it does not exist yet.
+
+    `build` fills a temporary folder beside `path`, which is sealed and renamed to `path`. After an error or a kill
+    the next call removes what was left and builds again. Other processes that want the same `path` wait for the one
+    that builds, for `wait_seconds`. The first use in each process compares the SHA-256 of every file: what was
+    damaged is built again, with a warning. `what` names the thing in messages: "the model smollm2-135m".
+
+    Raises:
+        LengthwiseError: the cache cannot be written, or another process holds it for too long.
+    """
+    from filelock import FileLock, Timeout
+
+    if path.exists() and (path in _VERIFIED or first_damaged(path) is None):
+        # Without a lock: a shared cache may be read-only.
+        _VERIFIED.add(path)
+        return path
+    lock = path.parent / f".{path.name}.lock"
+    with writing(path, fix="free space, or set LENGTHWISE_CACHE to another folder"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(lock, timeout=wait_seconds):
+                if path.exists() and (damaged := first_damaged(path)) is not None:
+                    logger.warning("%s: %s in the cache is damaged; it is made again", what, path / damaged)
+                    shutil.rmtree(path)
+                if not path.exists():
+                    _build_locked(path, build)
+                _VERIFIED.add(path)
+        except Timeout as error:
+            raise LengthwiseError(
+                f"another process has been making {what} in {path.parent} for over {wait_seconds:.0f} s",
+                fix=f"wait for it, or end it and remove {lock}",
+            ) from error
+    return path
+
+
+def _build_locked(path: Path, build: Callable[[Path], None]) -> None:
+    prefix = f".{path.name}."
+    # We hold the lock, so a folder of this name was left by a process that died.
+    for stale in path.parent.glob(f"{prefix}*.part"):
+        shutil.rmtree(stale, ignore_errors=True)
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=prefix, suffix=".part"))
+    try:
+        build(temporary)
+        seal(temporary)
+        os.replace(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+_FREE_SPACE = "choose another --out, or free space; earlier files are kept"
+# What the errors of torch.save, safetensors and tokenizers say of a failed write; the second when the file is closed.
+_FAILED_WRITE = re.compile(
+    "PytorchStreamWriter|unexpected pos| serializing|No space left|File too large|os error 28"
+)
+
+
 @contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Path, *, fix: str = _FREE_SPACE) -> Iterator[None]:
     """Turn a failed write of a library inside the block into the error of `cannot_write`.
 
     Raises:
@@ -157,38 +228,20 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except LengthwiseError:
         raise
+    except OSError as error:
+        raise cannot_write(Path(error.filename or path), error, fix=fix) from error
     except Exception as error:
-        failure = write_failure(error)
-        if failure is None:
+        if _FAILED_WRITE.search(str(error)) is None:
             raise
-        raise cannot_write(Path(failure.filename or path), failure) from error
+        raise cannot_write(path, OSError(reason(error)), fix=fix) from error
 
 
-# torch.save raises RuntimeError, the last when the failed file is closed; tokenizers raises Exception.
-_FAILED_WRITES = ("PytorchStreamWriter", "unexpected pos", "No space left", "File too large", "os error 28")
-
-
-def write_failure(error: Exception) -> OSError | None:
-    """The system's error behind what a library raised for a failed write; None if it is another error."""
-    if isinstance(error, OSError):
-        return error
-    text = (str(error).splitlines() or [""])[0]
-    if "unexpected pos" in text or "PytorchStreamWriter" in text:
-        return OSError("the file could not be written in full")
-    # By name, because safetensors is not worth loading for this.
-    if (type(error).__name__ == "SafetensorError" and " serializing" in text) or any(
-        sign in str(error) for sign in _FAILED_WRITES
-    ):
-        return OSError(text)
-    return None
-
-
-def cannot_write(path: Path, error: OSError) -> LengthwiseError:
+def cannot_write(path: Path, error: OSError, *, fix: str = _FREE_SPACE) -> LengthwiseError:
     """The error for a path that cannot be written, with the system's reason."""
     return LengthwiseError(
         f"cannot write {path}: {error.strerror or error}",
         expected="a folder that can be written, on a disk with room",
-        fix="choose another --out, or free space; earlier files are kept",
+        fix=fix,
     )
 
 

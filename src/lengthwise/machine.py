@@ -1,11 +1,37 @@
-"""The speed of this machine, for time estimates."""
+"""This machine: its versions, which results record, its devices and their speed. Importing it loads no torch."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
+import platform
+import sys
 import time
+from typing import Any
 
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.processes import local_rank
+
+PACKAGES = ("lengthwise", "torch", "transformers", "tokenizers", "peft", "accelerate", "datasets", "numpy")
+
+
+def package_versions() -> dict[str, str | None]:
+    """Installed versions of the packages that affect results; None for a missing one."""
+    installed = importlib.metadata.distributions
+    return {name: next((found.version for found in installed(name=name)), None) for name in PACKAGES}
+
+
+def environment() -> dict[str, Any]:
+    """What `env.json` holds: packages, Python, machine, command line, time of start (UTC)."""
+    return {
+        "packages": package_versions(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": platform.machine(),
+        "cpu_count": os.cpu_count(),
+        "command": sys.argv,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
 
 
 def usable_device(name: str) -> str:
@@ -37,17 +63,14 @@ def usable_device(name: str) -> str:
     return name
 
 
-def product_rate(device: str, dtype: str, *, size: int | None = None) -> float:
-    """Floating-point operations per second of a matrix product, measured now (best of three).
+def product_rate(device: str, dtype: str) -> float:
+    """Floating-point operations per second of a square matrix product, measured now (best of three).
 
-    Args:
-        device: a torch device.
-        dtype: "float32", "bfloat16", ...
-        size: rows and columns; default 1024 on a CPU, 8192 on an accelerator.
+    It has 1024 rows on a CPU, 8192 on an accelerator.
     """
     import torch
 
-    size = size or (1024 if device == "cpu" else 8192)
+    size = 1024 if device == "cpu" else 8192
     a, b = (torch.ones(size, size, dtype=getattr(torch, dtype), device=device) for _ in range(2))
     best = float("inf")
     for _ in range(3):

@@ -23,7 +23,6 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from lengthwise.config import parse_yaml, read_yaml, to_yaml
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.files import (
     atomic_write_json,
@@ -33,9 +32,10 @@ from lengthwise.files import (
     read_json,
     writing,
 )
-from lengthwise.provenance import environment
+from lengthwise.machine import environment
 from lengthwise.results import Results, read_results
 from lengthwise.samples import SampleLog
+from lengthwise.settings import parse_yaml, read_yaml, to_yaml
 
 # What a start writes before its first result, and what every run may write besides. env.json tells whose folder this
 # is: it comes first and goes last.

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lengthwise import diagnosis
+from lengthwise import catalogue
 from lengthwise.alignment import chunked
 from lengthwise.alignment.divergences import DIVERGENCES, Objective
 from lengthwise.alignment.tile import Tiles
@@ -57,12 +57,12 @@ def test_the_objective_takes_the_tile_of_the_device(monkeypatch):
 
 def test_doctor_names_the_tile(monkeypatch):
     monkeypatch.setattr(chunked, "find_spec", lambda name: name)
-    assert "triton tile on a GPU" in diagnosis._objective(has_gpu=True)["detail"]
+    assert "triton tile on a GPU" in catalogue._objective(has_gpu=True)["detail"]
     monkeypatch.setattr(chunked, "find_spec", lambda name: None)
-    without = diagnosis._objective(has_gpu=True)
+    without = catalogue._objective(has_gpu=True)
     assert "torch tile on a GPU" in without["detail"]
     assert (without["state"], without["fix"]) == ("note", "pip install 'lengthwise[gpu]'")
-    assert diagnosis._objective(has_gpu=False)["state"] == "ok"
+    assert catalogue._objective(has_gpu=False)["state"] == "ok"
 
 
 POINTERS = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.float64: "*fp64"}

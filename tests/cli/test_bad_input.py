@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from lengthwise.config import read_yaml
 from lengthwise.runs import RunFolder
+from lengthwise.settings import read_yaml
 from lengthwise.testing import save_tiny_model, tiny_tokenizer
 
 SIZES = ("--length", 16, "--limit", 2)

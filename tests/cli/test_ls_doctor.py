@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-import lengthwise.diagnosis as diagnosis
 from lengthwise import catalogue
 from lengthwise.training.recipe import shipped_recipes
 
@@ -79,8 +78,8 @@ def test_doctor_where_everything_is_there(lengthwise: Callable[..., Any]) -> Non
 def test_doctor_names_what_is_missing_and_what_brings_it(
     lengthwise: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    versions = diagnosis.package_versions() | {"transformers": None}
-    monkeypatch.setattr(diagnosis, "package_versions", lambda: versions)
+    versions = catalogue.package_versions() | {"transformers": None}
+    monkeypatch.setattr(catalogue, "package_versions", lambda: versions)
     done = lengthwise("doctor")
     assert done.code == 3
     assert "not installed" in done.out

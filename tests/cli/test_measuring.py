@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from lengthwise.config import read_yaml
 from lengthwise.results import read_results
+from lengthwise.settings import read_yaml
 
 SIZES = ("--length", 16, "--length", 32, "--limit", 4)
 DISTANCES = ("--distance", 64, "--limit", 4)

@@ -70,7 +70,7 @@ def test_a_program_that_handles_sigterm_keeps_its_handler(lengthwise: Callable[.
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_fork_ends_at_once():
-    from lengthwise.cli.exit_codes import treat_sigterm_as_interrupt
+    from lengthwise.cli.main import treat_sigterm_as_interrupt
 
     before = signal.getsignal(signal.SIGTERM)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

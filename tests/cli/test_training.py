@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lengthwise.config import read_yaml
+from lengthwise.settings import read_yaml
 
 
 def test_train_measure_report(

@@ -10,7 +10,7 @@ import pytest
 from lengthwise.evaluation.longbench_e import DATA_SETS
 from lengthwise.models import LoadedModel
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
-from lengthwise.text import Corpus, Document
+from lengthwise.text import Corpus
 
 _LENGTHS = (1200, 5000, 9000)
 _ANSWERS = {
@@ -85,5 +85,5 @@ def tokenizer() -> Any:
 
 @pytest.fixture(scope="session")
 def corpus() -> Corpus:
-    documents = [Document(f"{index}.txt", tiny_text(600, seed=index)) for index in range(4)]
+    documents = {f"{index}.txt": tiny_text(600, seed=index) for index in range(4)}
     return Corpus.of("words", documents, split="all", split_rule="all documents")

@@ -12,7 +12,7 @@ from lengthwise.evaluation.haystack import background_text, build_haystack
 from lengthwise.evaluation.task import Question
 from lengthwise.evaluation.tasks import GROUPS, TASKS
 from lengthwise.testing import tiny_text
-from lengthwise.text import Corpus, Document
+from lengthwise.text import Corpus
 
 HEAD, TAIL = "Read this.\n\n", "\n\nWhat is it?"
 DEPTHS = (0, 25, 50, 75, 100)
@@ -79,7 +79,7 @@ def test_too_short_a_length_says_what_is_needed(tokenizer: Any, corpus: Corpus) 
 
 
 def test_a_short_corpus_begins_again(tokenizer: Any) -> None:
-    short = Corpus.of("short", [Document("a", "One two. Three.")], split="all", split_rule="all documents")
+    short = Corpus.of("short", {"a": "One two. Three."}, split="all", split_rule="all documents")
     text = background_text(short, random.Random(0), tokens=50)
     assert text[:4] == ["One two.", "Three.", "One two.", "Three."]
     assert sum(map(len, text)) >= 50
@@ -91,18 +91,18 @@ def test_a_short_corpus_begins_again(tokenizer: Any) -> None:
     [("\u738b\u5728\u82b1\u56ed\u91cc\u8d70\u8def\u3002" * 900, 0.1), ("abcdefg" * 3000, 0.5)],
 )
 def test_text_without_spaces_fills_the_length(tokenizer: Any, text: str, off: float) -> None:
-    corpus = Corpus.of("dense", [Document("a", text)], split="all", split_rule="all documents")
+    corpus = Corpus.of("dense", {"a": text}, split="all", split_rule="all documents")
     prompt, reached = built(tokenizer, corpus, [("x.", 0.5)], length=800, seed=1)
     assert 700 <= tokens(tokenizer, prompt) <= 800
     assert reached == pytest.approx(0.5, abs=off)
 
 
 def test_background_begins_with_a_sentence_of_a_random_place() -> None:
-    document = Document("a", tiny_text(5000))
-    long = Corpus.of("long", [document], split="all", split_rule="all documents")
+    text = tiny_text(5000)
+    long = Corpus.of("long", {"a": text}, split="all", split_rule="all documents")
     found = {background_text(long, random.Random(seed), tokens=50)[0] for seed in range(8)}
     assert len(found) > 4
-    sentences = {" ".join(s.split()) for s in re.split(r"(?<=\.)\s+", document.text)}
+    sentences = {" ".join(s.split()) for s in re.split(r"(?<=\.)\s+", text)}
     assert found <= sentences
 
 

@@ -11,7 +11,7 @@ from lengthwise.errors import UsageError
 from lengthwise.evaluation import Evaluation
 from lengthwise.evaluation.tasks import GROUPS, TASKS
 from lengthwise.testing import tiny_text, tiny_tokenizer
-from lengthwise.text import Corpus, Document
+from lengthwise.text import Corpus
 
 DEPTHS = (0.0, 25.0, 50.0, 100.0)
 TOLD = re.compile(r"([A-Z]\w+) (?:spent|set|had|has|was|came) [\w ]*?(?:at|from|to) the (\w+)")
@@ -20,7 +20,7 @@ TOLD = re.compile(r"([A-Z]\w+) (?:spent|set|had|has|was|came) [\w ]*?(?:at|from|
 @pytest.fixture(scope="module")
 def questions() -> dict[str, list[Any]]:
     tokenizer = tiny_tokenizer()
-    documents = [Document(str(i), tiny_text(2000, seed=i)) for i in range(2)]
+    documents = {str(i): tiny_text(2000, seed=i) for i in range(2)}
     corpus = Corpus.of("nonsense", documents, split="all", split_rule="all documents")
     return {
         name: TASKS[name].questions(

@@ -17,7 +17,7 @@ from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog
 from lengthwise.testing import tiny_text
-from lengthwise.text import Corpus, Document
+from lengthwise.text import Corpus
 
 SIZES = Perplexity(lengths=(16, 32), segments=8)
 
@@ -173,7 +173,7 @@ def test_lower_bounds_have_no_difference(model, other_model, documents, tmp_path
 
 
 def test_longppl_needs_one_evaluator(model, other_model, tmp_path):
-    documents = [Document(f"d{index}", tiny_text(200, seed=index)) for index in range(4)]
+    documents = {f"d{index}": tiny_text(200, seed=index) for index in range(4)}
     corpus = Corpus.of("made", documents, split="all", split_rule="all documents")
     settings: dict[str, Any] = {
         "length": 120, "short": 40, "stride": 16, "texts": 4, "alpha": 0.5, "beta": -6.0

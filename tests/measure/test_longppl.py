@@ -19,7 +19,7 @@ from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
-from lengthwise.text import Corpus, Document
+from lengthwise.text import Corpus
 from tests.measure.again import summarised
 
 # Random weights are never sure of anything: levels that some of their tokens pass.
@@ -52,7 +52,7 @@ def of_letters() -> LoadedModel:
 
 @pytest.fixture(scope="module")
 def corpus() -> Corpus:
-    documents = [Document(f"d{index}", tiny_text(200, seed=index)) for index in range(4)]
+    documents = {f"d{index}": tiny_text(200, seed=index) for index in range(4)}
     return Corpus.of("made", documents, split="all", split_rule="all documents")
 
 
@@ -75,7 +75,7 @@ def one(rows: list[Row], metric: str) -> Row:
 
 
 def texts_of(found: Any, corpus: Corpus, evaluator: LoadedModel) -> list[str]:
-    whole = {document.id: document.text for document in corpus.documents}
+    whole = dict(corpus.documents)
     texts = []
     for key in list(found.records):
         record = found.records[key]
@@ -208,9 +208,7 @@ def test_the_key_tokens_of_an_earlier_run(
     assert [found.records[key] for key in list(found.records)] == [
         direct.records[key] for key in list(direct.records)
     ]
-    other = Corpus.of(
-        "other", [Document("d0", tiny_text(200, seed=50))], split="all", split_rule="all documents"
-    )
+    other = Corpus.of("other", {"d0": tiny_text(200, seed=50)}, split="all", split_rule="all documents")
     with pytest.raises(UsageError):
         measured(model, other, **earlier)
     with pytest.raises(UsageError, match="--limit"):

@@ -225,7 +225,7 @@ def test_the_real_model():
     assert described["dtype"] == "float32"
     assert described["head"] == "proven"
     assert (described["vocab_size"], described["trained_length"]) == (49152, 8192)
-    text = {document.id: document.text for document in load_corpus("books", split="all").documents}
+    text = load_corpus("books", split="all").documents
     # Perplexity of the first 1024 tokens, measured in fp32; a wrong conversion is off by far more.
     for document, perplexity in {"bible/Jeremiah": 16.4, "shakespeare/king-lear": 36.4}.items():
         ids = torch.tensor([loaded.tokenizer(text[document][:8000]).input_ids[:1024]])

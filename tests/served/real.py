@@ -27,8 +27,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lengthwise.cli.exit_codes import treat_sigterm_as_interrupt
 from lengthwise.cli.main import run as lengthwise
+from lengthwise.cli.main import treat_sigterm_as_interrupt
 from lengthwise.measure.served import verdict
 from lengthwise.models.resolve import resolve
 from lengthwise.report.run_page import build_report

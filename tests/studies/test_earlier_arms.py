@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lengthwise.config import read_yaml
 from lengthwise.errors import UsageError
 from lengthwise.results import Results
+from lengthwise.settings import read_yaml
 from lengthwise.studies.earlier_arms import EarlierArm, arms_from, take_arms
 from lengthwise.studies.experiments import Arm, Experiment, Scale
 from lengthwise.studies.paper.table2 import STUDY

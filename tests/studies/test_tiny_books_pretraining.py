@@ -13,7 +13,7 @@ from lengthwise.models.embedded_models import SHIPPED
 from lengthwise.studies import pretraining
 from lengthwise.studies.pretraining import RECORD_FILE, build_tiny_books, tiny_books_config, train_bpe
 from lengthwise.testing import tiny_text
-from lengthwise.text import Corpus, Document, load_corpus, tokenize
+from lengthwise.text import Corpus, load_corpus, tokenize
 from tools.tiny_books import write_tiny_books
 
 
@@ -22,8 +22,8 @@ def _small_books(monkeypatch: pytest.MonkeyPatch) -> None:
     def load_corpus(spec: str, *, split: str) -> Corpus:
         assert spec == "books"
         words = 6000 if split == "test" else 3000
-        document = Document(split, tiny_text(words, seed=len(split)))
-        return Corpus.of("books", [document], split=split, split_rule="made up")  # pyright: ignore[reportArgumentType]
+        document = {split: tiny_text(words, seed=len(split))}
+        return Corpus.of("books", document, split=split, split_rule="made up")  # pyright: ignore[reportArgumentType]
 
     monkeypatch.setattr(pretraining, "load_corpus", load_corpus)
     monkeypatch.setattr(pretraining, "_HELD_OUT_WINDOWS", 8)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lengthwise.errors import MissingError
-from lengthwise.text import EMBEDDED_CORPORA, embedded, load_corpus
-from lengthwise.text.embedded import strip_markup
+from lengthwise.text import EMBEDDED_CORPORA, embedded_texts, load_corpus
+from lengthwise.text.embedded_texts import strip_markup
 
 
 @pytest.fixture
@@ -33,16 +33,16 @@ def fake_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
         return ModuleSpec(name, None, origin=str(origin)) if origin.exists() else None
 
     monkeypatch.setattr(importlib.util, "find_spec", find_spec)
-    embedded._all_books.cache_clear()
+    embedded_texts._all_books.cache_clear()
     yield tmp_path
-    embedded._all_books.cache_clear()
+    embedded_texts._all_books.cache_clear()
 
 
 def test_documents_and_fixed_split(fake_packages: Path):
     test = load_corpus("books", split="test")
-    assert [document.id for document in test.documents] == ["bible/Luke", "shakespeare/twelfth-night"]
-    assert test.documents[0].text == "First verse. Second verse.\n\nNext chapter.\n"
-    assert [document.id for document in load_corpus("books", split="train").documents] == ["bible/Mark"]
+    assert list(test.documents) == ["bible/Luke", "shakespeare/twelfth-night"]
+    assert test.documents["bible/Luke"] == "First verse. Second verse.\n\nNext chapter.\n"
+    assert list(load_corpus("books", split="train").documents) == ["bible/Mark"]
     assert len(load_corpus("books", split="all").documents) == 3
 
 
@@ -65,10 +65,10 @@ def test_strip_markup():
 def test_the_real_books():
     corpus = load_corpus("books", split="all")
     assert len(corpus.documents) == 104
-    assert {f"{each.id}/" for each in load_corpus("books", split="test").documents} == set(
+    assert {f"{own}/" for own in load_corpus("books", split="test").documents} == set(
         EMBEDDED_CORPORA["books"].held_out
     )
-    text = {document.id: document.text for document in corpus.documents}
+    text = corpus.documents
     assert sum(map(len, text.values())) == pytest.approx(9.09e6, rel=0.01)
     assert text["bible/Genesis"].startswith("In the beginning God created the heaven and the earth. And")
     assert text["shakespeare/hamlet"].startswith("Hamlet\n\nACT I\n\nSCENE I. Elsinore.")

@@ -3,34 +3,33 @@ from __future__ import annotations
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.text import Corpus, Document
-from lengthwise.text.corpus import split_by_hash
+from lengthwise.text import Corpus
 
 
-def documents(count: int) -> list[Document]:
-    return [Document(f"row:{index}", f"text {index}") for index in range(count)]
+def documents(count: int) -> dict[str, str]:
+    return {f"row:{index}": f"text {index}" for index in range(count)}
 
 
 def ids(corpus: Corpus) -> set[str]:
-    return {document.id for document in corpus.documents}
+    return set(corpus.documents)
 
 
 def test_split_is_a_partition_of_about_a_tenth():
-    train, test = (ids(split_by_hash("c", documents(2000), split)) for split in ("train", "test"))
+    train, test = (ids(Corpus.of("c", documents(2000), split=split)) for split in ("train", "test"))
     assert not train & test
     assert len(train | test) == 2000
     assert 140 <= len(test) <= 260
 
 
 def test_a_document_stays_on_its_side_when_others_come():
-    small = ids(split_by_hash("c", documents(500), "test"))
-    large = ids(split_by_hash("c", documents(2000), "test"))
-    assert small == large & ids(split_by_hash("c", documents(500), "all"))
+    small = ids(Corpus.of("c", documents(500), split="test"))
+    large = ids(Corpus.of("c", documents(2000), split="test"))
+    assert small == large & ids(Corpus.of("c", documents(500), split="all"))
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
 def test_few_documents_leave_neither_side_empty(count: int):
-    train, test = (ids(split_by_hash("c", documents(count), split)) for split in ("train", "test"))
+    train, test = (ids(Corpus.of("c", documents(count), split=split)) for split in ("train", "test"))
     assert train
     assert test
     assert len(train) + len(test) == count
@@ -38,27 +37,27 @@ def test_few_documents_leave_neither_side_empty(count: int):
 
 def test_every_pair_of_documents_is_split_in_two():
     for index in range(60):
-        pair = [Document(f"a{index}", "x"), Document(f"b{index}", "y")]
-        assert len(ids(split_by_hash("c", pair, "test"))) == 1, index
-        assert len(ids(split_by_hash("c", pair, "train"))) == 1, index
+        pair = {f"a{index}": "x", f"b{index}": "y"}
+        assert len(ids(Corpus.of("c", pair, split="test"))) == 1, index
+        assert len(ids(Corpus.of("c", pair, split="train"))) == 1, index
 
 
 def test_a_single_document_is_used_as_given():
-    corpus = split_by_hash("c", documents(1), "test")
+    corpus = Corpus.of("c", documents(1), split="test")
     assert ids(corpus) == {"row:0"}
     assert "as given" in corpus.split_rule
 
 
 def test_empty_documents_are_left_out_and_nothing_is_an_error():
-    corpus = split_by_hash("c", [*documents(1), Document("blank", " \n")], "all")
+    corpus = Corpus.of("c", documents(1) | {"blank": " \n"}, split="all")
     assert ids(corpus) == {"row:0"}
     with pytest.raises(UsageError):
-        split_by_hash("c", [Document("blank", " \n")], "all")
+        Corpus.of("c", {"blank": " \n"}, split="all")
 
 
 def test_fingerprint_sees_ids_texts_and_borders():
     def fingerprint(*pairs: tuple[str, str]) -> str:
-        return split_by_hash("c", [Document(*pair) for pair in pairs], "all").fingerprint
+        return Corpus.of("c", dict(pairs), split="all").fingerprint
 
     base = fingerprint(("a", "xy"), ("b", "z"))
     assert base == fingerprint(("a", "xy"), ("b", "z"))

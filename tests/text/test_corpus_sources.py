@@ -27,7 +27,7 @@ def write_jsonl(path: Path, rows: list[dict]) -> Path:
 
 def pairs(spec: object, **options) -> list[tuple[str, str]]:
     corpus = load_corpus(str(spec), **({"split": "all"} | options))
-    return [(document.id, document.text) for document in corpus.documents]
+    return list(corpus.documents.items())
 
 
 def test_text_and_markdown_files(tmp_path: Path):
@@ -144,7 +144,7 @@ class TestHub:
     def test_own_splits_are_kept(self, hub_folder: Path):
         spec = f"hf://{hub_folder}:full"
         test = load_corpus(spec, split="test")
-        assert [document.text for document in test.documents] == ["test 0", "test 1"]
+        assert list(test.documents.values()) == ["test 0", "test 1"]
         assert "own split 'test'" in test.split_rule
         assert [text for _, text in pairs(spec, split="train")] == ["train 0", "train 1", "train 2"]
         assert len(pairs(spec)) == 5
@@ -191,7 +191,7 @@ class TestHub:
 class TestAsCorpusAndAsDocuments:
     def test_texts_are_used_as_given(self):
         corpus = as_corpus(["one two", "three"])
-        assert [(each.id, each.text) for each in corpus.documents] == [
+        assert list(corpus.documents.items()) == [
             ("text:1", "one two"),
             ("text:2", "three"),
         ]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lengthwise.errors import MissingError
-from lengthwise.text import EMBEDDED_CORPORA, embedded, load_corpus
+from lengthwise.text import EMBEDDED_CORPORA, embedded_texts, load_corpus
 
 
 @pytest.fixture
@@ -42,27 +42,27 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setattr(importlib.util, "find_spec", find_spec)
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "2.0+cpu")
-    monkeypatch.setattr(embedded.platform, "python_version", lambda: "3.99")
-    monkeypatch.setattr(embedded.sysconfig, "get_path", lambda _: str(tmp_path / "python"))
-    monkeypatch.setattr(embedded, "LISTED", tmp_path / "list.json")
+    monkeypatch.setattr(embedded_texts.platform, "python_version", lambda: "3.99")
+    monkeypatch.setattr(embedded_texts.sysconfig, "get_path", lambda _: str(tmp_path / "python"))
+    monkeypatch.setattr(embedded_texts, "LISTED", tmp_path / "list.json")
     return tmp_path
 
 
 @pytest.mark.usefixtures("site")
 def test_subpackages_are_held_out_whole() -> None:
     test, train = (load_corpus("code", split=split) for split in ("test", "train"))
-    assert [document.id for document in test.documents] == [
+    assert list(test.documents) == [
         "torch/onnx/utils.py",
         "transformers/generation/utils.py",
         "sympy/polys/rings.py",
     ]
-    assert [document.id for document in train.documents] == [
+    assert list(train.documents) == [
         "torch/nn.py",
         "transformers/trainer.py",
         "sympy/core.py",
         "python/argparse.py",
     ]
-    assert train.documents[0].text == "# torch/nn.py\n"
+    assert train.documents["torch/nn.py"] == "# torch/nn.py\n"
     assert not train.left_out
     assert len(load_corpus("code", split="all").documents) == 7
 
@@ -98,7 +98,7 @@ def test_a_package_without_any_of_its_files(site: Path, gone: bool, monkeypatch:
 
 
 def test_the_list_is_of_the_versions_that_development_installs() -> None:
-    listed = json.loads(embedded.LISTED.read_text(encoding="utf-8"))
+    listed = json.loads(embedded_texts.LISTED.read_text(encoding="utf-8"))
     pinned = [f"{package}=={listed[package]['version']}" for package in ("torch", "transformers", "sympy")]
     assert EMBEDDED_CORPORA["code"].install.split()[2:] == pinned
     constraints = (Path(__file__).parents[2] / "constraints.txt").read_text().splitlines()
@@ -114,4 +114,4 @@ def test_the_installed_files_are_the_listed_ones() -> None:
     corpus = load_corpus("code", split="test")
     assert not corpus.left_out
     assert len(corpus.documents) == 33
-    assert all(len(document.text.encode()) >= 72 * 1024 for document in corpus.documents)
+    assert all(len(text.encode()) >= 72 * 1024 for text in corpus.documents.values())

@@ -7,28 +7,28 @@ import numpy as np
 import pytest
 
 from lengthwise.testing import tiny_text, tiny_tokenizer
-from lengthwise.text import Corpus, Document, tokenize, tokenizer_fingerprint
+from lengthwise.text import Corpus, tokenize, tokenizer_fingerprint
 
 
 @pytest.fixture
 def corpus() -> Corpus:
-    documents = [Document(f"doc{index}", tiny_text(50 + index, seed=index)) for index in range(20)]
+    documents = {f"doc{index}": tiny_text(50 + index, seed=index) for index in range(20)}
     return Corpus.of("tiny", documents, split="all", split_rule="all documents")
 
 
 def entries(cache: Path) -> list[Path]:
-    return sorted((cache / "tokens").glob("*"))
+    return sorted((cache / "tokens").glob("*/ids.npy"))
 
 
 def test_ids_are_the_tokenizers_own_without_specials(corpus: Corpus, cache: Path):
     tokenizer = tiny_tokenizer(bos_token="<s>")
     tokens = tokenize(corpus, tokenizer)
-    assert [document.id for document in tokens] == [document.id for document in corpus.documents]
-    for document, token_document in zip(corpus.documents, tokens, strict=True):
-        expected = tokenizer(document.text, add_special_tokens=False).input_ids
+    assert [document.id for document in tokens] == list(corpus.documents)
+    for text, token_document in zip(corpus.documents.values(), tokens, strict=True):
+        expected = tokenizer(text, add_special_tokens=False).input_ids
         assert token_document.ids.tolist() == expected
         assert token_document.ids.dtype == np.int32
-        assert tokenizer.decode(token_document.ids.tolist()) == document.text
+        assert tokenizer.decode(token_document.ids.tolist()) == text
     assert tokens.total_tokens == sum(len(document.ids) for document in tokens)
     assert tokens.longest == max(len(document.ids) for document in tokens)
 
@@ -45,11 +45,13 @@ def test_second_time_comes_from_the_cache(corpus: Corpus, cache: Path, tokenizer
 
 def test_cache_is_keyed_by_text_and_tokenizer(corpus: Corpus, cache: Path, tokenizer):
     tokenize(corpus, tokenizer)
-    other_text = Corpus.of("tiny", list(corpus.documents[1:]), split="all", split_rule="all documents")
+    other_text = Corpus.of(
+        "tiny", dict(list(corpus.documents.items())[1:]), split="all", split_rule="all documents"
+    )
     assert len(tokenize(other_text, tokenizer)) == 19
     other_tokenizer = tiny_tokenizer(vocab_size=300)
     smaller = tokenize(corpus, other_tokenizer)
-    assert smaller[0].ids.tolist() == other_tokenizer(corpus.documents[0].text).input_ids
+    assert smaller[0].ids.tolist() == other_tokenizer(corpus.documents["doc0"]).input_ids
     assert len(entries(cache)) == 3
 
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from lengthwise.alignment import PairGeometry
-from lengthwise.config import to_yaml
 from lengthwise.errors import UsageError
-from lengthwise.settings import checked
+from lengthwise.settings import checked, to_yaml
 from lengthwise.training.recipe import Recipe, read_recipe, shipped_recipes
 
 MINIMAL: dict[str, Any] = {

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 
 from lengthwise import errors
-from lengthwise.cli.exit_codes import INTERRUPTED, TERMINATED
+from lengthwise.cli.main import TERMINATED
+from lengthwise.cli.output import THRESHOLD_CROSSED
 from tools.reference.declared import SOURCE
 from tools.reference.words import code, plain, table
 
@@ -39,8 +40,9 @@ def page() -> str:
     )
     codes = [("0", "Done.", "")]
     codes += [(str(kind.exit_code), _meaning(kind), code(kind.__name__)) for kind in _kinds()]
+    crossed = "A measured value crossed the threshold given with `--fail-above`."
+    codes.insert(-1, (str(THRESHOLD_CROSSED), crossed, ""))
     codes.append((str(TERMINATED), "Stopped with SIGTERM; finished samples are kept.", code("Interrupted")))
-    assert errors.Interrupted.exit_code == INTERRUPTED
     return "\n".join(
         [
             _INTRODUCTION,

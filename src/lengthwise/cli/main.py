@@ -1,22 +1,28 @@
-"""The table of verbs, and `run`, the entry point."""
+"""`run`, the entry point: the table of verbs, and the exit code of an error."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import logging
+import os
+import signal
 import sys
+import threading
+import traceback
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from cyclopts import App, Group, Parameter
+from cyclopts import App, CycloptsError, Group, Parameter
 
 import lengthwise
 from lengthwise.cli import verbs
-from lengthwise.cli.exit_codes import exit_code, treat_sigterm_as_interrupt
 from lengthwise.cli.options import with_fields
+from lengthwise.errors import Interrupted, LengthwiseError, UsageError
 from lengthwise.files import is_url
 from lengthwise.measure.table import MEASUREMENTS
+from lengthwise.processes import is_main_process
 
 # `served` is `compare` with an endpoint. What is no measurement is a function of its name.
 VERBS = (
@@ -29,18 +35,77 @@ EXAMPLES = (
     "lengthwise measure smollm2-135m --adapter runs/lora/model --out runs/after",
     "lengthwise report runs/before runs/after runs/lora --out compare.html",
 )
+TERMINATED = 143
+_sigterm = threading.Event()
 
 
 def run(words: Sequence[str] | None = None) -> int:
-    """The `lengthwise` command: its exit code."""
+    """The `lengthwise` command: its exit code. The message of an error goes to standard error.
+
+    0 done, 1 failed, 2 wrong usage or configuration, 3 something is missing, 4 a threshold was crossed, 130
+    interrupted, 143 terminated. A bug keeps its traceback, which gives 1; with --verbose every error shows its own.
+    """
     words = sys.argv[1:] if words is None else list(words)
     # It remarks on a kernel for 4-bit weights whenever it is imported, also where there are none.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     treat_sigterm_as_interrupt()
-    return exit_code(
-        lambda: command_line(words)(words, exit_on_error=False, print_error=False),
-        verbose=not {"-v", "--verbose"}.isdisjoint(words),
+    formatted = warnings.formatwarning
+    # A sentence, without the line of code that it comes from.
+    warnings.formatwarning = lambda message, *_, **__: f"lengthwise: warning: {message}\n"
+    try:
+        return command_line(words)(words, exit_on_error=False, print_error=False) or 0
+    except (Exception, KeyboardInterrupt) as error:
+        code, message = _explained(error)
+        if not {"-v", "--verbose"}.isdisjoint(words):
+            traceback.print_exception(error)
+        # Of several processes that are stopped together the first alone speaks; an error may be that of any.
+        if is_main_process() or code not in (Interrupted.exit_code, TERMINATED):
+            print(f"lengthwise: {message}", file=sys.stderr)
+        return code
+    finally:
+        warnings.formatwarning = formatted
+
+
+def treat_sigterm_as_interrupt() -> None:
+    """Let SIGTERM raise KeyboardInterrupt, once, unless the parent ignores it or a program around us handles it."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return
+    owner = os.getpid()
+
+    def handle(number: int, frame: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if os.getpid() != owner else signal.SIG_IGN)
+        if os.getpid() != owner:
+            # A forked worker ends at once.
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        _sigterm.set()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, handle)
+
+
+def _explained(error: BaseException) -> tuple[int, str]:
+    """Exit code and message of an error; a bug is raised again."""
+    match error:
+        case KeyboardInterrupt() | Interrupted() if _sigterm.is_set():
+            return TERMINATED, f"terminated: {error}".removesuffix(": ")
+        case KeyboardInterrupt():
+            return Interrupted.exit_code, "interrupted"
+        case CycloptsError():
+            return UsageError.exit_code, str(error)
+        case LengthwiseError():
+            return error.exit_code, str(error)
+    # By name: torch may not be loaded, and is not worth loading for this.
+    text, name = str(error), type(error).__name__
+    if name not in ("MemoryError", "OutOfMemoryError") and "DefaultCPUAllocator" not in text:
+        raise error
+    shortage = LengthwiseError(
+        f"out of memory: {text.splitlines()[0] if text else name}",
+        fix="lower --batch-size or the greatest --length, take a smaller --dtype (bfloat16), or for training "
+        "batch.micro in the recipe; --dry-run estimates the need",
     )
+    return shortage.exit_code, str(shortage)
 
 
 def command_line(words: Sequence[str]) -> App:

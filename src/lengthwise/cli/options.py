@@ -11,24 +11,18 @@ from cyclopts import Group, Parameter
 
 from lengthwise.settings import Settings, Subject
 
+_OUTPUT = Group("Output", sort_key=3)
 Model = Annotated[str, Parameter(help=Subject.model_fields["model"].description)]
 Assignments = Annotated[tuple[str, ...], Parameter("--set", metavar="KEY=VALUE")]
 DryRun = Annotated[bool, Parameter(help="Print the plan, with an estimate of time and memory, and stop.")]
+AsJson = Annotated[bool, Parameter("--json", help="Print JSON alone on standard output.", group=_OUTPUT)]
 Verbose = Annotated[
     bool, Parameter(["--verbose", "-v"], help="Print the full table, and the traceback of an error.")
 ]
 
 
-class Printing(Settings):
-    """How results are shown."""
-
-    as_json: Annotated[bool, Parameter("--json")] = False
-    """Print JSON alone on standard output."""
-    verbose: Verbose = False
-
-
 class Output(Settings):
-    """Where results go."""
+    """Where results go, and how they are shown."""
 
     out: Annotated[str | None, Parameter(metavar="FOLDER")] = None
     """Run folder to write. Without it nothing is written."""
@@ -37,20 +31,25 @@ class Output(Settings):
     overwrite: bool = False
     """Replace the earlier run in --out, which stays until the new one has a result."""
     dry_run: DryRun = False
+    as_json: AsJson = False
+    verbose: Verbose = False
 
 
-_OUTPUT = [Parameter(group=Group("Output", sort_key=3))]
-_SUBJECT = [Parameter(group=Group("Model and text", sort_key=2))]
-_GROUPS = {Subject: _SUBJECT, Output: _OUTPUT, Printing: _OUTPUT}
+_GROUPS = {
+    Subject: [Parameter(group=Group("Model and text", sort_key=2))],
+    Output: [Parameter(group=_OUTPUT)],
+}
 # What all measurements have in common comes last.
 _LAST = ("seed", "batch_size", "bos")
 
 
-def with_fields(verb: Callable[..., None], *, hidden: Collection[str] = ()) -> Callable[..., None]:
+def with_fields(
+    verb: Callable[..., int | None], *, hidden: Collection[str] = ()
+) -> Callable[..., int | None]:
     """The verb with an option for every field of the settings that it takes, in place of the settings.
 
     Required fields are arguments. Settings are made of what the user gave, so that they know it
-    (`model_fields_set`). `hidden` options are left out.
+    (`model_fields_set`). `hidden` options are left out. Every verb takes --verbose, because of its errors.
     """
     settings: dict[str, type[Settings]] = {}
     shown: list[Argument] = []
@@ -62,14 +61,20 @@ def with_fields(verb: Callable[..., None], *, hidden: Collection[str] = ()) -> C
             shown.append(each.replace(kind=Argument.POSITIONAL_ONLY))
         else:
             shown.append(each)
+    shows_table = Output in settings.values()
+    if not shows_table:
+        annotation = Annotated[Verbose, Parameter(group=_OUTPUT)]
+        shown.append(Argument("verbose", Argument.KEYWORD_ONLY, annotation=annotation, default=False))
     shown = sorted((each for each in shown if each.name not in hidden), key=lambda each: each.kind)
     arguments = [option.name for option in shown if option.kind is Argument.POSITIONAL_ONLY]
 
-    def call(*values: Any, **given: Any) -> None:
+    def call(*values: Any, **given: Any) -> int | None:
         given |= zip(arguments, values, strict=False)
+        if not shows_table:
+            given.pop("verbose", None)
         for name, kind in settings.items():
             given[name] = kind(**{field: given.pop(field) for field in kind.model_fields if field in given})
-        verb(**given)
+        return verb(**given)
 
     call.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     call.__annotations__ = {option.name: option.annotation for option in shown}
@@ -85,8 +90,7 @@ def _fields(owner: type[Settings]) -> Iterator[Argument]:
         marks = [mark for mark in field.metadata if isinstance(mark, Parameter)]
         if field.description:
             marks.append(Parameter(help=" ".join(field.description.split())))
-        if field.is_required():
-            yield Argument(name, Argument.POSITIONAL_ONLY, annotation=Annotated[types[name], *marks])
-        else:
-            annotation = Annotated[types[name], *marks, *_GROUPS.get(owner, ())]
-            yield Argument(name, Argument.KEYWORD_ONLY, annotation=annotation, default=field.default)
+        kind = Argument.POSITIONAL_ONLY if field.is_required() else Argument.KEYWORD_ONLY
+        marks += [] if field.is_required() else _GROUPS.get(owner, [])
+        default = Argument.empty if field.is_required() else field.default
+        yield Argument(name, kind, annotation=Annotated[types[name], *marks], default=default)

@@ -8,35 +8,37 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.errors import Interrupted, ThresholdCrossed
+from lengthwise.errors import Interrupted
 from lengthwise.processes import is_main_process
 
 if TYPE_CHECKING:
-    from lengthwise.cli.options import Printing
+    from lengthwise.cli.options import Output
     from lengthwise.report.tables import Table
     from lengthwise.report.writers import TableFormat
     from lengthwise.results import Results
 
+THRESHOLD_CROSSED = 4
 
-def show(run: Callable[[], Results], out: str | None, printing: Printing) -> Results:
-    """Call `run` and print what it returns, or the part that was finished when it was interrupted.
+
+def show(run: Callable[..., Results], output: Output) -> Results:
+    """Call `run` with the folder of `output` and print its results, or those that an interruption left.
 
     Of several processes the first alone prints.
     """
     try:
-        results = run()
+        results = run(out=output.out, resume=output.resume, overwrite=output.overwrite)
     except Interrupted as stop:
         if stop.partial is not None and is_main_process():
-            print_results(stop.partial, out, printing)  # type: ignore[arg-type]
+            _print_results(stop.partial, output)
         raise
     if is_main_process():
-        print_results(results, out, printing)
+        _print_results(results, output)
     return results
 
 
-def print_results(results: Results, out: str | None, printing: Printing) -> None:
+def _print_results(results: Results, output: Output) -> None:
     """The answer in a few lines and the notes; with -v, and where nothing answers, the table of headline numbers."""
-    if printing.as_json:
+    if output.as_json:
         sys.stdout.write(results.to_json())
         return
     from lengthwise.report.tables import headline_rows, in_order, rows_table
@@ -46,19 +48,19 @@ def print_results(results: Results, out: str | None, printing: Printing) -> None
     lines = answer(results)
     if lines:
         print(title, *lines, sep="\n")
-    if printing.verbose or not lines:
+    if output.verbose or not lines:
         print_table(rows_table(in_order(headline_rows(results.rows)), caption=title))
     if results.notes:
         print()
     for note in results.notes:
         print(textwrap.fill(note, 80, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False))
-    if out is not None:
-        print(f"written to {out}; `lengthwise report {out}` makes a page of it")
+    if output.out is not None:
+        print(f"written to {output.out}; `lengthwise report {output.out}` makes a page of it")
 
 
-def print_plan(plan: Mapping[str, Any], printing: Printing, *, caption: str = "what would be done") -> None:
+def print_plan(plan: Mapping[str, Any], *, as_json: bool, caption: str = "what would be done") -> None:
     """What a dry run found, or what was done, as a table of settings or as JSON."""
-    if printing.as_json:
+    if as_json:
         print(json.dumps(plan, indent=2, allow_nan=False))
         return
     from lengthwise.report.tables import settings_table
@@ -79,9 +81,9 @@ def _readable(key: str, value: Any) -> tuple[str, Any]:
     return key.replace("seconds", "time"), value
 
 
-def print_comparison(results: Results, printing: Printing, *, form: TableFormat | None = None) -> None:
+def print_comparison(results: Results, *, as_json: bool, form: TableFormat | None) -> None:
     """The table of differences or of a correlation, and its notes; the table alone in another `form`."""
-    if printing.as_json:
+    if as_json:
         sys.stdout.write(results.to_json())
         return
     from lengthwise.report.tables import comparison_table, rows_table
@@ -93,8 +95,7 @@ def print_comparison(results: Results, printing: Printing, *, form: TableFormat 
         sys.stdout.write(written(table, form))
         return
     print_table(table)
-    for sentence in results.notes:
-        print(sentence)
+    print(*results.notes, sep="\n", end="\n" if results.notes else "")
 
 
 def print_table(table: Table) -> None:
@@ -106,8 +107,8 @@ def print_table(table: Table) -> None:
     Console(width=None if sys.stdout.isatty() else 160).print(to_rich(table))
 
 
-def fail_above(results: Results, metric: str, threshold: float) -> None:
-    """Raise ThresholdCrossed if the metric's value at any length is above the threshold."""
+def fail_above(results: Results, metric: str, threshold: float) -> int:
+    """The exit code: 4, with the lengths on standard error, if the metric's value at any is above the threshold."""
     from lengthwise.report.tables import headline_rows, row_estimate
 
     crossed = [
@@ -116,5 +117,8 @@ def fail_above(results: Results, metric: str, threshold: float) -> None:
         if row.metric == metric and row.value is not None and row.value > threshold
         if (estimate := row_estimate(row)) is not None
     ]
-    if crossed:
-        raise ThresholdCrossed(f"{metric} is above {threshold:g} at {'; '.join(crossed)}")
+    if not crossed:
+        return 0
+    if is_main_process():
+        print(f"lengthwise: {metric} is above {threshold:g} at {'; '.join(crossed)}", file=sys.stderr)
+    return THRESHOLD_CROSSED

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 from pydantic import ByteSize
 
-from lengthwise.cli.options import Assignments, DryRun, Model, Output, Printing, Verbose, with_fields
+from lengthwise.cli.options import AsJson, Assignments, DryRun, Model, Output, with_fields
 from lengthwise.cli.output import fail_above, print_comparison, print_plan, print_table, show
-from lengthwise.config import override
 from lengthwise.errors import MissingError, UsageError, nearest
-from lengthwise.files import atomic_write_text, cannot_write, named_path
-from lengthwise.settings import Dtype, Subject
+from lengthwise.files import atomic_write_text, named_path
+from lengthwise.settings import Dtype, Subject, override
 
 if TYPE_CHECKING:
     from lengthwise.measure.measurement import Measurement
@@ -27,7 +27,7 @@ _FAIL_ABOVE = Parameter(
 )
 
 
-def measuring(kind: type[Measurement]) -> Callable[..., None]:
+def measuring(kind: type[Measurement]) -> Callable[..., int | None]:
     """The verb of a measurement, with an option for each of its fields."""
 
     def verb(
@@ -36,21 +36,19 @@ def measuring(kind: type[Measurement]) -> Callable[..., None]:
         *,
         threshold: Annotated[float | None, _FAIL_ABOVE] = None,
         output: Output,
-        printing: Printing,
-    ) -> None:
+    ) -> int | None:
         if threshold is not None and not math.isfinite(threshold):
             raise UsageError(f"--fail-above is {threshold}", expected="a finite number")
         if output.dry_run:
             from lengthwise.measure.runner import plan_run
 
-            print_plan(plan_run(measurement, subject), printing)
-            return
+            return print_plan(plan_run(measurement, subject), as_json=output.as_json)
         from lengthwise.measure.runner import run
 
-        folder = {"out": output.out, "resume": output.resume, "overwrite": output.overwrite}
-        results = show(lambda: run(measurement, subject, **folder), output.out, printing)
+        results = show(partial(run, measurement, subject), output)
         if kind.fail_above is not None and threshold is not None:
-            fail_above(results, kind.fail_above, threshold)
+            return fail_above(results, kind.fail_above, threshold)
+        return None
 
     verb.__doc__ = kind.__doc__
     verb.__annotations__["measurement"] = kind
@@ -66,7 +64,7 @@ def extend(
     assignments: Assignments = (),
     out: str | None = None,
     dry_run: DryRun = False,
-    printing: Printing,
+    as_json: AsJson = False,
 ) -> None:
     """Extend the context of a model with rotary positions.
 
@@ -88,11 +86,11 @@ def extend(
 
     how = {"factor": factor, "original_length": original_length, "options": override({}, assignments)}
     if dry_run:
-        print_plan(plan_extended(model, method, **how), printing)
+        print_plan(plan_extended(model, method, **how), as_json=as_json)
     elif out is None:
         raise UsageError("extending needs a folder to write to", fix="--out models/NAME")
     else:
-        print_plan(save_extended(model, method, out, **how), printing, caption="what was done")
+        print_plan(save_extended(model, method, out, **how), as_json=as_json, caption="what was done")
 
 
 def train(
@@ -102,7 +100,6 @@ def train(
     memory: Annotated[ByteSize | None, Parameter(metavar="SIZE")] = None,
     devices: int | None = None,
     output: Output,
-    printing: Printing,
 ) -> None:
     """Train a model with the alignment objective.
 
@@ -128,9 +125,9 @@ def train(
     resolved = read_recipe(recipe, assignments)
     if output.dry_run:
         planned = plan(resolved, devices=devices, memory=memory)
-        if not (printing.as_json or printing.verbose):
+        if not (output.as_json or output.verbose):
             planned["settings"] = resolved.to_dict(defaults=False)
-        print_plan(planned, printing)
+        print_plan(planned, as_json=output.as_json)
         return
     if memory is not None or devices is not None:
         raise UsageError("--memory and --devices require --dry-run")
@@ -140,11 +137,10 @@ def train(
     # The Trainer takes seconds to import, which neither a dry run nor a mistake needs.
     from lengthwise.training import train as run_recipe
 
-    folder = {"out": output.out, "resume": output.resume, "overwrite": output.overwrite}
-    show(lambda: run_recipe(resolved, **folder), output.out, printing)
+    show(partial(run_recipe, resolved), output)
 
 
-def merge(run: str, *, out: str, dtype: Dtype = "float32", printing: Printing) -> None:
+def merge(run: str, *, out: str, dtype: Dtype = "float32", as_json: AsJson = False) -> None:
     """Merge a run's adapter into its base model and save that.
 
     A base model in 4 bits is dequantised: the adapter was trained on those weights.
@@ -160,7 +156,7 @@ def merge(run: str, *, out: str, dtype: Dtype = "float32", printing: Printing) -
     """
     from lengthwise.training.merging import merge_run
 
-    print_plan(merge_run(run, out, dtype=dtype), printing, caption="what was done")
+    print_plan(merge_run(run, out, dtype=dtype), as_json=as_json, caption="what was done")
 
 
 def compare(
@@ -170,7 +166,7 @@ def compare(
     metric: tuple[str, ...] = (),
     correlate: tuple[str, str] | None = None,
     format: Literal["csv", "latex", "markdown"] | None = None,
-    printing: Printing,
+    as_json: AsJson = False,
 ) -> None:
     """Which differences between runs are more than noise?
 
@@ -203,7 +199,7 @@ def compare(
         raise UsageError("--correlate takes neither --reference nor --metric")
     else:
         found = correlate_runs(runs, *correlate)
-    print_comparison(found, printing, form=format)
+    print_comparison(found, as_json=as_json, form=format)
 
 
 def report(
@@ -211,7 +207,6 @@ def report(
     *,
     out: str | None = None,
     format: Literal["html", "csv", "latex", "markdown", "svg"] = "html",
-    verbose: Verbose = False,
 ) -> None:
     """Make one self-contained HTML page of one or several runs.
 
@@ -248,7 +243,7 @@ def report(
             print(target)
 
 
-def ls(what: str | None = None, *, printing: Printing) -> None:
+def ls(what: str | None = None, *, as_json: AsJson = False) -> None:
     """List models, corpora, recipes, methods and tasks.
 
     Args:
@@ -263,7 +258,7 @@ def ls(what: str | None = None, *, printing: Printing) -> None:
     from lengthwise.report.tables import Table
 
     lists = catalogue(what)
-    if printing.as_json:
+    if as_json:
         print(json.dumps(lists, indent=2))
         return
     for name, entries in lists.items():
@@ -271,7 +266,7 @@ def ls(what: str | None = None, *, printing: Printing) -> None:
         print_table(Table(columns=columns, rows=[list(entry.values()) for entry in entries], caption=name))
 
 
-def cp(recipe: str, file: str | None = None, *, verbose: Verbose = False) -> None:
+def cp(recipe: str, file: str | None = None) -> None:
     """Copy a recipe of lengthwise to a file that you can change.
 
     Args:
@@ -294,14 +289,11 @@ def cp(recipe: str, file: str | None = None, *, verbose: Verbose = False) -> Non
         target /= f"{recipe}.yaml"
     if target.exists():
         raise UsageError(f"{target} exists already", fix=f"lengthwise cp {recipe} ANOTHER.yaml")
-    try:
-        atomic_write_text(target, shipped[recipe].read_text(encoding="utf-8"))
-    except OSError as error:
-        raise cannot_write(target, error) from error
+    atomic_write_text(target, shipped[recipe].read_text(encoding="utf-8"))
     print(target)
 
 
-def doctor(*, printing: Printing) -> None:
+def doctor(*, as_json: AsJson = False) -> None:
     """Show what works here, what is missing, and how to install it.
 
     Exits with 0 if models can be measured and trained here, else with 3.
@@ -310,11 +302,11 @@ def doctor(*, printing: Printing) -> None:
         lengthwise doctor
         lengthwise doctor --json
     """
-    from lengthwise.diagnosis import diagnose
+    from lengthwise.catalogue import diagnose
     from lengthwise.report.tables import Table
 
     findings = diagnose()
-    if printing.as_json:
+    if as_json:
         print(json.dumps(findings, indent=2))
     else:
         rows = [[each[column] for column in ("state", "what", "detail", "fix")] for each in findings]

@@ -51,16 +51,17 @@ def background_text(corpus: Corpus, rng: random.Random, *, tokens: int) -> list[
     The next document follows; a short corpus repeats.
     """
     wanted = tokens * _CHARACTERS_PER_TOKEN
-    index = rng.randrange(len(corpus.documents))
-    text = corpus.documents[index].text
+    texts = list(corpus.documents.values())
+    index = rng.randrange(len(texts))
+    text = texts[index]
     # Anywhere in the document, if it is long enough to hold all that is wanted from there.
     start = rng.randrange(max(1, len(text) - wanted)) if len(text) > wanted else 0
     first = _END.search(text, start) if start else None
     found = _sentences(text[first.end() if first else start :][: 2 * wanted])
     size = sum(map(len, found))
     while size < wanted:
-        index = (index + 1) % len(corpus.documents)
-        more = _sentences(corpus.documents[index].text[: 2 * wanted])
+        index = (index + 1) % len(texts)
+        more = _sentences(texts[index][: 2 * wanted])
         found += more
         size += sum(map(len, more))
     return found
@@ -83,7 +84,7 @@ def made_up(
     """
 
     def questions(settings: Any, tokenizer: Any, corpus: Corpus) -> list[Question]:
-        characters = sum(len(document.text) for document in corpus.documents)
+        characters = sum(map(len, corpus.documents.values()))
         if max(settings.lengths) > characters:
             raise UsageError(
                 f"--length is {max(settings.lengths)} tokens, and the text {corpus.name} has {characters} characters",

@@ -146,7 +146,7 @@ class LongPpl(WindowMeasurement):
 
     def items(self, model: Reader, text: Corpus, other: Reader) -> list[Item]:
         """The texts: windows of the evaluator's tokens, or those of the earlier run; by their characters."""
-        whole = {document.id: document.text for document in text.documents}
+        whole = text.documents
         places: list[tuple[str, int, int, Record | None]] = []
         if self.key_tokens is not None:
             records = self._earlier().records.values()

@@ -6,11 +6,10 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from lengthwise.cache import build_once, cache_dir
 from lengthwise.errors import MissingError
-from lengthwise.files import sha256
+from lengthwise.files import build_once, cache_dir, sha256
 from lengthwise.models.gguf import write_converted
-from lengthwise.text.embedded import package_file
+from lengthwise.text.embedded_texts import package_file
 
 SHIPPED = Path(__file__).with_name("tiny_books")
 """tiny-books as the package has it: an ordinary model folder with float16 weights (`tools/tiny_books.py`)."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from lengthwise.cache import build_once, cache_dir
 from lengthwise.errors import UsageError, reason
+from lengthwise.files import build_once, cache_dir
 
 
 def convert_gguf_file(path: Path) -> Path:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lengthwise.config import read_yaml
 from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_text, named_path
 from lengthwise.report.differences import paired_differences
@@ -32,6 +31,7 @@ from lengthwise.report.terminal import sce_sentence
 from lengthwise.results import Results, Row, read_results
 from lengthwise.runs import read_metrics
 from lengthwise.samples import SampleLog
+from lengthwise.settings import read_yaml
 
 # Settings in which two runs may differ and still be read side by side.
 _MAY_DIFFER = {"model", "adapter", "revision", "device", "dtype", "batch_size"}

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from lengthwise.cli.options import Output, Verbose
+from lengthwise.cli.options import Output
 from lengthwise.cli.output import print_table
 from lengthwise.errors import UsageError
 
@@ -26,7 +26,6 @@ def reproduce(
     ray: Annotated[str | None, Parameter(metavar="ADDRESS")] = None,
     arms_from: Annotated[tuple[str, ...], Parameter(metavar="RUN")] = (),
     output: Output,
-    verbose: Verbose = False,
 ) -> None:
     """Run a study and write its page.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lengthwise.cache import cache_dir
+from lengthwise.files import cache_dir
 from lengthwise.machine import product_rate, usable_device
 from lengthwise.models.embedded_models import EMBEDDED, made_folder
 from lengthwise.models.plan import model_skeleton

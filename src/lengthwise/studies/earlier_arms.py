@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.config import parse_yaml, read_yaml, to_yaml
 from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_text, read_json
 from lengthwise.runs import finished_results
+from lengthwise.settings import parse_yaml, read_yaml, to_yaml
 from lengthwise.studies.arms import Arm, samples_file, slug
 from lengthwise.text import load_corpus
 from lengthwise.training.starting_model import load_for_training

@@ -19,9 +19,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
-from lengthwise.cache import build_once, cache_dir
 from lengthwise.errors import LengthwiseError
-from lengthwise.files import atomic_write_bytes, atomic_write_json
+from lengthwise.files import atomic_write_bytes, atomic_write_json, build_once, cache_dir
 from lengthwise.models.hidden import final_hidden_states
 from lengthwise.models.resolve import quiet_transformers
 from lengthwise.processes import progress
@@ -274,7 +273,7 @@ def train_on_books(
     started = time.monotonic()
     train = load_corpus("books", split="train")
     test = load_corpus("books", split="test")
-    tokenizer = train_bpe(document.text for document in train.documents)
+    tokenizer = train_bpe(train.documents.values())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         model = make()

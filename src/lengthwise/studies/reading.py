@@ -9,7 +9,7 @@ import numpy as np
 
 from lengthwise.measure.measurement import Item, Measurement
 from lengthwise.testing import tiny_text, tiny_tokenizer
-from lengthwise.text import Corpus, Document, TokenDocument, TokenDocuments
+from lengthwise.text import Corpus, TokenDocument, TokenDocuments
 
 _DOCUMENTS = 64
 _TOKENS = 1 << 20
@@ -33,5 +33,5 @@ def items_read(measurement: Measurement, *, trained: int | None, texts: int = 16
         return resolved.items(model, TokenDocuments(documents, "zeros", "", ""), model)
     # A word has at least one token.
     words = tiny_text(getattr(resolved, "length", 1024) + 1024)
-    corpus = [Document(str(index), words) for index in range(texts)]
+    corpus = {str(index): words for index in range(texts)}
     return resolved.items(model, Corpus.of("words", corpus, split="all", split_rule=""), model)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from lengthwise.cache import build_once, cache_dir
+from lengthwise.files import build_once, cache_dir
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -1,8 +1,8 @@
 """Texts: corpora, their fixed split, token documents, windows."""
 
-from lengthwise.text.corpus import Corpus, Document, Split, left_out_note
+from lengthwise.text.corpus import Corpus, Split, left_out_note
 from lengthwise.text.corpus_sources import TextLike, as_corpus, as_documents, load_corpus
-from lengthwise.text.embedded import EMBEDDED_CORPORA, EmbeddedCorpus
+from lengthwise.text.embedded_texts import EMBEDDED_CORPORA, EmbeddedCorpus
 from lengthwise.text.tokens import TokenDocument, TokenDocuments, tokenize, tokenizer_fingerprint
 from lengthwise.text.windows import (
     Bos,
@@ -18,7 +18,6 @@ __all__ = [
     "EMBEDDED_CORPORA",
     "Bos",
     "Corpus",
-    "Document",
     "EmbeddedCorpus",
     "Split",
     "TextLike",

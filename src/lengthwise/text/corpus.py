@@ -19,32 +19,15 @@ EMPTY = "empty or null"
 
 
 @dataclass(frozen=True)
-class Document:
-    """One text. Its `id` is unique within the corpus and the same in every run."""
-
-    id: str
-    text: str
-
-    def __post_init__(self) -> None:
-        try:
-            f"{self.id}{self.text}".encode()
-        except UnicodeEncodeError as error:
-            raise UsageError(
-                f"{self.id!r}: half of a surrogate pair, {error.object[error.start]!r}",
-                expected="text and name that can be written as UTF-8",
-            ) from error
-
-
-@dataclass(frozen=True)
 class Corpus:
-    """Documents of one source and split.
+    """Documents of one source and split: the text of each by its id, which is the same in every run.
 
     `split_rule` says in words how the split was made; `fingerprint` is a hash of all ids and texts.
     `left_out` counts the documents that the source has and the corpus has not, by reason.
     """
 
     name: str
-    documents: tuple[Document, ...]
+    documents: Mapping[str, str]
     split: Split
     split_rule: str
     fingerprint: str
@@ -54,26 +37,40 @@ class Corpus:
     def of(
         cls,
         name: str,
-        documents: list[Document],
+        documents: Mapping[str, str],
         *,
         split: Split,
-        split_rule: str,
+        split_rule: str | None = None,
         left_out: Mapping[str, int] | None = None,
     ) -> Corpus:
         """A corpus of the documents that hold text, with its fingerprint.
 
+        Without `split_rule`, `documents` are those of all splits. About one in ten is held out as test, those with
+        the lowest hash of their id. The split of a document depends on its id alone, so it does not change when
+        others are added. A corpus of one document is used as given.
+
         Raises:
-            UsageError: no document holds text.
+            UsageError: no document holds text, or one cannot be written as UTF-8.
         """
-        kept = tuple(document for document in documents if document.text.strip())
+        kept = {own: text for own, text in documents.items() if text.strip()}
+        # Adding to a Counter drops what is zero.
+        counts = Counter(left_out) + Counter({EMPTY: len(documents) - len(kept)})
+        for own, text in kept.items():
+            try:
+                f"{own}{text}".encode()
+            except UnicodeEncodeError as error:
+                raise UsageError(
+                    f"{own!r}: half of a surrogate pair, {error.object[error.start]!r}",
+                    expected="text and name that can be written as UTF-8",
+                ) from error
+        if split_rule is None:
+            kept, split_rule = _split_by_hash(kept, split)
         if not kept:
             raise UsageError(
                 f"{name} ({split} split) holds no text",
                 expected="at least one document that is not empty",
                 fix="give another file, another text field, or split 'all'",
             )
-        # Adding to a Counter drops what is zero.
-        counts = Counter(left_out) + Counter({EMPTY: len(documents) - len(kept)})
         return cls(name, kept, split, split_rule, _fingerprint(kept), dict(counts))
 
 
@@ -85,36 +82,25 @@ def left_out_note(left_out: Mapping[str, int], documents: int) -> list[str]:
     return [f"Documents left out of the text ({documents} have text): {counts}."]
 
 
-def split_by_hash(name: str, documents: list[Document], split: Split) -> Corpus:
-    """Hold out about one document in ten, those with the lowest hash of their id.
-
-    The split of a document depends on its id alone, so it does not change when others are added. A corpus of one
-    document is used as given.
-    """
-    found = [document for document in documents if document.text.strip()]
-    left_out = {EMPTY: len(documents) - len(found)}
+def _split_by_hash(documents: dict[str, str], split: Split) -> tuple[dict[str, str], str]:
+    """The documents of a split, and its rule."""
     if split == "all":
-        rule = "all documents"
-    elif len(found) < 2:
-        rule = "used as given: a single document"
-    else:
-        rule = f"by hash of the document id, about {TEST_SHARE:.0%} held out as test"
-        shares = {document.id: _hash_share(document.id) for document in found}
-        # At least one document in each split.
-        threshold = min(max(TEST_SHARE, min(shares.values())), sorted(shares.values())[-2])
-        found = [document for document in found if (shares[document.id] <= threshold) == (split == "test")]
-    return Corpus.of(name, found, split=split, split_rule=rule, left_out=left_out)
+        return documents, "all documents"
+    if len(documents) < 2:
+        return documents, "used as given: a single document"
+    digests = {own: hashlib.sha256(own.encode()).digest() for own in documents}
+    shares = {own: int.from_bytes(digest[:8], "big") / 2**64 for own, digest in digests.items()}
+    # At least one document in each split.
+    threshold = min(max(TEST_SHARE, min(shares.values())), sorted(shares.values())[-2])
+    chosen = {own: text for own, text in documents.items() if (shares[own] <= threshold) == (split == "test")}
+    return chosen, f"by hash of the document id, about {TEST_SHARE:.0%} held out as test"
 
 
-def _hash_share(document_id: str) -> float:
-    digest = hashlib.sha256(document_id.encode()).digest()
-    return int.from_bytes(digest[:8], "big") / 2**64
-
-
-def _fingerprint(documents: tuple[Document, ...]) -> str:
+def _fingerprint(documents: Mapping[str, str]) -> str:
     digest = hashlib.sha256()
-    for document in documents:
-        for part in (document.id.encode(), document.text.encode()):
-            digest.update(len(part).to_bytes(8, "big"))
-            digest.update(part)
+    for document in documents.items():
+        for part in document:
+            encoded = part.encode()
+            digest.update(len(encoded).to_bytes(8, "big"))
+            digest.update(encoded)
     return digest.hexdigest()

@@ -11,8 +11,8 @@ from typing import Any, NoReturn, get_args
 
 from lengthwise.errors import MissingError, UsageError, nearest, reason
 from lengthwise.files import named_path
-from lengthwise.text.corpus import Corpus, Document, Split, split_by_hash
-from lengthwise.text.embedded import EMBEDDED_CORPORA, load_embedded
+from lengthwise.text.corpus import Corpus, Split
+from lengthwise.text.embedded_texts import EMBEDDED_CORPORA, load_embedded
 from lengthwise.text.tokens import TokenDocuments, tokenize
 
 HUB_PREFIX = "hf://"
@@ -44,7 +44,7 @@ def load_corpus(spec: str, *, split: Split = "test", text_field: str = "text") -
         return load_embedded(spec, split)
     path = named_path(spec, what="the text")
     if path.exists():
-        return split_by_hash(spec, _read_path(path, text_field), split)
+        return Corpus.of(spec, _read_path(path, text_field), split=split)
     known_suffix = path.suffix.lower() in _SUFFIXES
     if spec.startswith(HUB_PREFIX) or (re.fullmatch(r"\w[^/]*/[^/]+", spec) and not known_suffix):
         return _load_hub(spec.removeprefix(HUB_PREFIX), split, text_field)
@@ -76,7 +76,7 @@ def as_corpus(text: TextLike, *, split: Split = "test") -> Corpus:
             f"a {type(text).__name__} is not a text",
             expected="a name or path, a Corpus, TokenDocuments, or a list of strings",
         )
-    documents = [Document(f"text:{number}", each) for number, each in enumerate(text, start=1)]
+    documents = {f"text:{number}": each for number, each in enumerate(text, start=1)}
     return Corpus.of("texts", documents, split="all", split_rule="used as given")
 
 
@@ -87,7 +87,7 @@ def as_documents(text: TextLike | TokenDocuments, tokenizer: Any, *, split: Spli
     return tokenize(as_corpus(text, split=split), tokenizer, cache=isinstance(text, str | Path))
 
 
-def _read_path(path: Path, text_field: str) -> list[Document]:
+def _read_path(path: Path, text_field: str) -> dict[str, str]:
     """The documents of a file or folder.
 
     A .txt or .md file is one document. A folder has one for each such file in it and below, sorted by path.
@@ -107,21 +107,20 @@ def _read_path(path: Path, text_field: str) -> list[Document]:
                 f"the folder {path} has no {' or '.join(_TEXTS)} file in it or below",
                 fix=f"name the file itself, or use hf://{path} for a data set in the hub's layout",
             )
-        return [Document(file.relative_to(path).as_posix(), _read_text(file)) for file in texts]
+        return {file.relative_to(path).as_posix(): _read_text(file) for file in texts}
     if not path.is_file() or suffix not in _SUFFIXES:
         # Reading a pipe or a device may never end.
         raise UsageError(
             f"{path} is not a regular file of text", expected=f"one of: {', '.join(_SUFFIXES)}, or a folder"
         )
     if suffix in _TEXTS:
-        return [Document(path.name, _read_text(path))]
+        return {path.name: _read_text(path)}
     read = _jsonl_column if suffix == ".jsonl" else _parquet_column
     return _documents(read(path, text_field), text_field, ids=path.name, where=str(path))
 
 
-def _refuse(error: OSError | UnicodeDecodeError, path: Path | None = None) -> NoReturn:
-    where = "" if path is None else f" {path} as UTF-8 text"
-    raise UsageError(f"cannot read{where}: {error}") from error
+def _refuse(error: OSError) -> NoReturn:
+    raise UsageError(f"cannot read a folder: {error}") from error
 
 
 def _read_text(path: Path) -> str:
@@ -129,7 +128,7 @@ def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        _refuse(error, path)
+        raise UsageError(f"cannot read {path} as UTF-8 text: {error}") from error
 
 
 def _jsonl_column(path: Path, text_field: str) -> Iterator[tuple[int, object]]:
@@ -140,10 +139,10 @@ def _jsonl_column(path: Path, text_field: str) -> Iterator[tuple[int, object]]:
         where = f"{path}, line {number}"
         try:
             row = json.loads(line)
-            fields = row.keys()
+            names = list(row.keys())
         except (ValueError, RecursionError, AttributeError) as error:
             raise UsageError(f"{where} is no JSON object that can be read: {error}") from error
-        _check_field(fields, text_field, where=where)
+        _check_field(names, text_field, where=where)
         yield number, row[text_field]
 
 
@@ -159,21 +158,20 @@ def _parquet_column(path: Path, text_field: str) -> Iterable[tuple[int, object]]
         raise UsageError(f"{path} is not a Parquet file that can be read: {error}") from error
 
 
-def _check_field(fields: Iterable[str], text_field: str, *, where: str) -> None:
-    names = list(fields)
+def _check_field(names: list[str], text_field: str, *, where: str) -> None:
     if text_field not in names:
         raise UsageError(f"{where} has no field {text_field!r}", expected=nearest(text_field, names))
 
 
 def _documents(
     rows: Iterable[tuple[int, object]], text_field: str, *, ids: str, where: str
-) -> list[Document]:
+) -> dict[str, str]:
     """A document for each (number, value); null is an empty one."""
-    documents = []
+    documents = {}
     for number, value in rows:
         if not isinstance(value, str | None):
             raise UsageError(f"{where}, row {number}: {text_field!r} is a {type(value).__name__}, not text")
-        documents.append(Document(f"{ids}:{number}", value or ""))
+        documents[f"{ids}:{number}"] = value or ""
     return documents
 
 
@@ -207,18 +205,17 @@ def _load_hub(spec: str, split: Split, text_field: str) -> Corpus:
         raise UsageError(
             f"the data set {spec!r} cannot be read: {reason(error.__cause__ or error)}"
         ) from error
-    name, chosen, rule = HUB_PREFIX + spec, parts["split"], f"used as given: split {parts['split']!r}"
+    name, chosen = HUB_PREFIX + spec, parts["split"]
+    rule = None if chosen is None else f"used as given: split {chosen!r}"
     held_out = next((known for known in ("test", "validation") if known in splits), None)
     if chosen is None and split != "all" and held_out is not None and "train" in splits:
         chosen = held_out if split == "test" else "train"
         rule = f"the data set's own split {chosen!r}"
     elif chosen is not None and chosen not in splits:
         raise UsageError(f"{parts['path']} has no split {chosen!r}", expected=nearest(chosen, splits))
-    documents: list[Document] = []
+    documents: dict[str, str] = {}
     for each in splits if chosen is None else [chosen]:
         rows = splits[each]
         _check_field(rows.column_names, text_field, where=name)
-        documents += _documents(enumerate(rows[text_field], start=1), text_field, ids=each, where=name)
-    if chosen is None:
-        return split_by_hash(name, documents, split)
+        documents |= _documents(enumerate(rows[text_field], start=1), text_field, ids=each, where=name)
     return Corpus.of(name, documents, split=split, split_rule=rule)

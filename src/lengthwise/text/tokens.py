@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import logging
 from collections.abc import Iterable, Sequence
@@ -13,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lengthwise.cache import cache_dir
 from lengthwise.errors import LengthwiseError
-from lengthwise.files import atomic_write_bytes
+from lengthwise.files import build_once, cache_dir
 from lengthwise.processes import progress
 from lengthwise.text.corpus import Corpus
 
@@ -73,24 +71,31 @@ class TokenDocuments(Sequence[TokenDocument]):
 def tokenize(corpus: Corpus, tokenizer: Any, *, cache: bool = True) -> TokenDocuments:
     """Token ids of every document, without special tokens.
 
-    With `cache`, the ids come from the cache folder if this text was tokenised by this tokenizer before. Damaged
-    entries are replaced; if the cache cannot be written, nothing is cached.
+    With `cache`, the ids come from the cache folder if this text was tokenised by this tokenizer before. If the cache
+    cannot be written, nothing is cached.
     """
     tokenizer_key = tokenizer_fingerprint(tokenizer)
     key = hashlib.sha256(f"{tokenizer_key} {corpus.fingerprint}".encode()).hexdigest()
-    path = cache_dir() / "tokens" / f"{key[:32]}.npz"
-    documents = _read(path, corpus) if cache else None
-    if documents is None:
-        documents = _encode(corpus, tokenizer)
-        if cache:
-            stream = io.BytesIO()
-            ids = np.concatenate([document.ids for document in documents])
-            np.savez(stream, ids=ids, sizes=[len(document.ids) for document in documents])
-            try:
-                atomic_write_bytes(path, stream.getvalue())
-            except LengthwiseError as error:
-                logger.warning("the tokens are not kept: %s", error.problem)
-    return TokenDocuments(documents, corpus.name, corpus.fingerprint, tokenizer_key)
+
+    def build(folder: Path) -> None:
+        encoded = _encode(corpus, tokenizer)
+        np.save(folder / "ids.npy", np.concatenate(encoded))
+        np.save(folder / "ends.npy", np.cumsum([len(own) for own in encoded]))
+
+    ids = None
+    if cache:
+        try:
+            folder = build_once(cache_dir() / "tokens" / key[:32], build, what=f"the tokens of {corpus.name}")
+            ids = np.split(np.load(folder / "ids.npy"), np.load(folder / "ends.npy")[:-1])
+        except LengthwiseError as error:
+            logger.warning("the tokens are not kept: %s", error.problem)
+    documents = zip(corpus.documents, ids or _encode(corpus, tokenizer), strict=True)
+    return TokenDocuments(
+        tuple(TokenDocument(*document) for document in documents),
+        corpus.name,
+        corpus.fingerprint,
+        tokenizer_key,
+    )
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
@@ -115,43 +120,18 @@ def token_pieces(tokenizer: Any, ids: Sequence[int]) -> list[str]:
     return pieces
 
 
-def _encode(corpus: Corpus, tokenizer: Any) -> tuple[TokenDocument, ...]:
-    documents, ids = corpus.documents, []
-    starts: Iterable[int] = range(0, len(documents), _BATCH)
-    if sum(len(document.text) for document in documents) > _LARGE:
+def _encode(corpus: Corpus, tokenizer: Any) -> list[NDArray[np.int32]]:
+    texts, ids = list(corpus.documents.values()), []
+    starts: Iterable[int] = range(0, len(texts), _BATCH)
+    if sum(map(len, texts)) > _LARGE:
         starts = progress(starts, what="tokenize")
     for start in starts:
         # verbose=False: the warning "longer than the maximum" does not apply to whole documents.
         encoded = tokenizer(
-            [document.text for document in documents[start : start + _BATCH]],
+            texts[start : start + _BATCH],
             add_special_tokens=False,
             return_attention_mask=False,
             verbose=False,
         )
-        ids += encoded["input_ids"]
-    return tuple(
-        TokenDocument(document.id, np.array(own, dtype=np.int32))
-        for document, own in zip(documents, ids, strict=True)
-    )
-
-
-def _read(path: Path, corpus: Corpus) -> tuple[TokenDocument, ...] | None:
-    """The entry at `path`; None if there is none or it is damaged."""
-    try:
-        with np.load(io.BytesIO(path.read_bytes())) as entry:
-            # Reading an array does not compare its checksum to the end.
-            damaged = entry.zip.testzip()
-            ids, ends = entry["ids"], np.cumsum(entry["sizes"])
-        if damaged is None and len(ends) == len(corpus.documents) and ends[-1] == len(ids):
-            parts = np.split(ids, ends[:-1])
-            return tuple(
-                TokenDocument(document.id, part)
-                for document, part in zip(corpus.documents, parts, strict=True)
-            )
-    except FileNotFoundError:
-        return None
-    # A damaged archive leads zipfile and NumPy to errors of many types.
-    except Exception as error:
-        logger.debug("%s", error)
-    logger.warning("the token cache %s is damaged; the text is tokenised again", path)
-    return None
+        ids += [np.array(own, dtype=np.int32) for own in encoded["input_ids"]]
+    return ids

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from lengthwise.errors import UsageError, nearest
+from lengthwise.errors import UsageError
 from lengthwise.text.tokens import TokenDocument
 
 if TYPE_CHECKING:
@@ -54,14 +54,11 @@ def sample_windows(
     order = np.random.default_rng([seed, 0]).permutation(len(documents))
     starts = {index: _slots(documents[index], length, seed) for index in order}
     available = sum(len(slots) for slots in starts.values())
-    if count is not None:
-        if count < 1:
-            raise UsageError(f"count of windows = {count}", expected="at least 1")
-        if count > available and not allow_fewer:
-            raise UsageError(
-                f"{count} windows of {length} tokens do not fit: the text holds {available} without overlap",
-                fix="use fewer windows, a shorter length, or more text",
-            )
+    if count is not None and count > available and not allow_fewer:
+        raise UsageError(
+            f"{count} windows of {length} tokens do not fit: the text holds {available} without overlap",
+            fix="use fewer windows, a shorter length, or more text",
+        )
     wanted = available if count is None else min(count, available)
     windows: list[Window] = []
     turn = 0
@@ -131,8 +128,6 @@ def pack_documents(
 
 
 def _check_length(documents: Sequence[TokenDocument], length: int) -> None:
-    if length < 1:
-        raise UsageError(f"length of windows = {length}", expected="at least 1 token")
     longest = max((len(document.ids) for document in documents), default=0)
     if longest < length:
         raise UsageError(
@@ -149,25 +144,15 @@ def resolve_bos(tokenizer: Any, setting: Bos) -> int | None:
         setting: "auto" follows the tokenizer's own behaviour on plain text; "always"; "never".
 
     Raises:
-        UsageError: an unknown setting, or "always" with a tokenizer that has no BOS token.
+        UsageError: "always" with a tokenizer that has no BOS token.
     """
-    if setting == "never":
-        return None
     bos_id = tokenizer.bos_token_id
-    if setting == "always":
-        if bos_id is None:
-            raise UsageError(
-                "bos is 'always', but the tokenizer has no BOS token", fix="use bos 'auto' or 'never'"
-            )
-        return bos_id
-    if setting == "auto":
-        if bos_id is None:
-            return None
-        ids = tokenizer("a").input_ids
-        return bos_id if ids and ids[0] == bos_id else None
-    raise UsageError(
-        f"unknown bos setting {setting!r}", expected=nearest(setting, ("auto", "always", "never"))
-    )
+    if setting == "always" and bos_id is None:
+        raise UsageError(
+            "bos is 'always', but the tokenizer has no BOS token", fix="use bos 'auto' or 'never'"
+        )
+    begins = setting == "always" or (setting == "auto" and tokenizer("a").input_ids[:1] == [bos_id])
+    return bos_id if begins else None
 
 
 def view(ids: NDArray[np.integer], start: int, length: int, bos_id: int | None) -> NDArray[np.int64]:

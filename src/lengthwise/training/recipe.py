@@ -13,11 +13,10 @@ from annotated_types import Ge, Le, Lt
 from pydantic import ConfigDict, Field, model_validator
 
 from lengthwise.alignment.divergences import Objective
-from lengthwise.config import override, read_yaml
 from lengthwise.errors import UsageError, nearest, reason
 from lengthwise.files import named_path
 from lengthwise.positions import attention_method, rope_method
-from lengthwise.settings import Finite, Positive, Seed, Settings, Whole, checked
+from lengthwise.settings import Finite, Positive, Seed, Settings, Whole, checked, override, read_yaml
 from lengthwise.training.views import Positions, Tokens, View, ViewName
 
 if TYPE_CHECKING:

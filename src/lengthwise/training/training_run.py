@@ -14,7 +14,7 @@ from tqdm import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from lengthwise.errors import Interrupted, LengthwiseError
-from lengthwise.files import atomic_write_text, first_damaged, seal, share, writing
+from lengthwise.files import atomic_write_text, first_damaged, seal, writing
 from lengthwise.models import FullLogits, LoadedModel
 from lengthwise.models.resolve import is_damage, quiet_transformers
 from lengthwise.models.saving import save_whole, write_extension_files
@@ -206,7 +206,6 @@ class _Keeper(TrainerCallback):
         self._tokenizer.save_pretrained(checkpoint)
         write_extension_files(kwargs["model"], checkpoint)
         seal(checkpoint, hashes=False)
-        share(checkpoint)
         for older in checkpoints_in(checkpoint.parent)[2:]:
             if checkpoint_step(older) not in self._recipe.save_at:
                 shutil.rmtree(older)

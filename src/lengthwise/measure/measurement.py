@@ -23,7 +23,7 @@ from lengthwise.errors import UsageError
 from lengthwise.measure.statistics import Estimator, Statistic, estimate, ratio
 from lengthwise.results import Results, Row
 from lengthwise.settings import Count, Seed, Settings, Subject
-from lengthwise.text.windows import Window, resolve_bos, sample_windows
+from lengthwise.text.tokens import Window, resolve_bos, sample_windows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -25,8 +25,7 @@ from lengthwise.models.hidden import final_hidden_states
 from lengthwise.models.resolve import quiet_transformers
 from lengthwise.processes import progress
 from lengthwise.text.corpus_sources import load_corpus
-from lengthwise.text.tokens import TokenDocument, TokenDocuments, tokenize
-from lengthwise.text.windows import WindowSampler, sample_windows
+from lengthwise.text.tokens import TokenDocument, TokenDocuments, WindowSampler, sample_windows, tokenize
 
 _CHUNK_ROWS = 256
 

@@ -58,11 +58,7 @@ def load_corpus(spec: str, *, split: Split = "test", text_field: str = "text") -
 
 
 def as_corpus(text: TextLike, *, split: Split = "test") -> Corpus:
-    """The corpus that is given by itself, by its name or path, or as a list of texts.
-
-    Args:
-        text: texts are used as given, one document each.
-        split: of a corpus that is given by its name or path.
+    """A corpus as it is; the one of a name or path; or one of a list of texts, which are used as given.
 
     Raises:
         UsageError, MissingError: as `load_corpus`; or it is something else.
@@ -81,22 +77,14 @@ def as_corpus(text: TextLike, *, split: Split = "test") -> Corpus:
 
 
 def as_documents(text: TextLike | TokenDocuments, tokenizer: Any, *, split: Split = "test") -> TokenDocuments:
-    """The token documents that are given by themselves, or as anything that `as_corpus` takes."""
+    """Token documents as they are; anything that `as_corpus` takes in the tokens of `tokenizer`."""
     if isinstance(text, TokenDocuments):
         return text
     return tokenize(as_corpus(text, split=split), tokenizer, cache=isinstance(text, str | Path))
 
 
 def _read_path(path: Path, text_field: str) -> dict[str, str]:
-    """The documents of a file or folder.
-
-    A .txt or .md file is one document. A folder has one for each such file in it and below, sorted by path.
-    .jsonl and .parquet files have one for each row, from the column `text_field`.
-
-    Raises:
-        UsageError: another kind of file, a folder without text files, what cannot be read, text that is not UTF-8, or
-            a table without `text_field`.
-    """
+    """A document for each row of a table, or for each text file in a folder and below, sorted by path."""
     suffix = path.suffix.lower()
     if path.is_dir():
         # Unlike rglob, walk tells of folders that cannot be read.
@@ -108,11 +96,10 @@ def _read_path(path: Path, text_field: str) -> dict[str, str]:
                 fix=f"name the file itself, or use hf://{path} for a data set in the hub's layout",
             )
         return {file.relative_to(path).as_posix(): _read_text(file) for file in texts}
+    # Reading a pipe or a device may never end.
     if not path.is_file() or suffix not in _SUFFIXES:
-        # Reading a pipe or a device may never end.
-        raise UsageError(
-            f"{path} is not a regular file of text", expected=f"one of: {', '.join(_SUFFIXES)}, or a folder"
-        )
+        expected = f"one of: {', '.join(_SUFFIXES)}, or a folder"
+        raise UsageError(f"{path} is not a regular file of text", expected=expected)
     if suffix in _TEXTS:
         return {path.name: _read_text(path)}
     read = _jsonl_column if suffix == ".jsonl" else _parquet_column
@@ -180,10 +167,6 @@ def _load_hub(spec: str, split: Split, text_field: str) -> Corpus:
 
     A split named in the spec is used as given. Otherwise the data set's own held-out split is "test" and
     its train split "train"; a data set with one split is split by hash like a file.
-
-    Raises:
-        MissingError: the data set is not there, or the hub cannot be reached.
-        UsageError: an unknown config, split or text field.
     """
     from datasets import load_dataset
     from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
@@ -191,31 +174,30 @@ def _load_hub(spec: str, split: Split, text_field: str) -> Corpus:
     parts = _HUB.fullmatch(spec)
     if parts is None:
         raise UsageError(f"{spec!r} names no data set", expected="hf://owner/name[:config][@split]")
-    path = Path(parts["path"]).expanduser()
+    name, chosen = parts["path"], parts["split"]
+    path = Path(name).expanduser()
     try:
-        splits: Any = load_dataset(str(path) if path.is_dir() else parts["path"], parts["config"])
+        splits: Any = load_dataset(str(path) if path.is_dir() else name, parts["config"])
     except (DatasetNotFoundError, ConnectionError, FileNotFoundError) as error:
         raise MissingError(
-            f"the data set {parts['path']!r} cannot be loaded: {reason(error)}",
+            f"the data set {name!r} cannot be loaded: {reason(error)}",
             expected="a data set on the hub, in the local hub cache, or a folder in the hub's layout",
-            fix=f"check the name; to fetch it: hf download --repo-type dataset {parts['path']}",
+            fix=f"check the name; to fetch it: hf download --repo-type dataset {name}",
         ) from error
     except (ValueError, DatasetGenerationError) as error:
         # The message of `datasets` is "An error occurred"; the cause is the actual problem.
-        raise UsageError(
-            f"the data set {spec!r} cannot be read: {reason(error.__cause__ or error)}"
-        ) from error
-    name, chosen = HUB_PREFIX + spec, parts["split"]
+        problem = f"the data set {spec!r} cannot be read: {reason(error.__cause__ or error)}"
+        raise UsageError(problem) from error
     rule = None if chosen is None else f"used as given: split {chosen!r}"
     held_out = next((known for known in ("test", "validation") if known in splits), None)
     if chosen is None and split != "all" and held_out is not None and "train" in splits:
         chosen = held_out if split == "test" else "train"
         rule = f"the data set's own split {chosen!r}"
     elif chosen is not None and chosen not in splits:
-        raise UsageError(f"{parts['path']} has no split {chosen!r}", expected=nearest(chosen, splits))
+        raise UsageError(f"{name} has no split {chosen!r}", expected=nearest(chosen, splits))
     documents: dict[str, str] = {}
     for each in splits if chosen is None else [chosen]:
-        rows = splits[each]
-        _check_field(rows.column_names, text_field, where=name)
-        documents |= _documents(enumerate(rows[text_field], start=1), text_field, ids=each, where=name)
-    return Corpus.of(name, documents, split=split, split_rule=rule)
+        rows, where = splits[each], HUB_PREFIX + spec
+        _check_field(rows.column_names, text_field, where=where)
+        documents |= _documents(enumerate(rows[text_field], start=1), text_field, ids=each, where=where)
+    return Corpus.of(HUB_PREFIX + spec, documents, split=split, split_rule=rule)

@@ -6,14 +6,15 @@ Importing it loads no torch.
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import platform
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.errors import UsageError, nearest
 from lengthwise.files import cache_dir
 from lengthwise.machine import PACKAGES, package_versions, product_rate
 
@@ -22,19 +23,6 @@ if TYPE_CHECKING:
     from lengthwise.text.embedded_texts import EmbeddedCorpus
 
 Entry = dict[str, str]
-
-
-def catalogue(what: str | None = None) -> dict[str, list[Entry]]:
-    """The list named `what`, or all of them; entries are what a table or JSON shows.
-
-    Raises:
-        UsageError: there is no such list.
-    """
-    if what is None:
-        return {name: build() for name, build in LISTS.items()}
-    if what not in LISTS:
-        raise UsageError(f"there is no list {what!r}", expected=nearest(what, LISTS))
-    return {what: LISTS[what]()}
 
 
 def models() -> list[Entry]:
@@ -73,13 +61,10 @@ def recipes() -> list[Entry]:
 
 def description(recipe: Path) -> str:
     """The first sentence of a recipe's opening comment."""
-    words: list[str] = []
-    for line in recipe.read_text(encoding="utf-8").splitlines():
-        # Indented comment lines are commands.
-        if not line.startswith("# ") or line.startswith("#  "):
-            break
-        words += line[1:].split()
-    return " ".join(words).split(". ")[0].rstrip(".")
+    # Indented comment lines are commands.
+    sentence = re.compile(r"# (?! )").match
+    comment = itertools.takewhile(sentence, recipe.read_text(encoding="utf-8").splitlines())
+    return " ".join(line[2:] for line in comment).split(". ")[0].rstrip(".")
 
 
 def methods() -> list[Entry]:
@@ -89,7 +74,7 @@ def methods() -> list[Entry]:
     from lengthwise.positions import ATTENTIONS, POSITION_SAMPLERS, ROPE_METHODS
     from lengthwise.training.views import VIEWS
 
-    kinds = {
+    kinds: dict[str, dict[str, str]] = {
         "divergence": {name: entry.what for name, entry in DIVERGENCES.items()},
         "views": {name: f"{what}; rewards {rewards}" for name, (what, rewards) in VIEWS.items()},
         "estimator": ESTIMATORS,
@@ -124,6 +109,7 @@ def installed(one: EmbeddedModel | EmbeddedCorpus) -> bool:
 
 
 LISTS = {"models": models, "corpora": corpora, "recipes": recipes, "methods": methods, "tasks": tasks}
+"""What `lengthwise ls` shows; each makes its entries, one a row of a table or of JSON."""
 
 
 def diagnose() -> list[dict[str, Any]]:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-
-MOST_SHOWN = 200
-"""Characters of a value that an error message repeats."""
+from typing import Any
 
 
 class LengthwiseError(Exception):
@@ -58,7 +56,7 @@ class Interrupted(LengthwiseError):
 
     exit_code = 130
 
-    def __init__(self, problem: str, *, partial: object = None, fix: str | None = None) -> None:
+    def __init__(self, problem: str, *, partial: Any = None, fix: str | None = None) -> None:
         super().__init__(problem, fix=fix)
         self.partial = partial
 
@@ -83,10 +81,8 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     'one of: alpha, length'
     """
     names = sorted(valid)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    return "one of: " + ", ".join(names)
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {close[0]!r}?" if close else "one of: " + ", ".join(names)
 
 
 def shown(value: object) -> str:
@@ -96,4 +92,4 @@ def shown(value: object) -> str:
     except (ValueError, RecursionError):
         # An integer of more than 4300 digits, or a value inside of itself.
         return f"a {type(value).__name__} that is too long to show"
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}... ({len(text)} characters)"
+    return text if len(text) <= 200 else f"{text[:200]}... ({len(text)} characters)"

@@ -43,14 +43,11 @@ def usable_device(name: str) -> str:
     """
     import torch
 
-    here = torch.accelerator.current_accelerator()
-    rank = local_rank()
-    if name == "auto" and not torch.cuda.is_available():
-        return "cpu"
-    if name in ("auto", "cuda") and rank is not None:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and (rank := local_rank()) is not None:
         name = f"cuda:{rank}"
-    elif name == "auto":
-        return "cuda"
+    here = torch.accelerator.current_accelerator()
     try:
         device = torch.device(name)
     except RuntimeError as error:

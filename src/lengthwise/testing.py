@@ -13,11 +13,40 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from lengthwise.models.resolve import quiet_transformers
 
-_VOCABULARY = (
-    "the a king queen river mountain slowly gently speaks walks sees remembers old young golden broken "
-    "house garden window door winter summer and but because when never always light shadow letter answer"
-)
-_WORDS = _VOCABULARY.split()
+_WORDS = [
+    "the",
+    "a",
+    "king",
+    "queen",
+    "river",
+    "mountain",
+    "slowly",
+    "gently",
+    "speaks",
+    "walks",
+    "sees",
+    "remembers",
+    "old",
+    "young",
+    "golden",
+    "broken",
+    "house",
+    "garden",
+    "window",
+    "door",
+    "winter",
+    "summer",
+    "and",
+    "but",
+    "because",
+    "when",
+    "never",
+    "always",
+    "light",
+    "shadow",
+    "letter",
+    "answer",
+]
 
 
 def tiny_text(words: int, *, seed: int = 0) -> str:
@@ -62,8 +91,7 @@ def tiny_tokenizer(
 def tiny_llama(*, vocab_size: int = 320, seed: int = 0, **overrides: Any) -> LlamaForCausalLM:
     """A Llama of some ten thousand parameters in eval mode, fp32, with weights drawn from `seed`.
 
-    Width 32, 2 layers, 4 heads (2 key-value heads) of 8, tied head, 128 positions; `overrides` are
-    keys of `LlamaConfig`. The initial weights are larger than usual, so that predictions differ by
+    `overrides` are keys of `LlamaConfig`. The initial weights are larger than usual, so that predictions differ by
     position and are not all uniform.
     """
     settings: dict[str, Any] = {

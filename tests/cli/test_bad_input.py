@@ -204,7 +204,7 @@ class TestSettings:
         refused(outcome, 2, "length 24 does not divide the greatest length 64")
 
     def test_unknown_list(self, lengthwise: Callable[..., Any]) -> None:
-        refused(lengthwise("ls", "model"), 2, "no list 'model'", "did you mean 'models'?")
+        refused(lengthwise("ls", "model"), 2, '"model"', '"models"')
 
     def test_no_run_to_report(self, lengthwise: Callable[..., Any], tmp_path: Path) -> None:
         refused(lengthwise("report", "gone"), 2, "there is no folder gone")

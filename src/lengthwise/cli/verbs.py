@@ -243,7 +243,11 @@ def report(
             print(target)
 
 
-def ls(what: str | None = None, *, as_json: AsJson = False) -> None:
+def ls(
+    what: Literal["models", "corpora", "recipes", "methods", "tasks"] | None = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
     """List models, corpora, recipes, methods and tasks.
 
     Args:
@@ -254,16 +258,16 @@ def ls(what: str | None = None, *, as_json: AsJson = False) -> None:
         lengthwise ls recipes
         lengthwise ls models --json
     """
-    from lengthwise.catalogue import catalogue
+    from lengthwise.catalogue import LISTS
     from lengthwise.report.tables import Table
 
-    lists = catalogue(what)
+    lists = {name: entries() for name, entries in LISTS.items() if what in (name, None)}
     if as_json:
         print(json.dumps(lists, indent=2))
         return
     for name, entries in lists.items():
-        columns = list(entries[0])
-        print_table(Table(columns=columns, rows=[list(entry.values()) for entry in entries], caption=name))
+        rows = [list(entry.values()) for entry in entries]
+        print_table(Table(columns=list(entries[0]), rows=rows, caption=name))
 
 
 def cp(recipe: str, file: str | None = None) -> None:

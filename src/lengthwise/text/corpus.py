@@ -71,7 +71,11 @@ class Corpus:
                 expected="at least one document that is not empty",
                 fix="give another file, another text field, or split 'all'",
             )
-        return cls(name, kept, split, split_rule, _fingerprint(kept), dict(counts))
+        fingerprint = hashlib.sha256()
+        for encoded in (part.encode() for document in kept.items() for part in document):
+            fingerprint.update(len(encoded).to_bytes(8, "big"))
+            fingerprint.update(encoded)
+        return cls(name, kept, split, split_rule, fingerprint.hexdigest(), dict(counts))
 
 
 def left_out_note(left_out: Mapping[str, int], documents: int) -> list[str]:
@@ -94,13 +98,3 @@ def _split_by_hash(documents: dict[str, str], split: Split) -> tuple[dict[str, s
     threshold = min(max(TEST_SHARE, min(shares.values())), sorted(shares.values())[-2])
     chosen = {own: text for own, text in documents.items() if (shares[own] <= threshold) == (split == "test")}
     return chosen, f"by hash of the document id, about {TEST_SHARE:.0%} held out as test"
-
-
-def _fingerprint(documents: Mapping[str, str]) -> str:
-    digest = hashlib.sha256()
-    for document in documents.items():
-        for part in document:
-            encoded = part.encode()
-            digest.update(len(encoded).to_bytes(8, "big"))
-            digest.update(encoded)
-    return digest.hexdigest()

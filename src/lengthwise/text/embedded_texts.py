@@ -39,11 +39,7 @@ class EmbeddedCorpus:
 
 
 def load_embedded(name: str, split: Split) -> Corpus:
-    """An embedded corpus.
-
-    Raises:
-        MissingError: one of its packages is not installed, or holds other files.
-    """
+    """An embedded corpus; MissingError if one of its packages is not installed, or holds other files."""
     corpus = EMBEDDED_CORPORA[name]
     documents, left_out = corpus.read(
         lambda own: split == "all" or f"{own}/".startswith(corpus.held_out) == (split == "test")
@@ -61,11 +57,7 @@ def package_folder(module: str) -> Path | None:
 
 
 def package_file(module: str, file: str, *, install: str) -> Path:
-    """A file of an installed package.
-
-    Raises:
-        MissingError: the package is not installed (`install` does it), or has no such file.
-    """
+    """A file of an installed package; MissingError, fixed by `install`, if the package or the file is not there."""
     folder = package_folder(module)
     if folder is None or not (folder / file).exists():
         raise MissingError(f"the package {module} is not installed, or has no {file}", fix=install)

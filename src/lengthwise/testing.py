@@ -13,40 +13,11 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from lengthwise.models.resolve import quiet_transformers
 
-_WORDS = [
-    "the",
-    "a",
-    "king",
-    "queen",
-    "river",
-    "mountain",
-    "slowly",
-    "gently",
-    "speaks",
-    "walks",
-    "sees",
-    "remembers",
-    "old",
-    "young",
-    "golden",
-    "broken",
-    "house",
-    "garden",
-    "window",
-    "door",
-    "winter",
-    "summer",
-    "and",
-    "but",
-    "because",
-    "when",
-    "never",
-    "always",
-    "light",
-    "shadow",
-    "letter",
-    "answer",
-]
+_VOCABULARY = (
+    "the a king queen river mountain slowly gently speaks walks sees remembers old young golden broken "
+    "house garden window door winter summer and but because when never always light shadow letter answer"
+)
+_WORDS = _VOCABULARY.split()
 
 
 def tiny_text(words: int, *, seed: int = 0) -> str:

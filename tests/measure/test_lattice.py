@@ -11,7 +11,6 @@ import torch
 
 from lengthwise.alignment import PairGeometry, entropy, jeffreys, symmetric_cross_entropy
 from lengthwise.measure.lattice import (
-    Lattice,
     admissible_contexts,
     draw_starts,
     draw_suffixes,
@@ -19,6 +18,7 @@ from lengthwise.measure.lattice import (
     score_suffixes,
     window_sums,
 )  # fmt: skip
+from lengthwise.measure.measurement import Record
 from lengthwise.models import head
 from lengthwise.text import view
 
@@ -43,12 +43,12 @@ class TableModel:
     def next_logits(self, tokens: np.ndarray) -> torch.Tensor:
         return self.hidden_states(torch.from_numpy(tokens)[None])[0, -1:]
 
-    def lattice(self, window: int, starts: tuple[int, ...]) -> Lattice:
+    def lattice(self, window: int, starts: tuple[int, ...]) -> Record:
         views = [view(self.window(window), start, self.length, None) for start in sorted(set(starts))]
         hidden = self.hidden_states(torch.from_numpy(np.stack(views)))
         return score_lattice(hidden, self.head, sorted(starts), VOCABULARY)
 
-    def paper(self, window: int, starts: tuple[int, int], cell: int) -> Lattice:
+    def paper(self, window: int, starts: tuple[int, int], cell: int) -> Record:
         first, second = sorted(starts)
         geometry = PairGeometry(self.length, second - first)
         lengths = (geometry.long_rows.start + cell + 1, geometry.short_rows.start + cell + 1)
@@ -65,8 +65,8 @@ class TableModel:
         return float(np.mean(values))
 
 
-def estimate(lattice: Lattice, length: int) -> dict[str, float]:
-    sums = window_sums(lattice, length)
+def estimate(found: Record, length: int) -> dict[str, float]:
+    sums = window_sums(found, length)
     entropy_part = 2 * sums["entropy"] / sums["rows"]
     disagreement = sums["jeffreys"] / sums["pairs"]
     return {"entropy": entropy_part, "jeffreys": disagreement, "sce": entropy_part + disagreement}
@@ -154,15 +154,16 @@ def test_bins_weigh_all_their_cells_alike():
 
 def test_equal_starts_are_run_once_and_agree_exactly():
     model = TableModel(length=6)
-    lattice = model.lattice(0, (1, 1, 2))
-    offsets = lattice.long_rows - lattice.short_rows
-    assert list(zip(offsets, lattice.times, strict=True)) == [(0, 1)] * 3 + [(1, 2)] * 2
+    found = model.lattice(0, (1, 1, 2))
+    cells = found["cells"]
+    offsets = cells.long_rows - cells.short_rows
+    assert list(zip(offsets, cells.times, strict=True)) == [(0, 1)] * 3 + [(1, 2)] * 2
     same = offsets == 0
-    assert (lattice.jeffreys[same] == 0).all()
-    assert (lattice.js[same] == 0).all()
-    assert (lattice.agreement[same] == 1).all()
-    assert lattice.rows == 3 * admissible_contexts(6)
-    sums = window_sums(lattice, 6)
+    assert (cells.jeffreys[same] == 0).all()
+    assert (cells.js[same] == 0).all()
+    assert (cells.agreement[same] == 1).all()
+    assert found["rows"] == 3 * admissible_contexts(6)
+    sums = window_sums(found, 6)
     assert sums["pairs"] == 3
     assert sums["cells"] == 3 + 2 * 2
 

@@ -85,20 +85,21 @@ def test_a_cell_of_the_lattice_is_what_the_two_suffixes_give(model, documents, b
     ids = documents[0].ids[:60]
     views = torch.from_numpy(np.stack([view(ids, start, length, bos_id) for start in starts]))
     lattice = score_lattice(model.hidden_states(views), model.head, starts, model.vocab_size)
-    assert lattice.pairs == 3
+    assert lattice["pairs"] == 3
+    cells = lattice["cells"]
     place = 0
     for first, second in [(1, 4), (1, 11), (4, 11)]:
-        cells = PairGeometry(length, second - first).paired_positions
-        for cell in (place, place + cells - 1):
-            lengths = (int(lattice.long_rows[cell]) + 1, int(lattice.short_rows[cell]) + 1)
+        size = PairGeometry(length, second - first).paired_positions
+        for cell in (place, place + size - 1):
+            lengths = (int(cells.long_rows[cell]) + 1, int(cells.short_rows[cell]) + 1)
             assert first + lengths[0] == second + lengths[1]
-            alone = score_suffixes(model, ids, (first, second), lengths, bos_id)
-            assert lattice.jeffreys[cell] == pytest.approx(alone.jeffreys[0], abs=1e-5, rel=1e-5)
-            assert lattice.entropy[cell] == pytest.approx(alone.entropy[0], abs=1e-5)
-            assert lattice.js[cell] == pytest.approx(alone.js[0], abs=1e-5)
-            assert lattice.agreement[cell] == alone.agreement[0]
-        place += cells
-    assert place == len(lattice.times)
+            alone = score_suffixes(model, ids, (first, second), lengths, bos_id)["cells"]
+            assert cells.jeffreys[cell] == pytest.approx(alone.jeffreys[0], abs=1e-5, rel=1e-5)
+            assert cells.entropy[cell] == pytest.approx(alone.entropy[0], abs=1e-5)
+            assert cells.js[cell] == pytest.approx(alone.js[0], abs=1e-5)
+            assert cells.agreement[cell] == alone.agreement[0]
+        place += size
+    assert place == len(cells)
 
 
 @pytest.mark.parametrize("batch_size", [2, 3, 8, 100])

@@ -16,9 +16,8 @@ its cells.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations, combinations_with_replacement, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -26,6 +25,7 @@ from torch import Tensor
 
 from lengthwise.alignment import PairGeometry
 from lengthwise.measure.distributions import Distributions, compare
+from lengthwise.measure.measurement import Record
 from lengthwise.measure.statistics import equal_bins
 from lengthwise.models.head import NonFiniteLogits, chunk_rows
 from lengthwise.text import view
@@ -37,6 +37,12 @@ if TYPE_CHECKING:
 
 _CONTEXT_BINS = 5
 _POSITION_BINS = 8
+_CELL = ("times", "weight", "long_rows", "short_rows", "entropy", "jeffreys", "js", "agreement")
+"""The columns of `cells`, each two rows that face each other; scores in nats.
+
+`times`: how many pairs of drawn views the cell is of (equal starts are run once); `weight`: `times` by the cells of
+the pair; the row in the view with more context and in the other (row r has r + 1 tokens of context); H(p) + H(q).
+"""
 
 
 def admissible_contexts(length: int) -> int:
@@ -54,32 +60,8 @@ def draw_starts(rng: np.random.Generator, length: int, views: int) -> tuple[int,
     return tuple(sorted(rng.integers(admissible_contexts(length), size=views).tolist()))
 
 
-@dataclass(frozen=True)
-class Lattice:
-    """What one window gives: the entropies of all admissible rows of all drawn views, and the cells of all pairs.
-
-    Arrays are [cells], scores in nats. A cell is two rows that face each other.
-    """
-
-    entropy_sum: float
-    rows: int
-    pairs: int
-    times: NDArray[np.float64]
-    """How many pairs of drawn views the cell is of (equal starts are run once)."""
-    weight: NDArray[np.float64]
-    """`times` by the cells of the pair."""
-    long_rows: NDArray[np.float64]
-    """Row in the view with more context; row r has r + 1 tokens of context."""
-    short_rows: NDArray[np.float64]
-    entropy: NDArray[np.float64]
-    """H(p) + H(q)."""
-    jeffreys: NDArray[np.float64]
-    js: NDArray[np.float64]
-    agreement: NDArray[np.float64]
-
-
 @torch.no_grad()
-def score_lattice(hidden: Tensor, head: Head | FullLogits, starts: Sequence[int], vocabulary: int) -> Lattice:
+def score_lattice(hidden: Tensor, head: Head | FullLogits, starts: Sequence[int], vocabulary: int) -> Record:
     """Compare the views with these starts, equal ones included, by blocks of positions in the window.
 
     Args:
@@ -87,6 +69,10 @@ def score_lattice(hidden: Tensor, head: Head | FullLogits, starts: Sequence[int]
         head: `LoadedModel.head`.
         starts: the K drawn starts.
         vocabulary: V.
+
+    Returns:
+        The sum `entropy` and the number `rows` of all admissible rows of all drawn views, the number of `pairs` of
+        views, and their `cells`, a record array.
 
     Raises:
         NonFiniteLogits: with the position in the window.
@@ -96,11 +82,9 @@ def score_lattice(hidden: Tensor, head: Head | FullLogits, starts: Sequence[int]
     # Where the admissible rows of each view are in the window.
     spans = [range(start + _first_row(length), start + length) for start in distinct]
     first, end = spans[0].start, spans[-1].stop
-    entropy = hidden.new_zeros((len(spans), end - first), dtype=torch.float64)
-    scores = {
-        pair: hidden.new_zeros((3, end - first), dtype=torch.float64)
-        for pair in combinations(range(len(spans)), 2)
-    }
+    entropy = hidden.new_zeros((len(spans), end), dtype=torch.float64)
+    pairs = combinations(range(len(spans)), 2)
+    scores = {pair: hidden.new_zeros((3, end), dtype=torch.float64) for pair in pairs}
     step = max(1, chunk_rows(vocabulary) // len(spans))
     for begin in range(first, end, step):
         here = [_overlap(span, range(begin, begin + step)) for span in spans]
@@ -112,34 +96,31 @@ def score_lattice(hidden: Tensor, head: Head | FullLogits, starts: Sequence[int]
             raise NonFiniteLogits(positions[error.position]) from error
         blocks = [scored[a:b] for a, b in pairwise(np.cumsum([0, *map(len, here)]))]
         for i, some in enumerate(here):
-            entropy[i, some.start - first : some.stop - first] = blocks[i].entropy
+            entropy[i, some.start : some.stop] = blocks[i].entropy
         for pair, found in scores.items():
             if both := _overlap(*(here[i] for i in pair)):
                 a, b = (blocks[i][both.start - here[i].start : both.stop - here[i].start] for i in pair)
-                found[:, both.start - first : both.stop - first] = compare(a, b)
+                found[:, both.start : both.stop] = compare(a, b)
     entropies = entropy.cpu().numpy()
     cells = []
     for one, other in combinations_with_replacement(range(len(spans)), 2):
         times = drawn[one] * drawn[other] if one != other else drawn[one] * (drawn[one] - 1) // 2
-        both = _overlap(spans[one], spans[other])
         if times == 0:
             continue
-        positions, at = np.arange(both.start, both.stop), slice(both.start - first, both.stop - first)
-        size = np.ones(len(both))
+        both = _overlap(spans[one], spans[other])
+        at, size = slice(both.start, both.stop), np.ones(len(both))
         # Jeffreys, Jensen-Shannon, agreement. A view facing itself agrees exactly.
         found = [0 * size, 0 * size, size] if one == other else scores[one, other][:, at].cpu().numpy()
-        both_entropies = entropies[one, at] + entropies[other, at]
-        shared = (
-            times * size,
-            times / len(both) * size,
-            positions - distinct[one],
-            positions - distinct[other],
-        )
-        cells.append(np.stack([*shared, both_entropies, *found]))
-    total = float(np.array(drawn) @ entropies.sum(axis=1))
+        rows = [np.array(both) - distinct[view] for view in (one, other)]
+        weights = [times * size, times / len(both) * size]
+        cells.append([*weights, *rows, entropies[one, at] + entropies[other, at], *found])
     views = sum(drawn)
-    rows_drawn, pairs = views * admissible_contexts(length), views * (views - 1) // 2
-    return Lattice(total, rows_drawn, pairs, *np.concatenate(cells, axis=1))
+    return {
+        "entropy": float(np.array(drawn) @ entropies.sum(axis=1)),
+        "rows": views * admissible_contexts(length),
+        "pairs": views * (views - 1) // 2,
+        "cells": np.rec.fromarrays(np.concatenate(cells, axis=1), names=_CELL),
+    }
 
 
 def draw_suffixes(rng: np.random.Generator, length: int) -> tuple[tuple[int, ...], tuple[int, int]]:
@@ -157,8 +138,8 @@ def score_suffixes(
     starts: Sequence[int],
     lengths: Sequence[int],
     bos_id: int | None,
-) -> Lattice:
-    """Run just two suffixes of the window `ids`, the longer first, and compare their last rows.
+) -> Record:
+    """Run just two suffixes of the window `ids`, the longer first, and compare their last rows: as `score_lattice`.
 
     Raises:
         NonFiniteLogits: with the position in the window.
@@ -172,36 +153,31 @@ def score_suffixes(
     # Equal suffixes are run once.
     long, short = scored[0], scored[-1]
     entropy = (long.entropy + short.entropy).double().cpu().numpy()
-    one = np.ones(1)
-    long_row, short_row = (np.array([length - 1.0]) for length in lengths)
-    jeffreys, js, agreement = compare(long, short).double().cpu().numpy()
-    total = float(entropy.sum())
-    return Lattice(total, 2, 1, one, one, long_row, short_row, entropy, jeffreys, js, agreement)
+    rows = [[length - 1.0] for length in lengths]
+    columns = [[1.0], [1.0], *rows, entropy, *compare(long, short).double().cpu().numpy()]
+    cells = np.rec.fromarrays(columns, names=_CELL)
+    return {"entropy": float(entropy.sum()), "rows": 2, "pairs": 1, "cells": cells}
 
 
-def window_sums(lattice: Lattice, length: int) -> dict[str, Any]:
-    """The sums that the log keeps of one window: of all cells, by two bins of contexts, by bin of the position."""
-    weight = lattice.weight
+def window_sums(found: Record, length: int) -> Record:
+    """What the log keeps of a window: sums of all `cells`, by two bins of contexts, and by bin of the position."""
+    cells = found["cells"]
     columns = {
-        "cells": lattice.times,
-        "weight": weight,
-        "jeffreys": weight * lattice.jeffreys,
-        "sce": weight * (lattice.entropy + lattice.jeffreys),
+        "cells": cells.times,
+        "weight": cells.weight,
+        "jeffreys": cells.weight * cells.jeffreys,
+        "sce": cells.weight * (cells.entropy + cells.jeffreys),
     }
     contexts, positions = context_edges(length), position_edges(length)
-    one, other = (_bin(rows, contexts) for rows in (lattice.long_rows, lattice.short_rows))
-    cell, cells = one * (one + 1) // 2 + other, len(bin_pairs(contexts))
-    place, places = _bin(lattice.short_rows, positions), len(positions) - 1
+    one, other = (_bin(rows, contexts) for rows in (cells.long_rows, cells.short_rows))
+    cell, pairs = one * (one + 1) // 2 + other, len(bin_pairs(contexts))
+    place, places = _bin(cells.short_rows, positions), len(positions) - 1
     curve = [name for name in columns if name != "sce"]
     return {
-        "entropy": lattice.entropy_sum,
-        "rows": lattice.rows,
-        "pairs": lattice.pairs,
-        "cells": int(lattice.times.sum()),
-        "jeffreys": float(weight @ lattice.jeffreys),
-        "js": float(weight @ lattice.js),
-        "agreement": float(weight @ lattice.agreement),
-        "matrix": {name: np.bincount(cell, column, cells).tolist() for name, column in columns.items()},
+        **found,
+        "cells": int(cells.times.sum()),
+        **{name: float(cells.weight @ cells[name]) for name in ("jeffreys", "js", "agreement")},
+        "matrix": {name: np.bincount(cell, column, pairs).tolist() for name, column in columns.items()},
         "position": {name: np.bincount(place, columns[name], places).tolist() for name in curve},
     }
 

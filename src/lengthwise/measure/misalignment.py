@@ -8,7 +8,7 @@ sharpness; `jeffreys` is what depends on the context.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -125,17 +125,13 @@ class Misalignment(WindowMeasurement):
         rngs = [np.random.default_rng([self.seed, length, item.content[0]]) for item in items]
         if self.estimator == "paper":
             for ids, rng in zip(windows, rngs, strict=True):
-                suffixes = lattice.draw_suffixes(rng, length)
-                found = lattice.score_suffixes(model, ids, *suffixes, bos_id)
+                found = lattice.score_suffixes(model, ids, *lattice.draw_suffixes(rng, length), bos_id)
                 yield lattice.window_sums(found, length)
             return
         weights = weights_of(model, **_LATTICE)
         starts = [lattice.draw_starts(rng, length, self.views) for rng in rngs]
-        views = [
-            view(ids, start, length, bos_id)
-            for ids, drawn in zip(windows, starts, strict=True)
-            for start in sorted(set(drawn))
-        ]
+        each = zip(windows, starts, strict=True)
+        views = [view(ids, start, length, bos_id) for ids, drawn in each for start in dict.fromkeys(drawn)]
         batches = torch.from_numpy(np.stack(views)).split(self.batch_size)
         hidden = torch.cat([weights.hidden_states(batch) for batch in batches])
         parts = hidden.split([len(set(drawn)) for drawn in starts])
@@ -149,45 +145,31 @@ class Misalignment(WindowMeasurement):
         `jeffreys` and `sce` by two bins of context lengths (`context` >= `context_other`, each the upper end of its
         bin); `jeffreys` also by the row of the shorter context.
         """
-        return [
-            statistic
-            for length, some in grouped(records, "length")
-            for statistic in [*self._whole(some, length), *self._binned(some, length)]
-        ]
+        return [one for length, some in grouped(records, "length") for one in self._numbers(some, length)]
 
-    def _whole(self, some: Sequence[Record], length: int) -> Iterator[Statistic]:
-        cells, rows = (sum(record[name] for record in some) for name in ("cells", "rows"))
-        parts = ("entropy", "rows", "jeffreys", "pairs")
-        row: dict[str, Any] = {"length": length, "n": cells}
-        yield self.statistic(some, lambda r: [r[name] for name in parts], metric="sce", estimator=_sce, **row)
-        yield self.statistic(
-            some, lambda r: [2 * r["entropy"], r["rows"]], metric="entropy", length=length, n=rows
-        )
-        for metric, unit in (("jeffreys", "nats"), ("js", "nats"), ("top1_agreement", "share")):
-            name = metric.removeprefix("top1_")
-            yield self.statistic(
-                some, lambda r, name=name: [r[name], r["pairs"]], metric=metric, unit=unit, **row
-            )
-
-    def _binned(self, some: Sequence[Record], length: int) -> Iterator[Statistic]:
+    def _numbers(self, some: Sequence[Record], length: int) -> Iterator[Statistic]:
         from lengthwise.measure.lattice import bin_pairs, context_edges, position_edges
+
+        def number(metric: str, totals: Callable[[Record], list[float]], n: int, **row: Any) -> Statistic:
+            return self.statistic(some, totals, metric=metric, length=length, n=n, **row)
 
         def binned(which: str, metric: str, index: int, **where: Any) -> Statistic:
             n = round(sum(record[which]["cells"][index] for record in some))
-            return self.statistic(
-                some,
-                lambda record: [record[which][name][index] for name in (metric, "weight")],
-                metric=metric,
-                length=length,
-                n=n,
-                **where,
+            return number(
+                metric, lambda r: [r[which][name][index] for name in (metric, "weight")], n, **where
             )
 
+        cells, rows = (sum(record[name] for record in some) for name in ("cells", "rows"))
+        parts = ("entropy", "rows", "jeffreys", "pairs")
+        yield number("sce", lambda r: [r[name] for name in parts], cells, estimator=_sce)
+        yield number("entropy", lambda r: [2 * r["entropy"], r["rows"]], rows)
+        yield number("jeffreys", lambda r: [r["jeffreys"], r["pairs"]], cells)
+        yield number("js", lambda r: [r["js"], r["pairs"]], cells)
+        yield number("top1_agreement", lambda r: [r["agreement"], r["pairs"]], cells, unit="share")
         edges = context_edges(length)
         for metric in ("jeffreys", "sce"):
             for index, (one, other) in enumerate(bin_pairs(edges)):
-                where = {"context": edges[one + 1], "context_other": edges[other + 1]}
-                yield binned("matrix", metric, index, **where)
+                yield binned("matrix", metric, index, context=edges[one + 1], context_other=edges[other + 1])
         for index, (begin, end) in enumerate(pairwise(position_edges(length))):
             yield binned("position", "jeffreys", index, position=begin, position_end=end)
 
@@ -196,13 +178,12 @@ class Misalignment(WindowMeasurement):
         from lengthwise.models import LoadedModel
         from lengthwise.models.position_limits import rope_by_input_length
 
-        lattice = self.estimator == "lattice"
-        how = "one pair of suffixes a window, compared at the last token (the definition)"
-        if lattice:
+        how, method = "one pair of suffixes a window, compared at the last token (the definition)", None
+        if self.estimator == "lattice":
             where = "every shared token where both have a context in (L/2, L]"
             how = f"{self.views} views of each window, compared at {where}"
+            method = rope_by_input_length(model.config) if isinstance(model, LoadedModel) else None
         notes = [f"Misalignment: {how}.", *super().notes(model, other, items, results)]
-        method = rope_by_input_length(model.config) if isinstance(model, LoadedModel) and lattice else None
         if method is not None:
             notes.append(
                 f"The frequencies of the model's rope method ({method}) depend on the length of the whole input, "

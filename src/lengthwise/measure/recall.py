@@ -80,7 +80,6 @@ class Recall(WindowMeasurement):
             raise UsageError(
                 f"distance {min(self.distances)} is shorter than the passage of {self.passage} tokens",
                 expected=f"distances of at least {self.passage} (from start to start)",
-                fix="leave it out, or use a shorter passage",
             )
         return self
 
@@ -121,9 +120,7 @@ class Recall(WindowMeasurement):
             "loss_different": lambda r: [r["different"], r["targets"]],
         }
         return [
-            self.statistic(
-                some, of, metric=metric, distance=distance, n=sum(record["targets"] for record in some)
-            )
+            self.statistic(some, of, metric=metric, distance=distance, n=sum(r["targets"] for r in some))
             for distance, some in grouped(records, "distance")
             for metric, of in totals.items()
         ]
@@ -134,12 +131,7 @@ def sequences(ids: NDArray[np.integer], distance: int, passage: int, bos_id: int
 
     `ids` is the stretch of Dmax + 3 * passage tokens described above. Returns [2, distance + passage - 1].
     """
-    same, different = ids[:passage], ids[len(ids) - passage :]
-    filler = ids[2 * passage : len(ids) - 2 * passage]
-    between = filler[len(filler) - (distance - passage) :]
-    return np.stack(
-        [
-            view(np.concatenate([first, between, same]), 0, distance + passage - 1, bos_id)
-            for first in (same, different)
-        ]
-    )
+    end = len(ids) - 2 * passage
+    rest = np.concatenate([ids[end - (distance - passage) : end], ids[:passage]])
+    both = (np.concatenate([first, rest]) for first in (ids[:passage], ids[-passage:]))
+    return np.stack([view(whole, 0, distance + passage - 1, bos_id) for whole in both])

@@ -14,7 +14,7 @@ from peft import LoraConfig, get_peft_model
 
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
 from lengthwise.models import load
-from lengthwise.models.gguf import write_converted
+from lengthwise.models.embedded_models import write_converted
 from lengthwise.models.resolve import quiet_transformers
 from lengthwise.testing import save_tiny_model, tiny_llama
 

@@ -111,7 +111,9 @@ def test_converted_once_and_equal(gguf_file: Path, cache: Path, monkeypatch: pyt
     check_whole(gguf_file)
     (name,) = kept(cache)
     assert name.startswith("gguf-tiny-")
-    monkeypatch.setattr("lengthwise.models.gguf.write_converted", lambda *_: pytest.fail("converted again"))
+    monkeypatch.setattr(
+        "lengthwise.models.embedded_models.write_converted", lambda *_: pytest.fail("converted again")
+    )
     check_whole(gguf_file)
 
 

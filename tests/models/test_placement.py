@@ -10,8 +10,7 @@ import torch
 
 from lengthwise.errors import UsageError
 from lengthwise.models import Head, load, target_losses
-from lengthwise.models.loading import is_4bit
-from lengthwise.models.placement import check_splits
+from lengthwise.models.loading import check_splits, is_4bit
 from lengthwise.models.plan import layers_to_quantize, reading_cost
 from lengthwise.models.reading import PieceReader
 from lengthwise.settings import Subject

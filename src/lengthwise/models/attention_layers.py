@@ -35,8 +35,7 @@ def use_attention(model: nn.Module, method: str, **options: Any) -> None:
 
     Args:
         model: a causal LM, bare or wrapped.
-        method: a name of `lengthwise.positions.ATTENTIONS`.
-        **options: the method's options.
+        method, **options: a name of `lengthwise.positions.ATTENTIONS`, and its options.
 
     Raises:
         UsageError: an unknown method or option; the model does not use transformers' attention functions.

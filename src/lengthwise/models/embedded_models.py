@@ -1,14 +1,14 @@
-"""The models known by name: what they are, what they need, how they are built. Imports no torch."""
+"""Models that are built once in the cache: those known by name, and GGUF files. Imports no torch."""
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from lengthwise.errors import MissingError
+from lengthwise.errors import MissingError, UsageError, reason
 from lengthwise.files import build_once, cache_dir, sha256
-from lengthwise.models.gguf import write_converted
 from lengthwise.text.embedded_texts import package_file
 
 SHIPPED = Path(__file__).with_name("tiny_books")
@@ -86,7 +86,7 @@ def build_embedded(name: str) -> Path:
 
 
 def _join(model: EmbeddedModel, folder: Path) -> None:
-    """Write the model of a GGUF file, in one part or several, to `folder`."""
+    """Write a model whose GGUF file is in one part or several."""
     whole = folder / "whole.gguf"
     with whole.open("wb") as stream:
         for module, file in model.gguf:
@@ -108,3 +108,51 @@ def _widen(_model: EmbeddedModel, folder: Path) -> None:
     shutil.copytree(SHIPPED, folder, dirs_exist_ok=True)
     weights = {name: tensor.float() for name, tensor in load_file(SHIPPED / "model.safetensors").items()}
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def convert_gguf_file(path: Path) -> Path:
+    """The folder of the converted model, created at the first call for this file (its path, size and time).
+
+    Raises:
+        UsageError: the file is not a GGUF of a causal LM that transformers can read.
+        LengthwiseError: the cache cannot be written.
+    """
+    status = path.stat()
+    identity = f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"
+    key = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    return build_once(
+        cache_dir() / "models" / f"gguf-{path.stem}-{key}",
+        lambda folder: write_converted(path, folder),
+        what=f"the converted model of {path.name}",
+    )
+
+
+def write_converted(path: Path, folder: Path) -> None:
+    """Dequantise the model in the GGUF file `path` to fp32 and save it, with its tokenizer, to `folder`."""
+    with path.open("rb") as stream:
+        magic = stream.read(4)
+    if magic != b"GGUF":
+        raise UsageError(f"{path} is not a GGUF file: it starts with {magic!r}", fix="download it again")
+
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    try:
+        # dequantize=True leaves plain nn.Linear layers; without it save_pretrained refuses.
+        model = AutoModelForCausalLM.from_pretrained(
+            str(path.parent),
+            gguf_file=path.name,
+            dtype=torch.float32,
+            quantization_config=GgufConfig(dequantize=True),
+        )
+        tokenizer = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
+    except MemoryError:
+        raise
+    # The readers raise whatever a damaged file leads them to, AssertionError and OverflowError among others.
+    except Exception as error:
+        raise UsageError(
+            f"{path} cannot be converted: {reason(error)}",
+            expected="a whole GGUF file of an architecture that transformers reads",
+        ) from error
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,15 +18,16 @@ from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.models.hidden import (
     accepted,
     capture_hidden_states,
+    device_of,
     final_hidden_states,
     is_compiled,
     is_fsdp2,
+    resident,
     shells_of,
     tap_of,
     unwrap,
     view_arguments,
 )
-from lengthwise.models.placement import device_of, resident
 
 logger = logging.getLogger(__name__)
 
@@ -146,52 +147,42 @@ def find_head(model: nn.Module) -> Head | FullLogits:
         eager = torch.compiler.set_stance("force_eager")
     # Without wrappers, which may wait for other processes; but an FSDP2 module alone gathers its parameters.
     run = next((shell for shell in shells_of(model) if is_fsdp2(shell)), base)
-    with _evaluation_mode(base), eager, torch.no_grad():
-        _check_causal(run)
-        head, reason = _candidate(base)
-        if head is not None:
-            reason = _refute(run, head)
-            if reason is None:
-                return head
-    assert reason is not None
-    logger.warning("%s: full logits are used (slower, more memory): %s", type(base).__name__, reason)
-    return FullLogits(reason)
-
-
-@contextlib.contextmanager
-def _evaluation_mode(model: nn.Module) -> Iterator[None]:
-    training = [module for module in model.modules() if module.training]
-    for module in training:
-        module.training = False
+    training = [module for module in base.modules() if module.training]
     try:
-        yield
+        base.eval()
+        with eager, torch.no_grad():
+            _check_causal(run)
+            found = _candidate(base)
+            reason = found if isinstance(found, str) else _refute(run, found)
     finally:
         for module in training:
             module.training = True
+    if isinstance(found, Head) and reason is None:
+        return found
+    logger.warning("%s: full logits are used (slower, more memory): %s", type(base).__name__, reason)
+    return FullLogits(str(reason))
 
 
-def _candidate(base: PreTrainedModel) -> tuple[Head | None, str | None]:
+def _candidate(base: PreTrainedModel) -> Head | str:
+    """The head that the configuration describes, or why it is none."""
     module = base.get_output_embeddings()
     if not isinstance(module, nn.Module):
-        return None, "the model names no output embedding"
-    kind = _own_class(_unwrap_saved(module))
+        return "the model names no output embedding"
+    own = _unwrap_saved(module)
+    kind = _own_class(own)
     # Exactly nn.Linear: a subclass or an adapter layer (quantised, LoRA) computes something else, and an adapter
     # that starts at zero would pass the proof now and fail it after the first training step.
     if kind is not nn.Linear:
-        return None, f"the output head is a {kind.__name__}, not a plain linear layer"
+        return f"the output head is a {kind.__name__}, not a plain linear layer"
     config: Any = base.config
     config = config.get_text_config()
-    scale = 1.0
-    for name in _SCALES:
-        scale *= getattr(config, name, None) or 1.0
-    for name in _DIVISORS:
-        scale /= getattr(config, name, None) or 1.0
+    scale = math.prod(getattr(config, name, None) or 1.0 for name in _SCALES)
+    divisor = math.prod(getattr(config, name, None) or 1.0 for name in _DIVISORS)
     soft_cap = next((cap for name in _SOFT_CAPS if (cap := getattr(config, name, None))), None)
-    own = _unwrap_saved(module)
     assert isinstance(own, nn.Linear)
     held = resident(own)
     module = module if held is own else held
-    return Head(module, float(scale), float(soft_cap) if soft_cap is not None else None), None
+    return Head(module, float(scale / divisor), float(soft_cap) if soft_cap is not None else None)
 
 
 def _refute(model: nn.Module, head: Head) -> str | None:

@@ -1,4 +1,4 @@
-"""Final hidden states, from which the output head computes the logits."""
+"""A transformers model inside its wrappers, on its devices; its final hidden states, from which the head computes."""
 
 from __future__ import annotations
 
@@ -66,6 +66,48 @@ def is_compiled(model: nn.Module) -> bool:
     return any(
         module._compiled_call_impl is not None or hasattr(module, "_orig_mod") for module in model.modules()
     )
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """Where a module computes: accelerate's execution device if it is hooked, else the device of its weight."""
+    hook: Any = getattr(module, "_hf_hook", None)
+    for each in getattr(hook, "hooks", [hook]):
+        if (device := getattr(each, "execution_device", None)) is not None:
+            return torch.device(device)
+    assert isinstance(module.weight, Tensor)
+    return module.weight.device
+
+
+def resident(linear: nn.Linear) -> nn.Linear:
+    """The layer with its whole weight on the device where it computes.
+
+    A copy if the weight is offloaded or split over processes, so that it is not fetched again for every few rows.
+    """
+    if not linear.weight.is_meta and not _split(linear.weight):
+        return linear
+    whole = nn.Linear(linear.in_features, linear.out_features, bias=linear.bias is not None, device="meta")
+    for name, parameter in linear.named_parameters():
+        value = whole_tensor(linear, name, parameter).detach().clone()
+        setattr(whole, name, nn.Parameter(value, requires_grad=False))
+    return whole
+
+
+def whole_tensor(model: nn.Module, name: str, tensor: Any) -> Tensor:
+    """A tensor of the model's `state_dict`, fetched where it is offloaded or split over processes."""
+    if tensor.is_meta:
+        from accelerate.utils import align_module_device
+
+        owner, _, last = name.rpartition(".")
+        module = model.get_submodule(owner)
+        with align_module_device(module):
+            return getattr(module, last).detach().clone()
+    return tensor.full_tensor() if _split(tensor) else tensor
+
+
+def _split(tensor: Any) -> bool:
+    """Whether processes hold parts of it, by a tensor parallel plan (FSDP2 gathers what it needs itself)."""
+    mesh = getattr(tensor, "device_mesh", None)
+    return mesh is not None and "tp" in (mesh.mesh_dim_names or ())
 
 
 def decoder_of(model: nn.Module) -> nn.Module:

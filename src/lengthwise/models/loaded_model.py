@@ -25,7 +25,7 @@ from lengthwise.models.head import (
     hidden_states_for,
     require_finite,
 )
-from lengthwise.models.placement import device_of, whole_tensor
+from lengthwise.models.hidden import device_of, whole_tensor
 from lengthwise.models.position_limits import (
     check_positions_fit,
     max_positions,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SAMPLED = 1024
-"""Elements of each tensor that a fingerprint reads. Smaller tensors are read whole."""
+"""Elements of each tensor that a fingerprint reads."""
 
 
 class Reader(Protocol):
@@ -233,9 +233,7 @@ class LoadedModel:
 def naming_bad_logits(model: Predictor, text: str | Callable[[int], str]) -> Iterator[None]:
     """Add the model's name and the text to a `NonFiniteLogits` raised inside, unless it has them.
 
-    Args:
-        model: whose logits they are.
-        text: in words; a function of the view where several are read together.
+    `text` is in words, or a function of the view where several are read together.
     """
     try:
         yield
@@ -276,13 +274,8 @@ def config_fingerprint(config: Any) -> str:
 def weights_of(model: Predictor, *, needs: str, fix: str) -> LoadedModel:
     """The model, if its weights are here.
 
-    Args:
-        model: any.
-        needs: what asks for them, and why, for the error.
-        fix: what to do instead.
-
     Raises:
-        UsageError: it is an endpoint.
+        UsageError: it is an endpoint; says what `needs` the weights, and the `fix`.
     """
     if isinstance(model, LoadedModel):
         return model
@@ -298,8 +291,7 @@ def score_rows(
     """`score` of every row, a chunk of logits at a time: fp64 [N, ...], on the CPU.
 
     Args:
-        model: whose head takes the rows.
-        hidden: what `model.hidden_states` gives, [N, ...].
+        model, hidden: what `model.hidden_states` gives, [N, ...].
         score: (logits [n, V], the slice of rows they are of) -> [n, ...].
         first: position of the first row in the text, for errors.
 

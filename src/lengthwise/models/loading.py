@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -16,7 +17,6 @@ from lengthwise.models.extending import extend_for_adapter, restore_extension
 from lengthwise.models.extension import read_extension
 from lengthwise.models.hidden import unwrap
 from lengthwise.models.loaded_model import LoadedModel, Predictor
-from lengthwise.models.placement import check_splits
 from lengthwise.models.resolve import (
     ResolvedModel,
     check_served,
@@ -26,6 +26,7 @@ from lengthwise.models.resolve import (
     resolve,
     unloadable,
 )
+from lengthwise.processes import process_count
 from lengthwise.settings import Dtype, Subject
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in get_args(Dtype) if name != "auto"}
@@ -145,6 +146,32 @@ def load(
         model = model.to(torch_device)
     model.eval()
     return LoadedModel(model, tokenizer, name_or_path, resolved.source, adapter)
+
+
+def check_splits(config: Any) -> None:
+    """Raise UsageError unless transformers splits the layers of this text model over the processes of torchrun."""
+    processes = process_count()
+    if processes < 2:
+        raise UsageError(
+            "tp_plan spreads each layer over processes, and this is one",
+            expected="torchrun --nproc-per-node N -m lengthwise ..., one process for each device",
+        )
+    plan = getattr(config, "base_model_tp_plan", None)
+    if not plan:
+        raise UsageError(
+            f"transformers has no tensor parallel plan for {config.model_type}",
+            fix="--device-map auto, or one process",
+        )
+    queries = config.num_attention_heads
+    keys = getattr(config, "num_key_value_heads", None) or queries
+    split = {name.rpartition(".")[2] for name, way in plan.items() if way == "colwise"}
+    heads = math.gcd(*([queries] if "q_proj" in split else []), *([keys] if "k_proj" in split else []))
+    if heads % processes:
+        works = ", ".join(str(n) for n in range(2, heads + 1) if heads % n == 0) or "none but one"
+        raise UsageError(
+            f"{processes} processes cannot share {queries} heads of queries and {keys} of keys",
+            expected=f"a number of processes that divides both: {works}",
+        )
 
 
 def quantization_config(method: str, compute_dtype: torch.dtype) -> Any:

@@ -13,8 +13,7 @@ from typing import Any
 
 from lengthwise.errors import LengthwiseError, MissingError, UsageError, nearest, reason
 from lengthwise.files import is_url, named_path, read_json
-from lengthwise.models.embedded_models import EMBEDDED, build_embedded
-from lengthwise.models.gguf import convert_gguf_file
+from lengthwise.models.embedded_models import EMBEDDED, build_embedded, convert_gguf_file
 from lengthwise.settings import Subject
 
 _HUB_TIMEOUT_SECONDS = 15.0
@@ -22,10 +21,7 @@ _HUB_TIMEOUT_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class ResolvedModel:
-    """The arguments of `from_pretrained`.
-
-    `location` is a folder or a hub id; `revision` the commit of a hub model.
-    """
+    """The arguments of `from_pretrained`: a folder, or a hub id with the commit."""
 
     name: str
     location: str
@@ -59,8 +55,7 @@ def resolve(name: str, *, revision: str | None = None) -> ResolvedModel:
     if is_url(name):
         raise UsageError(
             f"{name} is an endpoint, whose weights cannot be loaded",
-            expected="a folder, a .gguf file, a hub id, or an embedded name",
-            fix="verbs that measure take endpoints, and lengthwise.models.Endpoint opens one",
+            fix="use a verb that measures, or lengthwise.models.Endpoint",
         )
     path = named_path(name, what="the model")
     if name not in EMBEDDED and not path.exists() and not looks_like_path(name):

@@ -14,11 +14,11 @@ from lengthwise.evaluation.scoring import (
     class_match,
     code_similarity,
     contained_share,
+    f1,
     number_share,
     only_label,
     paragraph_share,
     rouge_l,
-    token_f1,
 )
 from lengthwise.evaluation.task import Question
 
@@ -62,7 +62,7 @@ EDGES = [
 
 @pytest.mark.parametrize(
     ("ours", "theirs"),
-    [(token_f1, "qa_f1_score"), (rouge_l, "rouge_score"), (number_share, "count_score")],
+    [(f1, "qa_f1_score"), (rouge_l, "rouge_score"), (number_share, "count_score")],
 )
 def test_equal_to_the_published_functions(published: ModuleType, ours, theirs: str) -> None:
     reference = getattr(published, theirs)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import MissingError, UsageError
-from lengthwise.evaluation.haystack import MADE_UP, background_text, build_haystack, made_up
+from lengthwise.evaluation.haystack import MADE_UP, Context, background_text, made_up
 from lengthwise.evaluation.scoring import only_label
 from lengthwise.evaluation.task import Family, Question, Task
 
@@ -50,14 +50,6 @@ _MOST_STATEMENTS = 10
 """In a generated story."""
 _TOKENS_PER_STATEMENT = 64
 """Tokens of the prompt for each statement, at least."""
-
-_INSTRUCTION = {
-    1: "where people are. The last place that a person went to is where the person is",
-    2: "people who go from room to room and carry things along",
-    3: "people who go from room to room and carry things along",
-    4: "which room lies in which direction of another",
-    5: "who gives what to whom",
-}
 
 
 def _moves(rng: random.Random, statements: int, place: float, *, rooms: int, carried: bool) -> Story:
@@ -217,19 +209,16 @@ def read_stories(folder: str, task: int) -> list[Story]:
     return stories
 
 
-def _contexts(
-    number: int, settings: Any, tokenizer: Any, corpus: Corpus, length: int, sample: int
-) -> Iterator[list[Question]]:
+def _contexts(number: int, settings: Any, corpus: Corpus, length: int, sample: int) -> Iterator[Context]:
     """A context for each depth. A sample has the same background at every depth."""
     seeded = f"{settings.seed}/qa{number}/{sample}"
     background = background_text(corpus, random.Random(f"{seeded}/background"), tokens=length)
     for percent in sorted(settings.depths):
         depth = percent / 100
-        rng = random.Random(f"{seeded}/places")
-        statements, needed, asked, answer = _story(
-            number, random.Random(seeded), depth, length, settings.stories
-        )
+        story = _story(number, random.Random(seeded), depth, length, settings.stories)
+        statements, needed, asked, answer = story
         first, last = needed[0], needed[-1]
+        rng = random.Random(f"{seeded}/places")
         before = sorted(rng.uniform(0, depth) for _ in range(first))
         after = sorted(rng.uniform(depth, 1) for _ in range(len(statements) - last - 1))
         depths = [*before, *[depth] * (last - first + 1), *after]
@@ -243,10 +232,7 @@ def _contexts(
             depth=percent,
             fact=last,
         )
-        facts = list(zip(statements, depths, strict=True))
-        yield build_haystack(
-            tokenizer, [question], head=_head(number), background=background, facts=facts, length=length
-        )
+        yield background, list(zip(statements, depths, strict=True)), [question]
 
 
 def _story(task: int, rng: random.Random, place: float, length: int, folder: str | None) -> Story:
@@ -261,24 +247,19 @@ def _story(task: int, rng: random.Random, place: float, length: int, folder: str
     return rng.choice(fitting)
 
 
-def _head(task: int) -> str:
-    rng = random.Random(f"examples/qa{task}")
+def _task(number: int, what: str, hidden: str) -> Task:
+    rng = random.Random(f"examples/qa{number}")
     examples = ""
     for _ in range(2):
-        statements, _, asked, answer = STORIES[task](rng, 4, rng.random())
+        statements, _, asked, answer = STORIES[number](rng, 4, rng.random())
         examples += (
             f"<example>\n{' '.join(statements)}\n\nQuestion: {asked}\nAnswer: {answer}\n</example>\n\n"
         )
-    return (
-        f"The context below is a long text. Hidden in it are sentences about {_INSTRUCTION[task]}. "
-        f"Answer the question at the end from these sentences alone, with one word.\n\n{examples}<context>\n"
-    )
-
-
-def _task(number: int, what: str) -> Task:
     return made_up(
         f"babilong_qa{number}",
         partial(_contexts, number),
+        head=f"The context below is a long text. Hidden in it are sentences about {hidden}. "
+        f"Answer the question at the end from these sentences alone, with one word.\n\n{examples}<context>\n",
         what=f"bAbI {number} in long text: {what}",
         version=2,
         metric="accuracy",
@@ -289,14 +270,20 @@ def _task(number: int, what: str) -> Task:
     )
 
 
+_CARRYING = "people who go from room to room and carry things along"
+
 BABILONG = Family(
     "babilong",
     (
-        _task(1, "where someone is"),
-        _task(2, "where a thing is that someone carried"),
-        _task(3, "where a thing was before"),
-        _task(4, "which room lies beside which"),
-        _task(5, "who gave what to whom"),
+        _task(
+            1,
+            "where someone is",
+            "where people are. The last place that a person went to is where the person is",
+        ),
+        _task(2, "where a thing is that someone carried", _CARRYING),
+        _task(3, "where a thing was before", _CARRYING),
+        _task(4, "which room lies beside which", "which room lies in which direction of another"),
+        _task(5, "who gave what to whom", "who gives what to whom"),
     ),
     mean="accuracy",
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -260,9 +261,13 @@ class Evaluation(Measurement):
                 for record in records
                 if "row" in record
             ]
-        by_task = [task.statistics(_of(records, [task])) for task in self.own_tasks]
-        by_family = [family.statistics(own, _of(records, own)) for family, own in self._families.items()]
-        return [*chain(*by_task, *by_family)]
+        own = _by_task(records)
+        of_tasks = [task.statistics(own[task.name]) for task in self.own_tasks]
+        of_families = [
+            family.statistics(tasks, list(chain(*(own[task.name] for task in tasks))))
+            for family, tasks in self._families.items()
+        ]
+        return [*chain(*of_tasks, *of_families)]
 
     def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:
         """The scores with their intervals; those of lm-eval that are no means have none."""
@@ -273,7 +278,7 @@ class Evaluation(Measurement):
         if self._lm_eval:
             return dict(records.get("tasks", {}))
         tasks: dict[str, Any] = {}
-        by_task = _facts_by_task(items)
+        by_task = _by_task(item.facts for item in items)
         for task in self.own_tasks:
             own = by_task[task.name]
             questions = json.dumps([facts["question"] for facts in own])
@@ -288,7 +293,7 @@ class Evaluation(Measurement):
 
     def plan(self, items: Sequence[Item]) -> dict[str, Any]:
         """Questions and cuts by task, the longest prompt, and the tokens to read at most."""
-        tasks = _facts_by_task(items)
+        tasks = _by_task(item.facts for item in items)
         return {
             "questions": {name: len(own) for name, own in tasks.items()},
             "cut": {name: sum(facts["cut"] > 0 for facts in own) for name, own in tasks.items()},
@@ -301,7 +306,7 @@ class Evaluation(Measurement):
         from lengthwise.models import LoadedModel
         from lengthwise.models.position_limits import rope_by_input_length
 
-        notes = prompt_notes(_facts_by_task(items), self.truncation, self.max_length)
+        notes = prompt_notes(_by_task(item.facts for item in items), self.truncation, self.max_length)
         if self.samples is not None and (self.backend == "lm-eval" or "data" in _taken(self.own_tasks)):
             notes.append(f"Data sets have only their first {self.samples} rows.")
         if self.backend == "lm-eval":
@@ -330,13 +335,8 @@ class Evaluation(Measurement):
         return notes
 
 
-def _of(records: Sequence[Record], tasks: Sequence[Task]) -> list[Record]:
-    names = {task.name for task in tasks}
-    return [record for record in records if record["task"] in names]
-
-
-def _facts_by_task(items: Sequence[Item]) -> dict[str, list[Mapping[str, Any]]]:
-    found: dict[str, list[Mapping[str, Any]]] = {}
-    for item in items:
-        found.setdefault(item.facts["task"], []).append(item.facts)
+def _by_task(facts: Iterable[Mapping[str, Any]]) -> defaultdict[str, list[Any]]:
+    found: defaultdict[str, list[Any]] = defaultdict(list)
+    for each in facts:
+        found[each["task"]].append(each)
     return found

@@ -13,7 +13,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError
@@ -43,6 +43,8 @@ MADE_UP = ANY_TASK | {"lengths", "text", "split", "seed"}
 
 Fact = tuple[str, float]
 """A sentence and its depth in 0 .. 1."""
+Context = tuple[Sequence[str], Sequence[Fact], Sequence[Question]]
+"""Sentences of the background, facts in order of their depth, questions with the prompt after the context."""
 
 
 def background_text(corpus: Corpus, rng: random.Random, *, tokens: int) -> list[str]:
@@ -69,8 +71,9 @@ def background_text(corpus: Corpus, rng: random.Random, *, tokens: int) -> list[
 
 def made_up(
     name: str,
-    contexts: Callable[[Any, Any, Corpus, int, int], Iterable[list[Question]]],
+    contexts: Callable[[Any, Corpus, int, int], Iterable[Context]],
     *,
+    head: str = "",
     takes: frozenset[str] = MADE_UP | {"depths"},
     **options: Any,
 ) -> Task:
@@ -78,8 +81,8 @@ def made_up(
 
     Args:
         name: of the task.
-        contexts: the questions on each context of one sample, as `build_haystack` gives them, from the settings,
-            the tokenizer, the corpus, the length in tokens and the number of the sample.
+        contexts: those of one sample, from the settings, the corpus, the length in tokens, the sample's number.
+        head: every prompt up to the context.
         takes, options: as of `Task`.
     """
 
@@ -92,16 +95,18 @@ def made_up(
                 fix="use a shorter length, or more text",
             )
         found: list[Question] = []
-        for length in sorted(settings.lengths):
-            for sample in range(settings.samples or _SAMPLES):
-                unit = f"s{sample:03d}"
-                for context in contexts(settings, tokenizer, corpus, length, sample):
-                    depths = ["" if each.depth is None else f"/d{each.depth:g}" for each in context]
-                    keys = [f"{name}/L{length}{depth}/{unit}" for depth in depths]
-                    found += [
-                        replace(question, key=key, unit=unit, context=keys[0])
-                        for question, key in zip(context, keys, strict=True)
-                    ]
+        for length, sample in product(sorted(settings.lengths), range(settings.samples or _SAMPLES)):
+            unit = f"s{sample:03d}"
+            for background, facts, asked in contexts(settings, corpus, length, sample):
+                depths = ["" if each.depth is None else f"/d{each.depth:g}" for each in asked]
+                keys = [f"{name}/L{length}{depth}/{unit}" for depth in depths]
+                context = build_haystack(
+                    tokenizer, asked, head=head, background=background, facts=facts, length=length
+                )
+                found += [
+                    replace(question, key=key, unit=unit, context=keys[0])
+                    for question, key in zip(context, keys, strict=True)
+                ]
         return found
 
     return Task(name=name, questions=questions, takes=takes, **options)

@@ -26,7 +26,14 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from lengthwise.errors import MissingError, UsageError, reason, shown
-from lengthwise.evaluation.scoring import LONGBENCH_SCORERS, class_match
+from lengthwise.evaluation.scoring import (
+    class_match,
+    code_similarity,
+    f1,
+    number_share,
+    paragraph_share,
+    rouge_l,
+)
 from lengthwise.evaluation.task import ANY_TASK, Family, Question, Task, mean
 from lengthwise.measure.measurement import Record
 from lengthwise.measure.statistics import Statistic
@@ -196,23 +203,22 @@ def _questions(
     ]
 
 
-def _score(metric: str, only_first_line: bool, question: Question, reply: str) -> float:
+def _score(scorer: Callable[..., float], only_first_line: bool, question: Question, reply: str) -> float:
     """The score of a reply, the greatest over the gold answers."""
     read = reply.lstrip("\n").split("\n")[0] if only_first_line else reply
-    if metric == "class_match":
-        return max(class_match(read, gold, question.candidates) for gold in question.golds)
-    return max(LONGBENCH_SCORERS[metric](read, gold) for gold in question.golds)
+    options = {"classes": question.candidates} if scorer is class_match else {}
+    return max(scorer(read, gold, **options) for gold in question.golds)
 
 
-def _task(name: str, what: str, metric: str, new_tokens: int) -> Task:
+def _task(name: str, what: str, scorer: Callable[..., float], new_tokens: int) -> Task:
     few_shot = name in _CATEGORIES["few-shot"]
     return Task(
         name=f"longbench_{name}_e",
         what=f"LongBench-E: {what}",
         version=1,
-        metric=metric,
-        questions=partial(_questions, name, metric, new_tokens),
-        score=partial(_score, metric, few_shot),
+        metric=scorer.__name__,
+        questions=partial(_questions, name, scorer.__name__, new_tokens),
+        score=partial(_score, scorer, few_shot),
         takes=ANY_TASK | {"data", "templates", "truncation", "chat"},
         chat=not few_shot and name not in _CATEGORIES["code"],
         is_over=(lambda reply: "\n" in reply.lstrip("\n")) if few_shot else None,
@@ -258,22 +264,22 @@ class _LongBenchE(Family):
         ]
 
 
-_FACTS: dict[str, tuple[str, str, int]] = {
-    "qasper": ("questions on one paper", "f1", 128),
-    "multifieldqa_en": ("questions on one document", "f1", 64),
-    "hotpotqa": ("questions on several documents", "f1", 32),
-    "2wikimqa": ("questions on several documents", "f1", 32),
-    "gov_report": ("summaries of reports", "rouge_l", 512),
-    "multi_news": ("summaries of news", "rouge_l", 512),
-    "trec": ("kinds of questions from examples", "class_match", 64),
-    "triviaqa": ("trivia from examples", "f1", 32),
-    "samsum": ("summaries of dialogues from examples", "rouge_l", 128),
-    "passage_count": ("how many passages differ", "number_share", 32),
-    "passage_retrieval_en": ("which passage a summary is of", "paragraph_share", 32),
-    "lcc": ("the next line of a file", "code_similarity", 64),
-    "repobench-p": ("the next line in a repository", "code_similarity", 64),
+_FACTS: dict[str, tuple[str, Callable[..., float], int]] = {
+    "qasper": ("questions on one paper", f1, 128),
+    "multifieldqa_en": ("questions on one document", f1, 64),
+    "hotpotqa": ("questions on several documents", f1, 32),
+    "2wikimqa": ("questions on several documents", f1, 32),
+    "gov_report": ("summaries of reports", rouge_l, 512),
+    "multi_news": ("summaries of news", rouge_l, 512),
+    "trec": ("kinds of questions from examples", class_match, 64),
+    "triviaqa": ("trivia from examples", f1, 32),
+    "samsum": ("summaries of dialogues from examples", rouge_l, 128),
+    "passage_count": ("how many passages differ", number_share, 32),
+    "passage_retrieval_en": ("which passage a summary is of", paragraph_share, 32),
+    "lcc": ("the next line of a file", code_similarity, 64),
+    "repobench-p": ("the next line in a repository", code_similarity, 64),
 }
-"""What a data set holds, its metric, and the most tokens of a reply."""
+"""What a data set holds, its scorer, and the most tokens of a reply."""
 
 DATA_SETS = {name: _task(name, *facts) for name, facts in _FACTS.items()}
 LONGBENCH_E = _LongBenchE("longbench_e", tuple(DATA_SETS.values()))

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.evaluation.haystack import MADE_UP, Fact, background_text, build_haystack, made_up
+from lengthwise.evaluation.haystack import MADE_UP, Context, Fact, background_text, made_up
 from lengthwise.evaluation.scoring import contained_share
-from lengthwise.evaluation.task import Family, Question, Task
+from lengthwise.evaluation.task import Family, Question
 
 if TYPE_CHECKING:
     from lengthwise.text import Corpus
@@ -36,24 +37,17 @@ _THINGS = (
 )  # fmt: skip
 
 
-def _single(
-    settings: Any, tokenizer: Any, corpus: Corpus, length: int, sample: int
-) -> Iterator[list[Question]]:
+def _single(settings: Any, corpus: Corpus, length: int, sample: int) -> Iterator[Context]:
     """A context for each depth."""
     rng = random.Random(f"{settings.seed}/single/{sample}")
     [key], numbers = _keys(rng, 1), _numbers(rng, _CANDIDATES)
     background = background_text(corpus, rng, tokens=length)
     for depth in sorted(settings.depths):
         question = _question(key, numbers[0], numbers, depth, fact=0)
-        facts = [_needle(key, numbers[0], depth / 100)]
-        yield build_haystack(
-            tokenizer, [question], head=_HEAD, background=background, facts=facts, length=length
-        )
+        yield background, [_needle(key, numbers[0], depth / 100)], [question]
 
 
-def _multi_key(
-    settings: Any, tokenizer: Any, corpus: Corpus, length: int, sample: int
-) -> Iterator[list[Question]]:
+def _multi_key(settings: Any, corpus: Corpus, length: int, sample: int) -> Iterator[Context]:
     """A needle at each depth of one context. Needles at random places fill it up to `_LEAST_KEYS`."""
     rng = random.Random(f"{settings.seed}/multi_key/{sample}")
     depths = sorted(settings.depths)
@@ -65,22 +59,18 @@ def _multi_key(
         fact = places.index(depth / 100)
         questions.append(_question(keys[fact], numbers[fact], numbers, depth, fact=fact))
     background = background_text(corpus, rng, tokens=length)
-    facts = list(map(_needle, keys, numbers, places))
-    yield build_haystack(tokenizer, questions, head=_HEAD, background=background, facts=facts, length=length)
+    yield background, list(map(_needle, keys, numbers, places)), questions
 
 
-def _multi_value(
-    settings: Any, tokenizer: Any, corpus: Corpus, length: int, sample: int
-) -> Iterator[list[Question]]:
+def _multi_value(settings: Any, corpus: Corpus, length: int, sample: int) -> Iterator[Context]:
     """One question about all `_VALUES` numbers of a key, which are spread evenly over the context."""
     rng = random.Random(f"{settings.seed}/multi_value/{sample}")
     [key], numbers = _keys(rng, 1), _numbers(rng, _VALUES)
     asked = f"What are the {_VALUES} locker numbers of the {key}?"
     tail = f"\n\nQuestion: {asked}\nAnswer: The {_VALUES} locker numbers of the {key} are"
     question = Question(prompt=tail, golds=numbers, new_tokens=12 * _VALUES)
-    background = background_text(corpus, rng, tokens=length)
     facts = [_needle(key, number, (index + 0.5) / _VALUES) for index, number in enumerate(numbers)]
-    yield build_haystack(tokenizer, [question], head=_HEAD, background=background, facts=facts, length=length)
+    yield background_text(corpus, rng, tokens=length), facts, [question]
 
 
 def _question(key: str, number: str, numbers: list[str], depth: float, *, fact: int) -> Question:
@@ -102,15 +92,13 @@ def _numbers(rng: random.Random, count: int) -> list[str]:
     return [str(number) for number in rng.sample(range(10_000, 100_000), count)]
 
 
-def _task(name: str, what: str, contexts: Any, **options: Any) -> Task:
-    return made_up(name, contexts, what=what, version=2, metric="contained", score=contained_share, **options)
-
+_task = partial(made_up, head=_HEAD, version=2, metric="contained", score=contained_share)
 
 NEEDLE = Family(
     "needle",
     (
-        _task("needle_single", "one number in long text", _single, ranks=True),
-        _task("needle_multi_key", "one number among several", _multi_key, ranks=True),
-        _task("needle_multi_value", "several numbers for one key", _multi_value, takes=MADE_UP),
+        _task("needle_single", _single, what="one number in long text", ranks=True),
+        _task("needle_multi_key", _multi_key, what="one number among several", ranks=True),
+        _task("needle_multi_value", _multi_value, what="several numbers for one key", takes=MADE_UP),
     ),
 )

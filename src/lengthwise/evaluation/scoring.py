@@ -11,7 +11,7 @@ import math
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -29,7 +29,7 @@ def normalize_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
 
-def token_f1(reply: str, gold: str) -> float:
+def f1(reply: str, gold: str) -> float:
     """F1 = 2PR / (P + R) of the words of the normalised texts, as multisets."""
     reply_words, gold_words = normalize_answer(reply).split(), normalize_answer(gold).split()
     same = sum((Counter(reply_words) & Counter(gold_words)).values())
@@ -166,12 +166,3 @@ def _common(x: Sequence[str], y: Sequence[str]) -> set[str]:
         else:
             j -= 1
     return words
-
-
-LONGBENCH_SCORERS: dict[str, Callable[[str, str], float]] = {
-    "f1": token_f1,
-    "rouge_l": rouge_l,
-    "number_share": number_share,
-    "paragraph_share": paragraph_share,
-    "code_similarity": code_similarity,
-}

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lengthwise.evaluation.haystack import background_text, build_haystack, made_up
+from lengthwise.evaluation.haystack import Context, background_text, made_up
 from lengthwise.evaluation.scoring import only_label
-from lengthwise.evaluation.task import Family, Question, Task
+from lengthwise.evaluation.task import Family, Question
 
 if TYPE_CHECKING:
     from lengthwise.text import Corpus
@@ -50,9 +50,7 @@ _LAST = (
 )
 
 
-def _contexts(
-    moves: int, settings: Any, tokenizer: Any, corpus: Corpus, length: int, sample: int
-) -> Iterator[list[Question]]:
+def _contexts(moves: int, settings: Any, corpus: Corpus, length: int, sample: int) -> Iterator[Context]:
     """A question for each depth, at which the last sentence on its person is.
 
     First sentences are at random places before the last ones. People at random places fill the context up to
@@ -86,30 +84,26 @@ def _contexts(
         )
         for depth, person, place, text in zip(depths, people, places, wanted, strict=False)
     ]
-    background = background_text(corpus, rng, tokens=length)
     facts = [(text, place) for place, _, text in told]
-    yield build_haystack(tokenizer, questions, head=_HEAD, background=background, facts=facts, length=length)
+    yield background_text(corpus, rng, tokens=length), facts, questions
 
 
-def _task(name: str, moves: int, what: str) -> Task:
-    return made_up(
-        name,
-        partial(_contexts, moves),
-        what=what,
-        version=1,
-        metric="accuracy",
-        score=only_label,
-        most_depths=len(_PLACES) // 2,
-        ranks=True,
-        is_over=lambda reply: "." in reply,
-    )
-
+_task = partial(
+    made_up,
+    head=_HEAD,
+    version=1,
+    metric="accuracy",
+    score=only_label,
+    most_depths=len(_PLACES) // 2,
+    ranks=True,
+    is_over=lambda reply: "." in reply,
+)
 
 TRACKING = Family(
     "tracking",
     (
-        _task("tracking_one_move", 1, "where someone is, said once"),
-        _task("tracking_two_moves", 2, "where someone is after moving on"),
+        _task("tracking_one_move", partial(_contexts, 1), what="where someone is, said once"),
+        _task("tracking_two_moves", partial(_contexts, 2), what="where someone is after moving on"),
     ),
     mean="accuracy",
 )

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.evaluation.prompts import answer_tokens, fit, refuse_over_limit
+from lengthwise.evaluation.task import answer_tokens, fit, refuse_over_limit
 from lengthwise.testing import tiny_text, tiny_tokenizer
 
 TEXT = tiny_text(60)

@@ -18,7 +18,7 @@ import torch
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from lengthwise.errors import MissingError, UsageError
-from lengthwise.evaluation.prompts import fit
+from lengthwise.evaluation.task import fit
 from lengthwise.models import LoadedModel, extend, load, target_losses
 from lengthwise.models.embedded_models import EMBEDDED, made_folder
 from lengthwise.models.resolve import quiet_transformers

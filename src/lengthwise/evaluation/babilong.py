@@ -44,7 +44,7 @@ LABELS: dict[int, tuple[str, ...]] = {**dict.fromkeys((1, 2, 3, 4), _ROOMS), 5: 
 _MOVES = ("{} went to the {}.", "{} walked to the {}.", "{} moved to the {}.", "{} hurried to the {}.")
 _TAKES = ("{} picked up {}.", "{} took {}.", "{} got {}.")
 _GIVES = ("{} gave the {} to {}.", "{} handed the {} to {}.", "{} passed the {} to {}.")
-_DIRECTIONS = {"north": (0, 1), "south": (0, -1), "east": (1, 0), "west": (-1, 0)}
+_DIRECTIONS = {"east": 1, "north": 1j, "south": -1j, "west": -1}
 
 _MOST_STATEMENTS = 10
 """In a generated story."""
@@ -89,19 +89,15 @@ def _relation(rng: random.Random, statements: int, place: float) -> Story:
     """Rooms on a grid, each beside the one before; a question about one pair."""
     count = min(statements, len(_ROOMS) - 1)
     rooms = rng.sample(_ROOMS, count + 1)
-    at, taken = (0, 0), {(0, 0)}
+    at: complex = 0
+    taken: set[complex] = {at}
     story: list[str] = []
     wanted = round(place * (count - 1))
     question = answer = ""
     for index, (room, following) in enumerate(pairwise(rooms)):
-        ways = {
-            name: step
-            for name, step in _DIRECTIONS.items()
-            if (at[0] + step[0], at[1] + step[1]) not in taken
-        }
         # A walk of five steps always has a free neighbour.
-        name = rng.choice(sorted(ways))
-        at = (at[0] + ways[name][0], at[1] + ways[name][1])
+        name = rng.choice([name for name, step in _DIRECTIONS.items() if at + step not in taken])
+        at += _DIRECTIONS[name]
         taken.add(at)
         story.append(f"The {following} is {name} of the {room}.")
         if index == wanted:
@@ -168,10 +164,9 @@ def read_stories(folder: str, task: int) -> list[Story]:
         MissingError: no such file.
         UsageError: a line that is not in bAbI's format; the error names file and line.
     """
-    files = f"qa{task}_*_{{}}.txt"
-    paths = sorted(Path(folder).glob(files.format("test"))) or sorted(
-        Path(folder).glob(files.format("train"))
-    )
+    paths = [
+        path for kind in ("test", "train") for path in sorted(Path(folder).glob(f"qa{task}_*_{kind}.txt"))
+    ]
     if not paths:
         raise MissingError(
             f"there is no file qa{task}_*_test.txt in {folder}",

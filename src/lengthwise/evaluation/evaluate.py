@@ -17,9 +17,8 @@ from cyclopts import Parameter
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
-from lengthwise.evaluation.prompts import Truncation, prompt_notes
 from lengthwise.evaluation.scoring import ranking
-from lengthwise.evaluation.task import Family, Question, Task, estimated
+from lengthwise.evaluation.task import Family, Question, Task, Truncation, estimated, prompt_notes
 from lengthwise.files import is_url
 from lengthwise.measure.measurement import Item, Measurement, Record, in_groups
 from lengthwise.measure.statistics import Statistic
@@ -32,11 +31,6 @@ if TYPE_CHECKING:
     from lengthwise.text import Corpus
 
 _LM_EVAL_TAKES = frozenset({"lengths", "samples", "data", "max_length", "truncation", "seed"})
-
-
-def _taken(tasks: Iterable[Task]) -> frozenset[str]:
-    """The settings that some of these tasks take."""
-    return frozenset[str]().union(*(task.takes for task in tasks))
 
 
 class Evaluation(Measurement):
@@ -97,10 +91,9 @@ class Evaluation(Measurement):
         if len(set(self.depths)) < len(self.depths):
             raise UsageError(f"a depth is given twice: {self.depths}")
         self._refuse_untaken(self.model_fields_set)
-        if self.max_length is None and (self.backend == "lm-eval" or "data" in _taken(self.own_tasks)):
+        if self.max_length is None and "data" in self._takes:
             raise UsageError(
-                "LongBench and lm-eval need the greatest number of tokens, of a prompt, or with lm-eval of prompt "
-                "and reply together",
+                "LongBench needs the greatest number of tokens of a prompt, lm-eval of prompt and reply together",
                 expected="--max-length TOKENS; LongBench takes 3500 for a model of 4k, and leaves room for the reply",
             )
         for task in self.own_tasks:
@@ -136,17 +129,23 @@ class Evaluation(Measurement):
         return list(chain.from_iterable(self._families.values()))
 
     @property
+    def _takes(self) -> frozenset[str]:
+        """The settings that some task of the run takes."""
+        if self.backend == "lm-eval":
+            return _LM_EVAL_TAKES
+        return frozenset[str]().union(*(task.takes for task in self.own_tasks))
+
+    @property
     def needs_text(self) -> bool:
         """Whether a task is made from a text."""
-        return "text" in _taken(self.own_tasks)
+        return "text" in self._takes
 
     def _refuse_untaken(self, given: Iterable[str]) -> None:
         """Raise UsageError if `given` names a setting that other tasks take, and none of the run; None is none."""
         from lengthwise.evaluation.tasks import FAMILIES
 
-        takes = _LM_EVAL_TAKES if self.backend == "lm-eval" else _taken(self.own_tasks)
-        for name in sorted(set(given) - takes):
-            takers = [family.name for family in FAMILIES if name in _taken(family.tasks)]
+        for name in sorted(set(given) - self._takes):
+            takers = [each.name for each in FAMILIES if any(name in task.takes for task in each.tasks)]
             if takers and getattr(self, name, "") is not None:
                 raise UsageError(
                     f"{name} is given, and no task of this run takes it",
@@ -191,22 +190,20 @@ class Evaluation(Measurement):
         """
         if self._lm_eval:
             return self._lm_eval.batches(self, items)
-        size = 1 if self.mode == "likelihood" else self.batch_size
-        by_context: dict[str, list[Item]] = {}
+        contexts: dict[str, list[Item]] = {}
         for item in items:
-            by_context.setdefault(item.content.context or item.key, []).append(item)
+            contexts.setdefault(item.content.context or item.key, []).append(item)
 
-        def kind(some: list[Item]) -> tuple[bool, str]:
-            return len(some) > 1, some[0].facts["task"]
+        def place(context: list[Item]) -> tuple[str, int, str]:
+            first = context[0]
+            return first.facts["task"], -first.facts["tokens"], first.key
 
-        contexts = sorted(
-            by_context.values(), key=lambda some: (*kind(some), -some[0].facts["tokens"], some[0].key)
-        )
-        found: list[list[Item]] = []
-        for (several, _), alike in groupby(contexts, key=kind):
-            some = list(alike)
-            found += some if several else in_groups(chain.from_iterable(some), size)
-        return found
+        size = 1 if self.mode == "likelihood" else self.batch_size
+        ordered = sorted(contexts.values(), key=place)
+        alone = (context[0] for context in ordered if len(context) == 1)
+        by_task = groupby(alone, key=lambda item: item.facts["task"])
+        batches = [batch for _, own in by_task for batch in in_groups(own, size)]
+        return batches + [context for context in ordered if len(context) > 1]
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> list[Record]:
         """The score of each question, with its reply or likelihoods; the replies to requests of lm-eval."""
@@ -262,12 +259,12 @@ class Evaluation(Measurement):
                 if "row" in record
             ]
         own = _by_task(records)
-        of_tasks = [task.statistics(own[task.name]) for task in self.own_tasks]
-        of_families = [
-            family.statistics(tasks, list(chain(*(own[task.name] for task in tasks))))
+        by_task = [task.statistics(own[task.name]) for task in self.own_tasks]
+        by_family = [
+            family.statistics({task.name: own[task.name] for task in tasks})
             for family, tasks in self._families.items()
         ]
-        return [*chain(*of_tasks, *of_families)]
+        return [*chain(*by_task, *by_family)]
 
     def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:
         """The scores with their intervals; those of lm-eval that are no means have none."""
@@ -278,10 +275,10 @@ class Evaluation(Measurement):
         if self._lm_eval:
             return dict(records.get("tasks", {}))
         tasks: dict[str, Any] = {}
-        by_task = _by_task(item.facts for item in items)
+        facts = _by_task(item.facts for item in items)
         for task in self.own_tasks:
-            own = by_task[task.name]
-            questions = json.dumps([facts["question"] for facts in own])
+            own = facts[task.name]
+            questions = json.dumps([each["question"] for each in own])
             tasks[task.name] = {
                 "version": task.version,
                 "metric": task.metric,
@@ -307,7 +304,7 @@ class Evaluation(Measurement):
         from lengthwise.models.position_limits import rope_by_input_length
 
         notes = prompt_notes(_by_task(item.facts for item in items), self.truncation, self.max_length)
-        if self.samples is not None and (self.backend == "lm-eval" or "data" in _taken(self.own_tasks)):
+        if self.samples is not None and "data" in self._takes:
             notes.append(f"Data sets have only their first {self.samples} rows.")
         if self.backend == "lm-eval":
             notes.append(
@@ -316,7 +313,9 @@ class Evaluation(Measurement):
             if any(row.task == "ruler" for row in results.rows):
                 notes.append("ruler is the plain mean over RULER's tasks.")
             return notes
-        notes += [note for family, own in self._families.items() for note in family.notes(own)]
+        for family, own in self._families.items():
+            part = f" Here: {len(own)} of {len(family.tasks)} tasks." if len(own) < len(family.tasks) else ""
+            notes += [f"{family.note}{part}"] if family.note else []
         notes.append("Scores are shares from 0 to 1; papers print them times 100.")
         if self.mode == "likelihood":
             notes.append(

@@ -8,7 +8,6 @@ has the wanted length.
 
 from __future__ import annotations
 
-import bisect
 import random
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -176,21 +175,13 @@ def _context(
     reached: list[float] = []
     taken, passed = 0, 0
     for (text, depth), size in zip(facts, sizes, strict=True):
-        slot = max(taken, _nearest(before, depth * (whole - size) - passed))
+        wanted = depth * (whole - size) - passed
+        slot = min(range(taken, len(before)), key=lambda slot, wanted=wanted: abs(before[slot] - wanted))
         pieces += [*sentences[taken:slot], text]
         reached.append((before[slot] + passed) / (whole - size))
         taken, passed = slot, passed + size
     pieces += sentences[taken:]
     return " ".join(pieces), reached
-
-
-def _nearest(edges: Sequence[int], wanted: float) -> int:
-    right = bisect.bisect_left(edges, wanted)
-    if right == 0:
-        return 0
-    if right == len(edges):
-        return len(edges) - 1
-    return right if edges[right] - wanted < wanted - edges[right - 1] else right - 1
 
 
 def _cut_to(tokenizer: Any, sentences: Sequence[str], room: int) -> list[str]:

@@ -17,7 +17,6 @@ import json
 import logging
 import os
 import sys
-import tempfile
 import warnings
 import zlib
 from collections import Counter
@@ -31,7 +30,7 @@ from transformers import set_seed
 
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.evaluation.lm_eval_tasks import load_numbers, load_tasks
-from lengthwise.evaluation.prompts import fit, refuse_over_limit
+from lengthwise.evaluation.task import fit, refuse_over_limit
 from lengthwise.measure.measurement import Item, Record, in_groups
 from lengthwise.models import weights_of
 
@@ -49,7 +48,7 @@ def items(settings: Any, tokenizer: Any) -> list[Item]:
     """
     limit, found = settings.max_length, []
     with _surroundings(settings):
-        for length, loaded in _loads(settings, tokenizer):
+        for length, loaded in load_tasks(settings, tokenizer):
             for key, request in _keyed(length, _requests(settings, loaded)):
                 prompt, reply = _size(request, tokenizer, limit)
                 rolling = request.request_type == "loglikelihood_rolling"
@@ -62,21 +61,12 @@ def items(settings: Any, tokenizer: Any) -> list[Item]:
                     "tokens": prompt,
                     "cut": over,
                 }
-                content = request
                 if over and settings.truncation == "middle" and reply:
                     text, options = request.args
-                    content = replace(
-                        request, arguments=(_without_middle(tokenizer, text, limit - reply), options)
-                    )
-                item = Item(
-                    key=key,
-                    facts=facts,
-                    content=content,
-                    tokens=prompt + reply - over,
-                    longest=min(prompt, limit),
-                    stretch=0,
-                )
-                found.append(item)
+                    shorter = _without_middle(tokenizer, text, limit - reply)
+                    request = replace(request, arguments=(shorter, options))
+                sizes = {"tokens": prompt + reply - over, "longest": min(prompt, limit), "stretch": 0}
+                found.append(Item(key=key, facts=facts, content=request, **sizes))
     over_limit = [item for item in found if item.facts["cut"]]
     names = ", ".join(dict.fromkeys(item.facts["task"] for item in over_limit))
     if over_limit and settings.truncation is None:
@@ -132,7 +122,7 @@ def finish(
     numbers: list[Record] = []
     tasks: dict[str, Any] = {}
     with _surroundings(settings):
-        for length, loaded in _loads(settings, tokenizer):
+        for length, loaded in load_tasks(settings, tokenizer):
             set_seed(settings.seed)
             found: Any = evaluate(
                 lm=_replay(length, records), task_dict=loaded, limit=settings.samples, bootstrap_iters=0
@@ -148,14 +138,6 @@ def finish(
                 }
     scores = {f"score/{index:06d}": record for index, record in enumerate(numbers)}
     return scores | {"tasks": {"tasks": tasks, "lm_eval": importlib.metadata.version("lm_eval")}}
-
-
-@lru_cache(maxsize=1)
-def _loads(settings: Any, tokenizer: Any) -> list[tuple[int | None, dict[str, Any]]]:
-    with tempfile.TemporaryDirectory() as folder:
-        # RULER takes its tokenizer by name; so it gets the model's own, wherever that is from.
-        tokenizer.save_pretrained(folder)
-        return load_tasks(settings, folder)
 
 
 def _requests(settings: Any, loaded: Mapping[str, Any]) -> Iterator[Any]:
@@ -191,6 +173,7 @@ def _size(request: Any, tokenizer: Any, limit: int) -> tuple[int, int]:
         special = not (bare or (bos and text.startswith(bos)))
         return len(tokenizer.encode(text, add_special_tokens=special, verbose=False))
 
+    text, reply = request.args[0], 0
     if request.request_type == "generate_until":
         reply = int(_generation(request)["max_gen_toks"])
         if reply >= limit:
@@ -198,13 +181,11 @@ def _size(request: Any, tokenizer: Any, limit: int) -> tuple[int, int]:
                 f"{request.task_name} writes up to {reply} tokens, and --max-length is {limit}",
                 expected=f"room for prompt and reply together: more than {reply} tokens",
             )
-        return count(request.args[0]), reply
-    if request.request_type == "loglikelihood":
-        context, continuation = request.args
+    elif request.request_type == "loglikelihood":
         # Without a context lm-eval puts BOS before what is ranked. The last token is not read.
-        return count(context + continuation) - 1 if context else count(continuation, bare=True), 0
+        return count(text + request.args[1]) - 1 if text else count(request.args[1], bare=True), 0
     # `loglikelihood_rolling` slides a window over the text.
-    return count(request.args[0]), 0
+    return count(text), reply
 
 
 def _generation(request: Any) -> dict[str, Any]:

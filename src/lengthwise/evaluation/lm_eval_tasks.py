@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from statistics import fmean
@@ -20,9 +21,8 @@ from lengthwise.measure.measurement import Record
 
 INSTALL = "pip install 'lengthwise[lm-eval]'"
 
-# Prefixes of tasks, groups and tags whose data are made for a wanted length.
+# Prefixes of RULER's tasks, groups and tags, whose data are made for a wanted length.
 _RULER = ("ruler", "niah_", "longcxt")
-_BABILONG = "babilong"
 
 _RULER_METRIC = "string_match"
 """lm-eval names RULER's score after the length."""
@@ -31,12 +31,13 @@ Place = tuple[str, int | None, str]
 """A document: task, tokens that its data are made for, number."""
 
 
-def load_tasks(settings: Any, tokenizer_folder: str) -> list[tuple[int | None, dict[str, Any]]]:
+@lru_cache(maxsize=1)
+def load_tasks(settings: Any, tokenizer: Any) -> list[tuple[int | None, dict[str, Any]]]:
     """Tasks that run together: the tokens that their data are made for, and what `TaskManager.load` gives.
 
     Args:
         settings: the run's `Evaluation`; its `data` is the working folder of the process.
-        tokenizer_folder: tokenizer that RULER counts its tokens with.
+        tokenizer: RULER counts its tokens with it.
 
     Raises:
         MissingError: lm-eval or another package is not installed, or data cannot be loaded.
@@ -46,31 +47,35 @@ def load_tasks(settings: Any, tokenizer_folder: str) -> list[tuple[int | None, d
     if importlib.util.find_spec("lm_eval") is None:
         raise MissingError("the package lm-eval is not installed", fix=INSTALL)
     manager, metadata = _index(None if settings.data is None else os.getcwd())
-    matched = {wanted: manager.match_tasks([wanted]) for wanted in settings.tasks}
-    unknown = [wanted for wanted in matched if not matched[wanted]]
-    if unknown:
-        raise UsageError(f"lm-eval has no task {unknown[0]!r}", fix="lm_eval ls tasks shows its names")
-    names = list(dict.fromkeys(name for some in matched.values() for name in some))
+    names: list[str] = []
+    for wanted in settings.tasks:
+        matched = manager.match_tasks([wanted])
+        if not matched:
+            raise UsageError(f"lm-eval has no task {wanted!r}", fix="lm_eval ls tasks shows its names")
+        names += [name for name in matched if name not in names]
+    babilong = [name for name in names if name.startswith("babilong")]
     ruler = [name for name in names if name.startswith(_RULER)]
-    babilong = [name for name in names if name.startswith(_BABILONG)]
-    others = [name for name in names if name not in ruler and name not in babilong]
+    loads: list[tuple[int | None, list[str], Any]] = [
+        (None, [name for name in names if name not in (*ruler, *babilong)], None)
+    ]
     if "lengths" in settings.model_fields_set and not ruler and not babilong:
         raise UsageError(
             f"lengths are given, and none of {', '.join(names)} takes them",
             expected="a task of RULER or BABILong",
             fix="leave --length out",
         )
-    metadata["tokenizer"] = tokenizer_folder
-    found: list[tuple[int | None, dict[str, Any]]] = []
-    if others:
-        metadata.pop("max_seq_lengths", None)
-        found.append((None, _loaded(manager, others, settings.seed)))
     for length in sorted(settings.lengths):
         # BABILong's data of 4096 and of 4000 tokens are both called "4k".
         thousands = length / (1024 if length % 1024 == 0 else 1000)
-        for some, wanted in ((ruler, [length]), (babilong, f"{thousands:g}k")):
+        loads += [(length, ruler, [length]), (length, babilong, f"{thousands:g}k")]
+    found: list[tuple[int | None, dict[str, Any]]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        # RULER takes its tokenizer by name; so it gets the model's own, wherever that is from.
+        tokenizer.save_pretrained(folder)
+        for length, some, lengths in loads:
+            metadata.clear()
+            metadata |= {"tokenizer": folder} | ({"max_seq_lengths": lengths} if lengths else {})
             if some:
-                metadata["max_seq_lengths"] = wanted
                 found.append((length, _loaded(manager, some, settings.seed)))
     return found
 
@@ -91,14 +96,12 @@ def _loaded(manager: Any, names: list[str], seed: int) -> dict[str, Any]:
     set_seed(seed)
     try:
         loaded = manager.load(names)
-    except ImportError as error:
-        raise MissingError(f"a task of lm-eval needs a package: {error}", fix=INSTALL) from error
     except ValueError as error:
         raise UsageError(f"lm-eval cannot make {', '.join(names)}: {reason(error)}") from error
-    except (OSError, LookupError) as error:
+    except (ImportError, OSError, LookupError) as error:
         raise MissingError(
-            f"lm-eval cannot load {', '.join(names)} or the data: {reason(error)}",
-            fix="on a machine without the hub: --data FOLDER with the data sets in the hub's layout",
+            f"lm-eval cannot load {', '.join(names)} or what it needs: {reason(error)}",
+            fix=f"{INSTALL}; on a machine without the hub --data FOLDER with the data sets in the hub's layout",
         ) from error
     for name, task in loaded["tasks"].items():
         if getattr(task, "UNSAFE_CODE", False) or getattr(task, "MULTIMODAL", False):

@@ -26,14 +26,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from lengthwise.errors import MissingError, UsageError, reason, shown
-from lengthwise.evaluation.scoring import (
-    class_match,
-    code_similarity,
-    f1,
-    number_share,
-    paragraph_share,
-    rouge_l,
-)
+from lengthwise.evaluation import scoring
 from lengthwise.evaluation.task import ANY_TASK, Family, Question, Task, mean
 from lengthwise.measure.measurement import Record
 from lengthwise.measure.statistics import Statistic
@@ -44,16 +37,26 @@ if TYPE_CHECKING:
 BUCKETS = ("0-4k", "4-8k", "8k+")
 _HUB = "THUDM/LongBench"
 
-_CATEGORIES = {
-    "single-document QA": ("qasper", "multifieldqa_en"),
-    "multi-document QA": ("hotpotqa", "2wikimqa"),
-    "summarisation": ("gov_report", "multi_news"),
-    "few-shot": ("trec", "triviaqa", "samsum"),
-    "synthetic": ("passage_count", "passage_retrieval_en"),
-    "code": ("lcc", "repobench-p"),
+_FACTS: dict[str, tuple[str, str, Callable[..., float], int]] = {
+    "qasper": ("single-document QA", "questions on one paper", scoring.f1, 128),
+    "multifieldqa_en": ("single-document QA", "questions on one document", scoring.f1, 64),
+    "hotpotqa": ("multi-document QA", "questions on several documents", scoring.f1, 32),
+    "2wikimqa": ("multi-document QA", "questions on several documents", scoring.f1, 32),
+    "gov_report": ("summarisation", "summaries of reports", scoring.rouge_l, 512),
+    "multi_news": ("summarisation", "summaries of news", scoring.rouge_l, 512),
+    "trec": ("few-shot", "kinds of questions from examples", scoring.class_match, 64),
+    "triviaqa": ("few-shot", "trivia from examples", scoring.f1, 32),
+    "samsum": ("few-shot", "summaries of dialogues from examples", scoring.rouge_l, 128),
+    "passage_count": ("synthetic", "how many passages differ", scoring.number_share, 32),
+    "passage_retrieval_en": ("synthetic", "which passage a summary is of", scoring.paragraph_share, 32),
+    "lcc": ("code", "the next line of a file", scoring.code_similarity, 64),
+    "repobench-p": ("code", "the next line in a repository", scoring.code_similarity, 64),
 }
+"""Category, content, scorer, and the most tokens of a reply."""
 
-_FORMAT = "an object with input, context, answers (a list of texts), length and for trec all_classes"
+_FORMAT = (
+    "an object with input, context, answers (texts that a reply can match), length, and for trec all_classes"
+)
 # What a gold answer must contain for its metric to find it.
 _ANSWERS = {"number_share": r"^\d+$", "paragraph_share": r"Paragraph (\d+)"}
 
@@ -96,8 +99,12 @@ def read_rows(name: str, source: str | None, *, metric: str) -> list[dict[str, A
 
 
 def _checked(line: bytes, metric: str, *, where: str) -> dict[str, Any]:
-    def texts(value: Any) -> bool:
-        return isinstance(value, list) and value != [] and all(isinstance(each, str) for each in value)
+    def texts(value: Any, pattern: str = "") -> bool:
+        return (
+            isinstance(value, list)
+            and bool(value)
+            and all(isinstance(each, str) and re.search(pattern, each) for each in value)
+        )
 
     try:
         row = json.loads(line)
@@ -105,20 +112,14 @@ def _checked(line: bytes, metric: str, *, where: str) -> dict[str, Any]:
             "input": isinstance(row["input"], str),
             "context": isinstance(row["context"], str),
             "length": type(row["length"]) is int,
-            "answers": texts(row["answers"]),
+            "answers": texts(row["answers"], _ANSWERS.get(metric, "")),
             "all_classes": metric != "class_match" or texts(row["all_classes"]),
         }
     except (ValueError, LookupError, TypeError) as error:
         raise UsageError(f"{where}: {reason(error)}", expected=_FORMAT) from None
-    wrong = [name for name in valid if not valid[name]]
-    if wrong:
-        raise UsageError(f"{where}: the field {wrong[0]!r} is {shown(row[wrong[0]])}", expected=_FORMAT)
-    for answer in row["answers"]:
-        if metric in _ANSWERS and not re.search(_ANSWERS[metric], answer):
-            raise UsageError(
-                f"{where}: the answer {answer!r} can never be right",
-                expected=f"a text with {_ANSWERS[metric]}",
-            )
+    for name in valid:
+        if not valid[name]:
+            raise UsageError(f"{where}: the field {name!r} is {shown(row[name])}", expected=_FORMAT)
     return row
 
 
@@ -165,8 +166,6 @@ def read_template(folder: str | None, name: str) -> Callable[[Mapping[str, Any]]
 
 
 def _template_of_lm_eval(name: str) -> Callable[[Mapping[str, Any]], str]:
-    import jinja2
-
     spec = importlib.util.find_spec("lm_eval")
     path = Path((spec and spec.origin) or "").parent / "tasks" / "longbench" / f"{name}_e.yaml"
     if not path.is_file():
@@ -175,13 +174,13 @@ def _template_of_lm_eval(name: str) -> Callable[[Mapping[str, Any]], str]:
             expected="the package lm-eval, or a copy of the repository THUDM/LongBench",
             fix="pip install 'lengthwise[lm-eval]', or --templates FOLDER",
         )
+    from lm_eval.utils import apply_template
+
     # The functions that the file names are read as text.
     text = re.sub(r"!function", "", path.read_text(encoding="utf-8"))
-    template = jinja2.Environment(
-        keep_trailing_newline=True, undefined=jinja2.StrictUndefined, autoescape=False
-    ).from_string(yaml.safe_load(text)["doc_to_text"])
+    template = yaml.safe_load(text)["doc_to_text"]
     # The mirror that lm-eval reads calls `input` the question.
-    return lambda row: template.render({**row, "question": row["input"]})
+    return lambda row: apply_template(template, {**row, "question": row["input"]})
 
 
 def _questions(
@@ -206,12 +205,13 @@ def _questions(
 def _score(scorer: Callable[..., float], only_first_line: bool, question: Question, reply: str) -> float:
     """The score of a reply, the greatest over the gold answers."""
     read = reply.lstrip("\n").split("\n")[0] if only_first_line else reply
-    options = {"classes": question.candidates} if scorer is class_match else {}
+    options = {"classes": question.candidates} if scorer is scoring.class_match else {}
     return max(scorer(read, gold, **options) for gold in question.golds)
 
 
-def _task(name: str, what: str, scorer: Callable[..., float], new_tokens: int) -> Task:
-    few_shot = name in _CATEGORIES["few-shot"]
+def _task(name: str) -> Task:
+    category, what, scorer, new_tokens = _FACTS[name]
+    few_shot = category == "few-shot"
     return Task(
         name=f"longbench_{name}_e",
         what=f"LongBench-E: {what}",
@@ -220,7 +220,7 @@ def _task(name: str, what: str, scorer: Callable[..., float], new_tokens: int) -
         questions=partial(_questions, name, scorer.__name__, new_tokens),
         score=partial(_score, scorer, few_shot),
         takes=ANY_TASK | {"data", "templates", "truncation", "chat"},
-        chat=not few_shot and name not in _CATEGORIES["code"],
+        chat=category not in ("few-shot", "code"),
         is_over=(lambda reply: "\n" in reply.lstrip("\n")) if few_shot else None,
         # As upstream: its replies end at a newline, and have one token at least.
         stop_text="\n" if name == "samsum" else "",
@@ -228,58 +228,34 @@ def _task(name: str, what: str, scorer: Callable[..., float], new_tokens: int) -
 
 
 class _LongBenchE(Family):
-    def statistics(self, tasks: Sequence[Task], records: Sequence[Record]) -> list[Statistic]:
+    def statistics(self, records: Mapping[str, Sequence[Record]]) -> list[Statistic]:
         """The three averages, and `average_rows` of each bucket."""
-        if not records:
+        if not any(records.values()):
             return []
-        names = [task.name for task in tasks]
-        sets = {name: [record for record in records if record["task"] == name] for name in names}
-        categories = [
-            [sets[name] for name in (f"longbench_{one}_e" for one in members) if name in sets]
-            for members in _CATEGORIES.values()
-        ]
+        categories: dict[str, list[Sequence[Record]]] = {}
+        for name, (category, *_) in _FACTS.items():
+            if (task := DATA_SETS[name].name) in records:
+                categories.setdefault(category, []).append(records[task])
         buckets = {
-            bucket: [[record for record in own if record["bucket"] == bucket] for own in sets.values()]
+            bucket: [[record for record in own if record["bucket"] == bucket] for own in records.values()]
             for bucket in BUCKETS
         }
 
-        def average(metric: str, branches: Sequence[Any], bucket: str | None = None) -> Statistic:
-            return mean(self.name, metric, branches, bucket=bucket, version=tasks[0].version)
+        def average(metric: str, branches: Any, bucket: str | None = None) -> Statistic:
+            return mean(self.name, metric, [*branches], bucket=bucket, version=1)
 
         return [
-            average("average_rows", list(sets.values())),
-            average("average_categories", [some for some in categories if some]),
-            average("average_buckets", list(buckets.values())),
+            average("average_rows", records.values()),
+            average("average_categories", categories.values()),
+            average("average_buckets", buckets.values()),
             *(average("average_rows", some, bucket) for bucket, some in buckets.items()),
         ]
 
-    def notes(self, tasks: Sequence[Task]) -> list[str]:
-        """What the averages are."""
-        whole = (
-            "" if len(tasks) == len(self.tasks) else f" Here: {len(tasks)} of {len(self.tasks)} data sets."
-        )
-        return [
-            "average_rows is the mean over data sets of all their rows, average_categories the mean over categories "
-            f"of their data sets, average_buckets the mean over the three buckets of the mean over data sets.{whole}"
-        ]
 
-
-_FACTS: dict[str, tuple[str, Callable[..., float], int]] = {
-    "qasper": ("questions on one paper", f1, 128),
-    "multifieldqa_en": ("questions on one document", f1, 64),
-    "hotpotqa": ("questions on several documents", f1, 32),
-    "2wikimqa": ("questions on several documents", f1, 32),
-    "gov_report": ("summaries of reports", rouge_l, 512),
-    "multi_news": ("summaries of news", rouge_l, 512),
-    "trec": ("kinds of questions from examples", class_match, 64),
-    "triviaqa": ("trivia from examples", f1, 32),
-    "samsum": ("summaries of dialogues from examples", rouge_l, 128),
-    "passage_count": ("how many passages differ", number_share, 32),
-    "passage_retrieval_en": ("which passage a summary is of", paragraph_share, 32),
-    "lcc": ("the next line of a file", code_similarity, 64),
-    "repobench-p": ("the next line in a repository", code_similarity, 64),
-}
-"""What a data set holds, its scorer, and the most tokens of a reply."""
-
-DATA_SETS = {name: _task(name, *facts) for name, facts in _FACTS.items()}
-LONGBENCH_E = _LongBenchE("longbench_e", tuple(DATA_SETS.values()))
+DATA_SETS = {name: _task(name) for name in _FACTS}
+LONGBENCH_E = _LongBenchE(
+    "longbench_e",
+    tuple(DATA_SETS.values()),
+    note="average_rows is the mean over data sets of all their rows, average_categories the mean over categories of "
+    "their data sets, average_buckets the mean over the three buckets of the mean over data sets.",
+)

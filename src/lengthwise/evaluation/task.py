@@ -3,6 +3,10 @@
 A new family is its own file, which defines a `Family`, and one entry in `lengthwise.evaluation.tasks`. The
 `settings` here are the run's `Evaluation`. Nothing here imports torch.
 
+LongBench's middle truncation: a prompt of more than L tokens keeps its first floor(L/2) and its last
+floor(L/2) tokens; both halves are decoded, joined and tokenised again. So a cut prompt can be a few tokens
+longer or shorter than L. The limit leaves no room for the reply: choose it below the model's context.
+
 Scores become numbers from the log's records alone. A record has the question's `document` (the unit of the
 bootstrap), `task`, `version`, `length`, `depth`, `bucket`, `cut` (tokens) and `score`; with likelihoods also
 `probability`, `gold_loss` and `chance`.
@@ -12,17 +16,25 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Literal
 
-from lengthwise.evaluation.prompts import answer_tokens, fit, refuse_over_limit
+from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import Item, Record, grouped
 from lengthwise.measure.statistics import Statistic, estimate, mean_of_ratios
 from lengthwise.results import Row
 
 if TYPE_CHECKING:
     from lengthwise.text import Corpus
+
+Truncation = Literal["middle", "left"]
+"""middle keeps both ends (LongBench); left keeps the end (lm-eval), so an instruction at the beginning is lost."""
+
+# Characters at a prompt's end that decide how the answer after it becomes tokens.
+_TAIL_CHARACTERS = 200
 
 ANY_TASK = frozenset({"mode", "samples", "max_length"})
 """Settings that each of our own tasks takes."""
@@ -162,22 +174,20 @@ class Family:
     tasks: tuple[Task, ...]
     mean: str | None = None
     """Metric of the plain mean over the tasks; None if there is no such mean."""
+    note: str = ""
+    """What a reader of the averages must know."""
 
-    def statistics(self, tasks: Sequence[Task], records: Sequence[Record]) -> list[Statistic]:
-        """Averages over `tasks`, which are those of the run. Here: the plain mean by length and by depth."""
-        if self.mean is None or len(tasks) < 2:
+    def statistics(self, records: Mapping[str, Sequence[Record]]) -> list[Statistic]:
+        """Averages over the run's tasks, by name with their records: the plain mean by length and by depth."""
+        if self.mean is None or len(records) < 2:
             return []
         found: list[Statistic] = []
-        for length, at in grouped(records, "length"):
+        for length, at in grouped([*chain(*records.values())], "length"):
             for depth, some in ((None, at), *grouped(at, "depth")):
-                branches = [[record for record in some if record["task"] == task.name] for task in tasks]
-                where = {"length": length, "depth": depth, "version": tasks[0].version}
+                branches = [[record for record in some if record["task"] == name] for name in records]
+                where = {"length": length, "depth": depth, "version": some[0]["version"]}
                 found.append(mean(self.name, self.mean, branches, **where))
         return found
-
-    def notes(self, tasks: Sequence[Task]) -> list[str]:
-        """What a reader of the averages must know."""
-        return []
 
 
 def mean(task: str, metric: str, branches: Sequence[Any], *, field: str = "score", **where: Any) -> Statistic:
@@ -232,6 +242,78 @@ def estimated(statistic: Statistic) -> Row:
         return replace(row, ci_low=None, ci_high=None, stderr=None)
     far = 0.025 ** (1 / row.documents)
     return replace(row, ci_low=far) if row.value else replace(row, ci_high=1 - far)
+
+
+def fit(
+    tokenizer: Any, text: str, limit: int | None, truncation: Truncation | None, *, chat: bool = False
+) -> tuple[tuple[int, ...], int]:
+    """The prompt's tokens, cut to `limit` as `truncation` says, and how many are over the limit.
+
+    Without a truncation nothing is cut. The tokenizer adds its special tokens. With `chat` the text, cut first as
+    upstream does, becomes a user's turn in the tokenizer's chat template.
+    """
+
+    def decode(some: Sequence[int]) -> str:
+        return tokenizer.decode(some, skip_special_tokens=True)
+
+    ids: list[int] = tokenizer(text, verbose=False).input_ids
+    over = 0 if limit is None else max(0, len(ids) - limit)
+    if limit is not None and over and truncation == "middle":
+        half = limit // 2
+        text = decode(ids[:half]) + decode(ids[len(ids) - half :])
+        ids = tokenizer(text, verbose=False).input_ids
+        over += limit % 2
+    elif over and truncation == "left":
+        ids = ids[over:]
+        text = decode(ids)
+    if chat:
+        ids = tokenizer.apply_chat_template(
+            [{"role": "user", "content": text}], add_generation_prompt=True, return_dict=True
+        )["input_ids"]
+    return tuple(ids), over
+
+
+def refuse_over_limit(what: str, sizes: Sequence[int], rows: int, limit: int) -> UsageError:
+    """The error for `rows` prompts of which some have more than `limit` tokens: `sizes`."""
+    prompts = "prompt is" if len(sizes) == 1 else "prompts are"
+    return UsageError(
+        f"{len(sizes)} of {rows} {prompts} longer than {limit} tokens in {what}; the longest has {max(sizes)}",
+        expected="prompts that fit, or a truncation: middle, left",
+        fix=f"--truncation middle as LongBench does, or --max-length {max(sizes)}",
+    )
+
+
+def answer_tokens(tokenizer: Any, prompt: str, answer: str) -> tuple[int, ...]:
+    """The tokens of `answer` right after `prompt`."""
+    tail = prompt[-_TAIL_CHARACTERS:]
+    before: list[int] = tokenizer(tail, add_special_tokens=False).input_ids
+    both: list[int] = tokenizer(tail + answer, add_special_tokens=False).input_ids
+    if both[: len(before)] == before and len(both) > len(before):
+        return tuple(both[len(before) :])
+    # The border is inside a token, so the answer is tokenised alone.
+    return tuple(tokenizer(answer, add_special_tokens=False).input_ids)
+
+
+def prompt_notes(
+    tasks: Mapping[str, Sequence[Mapping[str, Any]]], truncation: Truncation | None, limit: int | None
+) -> list[str]:
+    """What was cut, and how far answers are from their depths, from the facts of each task's items."""
+    where = "in the middle" if truncation == "middle" else "at the beginning"
+    notes: list[str] = []
+    for name, own in tasks.items():
+        cut = [facts["cut"] for facts in own if facts["cut"]]
+        if cut:
+            notes.append(
+                f"{len(cut)} of {len(own)} prompts of {name} were cut {where} to {limit} tokens "
+                f"({fmean(cut):.0f} tokens of each on average)."
+            )
+        placed = [each for each in own if None not in (each.get("depth"), each.get("reached"))]
+        off = max((abs(each["reached"] * 100 - each["depth"]) for each in placed), default=0)
+        if off >= 2:
+            notes.append(
+                f"In {name} an answer is up to {off:.0f} points from its depth: sentences are not split."
+            )
+    return notes
 
 
 def _crc(value: Any) -> int:

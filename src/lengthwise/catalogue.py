@@ -74,18 +74,18 @@ def methods() -> list[Entry]:
     from lengthwise.positions import ATTENTIONS, POSITION_SAMPLERS, ROPE_METHODS
     from lengthwise.training.views import VIEWS
 
-    kinds: dict[str, dict[str, str]] = {
-        "divergence": {name: entry.what for name, entry in DIVERGENCES.items()},
+    kinds: dict[str, dict[str, Any]] = {
+        "divergence": DIVERGENCES,
         "views": {name: f"{what}; rewards {rewards}" for name, (what, rewards) in VIEWS.items()},
         "estimator": ESTIMATORS,
-        "rope": {name: entry.what for name, entry in ROPE_METHODS.items()},
-        "positions": {name: entry.what for name, entry in POSITION_SAMPLERS.items()},
-        "attention": {name: entry.what for name, entry in ATTENTIONS.items()},
+        "rope": ROPE_METHODS,
+        "positions": POSITION_SAMPLERS,
+        "attention": ATTENTIONS,
     }
     return [
-        {"kind": kind, "name": name, "what": what}
+        {"kind": kind, "name": name, "what": one if isinstance(one, str) else one.what}
         for kind, table in kinds.items()
-        for name, what in table.items()
+        for name, one in table.items()
     ]
 
 

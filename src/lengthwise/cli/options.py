@@ -16,9 +16,8 @@ Model = Annotated[str, Parameter(help=Subject.model_fields["model"].description)
 Assignments = Annotated[tuple[str, ...], Parameter("--set", metavar="KEY=VALUE")]
 DryRun = Annotated[bool, Parameter(help="Print the plan, with an estimate of time and memory, and stop.")]
 AsJson = Annotated[bool, Parameter("--json", help="Print JSON alone on standard output.", group=_OUTPUT)]
-Verbose = Annotated[
-    bool, Parameter(["--verbose", "-v"], help="Print the full table, and the traceback of an error.")
-]
+_VERBOSE = "Print the full table, and the traceback of an error."
+Verbose = Annotated[bool, Parameter(["--verbose", "-v"], help=_VERBOSE, group=_OUTPUT)]
 
 
 class Output(Settings):
@@ -61,16 +60,14 @@ def with_fields(
             shown.append(each.replace(kind=Argument.POSITIONAL_ONLY))
         else:
             shown.append(each)
-    shows_table = Output in settings.values()
-    if not shows_table:
-        annotation = Annotated[Verbose, Parameter(group=_OUTPUT)]
-        shown.append(Argument("verbose", Argument.KEYWORD_ONLY, annotation=annotation, default=False))
+    if not any(each.name == "verbose" for each in shown):
+        shown.append(Argument("verbose", Argument.KEYWORD_ONLY, annotation=Verbose, default=False))
     shown = sorted((each for each in shown if each.name not in hidden), key=lambda each: each.kind)
     arguments = [option.name for option in shown if option.kind is Argument.POSITIONAL_ONLY]
 
     def call(*values: Any, **given: Any) -> int | None:
         given |= zip(arguments, values, strict=False)
-        if not shows_table:
+        if Output not in settings.values():
             given.pop("verbose", None)
         for name, kind in settings.items():
             given[name] = kind(**{field: given.pop(field) for field in kind.model_fields if field in given})

@@ -24,7 +24,7 @@ from lengthwise.files import atomic_write_bytes, atomic_write_json, build_once, 
 from lengthwise.models.hidden import final_hidden_states
 from lengthwise.models.resolve import quiet_transformers
 from lengthwise.processes import progress
-from lengthwise.text.corpus_sources import load_corpus
+from lengthwise.text.corpus import load_corpus
 from lengthwise.text.tokens import TokenDocument, TokenDocuments, WindowSampler, sample_windows, tokenize
 
 _CHUNK_ROWS = 256

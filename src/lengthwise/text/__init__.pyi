@@ -2,11 +2,10 @@
 
 from lengthwise.text.corpus import Corpus as Corpus
 from lengthwise.text.corpus import Split as Split
+from lengthwise.text.corpus import TextLike as TextLike
+from lengthwise.text.corpus import as_corpus as as_corpus
 from lengthwise.text.corpus import left_out_note as left_out_note
-from lengthwise.text.corpus_sources import TextLike as TextLike
-from lengthwise.text.corpus_sources import as_corpus as as_corpus
-from lengthwise.text.corpus_sources import as_documents as as_documents
-from lengthwise.text.corpus_sources import load_corpus as load_corpus
+from lengthwise.text.corpus import load_corpus as load_corpus
 from lengthwise.text.embedded_texts import EMBEDDED_CORPORA as EMBEDDED_CORPORA
 from lengthwise.text.embedded_texts import EmbeddedCorpus as EmbeddedCorpus
 from lengthwise.text.tokens import Bos as Bos
@@ -14,6 +13,7 @@ from lengthwise.text.tokens import TokenDocument as TokenDocument
 from lengthwise.text.tokens import TokenDocuments as TokenDocuments
 from lengthwise.text.tokens import Window as Window
 from lengthwise.text.tokens import WindowSampler as WindowSampler
+from lengthwise.text.tokens import as_documents as as_documents
 from lengthwise.text.tokens import pack_documents as pack_documents
 from lengthwise.text.tokens import resolve_bos as resolve_bos
 from lengthwise.text.tokens import sample_windows as sample_windows

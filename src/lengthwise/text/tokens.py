@@ -16,7 +16,7 @@ import numpy as np
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.files import build_once, cache_dir
 from lengthwise.processes import progress
-from lengthwise.text.corpus import Corpus
+from lengthwise.text.corpus import Corpus, Split, TextLike, as_corpus
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -99,6 +99,13 @@ def tokenize(corpus: Corpus, tokenizer: Any, *, cache: bool = True) -> TokenDocu
         corpus.fingerprint,
         tokenizer_key,
     )
+
+
+def as_documents(text: TextLike | TokenDocuments, tokenizer: Any, *, split: Split = "test") -> TokenDocuments:
+    """Token documents as they are; anything that `as_corpus` takes in the tokens of `tokenizer`."""
+    if isinstance(text, TokenDocuments):
+        return text
+    return tokenize(as_corpus(text, split=split), tokenizer, cache=isinstance(text, str | Path))
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:

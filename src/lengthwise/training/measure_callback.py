@@ -9,7 +9,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import Measurement
 from lengthwise.measure.runner import run
-from lengthwise.text.corpus_sources import as_documents
+from lengthwise.text.tokens import as_documents
 
 
 class MeasureCallback(TrainerCallback):

@@ -23,7 +23,7 @@ from lengthwise.models.plan import (
 from lengthwise.models.resolve import read_config, read_tokenizer, resolve
 from lengthwise.processes import process_count
 from lengthwise.text import WindowSampler
-from lengthwise.text.corpus_sources import HUB_PREFIX
+from lengthwise.text.corpus import HUB_PREFIX
 from lengthwise.training.recipe import Parallel, Recipe
 from lengthwise.training.starting_model import parameter_counts, recipe_skeleton, training_documents
 

@@ -22,10 +22,8 @@ if TYPE_CHECKING:
     from lengthwise.models.embedded_models import EmbeddedModel
     from lengthwise.text.embedded_texts import EmbeddedCorpus
 
-Entry = dict[str, str]
 
-
-def models() -> list[Entry]:
+def models() -> list[dict[str, str]]:
     """Models that need no download from the hub; `cached` once one has been made."""
     from lengthwise.models.embedded_models import EMBEDDED, made_folder
 
@@ -35,14 +33,14 @@ def models() -> list[Entry]:
     ]
 
 
-def corpora() -> list[Entry]:
+def corpora() -> list[dict[str, str]]:
     """Texts that need no download."""
     from lengthwise.text.embedded_texts import EMBEDDED_CORPORA
 
     return [_entry(name, one, ready="installed") for name, one in EMBEDDED_CORPORA.items()]
 
 
-def _entry(name: str, one: EmbeddedModel | EmbeddedCorpus, *, ready: str) -> Entry:
+def _entry(name: str, one: EmbeddedModel | EmbeddedCorpus, *, ready: str) -> dict[str, str]:
     return {
         "name": name,
         "what": one.description,
@@ -52,7 +50,7 @@ def _entry(name: str, one: EmbeddedModel | EmbeddedCorpus, *, ready: str) -> Ent
     }
 
 
-def recipes() -> list[Entry]:
+def recipes() -> list[dict[str, str]]:
     """Training recipes that come with the package."""
     from lengthwise.training.recipe import shipped_recipes
 
@@ -67,7 +65,7 @@ def description(recipe: Path) -> str:
     return " ".join(line[2:] for line in comment).split(". ")[0].rstrip(".")
 
 
-def methods() -> list[Entry]:
+def methods() -> list[dict[str, str]]:
     """Divergences, views, estimators, rope methods, position samplers and attentions."""
     from lengthwise.alignment.divergences import DIVERGENCES
     from lengthwise.measure.misalignment import ESTIMATORS
@@ -89,7 +87,7 @@ def methods() -> list[Entry]:
     ]
 
 
-def tasks() -> list[Entry]:
+def tasks() -> list[dict[str, str]]:
     """Tasks of `lengthwise eval`, groups first."""
     from lengthwise.evaluation.tasks import GROUPS, TASKS
 

@@ -49,9 +49,7 @@ class MissingError(LengthwiseError):
 class Interrupted(LengthwiseError):
     """Stopped with Ctrl-C (exit code 130) or SIGTERM (143); finished samples are kept.
 
-    Args:
-        problem: what was interrupted, and how far it got.
-        partial: the results of the finished samples, for the caller to write.
+    `partial` holds their results.
     """
 
     exit_code = 130

@@ -54,7 +54,7 @@ def atomic_write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path, *, expected: str) -> dict[str, Any]:
-    """The JSON object in a file; UsageError, with what was `expected`, if it is missing, damaged or something else."""
+    """The JSON object in a file; UsageError, with what was `expected`, if it is missing, damaged or no object."""
     try:
         value = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:

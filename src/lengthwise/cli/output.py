@@ -14,7 +14,6 @@ from lengthwise.processes import is_main_process
 if TYPE_CHECKING:
     from lengthwise.cli.options import Output
     from lengthwise.report.tables import Table
-    from lengthwise.report.writers import TableFormat
     from lengthwise.results import Results
 
 THRESHOLD_CROSSED = 4
@@ -79,23 +78,6 @@ def _readable(key: str, value: Any) -> tuple[str, Any]:
     elif isinstance(value, int) and value > 9999:
         value = f"{value:,}"
     return key.replace("seconds", "time"), value
-
-
-def print_comparison(results: Results, *, as_json: bool, form: TableFormat | None) -> None:
-    """The table of differences or of a correlation, and its notes; the table alone in another `form`."""
-    if as_json:
-        sys.stdout.write(results.to_json())
-        return
-    from lengthwise.report.tables import comparison_table, rows_table
-    from lengthwise.report.writers import written
-
-    draw = rows_table if results.kind == "correlate" else comparison_table
-    table = draw(results.rows, caption=f"{results.kind}: {results.model_name}")
-    if form is not None:
-        sys.stdout.write(written(table, form))
-        return
-    print_table(table)
-    print(*results.notes, sep="\n", end="\n" if results.notes else "")
 
 
 def print_table(table: Table) -> None:

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from pydantic import ByteSize
 
 from lengthwise.cli.options import AsJson, Assignments, DryRun, Model, Output, with_fields
-from lengthwise.cli.output import fail_above, print_comparison, print_plan, print_table, show
+from lengthwise.cli.output import fail_above, print_plan, print_table, show
 from lengthwise.errors import MissingError, UsageError, nearest
 from lengthwise.files import atomic_write_text, named_path
 from lengthwise.settings import Dtype, Subject, override
@@ -192,14 +192,23 @@ def compare(
     """
     from lengthwise.measure.comparison import compare_runs
     from lengthwise.measure.correlation import correlate_runs
+    from lengthwise.report.tables import comparison_table, rows_table
+    from lengthwise.report.writers import written
 
     if correlate is None:
-        found = compare_runs(runs, reference=reference, metrics=metric)
+        found, draw = compare_runs(runs, reference=reference, metrics=metric), comparison_table
     elif reference is not None or metric:
         raise UsageError("--correlate takes neither --reference nor --metric")
     else:
-        found = correlate_runs(runs, *correlate)
-    print_comparison(found, as_json=as_json, form=format)
+        found, draw = correlate_runs(runs, *correlate), rows_table
+    table = draw(found.rows, caption=f"{found.kind}: {found.model_name}")
+    if as_json:
+        print(found.to_json(), end="")
+    elif format is not None:
+        print(written(table, format), end="")
+    else:
+        print_table(table)
+        print("".join(f"{note}\n" for note in found.notes), end="")
 
 
 def report(

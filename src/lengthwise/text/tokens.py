@@ -54,10 +54,11 @@ class TokenDocuments(Sequence[TokenDocument]):
 
     def left_out(self, lengths: Iterable[int]) -> dict[str, int]:
         """Documents that are shorter than each of `lengths` tokens, by that reason; without zeros."""
-        shorter = {
-            length: sum(len(document.ids) < length for document in self) for length in sorted(set(lengths))
+        return {
+            f"shorter than {length} tokens": count
+            for length in sorted(set(lengths))
+            if (count := sum(len(document.ids) < length for document in self))
         }
-        return {f"shorter than {length} tokens": count for length, count in shorter.items() if count}
 
     @property
     def longest(self) -> int:
@@ -92,13 +93,8 @@ def tokenize(corpus: Corpus, tokenizer: Any, *, cache: bool = True) -> TokenDocu
             ids = np.split(np.load(folder / "ids.npy"), np.load(folder / "ends.npy")[:-1])
         except LengthwiseError as error:
             logger.warning("the tokens are not kept: %s", error.problem)
-    documents = zip(corpus.documents, ids or _encode(corpus, tokenizer), strict=True)
-    return TokenDocuments(
-        tuple(TokenDocument(*document) for document in documents),
-        corpus.name,
-        corpus.fingerprint,
-        tokenizer_key,
-    )
+    documents = tuple(map(TokenDocument, corpus.documents, ids or _encode(corpus, tokenizer)))
+    return TokenDocuments(documents, corpus.name, corpus.fingerprint, tokenizer_key)
 
 
 def as_documents(text: TextLike | TokenDocuments, tokenizer: Any, *, split: Split = "test") -> TokenDocuments:

@@ -199,12 +199,13 @@ class _Dumper(yaml.SafeDumper):
     """Writes what `_Loader` reads back equal: the text "1e-5" gets quotes."""
 
 
-for _side in (_Loader, _Dumper):
-    _side.add_implicit_resolver(
-        "tag:yaml.org,2002:float",
-        re.compile(r"^[-+]?(?:[0-9][0-9_]*)(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
-        list("-+0123456789"),
-    )
+yaml.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:[0-9][0-9_]*)(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+    Loader=_Loader,
+    Dumper=_Dumper,
+)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 
 from lengthwise.errors import MissingError, UsageError
 from lengthwise.testing import tiny_tokenizer
-from lengthwise.text import as_corpus, as_documents, load_corpus, tokenize
+from lengthwise.text import as_corpus, load_corpus, tokenize
 
 
 def write_parquet(path: Path, columns: dict[str, list]) -> Path:
@@ -188,7 +188,7 @@ class TestHub:
             load_corpus("hf://:config@train")
 
 
-class TestAsCorpusAndAsDocuments:
+class TestAsCorpusAndTokenize:
     def test_texts_are_used_as_given(self):
         corpus = as_corpus(["one two", "three"])
         assert list(corpus.documents.items()) == [
@@ -202,12 +202,12 @@ class TestAsCorpusAndAsDocuments:
         tokenizer = tiny_tokenizer()
         corpus = as_corpus(tmp_path / "a.txt", split="all")
         assert corpus == as_corpus(corpus) == load_corpus(str(tmp_path / "a.txt"), split="all")
-        documents = as_documents(corpus, tokenizer)
-        assert documents.documents[0].ids.tolist() == tokenize(corpus, tokenizer).documents[0].ids.tolist()
-        assert as_documents(documents, tokenizer) is documents
+        documents = tokenize(corpus, tokenizer)
+        assert documents[0].ids.tolist() == tokenizer("the king").input_ids
+        assert tokenize(documents, tokenizer) is documents
 
     def test_texts_leave_nothing_in_the_cache(self, cache: Path):
-        as_documents(["the king"], tiny_tokenizer())
+        tokenize(["the king"], tiny_tokenizer())
         assert not cache.exists()
 
     @pytest.mark.parametrize("thing", [3, [3], {"a": "b"}, [], [" "]])

@@ -13,7 +13,6 @@ from lengthwise.text.tokens import TokenDocument as TokenDocument
 from lengthwise.text.tokens import TokenDocuments as TokenDocuments
 from lengthwise.text.tokens import Window as Window
 from lengthwise.text.tokens import WindowSampler as WindowSampler
-from lengthwise.text.tokens import as_documents as as_documents
 from lengthwise.text.tokens import pack_documents as pack_documents
 from lengthwise.text.tokens import resolve_bos as resolve_bos
 from lengthwise.text.tokens import sample_windows as sample_windows

@@ -16,7 +16,7 @@ import numpy as np
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.files import build_once, cache_dir
 from lengthwise.processes import progress
-from lengthwise.text.corpus import Corpus, Split, TextLike, as_corpus
+from lengthwise.text.corpus import Corpus, TextLike, as_corpus
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,12 +72,15 @@ class TokenDocuments(Sequence[TokenDocument]):
         return self.documents[index]
 
 
-def tokenize(corpus: Corpus, tokenizer: Any, *, cache: bool = True) -> TokenDocuments:
-    """Token ids of every document, without special tokens.
+def tokenize(text: TextLike | TokenDocuments, tokenizer: Any, *, cache: bool = True) -> TokenDocuments:
+    """Token ids of every document, without special tokens; token documents stay as they are.
 
-    With `cache`, the ids come from the cache folder if this text was tokenised by this tokenizer before. If the cache
-    cannot be written, nothing is cached.
+    With `cache`, the ids come from the cache folder if this text was tokenised by this tokenizer before. A list of
+    texts is not cached, and nothing is if the cache cannot be written.
     """
+    if isinstance(text, TokenDocuments):
+        return text
+    corpus = as_corpus(text)
     tokenizer_key = tokenizer_fingerprint(tokenizer)
     key = hashlib.sha256(f"{tokenizer_key} {corpus.fingerprint}".encode()).hexdigest()
 
@@ -87,7 +90,7 @@ def tokenize(corpus: Corpus, tokenizer: Any, *, cache: bool = True) -> TokenDocu
         np.save(folder / "ends.npy", np.cumsum([len(own) for own in encoded]))
 
     ids = None
-    if cache:
+    if cache and isinstance(text, str | Path | Corpus):
         try:
             folder = build_once(cache_dir() / "tokens" / key[:32], build, what=f"the tokens of {corpus.name}")
             ids = np.split(np.load(folder / "ids.npy"), np.load(folder / "ends.npy")[:-1])
@@ -95,13 +98,6 @@ def tokenize(corpus: Corpus, tokenizer: Any, *, cache: bool = True) -> TokenDocu
             logger.warning("the tokens are not kept: %s", error.problem)
     documents = tuple(map(TokenDocument, corpus.documents, ids or _encode(corpus, tokenizer)))
     return TokenDocuments(documents, corpus.name, corpus.fingerprint, tokenizer_key)
-
-
-def as_documents(text: TextLike | TokenDocuments, tokenizer: Any, *, split: Split = "test") -> TokenDocuments:
-    """Token documents as they are; anything that `as_corpus` takes in the tokens of `tokenizer`."""
-    if isinstance(text, TokenDocuments):
-        return text
-    return tokenize(as_corpus(text, split=split), tokenizer, cache=isinstance(text, str | Path))
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:

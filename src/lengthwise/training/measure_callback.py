@@ -9,7 +9,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
 from lengthwise.errors import UsageError
 from lengthwise.measure.measurement import Measurement
 from lengthwise.measure.runner import run
-from lengthwise.text.tokens import as_documents
+from lengthwise.text.tokens import tokenize
 
 
 class MeasureCallback(TrainerCallback):
@@ -42,7 +42,7 @@ class MeasureCallback(TrainerCallback):
             raise UsageError("the Trainer has no tokenizer", fix="Trainer(processing_class=...)")
         if every is not None and every < 1:
             raise UsageError(f"every is {every}", expected="1 or more steps, or None")
-        self._documents = as_documents(text, self._tokenizer)
+        self._documents = tokenize(text, self._tokenizer)
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Every `every` steps."""

@@ -1,4 +1,7 @@
-"""This machine: its versions, which results record, its devices and their speed. Importing it loads no torch."""
+"""This machine: its versions, which results record, its devices and their speed, the processes of torchrun on it.
+
+Importing it loads no torch.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,15 @@ import os
 import platform
 import sys
 import time
-from typing import Any
+from collections.abc import Iterable
+from multiprocessing import parent_process
+from typing import Any, TypeVar
+
+from tqdm import tqdm
 
 from lengthwise.errors import MissingError, UsageError
-from lengthwise.processes import local_rank
+
+T = TypeVar("T")
 
 PACKAGES = ("lengthwise", "torch", "transformers", "tokenizers", "peft", "accelerate", "datasets", "numpy")
 
@@ -45,7 +53,7 @@ def usable_device(name: str) -> str:
 
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and (rank := local_rank()) is not None:
+    if name == "cuda" and (rank := os.environ.get("LOCAL_RANK")) is not None:
         name = f"cuda:{rank}"
     here = torch.accelerator.current_accelerator()
     try:
@@ -76,3 +84,37 @@ def product_rate(device: str, dtype: str) -> float:
         (a @ b)[0, 0].item()
         best = min(best, time.perf_counter() - started)
     return 2 * size**3 / best
+
+
+def process_count() -> int:
+    """How many processes work together: torchrun's number, 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def process_rank() -> int:
+    """The number of this process among them, from 0."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def is_main_process() -> bool:
+    """Whether this process writes the run folder and reports: torchrun's rank 0, or the only one."""
+    return process_rank() == 0
+
+
+def progress(items: Iterable[T], *, what: str, total: int | None = None, initial: int = 0) -> tqdm[T]:
+    """Iterate with a bar on standard error that shows progress and time left.
+
+    On a terminal the bar is live; in a log file it is redrawn every 15 seconds at most. Of several processes only the
+    first shows its bar, and a process that another one started for its work shows none.
+    """
+    live = sys.stderr.isatty()
+    return tqdm(
+        items,
+        desc=what,
+        total=total,
+        initial=initial,
+        file=sys.stderr,
+        mininterval=0.2 if live else 15.0,
+        dynamic_ncols=live,
+        disable=not is_main_process() or parent_process() is not None,
+    )

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from lengthwise.errors import LengthwiseError
 from lengthwise.files import writing
-from lengthwise.processes import is_main_process, process_count, process_rank
+from lengthwise.machine import is_main_process, process_count, process_rank
 
 T = TypeVar("T")
 # Short waits in place of the store's own, which Ctrl-C does not end.

@@ -22,8 +22,8 @@ from accelerate.utils import DistributedType
 from torch import Tensor, distributed
 from torch.distributed.tensor import DTensor
 
+from lengthwise.machine import is_main_process, process_count
 from lengthwise.models.resolve import quiet_transformers
-from lengthwise.processes import is_main_process, process_count
 from lengthwise.results import Results, Row
 from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.training import build, read_recipe, train

@@ -26,8 +26,8 @@ from torch.distributed.tensor import DTensor
 from transformers import PhiConfig, PhiForCausalLM, TrainingArguments
 
 from lengthwise.alignment import Normalizers, Objective, PairGeometry, alignment_loss, next_token_labels
+from lengthwise.machine import is_main_process, process_count
 from lengthwise.models import Head, final_hidden_states, find_head, load
-from lengthwise.processes import is_main_process, process_count
 from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
 from lengthwise.training import AlignmentTrainer, PairCollator, View, WindowDataset

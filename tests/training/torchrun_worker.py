@@ -13,7 +13,7 @@ import torch
 from transformers import TrainingArguments
 
 from lengthwise.alignment import Objective
-from lengthwise.processes import is_main_process, process_count
+from lengthwise.machine import is_main_process, process_count
 from lengthwise.testing import tiny_llama
 from lengthwise.text import TokenDocument
 from lengthwise.training import AlignmentTrainer, PairCollator, Recipe, View, WindowDataset, train

@@ -21,8 +21,8 @@ from lengthwise.cli import verbs
 from lengthwise.cli.options import with_fields
 from lengthwise.errors import Interrupted, LengthwiseError, UsageError
 from lengthwise.files import is_url
+from lengthwise.machine import is_main_process
 from lengthwise.measure.table import MEASUREMENTS
-from lengthwise.processes import is_main_process
 
 # `served` is `compare` with an endpoint. What is no measurement is a function of its name.
 VERBS = (

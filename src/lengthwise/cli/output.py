@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import Interrupted
-from lengthwise.processes import is_main_process
+from lengthwise.machine import is_main_process
 
 if TYPE_CHECKING:
     from lengthwise.cli.options import Output
@@ -94,10 +94,9 @@ def fail_above(results: Results, metric: str, threshold: float) -> int:
     from lengthwise.report.tables import headline_rows, row_estimate
 
     crossed = [
-        f"{row.length} tokens: {estimate.text}"
+        f"{row.length} tokens: {row_estimate(row).text}"
         for row in headline_rows(results.rows)
         if row.metric == metric and row.value is not None and row.value > threshold
-        if (estimate := row_estimate(row)) is not None
     ]
     if not crossed:
         return 0

@@ -39,12 +39,10 @@ def measuring(kind: type[Measurement]) -> Callable[..., int | None]:
     ) -> int | None:
         if threshold is not None and not math.isfinite(threshold):
             raise UsageError(f"--fail-above is {threshold}", expected="a finite number")
+        from lengthwise.measure.runner import plan_run, run
+
         if output.dry_run:
-            from lengthwise.measure.runner import plan_run
-
             return print_plan(plan_run(measurement, subject), as_json=output.as_json)
-        from lengthwise.measure.runner import run
-
         results = show(partial(run, measurement, subject), output)
         if kind.fail_above is not None and threshold is not None:
             return fail_above(results, kind.fail_above, threshold)

@@ -20,9 +20,9 @@ from lengthwise.errors import UsageError
 from lengthwise.evaluation.scoring import ranking
 from lengthwise.evaluation.task import Family, Question, Task, Truncation, estimated, prompt_notes
 from lengthwise.files import is_url
+from lengthwise.machine import process_count
 from lengthwise.measure.measurement import Item, Measurement, Record, in_groups
 from lengthwise.measure.statistics import Statistic
-from lengthwise.processes import process_count
 from lengthwise.results import Results, Row
 from lengthwise.settings import Count, Finite, Seed, Subject, Whole
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import Interrupted, UsageError
 from lengthwise.files import is_url
+from lengthwise.machine import is_main_process, process_count, progress
 from lengthwise.measure.measurement import Measurement
 from lengthwise.measure.statistics import few_documents
-from lengthwise.processes import is_main_process, process_count, progress
 from lengthwise.results import Results, parse_results
 from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog, new_store, received

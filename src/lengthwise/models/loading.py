@@ -12,7 +12,7 @@ from torch import nn
 
 from lengthwise.errors import MissingError, UsageError, nearest, shown
 from lengthwise.files import is_url, named_path
-from lengthwise.machine import usable_device
+from lengthwise.machine import process_count, usable_device
 from lengthwise.models.extending import extend_for_adapter, restore_extension
 from lengthwise.models.extension import read_extension
 from lengthwise.models.hidden import unwrap
@@ -26,7 +26,6 @@ from lengthwise.models.resolve import (
     resolve,
     unloadable,
 )
-from lengthwise.processes import process_count
 from lengthwise.settings import Dtype, Subject
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in get_args(Dtype) if name != "auto"}

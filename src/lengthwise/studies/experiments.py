@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from lengthwise.machine import process_count
 from lengthwise.models import LoadedModel, load
 from lengthwise.models.extending import extend
-from lengthwise.processes import process_count
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.settings import Dtype

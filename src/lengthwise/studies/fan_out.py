@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
-from lengthwise.processes import progress
+from lengthwise.machine import progress
 from lengthwise.studies.experiments import FAN_OUT, Experiment, Scale
 
 RETRIES = 3

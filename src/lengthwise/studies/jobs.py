@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from lengthwise.errors import Interrupted, UsageError
-from lengthwise.processes import progress
+from lengthwise.machine import progress
 from lengthwise.studies.experiments import FAN_OUT, Experiment, Scale
 from lengthwise.studies.side_by_side import cores, side_by_side
 

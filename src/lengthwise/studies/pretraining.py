@@ -21,9 +21,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrai
 
 from lengthwise.errors import LengthwiseError
 from lengthwise.files import atomic_write_bytes, atomic_write_json, build_once, cache_dir
+from lengthwise.machine import progress
 from lengthwise.models.hidden import final_hidden_states
 from lengthwise.models.resolve import quiet_transformers
-from lengthwise.processes import progress
 from lengthwise.text.corpus import load_corpus
 from lengthwise.text.tokens import TokenDocument, TokenDocuments, WindowSampler, sample_windows, tokenize
 

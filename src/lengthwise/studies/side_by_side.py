@@ -13,7 +13,7 @@ from multiprocessing import active_children, get_context, parent_process
 from typing import Any, Protocol, TypeVar
 
 from lengthwise.errors import Interrupted, LengthwiseError
-from lengthwise.processes import progress
+from lengthwise.machine import progress
 from lengthwise.results import Results
 from lengthwise.samples import SampleLog
 

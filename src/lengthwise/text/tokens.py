@@ -15,7 +15,7 @@ import numpy as np
 
 from lengthwise.errors import LengthwiseError, UsageError
 from lengthwise.files import build_once, cache_dir
-from lengthwise.processes import progress
+from lengthwise.machine import progress
 from lengthwise.text.corpus import Corpus, TextLike, as_corpus
 
 if TYPE_CHECKING:

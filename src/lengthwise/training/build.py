@@ -15,9 +15,9 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import PrinterCallback, TrainerCallback, TrainingArguments
 
 from lengthwise.errors import MissingError, UsageError
+from lengthwise.machine import process_count
 from lengthwise.models import LoadedModel
 from lengthwise.models.extending import clex_modules
-from lengthwise.processes import process_count
 from lengthwise.text import TokenDocument, resolve_bos
 from lengthwise.training.collator import PairCollator, WindowDataset
 from lengthwise.training.recipe import Recipe

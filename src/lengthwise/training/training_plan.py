@@ -12,6 +12,7 @@ import torch
 
 from lengthwise.alignment.chunked import default_chunk_size
 from lengthwise.errors import MissingError
+from lengthwise.machine import process_count
 from lengthwise.models.hidden import unwrap
 from lengthwise.models.plan import (
     Cost,
@@ -21,7 +22,6 @@ from lengthwise.models.plan import (
     unknown_cost,
 )
 from lengthwise.models.resolve import read_config, read_tokenizer, resolve
-from lengthwise.processes import process_count
 from lengthwise.text import WindowSampler
 from lengthwise.text.corpus import HUB_PREFIX
 from lengthwise.training.recipe import Parallel, Recipe

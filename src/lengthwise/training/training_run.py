@@ -15,10 +15,10 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from lengthwise.errors import Interrupted, LengthwiseError
 from lengthwise.files import atomic_write_text, first_damaged, seal, writing
+from lengthwise.machine import is_main_process, process_count, progress
 from lengthwise.models import FullLogits, LoadedModel
 from lengthwise.models.resolve import is_damage, quiet_transformers
 from lengthwise.models.saving import save_whole, write_extension_files
-from lengthwise.processes import is_main_process, process_count, progress
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder, finished_results, read_metrics
 from lengthwise.text import left_out_note

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from lengthwise.machine import progress
 from lengthwise.measure.statistics import Statistic, estimate
 from lengthwise.models import load
-from lengthwise.processes import progress
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results, Row

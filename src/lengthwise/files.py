@@ -209,10 +209,9 @@ _FAILED_WRITE = re.compile(
 
 @contextlib.contextmanager
 def writing(path: Path, *, fix: str = _FREE_SPACE) -> Iterator[None]:
-    """Turn a failed write of a library inside the block into the error of `cannot_write`.
+    """Turn a failed write inside the block, also one of a library, into the error of `cannot_write`.
 
-    Raises:
-        LengthwiseError: `path`, or the file below it that the system names, cannot be written.
+    It names the file that the system names, or else `path`.
     """
     try:
         yield

@@ -69,10 +69,7 @@ def usable_device(name: str) -> str:
 
 
 def product_rate(device: str, dtype: str) -> float:
-    """Floating-point operations per second of a square matrix product, measured now (best of three).
-
-    It has 1024 rows on a CPU, 8192 on an accelerator.
-    """
+    """Floating-point operations per second of a square matrix product, measured now (best of three)."""
     import torch
 
     size = 1024 if device == "cpu" else 8192

@@ -86,11 +86,7 @@ class Settings(BaseModel):
 
 
 def checked(kind: type[SettingsT], settings: Mapping[str, Any], *, source: str) -> SettingsT:
-    """Settings from plain values, as they are in YAML; `source` names them in errors.
-
-    Raises:
-        UsageError: every mistake, with its path.
-    """
+    """Settings from plain values, as they are in YAML; a UsageError names `source` and every mistake."""
     try:
         return kind.model_validate(dict(settings))
     except ValidationError as error:
@@ -232,8 +228,7 @@ def to_yaml(value: Mapping[str, Any]) -> str:
 def override(settings: Mapping[str, Any], assignments: Iterable[str]) -> dict[str, Any]:
     """Apply `section.key=value` assignments (values are YAML) to a copy of `settings`.
 
-    Raises:
-        UsageError: an assignment without `=`, or a path through something that is not a section.
+    UsageError for an assignment without `=`, or a path through something that is not a section.
     """
     result = copy.deepcopy(dict(settings))
     for assignment in assignments:

@@ -292,9 +292,7 @@ def cp(recipe: str, file: str | None = None) -> None:
 
     shipped = shipped_recipes()
     if recipe not in shipped:
-        raise UsageError(
-            f"no recipe {recipe!r}", expected=nearest(recipe, shipped), fix="lengthwise ls recipes"
-        )
+        raise UsageError(f"no recipe {recipe!r}", expected=nearest(recipe, shipped))
     target = Path(f"{recipe}.yaml") if file is None else named_path(file, what="FILE")
     if target.is_dir():
         target /= f"{recipe}.yaml"
@@ -324,7 +322,5 @@ def doctor(*, as_json: AsJson = False) -> None:
         print_table(Table(columns=("", "what", "found", "fix"), rows=rows))
     broken = [each for each in findings if each["state"] == "missing" and each["needed"]]
     if broken:
-        raise MissingError(
-            f"{', '.join(each['what'] for each in broken)} missing: models cannot be measured here",
-            fix=broken[0]["fix"],
-        )
+        names = ", ".join(each["what"] for each in broken)
+        raise MissingError(f"{names} missing: models cannot be measured here", fix=broken[0]["fix"])

@@ -158,15 +158,9 @@ def sample_windows(
 ) -> list[Window]:
     """Windows of `length` tokens that do not overlap, over as many documents as possible.
 
-    Each document is cut into slots from a random offset; the documents take turns in giving a window. The first k
-    windows of a larger `count` are the windows of `count=k`.
-
-    Args:
-        documents: token documents; documents shorter than `length` are skipped.
-        length: tokens in a window.
-        count: how many; None means all.
-        seed: of the offsets and of both orders.
-        allow_fewer: return all windows if there are fewer than `count`.
+    Each document that is long enough is cut into slots from a random offset; the documents take turns in giving a
+    window. The first k windows of a larger `count` are the windows of `count=k`, and None gives all. `seed` draws the
+    offsets and both orders. With `allow_fewer`, fewer than `count` are no error.
 
     Raises:
         UsageError: no document is long enough, or there are fewer than `count` windows.
@@ -212,11 +206,7 @@ class WindowSampler:
         self._sizes = np.array([len(document.ids) for document in documents], dtype=np.int64)
 
     def window(self, index: int, length: int) -> NDArray[np.int32]:
-        """The `index`-th window, of `length` tokens.
-
-        Raises:
-            UsageError: no document has `length` tokens.
-        """
+        """The `index`-th window, of `length` tokens; UsageError if no document has so many."""
         _check_length(self.documents, length)
         ends = np.cumsum(np.maximum(self._sizes - length + 1, 0))
         draw = np.random.default_rng([self.seed, 2, index]).integers(ends[-1])
@@ -230,10 +220,7 @@ def pack_documents(
 ) -> list[TokenDocument]:
     """All documents in random order, each followed by `eos_id`, as one long document.
 
-    For training only: windows of the result cross boundaries of documents.
-
-    Raises:
-        UsageError: `eos_id` is None.
+    For training only: windows of the result cross boundaries of documents. UsageError if `eos_id` is None.
     """
     if eos_id is None:
         raise UsageError(
@@ -255,11 +242,7 @@ def _check_length(documents: Sequence[TokenDocument], length: int) -> None:
 
 
 def resolve_bos(tokenizer: Any, setting: Bos) -> int | None:
-    """The BOS id at the start of every view, or None.
-
-    Args:
-        tokenizer: a transformers tokenizer.
-        setting: "auto" follows the tokenizer's own behaviour on plain text; "always"; "never".
+    """The BOS id at the start of every view, or None; "auto" follows the tokenizer's own behaviour on plain text.
 
     Raises:
         UsageError: "always" with a tokenizer that has no BOS token.

@@ -73,15 +73,8 @@ def compare_contexts(
 ) -> Tensor:
     """Loss with all context, loss with its end alone, Jeffreys of the two predictions: fp64 [N, 3], nats.
 
-    Args:
-        model: whose head takes the rows.
-        whole: rows with all context, [N, ...].
-        cut: the same rows with the end of their context.
-        labels: the tokens that follow them, [N].
-        first: position of the first row in the text, for errors.
-
-    Raises:
-        NonFiniteLogits: with the position in the text.
+    `whole` are rows [N, ...] that the model's head takes, `cut` the same with the end of their context, `labels` [N]
+    the tokens that follow them. NonFiniteLogits has the position in the text, where `first` is that of the first row.
     """
     targets = torch.from_numpy(np.asarray(labels, dtype=np.int64)).to(whole.device)[:, None]
 

@@ -202,12 +202,10 @@ class Influence(WindowMeasurement):
         losses = partial(contexts.losses_keeping, short=self.short, batch_size=self.batch_size)
         ranked = partial(contexts.by_gradient, chooser, short=self.short, most=self.candidates)
 
-        def judged(windows: list[NDArray[np.int64]], kept: dict[str, list[list[int]]]) -> list[Record]:
+        def judge(windows: list[NDArray[np.int64]], kept: dict[str, list[list[int]]]) -> None:
             sets = [[some[i][:k] for some in kept.values() for k in sizes] for i in range(len(targets))]
-            return [
-                dict(zip(kept, found.reshape(len(kept), -1).tolist(), strict=True))
-                for found in losses(model, windows, targets, sets)
-            ]
+            for record, found in zip(records, losses(model, windows, targets, sets), strict=True):
+                record["losses"] |= zip(kept, found.reshape(len(kept), -1).tolist(), strict=True)
 
         tried, choosing = ranked(windows, targets), partial(losses, chooser, windows, targets)
         distant = [contexts.distant_positions(target, self.short) for target in targets]
@@ -221,18 +219,18 @@ class Influence(WindowMeasurement):
             "recent": [some[::-1][:most].tolist() for some in distant],
             "copies": [some[:most].tolist() for some in copies],
         }
-        found = judged(windows, kept)
+        records: list[Record] = [
+            {"position": target, "kept": {name: some[i] for name, some in kept.items()}, "losses": {}}
+            for i, target in enumerate(targets)
+        ]
+        judge(windows, kept)
         if foreign is not None:
             others = [np.where(np.isin(np.arange(self.length), some), foreign, ids) for some in distant]
             control = contexts.greedy(
                 partial(losses, chooser, others, targets), ranked(others, targets), most
             )
-            more = judged(others, {"greedy_foreign": control})
-            found = [one | another for one, another in zip(found, more, strict=True)]
-        return [
-            {"position": target, "kept": {name: some[i] for name, some in kept.items()}, "losses": found[i]}
-            for i, target in enumerate(targets)
-        ]
+            judge(others, {"greedy_foreign": control})
+        return records
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """The gain, and for each k what the kept tokens recover. Without targets only `gaining` and `jeffreys`."""
@@ -294,24 +292,21 @@ class Influence(WindowMeasurement):
             raise UsageError(
                 f"none of the {len(records) * self.examined} examined tokens gains more than {self.gain:g} nats from "
                 f"up to {self.length} tokens of context over the last {self.short}",
-                expected="a text in which distant tokens help this model",
-                fix="a smaller --gain or --short, a greater --max-length, more windows (--limit), or another text",
+                fix="a smaller --gain or --short, a greater --max-length or --limit, or another text",
             )
         return {}
 
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
         """As every measurement; what removing means, and who chose."""
-        notes = [
-            *super().notes(model, other, items, results),
+        removed = (
             "A removed token is masked for every query in every layer, so a kept one is read with kept ones alone; "
-            "the first token of a window is always kept.",
-        ]
-        if other is model:
-            notes.append(
-                "The measured model chose the tokens by the loss that is reported, which flatters the choice; "
-                "recovered_greedy_foreign says by how much, recovered_net is without it."
-            )
-        return notes
+            "the first token of a window is always kept."
+        )
+        chosen = (
+            "The measured model chose the tokens by the loss that is reported, which flatters the choice; "
+            "recovered_greedy_foreign says by how much, recovered_net is without it."
+        )
+        return [*super().notes(model, other, items, results), removed, *([chosen] if other is model else [])]
 
 
 def _foreign(windows: Sequence[Window], index: int) -> NDArray[Any] | None:

@@ -39,9 +39,12 @@ if TYPE_CHECKING:
     from lengthwise.models import LoadedModel
 
     Positions = NDArray[np.int64]
+    Windows = Sequence[NDArray[np.int64]]
     Kept = Sequence[int] | Positions
-    Losses = Callable[[Sequence[Sequence[Kept]]], list[NDArray[np.float64]]]
-    """Of every target its sets of distant tokens -> its loss with each of them, nats (see `losses_keeping`)."""
+    Sets = Sequence[Sequence[Kept]]
+    """Of every target, sets of distant tokens."""
+    Losses = Callable[[Sets], list[NDArray[np.float64]]]
+    """The losses of every target with each of its sets (see `losses_keeping`)."""
 
 _PROBE = 24
 # Largest difference allowed, as a share of the largest hidden value.
@@ -61,11 +64,7 @@ def context(target: int, short: int, kept: Kept = ()) -> Positions:
 
 @torch.no_grad()
 def read_contexts(
-    model: LoadedModel,
-    windows: Sequence[NDArray[np.int64]],
-    contexts: Sequence[Positions],
-    *,
-    batch_size: int,
+    model: LoadedModel, windows: Windows, contexts: Sequence[Positions], *, batch_size: int
 ) -> Tensor:
     """The last row of every context (see `context`) of its window, read on its own: [N, ...], for the head.
 
@@ -83,20 +82,11 @@ def read_contexts(
 
 
 def losses_keeping(
-    model: LoadedModel,
-    windows: Sequence[NDArray[np.int64]],
-    targets: Sequence[int],
-    kept: Sequence[Sequence[Kept]],
-    *,
-    short: int,
-    batch_size: int,
+    model: LoadedModel, windows: Windows, targets: Sequence[int], kept: Sets, *, short: int, batch_size: int
 ) -> list[NDArray[np.float64]]:
     """The loss of every target, each in its window, with each of its sets of distant tokens: nats.
 
-    The contexts of all targets go together.
-
-    Raises:
-        NonFiniteLogits: a loss is NaN or infinite.
+    The contexts of all targets go together. NonFiniteLogits is raised where a loss is NaN or infinite.
     """
     each = zip(windows, targets, kept, strict=True)
     every = [(ids, target, some) for ids, target, sets in each for some in sets]
@@ -149,12 +139,7 @@ def embedding_attributions(model: LoadedModel, ids: NDArray[np.int64], target: i
 
 
 def by_gradient(
-    model: LoadedModel,
-    windows: Sequence[NDArray[np.int64]],
-    targets: Sequence[int],
-    *,
-    short: int,
-    most: int | None = None,
+    model: LoadedModel, windows: Windows, targets: Sequence[int], *, short: int, most: int | None = None
 ) -> list[list[int]]:
     """Distant tokens of each target, first the one with the largest |d loss / d e_s * e_s| (norm over the embedding).
 

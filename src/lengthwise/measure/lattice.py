@@ -80,7 +80,7 @@ def score_lattice(hidden: Tensor, head: Head | FullLogits, starts: Sequence[int]
     distinct, drawn = (found.tolist() for found in np.unique(np.asarray(starts), return_counts=True))
     length = hidden.shape[1]
     # Where the admissible rows of each view are in the window.
-    spans = [range(start + _first_row(length), start + length) for start in distinct]
+    spans = [range(start + length // 2, start + length) for start in distinct]
     first, end = spans[0].start, spans[-1].stop
     entropy = hidden.new_zeros((len(spans), end), dtype=torch.float64)
     pairs = combinations(range(len(spans)), 2)
@@ -184,21 +184,17 @@ def window_sums(found: Record, length: int) -> Record:
 
 def context_edges(length: int) -> list[int]:
     """Edges over the admissible rows. Row r has context r + 1: a bin's edge is its longest context."""
-    return equal_bins(_first_row(length), length, _CONTEXT_BINS)
+    return equal_bins(length // 2, length, _CONTEXT_BINS)
 
 
 def position_edges(length: int) -> list[int]:
     """Edges over the admissible rows, for the curve by the row of the shorter context."""
-    return equal_bins(_first_row(length), length, _POSITION_BINS)
+    return equal_bins(length // 2, length, _POSITION_BINS)
 
 
 def bin_pairs(edges: Sequence[int]) -> list[tuple[int, int]]:
     """Pairs of bins (longer context, shorter context), in the order of the sums."""
     return [(one, other) for one in range(len(edges) - 1) for other in range(one + 1)]
-
-
-def _first_row(length: int) -> int:
-    return PairGeometry(length, 0).short_rows.start
 
 
 def _bin(rows: NDArray[np.float64], edges: Sequence[int]) -> NDArray[np.int64]:

@@ -188,7 +188,7 @@ class Limit(WindowMeasurement):
 
         (length, reference, width), distances = self.sizes, self.distances
         reader, passage, half = reader_of(model), ids[: self.passage], reference // 2
-        place, blocks, losses, sums = 0, [], [], []
+        place, begin, blocks, losses, sums = 0, reference, [], [], []
         for end in range(half, length + 1, half):
             pieces = []
             for cut in sorted({end, *(d for d in distances if place < d <= end)}):
@@ -200,17 +200,16 @@ class Limit(WindowMeasurement):
                     losses.append(found.sum().item())
             if first == "different" or end <= reference:
                 continue
-            blocks.append((end - half, torch.cat(pieces)))
-            if len(blocks) < self.batch_size and end < length:
+            blocks += pieces
+            if end - begin < self.batch_size * half and end < length:
                 continue
-            views = [view(ids, start - half, reference, self.bos_id(model)) for start, _ in blocks]
-            cuts = model.hidden_states(torch.from_numpy(np.stack(views)))[:, half:]
-            for (start, whole), ending in zip(blocks, cuts, strict=True):
-                labels = ids[start + 1 : start + 1 + half]
-                loss, short, jeffreys = compare_contexts(model, whole, ending, labels, first=start).T
-                scores = torch.stack([loss - short, jeffreys, loss])
-                sums.append(scores.unflatten(1, (-1, width)).sum(dim=2))
-            blocks = []
+            starts = range(begin - half, end - half, half)
+            views = [view(ids, start, reference, self.bos_id(model)) for start in starts]
+            short = model.hidden_states(torch.from_numpy(np.stack(views)))[:, half:].flatten(0, 1)
+            labels = ids[begin + 1 : end + 1]
+            loss, short, jeffreys = compare_contexts(model, torch.cat(blocks), short, labels, first=begin).T
+            sums.append(torch.stack([loss - short, jeffreys, loss]).unflatten(1, (-1, width)).sum(dim=2))
+            begin, blocks = end, []
         if not sums:
             return {first: losses}
         excess, jeffreys, loss = torch.cat(sums, dim=1).tolist()

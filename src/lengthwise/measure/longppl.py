@@ -247,11 +247,10 @@ class LongPpl(WindowMeasurement):
             if local is None or hidden is None:
                 shorter += evaluator.token_losses(views, labels)
                 continue
-            cut = local.hidden_states(torch.from_numpy(np.stack(views)))[:, -targets:]
-            for start, some, rows in zip(group, labels, cut, strict=True):
-                first = start + short
-                own = hidden[first - 1 : first - 1 + targets]
-                compared.append(compare_contexts(local, own, rows, some, first=first))
+            cut = local.hidden_states(torch.from_numpy(np.stack(views)))[:, -targets:].flatten(0, 1)
+            first, end = group[0] + short, group[0] + short + len(cut)
+            own = hidden[first - 1 : end - 1]
+            compared.append(compare_contexts(local, own, cut, ids[first:end], first=first))
         # Tokens up to the end of the first short window have one context only. Token t has loss t - 1.
         early = min(short + stride, len(ids)) - 1
         if local is None or hidden is None:

@@ -5,8 +5,10 @@ import math
 import pytest
 import torch
 
-from lengthwise.positions.clex import ClexFrequencies, ClexRotaryEmbedding, clex_time
+from lengthwise.models.extending import ClexRotaryEmbedding, clex_modules, extend
+from lengthwise.positions.clex import ClexFrequencies, clex_time
 from lengthwise.positions.rope import ntk_base, plain_frequencies
+from tests.architectures import tiny_model
 
 
 def trained(
@@ -17,6 +19,23 @@ def trained(
     module = ClexFrequencies(theta, head_dim, **options)  # type: ignore[arg-type]
     torch.nn.init.normal_(module.down, std=size)
     return module
+
+
+def embedding(
+    name: str = "llama-gqa",
+    *,
+    original_length: int = 16,
+    factor: float = 4.0,
+    head_dim: int = 8,
+    size: float = 0.05,
+) -> ClexRotaryEmbedding:
+    """That of an extended model, with weights as they may be after training."""
+    model = tiny_model(name, head_dim=head_dim, max_position_embeddings=original_length)
+    extend(model, "clex", factor=factor)
+    [(_, rotary)] = clex_modules(model)
+    torch.manual_seed(0)
+    torch.nn.init.normal_(rotary.frequencies.down, std=size)
+    return rotary
 
 
 def by_the_paper(module: ClexFrequencies, t: float, steps: int) -> torch.Tensor:
@@ -74,7 +93,7 @@ def test_the_coarse_step_is_as_good_as_a_fine_one() -> None:
     ("dtype", "size"), [(torch.float32, 0.02), (torch.bfloat16, 0.02), (torch.float32, 0.5)]
 )
 def test_gradients_are_finite_far_out(dtype: torch.dtype, size: float) -> None:
-    rotary = ClexRotaryEmbedding(trained(size=size), 4096, 16)
+    rotary = embedding(original_length=4096, factor=16.0, head_dim=64, size=size)
     x = torch.zeros(1, 1, 64, dtype=dtype)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         cos, sin = rotary(x, torch.arange(16 * 4096)[None])
@@ -123,7 +142,7 @@ def test_time_of_a_length(length: int, expected: int) -> None:
 
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_the_embedding_rotates_by_position_times_frequency(interleaved: bool) -> None:
-    rotary = ClexRotaryEmbedding(trained(head_dim=8), 16, 4, interleaved=interleaved)
+    rotary = embedding("cohere-scale" if interleaved else "llama-gqa")
     positions = torch.tensor([[0, 1, 30], [5, 6, 7]])
     cos, sin = rotary(torch.zeros(2, 3, 8), positions)
     assert rotary.time == 2
@@ -132,10 +151,11 @@ def test_the_embedding_rotates_by_position_times_frequency(interleaved: bool) ->
     for half in pairs:
         torch.testing.assert_close(cos[..., half], angles.cos())
         torch.testing.assert_close(sin[..., half], angles.sin())
+    assert cos.requires_grad
 
 
 def test_time_can_be_set_from_outside() -> None:
-    rotary = ClexRotaryEmbedding(trained(head_dim=8), 16, 4)
+    rotary = embedding()
     rotary.fixed_time = 3.0
     rotary(torch.zeros(1, 1, 8), torch.tensor([[0]]))
     assert rotary.time == 3
@@ -162,7 +182,7 @@ def test_after_a_training_step_the_next_forward_pass_sees_it() -> None:
 
 def test_beyond_the_last_time_it_keeps_the_last_frequencies() -> None:
     # The original reads past the end of its table.
-    rotary = ClexRotaryEmbedding(trained(head_dim=8), 16, 4)
+    rotary = embedding()
     cos, _ = rotary(torch.zeros(1, 1, 8), torch.tensor([[0, 1000]]))
     assert rotary.time == 4
     torch.testing.assert_close(cos[0, 1, :4], (1000 * rotary.frequencies(4.0)).cos())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ from lengthwise.models.extension import (
 from lengthwise.models.hidden import decoder_of, unwrap
 from lengthwise.models.resolve import ResolvedModel, looks_like_path, quiet_transformers
 from lengthwise.positions.attention_methods import QueryScale
-from lengthwise.positions.clex import ClexFrequencies, ClexRotaryEmbedding, clex_time
+from lengthwise.positions.clex import ClexFrequencies, clex_time
 from lengthwise.positions.rope import plain_frequencies
 from lengthwise.settings import checked
 
@@ -151,6 +153,48 @@ def frequency_names(layer_type: str | None) -> tuple[str, str]:
     return f"{prefix}inv_freq", f"{prefix}attention_scaling"
 
 
+class ClexRotaryEmbedding(nn.Module):
+    """Takes the place of a model's rotary embedding, and runs it with the frequencies of CLEX and their gradients.
+
+    t comes from the largest position in the batch (`clex_time`), unless it is set from outside: cached keys keep
+    their rotation, so t must stay the same too.
+
+    Args:
+        rotary: the model's own.
+        extension: by clex.
+    """
+
+    def __init__(self, rotary: Any, extension: Extension) -> None:
+        super().__init__()
+        self.rotary = rotary
+        self.frequencies = ClexFrequencies(extension.theta, extension.head_dim, **extension.options)
+        self.extension = extension
+        self.fixed_time: float | None = None
+        """t for every input; set by code that knows the final length."""
+        self.cached_time: float | None = None
+        """t of the cached keys that the input follows; set before each forward pass by code that has the cache."""
+        self.time: float | None = None
+        """t of the last forward pass."""
+
+    def forward(self, x: Tensor, position_ids: Tensor, *layer_type: str) -> tuple[Tensor, Tensor]:
+        """cos and sin of position * f(t), in the layout of the model: [B, T, d] each, in x's dtype."""
+        if self.extension.layer_type not in (None, *layer_type):
+            return self.rotary(x, position_ids, *layer_type)
+        time = self.fixed_time if self.cached_time is None else self.cached_time
+        if time is None:
+            length = math.floor(position_ids.max().item()) + 1
+            time = clex_time(length, self.extension.original_length, self.extension.factor)
+        self.time = time
+        name, _ = frequency_names(self.extension.layer_type)
+        before = getattr(self.rotary, name)
+        setattr(self.rotary, name, self.frequencies(time))
+        try:
+            # Without the decorators of transformers, which take the gradients away.
+            return inspect.unwrap(type(self.rotary).forward)(self.rotary, x, position_ids, *layer_type)
+        finally:
+            setattr(self.rotary, name, before)
+
+
 def clex_modules(model: nn.Module) -> list[tuple[str, ClexRotaryEmbedding]]:
     """Name and module of every CLEX embedding."""
     return [
@@ -171,7 +215,7 @@ def fixed_time(model: nn.Module, *, length: int) -> Iterator[None]:
     if not modules:
         raise UsageError("the model has no CLEX frequencies", expected="a model extended by clex")
     for module in modules:
-        module.fixed_time = clex_time(length, module.original_length, module.factor)
+        module.fixed_time = clex_time(length, module.extension.original_length, module.extension.factor)
     try:
         yield
     finally:
@@ -210,36 +254,10 @@ def _attach(base: PreTrainedModel, extension: Extension) -> None:
         scale_queries(base, scale, layers=extended_layers(base.config, extension))
     if extension.method == "clex":
         for parent, name, old in find_rotary(base):
-            new = ClexRotaryEmbedding(
-                ClexFrequencies(extension.theta, extension.head_dim, **extension.options),
-                extension.original_length,
-                extension.factor,
-                interleaved=_interleaved(old, extension.layer_type),
-                layer_type=extension.layer_type,
-                other_layers=None if extension.layer_type is None else old,
-            )
-            setattr(parent, name, new.to(next(old.buffers()).device))
+            setattr(parent, name, ClexRotaryEmbedding(old, extension).to(next(old.buffers()).device))
         decoder = decoder_of(base)
         decoder.register_forward_pre_hook(_keep_time_of_cache, with_kwargs=True)
         decoder.register_forward_hook(_note_time_in_cache)
-
-
-def _interleaved(old: Any, layer_type: str | None) -> bool:
-    """Whether cos and sin belong to neighbouring dimensions, as the module's output at one position shows."""
-    angles = getattr(old, frequency_names(layer_type)[0]).float()
-    x = torch.zeros(1, 1, 1, device=angles.device, dtype=torch.bfloat16)
-    place = torch.ones(1, 1, dtype=torch.long, device=angles.device)
-    given = old(x, place, **({} if layer_type is None else {"layer_type": layer_type}))
-    if isinstance(given, tuple) and len(given) == 2 and given[1].dtype == x.dtype:
-        layouts = {False: torch.cat((angles, angles)), True: angles.repeat_interleave(2)}
-        for interleaved, layout in layouts.items():
-            expected = layout.sin().to(x.dtype)
-            if given[1].shape[-1:] == expected.shape and torch.allclose(given[1][0, 0], expected, rtol=1e-2):
-                return interleaved
-    raise UsageError(
-        f"CLEX does not know the layout of the cosines and sines of {type(old).__name__}",
-        expected="a model whose heads are rotated as in Llama or Cohere",
-    )
 
 
 def _keep_time_of_cache(decoder: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:

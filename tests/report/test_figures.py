@@ -10,8 +10,7 @@ from typing import Any
 import matplotlib as mpl
 import pytest
 
-from lengthwise.report.differences import paired_differences
-from lengthwise.report.drawing import COLORS, Picture, curves_of
+from lengthwise.report.drawing import COLORS, Picture, curves_of, paired_differences
 from lengthwise.report.figures import (
     FIGURES,
     jeffreys_by_position,
@@ -168,17 +167,15 @@ def test_undefined_values_and_missing_intervals_are_drawn_around(made: SimpleNam
 
 def test_differences_of_two_metrics_do_not_share_a_scale(made: SimpleNamespace) -> None:
     rows = differences(made)
-    other = made.estimate(
-        1.0, 0.1, model="m", task="recall", metric="benefit", distance=64, reference="plain"
-    )
-    with pytest.raises(AssertionError):
+    other = made.estimate(1.0, 0.1, model="m", task="recall", metric="benefit", length=64, reference="plain")
+    with pytest.raises(ValueError, match="unpack"):
         paired_differences([*rows, other], better="lower")
 
 
 def test_differences_name_reference_value_and_interval(pictures: dict[str, Picture]) -> None:
     picture = pictures["differences"]
     assert picture.alt.startswith("Difference of loss against plain.")
-    assert "256 tokens, jeffreys 10: -0.020 [-0.030, -0.009]." in picture.alt
+    assert "jeffreys 10: -0.02000 at 256, -0.02000 at 1024." in picture.alt
 
 
 def test_matrix_extremes_in_words(made: SimpleNamespace) -> None:

@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from operator import attrgetter
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 from xml.sax.saxutils import quoteattr
@@ -34,31 +36,7 @@ _WIDEST_SHIFT = 12.0
 _MOST_BANDS = 3
 """More of them on one panel cover each other."""
 
-_STYLE: Any = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9.5,
-    "axes.titlesize": 10,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.labelsize": 9.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.formatter.use_mathtext": True,
-    "axes.edgecolor": "#555555",
-    "grid.color": "#dddddd",
-    "grid.linewidth": 0.6,
-    "lines.linewidth": 1.6,
-    "lines.markersize": 4.5,
-    "legend.frameon": False,
-    "legend.fontsize": 9,
-    "xtick.labelsize": 9,
-    "ytick.labelsize": 9,
-    # The same drawing gives the same bytes: no random ids; shapes instead of fonts the reader may lack.
-    "svg.hashsalt": "lengthwise",
-    "svg.fonttype": "path",
-}
+_STYLE = Path(__file__).with_name("figures.mplstyle")
 _NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
@@ -108,7 +86,7 @@ def drawn(
     with mpl.rc_context():
         # A reader's own matplotlibrc must not change the pictures.
         mpl.rcdefaults()
-        mpl.rcParams.update(_STYLE)
+        mpl.rcParams.update(mpl.rc_params_from_file(_STYLE, use_default_template=False))
         figure = Figure(figsize=(WIDTH, height), layout="constrained")
         FigureCanvasAgg(figure)
         figure.get_layout_engine().set(h_pad=0.08, w_pad=0.08)  # type: ignore[union-attr]
@@ -134,7 +112,7 @@ def picture(figure: Figure, *, name: str, title: str, alt: str, caption: str) ->
 def draw_curves(axes: Axes, curves: Sequence[Curve]) -> None:
     """Lines with markers and their intervals: bands, or bars side by side where bands would cover each other."""
     shown = [curve for curve in curves if not curve.faint]
-    several = len(shown) > _MOST_BANDS
+    several = len(shown) > _MOST_BANDS or all(len(curve.x) == 1 for curve in shown)
     for curve in curves:
         color = COLORS[curve.style % len(COLORS)]
         if curve.faint:
@@ -253,6 +231,7 @@ def curve_picture(
     columns: int = 3,
     share_y: bool = True,
     levels: Sequence[float] = (),
+    from_zero: Sequence[str] = (),
     dress: Callable[[Axes, str, Sequence[float]], object] = lambda axes, _, x: doubling_axis(axes, x),
 ) -> Picture | None:
     """The panels that have curves, by heading, in rows of `columns`, with one legend; None if there are none.
@@ -263,6 +242,7 @@ def curve_picture(
         across, up: what the axes are; the vertical one has one scale for all panels if `share_y`.
         words: what the alternative text says besides the ends of the curves.
         levels: values that get a horizontal line.
+        from_zero: headings of the panels whose vertical axis begins at 0.
         dress: sets a panel's horizontal axis up, given its heading and every x of its curves, and draws what else
             belongs into it.
     """
@@ -284,6 +264,8 @@ def curve_picture(
         # Only now: a limit set on an axis that panels share would keep later curves out.
         for axes, (heading, curves) in shown:
             dress(axes, heading, [x for curve in curves for x in curve.x])
+            if heading in from_zero:
+                axes.set_ylim(bottom=0)
         for axes in grid[:, 0]:
             axes.set_ylabel(up)
         legend_below(figure, *grid.flat)
@@ -296,3 +278,35 @@ def curve_picture(
                     ends = (f"{Estimate(curve.y[end]).text} at {curve.x[end]:.0f}" for end in (0, -1))
                     parts.append(f"{curve.label}: {', '.join(dict.fromkeys(ends))}.")
         return picture(figure, name=name, title=title, alt=" ".join([*parts, words]).strip(), caption=caption)
+
+
+def paired_differences(
+    rows: Sequence[Row], *, better: str, series: Sequence[str] = (), name: str = "paired-differences"
+) -> Picture | None:
+    """Paired differences by distance, tokens kept or length; a line at 0 is no change.
+
+    Args:
+        rows: rows of ONE metric (one scale); those without a `reference` are left out.
+        better: "lower" or "higher", written on the axis.
+        series: names in the order of another figure, whose colours and markers they get.
+        name: file name without ending.
+    """
+    chosen = [row for row in rows if row.reference is not None and row.position is None]
+    for across in ("distance", "kept", "length"):
+        placed = [row for row in chosen if getattr(row, across) and row.value is not None]
+        if placed:
+            break
+    else:
+        return None
+    [(metric, unit)] = {(row.metric, row.unit) for row in placed}
+    references = ", ".join(sorted({row.reference for row in placed if row.reference}))
+    return curve_picture(
+        {"": curves_of(placed, attrgetter(across), series=series)},
+        name=name,
+        title=f"Difference of {metric} against {references}",
+        across=f"{across} (tokens)",
+        up=f"difference ({'nats per token' if unit == 'nats' else unit}), {better} is better",
+        caption=f"Against {references} on the same tokens, documents resampled together; bands or bars are 95 % "
+        "intervals. One that crosses 0 shows no clear change.",
+        levels=[0],
+    )

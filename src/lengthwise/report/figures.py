@@ -35,23 +35,12 @@ NATS = "nats per token"
 
 def misalignment_parts(rows: Sequence[Row], *, name: str = "misalignment-parts") -> Picture | None:
     """The two parts of SCE by length, each on its own scale: entropy beside disagreement."""
-    whole = [row for row in rows if row.is_headline and row.length]
-    panels = {
-        "Sharpness: entropy part": curves_of(_of(whole, "misalignment", "entropy"), attrgetter("length")),
-        "Disagreement: Jeffreys part": curves_of(
-            _of(whole, "misalignment", "jeffreys"), attrgetter("length")
-        ),
-    }
-
-    def dress(axes: Axes, heading: str, lengths: Sequence[float]) -> None:
-        doubling_axis(axes, lengths)
-        if heading.startswith("Disagreement"):
-            axes.set_ylim(bottom=0)
-
-    if not all(panels.values()):
-        return None
-    return curve_picture(
-        panels,
+    sharpness, disagreement = "Sharpness: entropy part", "Disagreement: Jeffreys part"
+    return _by_number(
+        rows,
+        "misalignment",
+        {sharpness: "entropy", disagreement: "jeffreys"},
+        "length",
         name=name,
         title="What SCE is made of, by length",
         across="longest context L (tokens)",
@@ -59,14 +48,16 @@ def misalignment_parts(rows: Sequence[Row], *, name: str = "misalignment-parts")
         caption="SCE is the sum of both panels, H(p) + H(q) and KL(p||q) + KL(q||p); note the different "
         f"scales. Only the right panel is about agreement of the two contexts. {BANDS}",
         share_y=False,
-        dress=dress,
+        from_zero=[disagreement],
     )
 
 
 def jeffreys_by_position(rows: Sequence[Row], *, name: str = "jeffreys-by-position") -> Picture | None:
     """Disagreement of the two contexts by position in the shorter one, for each model and length."""
-    return _position_picture(
-        _of(rows, "misalignment", "jeffreys"),
+    return _by_position(
+        rows,
+        "misalignment",
+        "jeffreys",
         from_zero=True,
         name=name,
         title="Disagreement by position",
@@ -77,9 +68,11 @@ def jeffreys_by_position(rows: Sequence[Row], *, name: str = "jeffreys-by-positi
 
 def loss_by_length(rows: Sequence[Row], *, name: str = "loss-by-length") -> Picture | None:
     """Cross entropy of the same targets at each length."""
-    chosen = [row for row in _of(rows, "perplexity", "loss") if row.position is None and row.length]
-    return curve_picture(
-        {"": curves_of(chosen, attrgetter("length"))},
+    return _by_number(
+        rows,
+        "perplexity",
+        {"": "loss"},
+        "length",
         name=name,
         title="Loss by context length",
         across="context length (tokens)",
@@ -90,8 +83,10 @@ def loss_by_length(rows: Sequence[Row], *, name: str = "loss-by-length") -> Pict
 
 def loss_by_position(rows: Sequence[Row], *, name: str = "loss-by-position") -> Picture | None:
     """Cross entropy by position in the window, for each model and length."""
-    return _position_picture(
-        _of(rows, "perplexity", "loss"),
+    return _by_position(
+        rows,
+        "perplexity",
+        "loss",
         name=name,
         title="Loss by position in the window",
         up="cross entropy (nats per token)",
@@ -101,9 +96,11 @@ def loss_by_position(rows: Sequence[Row], *, name: str = "loss-by-position") -> 
 
 def recall_by_distance(rows: Sequence[Row], *, name: str = "recall-by-distance") -> Picture | None:
     """What a repeated passage is worth to the model, by how far back it is."""
-    chosen = [row for row in _of(rows, "recall", "benefit") if row.distance]
-    return curve_picture(
-        {"": curves_of(chosen, attrgetter("distance"))},
+    return _by_number(
+        rows,
+        "recall",
+        {"": "benefit"},
+        "distance",
         name=name,
         title="Benefit of a repeated passage by its distance",
         across="distance to the first occurrence (tokens)",
@@ -283,33 +280,38 @@ def figures_of(task: str, rows: Sequence[Row]) -> list[Picture]:
     return [picture for draw in draws if (picture := draw(rows)) is not None]
 
 
-def _of(rows: Sequence[Row], task: str, metric: str) -> list[Row]:
-    """Rows of one metric that are no difference and no pair of lengths."""
-    return [
-        row
-        for row in rows
-        if (row.task, row.metric) == (task, metric) and row.reference is None and row.context_other is None
-    ]
+def _by_number(
+    rows: Sequence[Row], task: str, panels: Mapping[str, str], field: str, **about: Any
+) -> Picture | None:
+    """Headline numbers by a field of their rows; `panels`: heading -> metric, all of them needed."""
+    chosen = [row for row in rows if row.task == task and row.is_headline and getattr(row, field)]
+    curves = {
+        heading: curves_of([row for row in chosen if row.metric == metric], attrgetter(field))
+        for heading, metric in panels.items()
+    }
+    return curve_picture(curves, **about) if all(curves.values()) else None
 
 
-def _position_picture(rows: Sequence[Row], *, from_zero: bool = False, **about: Any) -> Picture | None:
+def _by_position(
+    rows: Sequence[Row], task: str, metric: str, *, from_zero: bool = False, **about: Any
+) -> Picture | None:
     """A number by position. One model: one panel, a curve for each length. Several: a panel for each length."""
+    rows = [row for row in rows if (row.task, row.metric, row.reference) == (task, metric, None)]
     rows = [row for row in rows if row.position is not None]
+    names = series_names(rows)
     panels = {
-        f"{length} tokens": curves_of(
-            [row for row in rows if row.length == length], _place, series=series_names(rows)
-        )
+        f"{length} tokens": curves_of([row for row in rows if row.length == length], _place, series=names)
         for length in _lengths(rows)
     }
     if all(len(curves) == 1 for curves in panels.values()):
         panels = {"": _by_length(rows)}
-
-    def dress(axes: Axes, _: str, positions: Sequence[float]) -> None:
-        token_axis(axes, positions, ticks=8 if len(panels) == 1 else 4)
-        if from_zero:
-            axes.set_ylim(bottom=0)
-
-    return curve_picture(panels, across="position (tokens)", dress=dress, **about)
+    return curve_picture(
+        panels,
+        across="position (tokens)",
+        from_zero=list(panels) if from_zero else (),
+        dress=lambda axes, _, positions: token_axis(axes, positions, ticks=8 if len(panels) == 1 else 4),
+        **about,
+    )
 
 
 def _by_length(rows: Sequence[Row]) -> list[Curve]:

@@ -14,47 +14,43 @@ from lengthwise.report.tables import Estimate, series_names
 from lengthwise.results import Row
 
 _MOST_NUMBERS = 9
-_MOST_MATRICES = 4
-_MOST_DEPTHS = 6
+_MOST_PANELS = 12
 
 Cells = dict[tuple[float, float], float]
 """Value by (down, across)."""
 
 
 def misalignment_matrix(rows: Sequence[Row]) -> Picture | None:
-    """Jeffreys by (l1, l2): one panel for each model (the first four) and L, one colour scale for all.
+    """Jeffreys by (l1, l2): one panel for each model and L, one colour scale for all.
 
     Takes the rows with `context` and `context_other`, the upper ends of two bins of context lengths up to
     L = `length`. Seeds are averaged; the measure is symmetric, so each pair fills both of its cells. None where
     there are no such rows.
     """
-    chosen = [
-        row
-        for row in rows
-        if row.metric == "jeffreys" and row.reference is None and row.context_other is not None
-    ]
-    panels = _cells(
-        chosen,
-        panel=lambda row: (f"L = {row.length}",),
-        cell=lambda row: (row.context or 0, row.context_other or 0),
-        most=_MOST_MATRICES,
-    )
+    rows = [row for row in rows if row.metric == "jeffreys" and row.reference is None]
+    rows = [row for row in rows if row.context_other is not None]
+    names = [f"{name}, L = {row.length}" for row, name in zip(rows, series_names(rows), strict=True)]
+    panels = _cells(rows, names, lambda row: (row.context or 0, row.context_other or 0))
     if not panels:
         return None
     top = max(max(cells.values()) for cells in panels.values())
     # Small numbers in thousandths, so that they fit into their cells.
     unit = 0.001 if top < 1 else 1.0
-    columns = min(3, len({length for _, length in panels}))
+    columns = min(3, len({row.length for row in rows}))
+    lines = -(-len(panels) // columns)
     title = "Disagreement (Jeffreys) of two context lengths"
-    height = 0.45 + -(-len(panels) // columns) * (1.3 + 5.7 / max(2, columns))
-    with drawn(height=height, panels=(-(-len(panels) // columns), columns)) as (figure, grid):
-        for axes, (panel, cells) in zip(grid.flat, panels.items(), strict=False):
+    with drawn(height=0.45 + lines * (1.3 + 5.7 / max(2, columns)), panels=(lines, columns)) as (
+        figure,
+        grid,
+    ):
+        for axes, (name, cells) in zip(grid.flat, panels.items(), strict=False):
             both = cells | {(other, one): value for (one, other), value in cells.items()}
-            _draw(axes, panel, both, 72 // columns, top or 1, lambda value: _short(value / unit))
+            _draw(axes, both, unit=unit, top=top or 1)
+            axes.set_title(textwrap.fill(name, 72 // columns), fontsize=9)
             axes.set_aspect("equal")
             axes.tick_params(axis="x", rotation=45)
             axes.set(xlabel="context l1 (tokens)", ylabel="context l2 (tokens)")
-        words = (f"{', '.join(panel)}: {_extremes(cells)}." for panel, cells in panels.items())
+        words = (f"{name}: {_extremes(cells)}." for name, cells in panels.items())
         return picture(
             figure,
             name="misalignment-matrix",
@@ -73,20 +69,21 @@ def score_by_depth(rows: Sequence[Row]) -> Picture | None:
     found = dict.fromkeys(row.metric for row in rows if row.reference is None and row.depth is not None)
     metric = next((name for name in ("accuracy", "contained") if name in found), next(iter(found), None))
     ours = [row for row in rows if row.metric == metric and row.depth is not None and row.length is not None]
-    panels = _cells(ours, cell=lambda row: (row.depth or 0, row.length or 0), most=_MOST_DEPTHS)
+    panels = _cells(ours, series_names(ours), lambda row: (row.depth or 0, row.length or 0))
     if not panels:
         return None
     chance = next((row.value for row in rows if row.metric == "chance" and row.value), None)
     columns = min(3, len(panels))
+    lines = -(-len(panels) // columns)
     depths = max(len({depth for depth, _ in cells}) for cells in panels.values())
     title = f"{ours[0].task}: {metric} by length and depth"
-    height = 0.9 + -(-len(panels) // columns) * (1.3 + 0.32 * depths)
-    with drawn(height=height, panels=(-(-len(panels) // columns), columns)) as (figure, grid):
-        for axes, (panel, cells) in zip(grid.flat, panels.items(), strict=False):
-            _draw(axes, panel, cells, 80 // columns, 1, lambda value: f"{100 * value:.0f}", depths="{:g} %")
+    with drawn(height=0.9 + lines * (1.3 + 0.32 * depths), panels=(lines, columns)) as (figure, grid):
+        for axes, (name, cells) in zip(grid.flat, panels.items(), strict=False):
+            _draw(axes, cells, unit=0.01, top=1, down_tick="{:g} %")
+            axes.set_title(textwrap.fill(name, 80 // columns), fontsize=9)
             axes.invert_yaxis()
             axes.set(xlabel="prompt (tokens)", ylabel="depth of the answer")
-        words = (f"{label}: {_words(cells)}." for (label,), cells in panels.items())
+        words = (f"{name}: {_words(cells)}." for name, cells in panels.items())
         return picture(
             figure,
             name=f"depth-{ours[0].task}",
@@ -99,36 +96,21 @@ def score_by_depth(rows: Sequence[Row]) -> Picture | None:
 
 
 def _cells(
-    rows: Sequence[Row],
-    *,
-    panel: Callable[[Row], tuple[str, ...]] = lambda _: (),
-    cell: Callable[[Row], tuple[float, float]],
-    most: int,
-) -> dict[tuple[str, ...], Cells]:
-    """Mean values by cell, for each panel of the `most` series that come first; a panel is (series, *panel)."""
-    found: dict[tuple[str, ...], dict[tuple[float, float], list[float]]] = {}
-    for row, label in zip(rows, series_names(rows), strict=True):
+    rows: Sequence[Row], names: Sequence[str], place: Callable[[Row], tuple[float, float]]
+) -> dict[str, Cells]:
+    """The mean value of each cell, for each of the names that come first."""
+    found: dict[str, dict[tuple[float, float], list[float]]] = {}
+    for row, name in zip(rows, names, strict=True):
         if row.value is not None:
-            found.setdefault((label, *panel(row)), {}).setdefault(cell(row), []).append(row.value)
-    series = list(dict.fromkeys(label for label, *_ in found))[:most]
+            found.setdefault(name, {}).setdefault(place(row), []).append(row.value)
     return {
-        key: {place: fmean(values) for place, values in cells.items()}
-        for key, cells in found.items()
-        if key[0] in series
+        name: {at: fmean(values) for at, values in cells.items()}
+        for name, cells in list(found.items())[:_MOST_PANELS]
     }
 
 
-def _draw(
-    axes: Axes,
-    panel: tuple[str, ...],
-    cells: Cells,
-    letters: int,
-    top: float,
-    number: Callable[[float], str],
-    *,
-    depths: str = "{:g}",
-) -> None:
-    """The cells under the panel's heading, with their numbers where there are few."""
+def _draw(axes: Axes, cells: Cells, *, unit: float, top: float, down_tick: str = "{:g}") -> None:
+    """The cells; where there are few, with their numbers in `unit`, two significant digits."""
     down, across = (sorted({place[side] for place in cells}) for side in (0, 1))
     values = np.full((len(down), len(across)), np.nan)
     for (one, other), value in cells.items():
@@ -136,19 +118,14 @@ def _draw(
     # Not imshow, which would put a bitmap into the drawing.
     edges = (np.arange(len(side) + 1) - 0.5 for side in (across, down))
     axes.pcolormesh(*edges, values, cmap="cividis", vmin=0, vmax=top, edgecolors="white")
-    axes.set_title("\n".join([*textwrap.wrap(panel[0], letters), *panel[1:]]), fontsize=9)
     axes.grid(visible=False)
     axes.set_xticks(range(len(across)), [f"{at:g}" for at in across])
-    axes.set_yticks(range(len(down)), [depths.format(at) for at in down])
+    axes.set_yticks(range(len(down)), [down_tick.format(at) for at in down])
     for (row, column), value in np.ndenumerate(values):
         if len(across) <= _MOST_NUMBERS and np.isfinite(value):
+            number = f"{value / unit:.0f}" if value / unit >= 9.95 else f"{value / unit:.2g}"
             shade = "white" if value < 0.55 * top else "black"
-            axes.text(column, row, number(value), ha="center", va="center", color=shade, fontsize=8)
-
-
-def _short(value: float) -> str:
-    """Two significant digits, without an exponent."""
-    return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}" if value >= 0.095 else f"{value:.2g}"
+            axes.text(column, row, number, ha="center", va="center", color=shade, fontsize=8)
 
 
 def _extremes(cells: Cells) -> str:

@@ -84,13 +84,11 @@ def prose(text: str) -> Markup:
 
 def _kinds(table: Table) -> list[str]:
     """The class of each column: numbers flush right, long texts wrapped."""
-    longest = [
-        max((len(cell_text(row[i])) for row in table.rows), default=0) for i in range(len(table.columns))
-    ]
-    return [
-        "number" if table.is_numeric(i) else "long" if width > 40 else "text"
-        for i, width in enumerate(longest)
-    ]
+    kinds = []
+    for i in range(len(table.columns)):
+        long = any(len(cell_text(row[i])) > 40 for row in table.rows)
+        kinds.append("number" if table.is_numeric(i) else "long" if long else "text")
+    return kinds
 
 
 def _cell(cell: Cell) -> Markup:

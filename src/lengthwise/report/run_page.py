@@ -11,8 +11,7 @@ from typing import Any
 
 from lengthwise.errors import UsageError
 from lengthwise.files import atomic_write_text, named_path
-from lengthwise.report.differences import paired_differences
-from lengthwise.report.drawing import Picture
+from lengthwise.report.drawing import Picture, paired_differences
 from lengthwise.report.figures import figures_of, training_curves
 from lengthwise.report.html import GENERATOR, Section, influential_passages, render_page
 from lengthwise.report.tables import (
@@ -37,7 +36,7 @@ from lengthwise.settings import read_yaml
 _MAY_DIFFER = {"model", "adapter", "revision", "device", "dtype", "batch_size"}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class _Run:
     """What a run folder holds."""
 
@@ -63,31 +62,47 @@ def build_report(paths: Sequence[Path | str], out: Path | str | None = None) -> 
     """
     runs = _read(paths)
     target = _target(runs, named_path(out, what="--out") if out is not None else None)
-    sections = {task: _section(task, of_task) for task, of_task in _by_task(runs).items()}
-    atomic_write_text(target, _page(runs, sections))
+    parts = _by_task(runs)
+    title = f"{runs[0].results.kind}: {runs[0].label}"
+    lead = QUESTIONS.get(next(iter(parts), ""), "")
+    if len(runs) > 1:
+        title = f"{len(runs)} runs side by side"
+        lead = f"Compared: {'; '.join(run.label for run in runs)}."
+    partial = [run.label for run in runs if run.results.partial]
+    notices = [
+        f"`{label}` is partial: the run was interrupted, limited or has not ended." for label in partial
+    ]
+    sections = [_section(task, of_task) for task, of_task in parts.items()]
+    page = render_page(
+        title,
+        [lead] if lead else [],
+        sections,
+        {
+            f"Where it comes from: {run.label}": {
+                "folder": os.path.abspath(run.path),
+                "settings": run.results.config,
+                **run.results.provenance,
+            }
+            for run in runs
+        },
+        notices=notices + _unequal_settings([run.results for run in runs]),
+        partial=bool(partial),
+    )
+    atomic_write_text(target, page)
     if out is None:
-        pictures = [picture for section in sections.values() for picture in section.figures]
-        _write_pictures(pictures, target.parent / "figures")
+        _write_pictures([each for section in sections for each in section.figures], target.parent / "figures")
     return target
 
 
 def write_figures(paths: Sequence[Path | str], folder: Path | str) -> list[Path]:
-    """Write the figures of the page as SVG files into `folder`; returns where they are.
-
-    Raises:
-        UsageError: no runs, or a folder that is no run or has no results yet.
-    """
+    """Write the figures of the page as SVG files into `folder`; returns where they are."""
     parts = _by_task(_read(paths))
     pictures = [picture for task, runs in parts.items() for picture in _pictures(task, runs)]
     return _write_pictures(pictures, named_path(folder, what="--out"))
 
 
 def run_tables(paths: Sequence[Path | str]) -> list[Table]:
-    """The tables of the page, one or two for each task, without figures.
-
-    Raises:
-        UsageError: no runs, or a folder that is no run or has no results yet.
-    """
+    """The tables of the page, one or two for each task, without figures."""
     parts = _by_task(_read(paths))
     return [table for task, runs in parts.items() for table in _tables(task, runs)]
 
@@ -169,24 +184,20 @@ def _read(paths: Sequence[Path | str]) -> list[_Run]:
     if not paths:
         raise UsageError("no run to report on", expected="one or more run folders")
     runs = [_read_run(str(path)) for path in paths]
-    labels = [run.label for run in runs]
-    for names in ([run.path.name for run in runs], [str(run.path) for run in runs]):
-        counts = Counter(labels)
-        labels = [
-            f"{label} ({name})" if counts[label] > 1 else label
-            for label, name in zip(labels, names, strict=True)
-        ]
-    for run, label in zip(runs, labels, strict=True):
-        run.results.rows = [replace(row, model=label) for row in run.results.rows]
-    return [replace(run, label=label) for run, label in zip(runs, labels, strict=True)]
+    for place in (lambda run: run.path.name, lambda run: run.path):
+        labels = Counter(run.label for run in runs)
+        for run in runs:
+            if labels[run.label] > 1:
+                run.label += f" ({place(run)})"
+    for run in runs:
+        run.results.rows = [replace(row, model=run.label) for row in run.results.rows]
+    return runs
 
 
 def _read_run(name: str) -> _Run:
-    label, sign, folder = name.partition("=")
-    path = named_path(name, what="the run")
-    if not sign or path.exists():
-        label = ""
-    else:
+    label, path = "", named_path(name, what="the run")
+    if "=" in name and not path.exists():
+        label, _, folder = name.partition("=")
         path = named_path(folder, what="the run")
     if not (path / "config.yaml").is_file():
         raise UsageError(
@@ -219,42 +230,13 @@ def _target(runs: Sequence[_Run], out: Path | None) -> Path:
     return out
 
 
-def _page(runs: Sequence[_Run], sections: dict[str, Section]) -> str:
-    if len(runs) == 1:
-        title = f"{runs[0].results.kind}: {runs[0].label}"
-        lead = [QUESTIONS.get(task, "") for task in sections][:1]
-    else:
-        title = f"{len(runs)} runs side by side"
-        lead = [f"Compared: {'; '.join(run.label for run in runs)}."]
-    notices = [
-        f"`{run.label}` is partial: the run was interrupted, limited or has not ended."
-        for run in runs
-        if run.results.partial
-    ]
-    return render_page(
-        title,
-        [sentence for sentence in lead if sentence],
-        list(sections.values()),
-        {
-            f"Where it comes from: {run.label}": {
-                "folder": os.path.abspath(run.path),
-                "settings": run.results.config,
-                **run.results.provenance,
-            }
-            for run in runs
-        },
-        notices=notices + _unequal_settings(runs),
-        partial=any(run.results.partial for run in runs),
-    )
-
-
-def _unequal_settings(runs: Sequence[_Run]) -> list[str]:
+def _unequal_settings(found: Sequence[Results]) -> list[str]:
     """One sentence for each kind of run whose settings differ where a comparison needs them equal."""
     notices = []
-    for kind in dict.fromkeys(run.results.kind for run in runs if run.results.kind != "train"):
-        configs = [run.results.config for run in runs if run.results.kind == kind]
-        keys = dict.fromkeys(key for config in configs for key in config if key not in _MAY_DIFFER)
-        differing = [f"`{key}`" for key in keys if any(c.get(key) != configs[0].get(key) for c in configs)]
+    for kind in dict.fromkeys(results.kind for results in found if results.kind != "train"):
+        first, *others = (results.config for results in found if results.kind == kind)
+        keys = dict.fromkeys(key for config in (first, *others) for key in config if key not in _MAY_DIFFER)
+        differing = [f"`{key}`" for key in keys if any(c.get(key) != first.get(key) for c in others)]
         if differing:
             notices.append(
                 f"The {kind} runs differ in {', '.join(differing)}: their numbers are not of the same tokens."

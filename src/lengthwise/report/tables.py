@@ -9,7 +9,7 @@ from typing import Any
 
 from lengthwise.measure.measurement import Display
 from lengthwise.measure.table import MEASUREMENTS
-from lengthwise.results import Row
+from lengthwise.results import PLACE, Row
 
 # The module of a measurement has the name of its task.
 _MEASURED = {
@@ -29,24 +29,17 @@ _SCORES = {
     "average_categories": "mean over categories of the mean of their data sets",
     "average_buckets": "mean over the buckets of length of the mean over data sets",
 }
-# Columns that are shown where any row has a value, by name in the table.
-_BEFORE_VALUE = {
-    "arm": "arm",
-    "seed": "seed",
-    "length": "length",
-    "context": "context",
-    "other context": "context_other",
-    "from position": "position",
-    "to position": "position_end",
-    "distance": "distance",
-    "kept": "kept",
-    "depth %": "depth",
-    "bucket": "bucket",
-    "reference": "reference",
-}
+# Columns that are shown where any row has a value: fields of a row.
+_BEFORE_VALUE = ("arm", "seed", *PLACE[PLACE.index("length") : PLACE.index("version")], "reference")
+_AFTER_VALUE = ("n", "documents", "truncated")
 # What tells rows of one metric apart in narrow tables.
-_PLACES = {name: name for name in ("length", "distance", "kept")}
-_AFTER_VALUE = {name: name for name in ("n", "documents", "truncated")}
+_PLACES = ("length", "distance", "kept")
+_HEADINGS = {
+    "context_other": "other context",
+    "position": "from position",
+    "position_end": "to position",
+    "depth": "depth %",
+}
 
 
 @dataclass(frozen=True)
@@ -261,7 +254,7 @@ def row_estimate(row: Row) -> Estimate:
     return Estimate(row.value, row.ci_low, row.ci_high, signed=signed, at_least=bool(row.at_least))
 
 
-def _metrics(rows: Sequence[Row], places: Mapping[str, str]) -> dict[str, Sequence[Cell]]:
+def _metrics(rows: Sequence[Row], places: Sequence[str]) -> dict[str, Sequence[Cell]]:
     """The first columns: the task if there are several, the metric, and the places that are filled."""
     shown: dict[str, Sequence[Cell]] = {}
     if len({row.task for row in rows}) > 1:
@@ -269,10 +262,11 @@ def _metrics(rows: Sequence[Row], places: Mapping[str, str]) -> dict[str, Sequen
     return shown | {"metric": [row.metric for row in rows]} | _filled(places, rows)
 
 
-def _filled(columns: Mapping[str, str], rows: Sequence[Row]) -> dict[str, Sequence[Cell]]:
+def _filled(columns: Sequence[str], rows: Sequence[Row]) -> dict[str, Sequence[Cell]]:
     """The columns that have a value in any row; a zero count of cut samples is none."""
-    found = {
-        name: [getattr(row, field) or None if field == "truncated" else getattr(row, field) for row in rows]
-        for name, field in columns.items()
-    }
-    return {name: cells for name, cells in found.items() if any(cell is not None for cell in cells)}
+    found: dict[str, Sequence[Cell]] = {}
+    for name in columns:
+        cells = [getattr(row, name) for row in rows]
+        if any(cells) or (name != "truncated" and any(cell is not None for cell in cells)):
+            found[_HEADINGS.get(name, name)] = cells
+    return found

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lengthwise.report.tables import QUESTIONS, row_estimate, tasks_in_order
+from lengthwise.report.tables import row_estimate, tasks_in_order
 from lengthwise.results import Results, Row
 
 WIDTH = 80
@@ -21,18 +21,18 @@ def answer(results: Results) -> list[str]:
         return []
     texts: list[str] = []
     for task in tasks_in_order(row.task for row in results.rows):
-        says = ANSWERS.get(task, None if task in QUESTIONS else scores_answer)
+        needed, says = ANSWERS.get(task, ("", _scores_answer))
         rows = [row for row in results.rows if row.task == task and row.reference is None]
-        found = says([row for row in rows if row.value is not None], results.config) if says else []
-        texts += ["", *found] if texts and found else found
+        rows = [row for row in rows if row.value is not None]
+        if task not in ANSWERS or any(row.is_headline and row.metric == needed for row in rows):
+            found = says(rows, results.config)
+            texts += ["", *found] if texts and found else found
     return [line for text in texts for line in textwrap.wrap(text, WIDTH) or [""]]
 
 
-def misalignment_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
+def _misalignment_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     """How much the predictions with more and with less context disagree; Jeffreys by length."""
     curve, agree = _curve(rows, "jeffreys"), _curve(rows, "top1_agreement")
-    if not curve:
-        return []
     last = curve[-1]
     kept = f"; {100 * _number(agree[-1]):.1f} % of them keep their most likely token" if agree else ""
     sce = sce_sentence(rows)
@@ -56,11 +56,9 @@ def sce_sentence(rows: Sequence[Row]) -> str | None:
     )
 
 
-def perplexity_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
+def _perplexity_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     """Loss at the shortest and the longest length, and where it is lowest."""
     curve, perplexities = _curve(rows, "loss"), _curve(rows, "perplexity")
-    if not curve:
-        return []
     first, last, best = curve[0], curve[-1], min(curve, key=_number)
     text = f"At {last.length} tokens the loss is {row_text(last)} nats per token"
     text += f" (perplexity {_value(perplexities[-1])})" if perplexities else ""
@@ -71,11 +69,9 @@ def perplexity_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     return [text, *_plot_by("length", curve, "loss, nats per token; lower is better")]
 
 
-def recall_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
+def _recall_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     """At which distances a repeated passage clearly helps."""
     curve = _curve(rows, "benefit")
-    if not curve:
-        return []
     last = curve[-1]
     clear = [str(row.distance) for row in curve if row.ci_low is not None and row.ci_low > 0]
     if len(clear) == len(curve):
@@ -92,11 +88,9 @@ def recall_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def limit_answer(rows: Sequence[Row], config: Mapping[str, Any]) -> list[str]:
+def _limit_answer(rows: Sequence[Row], config: Mapping[str, Any]) -> list[str]:
     """The two limits, and the curves that they come from."""
     numbers = {row.metric: row for row in rows if row.position is None and row.distance is None}
-    if "sound_up_to" not in numbers:
-        return []
     sound, used, tolerance = numbers["sound_up_to"], numbers.get("used_up_to"), numbers.get("tolerance")
     within = f"{tolerance.value:g}" if tolerance else "the tolerated"
     if used is None:
@@ -133,11 +127,9 @@ def limit_answer(rows: Sequence[Row], config: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def longppl_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
+def _longppl_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     """LongPPL beside the perplexity of all tokens."""
     numbers = {row.metric: row for row in rows}
-    if "perplexity" not in numbers:
-        return []
     text = "No token of these texts is key"
     if "longppl" in numbers:
         text = f"LongPPL, the perplexity on tokens that need far context, is {row_text(numbers['longppl'])}"
@@ -146,7 +138,7 @@ def longppl_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     return [f"{text}; the perplexity of all tokens is {row_text(numbers['perplexity'])}."]
 
 
-def scores_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
+def _scores_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     """The scores of one task by length, and by depth where it has depths."""
     metrics = dict.fromkeys(row.metric for row in rows)
     metric = next((name for name in ("accuracy", "contained") if name in metrics), next(iter(metrics), ""))
@@ -174,7 +166,7 @@ def scores_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def training_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
+def _training_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     """Cross entropy, entropy and disagreement of the first and the last steps."""
     values = {row.metric: row.value for row in rows}
     names = {"cross_entropy": "cross entropy", "entropy": "entropy part", "jeffreys": "Jeffreys part"}
@@ -183,19 +175,15 @@ def training_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
         for metric, name in names.items()
         if f"{metric}_first" in values and f"{metric}_last" in values
     ]
-    if not parts:
-        return []
     n = max(row.n or 1 for row in rows)
     steps = "the first step to the last" if n == 1 else f"the first {n} steps to the last {n} (means)"
     return [f"From {steps}, in nats per token: {'; '.join(parts)}. Each step sees other text."]
 
 
-def influence_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
+def _influence_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     """What the greedy tokens recover, and the controls beside them."""
     numbers = {(row.metric, row.kept): row for row in rows}
     sizes = sorted({row.kept for row in rows if row.kept is not None})
-    if not sizes or ("gain", None) not in numbers:
-        return []
     gain, net = numbers["gain", None], numbers.get(("recovered_net", sizes[-1]))
     beyond = f", {row_text(net)} beyond what choosing from a foreign text does" if net else ""
     recovered = dict.fromkeys(row.metric for row in rows if row.metric.startswith("recovered_"))
@@ -215,7 +203,7 @@ def influence_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def served_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
+def _served_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     """The verdict, and the difference by position at the greatest length."""
     from lengthwise.measure.served import verdict
 
@@ -234,17 +222,20 @@ def served_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     ]
 
 
-ANSWERS: Mapping[str, Callable[[Sequence[Row], Mapping[str, Any]], list[str]]] = {
-    "misalignment": misalignment_answer,
-    "perplexity": perplexity_answer,
-    "recall": recall_answer,
-    "limit": limit_answer,
-    "longppl": longppl_answer,
-    "influence": influence_answer,
-    "served": served_answer,
-    "training": training_answer,
+ANSWERS: Mapping[str, tuple[str, Callable[[Sequence[Row], Mapping[str, Any]], list[str]]]] = {
+    "misalignment": ("jeffreys", _misalignment_answer),
+    "perplexity": ("loss", _perplexity_answer),
+    "recall": ("benefit", _recall_answer),
+    "limit": ("sound_up_to", _limit_answer),
+    "longppl": ("perplexity", _longppl_answer),
+    "influence": ("gain", _influence_answer),
+    "served": ("equal_up_to", _served_answer),
+    "training": ("cross_entropy_first", _training_answer),
 }
-"""Task -> what answers for its rows, given the settings too. The rows have values, and none is a difference."""
+"""Task -> the metric without which there is no answer, and what answers for its rows, given the settings too.
+
+The rows have values, and none is a difference.
+"""
 
 
 def _plot_by(field: str, rows: Sequence[Row], what: str, **marked: Any) -> list[str]:

@@ -34,21 +34,17 @@ def to_markdown(table: Table) -> str:
 
 def to_csv(table: Table) -> str:
     """Full precision; a column of estimates becomes three: `name`, `name low`, `name high`."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
     wide = [any(isinstance(row[i], Estimate) for row in table.rows) for i in range(len(table.columns))]
-    header: list[str] = []
+    lines: list[list[Cell]] = [[]]
     for name, is_wide in zip(table.columns, wide, strict=True):
-        header += [name, f"{name} low", f"{name} high"] if is_wide else [name]
-    writer.writerow(header)
+        lines[0] += [name, f"{name} low", f"{name} high"] if is_wide else [name]
     for row in table.rows:
-        record: list[str | int | float | None] = []
+        lines.append([])
         for cell, is_wide in zip(row, wide, strict=True):
-            if isinstance(cell, Estimate):
-                record += [cell.value, cell.low, cell.high]
-            else:
-                record += [cell, None, None] if is_wide else [cell]
-        writer.writerow(record)
+            one = [cell.value, cell.low, cell.high] if isinstance(cell, Estimate) else [cell, None, None]
+            lines[-1] += one if is_wide else one[:1]
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows(lines)
     return stream.getvalue()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from lengthwise.report.differences import paired_differences
+from lengthwise.report.drawing import paired_differences
 from lengthwise.report.figures import (
     jeffreys_by_position,
     loss_by_length,

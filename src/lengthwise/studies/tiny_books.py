@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lengthwise.report.differences import paired_differences
+from lengthwise.report.drawing import paired_differences
 from lengthwise.report.figures import loss_by_length, recall_by_distance
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table

@@ -129,12 +129,11 @@ def _sparse(name: str) -> Callable[..., Any]:
         method: ShiftedSparse | None = getattr(module, _SPARSE_MARK, None)
         if method is None or not module.training:
             return _function(name, module)(module, query, key, value, mask, **kwargs)
-        for argument in _UNSUPPORTED:
-            if kwargs.get(argument) is not None:
-                raise UsageError(
-                    f"the attention of a {type(module).__name__} takes {argument}, which S2-Attn does not have",
-                    expected="a model with plain softmax attention",
-                )
+        if unknown := [argument for argument in _UNSUPPORTED if kwargs.get(argument) is not None]:
+            raise UsageError(
+                f"the attention of a {type(module).__name__} takes {unknown[0]}, which S2-Attn does not have",
+                expected="a model with plain softmax attention",
+            )
         scale, dropout = kwargs.get("scaling"), kwargs.get("dropout") or 0.0
         if mask is None:
             out = method.attend(query, key, value, scale=scale, dropout=dropout)

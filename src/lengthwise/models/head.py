@@ -214,10 +214,8 @@ def _check_causal(model: nn.Module) -> None:
     base = unwrap(model)
     dtype = next(base.parameters()).dtype
     if difference > TOLERANCE.get(dtype, 1e-4) * hidden.abs().max().item():
-        raise UsageError(
-            f"{type(base).__name__} is not a causal language model: a prediction depends on a later token",
-            expected="a model that predicts each token from those before it",
-        )
+        problem = "is not a causal language model: a prediction depends on a later token"
+        raise UsageError(f"a {type(base).__name__} {problem}")
 
 
 def probe_tokens(model: nn.Module) -> Tensor:

@@ -40,10 +40,7 @@ def shells_of(model: nn.Module) -> list[Any]:
             # torch.compile keeps the model under the first name, DDP and FSDP under the second.
             inner = getattr(model, "_orig_mod", None) or getattr(model, "module", None)
         if not isinstance(inner, nn.Module):
-            raise UsageError(
-                f"a {type(model).__name__} is not a transformers model",
-                expected="a transformers causal language model, bare or wrapped",
-            )
+            raise UsageError(f"a {type(model).__name__} is not a transformers model, bare or wrapped")
         model = inner
         shells.append(model)
     return shells
@@ -119,10 +116,7 @@ def decoder_of(model: nn.Module) -> nn.Module:
     base = unwrap(model)
     decoder = base.get_decoder()
     if decoder is base:
-        raise UsageError(
-            f"no decoder is found in a {type(base).__name__}",
-            expected="a transformers causal language model",
-        )
+        raise UsageError(f"a {type(base).__name__} is not a transformers causal language model")
     return decoder
 
 

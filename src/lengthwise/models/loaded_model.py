@@ -51,12 +51,10 @@ class Reader(Protocol):
     @property
     def max_positions(self) -> int | None:
         """Tokens of the longest view; None without a limit."""
-        ...
 
     @property
     def trained_length(self) -> int | None:
         """Context in tokens that the model was trained for, before any extension; None if not known."""
-        ...
 
 
 class Predictor(Reader, Protocol):
@@ -67,7 +65,6 @@ class Predictor(Reader, Protocol):
 
     def check_ready(self, tokens: int) -> None:
         """Raise UsageError if views of `tokens` tokens cannot be read."""
-        ...
 
     def token_losses(self, views: Sequence[NDArray[Any]], labels: Sequence[NDArray[Any]]) -> list[Tensor]:
         """-log p(label) after the last N tokens of each view: fp64 [N] each, nats, on the CPU.

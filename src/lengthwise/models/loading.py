@@ -93,8 +93,7 @@ def load(
         adapter: a PEFT adapter (folder or hub id), added after the extension that it was trained with.
         revision: branch, tag or commit of a hub model.
         attn_implementation: passed to transformers ("sdpa", "eager", ...); None means its default.
-        quantization: "nf4" or "int8"; or what is passed to transformers as `quantization_config`
-            (`lengthwise.models.loading.quantization_config`). The weights are then placed on `device` at once.
+        quantization: "nf4" or "int8", or a `quantization_config` of transformers. The weights go to `device` at once.
         device_map: spreads whole layers over the devices of this process, the processor and the disk: "auto",
             "balanced", "balanced_low_0", "sequential", or a dict of module names (accelerate's).
         tp_plan: "auto" splits every layer over the processes of torchrun, all of which then run the same inputs.
@@ -116,18 +115,17 @@ def load(
     resolved = resolve(name_or_path, revision=revision)
     config = read_config(resolved)
     with quiet_transformers(bars=not resolved.local_files_only):
-        others: dict[str, Any] = {"attn_implementation": attn_implementation, "device_map": device_map}
+        given: dict[str, Any] = {"attn_implementation": attn_implementation, "device_map": device_map}
         if isinstance(quantization, str):
             products = torch_dtype if isinstance(torch_dtype, torch.dtype) else config.dtype or torch.float32
             quantization = quantization_config(quantization, products)
         if quantization is not None:
-            others |= {"quantization_config": quantization, "device_map": device_map or {"": torch_device}}
+            given |= {"quantization_config": quantization, "device_map": device_map or {"": torch_device}}
         if tp_plan is not None:
             from transformers.distributed.configuration_utils import DistributedConfig
 
             check_splits(config.get_text_config())
-            others |= {"distributed_config": DistributedConfig(tp_plan=tp_plan)}
-        given = {name: value for name, value in others.items() if value is not None}
+            given |= {"distributed_config": DistributedConfig(tp_plan=tp_plan)}
         model = _load_weights(resolved, config=config, dtype=torch_dtype, **given)
         for layer in model.modules():
             if is_4bit(layer):
@@ -176,9 +174,7 @@ def check_splits(config: Any) -> None:
 def quantization_config(method: str, compute_dtype: torch.dtype) -> Any:
     """The `quantization_config` with which transformers loads linear layers (not the head) in 4 or 8 bits.
 
-    Args:
-        method: "nf4" (QLoRA, Dettmers et al. 2023) or "int8" (LLM.int8), of bitsandbytes, on CPUs as well.
-        compute_dtype: of the matrix products of nf4; weights are expanded to it.
+    "nf4" (QLoRA, Dettmers et al. 2023; its products are in `compute_dtype`) or "int8" (LLM.int8), by bitsandbytes.
 
     Raises:
         MissingError: bitsandbytes is not installed.
@@ -187,10 +183,7 @@ def quantization_config(method: str, compute_dtype: torch.dtype) -> Any:
     if method not in ("nf4", "int8"):
         raise UsageError(f"unknown quantization {method!r}", expected="nf4 or int8")
     if importlib.util.find_spec("bitsandbytes") is None:
-        raise MissingError(
-            "quantised weights need bitsandbytes, which is not installed",
-            fix="pip install 'lengthwise[qlora]'",
-        )
+        raise MissingError("quantised weights need bitsandbytes", fix="pip install 'lengthwise[qlora]'")
     from transformers import BitsAndBytesConfig
 
     if method == "int8":

@@ -81,6 +81,7 @@ def _resolve_hub(name: str, revision: str | None) -> ResolvedModel:
 
     if "/" not in name and (near := nearest(name, EMBEDDED)).startswith("did you mean"):
         raise UsageError(f"unknown model {name!r}", expected=near)
+    at = f" --revision {revision}" if revision else ""
     expected = f"a folder, a .gguf file, a hub id, or one of: {', '.join(sorted(EMBEDDED))}"
     # One request first: without a connection, from_pretrained retries every file for most of a minute.
     try:
@@ -90,7 +91,7 @@ def _resolve_hub(name: str, revision: str | None) -> ResolvedModel:
         raise UsageError(f"{name!r} is no model name: {reason(error)}", expected=expected) from error
     except (RepositoryNotFoundError, RevisionNotFoundError) as error:
         raise MissingError(
-            f"there is no hub model {name!r}" + (f" with the revision {revision!r}" if revision else ""),
+            f"there is no hub model {name!r}{at}",
             expected=expected,
             fix="check the name; for a private or gated model accept its terms on the hub, then `hf auth login`",
         ) from error
@@ -106,9 +107,8 @@ def _resolve_hub(name: str, revision: str | None) -> ResolvedModel:
         f"the model {name!r} is not in the local hub cache ({constants.HF_HUB_CACHE}), "
         f"and the hub cannot be reached: {problem}",
         expected=expected,
-        fix=f"on a machine with the hub: hf download {name}"
-        + (f" --revision {revision}" if revision else "")
-        + ", then copy the cache; or give a local folder (config.json and tokenizer alone for --dry-run)",
+        fix=f"on a machine with the hub: hf download {name}{at}, then copy the cache; "
+        "or give a local folder (config.json and tokenizer alone for --dry-run)",
     )
 
 

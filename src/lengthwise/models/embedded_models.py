@@ -129,11 +129,6 @@ def convert_gguf_file(path: Path) -> Path:
 
 def write_converted(path: Path, folder: Path) -> None:
     """Dequantise the model in the GGUF file `path` to fp32 and save it, with its tokenizer, to `folder`."""
-    with path.open("rb") as stream:
-        magic = stream.read(4)
-    if magic != b"GGUF":
-        raise UsageError(f"{path} is not a GGUF file: it starts with {magic!r}", fix="download it again")
-
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 

@@ -201,7 +201,7 @@ def evaluation(path: Path, model: str, records: dict[str, dict[str, Any]], **set
         model_name=model,
         config={},
         rows=[replace(row, model=model) for row in measurement.rows(measurement.statistics(found), found)],
-        provenance={"measurement": measurement.identity()},
+        provenance={"measurement": dict(measurement)},
         records=records,
     )
     return write(path, "eval", results)

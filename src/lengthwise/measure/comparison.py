@@ -51,15 +51,8 @@ def measurement_of(results: Results) -> Measurement:
         raise UsageError(
             f"a run of {results.kind!r} has no items to pair", expected=f"runs of {', '.join(MEASUREMENTS)}"
         )
-    kind = MEASUREMENTS[results.kind].measurement
-    given: dict[str, Any] = {}
-    for name, value in results.provenance["measurement"].items():
-        field = kind.model_fields.get(name)
-        value = tuple(value) if isinstance(value, list) else value
-        # A default that is given counts as a choice, which not every task takes.
-        if field is not None and value != field.default:
-            given[name] = value
-    return kind(**given)
+    kind, facts = MEASUREMENTS[results.kind].measurement, results.provenance["measurement"]
+    return kind.model_construct(**{name: facts[name] for name in kind.model_fields if name in facts})
 
 
 def paired_difference(a: Results, b: Results) -> list[Row]:
@@ -114,17 +107,15 @@ def _check_same_items(a: Results, b: Results) -> None:
     for facts, what, fix in _SAME:
         for key, record in a.records.items():
             if any(_fact(record, name) != _fact(b.records[key], name) for name in facts):
-                raise UsageError(
-                    f"the two measurements are not of the same {what}: {key} has others", fix=fix
-                )
+                problem = f"the two measurements are not of the same {what}: {key} has others"
+                raise UsageError(problem, fix=fix)
 
 
 def _fact(record: Mapping[str, Any], name: str) -> Any:
-    found = record.get(name)
     # `targets` of `influence` is a table, of which the positions are compared; elsewhere it is a count.
-    return (
-        [target["position"] for target in found] if isinstance(found, list) and name == "targets" else found
-    )
+    if name == "targets" and isinstance(record.get(name), list):
+        return [target["position"] for target in record[name]]
+    return record.get(name)
 
 
 def compare_runs(
@@ -153,44 +144,40 @@ def compare_runs(
     if reference is not None:
         path = named_path(reference, what="--reference")
         base = path.resolve()
-        folders = {base: path, **folders} if base not in folders else folders
+        folders = folders if base in folders else {base: path, **folders}
     if base is None or len(folders) < 2:
         raise UsageError("there is nothing to compare", expected="two or more run folders")
     read = {whole: read_run(folder) for whole, folder in folders.items()}
-    measurements = [measurement_of(run) for run in read.values()]
+    units = [measurement_of(run).units for run in read.values()]
     if len({run.kind for run in read.values()}) > 1:
         shown = "; ".join(f"{folders[whole]}: {run.kind}" for whole, run in read.items())
         raise UsageError(f"the runs are of several kinds ({shown})", expected="runs of one kind")
     names = _names(folders, read)
     sides = {whole: replace(run, model_name=names[whole]) for whole, run in read.items()}
-    known = {row.metric for side in sides.values() for row in side.rows}
+    plain = [replace(row, model=side.model_name) for side in sides.values() for row in side.rows]
+    known = {row.metric for row in plain}
     for metric in metrics:
         if metric not in known:
             raise UsageError(f"these runs have no metric {metric!r}", expected=nearest(metric, known))
-    others = [whole for whole in folders if whole != base]
-    differences = []
-    for whole in others:
+    reference_side, differences = sides.pop(base), []
+    for whole, side in sides.items():
         try:
-            differences += paired_difference(sides[whole], sides[base])
+            differences += paired_difference(side, reference_side)
         except UsageError as error:
-            raise UsageError(
-                f"{folders[whole]} cannot be compared with {folders[base]}: {error.problem}",
-                expected=error.expected,
-                fix=error.fix,
-            ) from error
-    plain = [replace(row, model=side.model_name) for side in sides.values() for row in side.rows]
+            problem = f"{folders[whole]} cannot be compared with {folders[base]}: {error.problem}"
+            raise UsageError(problem, expected=error.expected, fix=error.fix) from error
     plain, differences = (
         [row for row in rows if row.is_whole and (not metrics or row.metric in metrics)]
         for rows in (plain, differences)
     )
     differences = holm(differences)
-    title = names[others[0]] if len(others) == 1 else f"{len(others)} runs"
+    title = f"{len(sides)} runs" if len(sides) > 1 else next(iter(sides.values())).model_name
     return Results(
         kind="compare",
         model_name=f"{title} against {names[base]}",
         config={"runs": list(map(str, folders.values())), "reference": str(folders[base])},
         rows=plain + differences,
-        notes=_notes(differences, measurements[0].units),
+        notes=_notes(differences, units[0]),
     )
 
 
@@ -234,15 +221,15 @@ def _p_value(row: Row) -> float | None:
 
 def _notes(rows: Sequence[Row], units: str) -> list[str]:
     tested = [row for row in rows if row.p_holm is not None]
-    beyond = sum(bool(row.beyond_noise) for row in tested)
-    notes = [
-        f"{beyond} of {len(tested)} differences are more than noise "
-        f"(p < {SIGNIFICANCE:g} after Holm's correction over this table)."
-        if tested
-        else "No difference can be told from noise here."
-    ]
-    if tested and all(row.value == 0 for row in tested):
-        notes.append("All numbers are equal.")
+    notes = ["No difference can be told from noise here."]
+    if tested:
+        beyond = sum(bool(row.beyond_noise) for row in tested)
+        notes = [
+            f"{beyond} of {len(tested)} differences are more than noise "
+            f"(p < {SIGNIFICANCE:g} after Holm's correction over this table)."
+        ]
+        if all(row.value == 0 for row in tested):
+            notes.append("All numbers are equal.")
     documents = min((row.documents for row in rows if row.documents), default=0)
     if documents == 1:
         notes.append(f"With one of the {units} alone the noise is unknown.")

@@ -83,7 +83,7 @@ class Measurement(Settings):
     reads: ClassVar[Literal["tokens", "characters", "questions"]] = "tokens"
     """What `items` takes: the text in the model's tokens, or a Corpus; "questions" may need no text."""
     other: ClassVar[str | None] = None
-    """The field that names a second model: an evaluator, a selector."""
+    """The field that names a second model: an evaluator, a selector. None in it is the measured model."""
     one_by_one: ClassVar[bool] = False
     """Whether items are read one by one; `batch_size` then counts the short contexts within."""
     units: ClassVar[str] = "documents"
@@ -110,14 +110,6 @@ class Measurement(Settings):
         """Whether it reads a text at all."""
         return True
 
-    def config(self, run: Subject) -> dict[str, Any]:
-        """The config of a run folder: running it again repeats the run."""
-        return run.model_dump(mode="json") | self.model_dump(mode="json")
-
-    def identity(self) -> dict[str, Any]:
-        """The settings that decide the numbers, besides model, text and BOS id."""
-        return {name: value for name, value in self if name not in self.beside_the_numbers}
-
     def resolved(self, model: Reader, other: Reader) -> Self:
         """The settings, with defaults that depend on the models filled in; UsageError if none fit."""
         return self
@@ -142,8 +134,8 @@ class Measurement(Settings):
         return open_model(run.model_copy(update={"model": self.second, "adapter": None}))
 
     def facts(self, model: Reader, other: Reader) -> dict[str, Any]:
-        """What the models decide of the numbers, besides their weights."""
-        return {}
+        """What decides the numbers besides weights and text: settings, and what the models say."""
+        return {name: value for name, value in self if name not in self.beside_the_numbers}
 
     def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
         """Raise UsageError for loaded models that cannot be measured."""
@@ -196,14 +188,12 @@ class Measurement(Settings):
         self,
         records: Iterable[Record],
         totals: Callable[[Record], Sequence[float]],
-        *,
         estimator: Estimator = ratio,
         **row: Any,
     ) -> Statistic:
         """One number of `statistics`: `totals` of each record, added up by document. `row`: fields of its `Row`."""
-        blank = Row(model="", task=self.task, value=None, **row)
         sums = [(record["document"], totals(record)) for record in records]
-        return Statistic.of(blank, sums, estimator=estimator)
+        return Statistic.of(Row(model="", task=self.task, value=None, **row), sums, estimator=estimator)
 
     def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:
         """The numbers with their intervals."""
@@ -230,8 +220,8 @@ class WindowMeasurement(Measurement):
         return resolve_bos(model.tokenizer, self.bos)
 
     def facts(self, model: Reader, other: Reader) -> dict[str, Any]:
-        """The BOS id."""
-        return {"bos_id": self.bos_id(model)}
+        """The settings and the BOS id."""
+        return super().facts(model, other) | {"bos_id": self.bos_id(model)}
 
     def sampled(self, text: Any, tokens: int) -> list[Window]:
         """As many windows of `tokens` tokens as are wanted, or as the text holds."""
@@ -248,14 +238,10 @@ class WindowMeasurement(Measurement):
         self, key: str, window: Window, longest: int, *, tokens: int, content: Any = None, **facts: Any
     ) -> Item:
         """The item of a window; see `Item`. `facts` are those besides the window's place."""
-        place = {
-            "document": window.document_id,
-            "start": window.start,
-            "crc": zlib.crc32(window.ids.tobytes()),
-        }
+        crc = zlib.crc32(window.ids.tobytes())
         return Item(
             key=f"{self.task}/{key}",
-            facts=place | facts,
+            facts={"document": window.document_id, "start": window.start, "crc": crc} | facts,
             content=window if content is None else content,
             tokens=tokens,
             longest=longest,
@@ -286,17 +272,12 @@ class WindowMeasurement(Measurement):
         self, records: Sequence[Record], name: str, edges: Sequence[int], **row: Any
     ) -> list[Statistic]:
         """A number by position: `record[name]` has the sum of each bin between two of the edges."""
-        return [
-            self.statistic(
-                records,
-                lambda record, i=index, size=end - begin: [record[name][i], size],
-                position=begin,
-                position_end=end,
-                n=len(records) * (end - begin),
-                **row,
-            )
-            for index, (begin, end) in enumerate(pairwise(edges))
-        ]
+        found = []
+        for index, (begin, end) in enumerate(pairwise(edges)):
+            totals = [{"document": r["document"], "sums": [r[name][index], end - begin]} for r in records]
+            where = {"position": begin, "position_end": end, "n": len(records) * (end - begin)}
+            found.append(self.statistic(totals, lambda each: each["sums"], **where, **row))
+        return found
 
     def plan(self, items: Sequence[Item]) -> dict[str, Any]:
         """How many stretches of each size the text holds, and the tokens to read."""
@@ -309,12 +290,10 @@ class WindowMeasurement(Measurement):
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
         """How views begin, and whether the text has fewer stretches than wanted."""
         bos_id, wanted = self.bos_id(model), getattr(self, self.wanted)
-        begin = "BOS: the first token of every view is replaced by token {}."
-        if bos_id is None:
-            begin = "No BOS: every view begins with a token of the text."
+        begin = f"BOS: the first token of every view is replaced by token {bos_id}."
         few = "The text holds {} {} of {} tokens without overlap, fewer than the {} wanted."
         return [
-            begin.format(bos_id),
+            "No BOS: every view begins with a token of the text." if bos_id is None else begin,
             *(
                 few.format(available, self.wanted, tokens, wanted)
                 for tokens, available in self._available(items)

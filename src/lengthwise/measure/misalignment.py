@@ -82,9 +82,10 @@ class Misalignment(WindowMeasurement):
         """Windows whose views are read together. Suffixes differ in length, so they are read one by one."""
         return 1 if self.estimator == "paper" else max(1, self.batch_size // self.views)
 
-    def identity(self) -> dict[str, Any]:
+    def facts(self, model: Reader, other: Reader) -> dict[str, Any]:
         """The paper's estimator has two views, whatever `views` is."""
-        return super().identity() | {"views": self.views if self.estimator == "lattice" else 2}
+        views = self.views if self.estimator == "lattice" else 2
+        return super().facts(model, other) | {"views": views}
 
     def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
         """Refuse an endpoint for the lattice."""

@@ -41,25 +41,21 @@ def ratio(totals: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.divide(totals[:, 0], counts, out=np.full(len(totals), np.nan), where=counts > 0)
 
 
-Tree = Sequence[Any]
-"""Cells (integers) that are pooled, or lists of these that are averaged, at any depth."""
-
-
-def mean_of_ratios(tree: Tree) -> Estimator:
+def mean_of_ratios(tree: Sequence[Any]) -> Estimator:
     """The mean over the branches of `tree` of their means; a branch without samples is left out.
 
-    Totals are [R, 2 C]: of each cell its sum and its count.
+    Totals are [R, 2 C]: of each cell its sum and its count. A tree is cells (integers) that are pooled, or a list of
+    trees whose means are averaged.
     """
 
-    def value(branch: Any, totals: NDArray[np.float64]) -> NDArray[np.float64]:
-        if all(isinstance(part, int) for part in branch):
-            return ratio(np.sum([totals[:, 2 * cell : 2 * cell + 2] for cell in branch], axis=0))
-        parts = np.stack([value(part, totals) for part in branch])
+    def value(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+        if isinstance(tree[0], int):
+            return ratio(np.sum([totals[:, 2 * cell : 2 * cell + 2] for cell in tree], axis=0))
+        parts = np.stack([mean_of_ratios(branch)(totals) for branch in tree])
         there = np.isfinite(parts)
-        both = np.stack([np.where(there, parts, 0.0).sum(axis=0), there.sum(axis=0)], axis=1)
-        return ratio(both)
+        return ratio(np.stack([np.where(there, parts, 0.0).sum(axis=0), there.sum(axis=0)], axis=1))
 
-    return lambda totals: value(tree, totals)
+    return value
 
 
 @dataclass(frozen=True)
@@ -81,9 +77,7 @@ class Statistic:
         """Add up `(document, totals)` records by document."""
         by_document: dict[str, NDArray[np.float64]] = {}
         for document, totals in records:
-            before = by_document.get(document)
-            added = np.asarray(totals, dtype=np.float64)
-            by_document[document] = added if before is None else before + added
+            by_document[document] = by_document.get(document, 0.0) + np.asarray(totals, dtype=np.float64)
         documents = tuple(sorted(by_document))
         return cls(row, documents, np.array([by_document[name] for name in documents]), estimator)
 
@@ -155,13 +149,9 @@ def _student(degrees: int) -> float:
     Within 0.03 from 3 degrees on; below, the tail is under 1 / RESAMPLES whatever the error.
     """
     z = 1.959963984540054
-    terms = (
-        z,
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
-    return sum(term / degrees**power for power, term in enumerate(terms))
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + (z**3 + z) / 4 / degrees + second / degrees**2 + third / degrees**3
 
 
 def students_t(probability: float, degrees: int) -> float:

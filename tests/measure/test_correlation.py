@@ -60,9 +60,9 @@ def test_nothing_can_be_said_of_what_chance_gives():
 def test_what_does_not_vary_has_no_correlation():
     found = correlate([0.1, 0.1, 0.1], [1, 2, 3])
     assert [row.value for row in found.rows] == [None, None]
-    assert found.notes[0] == "The metric does not vary over these models, so there is no correlation."
-    assert correlate([1, 2, 3], [4, 4, 4]).notes[0].startswith("The score does not vary")
-    assert correlate([1, 1, 1], [4, 4, 4]).notes[0].startswith("Neither varies")
+    assert "does not vary" in found.notes[0]
+    assert "does not vary" in correlate([1, 2, 3], [4, 4, 4]).notes[0]
+    assert "does not vary" in correlate([1, 1, 1], [4, 4, 4]).notes[0]
 
 
 def test_one_model_that_decides_is_named():

@@ -5,12 +5,7 @@ import pytest
 import torch
 
 from lengthwise.measure.distributions import tempered_losses
-from lengthwise.measure.perplexity import (
-    KNOTS,
-    _weights,
-    best_inverse_temperature,
-    loss_at_best_temperature,
-)
+from lengthwise.measure.perplexity import KNOTS, _weights, fitted_temperature
 
 
 def logits_like_a_model(rows: int, *, vocabulary: int = 500, scale: float = 1.0, seed: int = 0):
@@ -54,22 +49,22 @@ def test_best_temperature_is_that_of_a_direct_minimisation(scale: float):
         return loss
 
     optimizer.step(closure)
-    totals = totals_of(logits, labels)
-    assert loss_at_best_temperature(totals)[0] == pytest.approx(closure().item(), abs=1e-4)
-    assert best_inverse_temperature(totals)[0] == pytest.approx(log_b.exp().item(), abs=5e-3)
+    b, loss = fitted_temperature(totals_of(logits, labels))
+    assert loss[0] == pytest.approx(closure().item(), abs=1e-4)
+    assert b[0] == pytest.approx(log_b.exp().item(), abs=5e-3)
 
 
 def test_an_optimum_beyond_the_range_gives_its_end():
     logits, labels = logits_like_a_model(200, scale=4.0)
-    totals = totals_of(logits, labels)
-    assert best_inverse_temperature(totals)[0] == pytest.approx(0.5)
-    assert loss_at_best_temperature(totals)[0] == pytest.approx(direct(logits, labels, 0.5), abs=1e-9)
+    b, loss = fitted_temperature(totals_of(logits, labels))
+    assert b[0] == pytest.approx(0.5)
+    assert loss[0] == pytest.approx(direct(logits, labels, 0.5), abs=1e-9)
     logits, labels = logits_like_a_model(200, scale=0.25)
-    assert best_inverse_temperature(totals_of(logits, labels))[0] == pytest.approx(2.0)
+    assert fitted_temperature(totals_of(logits, labels))[0][0] == pytest.approx(2.0)
 
 
 def test_totals_of_several_samples_are_fitted_one_by_one():
     samples = [totals_of(*logits_like_a_model(100, scale=scale, seed=1))[0] for scale in (0.8, 1.2)]
-    together = best_inverse_temperature(np.array(samples))
-    assert together[0] == pytest.approx(best_inverse_temperature(np.array(samples[:1]))[0])
+    together, _ = fitted_temperature(np.array(samples))
+    assert together[0] == pytest.approx(fitted_temperature(np.array(samples[:1]))[0][0])
     assert together[0] / together[1] == pytest.approx(1.5, abs=0.01)

@@ -37,7 +37,7 @@ def correlate(x: Sequence[float], y: Sequence[float]) -> Results:
         raise UsageError("a value is NaN or infinite", expected="finite values")
     drawn = pairs[:, np.random.default_rng(SEED).integers(max(1, len(x)), size=(RESAMPLES, len(x)))]
     rows = [_row(metric, pairs, drawn) for metric in ("pearson", "spearman")]
-    note = _sentence(pairs, *(row.value for row in rows))
+    note = _note(pairs, *(row.value for row in rows))
     return Results(kind="correlate", model_name="metric and score", config={}, rows=rows, notes=[note])
 
 
@@ -70,9 +70,9 @@ def correlate_rows(runs: Mapping[str, Sequence[Row]], metric: str, score: str) -
     Raises:
         UsageError: a name that no model has, or that names several numbers of one model.
     """
+    wanted = (metric, score)
     found = {
-        model: [row for name in (metric, score) for row in _named(model, rows, name)]
-        for model, rows in runs.items()
+        model: [row for name in wanted for row in _named(model, rows, name)] for model, rows in runs.items()
     }
     pairs = {model: rows for model, rows in found.items() if len(rows) == 2}
     if not pairs:
@@ -87,9 +87,8 @@ def correlate_rows(runs: Mapping[str, Sequence[Row]], metric: str, score: str) -
         results.notes.append(f"Left out, with only one of the two numbers: {', '.join(left_out)}.")
     plain = [replace(row, model=model) for model, rows in pairs.items() for row in rows]
     name = f"{metric} and {score}"
-    return replace(
-        results, model_name=name, rows=[*plain, *(replace(row, model=name) for row in results.rows)]
-    )
+    both = [replace(row, model=name) for row in results.rows]
+    return replace(results, model_name=name, rows=[*plain, *both])
 
 
 def _named(model: str, rows: Sequence[Row], name: str) -> list[Row]:
@@ -145,23 +144,21 @@ def _coefficient(metric: str, pairs: NDArray[np.float64]) -> NDArray[np.float64]
         return pearsonr(*(pairs if metric == "pearson" else rankdata(pairs, axis=-1)), axis=-1).statistic
 
 
-def _sentence(pairs: NDArray[np.float64], pearson: float | None, spearman: float | None) -> str:
+def _note(pairs: NDArray[np.float64], pearson: float | None, spearman: float | None) -> str:
+    """What may be said of the coefficients of n models."""
     n = pairs.shape[1]
     if n < 3:
         return "2 models say nothing: any two points lie on a line." if n == 2 else "One model says nothing."
     if pearson is None or spearman is None:
-        constant = [name for name, line in zip(("metric", "score"), pairs, strict=True) if np.ptp(line) == 0]
-        same = "Neither varies" if len(constant) == 2 else f"The {constant[0]} does not vary"
-        return f"{same} over these models, so there is no correlation."
+        return "The metric or the score does not vary over these models, so there is no correlation."
     t = students_t(0.975, n - 2)
     chance = t / math.sqrt(n - 2 + t * t)
     beginning = f"With {n} models, unrelated numbers correlate by {chance:.2f} or more in 5 % of cases"
     if abs(pearson) < chance:
         return f"{beginning}, and these by {abs(pearson):.2f} (Pearson): nothing can be said."
+    found = f"these do by {abs(pearson):.2f} (Pearson)."
     if n < _ENOUGH:
-        sentence = f"{beginning}; {n} models are too few for more than a hint, and the intervals are rough."
-    else:
-        sentence = f"{beginning}; these do by {abs(pearson):.2f} (Pearson)."
+        found = f"{n} models are too few for more than a hint, and the intervals are rough."
     if abs(spearman) < chance:
-        sentence += f" Their ranks do by {abs(spearman):.2f} only: one or two models may decide it."
-    return sentence
+        found += f" Their ranks do by {abs(spearman):.2f} only: one or two models may decide it."
+    return f"{beginning}; {found}"

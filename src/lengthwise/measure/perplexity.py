@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
@@ -37,12 +36,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from lengthwise.models import LoadedModel, Predictor, Reader
+    from lengthwise.models import Predictor, Reader
 
 KNOTS = (0.5, 1.0, 2.0)
 ORDERS = 4
 _PLAIN = 1 + KNOTS.index(1.0) * ORDERS
-"""The column of the plain loss in the totals of `loss_at_best_temperature`."""
+"""The column of the plain loss in the totals of `fitted_temperature`."""
 _STEPS = 100
 
 
@@ -107,7 +106,9 @@ class Perplexity(WindowMeasurement):
         """The sums of each segment; those at other temperatures come from whole distributions."""
         import torch
 
+        from lengthwise.measure.distributions import tempered_losses
         from lengthwise.models import LoadedModel
+        from lengthwise.models.loaded_model import score_rows
 
         length, bos_id = items[0].longest, self.bos_id(model)
         segments = [item.content.ids for item in items]
@@ -118,7 +119,12 @@ class Perplexity(WindowMeasurement):
         if isinstance(model, LoadedModel):
             hidden = model.hidden_states(torch.from_numpy(np.stack(views)))
             for ids, part in zip(segments, hidden.split(len(views) // len(items)), strict=True):
-                scores = _tempered(model, part.flatten(0, 1), ids[1:])
+                targets = torch.from_numpy(ids[1:].astype(np.int64)).to(part.device)
+                scores = score_rows(
+                    model,
+                    part.flatten(0, 1),
+                    lambda logits, some, targets=targets: tempered_losses(logits, targets[some], KNOTS),
+                )
                 record = {"targets": len(scores), "tempered": scores.sum(dim=0).flatten().tolist()}
                 yield record | self._by_position(scores[:, KNOTS.index(1.0), 0], length)
         else:
@@ -164,17 +170,6 @@ class Perplexity(WindowMeasurement):
         return super().notes(model, other, items, results) + at_the_end
 
 
-def _tempered(model: LoadedModel, hidden: Tensor, labels: NDArray[np.integer]) -> Tensor:
-    """Losses of all targets of one segment at the knots, with derivatives: fp64 [Lmax, G, 4]."""
-    import torch
-
-    from lengthwise.measure.distributions import tempered_losses
-    from lengthwise.models.loaded_model import score_rows
-
-    targets = torch.from_numpy(np.asarray(labels, dtype=np.int64)).to(hidden.device)
-    return score_rows(model, hidden, lambda logits, some: tempered_losses(logits, targets[some], KNOTS))
-
-
 def _totals(record: Record) -> list[float]:
     """The count of targets, then loss, loss', loss'', loss''' at each knot; of an endpoint the loss alone."""
     if "tempered" in record:
@@ -182,36 +177,21 @@ def _totals(record: Record) -> list[float]:
     return [record["loss"], record["targets"]]
 
 
-def loss_at_best_temperature(totals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """min over b in [1/2, 2] of loss(b) / count: totals [R, 1 + 12] -> [R], nats.
+def fitted_temperature(totals: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The inverse temperature b in [1/2, 2] with the least loss(b) / count, and this loss: [R, 1 + 12] -> [R], [R].
 
-    A row of totals is the count of targets, then loss, loss', loss'', loss''' at each knot.
+    A row of totals is the count of targets, then loss and its three derivatives at each knot. A parabola through the
+    lowest of 201 values of log b and its neighbours refines it. At 1/2 or 2 the best b may lie beyond.
     """
-    return _minimum(totals)[1]
-
-
-def best_inverse_temperature(totals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The b at which `loss_at_best_temperature` is reached: [R]. 1/2 or 2 may mean beyond."""
-    return np.exp(_minimum(totals)[0])
-
-
-def _minimum(totals: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """log b and loss / count at the minimum, refined by a parabola through the lowest grid point."""
-    grid, weights = _grid()
-    losses = (totals[:, 1:] @ weights.T) / totals[:, :1]
+    grid = np.linspace(math.log(KNOTS[0]), math.log(KNOTS[-1]), 2 * _STEPS + 1)
+    losses = (totals[:, 1:] @ _weights(grid).T) / totals[:, :1]
     lowest = np.clip(losses.argmin(axis=1), 1, len(grid) - 2)
     each = np.arange(len(totals))
     before, here, after = (losses[each, lowest + shift] for shift in (-1, 0, 1))
     slope, bend = (after - before) / 2, after - 2 * here + before
     # Clipped to the two steps beside the grid point: at an end of the range the minimum is the end.
     shift = np.clip(np.divide(-slope, bend, out=-np.sign(slope), where=bend > 0), -1, 1)
-    return grid[lowest] + shift * (grid[1] - grid[0]), here + slope * shift + bend * shift**2 / 2
-
-
-@lru_cache(maxsize=1)
-def _grid() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    grid = np.linspace(math.log(KNOTS[0]), math.log(KNOTS[-1]), 2 * _STEPS + 1)
-    return grid, _weights(grid)
+    return np.exp(grid[lowest] + shift * (grid[1] - grid[0])), here + slope * shift + bend * shift**2 / 2
 
 
 def _weights(points: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -234,7 +214,7 @@ def _loss(totals: NDArray[np.float64]) -> NDArray[np.float64]:
 _METRICS: list[tuple[str, str, Estimator]] = [
     ("loss", "nats", _loss),
     ("perplexity", "ratio", lambda totals: np.exp(_loss(totals))),
-    ("loss_best_temperature", "nats", loss_at_best_temperature),
-    ("inverse_temperature", "ratio", best_inverse_temperature),
+    ("loss_best_temperature", "nats", lambda totals: fitted_temperature(totals)[1]),
+    ("inverse_temperature", "ratio", lambda totals: fitted_temperature(totals)[0]),
 ]
 """Metric, unit and estimator; the first two without whole distributions."""

@@ -132,13 +132,10 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
     model = open_model(subject) if served else _outline(subject.model)
     other = model if second == subject.model else _outline(second)
     prepared = _Prepared(measurement, spec, given, model, other)
-    facts = prepared.measurement.plan(prepared.items)
-    if (documents := prepared.documents) is not None:
-        facts = {
-            "documents": len(documents),
-            "text_tokens": documents.total_tokens,
-            "longest_document": documents.longest,
-        } | facts
+    facts: dict[str, Any] = {}
+    if (read := prepared.documents) is not None:
+        facts |= {"documents": len(read), "text_tokens": read.total_tokens, "longest_document": read.longest}
+    facts |= prepared.measurement.plan(prepared.items)
     if served:
         prepared.check()
         cost = SERVED_COST
@@ -155,7 +152,7 @@ class _Prepared:
         self,
         measurement: Measurement,
         spec: Subject,
-        text: Corpus | TokenDocuments | None,
+        text: Any,
         model: Any,
         other: Any,
         *,
@@ -193,12 +190,12 @@ class _Prepared:
             log.gather()
         except KeyboardInterrupt as error:
             partial = summarised()
+            done = (
+                f"the measurement was interrupted after {len(partial.records)} of {len(self.items)} samples"
+            )
             where = f"{folder.path} keeps them" if folder else "they are not kept without --out"
-            raise Interrupted(
-                f"the measurement was interrupted after {len(partial.records)} of {len(self.items)} samples; {where}",
-                partial=partial,
-                fix="run it again with --resume to continue" if folder else None,
-            ) from error
+            fix = "run it again with --resume to continue" if folder else None
+            raise Interrupted(f"{done}; {where}", partial=partial, fix=fix) from error
         return summarised()
 
     def _check_inputs(self, folder: RunFolder | None) -> None:
@@ -324,13 +321,12 @@ def _subject_of(model: ModelLike, text: TextLike | TokenDocuments | None) -> Sub
     """The names of a model and a text that are given as objects."""
     from lengthwise.models import as_model
 
-    names = {"model": str(model) if isinstance(model, str | Path) else as_model(model).name}
-    if isinstance(text, str | Path):
-        names["text"] = str(text)
-    elif text is not None:
-        # Token documents, a corpus, or a list of strings.
-        names["text"] = getattr(text, "corpus", getattr(text, "name", "texts"))
-    return Subject(**names)
+    name = str(model) if isinstance(model, str | Path) else as_model(model).name
+    if text is None:
+        return Subject(model=name)
+    # Of token documents, a corpus, or a list of strings; a path has a `name` too.
+    named = getattr(text, "corpus", getattr(text, "name", "texts"))
+    return Subject(model=name, text=str(text) if isinstance(text, str | Path) else named)
 
 
 def _outline(name: str) -> Any:

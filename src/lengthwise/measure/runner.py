@@ -90,7 +90,7 @@ def run(
         return parse_results(received(store, "results"))
     opened = contextlib.nullcontext()
     if out is not None:
-        config = _config(measurement, spec)
+        config = spec.model_dump(mode="json") | measurement.model_dump(mode="json")
         opened = RunFolder(out, kind=measurement.kind, config=config, resume=resume, overwrite=overwrite)
     with opened as folder:
         log = SampleLog() if folder is None else folder.samples
@@ -118,7 +118,8 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
     from lengthwise.models.plan import SERVED_COST, reading_cost, unknown_cost
     from lengthwise.models.resolve import check_served
 
-    settings = {"kind": measurement.kind, **_config(measurement, spec)}
+    config = spec.model_dump(mode="json") | measurement.model_dump(mode="json")
+    settings = {"kind": measurement.kind} | config
     subject = measurement.check_subject(spec)
     served = is_url(subject.model)
     check_served(subject)
@@ -159,7 +160,7 @@ class _Prepared:
         cache: bool = True,
     ) -> None:
         self.spec, self.text, self.model, self.other = spec, text, model, other
-        self.config = _config(measurement, spec)
+        self.config = spec.model_dump(mode="json") | measurement.model_dump(mode="json")
         self.measurement = measurement.resolved(model, other)
         self.documents = text if isinstance(text, TokenDocuments) else None
         if isinstance(text, Corpus) and measurement.reads != "questions":
@@ -299,11 +300,6 @@ class _Prepared:
             }
             left_out |= self.documents.left_out({item.stretch for item in self.items})
         return facts | {"left_out": left_out} if facts else {}
-
-
-def _config(measurement: Measurement, spec: Subject) -> dict[str, Any]:
-    """The config of a run folder: running it again repeats the run."""
-    return spec.model_dump(mode="json") | measurement.model_dump(mode="json")
 
 
 def _given(

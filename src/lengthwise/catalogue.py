@@ -89,11 +89,11 @@ def methods() -> list[dict[str, str]]:
 
 def tasks() -> list[dict[str, str]]:
     """Tasks of `lengthwise eval`, groups first."""
-    from lengthwise.evaluation.tasks import GROUPS, TASKS
+    from lengthwise.evaluation.tasks import FAMILIES, TASKS
 
     groups = [
-        {"name": name, "version": "-", "score": "-", "what": f"group: {len(members)} tasks"}
-        for name, members in GROUPS.items()
+        {"name": family.name, "version": "-", "score": "-", "what": f"group: {len(family.tasks)} tasks"}
+        for family in FAMILIES
     ]
     return groups + [
         {"name": task.name, "version": str(task.version), "score": task.metric, "what": task.what}

@@ -9,8 +9,9 @@ import pytest
 from lengthwise.errors import UsageError
 from lengthwise.evaluation import Evaluation
 from lengthwise.evaluation.haystack import background_text, build_haystack
+from lengthwise.evaluation.needle import NEEDLE
 from lengthwise.evaluation.task import Question
-from lengthwise.evaluation.tasks import GROUPS, TASKS
+from lengthwise.evaluation.tasks import TASKS
 from lengthwise.testing import tiny_text
 from lengthwise.text import Corpus
 
@@ -152,7 +153,7 @@ def test_multi_value_needles(tokenizer: Any, corpus: Corpus) -> None:
     assert first.depth is None
 
 
-@pytest.mark.parametrize("kind", GROUPS["needle"])
+@pytest.mark.parametrize("kind", [task.name for task in NEEDLE.tasks])
 def test_the_seed_decides(kind: str, tokenizer: Any, corpus: Corpus) -> None:
     again = made(kind, tokenizer, corpus)
     assert made(kind, tokenizer, corpus) == again

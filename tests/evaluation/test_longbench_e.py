@@ -14,7 +14,7 @@ from lengthwise.evaluation import longbench_e
 from lengthwise.evaluation.evaluate import Evaluation
 from lengthwise.evaluation.longbench_e import BUCKETS, DATA_SETS, bucket_of, read_template
 from lengthwise.evaluation.task import Question
-from lengthwise.evaluation.tasks import GROUPS, resolve_tasks
+from lengthwise.evaluation.tasks import resolve_tasks
 
 needs_lm_eval = pytest.mark.skipif(importlib.util.find_spec("lm_eval") is None, reason="the extra lm-eval")
 
@@ -47,10 +47,13 @@ def test_reply_lengths_are_those_of_lm_eval(official: Callable[..., Path], tmp_p
 
 
 def test_groups_and_names() -> None:
-    assert len(GROUPS["longbench_e"]) == 13
+    [tasks] = resolve_tasks(["longbench_e"]).values()
+    assert len(tasks) == 13
     found = resolve_tasks(["babilong_qa2", "needle", "babilong_qa1"])
-    names = {family.name: [task.name for task in tasks] for family, tasks in found.items()}
-    assert names == {"needle": list(GROUPS["needle"]), "babilong": ["babilong_qa1", "babilong_qa2"]}
+    assert [family.name for family in found] == ["needle", "babilong"]
+    needles, stories = found.values()
+    assert [task.name for task in needles] == ["needle_single", "needle_multi_key", "needle_multi_value"]
+    assert [task.name for task in stories] == ["babilong_qa1", "babilong_qa2"]
     with pytest.raises(UsageError) as mistyped:
         resolve_tasks(["needle_singel"])
     assert "'needle_single'" in (mistyped.value.expected or "")

@@ -9,7 +9,7 @@ import pytest
 
 from lengthwise.errors import UsageError
 from lengthwise.evaluation import Evaluation
-from lengthwise.evaluation.tasks import GROUPS, TASKS
+from lengthwise.evaluation.tasks import TASKS
 from lengthwise.testing import tiny_text, tiny_tokenizer
 from lengthwise.text import Corpus
 
@@ -26,7 +26,7 @@ def questions() -> dict[str, list[Any]]:
         name: TASKS[name].questions(
             Evaluation(tasks=(name,), lengths=(1500,), depths=DEPTHS, samples=4), tokenizer, corpus
         )
-        for name in GROUPS["tracking"]
+        for name in ("tracking_one_move", "tracking_two_moves")
     }
 
 
@@ -45,7 +45,7 @@ def test_the_last_place_told_is_the_answer(questions: dict[str, list[Any]], name
         assert 100 * question.reached == pytest.approx(question.depth, abs=4)
 
 
-@pytest.mark.parametrize("name", GROUPS["tracking"])
+@pytest.mark.parametrize("name", ["tracking_one_move", "tracking_two_moves"])
 def test_one_context_serves_all_depths(questions: dict[str, list[Any]], name: str):
     first = [question for question in questions[name] if question.unit == "s000"]
     assert [question.depth for question in first] == list(DEPTHS)

@@ -208,10 +208,21 @@ def _contexts(number: int, settings: Any, corpus: Corpus, length: int, sample: i
     """A context for each depth. A sample has the same background at every depth."""
     seeded = f"{settings.seed}/qa{number}/{sample}"
     background = background_text(corpus, random.Random(f"{seeded}/background"), tokens=length)
+    most = max(4, length // _TOKENS_PER_STATEMENT)
     for percent in sorted(settings.depths):
         depth = percent / 100
-        story = _story(number, random.Random(seeded), depth, length, settings.stories)
-        statements, needed, asked, answer = story
+        rng = random.Random(seeded)
+        if settings.stories is None:
+            count = rng.randint(4, min(_MOST_STATEMENTS, most))
+            statements, needed, asked, answer = STORIES[number](rng, count, depth)
+        else:
+            fitting = [one for one in read_stories(settings.stories, number) if len(one[0]) <= most]
+            if not fitting:
+                raise UsageError(
+                    f"no story of qa{number} in {settings.stories} has at most {most} statements",
+                    fix="use greater lengths",
+                )
+            statements, needed, asked, answer = rng.choice(fitting)
         first, last = needed[0], needed[-1]
         rng = random.Random(f"{seeded}/places")
         before = sorted(rng.uniform(0, depth) for _ in range(first))
@@ -228,18 +239,6 @@ def _contexts(number: int, settings: Any, corpus: Corpus, length: int, sample: i
             fact=last,
         )
         yield background, list(zip(statements, depths, strict=True)), [question]
-
-
-def _story(task: int, rng: random.Random, place: float, length: int, folder: str | None) -> Story:
-    most = max(4, length // _TOKENS_PER_STATEMENT)
-    if folder is None:
-        return STORIES[task](rng, rng.randint(4, min(_MOST_STATEMENTS, most)), place)
-    fitting = [story for story in read_stories(folder, task) if len(story[0]) <= most]
-    if not fitting:
-        raise UsageError(
-            f"no story of qa{task} in {folder} has at most {most} statements", fix="use greater lengths"
-        )
-    return rng.choice(fitting)
 
 
 def _task(number: int, what: str, hidden: str) -> Task:

@@ -73,10 +73,9 @@ def likelihoods(
         key=lambda row: (len(row), row),
     )
     check_positions_fit(model.max_positions, len(rows[-1]), name=model.name)
-    shared = _shared(rows, at_most=min(map(len, prompts)) - 1)
     hidden: dict[Tokens, Tensor] = {}
     with naming_bad_logits(model, _WHERE):
-        for batch, states, _ in _endings(model, rows, shared, batch_size):
+        for batch, states, _ in _endings(model, rows, min(map(len, prompts)) - 1, batch_size):
             hidden.update(zip(batch, states, strict=True))
 
         def log_likelihood(prompt: Tokens, answer: Tokens) -> float:
@@ -116,7 +115,6 @@ def replies(
     model = weights_of(model, needs="decoding reads its logits", fix="give a model")
     check_positions_fit(model.max_positions, max(map(len, prompts)) + new_tokens - 1, name=model.name)
     rows = sorted(set(prompts), key=lambda row: (len(row), row))
-    shared = _shared(rows, at_most=len(rows[0]) - 1)
     stops = stop_ids | _eos_ids(model)
     found: dict[Tokens, str] = {}
 
@@ -124,7 +122,7 @@ def replies(
         return model.tokenizer.decode(ids, skip_special_tokens=True)
 
     with naming_bad_logits(model, _WHERE):
-        for batch, states, reader in _endings(model, rows, shared, batch_size):
+        for batch, states, reader in _endings(model, rows, len(rows[0]) - 1, batch_size):
             written: list[list[int]] = [[] for _ in batch]
             unfinished = set(range(len(batch)))
             last = torch.stack([state[-1] for state in states])
@@ -155,9 +153,14 @@ def _cut(tokenizer: Any, text: str, until: Callable[[str], bool]) -> str:
 
 
 def _endings(
-    model: LoadedModel, rows: Sequence[Tokens], shared: int, batch_size: int
+    model: LoadedModel, rows: Sequence[Tokens], at_most: int, batch_size: int
 ) -> Iterator[tuple[Sequence[Tokens], list[Tensor], PieceReader]]:
-    """Batches of rows with what the head takes for each row's tokens after the first `shared`."""
+    """Batches of rows with what the head takes for each row's tokens after their common beginning (`at_most`)."""
+    # What the smallest and the greatest in dictionary order begin with, all others begin with too.
+    pairs = zip(min(rows), max(rows), strict=False)
+    shared = min(sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)), at_most)
+    if len(rows) < 2 or shared < _WORTH_SHARING:
+        shared = 0
     beginning = PieceReader(model)
     if shared:
         beginning.read(torch.tensor([rows[0][:shared]]))
@@ -176,16 +179,6 @@ def _endings(
             real[row, width - size :] = 1
         states = reader.read(ids, real)
         yield batch, [states[row, width - len(tokens) + shared :] for row, tokens in enumerate(batch)], reader
-
-
-def _shared(rows: Sequence[Tokens], *, at_most: int) -> int:
-    """Length of the common beginning of all rows; 0 if it is not worth keeping."""
-    if len(rows) < 2:
-        return 0
-    # What the smallest and the greatest in dictionary order begin with, all others begin with too.
-    pairs = zip(min(rows), max(rows), strict=False)
-    same = min(sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)), at_most)
-    return same if same >= _WORTH_SHARING else 0
 
 
 def _eos_ids(model: LoadedModel) -> frozenset[int]:

@@ -96,18 +96,13 @@ class Evaluation(Measurement):
                 "LongBench needs the greatest number of tokens of a prompt, lm-eval of prompt and reply together",
                 expected="--max-length TOKENS; LongBench takes 3500 for a model of 4k, and leaves room for the reply",
             )
+        longest = max(self.lengths)
         for task in self.own_tasks:
             if self.mode == "likelihood" and not task.ranks:
+                raise UsageError(f"{task.name} has no answers to rank", fix="use --mode greedy for it")
+            if "lengths" in task.takes and longest > (self.max_length or longest):
                 raise UsageError(
-                    f"{task.name} has no answers to rank by likelihood", fix="use --mode greedy for it"
-                )
-            if (
-                "lengths" in task.takes
-                and self.max_length is not None
-                and max(self.lengths) > self.max_length
-            ):
-                raise UsageError(
-                    f"{task.name} is made for {max(self.lengths)} tokens, and max_length is {self.max_length}",
+                    f"{task.name} is made for {longest} tokens, and max_length is {self.max_length}",
                     fix="shorter lengths; or data sets, which max_length is for, in a run of their own",
                 )
             if len(self.depths) > task.most_depths:
@@ -215,15 +210,12 @@ class Evaluation(Measurement):
         questions: list[Question] = [item.content for item in items]
         prompts = [question.ids for question in questions]
         if self.mode == "likelihood":
-            answers = [question.answers for question in questions]
-            ranked = likelihoods(model, prompts, answers, batch_size=self.batch_size)
+            ranked = likelihoods(model, prompts, [q.answers for q in questions], batch_size=self.batch_size)
             return [
                 ranking(q.candidates, q.golds[0], scores) for q, scores in zip(questions, ranked, strict=True)
             ]
         task = TASKS[items[0].facts["task"]]
-        stop = (
-            model.tokenizer(task.stop_text, add_special_tokens=False).input_ids[-1:] if task.stop_text else []
-        )
+        stop = model.tokenizer(task.stop_text, add_special_tokens=False).input_ids[-1:]
         written = replies(
             model,
             prompts,

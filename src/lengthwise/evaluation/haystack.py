@@ -78,11 +78,8 @@ def made_up(
 ) -> Task:
     """A task whose prompts are made for a wanted length, from any text.
 
-    Args:
-        name: of the task.
-        contexts: those of one sample, from the settings, the corpus, the length in tokens, the sample's number.
-        head: every prompt up to the context.
-        takes, options: as of `Task`.
+    `contexts` gives those of one sample: (settings, corpus, length in tokens, number of the sample). Every prompt
+    begins with `head`.
     """
 
     def questions(settings: Any, tokenizer: Any, corpus: Corpus) -> list[Question]:
@@ -122,13 +119,8 @@ def build_haystack(
 ) -> list[Question]:
     """Questions on one context, each with a prompt of at most `length` tokens. The longest has nearly as many.
 
-    Args:
-        tokenizer: the model's.
-        questions: with the end of the prompt, which follows the context, in place of the prompt.
-        head: the prompt up to the context.
-        background: sentences, of which as many are used as fit.
-        facts: in order of their depth.
-        length: tokens of a prompt.
+    The prompt of each given question is what follows the context; `head` comes before it. Of the background's
+    sentences as many are used as fit. Facts are in order of their depth.
 
     Raises:
         UsageError: `length` does not hold head, facts and the longest end.
@@ -147,14 +139,14 @@ def build_haystack(
             expected=f"at least {frame + sum(sizes) + _LEAST_BACKGROUND} tokens",
         )
     sentences = _cut_to(tokenizer, background, room)
-    for _ in range(room):
+    while True:
         context, reached = _context(tokenizer, sentences, facts, sizes)
         over = len(tokenizer(head + context + longest, verbose=False).input_ids) - length
         if over <= 0:
             break
-        sentences = _shortened(sentences, words=max(1, over // 2))
-    else:
-        raise AssertionError("a prompt without background is still too long")
+        *sentences, last = sentences
+        words = last.split(" ")[: -max(1, over // 2)]
+        sentences += [_ended(words)] if words else []
     return [
         replace(
             question,
@@ -197,13 +189,6 @@ def _cut_to(tokenizer: Any, sentences: Sequence[str], room: int) -> list[str]:
             kept.append(sentence)
             used += size
     return kept
-
-
-def _shortened(sentences: Sequence[str], *, words: int) -> list[str]:
-    """Without the last `words` words."""
-    *kept, last = sentences
-    left = last.split(" ")[:-words]
-    return [*kept, _ended(left)] if left else kept
 
 
 def _ended(words: Sequence[str]) -> str:

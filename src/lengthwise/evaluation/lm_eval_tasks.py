@@ -19,7 +19,7 @@ from transformers import set_seed
 from lengthwise.errors import MissingError, UsageError, reason
 from lengthwise.measure.measurement import Record
 
-INSTALL = "pip install 'lengthwise[lm-eval]'"
+_INSTALL = "pip install 'lengthwise[lm-eval]'"
 
 # Prefixes of RULER's tasks, groups and tags, whose data are made for a wanted length.
 _RULER = ("ruler", "niah_", "longcxt")
@@ -27,25 +27,19 @@ _RULER = ("ruler", "niah_", "longcxt")
 _RULER_METRIC = "string_match"
 """lm-eval names RULER's score after the length."""
 
-Place = tuple[str, int | None, str]
-"""A document: task, tokens that its data are made for, number."""
-
 
 @lru_cache(maxsize=1)
 def load_tasks(settings: Any, tokenizer: Any) -> list[tuple[int | None, dict[str, Any]]]:
     """Tasks that run together: the tokens that their data are made for, and what `TaskManager.load` gives.
 
-    Args:
-        settings: the run's `Evaluation`; its `data` is the working folder of the process.
-        tokenizer: RULER counts its tokens with it.
+    The run's `data` is the working folder of the process. RULER counts its tokens with `tokenizer`.
 
     Raises:
-        MissingError: lm-eval or another package is not installed, or data cannot be loaded.
-        UsageError: an unknown task, lengths that no task takes, a length without BABILong data or too short for
-            RULER's prompt.
+        MissingError: a package or data are missing.
+        UsageError: an unknown task, lengths that no task takes, or one that BABILong or RULER have no data for.
     """
     if importlib.util.find_spec("lm_eval") is None:
-        raise MissingError("the package lm-eval is not installed", fix=INSTALL)
+        raise MissingError("the package lm-eval is not installed", fix=_INSTALL)
     manager, metadata = _index(None if settings.data is None else os.getcwd())
     names: list[str] = []
     for wanted in settings.tasks:
@@ -101,7 +95,7 @@ def _loaded(manager: Any, names: list[str], seed: int) -> dict[str, Any]:
     except (ImportError, OSError, LookupError) as error:
         raise MissingError(
             f"lm-eval cannot load {', '.join(names)} or what it needs: {reason(error)}",
-            fix=f"{INSTALL}; on a machine without the hub --data FOLDER with the data sets in the hub's layout",
+            fix=f"{_INSTALL}; on a machine without the hub --data FOLDER with the data sets in the hub's layout",
         ) from error
     for name, task in loaded["tasks"].items():
         if getattr(task, "UNSAFE_CODE", False) or getattr(task, "MULTIMODAL", False):
@@ -118,18 +112,16 @@ def _loaded(manager: Any, names: list[str], seed: int) -> dict[str, Any]:
 
 
 def load_numbers(
-    length: int | None, groups: Mapping[str, Any], found: Mapping[str, Any], cut: set[Place]
+    length: int | None,
+    groups: Mapping[str, Any],
+    found: Mapping[str, Any],
+    cut: set[tuple[str, int | None, str]],
 ) -> list[Record]:
     """The numbers of tasks that ran together, then of their groups.
 
-    Args:
-        length: tokens that their data are made for, None if the data have their own length.
-        groups: lm-eval's groups by name.
-        found: what its `evaluate` gives.
-        cut: the documents with a prompt that was cut.
-
-    Returns:
-        The fields of each number's row, and where it is a mean the scores [document, score] of its samples.
+    `found` is what lm-eval's `evaluate` gives for data of so many tokens (None: their own), `cut` are the task,
+    length and number of each document with a prompt that was cut. A record has the fields of the number's row, and
+    where it is a mean the scores [document, score] of its samples.
     """
 
     def record(task: str, metric: str, value: float, *, share: bool, samples: Any, **counts: int) -> Record:

@@ -19,7 +19,6 @@ import json
 import re
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +31,7 @@ from lengthwise.measure.measurement import Record
 from lengthwise.measure.statistics import Statistic
 
 if TYPE_CHECKING:
-    from lengthwise.text import Corpus
+    pass
 
 BUCKETS = ("0-4k", "4-8k", "8k+")
 _HUB = "THUDM/LongBench"
@@ -67,13 +66,10 @@ def bucket_of(length: int) -> str:
 
 
 def read_rows(name: str, source: str | None, *, metric: str) -> list[dict[str, Any]]:
-    """The rows of a data set, as in the official files.
+    """The rows of a data set, as in the official files; `metric` says what a gold answer must contain.
 
-    Args:
-        name: the data set.
-        source: the folder of its file `<name>_e.jsonl`, or of the folder `data` with it, or the official data.zip.
-            None takes that from the hub.
-        metric: its score, which says what a gold answer must contain.
+    `source` is the folder of its file `<name>_e.jsonl`, or of the folder `data` with it, or the official data.zip,
+    which None takes from the hub.
 
     Raises:
         MissingError: no such file, or the hub cannot be reached.
@@ -139,9 +135,7 @@ def _from_hub() -> str:
 def read_template(folder: str | None, name: str) -> Callable[[Mapping[str, Any]], str]:
     """The prompt template of a data set. The two sources differ in some spaces and newlines.
 
-    Args:
-        folder: a copy of the official repository, or its config folder. None takes lm-eval's templates.
-        name: the data set.
+    `folder` is a copy of the official repository, or its config folder. None takes lm-eval's templates.
 
     Raises:
         MissingError: no such file, or lm-eval is not installed.
@@ -183,42 +177,37 @@ def _template_of_lm_eval(name: str) -> Callable[[Mapping[str, Any]], str]:
     return lambda row: apply_template(template, {**row, "question": row["input"]})
 
 
-def _questions(
-    name: str, metric: str, new_tokens: int, settings: Any, tokenizer: Any, corpus: Corpus | None
-) -> list[Question]:
-    """A question for each of the first `samples` rows of the data (all if None)."""
-    template = read_template(settings.templates, name)
-    rows = read_rows(name, settings.data, metric=metric)[: settings.samples]
-    return [
-        Question(
-            key=f"longbench_{name}_e/r{index:04d}",
-            prompt=template(row),
-            golds=row["answers"],
-            candidates=row.get("all_classes") or [],
-            new_tokens=new_tokens,
-            bucket=bucket_of(row["length"]),
-        )
-        for index, row in enumerate(rows)
-    ]
-
-
-def _score(scorer: Callable[..., float], only_first_line: bool, question: Question, reply: str) -> float:
-    """The score of a reply, the greatest over the gold answers."""
-    read = reply.lstrip("\n").split("\n")[0] if only_first_line else reply
-    options = {"classes": question.candidates} if scorer is scoring.class_match else {}
-    return max(scorer(read, gold, **options) for gold in question.golds)
-
-
 def _task(name: str) -> Task:
     category, what, scorer, new_tokens = _FACTS[name]
     few_shot = category == "few-shot"
+
+    def questions(settings: Any, *_: Any) -> list[Question]:
+        template = read_template(settings.templates, name)
+        rows = read_rows(name, settings.data, metric=scorer.__name__)
+        return [
+            Question(
+                key=f"longbench_{name}_e/r{index:04d}",
+                prompt=template(row),
+                golds=row["answers"],
+                candidates=row.get("all_classes") or [],
+                new_tokens=new_tokens,
+                bucket=bucket_of(row["length"]),
+            )
+            for index, row in enumerate(rows[: settings.samples])
+        ]
+
+    def score(question: Question, reply: str) -> float:
+        read = reply.lstrip("\n").split("\n")[0] if few_shot else reply
+        options = {"classes": question.candidates} if scorer is scoring.class_match else {}
+        return max(scorer(read, gold, **options) for gold in question.golds)
+
     return Task(
         name=f"longbench_{name}_e",
         what=f"LongBench-E: {what}",
         version=1,
         metric=scorer.__name__,
-        questions=partial(_questions, name, scorer.__name__, new_tokens),
-        score=partial(_score, scorer, few_shot),
+        questions=questions,
+        score=score,
         takes=ANY_TASK | {"data", "templates", "truncation", "chat"},
         chat=category not in ("few-shot", "code"),
         is_over=(lambda reply: "\n" in reply.lstrip("\n")) if few_shot else None,

@@ -40,11 +40,10 @@ _THINGS = (
 def _single(settings: Any, corpus: Corpus, length: int, sample: int) -> Iterator[Context]:
     """A context for each depth."""
     rng = random.Random(f"{settings.seed}/single/{sample}")
-    [key], numbers = _keys(rng, 1), _numbers(rng, _CANDIDATES)
+    keys, numbers = _keys(rng, 1), _numbers(rng, _CANDIDATES)
     background = background_text(corpus, rng, tokens=length)
     for depth in sorted(settings.depths):
-        question = _question(key, numbers[0], numbers, depth, fact=0)
-        yield background, [_needle(key, numbers[0], depth / 100)], [question]
+        yield background, [_needle(keys[0], numbers[0], depth / 100)], [_question(keys, numbers, 0, depth)]
 
 
 def _multi_key(settings: Any, corpus: Corpus, length: int, sample: int) -> Iterator[Context]:
@@ -54,10 +53,7 @@ def _multi_key(settings: Any, corpus: Corpus, length: int, sample: int) -> Itera
     more = [rng.random() for _ in range(_LEAST_KEYS - len(depths))]
     places = sorted([*(depth / 100 for depth in depths), *more])
     keys, numbers = _keys(rng, len(places)), _numbers(rng, len(places))
-    questions = []
-    for depth in depths:
-        fact = places.index(depth / 100)
-        questions.append(_question(keys[fact], numbers[fact], numbers, depth, fact=fact))
+    questions = [_question(keys, numbers, places.index(depth / 100), depth) for depth in depths]
     background = background_text(corpus, rng, tokens=length)
     yield background, list(map(_needle, keys, numbers, places)), questions
 
@@ -73,10 +69,15 @@ def _multi_value(settings: Any, corpus: Corpus, length: int, sample: int) -> Ite
     yield background_text(corpus, rng, tokens=length), facts, [question]
 
 
-def _question(key: str, number: str, numbers: list[str], depth: float, *, fact: int) -> Question:
-    tail = f"\n\nQuestion: What is the locker number of the {key}?\nAnswer: The locker number of the {key} is"
+def _question(keys: list[str], numbers: list[str], fact: int, depth: float) -> Question:
+    key = keys[fact]
     return Question(
-        prompt=tail, golds=[number], candidates=sorted(numbers), new_tokens=16, depth=depth, fact=fact
+        prompt=f"\n\nQuestion: What is the locker number of the {key}?\nAnswer: The locker number of the {key} is",
+        golds=[numbers[fact]],
+        candidates=sorted(numbers),
+        new_tokens=16,
+        depth=depth,
+        fact=fact,
     )
 
 

@@ -17,25 +17,18 @@ from typing import Any
 
 from lengthwise.evaluation.task import Question
 
-_PUNCTUATION = frozenset(string.punctuation)
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_NUMBER = re.compile(r"\d+")
-_PARAGRAPH = re.compile(r"Paragraph (\d+)")
-
-
-def normalize_answer(text: str) -> str:
-    """Lower case, without ASCII punctuation, without a, an and the, single spaces."""
-    bare = "".join(letter for letter in text.lower() if letter not in _PUNCTUATION)
-    return " ".join(_ARTICLES.sub(" ", bare).split())
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def f1(reply: str, gold: str) -> float:
-    """F1 = 2PR / (P + R) of the words of the normalised texts, as multisets."""
-    reply_words, gold_words = normalize_answer(reply).split(), normalize_answer(gold).split()
-    same = sum((Counter(reply_words) & Counter(gold_words)).values())
+    """F1 = 2PR / (P + R) of the words as multisets: in lower case, without ASCII punctuation, a, an and the."""
+    found, wanted = (
+        re.sub(r"\b(a|an|the)\b", " ", text.lower().translate(_PUNCTUATION)).split() for text in (reply, gold)
+    )
+    same = sum((Counter(found) & Counter(wanted)).values())
     if same == 0:
         return 0.0
-    precision, recall = same / len(reply_words), same / len(gold_words)
+    precision, recall = same / len(found), same / len(wanted)
     return 2 * precision * recall / (precision + recall)
 
 
@@ -57,13 +50,13 @@ def class_match(reply: str, gold: str, classes: Sequence[str]) -> float:
 
 def number_share(reply: str, gold: str) -> float:
     """The share of the numbers in the reply that are the gold number; 0 without a number."""
-    numbers = _NUMBER.findall(reply)
+    numbers = re.findall(r"\d+", reply)
     return numbers.count(gold) / len(numbers) if numbers else 0.0
 
 
 def paragraph_share(reply: str, gold: str) -> float:
     """`number_share` of the number in a gold answer like "Paragraph 12"."""
-    found = _PARAGRAPH.search(gold)
+    found = re.search(r"Paragraph (\d+)", gold)
     return number_share(reply, found[1]) if found else 0.0
 
 
@@ -76,10 +69,8 @@ def code_similarity(reply: str, gold: str) -> float:
     """
     lines = reply.lstrip("\n").split("\n")
     line = next((each for each in lines if not any(mark in each for mark in ("`", "#", "//"))), "")
-    if line == gold:
-        return 1.0
     if not line or not gold:
-        return 0.0
+        return float(line == gold)
     return round(100 * SequenceMatcher(None, line, gold).ratio()) / 100
 
 

@@ -18,6 +18,7 @@ import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import chain
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
@@ -252,10 +253,7 @@ def fit(
     Without a truncation nothing is cut. The tokenizer adds its special tokens. With `chat` the text, cut first as
     upstream does, becomes a user's turn in the tokenizer's chat template.
     """
-
-    def decode(some: Sequence[int]) -> str:
-        return tokenizer.decode(some, skip_special_tokens=True)
-
+    decode = partial(tokenizer.decode, skip_special_tokens=True)
     ids: list[int] = tokenizer(text, verbose=False).input_ids
     over = 0 if limit is None else max(0, len(ids) - limit)
     if limit is not None and over and truncation == "middle":
@@ -275,9 +273,8 @@ def fit(
 
 def refuse_over_limit(what: str, sizes: Sequence[int], rows: int, limit: int) -> UsageError:
     """The error for `rows` prompts of which some have more than `limit` tokens: `sizes`."""
-    prompts = "prompt is" if len(sizes) == 1 else "prompts are"
     return UsageError(
-        f"{len(sizes)} of {rows} {prompts} longer than {limit} tokens in {what}; the longest has {max(sizes)}",
+        f"{len(sizes)} of {rows} prompts are longer than {limit} tokens in {what}; the longest has {max(sizes)}",
         expected="prompts that fit, or a truncation: middle, left",
         fix=f"--truncation middle as LongBench does, or --max-length {max(sizes)}",
     )

@@ -20,10 +20,6 @@ FAMILIES: tuple[Family, ...] = (
 
 TASKS: dict[str, Task] = {task.name: task for family in FAMILIES for task in family.tasks}
 
-GROUPS: dict[str, tuple[str, ...]] = {
-    family.name: tuple(task.name for task in family.tasks) for family in FAMILIES
-}
-
 
 def resolve_tasks(names: Sequence[str]) -> dict[Family, list[Task]]:
     """The tasks by their families, in the table's order, each once. A group gives all its tasks.
@@ -31,11 +27,12 @@ def resolve_tasks(names: Sequence[str]) -> dict[Family, list[Task]]:
     Raises:
         UsageError: an unknown name.
     """
+    known = [*(family.name for family in FAMILIES), *TASKS]
     for name in names:
-        if name not in TASKS and name not in GROUPS:
+        if name not in known:
             raise UsageError(
                 f"unknown task {name!r}",
-                expected=nearest(name, (*GROUPS, *TASKS)),
+                expected=nearest(name, known),
                 fix="lengthwise ls tasks; tasks of lm-eval need --backend lm-eval",
             )
     found = {

@@ -48,16 +48,15 @@ def extend(
 ) -> Extension:
     """Extend the context of a loaded transformers model, in place: its configuration and its positions.
 
-    Of a model whose types of layers have rotary positions of their own, the full attention layers are extended
-    (`plan_extension`).
     No weight changes; `clex` adds a small layer that needs training. After `save_pretrained`, `lengthwise.load`
     loads the model, and so does plain transformers unless the rope type begins with `lengthwise_`. Extend the
-    model before you add an adapter, so that `clex` is trained with it.
+    model before you add an adapter, so that `clex` is trained with it. If types of layers have rotary positions of
+    their own, only the full attention layers are extended.
 
     Args:
         model: a causal LM with rotary positions, bare or wrapped.
         method: a name of `lengthwise.positions.ROPE_METHODS`.
-        factor: how many times longer the context becomes.
+        factor: how many times longer the context becomes; 1 changes nothing but is recorded.
         original_length: L0 in tokens; None is what the configuration says.
         name: the model's name for errors.
         **options: the method's options.
@@ -283,12 +282,9 @@ def _saved_tensors(resolved: ResolvedModel, names: list[str]) -> dict[str, Tenso
     from safetensors import safe_open
 
     index = _file(resolved.location, "model.safetensors.index.json", **resolved.where)
-    shards = ["model.safetensors"]
-    if index is not None:
-        homes = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        shards = sorted({homes[name] for name in names if name in homes})
+    homes = {} if index is None else json.loads(index.read_bytes())["weight_map"]
     found: dict[str, Tensor] = {}
-    for shard in shards:
+    for shard in sorted({homes.get(name, "model.safetensors") for name in names}):
         if (file := _file(resolved.location, shard, **resolved.where)) is not None:
             with safe_open(file, framework="pt") as tensors:
                 found |= {name: tensors.get_tensor(name) for name in {*names} & {*tensors.keys()}}

@@ -93,17 +93,11 @@ def plan_extension(
     If types of layers have rotary positions of their own (Gemma 3), only the full attention layers are extended.
     Sliding layers see no distance beyond their window, so their positions do not grow with the context.
 
-    Args:
-        config: of a model with rotary positions that is not extended yet.
-        method: a name of `lengthwise.positions.ROPE_METHODS`.
-        factor: how many times longer the context becomes; 1 changes nothing but is recorded.
-        original_length: L0 in tokens; None is what the configuration says.
-        options: the method's options.
-        name: the model's name for errors.
+    The other arguments are those of `extend`.
 
     Raises:
-        UsageError: an unknown method or option, a factor below 1, an impossible original length, no rotary
-            positions in the layers that see the whole context, or a model that is extended already.
+        UsageError: a wrong method, option, factor or original length, no rotary positions in the layers that see
+            the whole context, or a model that is extended already.
     """
     text = config.get_text_config()
     name = name or f"the {text.model_type} model"

@@ -58,14 +58,8 @@ def push_to_hub(
     An extension is kept: in the configuration, in the card, and beside an adapter in a file that the model's
     own `push_to_hub` does not write.
 
-    Args:
-        loaded: the model.
-        repo_id: "owner/name"; made if it is not there.
-        private: of a new repository; None is the hub's default.
-        revision: branch; made if it is not there. None is the main branch.
-
-    Returns:
-        The address of the commit.
+    Repository ("owner/name") and branch (`revision`) are made if they are not there. Returns the address of the
+    commit.
 
     Raises:
         LengthwiseError: the hub cannot be reached or refuses.
@@ -168,14 +162,8 @@ def save_extended(
 ) -> dict[str, Any]:
     """Extend a model and save it in its own dtype, with its tokenizer and a model card.
 
-    Args:
-        model: what `lengthwise.load` takes.
-        method: a name of `lengthwise.positions.ROPE_METHODS`.
-        out: the folder to write, whole or not at all; it must not exist or be empty.
-        factor, original_length, options: as `extend`.
-
-    Returns:
-        What was done; plain values.
+    `out` is written whole or not at all; it must not exist or be empty. The other arguments are those of `load` and
+    `extend`. Returns what was done as plain values.
 
     Raises:
         UsageError: as `extend`, or there is something at `out`.

@@ -34,12 +34,10 @@ class MethodEntry:
 
 ROPE_METHODS: dict[str, MethodEntry] = {
     "pi": MethodEntry(
-        "rope.position_interpolation",
-        "position interpolation: divides every frequency by the factor",
+        "rope.position_interpolation", "position interpolation: divides every frequency by the factor"
     ),
     "ntk": MethodEntry(
-        "rope.ntk",
-        "NTK-aware scaling: a larger base; only the last frequency is divided by the factor",
+        "rope.ntk", "NTK-aware scaling: a larger base; only the last frequency is divided by the factor"
     ),
     "dynamic_ntk": MethodEntry(
         "rope.dynamic_ntk",
@@ -48,8 +46,7 @@ ROPE_METHODS: dict[str, MethodEntry] = {
         rope_type="dynamic",
     ),
     "ntk_by_parts": MethodEntry(
-        "rope.ntk_by_parts",
-        "keeps fast frequencies, divides slow ones by the factor, NTK-aware between",
+        "rope.ntk_by_parts", "keeps fast frequencies, divides slow ones by the factor, NTK-aware between"
     ),
     "yarn": MethodEntry(
         "rope.yarn",
@@ -62,8 +59,7 @@ ROPE_METHODS: dict[str, MethodEntry] = {
         by_input_length=True,
     ),
     "llama3": MethodEntry(
-        "rope.llama3",
-        "Llama 3.1: keeps fast frequencies, divides slow ones by the factor, blends between",
+        "rope.llama3", "Llama 3.1: keeps fast frequencies, divides slow ones by the factor, blends between"
     ),
     "abf": MethodEntry("rope.abf", "a larger base, 500000"),
     "eabf": MethodEntry("rope.eabf", "a larger base, 500000; scales queries by the log of their position"),
@@ -77,15 +73,13 @@ ROPE_METHODS: dict[str, MethodEntry] = {
 
 POSITION_SAMPLERS: dict[str, MethodEntry] = {
     "random_positions": MethodEntry(
-        "samplers.random_positions",
-        "a sorted random subset of the positions of the longer context",
+        "samplers.random_positions", "a sorted random subset of the positions of the longer context"
     ),
     "pose": MethodEntry("samplers.pose", "two chunks with a random gap between them"),
     "skip": MethodEntry("samplers.skip", "random skips at random places, of a bounded size"),
     "cream": MethodEntry("samplers.cream", "head, tail, and a chunk between them that favours the middle"),
     "clex_positions": MethodEntry(
-        "samplers.clex_positions",
-        "random positions within a random extent, with both ends fixed",
+        "samplers.clex_positions", "random positions within a random extent, with both ends fixed"
     ),
 }
 

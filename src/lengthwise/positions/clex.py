@@ -52,21 +52,10 @@ class ClexFrequencies(nn.Module):
     lets u grow exponentially in t), and f is cut at pi radians a token, beyond which no whole position tells
     a frequency from a lower one.
 
-    Args:
-        theta: the model's base.
-        head_dim: d, the part of each head that is rotated.
-        param_factor: width of the hidden layer / d.
-        step: largest step in t.
+    `head_dim` is d, the part of each head that is rotated; `param_factor` and `step` are those of `clex`.
     """
 
-    def __init__(
-        self,
-        theta: float,
-        head_dim: int,
-        *,
-        param_factor: float = 1.0,
-        step: float = 0.25,
-    ) -> None:
+    def __init__(self, theta: float, head_dim: int, *, param_factor: float = 1.0, step: float = 0.25) -> None:
         super().__init__()
         self.theta = theta
         self.head_dim = head_dim

@@ -87,11 +87,8 @@ def turning_dimension(rotations: float, theta: float, head_dim: int, original_le
 def slow_share(beta_fast: float, beta_slow: float, rope: Rope, *, truncate: bool = True) -> Tensor:
     """YaRN's ramp over the frequencies [d/2]: 0 for fast ones, 1 for slow ones, linear in k between.
 
-    Args:
-        beta_fast: up to the frequency that turns this often over L0, the ramp is 0.
-        beta_slow: from the frequency that turns this often, the ramp is 1.
-        rope: the model's.
-        truncate: round the two ends outwards to whole k, as YaRN's code does.
+    It is 0 up to the frequency that turns `beta_fast` times over L0, 1 from that which turns `beta_slow` times;
+    `truncate` rounds the two ends outwards to whole k, as YaRN's code does.
     """
     require(
         beta_slow < beta_fast,

@@ -33,13 +33,6 @@ def draw(
 ) -> Tensor:
     """One draw of a sampler: position ids [L] within 0 .. T - 1, int64 (float32 where positions are divided).
 
-    Args:
-        formula: the sampler.
-        generator: the only source of randomness.
-        length: L, tokens.
-        target_length: T, tokens.
-        **options: the sampler's.
-
     Raises:
         UsageError: not 2 <= L <= T, or the sampler has no positions for these lengths.
     """

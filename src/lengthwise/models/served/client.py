@@ -47,7 +47,9 @@ class Refused(LengthwiseError):
 
     def __init__(self, problem: str, *, status: int = 200) -> None:
         self.status = status
-        super().__init__(problem, fix=f"set {_KEYS[0]}" if status in (401, 403) else None)
+        key = f"set {_KEYS[0]}"
+        fixes = {401: key, 403: key, 404: "check the URL of the API, which mostly ends in /v1"}
+        super().__init__(problem, fix=fixes.get(status))
 
 
 class Client:

@@ -61,9 +61,9 @@ class Endpoint:
         """The server's maximum, prompt and generated token together; None if it does not say."""
         self.trained_length: int | None = None
         """Not known: an endpoint does not say what its model was trained for."""
-        if tokenizer is None or isinstance(tokenizer, str):
-            tokenizer = _tokenizer(tokenizer, self._card)
-        self.tokenizer = tokenizer
+        if tokenizer is None:
+            tokenizer = _served_tokenizer(self._card)
+        self.tokenizer = read_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
         self.protocol = self._probed()
         self._check_tokenizer()
 
@@ -245,16 +245,7 @@ def _card(client: Client, served_model: str | None) -> dict[str, Any]:
     Raises:
         UsageError: no such model is served, or several are and none is named.
     """
-    try:
-        listed = client.get(f"{client.url}/models")
-    except Refused as error:
-        if error.status != 404:
-            raise
-        raise UsageError(
-            f"{client.url} has no list of models ({error.status})",
-            expected="the URL of an API, such as .../v1",
-        ) from error
-    named = {card["id"]: card for card in listed.get("data") or []}
+    named = {card["id"]: card for card in client.get(f"{client.url}/models").get("data") or []}
     if served_model is None and len(named) == 1:
         return next(iter(named.values()))
     if served_model in named:
@@ -265,12 +256,9 @@ def _card(client: Client, served_model: str | None) -> dict[str, Any]:
     )
 
 
-def _tokenizer(name: str | None, card: dict[str, Any]) -> Any:
-    if name is not None:
-        return read_tokenizer(name)
-    root = card.get("root")
+def _served_tokenizer(card: dict[str, Any]) -> Any:
     try:
-        return read_tokenizer(root if isinstance(root, str) else card["id"])
+        return read_tokenizer(str(card.get("root") or card["id"]))
     except LengthwiseError as error:
         raise MissingError(
             f"the tokenizer of the served model {card['id']} is not known here: {error.problem}",

@@ -15,7 +15,7 @@ from lengthwise.models.plan import layers_to_quantize, reading_cost
 from lengthwise.models.reading import PieceReader
 from lengthwise.settings import Subject
 from lengthwise.testing import save_tiny_model
-from lengthwise.training.merging import expand_into
+from lengthwise.training.training_run import expand_into
 from tests.architectures import tiny_model
 
 SPREAD = {

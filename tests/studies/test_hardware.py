@@ -10,7 +10,7 @@ from lengthwise.alignment import Objective
 from lengthwise.errors import UsageError
 from lengthwise.measure.limit import MOST_REFERENCE
 from lengthwise.studies import hardware
-from lengthwise.studies.hardware import FORMS, READINGS, SIZES, WAYS, training_memory, window_operations
+from lengthwise.studies.hardware import FORMS, LORA, READINGS, SIZES, WAYS, training_memory, window_operations
 from lengthwise.studies.hardware_tables import MEASURED, TABLES
 from lengthwise.training.recipe import Batch, Data, Optimizer, Recipe
 from lengthwise.training.starting_model import recipe_skeleton
@@ -36,7 +36,7 @@ def test_two_layers_and_one_view_tell_the_memory_of_all(way):
         objective=Objective(**FORMS["truncation pair"]),
         precision="bfloat16",
         gradient_checkpointing=True,
-        adapter=way.adapter,
+        adapter=LORA if way.lora else None,
         quantize=way.quantize,
         parallel=way.parallel,
     )

@@ -16,10 +16,10 @@ from lengthwise.models.loading import is_4bit, quantization_config
 from lengthwise.models.resolve import quiet_transformers
 from lengthwise.testing import save_tiny_model
 from lengthwise.training import train
-from lengthwise.training.merging import merge_run
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import add_adapter, load_for_training
 from lengthwise.training.training_plan import plan
+from lengthwise.training.training_run import merge_run
 
 Make = Callable[..., Recipe]
 

@@ -16,7 +16,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from lengthwise.training.trainer import PARTS
+from lengthwise.alignment import Objective
+from lengthwise.training.trainer import logged_parts
+
+PARTS = logged_parts(Objective(alpha=1.0))
 
 WORKER = Path(__file__).with_name("torchrun_worker.py")
 LEAN = WORKER.with_name("lean_worker.py")

@@ -12,10 +12,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from lengthwise.alignment import Objective
 from lengthwise.files import first_damaged
 from lengthwise.models import load
 from lengthwise.training import train
-from lengthwise.training.trainer import PARTS
+from lengthwise.training.trainer import logged_parts
+
+PARTS = logged_parts(Objective(alpha=1.0))
 
 WORKER = Path(__file__).with_name("sharded_worker.py")
 

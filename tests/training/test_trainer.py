@@ -20,7 +20,9 @@ from lengthwise.text import TokenDocument
 from lengthwise.training import AlignmentTrainer, PairCollator, View, WindowDataset
 from lengthwise.training.recipe import Adapter
 from lengthwise.training.starting_model import add_adapter
-from lengthwise.training.trainer import PARTS
+from lengthwise.training.trainer import logged_parts
+
+PARTS = logged_parts(Objective(alpha=1.0))
 
 LENGTH = 16
 LOGGED = ("loss", *PARTS, "grad_norm", "paired_positions")
@@ -431,5 +433,5 @@ def test_windows_are_read_in_their_order(strategy: str, documents: list[TokenDoc
     trainer = trainer_for(tiny_llama(), tmp_path, data, arguments_={"train_sampling_strategy": strategy})
     trainer.train()
     assert [entry["offset"] for entry in steps_of(trainer)] == [
-        data.draw(step)[0].offset for step in range(4)
+        data.view.draw(data.seed, [step])[0].offset for step in range(4)
     ]

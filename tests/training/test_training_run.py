@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from lengthwise.alignment import Objective
 from lengthwise.errors import Interrupted, LengthwiseError, MissingError, UsageError
 from lengthwise.models import load
 from lengthwise.models.saving import save_whole
@@ -21,8 +22,10 @@ from lengthwise.training import AlignmentTrainer, read_recipe, train
 from lengthwise.training.build import _RecipeTrainer, build_trainer, trainer_settings
 from lengthwise.training.recipe import Recipe
 from lengthwise.training.starting_model import add_adapter, load_for_training, training_documents
-from lengthwise.training.trainer import PARTS
+from lengthwise.training.trainer import logged_parts
 from lengthwise.training.training_run import checkpoint_step
+
+PARTS = logged_parts(Objective(alpha=1.0))
 
 Make = Callable[..., Recipe]
 METRICS = ("loss", *PARTS, "alpha", "learning_rate", "grad_norm", "offset", "paired_positions")

@@ -262,12 +262,12 @@ def test_positions_belong_to_the_step_and_leave_windows_and_offsets_alone(number
     for step in range(6):
         items = [placed[3 * step + i] for i in range(3)]
         batch = PairCollator(placed.view)(items)
-        geometry, positions = placed.draw(step)
+        geometry, positions = placed.view.draw(5, [step])
         assert positions is not None
         # Truncated windows are both at the one draw of their step.
         assert torch.equal(batch["position_ids"], positions[:1].expand(6, -1))
         assert batch["attention_mask"].all()
-        assert (geometry.offset, geometry.min_context) == (plain.draw(step)[0].offset, LENGTH // 2)
+        assert (geometry.offset, geometry.min_context) == (plain.view.draw(5, [step])[0].offset, LENGTH // 2)
         for i, item in enumerate(items):
             assert np.array_equal(item["input_ids"], plain[3 * step + i]["input_ids"])
         draws.add(tuple(positions[0].tolist()))

@@ -116,7 +116,7 @@ class Way:
 
     name: str
     devices: int = 1
-    adapter: Adapter | None = None
+    lora: bool = False
     quantize: Literal["nf4"] | None = None
     parallel: Parallel | None = None
 
@@ -125,9 +125,9 @@ LORA = Adapter.model_validate(
     {"r": 16, "lora_alpha": 32, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"]}
 )
 WAYS = (
-    Way(name="LoRA, 4 bits", adapter=LORA, quantize="nf4"),
-    Way(name="LoRA", adapter=LORA),
-    Way(name=f"LoRA, full_shard on {DEVICES}", adapter=LORA, devices=DEVICES, parallel=Parallel()),
+    Way(name="LoRA, 4 bits", lora=True, quantize="nf4"),
+    Way(name="LoRA", lora=True),
+    Way(name=f"LoRA, full_shard on {DEVICES}", lora=True, devices=DEVICES, parallel=Parallel()),
     Way(name="all weights"),
     Way(name=f"all weights, full_shard on {DEVICES}", devices=DEVICES, parallel=Parallel()),
 )
@@ -139,8 +139,8 @@ FORMS: dict[str, dict[str, Any]] = {
 
 
 @cache
-def _model(size: str, adapter: Adapter | None = None, layers: int = 1) -> Any:
-    return recipe_skeleton(_recipe(Way(name="", adapter=adapter)), _config(size, layers))
+def _model(size: str, lora: bool = False, layers: int = 1) -> Any:
+    return recipe_skeleton(_recipe(Way(name="", lora=lora)), _config(size, layers))
 
 
 def _config(size: str, layers: int) -> Any:
@@ -169,25 +169,25 @@ def _recipe(way: Way, form: str = "CE on one view") -> Recipe:
         objective=Objective(**FORMS[form]),
         precision="bfloat16",
         gradient_checkpointing=True,
-        adapter=way.adapter,
+        adapter=LORA if way.lora else None,
         quantize=way.quantize,
         parallel=way.parallel,
     )
 
 
 @cache
-def _counts(size: str, adapter: Adapter | None = None) -> tuple[int, int]:
+def _counts(size: str, lora: bool = False) -> tuple[int, int]:
     """Weights, and how many of them are trained."""
 
     def count(layers: int, trained: bool) -> int:
-        parameters = _model(size, adapter, layers).parameters()
+        parameters = _model(size, lora, layers).parameters()
         return sum(p.numel() for p in parameters if p.requires_grad or not trained)
 
     return _whole(size, lambda n: count(n, False)), _whole(size, lambda n: count(n, True))
 
 
 def _attention(size: str, row: int) -> int:
-    return _whole(size, lambda layers: attention_factors(_model(size, None, layers), row))
+    return _whole(size, lambda layers: attention_factors(_model(size, layers=layers), row))
 
 
 def reading_operations(size: str, parts: list[tuple[int, int]]) -> int:
@@ -210,7 +210,7 @@ def _one_view(size: str, way: Way) -> tuple[int, int]:
     """Bytes to train one view of one window of the shortest length; and those of its activations."""
 
     def need(layers: int) -> dict[str, int]:
-        model, device = _model(size, way.adapter, layers), torch.device("cuda")
+        model, device = _model(size, way.lora, layers), torch.device("cuda")
         return device_memory(_recipe(way), model, micro=1, devices=way.devices, device=device)
 
     return _whole(size, lambda n: need(n)["device"]), _whole(size, lambda n: need(n)["activations"])
@@ -227,6 +227,6 @@ def window_operations(size: str, way: Way, form: str, length: int) -> int:
     """Of the products of weights and of causal attention, to train one window."""
     recipe, attention = _recipe(way, form), _attention(size, length)
     return length * (
-        training_operations(recipe, *_counts(size, way.adapter))
+        training_operations(recipe, *_counts(size, way.lora))
         + training_operations(recipe, attention, attention)
     )

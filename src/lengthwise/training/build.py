@@ -46,6 +46,21 @@ def trainer_settings(recipe: Recipe, output: Path) -> dict[str, Any]:
     cpu = recipe.device == "cpu" or not torch.accelerator.is_available()
     optimizer = recipe.optimizer
     micro, accumulation = recipe.batch.cut(process_count())
+    sharding: dict[str, Any] = {}
+    if (section := recipe.parallel) is not None:
+        if process_count() < 2:
+            raise UsageError(
+                "parallel: spreads the training over processes, and this is one", fix=_WITH_PROCESSES
+            )
+        plugin = {
+            "version": 2,
+            "reshard_after_forward": section.sharding == "full_shard",
+            "cpu_offload": section.offload,
+            "state_dict_type": "FULL_STATE_DICT",
+        }
+        # Otherwise gradients are kept whole on every device until the last micro-batch of a step.
+        accelerator = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
+        sharding = {"fsdp": True, "fsdp_config": plugin, "accelerator_config": accelerator}
     return {
         "output_dir": str(output),
         "max_steps": recipe.steps,
@@ -59,6 +74,7 @@ def trainer_settings(recipe: Recipe, output: Path) -> dict[str, Any]:
         "seed": recipe.seed,
         "bf16": recipe.precision == "bfloat16",
         "use_cpu": cpu,
+        # transformers' own way, also with sharding: accelerate's does not restore the random state for dropout.
         "activation_checkpointing": recipe.gradient_checkpointing,
         # The re-entrant form gives adapters on a frozen base no gradient.
         "activation_checkpointing_kwargs": {"use_reentrant": False},
@@ -69,7 +85,7 @@ def trainer_settings(recipe: Recipe, output: Path) -> dict[str, Any]:
         "save_steps": recipe.save_every,
         "report_to": list(recipe.report_to) or "none",
         "disable_tqdm": True,
-        **_sharding(recipe),
+        **sharding,
     }
 
 
@@ -100,32 +116,6 @@ def build_trainer(
     # It prints to standard output, which is for results.
     trainer.remove_callback(PrinterCallback)
     return trainer
-
-
-def _sharding(recipe: Recipe) -> dict[str, Any]:
-    """The Trainer's arguments for the recipe's `parallel`.
-
-    Activations are recomputed by transformers' own way, as without sharding: accelerate's does not restore the random
-    state, so dropout would differ in the second pass.
-    """
-    section = recipe.parallel
-    if section is None:
-        return {}
-    if process_count() < 2:
-        raise UsageError(
-            "parallel: spreads the training over processes, and this is one", fix=_WITH_PROCESSES
-        )
-    return {
-        "fsdp": True,
-        "fsdp_config": {
-            "version": 2,
-            "reshard_after_forward": section.sharding == "full_shard",
-            "cpu_offload": section.offload,
-            "state_dict_type": "FULL_STATE_DICT",
-        },
-        # Otherwise gradients are kept whole on every device until the last micro-batch of a step.
-        "accelerator_config": {"gradient_accumulation_kwargs": {"sync_each_batch": True}},
-    }
 
 
 class _RecipeTrainer(AlignmentTrainer):

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import Dataset
 
 from lengthwise.alignment import next_token_labels
-from lengthwise.errors import require
+from lengthwise.errors import UsageError, require
 from lengthwise.text import TokenDocument, WindowSampler
 from lengthwise.training.views import NO_TARGET, View
 
@@ -43,25 +43,21 @@ class WindowDataset(Dataset[dict[str, Any]]):
         self.view = view
         self.batch_size = batch_size
         self.seed = seed
-        self._count = steps * batch_size
+        self._steps = steps
         self._sampler = WindowSampler(documents, seed=seed)
         self._sampler.window(0, view.longest_stretch)
 
     def __len__(self) -> int:
-        return self._count
+        return self._steps * self.batch_size
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Sample `index`: `input_ids` [length + e], and `draw`, its step with what it has drawn."""
-        if not 0 <= index < self._count:
+        if not 0 <= index < len(self):
             raise IndexError(index)
         step = index // self.batch_size
-        geometry, positions = self.draw(step)
+        geometry, positions = self.view.draw(self.seed, [step])
         stretch = self._sampler.window(index, geometry.stretch_length)
         return {"input_ids": stretch, "draw": (step, (geometry, positions))}
-
-    def draw(self, step: int) -> Draw:
-        """What the samples of optimizer step `step` (0-based) share."""
-        return self.view.draw(self.seed, [step])
 
 
 # Columns of a data set that leave tokens out as targets where they are 0, as TRL writes them.
@@ -127,32 +123,23 @@ class PairCollator:
     def _draw(self, items: Sequence[Mapping[str, Any]]) -> Draw:
         """The draw of the items' step; for items that no WindowDataset made, this batch's own."""
         drawn = [item.get("draw", (None, None)) for item in items]
-        one_step = len({step for step, _ in drawn}) == 1
-        require(
-            one_step, "a batch has samples of several steps", "micro-batches that divide a step, in order"
-        )
+        if len({step for step, _ in drawn}) > 1:
+            raise UsageError(
+                "a batch has samples of several steps", expected="micro-batches that divide a step, in order"
+            )
         if "draw" in items[0]:
             return drawn[0][1]
-        placed = self.view.positions is not None and any("position_ids" in item for item in items)
-        require(
-            not placed, "samples have position ids, and the collator samples them", "samples without them"
-        )
-        offsets = self._offsets({len(item["input_ids"]) for item in items})
-        return self.view.draw(self.seed, map(int, items[0]["input_ids"][: self.view.length]), offsets)
-
-    def _offsets(self, sizes: set[int]) -> tuple[int, int]:
-        """First and last offset of stretches of these sizes."""
+        if self.view.positions is not None and any("position_ids" in item for item in items):
+            raise UsageError("samples have position ids, and the collator samples them; leave them out")
+        sizes = sorted({len(item["input_ids"]) for item in items})
+        problem = f"a batch has stretches of {', '.join(map(str, sizes))} tokens"
         length, offsets = self.view.length, self.view.offsets
-        least, most = min(sizes), max(sizes)
-        problem = f"a batch has stretches of {', '.join(map(str, sorted(sizes)))} tokens"
+        least = self.view.longest_stretch
+        require(sizes[0] >= least, problem, f"at least {least}")
         if offsets is None:
-            one = f"one size of {length} + e tokens, or offsets that say how to cut them"
-            require(least == most >= length, problem, one)
-            return least - length, least - length
-        require(
-            least >= length + offsets[1], problem, f"at least {length + offsets[1]}, for the largest offset"
-        )
-        return offsets
+            require(len(sizes) == 1, problem, f"one size of {length} + e tokens, or offsets to cut them with")
+            offsets = sizes[0] - length, sizes[0] - length
+        return self.view.draw(self.seed, map(int, items[0]["input_ids"][:length]), offsets)
 
 
 def _tokens_and_targets(item: Mapping[str, Any]) -> np.ndarray:

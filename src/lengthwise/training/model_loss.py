@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lengthwise.alignment.divergences import Objective
-from lengthwise.alignment.geometry import PairGeometry
-from lengthwise.alignment.objective import (
-    AlignmentOutput,
-    Normalizers,
-    alignment_loss,
-    alignment_loss_from_logits,
-)
+from lengthwise.alignment import AlignmentOutput, Normalizers, Objective, PairGeometry
+from lengthwise.alignment.objective import alignment_loss, alignment_loss_from_logits
 from lengthwise.models import FullLogits, Head, hidden_states_for
 from lengthwise.models.attention_layers import local_positions
 
@@ -89,11 +82,12 @@ def _one_by_one(
     model: nn.Module, head: Head | FullLogits, rows: dict[str, Tensor | None], objective: Objective
 ) -> list[Tensor]:
     """Hidden states of both views, each with gradients only if it is trained; zeros for one that is not read."""
-    found: list[Tensor | None] = []
+    found: dict[int, Tensor] = {}
+    graded = torch.is_grad_enabled()
     for side, (read, trained) in enumerate(zip(objective.reads, objective.trains, strict=True)):
         own: Any = {name: None if each is None else each.chunk(2)[side] for name, each in rows.items()}
-        gradients = contextlib.nullcontext() if trained else torch.no_grad()
-        with gradients, local_positions(model, own["position_ids"]):
-            found.append(hidden_states_for(model, head, **own) if read else None)
-    blank = torch.zeros_like(next(each for each in found if each is not None))
-    return [blank if each is None else each for each in found]
+        if not read:
+            continue
+        with local_positions(model, own["position_ids"]), torch.set_grad_enabled(trained and graded):
+            found[side] = hidden_states_for(model, head, **own)
+    return [found[side] if side in found else torch.zeros_like(found[1 - side]) for side in (0, 1)]

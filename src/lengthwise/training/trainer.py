@@ -1,4 +1,4 @@
-"""The objective (Eq. 4) in transformers' Trainer and in any subclass of it, and its config."""
+"""The objective (Eq. 4) in transformers' Trainer and in any subclass of it, its config, and measuring on the way."""
 
 from __future__ import annotations
 
@@ -11,35 +11,32 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Sampler, SequentialSampler
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from lengthwise.alignment import Normalizers, PairGeometry
 from lengthwise.alignment.divergences import Objective
 from lengthwise.alignment.tile import sum_dtype
-from lengthwise.errors import LengthwiseError, UsageError
+from lengthwise.errors import LengthwiseError, UsageError, require
+from lengthwise.measure.measurement import Measurement
+from lengthwise.measure.runner import run
 from lengthwise.models import find_head
+from lengthwise.text.tokens import tokenize
 from lengthwise.training.collator import COLUMNS, PairCollator, WindowDataset
 from lengthwise.training.model_loss import model_alignment_loss
 
 # The parts of the objective that are logged: attributes of AlignmentOutput.
-PARTS = (
-    "cross_entropy",
-    "cross_entropy_long",
-    "cross_entropy_short",
-    "misalignment",
-    "entropy",
-    "jeffreys",
-    "divergence",
-)
+_OF_PAIRS = ("misalignment", "entropy", "jeffreys", "divergence")
 _ROWS = ("input_ids", "labels", "position_ids", "attention_mask")
 
 
 def logged_parts(objective: Objective) -> tuple[str, ...]:
     """The parts of `objective` that are logged: those of the views that it reads."""
-    long, short = objective.reads
-    if long and short:
-        return PARTS
-    return "cross_entropy", "cross_entropy_long" if long else "cross_entropy_short"
+    views = zip(("cross_entropy_long", "cross_entropy_short"), objective.reads, strict=True)
+    return (
+        "cross_entropy",
+        *(name for name, read in views if read),
+        *(_OF_PAIRS if all(objective.reads) else ()),
+    )
 
 
 _FIELDS = make_dataclass(
@@ -59,14 +56,14 @@ class AlignmentArguments(_FIELDS):
         """These fields as an Objective."""
         return Objective(**{name: getattr(self, name) for name in Objective.model_fields})
 
+    def __post_init__(self) -> None:
+        self.objective()
+        super().__post_init__()  # type: ignore[misc]
+
 
 @dataclass
 class AlignmentConfig(AlignmentArguments, TrainingArguments):
     """TrainingArguments with the objective's fields: saved with them, and parsed by HfArgumentParser."""
-
-    def __post_init__(self) -> None:
-        self.objective()
-        super().__post_init__()
 
 
 class AlignmentTrainer(Trainer):
@@ -75,14 +72,13 @@ class AlignmentTrainer(Trainer):
         class AlignmentSFTTrainer(AlignmentTrainer, SFTTrainer): ...
 
     Batches are those of `PairCollator`, or look like them. A `WindowDataset` is read in its order. Everything else is
-    the Trainer's: checkpoints, gradient accumulation and checkpointing, mixed precision, `report_to`, `push_to_hub`,
-    torchrun, FSDP2. The other class's own `compute_loss` does not run (TRL's token accuracy is missing); what would
+    the Trainer's. The other class's own `compute_loss` does not run (TRL's token accuracy is missing); what would
     change that loss alone is refused.
 
     The loss of an optimizer step is that of the whole step, however it is cut up: CE is divided by the label
     tokens of the step and the divergence by its paired positions, summed over micro-batches and processes.
 
-    Every log has, besides the Trainer's own numbers, `alpha`, the parts of the objective (PARTS: nats per token of
+    Every log has, besides the Trainer's own numbers, `alpha`, the parts of the objective (nats per token of
     the whole step, averaged over the steps since the last log, so that cross_entropy + alpha * divergence = loss
     there too; only those of the views that the objective reads) and the last step's `offset` and `paired_positions`.
     No forward pass is added for them. A loss that is NaN or infinite stops the run before the weights change.
@@ -90,9 +86,8 @@ class AlignmentTrainer(Trainer):
     Args:
         model: a transformers causal LM, one wrapped by peft, or whatever else the other class makes one from. If
             its output head can be proven (`lengthwise.models.find_head`), no full logits are formed.
-        args: the Trainer's arguments. With an `AlignmentConfig`, or another class with `AlignmentArguments`, the
-            objective is theirs; with any other, give it below.
-        objective: what is minimised.
+        args: the Trainer's arguments. With `AlignmentArguments` among its bases the objective is theirs.
+        objective: what is minimised, with any other `args`.
         **trainer_arguments: the Trainer's other arguments (train_dataset, data_collator, callbacks, ...).
 
     Raises:
@@ -124,11 +119,8 @@ class AlignmentTrainer(Trainer):
         self._refuse_what_is_not_supported()
         least, collator = self.objective.min_context, self.data_collator
         if least is not None and isinstance(collator, PairCollator):
-            if collator.min_context not in (None, least):
-                raise UsageError(
-                    f"min_context is {least} in the objective and {collator.min_context} in the data_collator",
-                    expected="one value",
-                )
+            both = f"min_context is {least} in the objective and {collator.min_context} in the data_collator"
+            require(collator.min_context in (None, least), both, "one value")
             collator.min_context = least
         # The Trainer's own count of labels is for losses that divide by it.
         self.model_accepts_loss_kwargs = False
@@ -216,7 +208,7 @@ class AlignmentTrainer(Trainer):
             names = ("loss", *self._parts, "alpha")
             mean = {name: sum(step[name] for step in steps) / len(steps) for name in names}
             last = {name: steps[-1][name] for name in ("offset", "paired_positions")}
-            logs |= {**mean, **last}
+            logs |= mean | last
         super().log(logs, start_time)
 
     def _set_signature_columns_if_needed(self) -> None:
@@ -275,3 +267,61 @@ def _geometry(batch: dict[str, Any]) -> PairGeometry:
             fix="give the trainer a data_collator that makes pairs: PairCollator(View(length))",
         )
     return batch["geometry"]
+
+
+class MeasureCallback(TrainerCallback):
+    """Measures the model at each evaluation, or every so many steps, and logs the numbers with the Trainer's own.
+
+        trainer.add_callback(MeasureCallback(trainer, Misalignment(lengths=(1024,)), "books", every=100))
+
+    Each log has one number per headline row, named TASK/METRIC@LENGTH, as in `misalignment/jeffreys@1024`: it
+    goes to the state's log_history and to every tracker of `report_to`. The model is measured in eval mode, in the
+    Trainer's precision, by every process; training continues with the same numbers as without the callback.
+
+    Args:
+        trainer: whose model is measured.
+        measurement: what is measured: Misalignment(...), Perplexity(...), ...
+        text: what is read: a name or path, documents, or a list of strings.
+        every: steps between measurements; None measures at each evaluation.
+
+    Raises:
+        UsageError: the Trainer has no tokenizer (`processing_class`); the text cannot be read.
+    """
+
+    def __init__(
+        self, trainer: Trainer, measurement: Measurement, text: Any, *, every: int | None = None
+    ) -> None:
+        self._trainer = trainer
+        self._measurement = measurement
+        self._every = every
+        self._tokenizer = trainer.processing_class
+        if self._tokenizer is None:
+            raise UsageError("the Trainer has no tokenizer", fix="Trainer(processing_class=...)")
+        if every is not None and every < 1:
+            raise UsageError(f"every is {every}", expected="1 or more steps, or None")
+        self._documents = tokenize(text, self._tokenizer)
+
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Every `every` steps."""
+        if self._every is not None and state.global_step % self._every == 0:
+            self._log(control)
+
+    def on_evaluate(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """At each evaluation, without `every`."""
+        if self._every is None:
+            self._log(control)
+
+    def _log(self, control: TrainerControl) -> None:
+        model: Any = self._trainer.model
+        training = model.training
+        model.eval()
+        try:
+            with self._trainer.accelerator.autocast():
+                done = run(self._measurement, (model, self._tokenizer), self._documents)
+        finally:
+            model.train(training)
+        found = {f"{row.task}/{row.metric}@{row.length}": row.value for row in done.rows if row.is_headline}
+        # Logging clears the request for the step's own log.
+        wanted = control.should_log
+        self._trainer.log({name: value for name, value in found.items() if value is not None})
+        control.should_log = wanted

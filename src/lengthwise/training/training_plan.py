@@ -14,13 +14,7 @@ from lengthwise.alignment.chunked import default_chunk_size
 from lengthwise.errors import MissingError
 from lengthwise.machine import process_count
 from lengthwise.models.hidden import unwrap
-from lengthwise.models.plan import (
-    Cost,
-    bytes_saved,
-    layers_to_quantize,
-    seconds_at_least,
-    unknown_cost,
-)
+from lengthwise.models.plan import Cost, bytes_saved, layers_to_quantize, seconds_at_least, unknown_cost
 from lengthwise.models.resolve import read_config, read_tokenizer, resolve
 from lengthwise.text import WindowSampler
 from lengthwise.text.corpus import HUB_PREFIX
@@ -80,11 +74,7 @@ def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = Non
 
 
 def _check_text(recipe: Recipe) -> str | None:
-    """Why the text was not checked, if so: a data set on the hub or the tokenizer is not at hand.
-
-    Raises:
-        UsageError: the text holds no stretch of a step.
-    """
+    """Check that the text is long enough; why it was not, if the tokenizer or a data set on the hub is missing."""
     try:
         tokenizer = read_tokenizer(resolve(recipe.model))
     except MissingError as error:
@@ -102,9 +92,8 @@ def _check_text(recipe: Recipe) -> str | None:
 def _cost(recipe: Recipe, micro: int, devices: int, card: int | None) -> tuple[Cost, dict[str, Any]]:
     """The cost, and the ways to spread the run over devices."""
     model = recipe_skeleton(recipe, read_config(resolve(recipe.model)))
-    device = torch.device("cpu")
-    if recipe.device == "auto" and torch.accelerator.is_available():
-        device = torch.accelerator.current_accelerator() or device
+    on_gpu = recipe.device == "auto" and torch.accelerator.is_available()
+    device = (on_gpu and torch.accelerator.current_accelerator()) or torch.device("cpu")
     size = {"micro": micro, "devices": devices, "device": device}
     memory = device_memory(recipe, model, **size)
     spread = {name: device_memory(way, model, **size)["device"] for name, way in ways(recipe, devices)}
@@ -119,23 +108,17 @@ def _cost(recipe: Recipe, micro: int, devices: int, card: int | None) -> tuple[C
         seconds_at_least=seconds,
         seconds_basis=basis,
     )
+    fits = None
+    if card is not None:
+        name, least = min(spread.items(), key=lambda way: way[1])
+        nothing = f"nothing: {name} needs {least / 1e9:.0f} GB of {card / 1e9:.0f}; take more devices, or a smaller "
+        fitting = (name for name, need in spread.items() if need <= MARGIN * card)
+        fits = next(fitting, nothing + "length or batch.micro")
     return cost, {
         "memory_by_sharding": spread if devices > 1 else None,
         "host_memory_bytes": memory["host"] or None,
-        "fits": None if card is None else _fitting(spread, card),
+        "fits": fits,
     }
-
-
-def _fitting(spread: dict[str, int], card: int) -> str:
-    """The first way that fills at most `MARGIN` of the card."""
-    for name, need in spread.items():
-        if need <= MARGIN * card:
-            return name
-    name, least = min(spread.items(), key=lambda way: way[1])
-    return (
-        f"nothing: {name} needs {least / 1e9:.0f} GB of {card / 1e9:.0f}; take more devices, or a smaller length or "
-        "batch.micro"
-    )
 
 
 def device_memory(
@@ -144,8 +127,7 @@ def device_memory(
     """Bytes that each of `devices` devices needs to train `recipe` as its `parallel` says; one of them has all of it.
 
     Args:
-        recipe: what is run.
-        model: its model with its adapter; the meta device will do.
+        recipe, model: what is run, and its model with its adapter; the meta device will do.
         micro: samples at a time on a device.
         devices: how many.
         device: whose chunk of logits is meant.
@@ -160,13 +142,11 @@ def device_memory(
     config = model.config.get_text_config()
     dtype = torch.bfloat16 if recipe.precision == "bfloat16" else torch.float32
     state, gathered = _state(recipe, model, devices)
+    chunk = default_chunk_size(config.vocab_size, dtype, device)
     passing = {
         "gathered": gathered,
         "activations": _activations(recipe, config, micro),
-        "logits": 2
-        * default_chunk_size(config.vocab_size, dtype, device)
-        * config.vocab_size
-        * dtype.itemsize,
+        "logits": 2 * chunk * config.vocab_size * dtype.itemsize,
     }
     host = state if recipe.parallel is not None and recipe.parallel.offload else 0
     return {"device": sum(passing.values()) + state - host, "host": host, "state": state, **passing}
@@ -188,10 +168,8 @@ def training_operations(recipe: Recipe, factors: int, trained: int) -> int:
     V views are read and T of them trained; R is 2 where the forward pass is recomputed. A product takes 2
     operations forward, 2 for the gradient of its input, and 2 for that of its other factor where it is trained.
 
-    Args:
-        recipe: what is run.
-        factors: products of one token: weights, or those of attention.
-        trained: those of them whose other factor gets a gradient.
+    `factors` are products of one token: weights, or those of attention. Of them `trained` are those whose other
+    factor gets a gradient.
     """
     read, graded = sum(recipe.objective.reads), sum(recipe.objective.trains)
     recomputed = 2 if recipe.gradient_checkpointing else 0

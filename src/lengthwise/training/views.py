@@ -5,8 +5,7 @@ To add a view, add its entry here, and its draw in `View.draw`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
@@ -18,7 +17,6 @@ from lengthwise.positions import position_sampler
 from lengthwise.settings import Finite, Settings, Whole, checked, options_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from torch import Tensor
 
     from lengthwise.alignment import PairGeometry
@@ -65,18 +63,14 @@ class Positions(Settings):
     options: dict[str, Any] = Field(default_factory=dict)
     """The sampler's options."""
 
-    @cached_property
-    def _sampler(self) -> Callable[..., Tensor]:
-        return position_sampler(self.sampler, self.options)
-
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _ = self._sampler
+        position_sampler(self.sampler, self.options)
         return self
 
     def draw(self, generator: np.random.Generator, length: int) -> Tensor:
         """Position ids [L]."""
-        return self._sampler(generator, length, self.target_length)
+        return position_sampler(self.sampler, self.options)(generator, length, self.target_length)
 
 
 class View:
@@ -158,7 +152,7 @@ class View:
             first = first_gap(sampled)
         return PairGeometry(self.length, 0, first), torch.stack([rows.to(sampled.dtype), sampled])
 
-    def windows(self, text: NDArray[np.int64], draw: Draw, seed: int) -> NDArray[np.int64]:
+    def windows(self, text: np.ndarray, draw: Draw, seed: int) -> np.ndarray:
         """Tokens and targets of the long and the short window [2, 2, L], from those of a stretch [2, L + e or more].
 
         At paired rows both windows have the same next token as target. `seed` is that of what the sample draws for

@@ -305,7 +305,7 @@ def paired_differences(
         name=name,
         title=f"Difference of {metric} against {references}",
         across=f"{across} (tokens)",
-        up=f"difference ({'nats per token' if unit == 'nats' else unit}), {better} is better",
+        up=f"{'nats per token' if unit == 'nats' else unit}, {better} is better",
         caption=f"Against {references} on the same tokens, documents resampled together; bands or bars are 95 % "
         "intervals. One that crosses 0 shows no clear change.",
         levels=[0],

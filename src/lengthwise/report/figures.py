@@ -7,6 +7,7 @@ where there is nothing to draw. Bands are 95 % intervals.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -119,10 +120,10 @@ def recovered_by_kept(rows: Sequence[Row], *, name: str = "recovered-by-kept") -
         if row.kept is not None and row.reference is None
         if row.metric.startswith("recovered_") and row.metric != "recovered_net"
     ]
-    panels: dict[str, list[Row]] = {}
+    panels: dict[str, list[Row]] = defaultdict(list)
     for row, series in zip(chosen, series_names(chosen), strict=True):
         method = row.metric.removeprefix("recovered_").replace("_", " ")
-        panels.setdefault(series, []).append(replace(row, arm=method, model=""))
+        panels[series].append(replace(row, arm=method, model=""))
     return curve_picture(
         {
             series if len(panels) > 1 else "": curves_of(ours, attrgetter("kept"))
@@ -145,13 +146,13 @@ def limit_curves(rows: Sequence[Row], *, name: str = "limit") -> Picture | None:
     names = series_names(rows)
     colors = {label: COLORS[i % len(COLORS)] for i, label in enumerate(dict.fromkeys(names))}
     # The color and name of each model that has a number, with its row.
-    numbers: dict[str, list[tuple[str, str, Row]]] = {}
-    points: dict[str, list[Row]] = {}
+    numbers: dict[str, list[tuple[str, str, Row]]] = defaultdict(list)
+    points: dict[str, list[Row]] = defaultdict(list)
     for label, row in zip(names, rows, strict=True):
         if row.position is not None or row.distance is not None:
-            points.setdefault(row.metric, []).append(row)
+            points[row.metric].append(row)
         elif row.value is not None:
-            numbers.setdefault(row.metric, []).append((colors[label], label, row))
+            numbers[row.metric].append((colors[label], label, row))
     if not {"excess", "benefit"} <= set(points):
         return None
     excess, benefit = (
@@ -160,7 +161,7 @@ def limit_curves(rows: Sequence[Row], *, name: str = "limit") -> Picture | None:
     )
     # An endpoint gives no distributions to disagree.
     panels = {excess: "excess", "Disagreement of the two\npredictions": "jeffreys", benefit: "benefit"}
-    limits = {"sound up to": numbers.get("sound_up_to", []), "used up to": numbers.get("used_up_to", [])}
+    limits = {"sound up to": numbers["sound_up_to"], "used up to": numbers["used_up_to"]}
 
     def dress(axes: Axes, heading: str, places: Sequence[float]) -> None:
         if heading == benefit:
@@ -173,14 +174,11 @@ def limit_curves(rows: Sequence[Row], *, name: str = "limit") -> Picture | None:
             if row.ci_low is not None and row.ci_high is not None and row.ci_high > row.ci_low:
                 left = max(row.ci_low, axes.get_xlim()[0])
                 axes.axvspan(left, row.ci_high, color=color, alpha=0.08, linewidth=0)
-        for color, _, row in numbers.get({excess: "tolerance", benefit: "used_level"}.get(heading, ""), []):
+        for color, _, row in numbers[{excess: "tolerance", benefit: "used_level"}.get(heading, "")]:
             _level(axes, row, color)
 
     return curve_picture(
-        {
-            heading: curves_of(points.get(metric, []), _place, series=names)
-            for heading, metric in panels.items()
-        },
+        {heading: curves_of(points[metric], _place, series=names) for heading, metric in panels.items()},
         name=name,
         title="Effective context length",
         across="context (tokens)",

@@ -31,7 +31,6 @@ def answer(results: Results) -> list[str]:
 
 
 def _misalignment_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
-    """How much the predictions with more and with less context disagree; Jeffreys by length."""
     curve, agree = _curve(rows, "jeffreys"), _curve(rows, "top1_agreement")
     last = curve[-1]
     kept = f"; {100 * _number(agree[-1]):.1f} % of them keep their most likely token" if agree else ""
@@ -57,7 +56,6 @@ def sce_sentence(rows: Sequence[Row]) -> str | None:
 
 
 def _perplexity_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
-    """Loss at the shortest and the longest length, and where it is lowest."""
     curve, perplexities = _curve(rows, "loss"), _curve(rows, "perplexity")
     first, last, best = curve[0], curve[-1], min(curve, key=_number)
     text = f"At {last.length} tokens the loss is {row_text(last)} nats per token"
@@ -70,7 +68,6 @@ def _perplexity_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
 
 
 def _recall_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
-    """At which distances a repeated passage clearly helps."""
     curve = _curve(rows, "benefit")
     last = curve[-1]
     clear = [str(row.distance) for row in curve if row.ci_low is not None and row.ci_low > 0]
@@ -89,7 +86,6 @@ def _recall_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
 
 
 def _limit_answer(rows: Sequence[Row], config: Mapping[str, Any]) -> list[str]:
-    """The two limits, and the curves that they come from."""
     numbers = {row.metric: row for row in rows if row.position is None and row.distance is None}
     sound, used, tolerance = numbers["sound_up_to"], numbers.get("used_up_to"), numbers.get("tolerance")
     within = f"{tolerance.value:g}" if tolerance else "the tolerated"
@@ -128,7 +124,6 @@ def _limit_answer(rows: Sequence[Row], config: Mapping[str, Any]) -> list[str]:
 
 
 def _longppl_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
-    """LongPPL beside the perplexity of all tokens."""
     numbers = {row.metric: row for row in rows}
     text = "No token of these texts is key"
     if "longppl" in numbers:
@@ -139,7 +134,6 @@ def _longppl_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
 
 
 def _scores_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
-    """The scores of one task by length, and by depth where it has depths."""
     metrics = dict.fromkeys(row.metric for row in rows)
     metric = next((name for name in ("accuracy", "contained") if name in metrics), next(iter(metrics), ""))
     ours = [row for row in rows if row.metric == metric and row.bucket is None]
@@ -167,7 +161,6 @@ def _scores_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
 
 
 def _training_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
-    """Cross entropy, entropy and disagreement of the first and the last steps."""
     values = {row.metric: row.value for row in rows}
     names = {"cross_entropy": "cross entropy", "entropy": "entropy part", "jeffreys": "Jeffreys part"}
     parts = [
@@ -181,7 +174,6 @@ def _training_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
 
 
 def _influence_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
-    """What the greedy tokens recover, and the controls beside them."""
     numbers = {(row.metric, row.kept): row for row in rows}
     sizes = sorted({row.kept for row in rows if row.kept is not None})
     gain, net = numbers["gain", None], numbers.get(("recovered_net", sizes[-1]))
@@ -204,7 +196,6 @@ def _influence_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
 
 
 def _served_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
-    """The verdict, and the difference by position at the greatest length."""
     from lengthwise.measure.served import verdict
 
     longest = max((row.length for row in rows if row.length is not None), default=None)

@@ -263,7 +263,7 @@ class Influence(WindowMeasurement):
         examined = {place: both for place, *both, _ in record["examined"]}
         long, short = np.array([examined[each["position"]] for each in targets]).reshape(-1, 2).T
         gain = short - long
-        found = {
+        found: dict[tuple[str, str, int | None], tuple[float, float, int]] = {
             ("gain", "nats", None): mean(gain),
             ("gaining", "share", None): gaining,
             ("loss_long", "nats", None): mean(long),

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 _CONTEXT_BINS = 5
 _POSITION_BINS = 8
-_CELL = ("times", "weight", "long_rows", "short_rows", "entropy", "jeffreys", "js", "agreement")
+_COLUMNS = ("times", "weight", "long_rows", "short_rows", "entropy", "jeffreys", "js", "agreement")
+_CELL = [(name, float) for name in _COLUMNS]
 """The columns of `cells`, each two rows that face each other; scores in nats.
 
 `times`: how many pairs of drawn views the cell is of (equal starts are run once); `weight`: `times` by the cells of
@@ -119,7 +120,7 @@ def score_lattice(hidden: Tensor, head: Head | FullLogits, starts: Sequence[int]
         "entropy": float(np.array(drawn) @ entropies.sum(axis=1)),
         "rows": views * admissible_contexts(length),
         "pairs": views * (views - 1) // 2,
-        "cells": np.rec.fromarrays(np.concatenate(cells, axis=1), names=_CELL),
+        "cells": np.rec.fromarrays(np.concatenate(cells, axis=1), dtype=_CELL),
     }
 
 
@@ -155,7 +156,7 @@ def score_suffixes(
     entropy = (long.entropy + short.entropy).double().cpu().numpy()
     rows = [[length - 1.0] for length in lengths]
     columns = [[1.0], [1.0], *rows, entropy, *compare(long, short).double().cpu().numpy()]
-    cells = np.rec.fromarrays(columns, names=_CELL)
+    cells = np.rec.fromarrays(columns, dtype=_CELL)
     return {"entropy": float(entropy.sum()), "rows": 2, "pairs": 1, "cells": cells}
 
 

@@ -121,7 +121,7 @@ class PairCollator:
         return batch
 
     def _draw(self, items: Sequence[Mapping[str, Any]]) -> Draw:
-        """The draw of the items' step; for items that no WindowDataset made, this batch's own."""
+        """The draw of the items' step; of this batch for items that no WindowDataset made."""
         drawn = [item.get("draw", (None, None)) for item in items]
         if len({step for step, _ in drawn}) > 1:
             raise UsageError(

@@ -79,11 +79,7 @@ def training_documents(recipe: Recipe, tokenizer: Any) -> tuple[Sequence[TokenDo
 
 
 def recipe_skeleton(recipe: Recipe, config: Any) -> Any:
-    """The model of `config` with the recipe's extension and adapter, on the meta device.
-
-    Raises:
-        UsageError: the model cannot be extended so, or the recipe's positions do not fit it.
-    """
+    """The model of `config` with the recipe's extension and adapter, on the meta device; raises as `extend`."""
     config = copy.deepcopy(config)
     if (section := recipe.extend) is not None:
         write_extension(config, plan_extension(config, name=recipe.model, **section.model_dump()))
@@ -94,11 +90,7 @@ def recipe_skeleton(recipe: Recipe, config: Any) -> Any:
 
 
 def check_positions(recipe: Recipe, model: nn.Module) -> None:
-    """Raise UsageError if the (extended) model cannot use the recipe's positions.
-
-    It takes no position ids, its table of positions ends before them, its frequencies depend on the positions of
-    earlier steps, or the window of every layer is shorter.
-    """
+    """Raise UsageError if the (extended) model cannot use the recipe's positions."""
     if recipe.positions is not None:
         wanted, setting = f"positions.sampler = {recipe.positions.sampler}", "positions.target_length"
         target = recipe.positions.target_length
@@ -153,11 +145,7 @@ def add_adapter(model: Any, adapter: Adapter | None) -> Any:
 
 
 def _save_whole_modules(config: Any, model: nn.Module) -> None:
-    """Name the modules of this model that are trained and saved whole: those asked for, and a learned extension's.
-
-    Raises:
-        UsageError: the model has no such module, or the method saves no whole modules.
-    """
+    """Name the modules of this model that are trained and saved whole: those asked for, and a learned extension's."""
     learned = {_last(name) for name, _ in clex_modules(model)}
     if not hasattr(config, "modules_to_save"):
         if learned:

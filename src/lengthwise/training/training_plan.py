@@ -33,12 +33,8 @@ BASIS = (
 def plan(recipe: Recipe, *, devices: int | None = None, memory: int | None = None) -> dict[str, Any]:
     """What `recipe` would do and take: plain values, as `lengthwise train --dry-run --json` prints them.
 
-    Needs the configuration of the model alone. The text is checked where it and the tokenizer are at hand.
-
-    Args:
-        recipe: what would be run.
-        devices: how many would run it; None is torchrun's number.
-        memory: bytes of one device, to name the way of sharding that fits.
+    Needs the configuration of the model alone. The text is checked where it and the tokenizer are at hand. `devices`
+    is torchrun's number by default, and `memory` the bytes of one device, to name the way of sharding that fits.
 
     Returns:
         `settings`, `min_context` and `offsets` with their defaults filled in; `micro_batch` samples at a time on one

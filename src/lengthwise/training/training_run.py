@@ -147,10 +147,7 @@ def checkpoints_in(folder: Path) -> list[Path]:
 
 
 def last_complete_checkpoint(folder: Path) -> Path | None:
-    """The newest checkpoint in `folder` whose files are what was saved; None if there is none.
-
-    A warning names what is damaged in each newer one.
-    """
+    """The newest checkpoint in `folder` whose files are what was saved; a warning names each newer, damaged one."""
     for checkpoint in checkpoints_in(folder):
         if (damaged := first_damaged(checkpoint)) is None:
             return checkpoint

@@ -65,9 +65,12 @@ def run(
     def measured(folder: RunFolder | None, log: SampleLog) -> Results:
         from lengthwise.models import as_model, open_model
 
-        given, loads = _given(measurement, spec, text), isinstance(subject, Subject)
-        model = open_model(measurement.check_subject(spec)) if loads else as_model(subject)
-        second = measurement.open_other(model, spec if loads else None) if other is None else as_model(other)
+        given = _given(measurement, spec, text)
+        if isinstance(subject, Subject):
+            model, how = open_model(measurement.check_subject(subject)), subject
+        else:
+            model, how = as_model(subject), None
+        second = measurement.open_other(model, how) if other is None else as_model(other)
         named = text is None or isinstance(text, str | Path)
         prepared = _Prepared(measurement, spec, given, model, second, cache=named)
         prepared.check()

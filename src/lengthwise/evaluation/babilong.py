@@ -46,11 +46,6 @@ _TAKES = ("{} picked up {}.", "{} took {}.", "{} got {}.")
 _GIVES = ("{} gave the {} to {}.", "{} handed the {} to {}.", "{} passed the {} to {}.")
 _DIRECTIONS = {"east": 1, "north": 1j, "south": -1j, "west": -1}
 
-_MOST_STATEMENTS = 10
-"""In a generated story."""
-_TOKENS_PER_STATEMENT = 64
-"""Tokens of the prompt for each statement, at least."""
-
 
 def _moves(rng: random.Random, statements: int, place: float, *, rooms: int, carried: bool) -> Story:
     """Someone walks through `rooms` rooms, or takes a thing and carries it there; nobody else touches it."""
@@ -208,12 +203,13 @@ def _contexts(number: int, settings: Any, corpus: Corpus, length: int, sample: i
     """A context for each depth. A sample has the same background at every depth."""
     seeded = f"{settings.seed}/qa{number}/{sample}"
     background = background_text(corpus, random.Random(f"{seeded}/background"), tokens=length)
-    most = max(4, length // _TOKENS_PER_STATEMENT)
+    # Statements of a story: each has 64 tokens of the prompt at least.
+    most = max(4, length // 64)
     for percent in sorted(settings.depths):
         depth = percent / 100
         rng = random.Random(seeded)
         if settings.stories is None:
-            count = rng.randint(4, min(_MOST_STATEMENTS, most))
+            count = rng.randint(4, min(10, most))
             statements, needed, asked, answer = STORIES[number](rng, count, depth)
         else:
             fitting = [one for one in read_stories(settings.stories, number) if len(one[0]) <= most]

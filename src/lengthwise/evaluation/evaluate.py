@@ -169,11 +169,7 @@ class Evaluation(Measurement):
         return lm_eval_backend
 
     def items(self, model: Reader, text: Corpus | None, other: Reader) -> list[Item]:
-        """All questions with their prompts, or lm-eval's requests.
-
-        Raises:
-            UsageError, MissingError: the data, or prompts over the limit without a truncation.
-        """
+        """All questions with their prompts, or lm-eval's requests."""
         if self._lm_eval:
             return self._lm_eval.items(self, model.tokenizer)
         return [item for task in self.own_tasks for item in task.items(self, model.tokenizer, text)]
@@ -239,8 +235,7 @@ class Evaluation(Measurement):
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """Rows of each task by length and depth (or bucket), by length over all depths, and of each family.
 
-        The bootstrap resamples units: samples (each with all its depths and tasks) or rows of a data set. Of
-        lm-eval's scores these are the means over samples.
+        The bootstrap resamples units: samples (each with all its depths and tasks) or rows of a data set.
         """
         if self.backend == "lm-eval":
             return [

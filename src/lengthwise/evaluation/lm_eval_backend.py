@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from transformers import set_seed
 
@@ -42,9 +42,7 @@ def items(settings: Any, tokenizer: Any) -> list[Item]:
     """The requests of all tasks.
 
     Raises:
-        MissingError: lm-eval is not installed, or data cannot be loaded.
-        UsageError: an unknown task, a reply as long as the limit, or prompts over the limit without a truncation
-            that works.
+        MissingError, UsageError: as `load_tasks`; a reply as long as the limit, or prompts over it that are not cut.
     """
     limit, found = settings.max_length, []
     with _surroundings(settings):
@@ -204,8 +202,7 @@ def _harness(settings: Any, model: Any, tokenizer: Any) -> Any:
     from lm_eval.models import huggingface
 
     # Its decorator hides its parameters.
-    harness: Any = huggingface.HFLM
-    return harness(
+    return cast("Any", huggingface.HFLM)(
         pretrained=model,
         tokenizer=tokenizer,
         max_length=settings.max_length,

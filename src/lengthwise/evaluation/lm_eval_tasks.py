@@ -23,7 +23,6 @@ _INSTALL = "pip install 'lengthwise[lm-eval]'"
 
 # Prefixes of RULER's tasks, groups and tags, whose data are made for a wanted length.
 _RULER = ("ruler", "niah_", "longcxt")
-
 _RULER_METRIC = "string_match"
 """lm-eval names RULER's score after the length."""
 

@@ -53,9 +53,7 @@ _FACTS: dict[str, tuple[str, str, Callable[..., float], int]] = {
 }
 """Category, content, scorer, and the most tokens of a reply."""
 
-_FORMAT = (
-    "an object with input, context, answers (texts that a reply can match), length, and for trec all_classes"
-)
+_FORMAT = "an object with input, context, length, answers (texts to match), and for trec all_classes"
 # What a gold answer must contain for its metric to find it.
 _ANSWERS = {"number_share": r"^\d+$", "paragraph_share": r"Paragraph (\d+)"}
 
@@ -75,7 +73,18 @@ def read_rows(name: str, source: str | None, *, metric: str) -> list[dict[str, A
         MissingError: no such file, or the hub cannot be reached.
         UsageError: a row that is not in the official format; file and line are named.
     """
-    home = Path(_from_hub() if source is None else source)
+    if source is None:
+        from huggingface_hub import hf_hub_download
+
+        try:
+            source = hf_hub_download(_HUB, "data.zip", repo_type="dataset")
+        except Exception as error:
+            # The hub library has changed its HTTP library more than once, so no error class of theirs is named.
+            raise MissingError(
+                f"LongBench cannot be downloaded from the hub: {reason(error)}",
+                fix=f"on a machine with the hub: hf download --repo-type dataset {_HUB}; then --data FOLDER",
+            ) from error
+    home = Path(source)
     root = zipfile.Path(home) if zipfile.is_zipfile(home) else home
     places = (root / f"{name}_e.jsonl", root / "data" / f"{name}_e.jsonl")
     path = next((place for place in places if place.is_file()), None)
@@ -117,19 +126,6 @@ def _checked(line: bytes, metric: str, *, where: str) -> dict[str, Any]:
         if not valid[name]:
             raise UsageError(f"{where}: the field {name!r} is {shown(row[name])}", expected=_FORMAT)
     return row
-
-
-def _from_hub() -> str:
-    from huggingface_hub import hf_hub_download
-
-    try:
-        return hf_hub_download(_HUB, "data.zip", repo_type="dataset")
-    except Exception as error:
-        # The hub library has changed its HTTP library more than once, so no error class of theirs is named.
-        raise MissingError(
-            f"LongBench cannot be downloaded from the hub: {reason(error)}",
-            fix=f"on a machine with the hub: hf download --repo-type dataset {_HUB}; then --data FOLDER",
-        ) from error
 
 
 def read_template(folder: str | None, name: str) -> Callable[[Mapping[str, Any]], str]:

@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 Truncation = Literal["middle", "left"]
 """middle keeps both ends (LongBench); left keeps the end (lm-eval), so an instruction at the beginning is lost."""
 
-# Characters at a prompt's end that decide how the answer after it becomes tokens.
-_TAIL_CHARACTERS = 200
-
 ANY_TASK = frozenset({"mode", "samples", "max_length"})
 """Settings that each of our own tasks takes."""
 
@@ -106,11 +103,7 @@ class Task:
     """A reply also ends at the last token of this text, and has at least one token."""
 
     def items(self, settings: Any, tokenizer: Any, corpus: Corpus | None) -> list[Item]:
-        """The questions with the tokens of their prompts, cut as the settings say.
-
-        Raises:
-            UsageError, MissingError: as `questions`; prompts over the limit without a truncation.
-        """
+        """The questions with the tokens of their prompts, cut as the settings say; else UsageError for long ones."""
         limit = settings.max_length if "truncation" in self.takes else None
         chat = self.chat and settings.chat == "auto" and bool(getattr(tokenizer, "chat_template", None))
         found: list[Item] = []
@@ -282,7 +275,8 @@ def refuse_over_limit(what: str, sizes: Sequence[int], rows: int, limit: int) ->
 
 def answer_tokens(tokenizer: Any, prompt: str, answer: str) -> tuple[int, ...]:
     """The tokens of `answer` right after `prompt`."""
-    tail = prompt[-_TAIL_CHARACTERS:]
+    # The end of the prompt decides how the answer after it becomes tokens.
+    tail = prompt[-200:]
     before: list[int] = tokenizer(tail, add_special_tokens=False).input_ids
     both: list[int] = tokenizer(tail + answer, add_special_tokens=False).input_ids
     if both[: len(before)] == before and len(both) > len(before):

@@ -6,8 +6,7 @@ tracking_two_moves  everyone moves on from a first place; the question asks for 
 In bAbI's task 1 (`babilong_qa1`) the answer is hidden in a story that a small model loses even when it is near. Here
 a person has one or two sentences, so that what is measured is whether far ones are used. One context holds a person
 for each depth, and is read once for all of them. Sentences, names and places are those of no other task and of no
-training form. A sample has the same people and places at every length; the background may
-begin elsewhere.
+training form. A sample has the same people and places at every length; the background may begin elsewhere.
 """
 
 from __future__ import annotations

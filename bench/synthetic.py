@@ -30,12 +30,12 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import torch
 
-from lengthwise.synthetic.encodings import ENCODINGS
-from lengthwise.synthetic.optimizers import OPTIMIZERS, Adam
-from lengthwise.synthetic.reparameterization import FUNCTIONS, Reparameterization
-from lengthwise.synthetic.tasks import LENGTH
-from lengthwise.synthetic.training import Batch, batches, train
-from lengthwise.synthetic.transformer import Architecture, PlainTransformer, StackedTransformer
+from lengthwise_studies.synthetic.encodings import ENCODINGS
+from lengthwise_studies.synthetic.optimizers import OPTIMIZERS, Adam
+from lengthwise_studies.synthetic.reparameterization import FUNCTIONS, Reparameterization
+from lengthwise_studies.synthetic.tasks import LENGTH
+from lengthwise_studies.synthetic.training import Batch, batches, train
+from lengthwise_studies.synthetic.transformer import Architecture, PlainTransformer, StackedTransformer
 
 RATE = 1e-3
 LOOPS = ("loop", "plain", "vmap")

@@ -2,7 +2,7 @@
 
 It computes nothing itself and has no threads that a fork would miss. Each line on standard input is a request:
 what to start (answered by the process id), or whose end is wanted (answered by its exit code as of subprocess, or
-null where `poll` finds it running). `tests/conftest.py` has the other side.
+null where `poll` finds it running). `conftest.py` has the other side.
 """
 
 from __future__ import annotations

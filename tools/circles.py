@@ -13,8 +13,6 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 SOURCES = Path("src")
-APART = ("studies", "synthetic")
-"""Packages of lengthwise that are not looked at."""
 
 
 def modules() -> dict[str, Path]:
@@ -22,8 +20,7 @@ def modules() -> dict[str, Path]:
     found = {}
     for path in sorted((SOURCES / "lengthwise").rglob("*.py")):
         parts = path.relative_to(SOURCES).with_suffix("").parts
-        if parts[1] not in APART:
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
 
 

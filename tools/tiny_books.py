@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from lengthwise.studies.pretraining import RECORD_FILE, build_tiny_books
+from lengthwise_studies.pretraining import RECORD_FILE, build_tiny_books
 
 FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", RECORD_FILE)
 

@@ -1,28 +1,10 @@
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from lengthwise.cli.main import run
 from lengthwise.testing import save_tiny_model, tiny_text
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a command did: exit code, standard output, standard error."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 @pytest.fixture(scope="session")
@@ -55,19 +37,6 @@ def model(shared: Path) -> str:
 def text(shared: Path) -> list[str]:
     """The options that name the text."""
     return ["--text", str(shared / "text"), "--split", "all"]
-
-
-@pytest.fixture
-def lengthwise(capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
-    """Run the command in this process: `lengthwise("measure", model, "--json")`."""
-
-    def call(*arguments: object) -> Outcome:
-        capfd.readouterr()
-        code = run([*map(str, arguments)])
-        out, err = capfd.readouterr()
-        return Outcome(code, out, err)
-
-    return call
 
 
 @pytest.fixture

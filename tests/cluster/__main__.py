@@ -8,7 +8,6 @@ Says so and stops where Ray is not installed. Prints what it compared; exits wit
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import signal
 import sys
@@ -17,14 +16,15 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from lengthwise.results import read_results
 from lengthwise.samples import SampleLog
-from lengthwise.studies.experiments import FAN_OUT, Arm, Experiment, Scale
-from lengthwise.studies.fan_out import fan_out
 from lengthwise.testing import save_tiny_model, tiny_text
+from lengthwise_studies.experiments import FAN_OUT, Arm, Experiment, Scale
+from lengthwise_studies.fan_out import fan_out
+from lengthwise_studies.store import arm_folder, recipe_key, store_folder
 
 RECIPE = """\
 model: {folder}/model
@@ -67,51 +67,55 @@ def experiment(folder: Path) -> tuple[Experiment, Scale]:
     )
 
 
-def killed_once(task: Experiment, scale: Scale, parts: Path) -> None:
+def killed_once(task: Experiment, scale: Scale) -> None:
     """`Experiment.fill`, in a worker that one arm and seed kills with SIGKILL after its first checkpoint."""
     torch.set_num_threads(1)
-    seed = task.only_seed
-    mark, checkpoint = (
-        parts / "killed",
-        parts / "seed-1" / "aligned" / "train" / "checkpoints" / "checkpoint-2",
-    )
+    mark = store_folder() / "killed"
+    (arm,) = task.arms
+    if arm.name == "aligned" and task.only_seed == 1 and not mark.exists():
+        recipe = task.recipe_of(scale, arm, 1)
+        assert recipe is not None
+        checkpoint = store_folder() / recipe_key(recipe) / "train" / "checkpoints" / "checkpoint-2"
 
-    def kill() -> None:
-        while not (checkpoint / "complete.json").exists():
-            time.sleep(0.01)
-        mark.write_text(str(os.getpid()))
-        os.kill(os.getpid(), signal.SIGKILL)
+        def kill() -> None:
+            while not (checkpoint / "complete.json").exists():
+                time.sleep(0.01)
+            mark.write_text(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGKILL)
 
-    if task.arms[0].name == "aligned" and seed == 1 and not mark.exists():
         threading.Thread(target=kill, daemon=True).start()
-    task.fill(scale, parts)
+    task.fill(scale)
 
 
 def main(folder: Path) -> int:
     """Run both ways and compare rows and samples."""
     if importlib.util.find_spec("ray") is None:
-        print("skipped: Ray is not installed (pip install 'lengthwise[ray]')")
+        print("skipped: Ray is not installed (pip install './studies[ray]')")
         return 0
     import ray
 
     torch.set_num_threads(1)
     made, scale = experiment(folder)
+    sides = folder / "ray", folder / "alone"
+    os.environ["LENGTHWISE_CACHE"] = str(sides[0])
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     token = FAN_OUT.set(partial(fan_out, ray, work=killed_once))
-    spread = made.run(folder / "ray", scale)
+    spread = made.run(folder / "on-ray", scale)
     FAN_OUT.reset(token)
     ray.shutdown()
-    alone = made.run(folder / "alone", scale)
-    killed = (folder / "ray" / "parts" / "killed").exists()
-    resumed: list[Any] = sorted((folder / "ray" / "parts").glob("seed-1/aligned/train/results.json"))
-    step = json.loads(resumed[0].read_text())["provenance"]["resumed_at_step"]
+    killed = (store_folder() / "killed").exists()
+    step = read_results(arm_folder(spread, "aligned, seed 1") / "train" / "results.json").provenance[
+        "resumed_at_step"
+    ]
+    os.environ["LENGTHWISE_CACHE"] = str(sides[1])
+    alone = made.run(folder / "in-sequence", scale)
     logs = [
         {
-            str(file.relative_to(side / "parts")): list(SampleLog(file))
+            str(file.relative_to(side)): list(SampleLog(file))
             for file in sorted(side.rglob("*.jsonl"))
             if file.name != "metrics.jsonl"
         }
-        for side in (folder / "ray", folder / "alone")
+        for side in sides
     ]
     print(
         f"rows: {len(spread.rows)} on Ray, {len(alone.rows)} in sequence, equal: {spread.rows == alone.rows}"

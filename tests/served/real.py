@@ -5,7 +5,7 @@
 Serves SmolLM2-135M in fp32 on the loopback: as it is, with YaRN x2, and with a sliding window of 128 tokens. Each
 server is stopped by its process id. `PAIRS` says up to where each must be found equal to which checkpoint; the plain
 server must give the numbers of the verbs in `VERBS`. Exits with 1 if any of this fails. Run folders with their pages
-go to --out, all numbers to its `results.json`, which `python -m lengthwise.studies.doc_tables keep` keeps for the
+go to --out, all numbers to its `results.json`, which `python -m tools.docs.doc_tables keep` keeps for the
 documentation. What is finished there is not run again.
 """
 
@@ -33,7 +33,7 @@ from lengthwise.measure.served import verdict
 from lengthwise.models.resolve import resolve
 from lengthwise.report.run_page import build_report
 from lengthwise.results import Results, Row, read_results
-from lengthwise.studies.served_tables import KIND, apart
+from tools.docs.served_tables import KIND, apart
 
 NAME = "smollm2-135m"
 EXTENDED = "yarn-x2"

@@ -4,7 +4,7 @@
 
 The model is tiny, of the recipe's architecture. Recipes in 4 bits run with whole weights, which can be sharded.
 Each run's `memory.json` has the bytes that the first process keeps and the plan's. OUT's `results.json` has them all;
-`python -m lengthwise.studies.doc_tables keep OUT` keeps it for the documentation.
+`python -m tools.docs.doc_tables keep OUT` keeps it for the documentation.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _own_bytes(tensor: Tensor) -> int:
 
 def kept(folder: Path, names: Sequence[str]) -> Results:
     """What two steps in two processes gave, of each recipe."""
-    from lengthwise.studies.recipe_tables import KIND, RUN
+    from tools.docs.recipe_tables import KIND, RUN
 
     rows: list[Row] = []
     for name in names:

@@ -16,7 +16,6 @@ PACKAGES = {
     "positions": "Positions",
     "evaluation": "Evaluation",
     "text": "Text",
-    "synthetic": "Synthetic studies",
 }
 """Package of lengthwise -> the title of its page."""
 

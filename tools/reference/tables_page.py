@@ -11,9 +11,9 @@ from lengthwise.measure.misalignment import ESTIMATORS
 from lengthwise.measure.table import MEASUREMENTS
 from lengthwise.models.embedded_models import EMBEDDED
 from lengthwise.positions import ATTENTIONS, POSITION_SAMPLERS, ROPE_METHODS
-from lengthwise.studies.study_table import STUDIES
 from lengthwise.text import EMBEDDED_CORPORA
 from lengthwise.training.views import VIEWS
+from lengthwise_studies.study_table import STUDIES
 from tools.reference.declared import Field, keywords_of
 from tools.reference.words import code, default_words, plain, table, type_words
 

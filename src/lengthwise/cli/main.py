@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import logging
 import os
@@ -19,7 +20,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 import lengthwise
 from lengthwise.cli import verbs
 from lengthwise.cli.options import with_fields
-from lengthwise.errors import Interrupted, LengthwiseError, UsageError
+from lengthwise.errors import Interrupted, LengthwiseError, MissingError, UsageError
 from lengthwise.files import is_url
 from lengthwise.machine import is_main_process
 from lengthwise.measure.table import MEASUREMENTS
@@ -132,7 +133,14 @@ def command_line(words: Sequence[str]) -> App:
 
 def summary(name: str) -> str:
     """What a verb does, in one line, without importing a measurement."""
-    return MEASUREMENTS[name].summary if name in MEASUREMENTS else _prose(_function(name)).partition("\n")[0]
+    if name in MEASUREMENTS:
+        return MEASUREMENTS[name].summary
+    # The help lists it where the studies are not installed, too.
+    return (
+        "Run a study and write its page."
+        if name == "reproduce"
+        else _prose(_function(name)).partition("\n")[0]
+    )
 
 
 def _complete(verb: App, name: str) -> None:
@@ -148,8 +156,21 @@ def _complete(verb: App, name: str) -> None:
 
 
 def _function(name: str) -> Any:
-    home = importlib.import_module("lengthwise.studies.command") if name == "reproduce" else verbs
-    return getattr(home, name)
+    return getattr(studies_command() if name == "reproduce" else verbs, name)
+
+
+def studies_command() -> Any:
+    """The module of `reproduce`, which comes with the studies.
+
+    Raises:
+        MissingError: the studies are not installed.
+    """
+    if importlib.util.find_spec("lengthwise_studies") is None:
+        raise MissingError(
+            "the studies are a package of their own, lengthwise-studies, which is not installed",
+            fix="in a clone of the repository: pip install ./studies",
+        )
+    return importlib.import_module("lengthwise_studies.command")
 
 
 def _prose(function: Any) -> str:

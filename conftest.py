@@ -1,0 +1,200 @@
+"""Fixtures of all tests, those of the studies too."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lengthwise
+
+# Before anything imports torch. Programs that tests start have one thread; sums with two differ in the last digit.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+TESTS = Path(__file__).parent / "tests"
+MAIN = Path(lengthwise.__file__).with_name("__main__.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first, so that no worker is left alone with the study at the end.
+
+    The study comes first and what needs a model last: on a new machine the study pretrains tiny-books for minutes,
+    and others would wait for it.
+    """
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    if item.path.name == "test_tiny_books.py":
+        return 0
+    slow, real = (item.get_closest_marker(name) is not None for name in ("slow", "real"))
+    return 2 * real + (not slow) + 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command did: exit code, standard output, standard error."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+class Started:
+    """A program in a process of its own, forked from one with the imports done (`fork_server.py`)."""
+
+    def __init__(
+        self,
+        ask: Callable[[dict[str, Any]], Any],
+        words: list[str],
+        folder: Path,
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        self._ask = ask
+        self._files = folder / "out", folder / "err"
+        self.returncode: int | None = None
+        self.pid: int = ask(
+            {
+                "words": words,
+                "out": str(self._files[0]),
+                "err": str(self._files[1]),
+                "environment": os.environ | (environment or {}),
+                "folder": os.getcwd(),
+            }
+        )
+
+    @property
+    def out(self) -> str:
+        """Standard output so far."""
+        return self._files[0].read_text()
+
+    @property
+    def err(self) -> str:
+        """Standard error so far."""
+        return self._files[1].read_text()
+
+    def poll(self) -> int | None:
+        """The exit code, or None while it runs."""
+        if self.returncode is None:
+            self.returncode = self._ask({"process": self.pid, "poll": True})
+        return self.returncode
+
+    def wait(self, *, signal_at: tuple[signal.Signals, Path, int] | None = None) -> Started:
+        """Until it ends; with `signal_at`, send the signal once the file has so many lines."""
+        if signal_at is not None:
+            number, file, lines = signal_at
+            while not (file.exists() and file.read_bytes().count(b"\n") >= lines):
+                assert self.poll() is None, (self.returncode, self.out, self.err)
+                time.sleep(0.005)
+            os.kill(self.pid, number)
+        self.returncode = self._ask({"process": self.pid, "poll": False})
+        return self
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("LENGTHWISE_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def lengthwise(capfd: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """Run the command in this process: `lengthwise("measure", model, "--json")`."""
+
+    def call(*arguments: object) -> Outcome:
+        from lengthwise.cli.main import run
+
+        capfd.readouterr()
+        code = run([*map(str, arguments)])
+        out, err = capfd.readouterr()
+        return Outcome(code, out, err)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def _fork_server() -> Iterator[Callable[[dict[str, Any]], Any]]:
+    command = [sys.executable, str(TESTS / "fork_server.py")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        sink, source = server.stdin, server.stdout
+
+        def ask(request: dict[str, Any]) -> Any:
+            sink.write(json.dumps(request) + "\n")
+            sink.flush()
+            return json.loads(source.readline())
+
+        yield ask
+
+
+@pytest.fixture
+def start(
+    _fork_server: Callable[[dict[str, Any]], Any], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Started]:
+    """Start the command line, or a Python file: `start("ppl", model)`, `start("x", program=file)`."""
+
+    def call(*arguments: object, program: Path = MAIN) -> Started:
+        words = [str(program), *map(str, arguments)]
+        return Started(_fork_server, words, tmp_path_factory.mktemp("started"))
+
+    return call
+
+
+@pytest.fixture
+def start_ranks(
+    _fork_server: Callable[[dict[str, Any]], Any], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., None]:
+    """Run a Python file in two processes of one group, as torchrun would: `start_ranks(file, argument)`."""
+
+    def call(program: Path, *arguments: object) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        group = {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "WORLD_SIZE": "2",
+            "LOCAL_WORLD_SIZE": "2",
+        }
+        words = [str(program), *map(str, arguments)]
+        ranks = [
+            Started(
+                _fork_server,
+                words,
+                tmp_path_factory.mktemp(f"rank-{rank}"),
+                group | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            )
+            for rank in range(2)
+        ]
+        # One that has failed leaves the other waiting for it, and both may wait for ever.
+        until = time.monotonic() + 600
+        while None in (codes := [rank.poll() for rank in ranks]) and not any(codes):
+            if time.monotonic() > until:
+                break
+            time.sleep(0.02)
+        for rank, code in zip(ranks, codes, strict=True):
+            if code is None:
+                os.kill(rank.pid, signal.SIGKILL)
+                rank.wait()
+        assert codes == [0, 0], "".join(
+            rank.err[-4000:] for rank, code in zip(ranks, codes, strict=True) if code != 0
+        )
+
+    return call

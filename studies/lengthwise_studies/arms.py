@@ -1,0 +1,132 @@
+"""What an experiment is made of: its arms, how large it is, and what they are called. Imports no torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from lengthwise.text import Split
+
+Measures = Mapping[str, Mapping[str, Any]]
+"""The settings of each measure, by name."""
+
+
+def slug(name: str) -> str:
+    """The folder's name of what is called so in tables."""
+    return name.replace(",", "").replace(" ", "-").lower()
+
+
+class Start(Protocol):
+    """A model of one pretraining seed."""
+
+    @property
+    def name(self) -> str:
+        """Which model and seed."""
+        ...
+
+    def build(self) -> Path:
+        """Its folder, trained at the first call."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """What is trained or measured: one model of an experiment, and what is measured of it.
+
+    Args:
+        name: of the curve or column.
+        question: what the arm is for.
+        changes: what differs from the recipe in training; None: not trained.
+        recipe: that the arm is trained by; None: the experiment's.
+        method: a rope method switched on without training, by `factor`.
+        factor: of `method`.
+        text: the corpus that it is measured on; None: the scale's.
+        measures: what is measured of it; None: the scale's.
+        starts: the models that it starts from, one for each pretraining seed: names, or models to pretrain; empty:
+            the scale's.
+        against: the arm that it is compared with; None: the experiment's reference.
+        compared: whether the arm is compared with another.
+    """
+
+    name: str
+    question: str = ""
+    changes: tuple[str, ...] | None = None
+    recipe: str | None = None
+    method: str | None = None
+    factor: float = 1.0
+    text: str | None = None
+    measures: Measures | None = None
+    starts: tuple[Start | str, ...] = ()
+    against: str | None = None
+    compared: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How large an experiment is.
+
+    Args:
+        model: what all arms start from.
+        measures: what is measured of every arm.
+        trained_measures: what is measured of trained arms in its place, which are then compared among themselves
+            alone; None: the same.
+        seeds: fine-tuning seeds (data order and offsets); each trains every arm.
+        steps: training steps; None: as the recipe says.
+        changes: of the recipe, for all arms.
+        text: the corpus that arms are measured on.
+        split: of this corpus. Held-out documents, unless nothing was trained on the others.
+        starts: models of several pretraining seeds in place of `model`; seed s starts from number s, modulo their
+            count.
+        marks: steps after which every trained arm is measured too, before the last.
+        mark_measures: what is measured then.
+    """
+
+    model: str
+    measures: Measures
+    trained_measures: Measures | None = None
+    seeds: int = 1
+    steps: int | None = None
+    changes: tuple[str, ...] = ()
+    text: str = "books"
+    split: Split = "test"
+    starts: tuple[Start, ...] = ()
+    marks: tuple[int, ...] = ()
+    mark_measures: Measures = field(default_factory=dict)
+
+    @property
+    def of_trained(self) -> Measures:
+        """What is measured of every trained arm."""
+        return self.measures if self.trained_measures is None else self.trained_measures
+
+    def start(self, seed: int | None, arm: Arm | None = None) -> str:
+        """The name or folder of the model that arms of this seed start from, or this arm."""
+        starts = (arm.starts if arm is not None else ()) or self.starts
+        if not starts:
+            return self.model
+        start = starts[(seed or 0) % len(starts)]
+        return start if isinstance(start, str) else str(start.build())
+
+    def start_name(self, seed: int | None, arm: Arm) -> str:
+        """What rows of this arm call its model: the scale's name, or that of the arm's own start."""
+        if not arm.starts:
+            return self.model
+        start = arm.starts[(seed or 0) % len(arm.starts)]
+        return start if isinstance(start, str) else start.name
+
+
+def steps_at(steps: int, pace: float) -> int:
+    """Steps of an arm that takes `pace` steps for each of the reference's."""
+    return max(1, round(steps * pace))
+
+
+def arm_after(name: str, steps: int | None) -> str:
+    """What an arm is called after so many of the reference's steps; None: at the end."""
+    return name if steps is None else f"{name} after {steps} steps"
+
+
+def is_final(name: str | None) -> bool:
+    """False for the name of an arm after fewer steps, as `arm_after` makes it."""
+    return name is None or re.search(r" after \d+ steps$", name) is None

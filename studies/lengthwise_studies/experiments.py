@@ -1,0 +1,358 @@
+"""Studies of language models: arms and measures as data. What is trained and measured lies in the store of arms.
+
+Arms that are measured on the same text predict the same tokens, so their differences are paired by document.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from lengthwise.machine import process_count
+from lengthwise.measure import paired_difference
+from lengthwise.models import LoadedModel, load
+from lengthwise.models.extending import extend
+from lengthwise.results import Results, Row
+from lengthwise.runs import RunFolder
+from lengthwise.settings import Dtype
+from lengthwise.text import load_corpus
+from lengthwise.training import read_recipe
+from lengthwise.training.recipe import Recipe
+from lengthwise_studies.arms import Arm, Measures, Scale, arm_after, steps_at
+from lengthwise_studies.precision import fast_dtype
+from lengthwise_studies.skeleton import Part, Section
+from lengthwise_studies.step_times import measure_step_times
+from lengthwise_studies.store import key_of, measured, recipe_key, store_folder, trained
+
+FAN_OUT: ContextVar[Callable[[Experiment, Scale], None] | None] = ContextVar("FAN_OUT", default=None)
+"""What fills the store before its arms are read: `studies.jobs`, or Ray (`studies.fan_out`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """Arms, measures and what is compared.
+
+    Args:
+        kind: of the results.
+        arms: in the order of tables.
+        recipe: that trained arms start from, unless they have their own.
+        reference: the arm that the others are compared with; None for no differences.
+        contrasts: further pairs of arms that are compared: the first minus the second.
+        equal_time: whether arms train for as long as the one that they are compared with, by their measured time a
+            step, in place of as many steps.
+        seeded: whether rows tell seeds apart.
+        only_seed: the one seed of a seeded experiment that is run; None: all of the scale.
+        dtype: of the measurements, a name that `load` takes, or "fast": that of `fast_dtype`.
+        fast_training: whether arms train in `fast_dtype`, whatever the recipe says.
+        notes: with `{documents}`, `{seeds}`, `{tokens}`, `{precision}`, `{recipe...}` and `{measures...}` filled in.
+    """
+
+    kind: str
+    arms: tuple[Arm, ...]
+    recipe: str | None = None
+    reference: str | None = None
+    contrasts: tuple[tuple[str, str], ...] = ()
+    equal_time: bool = False
+    seeded: bool = False
+    only_seed: int | None = None
+    dtype: Dtype | Literal["fast"] = "auto"
+    fast_training: bool = False
+    notes: tuple[str, ...] = ()
+
+    def part(
+        self,
+        sections: Callable[[Results, Path], list[Section]],
+        scales: Mapping[str, Scale],
+        *,
+        folder: str = ".",
+        heading: str = "Where it comes from",
+    ) -> Part:
+        """The experiment as a part of a study."""
+        return Part(
+            run=self.run,
+            sections=sections,
+            scales=scales,
+            folder=folder,
+            heading=heading,
+            plan=lambda scale: [(self, scale)],
+            has_arms=True,
+        )
+
+    def run(self, out: Path | str, scale: Scale, *, resume: bool = False, overwrite: bool = False) -> Results:
+        """Train and measure every arm that the store lacks, and write the results to `out`.
+
+        Returns:
+            Rows by arm (and seed), and the paired differences.
+
+        Raises:
+            UsageError: see `RunFolder`.
+            Interrupted: Ctrl-C. Finished arms and samples stay in the store.
+        """
+        settings = self.settings(scale)
+        with RunFolder(out, kind=self.kind, config=settings, resume=resume, overwrite=overwrite) as folder:
+            if finished := folder.finished:
+                return finished
+            results = self.filled(scale)
+            results.config = settings
+            folder.write_results(results)
+            return results
+
+    def settings(self, scale: Scale) -> dict[str, Any]:
+        """What a run records, and a resumed run must agree with. Settings at their defaults are left out."""
+        recipe = self.recipe_of(scale)
+        found: dict[str, Any] = {
+            "model": scale.model,
+            "dtype": self._dtype(),
+            "seeds": scale.seeds,
+            "steps": None if recipe is None else recipe.steps,
+            "measures": {name: dict(of) for name, of in scale.measures.items()},
+            "arms": {arm.name: _plain(arm) for arm in self.arms},
+            "recipe": None if recipe is None else recipe.to_dict(),
+        }
+        usual = {"text": "books", "split": "test", "marks": (), "mark_measures": {}, "trained_measures": None}
+        for name, default in usual.items():
+            if (value := getattr(scale, name)) != default:
+                found[name] = list(value) if name == "marks" else value
+        if scale.starts:
+            found["starts"] = [start.name for start in scale.starts]
+        if self.equal_time:
+            found["equal_time"] = True
+        return found
+
+    def filled(self, scale: Scale) -> Results:
+        """Train and measure what the store lacks, where `FAN_OUT` says; the results, which have no settings."""
+        if (fan_out := FAN_OUT.get()) is not None:
+            fan_out(self, scale)
+        return self.fill(scale)
+
+    def fill(self, scale: Scale) -> Results:
+        """Train and measure what the store lacks, in this process; the results, which have no settings.
+
+        Raises:
+            Interrupted: Ctrl-C. Finished arms and samples stay.
+        """
+        paces, rows = self._paces(scale)
+        provenance = self._provenance(scale)
+        places: dict[str, dict[str, str]] = {}
+        untrained: dict[str, dict[str, Results]] = {}
+        for seed in self.seeds(scale):
+            if self._has_starts(scale) or not untrained:
+                of = seed if self._has_starts(scale) else None
+                untrained = {}
+                for arm in self.arms:
+                    if arm.changes is None and not (arm.starts and (of or 0) >= len(arm.starts)):
+                        untrained[arm.name], places[_label(arm.name, of)] = self._untrained(arm, scale, of)
+                rows += _rows_of(untrained, seed=of)
+            last: dict[str, dict[str, Results]] = {}
+            marked: dict[int, dict[str, dict[str, Results]]] = {mark: {} for mark in scale.marks}
+            for arm in self.trained_arms:
+                pace = paces.get(arm.name, 1.0)
+                for mark in (*scale.marks, None):
+                    found, files = self._trained(arm, scale, seed, pace, mark)
+                    (last if mark is None else marked[mark])[arm.name] = found
+                places[_label(arm.name, seed)] = files
+            # Differences are paired, so arms that were measured otherwise have none.
+            alike = last if scale.trained_measures is not None else {**untrained, **last}
+            rows += _rows_of(last, seed=seed) + self._differences(alike, seed)
+            for mark, of_mark in marked.items():
+                rows += _rows_of(of_mark, seed=seed, after=mark) + self._differences(
+                    of_mark, seed, after=mark
+                )
+        recipe = self.recipe_of(scale)
+        facts = {
+            "documents": len(load_corpus(scale.text, split=scale.split).documents),
+            "seeds": f"{scale.seeds} fine-tuning seed{'s' if scale.seeds > 1 else ''}",
+            "precision": self._dtype(),
+            "recipe": recipe,
+            "measures": scale.measures,
+            "tokens": 0 if recipe is None else recipe.steps * recipe.batch.size * recipe.length * 2,
+        }
+        return Results(
+            kind=self.kind,
+            model_name=scale.model,
+            config={},
+            rows=rows,
+            notes=[note.format_map(facts) for note in self.notes],
+            provenance={**provenance, "arms": places},
+        )
+
+    @property
+    def trained_arms(self) -> list[Arm]:
+        """The arms that are trained, in order."""
+        return [arm for arm in self.arms if arm.changes is not None]
+
+    def seeds(self, scale: Scale) -> list[int | None]:
+        """The seeds that are run; [None] where rows do not tell them apart."""
+        if not self.seeded:
+            return [None]
+        return list(range(scale.seeds)) if self.only_seed is None else [self.only_seed]
+
+    def alone(self, scale: Scale) -> list[Experiment]:
+        """One experiment for each arm and seed, which together fill the store.
+
+        An untrained arm is one, unless every seed has its own start.
+        """
+        return [
+            replace(self, arms=(arm,), reference=None, only_seed=seed)
+            for arm in self.arms
+            for seed in ([None] if arm.changes is None and not self._has_starts(scale) else self.seeds(scale))
+            if not (arm.starts and (seed or 0) >= len(arm.starts))
+        ]
+
+    def recipe_of(
+        self, scale: Scale, arm: Arm | None = None, seed: int | None = None, pace: float = 1.0
+    ) -> Recipe | None:
+        """The recipe at this scale, of an arm and seed where given, for `pace` times as many steps."""
+        shipped = (arm and arm.recipe) or self.recipe
+        if shipped is None:
+            return None
+        changes = [f"model={scale.model if arm is None else scale.start(seed, arm)}", *scale.changes]
+        if process_count() == 1:
+            # Shares of the training state need several processes; one has it whole.
+            changes.append("parallel=null")
+        if self.fast_training:
+            changes.append(f"precision={fast_dtype()}")
+        if arm is not None:
+            changes += arm.changes or ()
+        if seed is not None:
+            changes.append(f"seed={seed}")
+        if scale.steps is not None:
+            changes.append(f"steps={scale.steps}")
+        recipe = read_recipe(shipped, changes)
+        if arm is None:
+            return recipe
+        if scale.marks:
+            changes.append(f"save_at={[steps_at(mark, pace) for mark in scale.marks]}")
+        return read_recipe(shipped, [*changes, f"steps={steps_at(recipe.steps, pace)}"])
+
+    def _has_starts(self, scale: Scale) -> bool:
+        """Whether every seed has a model of its own."""
+        return bool(scale.starts) or any(arm.starts for arm in self.arms)
+
+    def _against(self, arm: Arm) -> str | None:
+        return arm.against or self.reference
+
+    def _provenance(self, scale: Scale) -> dict[str, Any]:
+        if all(arm.starts for arm in self.arms):
+            return {}
+        start = load(scale.start(0), dtype=self._dtype())
+        provenance: dict[str, Any] = {"model": start.describe()}
+        pretraining = Path(start.source) / "pretraining.json"
+        if pretraining.is_file():
+            provenance["pretraining"] = json.loads(pretraining.read_text())
+        return provenance
+
+    def _paces(self, scale: Scale) -> tuple[dict[str, float], list[Row]]:
+        """In equal-time mode, steps of each arm for one of its reference, and the measured times as rows."""
+        if not self.equal_time:
+            return {}, []
+        recipes = {
+            arm.name: recipe
+            for arm in self.trained_arms
+            if (recipe := self.recipe_of(scale, arm, 0)) is not None
+        }
+        keys = {name: recipe_key(recipe) for name, recipe in recipes.items()}
+        seconds = measure_step_times(recipes, store_folder() / f"step-times-{key_of(keys)}.json")
+        row = Row(model=scale.model, task="training", metric="seconds_per_step", value=None, unit="seconds")
+        paces = {}
+        for arm in self.trained_arms:
+            against = self._against(arm)
+            assert against is not None
+            paces[arm.name] = seconds[against] / seconds[arm.name]
+        return paces, [replace(row, arm=name, value=value) for name, value in seconds.items()]
+
+    def _differences(
+        self, found: Mapping[str, Mapping[str, Results]], seed: int | None, *, after: int | None = None
+    ) -> list[Row]:
+        pairs = [(arm.name, self._against(arm)) for arm in self.arms if arm.compared]
+        pairs += [pair for pair in self.contrasts if pair not in pairs]
+        return [
+            replace(row, arm=arm_after(one, after), reference=arm_after(other, after), seed=seed)
+            for one, other in pairs
+            if one != other and one in found and other in found
+            for name, results in found[one].items()
+            for row in paired_difference(results, found[other][name])
+        ]
+
+    def _untrained(
+        self, arm: Arm, scale: Scale, seed: int | None
+    ) -> tuple[dict[str, Results], dict[str, str]]:
+        """The model as it is, or extended."""
+        start = scale.start(seed, arm)
+        model = load(start, dtype=self._dtype())
+        folder = store_folder() / key_of({"model": model.fingerprint()})
+        return self._measured(
+            arm, self._extended(arm, model, scale, seed), scale, arm.measures or scale.measures, folder, start
+        )
+
+    def _trained(
+        self, arm: Arm, scale: Scale, seed: int | None, pace: float, mark: int | None
+    ) -> tuple[dict[str, Results], dict[str, str]]:
+        """A trained arm after all steps, or after `mark` of the reference's."""
+        recipe = self.recipe_of(scale, arm, seed, pace)
+        assert recipe is not None
+        folder = trained(recipe)
+        start = scale.start(seed, arm)
+        of = folder / "train"
+        of = of / "model" if mark is None else of / "checkpoints" / f"checkpoint-{steps_at(mark, pace)}"
+        if (of / "adapter_config.json").is_file():
+            model = load(start, dtype=self._dtype(), adapter=str(of))
+        else:
+            model = load(str(of), dtype=self._dtype())
+        measures = (arm.measures or scale.of_trained) if mark is None else scale.mark_measures
+        steps = {} if mark is None else {"steps": steps_at(mark, pace)}
+        return self._measured(
+            arm, self._extended(arm, model, scale, seed), scale, measures, folder, start, **steps
+        )
+
+    def _measured(
+        self,
+        arm: Arm,
+        model: LoadedModel,
+        scale: Scale,
+        measures: Measures,
+        folder: Path,
+        evaluator: str,
+        **facts: Any,
+    ) -> tuple[dict[str, Results], dict[str, str]]:
+        text = load_corpus(arm.text or scale.text, split=scale.split)
+        facts |= {"dtype": self._dtype(), "method": arm.method, "factor": arm.factor}
+        return measured(model, text, measures, folder, evaluator=evaluator, **facts)
+
+    def _extended(self, arm: Arm, model: LoadedModel, scale: Scale, seed: int | None) -> LoadedModel:
+        if arm.method is not None:
+            extend(model.model, arm.method, factor=arm.factor)
+        # Rows name the study's model; arm and seed tell which training. A path would differ between machines.
+        model.name = scale.start_name(seed, arm)
+        return model
+
+    def _dtype(self) -> Dtype:
+        return fast_dtype() if self.dtype == "fast" else self.dtype
+
+
+def _label(arm: str, seed: int | None) -> str:
+    return arm if seed is None else f"{arm}, seed {seed}"
+
+
+def _plain(arm: Arm) -> dict[str, Any]:
+    """What makes the arm another model than the others."""
+    found: dict[str, Any] = {} if arm.method is None else {"method": arm.method, "factor": arm.factor}
+    for name in ("recipe", "text", "measures"):
+        if (value := getattr(arm, name)) is not None:
+            found[name] = value
+    return found if arm.changes is None else {**found, "changes": list(arm.changes)}
+
+
+def _rows_of(
+    found: Mapping[str, Mapping[str, Results]], *, seed: int | None, after: int | None = None
+) -> list[Row]:
+    return [
+        replace(row, arm=arm_after(name, after), seed=seed)
+        for name, measurements in found.items()
+        for one in measurements.values()
+        for row in one.rows
+    ]

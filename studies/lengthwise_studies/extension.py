@@ -1,0 +1,111 @@
+"""A real model read to twice its context: each rope method untrained, and PI before and after a short LoRA run.
+
+SmolLM2 was trained for 8192 tokens. Every arm predicts the same held-out tokens in windows of 16384, so losses by
+position and their differences are paired. Collapse is a matter of nats, so it is measured in bfloat16 where that is
+fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from lengthwise.report.figures import loss_by_position
+from lengthwise.report.html import Section
+from lengthwise.report.tables import Cell, Estimate, Table
+from lengthwise.results import Results, Row
+from lengthwise_studies.experiments import Arm, Experiment, Scale
+from lengthwise_studies.far.studies import PARTS
+from lengthwise_studies.skeleton import Study
+
+NONE = "none"
+_PI = ("extend.method=pi", "extend.factor=2.0")
+
+EXPERIMENT = Experiment(
+    kind="extension",
+    recipe="smollm2-lora",
+    reference=NONE,
+    dtype="fast",
+    fast_training=True,
+    arms=(
+        Arm(name=NONE),
+        Arm(name="dynamic", method="dynamic_ntk", factor=2.0),
+        Arm(name="YaRN x2", method="yarn", factor=2.0),
+        Arm(name="NTK x2", method="ntk", factor=2.0),
+        Arm(name="PI x2", method="pi", factor=2.0),
+        Arm(name="PI x2, LoRA with CE", changes=(*_PI, "objective.divergence=sce", "objective.alpha=0.0")),
+        Arm(
+            name="PI x2, LoRA with Jeffreys 10",
+            changes=(*_PI, "objective.divergence=jeffreys", "objective.alpha=10.0"),
+        ),
+    ),
+    notes=(
+        "{measures[perplexity][segments]} windows of {measures[perplexity][lengths][0]} tokens of held-out books. "
+        "Every arm predicts the same tokens. Computed in {precision}.",
+        "LoRA: {recipe.steps} steps of two windows of {recipe.length} tokens, the same in all arms.",
+    ),
+)
+SCALES = {
+    "default": Scale(
+        model="smollm2-135m",
+        measures={"perplexity": {"lengths": [16384], "segments": 3, "position_bins": 16}},
+        steps=20,
+        changes=("length=1024", "batch.size=1", "batch.micro=1"),
+    ),
+    "smoke": Scale(
+        model="tiny-books",
+        measures={"perplexity": {"lengths": [256], "segments": 3, "position_bins": 4}},
+        steps=2,
+        changes=("length=64", "batch.size=1", "batch.micro=1"),
+    ),
+}
+
+
+def sections(results: Results, folder: Path) -> list[Section]:
+    """Table and picture of the loss by position."""
+    drawn = [row for row in results.rows if row.reference is None]
+    pictures = (loss_by_position(drawn, name="extension-loss-by-position"),)
+    trained = results.provenance["model"]["trained_length"]
+    [length] = results.config["measures"]["perplexity"]["lengths"]
+    return [
+        Section(
+            title="Loss by position to twice the context",
+            paragraphs=[
+                f"`{results.model_name}` was trained for {trained} tokens and reads {length} here: the loss of "
+                "the same tokens by their position in the window, for each way to extend the context."
+            ],
+            tables=[position_table(results)],
+            figures=[picture for picture in pictures if picture is not None],
+            notes=results.notes,
+        )
+    ]
+
+
+def position_table(results: Results) -> Table:
+    """One line for each stretch of positions, one column for each arm; nats per token."""
+    arms = [arm.name for arm in EXPERIMENT.arms]
+    plain = results.select(task="perplexity", metric="loss", reference=None)
+    stretches = sorted({(row.position, row.position_end) for row in plain if row.position is not None})
+
+    def line(rows_of: list[Row]) -> Iterator[Estimate | None]:
+        for arm in arms:
+            found = [row for row in rows_of if row.arm == arm]
+            yield Estimate(found[0].value, found[0].ci_low, found[0].ci_high) if found else None
+
+    cells: list[list[Cell]] = []
+    for begin, end in stretches:
+        here = [row for row in plain if (row.position, row.position_end) == (begin, end)]
+        cells.append([f"{begin}-{(end or 0) - 1}", *line(here)])
+    cells.append(["all", *line([row for row in plain if row.position is None])])
+    return Table(
+        columns=["position", *arms],
+        rows=cells,
+        caption="Loss (nats per token) by position, with 95 % intervals over documents",
+    )
+
+
+EXTENSION = Study(
+    title="How far does a model hold, and which extension carries it further?",
+    parts=(EXPERIMENT.part(sections, SCALES), PARTS["far-extension"].part(), PARTS["far-yarn-4"].part()),
+    takes=("steps",),
+)

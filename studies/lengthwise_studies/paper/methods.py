@@ -1,0 +1,129 @@
+"""How the paper adjusts a model before it aligns it, and the arms that every table has."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from lengthwise.settings import read_yaml
+from lengthwise.training.recipe import shipped_recipes
+from lengthwise_studies.arms import Arm
+from lengthwise_studies.paper.sizes import Size
+
+BEST_FORM = "smollm2-skip"
+"""The recipe of the *best form*: the best that was known when the tables were run. `smollm2-far` came later."""
+
+PLAIN, SCE, ENTROPY, JEFFREYS = "plain CE", "SCE 0.1", "entropy 0.1", "Jeffreys 10"
+BEST, UNTRAINED = "best form", "untrained"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adjustment:
+    """One way to extend a model, with the recipe that trains it.
+
+    Args:
+        name: the paper's.
+        recipe: of lengthwise; it names the source of each value.
+        method: its rope method, which the untrained arm has.
+        longer: whether the paper trains on windows of 2T (Sec. 5.2) instead of T (Sec. 5.1).
+    """
+
+    name: str
+    recipe: str
+    method: str | None
+    longer: bool = False
+
+    def window(self, size: Size) -> int:
+        """L: tokens of a training window."""
+        return 2 * size.window if self.longer else size.window
+
+    def factor(self, size: Size) -> float:
+        """How many times T the extension reaches."""
+        return 2 if self.longer else size.factor
+
+    def changes(self, size: Size, corpus: str) -> tuple[str, ...]:
+        """What the recipe needs at this scale."""
+        found = [
+            f"data.corpus={corpus}",
+            f"length={self.window(size)}",
+            f"steps={size.steps}",
+            f"batch.size={size.batch}",
+            f"batch.micro={'null' if size.micro is None else size.micro}",
+            f"save_every={size.steps}",
+        ]
+        shipped = _shipped(self.recipe)
+        if self.method is None:
+            found.append("extend=null")
+        else:
+            found += [f"extend.factor={self.factor(size)}", f"extend.original_length={size.trained}"]
+        if "positions" in shipped:
+            found.append(f"positions.target_length={round(self.factor(size) * size.trained)}")
+        if "quantize" in shipped and not size.quantized:
+            found.append("quantize=null")
+        return (*found, *size.changes)
+
+
+CLEX = Adjustment(name="CLEX", recipe="clex", method="clex")
+EABF = Adjustment(name="EABF", recipe="eabf", method="eabf", longer=True)
+LONGQLORA = Adjustment(name="LongQLoRA", recipe="longqlora", method="pi", longer=True)
+CREAM = Adjustment(name="CREAM", recipe="cream", method="pi")
+RAW = Adjustment(name="no adjustment", recipe="eabf", method=None, longer=True)
+"""Plain fine-tuning: the recipe of EABF without its extension."""
+
+
+def term(name: str, divergence: str, alpha: float, *more: str, question: str = "") -> Arm:
+    """An arm with another weighted divergence, on the same windows and offsets."""
+    return Arm(
+        name=name,
+        changes=(f"objective.divergence={divergence}", f"objective.alpha={alpha}", *more),
+        question=question,
+    )
+
+
+def standard_arms(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
+    """The arms that every table has: untrained, plain CE, the paper's SCE, its control, Jeffreys, the best form."""
+    untrained = Arm(
+        name=UNTRAINED,
+        question="the extension alone",
+        method=adjustment.method,
+        factor=adjustment.factor(size) if adjustment.method else 1.0,
+    )
+    return (
+        untrained,
+        term(PLAIN, "sce", 0.0, question="the baseline"),
+        term(SCE, "sce", 0.1, question="the paper's term at its lower weight"),
+        term(ENTROPY, "entropy", 0.1, question="the control: is SCE more than sharpening?"),
+        term(JEFFREYS, "jeffreys", 10.0, question="the disagreement alone, weighted to matter"),
+        Arm(
+            name=BEST, changes=best_form(adjustment, size), question=f"the views and positions of {BEST_FORM}"
+        ),
+    )
+
+
+def best_form(adjustment: Adjustment, size: Size) -> tuple[str, ...]:
+    """Views, positions and objective of `BEST_FORM`, with lengths that fit the window and the extended context."""
+    recipe = _shipped(BEST_FORM)
+    window = adjustment.window(size)
+    options = dict(recipe.get("view_options", {}))
+    if "passage" in options:
+        options["passage"] = max(4, window * options["passage"] // recipe["length"])
+    positions = recipe["positions"]
+    target = round((adjustment.factor(size) if adjustment.method else 1) * size.trained)
+    return (
+        f"views={recipe['views']}",
+        f"view_options={_flow(options)}",
+        f"positions={_flow({**positions, 'target_length': max(target, 2 * window)})}",
+        *(f"objective.{name}={_flow(value)}" for name, value in recipe["objective"].items()),
+    )
+
+
+@lru_cache
+def _shipped(name: str) -> dict[str, Any]:
+    return dict(read_yaml(shipped_recipes()[name]))
+
+
+def _flow(value: Any) -> str:
+    """The value as YAML in one line."""
+    return json.dumps(value)

@@ -1,0 +1,237 @@
+"""How large a table is run: models, lengths, steps and samples at each scale.
+
+T is the length that the model was trained for; every length of a table is a multiple of it, so that one table fits
+all models. Values of `PAPER` are the paper's unless the comment beside them says "our choice".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from lengthwise_studies.tiny_models import TinyModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """One scale.
+
+    Args:
+        model: what arms start from.
+        trained: T, in tokens.
+        window: tokens of a training window where the paper trains at T; it trains at 2T with twice as many.
+        factor: how many times T the extension reaches where the paper trains at T.
+        steps: of the reference; a table that follows training measures after a quarter and a half of them too, as the
+            paper does after 50 and 100 of 200.
+        batch, micro: windows a step, and at a time on one device.
+        seeds: fine-tuning seeds.
+        starts: models of several pretraining seeds.
+        corpora: the text for each of the paper's corpora; both are trained on their training and read on their test
+            split.
+        lengths: at which losses are measured, as multiples of T.
+        distances: of recall, as multiples of T.
+        windows, segments, pairs: samples of misalignment, loss and recall.
+        key_texts: texts of LongPPL; 0 leaves it out.
+        limit_windows: samples of the context limit; 0 leaves it out.
+        question_lengths: of BABILong in likelihood mode, as multiples of T; empty where the model cannot do it.
+        questions: at each length and depth.
+        scores: further tasks by greedy replies, as the paper has them (LongBench-E).
+        changes: of every recipe.
+        quantized: whether the table's 4-bit recipes keep their 4 bits.
+        hours_on: for `--dry-run`: floating-point operations a second of the hardware that the scale is meant for;
+            None is this machine, measured.
+    """
+
+    model: str
+    trained: int
+    window: int
+    factor: float = 4
+    steps: int = 200
+    batch: int = 8
+    micro: int | None = None
+    seeds: int = 3
+    starts: tuple[TinyModel, ...] = ()
+    corpora: Mapping[str, str] = field(default_factory=lambda: {"books": "books", "pg19": "code"})
+    lengths: tuple[float, ...] = (1, 2, 4)
+    distances: tuple[float, ...] = (0.5, 1, 2)
+    windows: int = 48
+    segments: int = 64
+    pairs: int = 96
+    key_texts: int = 0
+    limit_windows: int = 0
+    question_lengths: tuple[float, ...] = ()
+    questions: int = 12
+    scores: Mapping[str, Any] = field(default_factory=dict)
+    changes: tuple[str, ...] = ()
+    quantized: bool = False
+    hours_on: float | None = None
+
+    def __post_init__(self) -> None:
+        # A checkpoint that starts two seeds would count twice. Seeds beyond those listed have their own.
+        if self.starts and self.seeds > len(self.starts):
+            more = (replace(self.starts[0], seed=seed) for seed in range(len(self.starts), self.seeds))
+            object.__setattr__(self, "starts", (*self.starts, *more))
+
+    @classmethod
+    def of(cls, recorded: Mapping[str, Any]) -> Size:
+        """The size of a run from its settings, without its models of several seeds."""
+        plain: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()
+        }
+        plain["starts"] = ()
+        return cls(**plain)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as a run records them."""
+        plain: dict[str, Any] = {
+            each.name: list(value) if isinstance(value := getattr(self, each.name), tuple) else value
+            for each in fields(self)
+        }
+        return plain | {"starts": [start.name for start in self.starts]}
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the numbers must know of the size."""
+        if self.starts:
+            seeds = f"Seed s starts from checkpoint s of {len(self.starts)} pretrainings of {self.model}"
+        else:
+            seeds = f"All seeds start from one pretrained {self.model}: verdicts are about this checkpoint"
+        return [f"T = {self.trained} tokens. {seeds}, and has its own windows and offsets."]
+
+    @property
+    def marks(self) -> tuple[int, ...]:
+        """The steps that stand for the paper's 50 and 100 of 200."""
+        return tuple(
+            sorted({steps for steps in (self.steps // 4, self.steps // 2) if 0 < steps < self.steps})
+        )
+
+
+_CPU = ("precision=float32", "gradient_checkpointing=false", "data.packing=false", "optimizer.warmup_steps=2")
+# At 1e-3 plain fine-tuning raised the loss of an extended tiny-books by 0.06 nats at T and 0.23 at 4T, at 1e-4 by
+# 0.006 and -0.007 (one pretraining).
+_SMALL_RATE = (*_CPU, "optimizer.learning_rate=1.0e-4")
+_LORA = (
+    *_CPU,
+    "precision=bfloat16",
+    "optimizer.learning_rate=3.0e-4",
+    "adapter.r=16",
+    "adapter.lora_alpha=32",
+    "adapter.target_modules=[q_proj,k_proj,v_proj,o_proj]",
+    "adapter.modules_to_save=[]",
+)
+
+SMOKE = Size(
+    model="tiny-books",
+    trained=128,
+    window=32,
+    steps=4,
+    batch=2,
+    seeds=1,
+    windows=2,
+    segments=2,
+    pairs=2,
+    key_texts=2,
+    changes=_SMALL_RATE,
+)
+LAPTOP = Size(
+    model="tiny-books",
+    trained=128,
+    window=128,
+    steps=152,
+    starts=tuple(TinyModel(seed=seed) for seed in range(3)),
+    key_texts=16,
+    limit_windows=8,
+    changes=_SMALL_RATE,
+)
+SMOLLM2 = Size(
+    model="smollm2-135m",
+    trained=8192,
+    window=256,
+    factor=2,
+    steps=60,
+    batch=1,
+    lengths=(0.125, 2),
+    distances=(0.0625, 0.5),
+    windows=8,
+    segments=2,
+    pairs=2,
+    question_lengths=(0.25,),
+    questions=6,
+    changes=_LORA,
+)
+GEMMA3 = Size(
+    model="gemma3-270m",
+    trained=32768,
+    window=256,
+    factor=2,
+    steps=60,
+    batch=1,
+    lengths=(1 / 32, 1 / 16),
+    distances=(1 / 64, 1 / 8),
+    windows=8,
+    segments=8,
+    pairs=2,
+    question_lengths=(1 / 16,),
+    questions=6,
+    changes=_LORA,
+)
+_GPU = ("precision=bfloat16", "gradient_checkpointing=true")
+GPU = Size(
+    model="HuggingFaceTB/SmolLM2-1.7B",
+    trained=8192,
+    window=8192,
+    steps=200,
+    batch=16,
+    micro=1,
+    lengths=(0.25, 1, 2),
+    windows=64,
+    segments=32,
+    pairs=32,
+    key_texts=8,
+    limit_windows=8,
+    question_lengths=(0.5, 1, 2),
+    questions=50,
+    corpora={"books": "hf://emozilla/pg19", "pg19": "hf://emozilla/pg19"},
+    changes=_GPU,
+    scores={"tasks": ["longbench_e"], "max_length": 16384, "truncation": "middle"},
+    quantized=True,
+    hours_on=4e14,  # one H200 in bfloat16 at 40 % of its peak: our assumption
+)
+PAPER = Size(
+    model="meta-llama/Llama-2-7b-hf",  # Sec. 5.1
+    trained=4096,  # Llama 2
+    window=4096,  # Sec. 5.1
+    factor=16,  # CLEX's own; the paper names none
+    steps=200,  # Sec. 5.1
+    batch=64,  # Sec. 5.1
+    micro=1,
+    seeds=3,  # our choice; the paper shows one number a cell
+    corpora={
+        "books": "hf://emozilla/pg19",
+        "pg19": "hf://emozilla/pg19",
+    },  # RedPajama-Book is not on the hub any more
+    lengths=(0.25, 0.5, 1, 2, 4),  # 2T: Sec. 5.1; 4T: Table 1; the others: rebuttal
+    windows=128,  # our choice, as all sample sizes
+    segments=64,
+    pairs=64,
+    key_texts=16,
+    limit_windows=8,
+    question_lengths=(1, 2, 4),  # Table 6
+    questions=100,
+    scores={"tasks": ["longbench_e"], "max_length": 16384, "truncation": "middle"},  # our choice of the limit
+    changes=_GPU,
+    quantized=True,
+    hours_on=8 * 4e14,  # eight of them
+)
+
+SIZES: dict[str, Size] = {
+    "default": LAPTOP,
+    "smoke": SMOKE,
+    "laptop": LAPTOP,
+    "laptop-smollm2": SMOLLM2,
+    "laptop-gemma3": GEMMA3,
+    "gpu": GPU,
+    "paper": PAPER,
+}
+"""`default` is `laptop`."""

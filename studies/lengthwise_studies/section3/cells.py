@@ -1,0 +1,299 @@
+"""Cells (one configuration each, at a scale): their models are trained as one stack and tested at every length."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lengthwise.errors import UsageError
+from lengthwise_studies.section3.number_alignment import (
+    AlignedLosses,
+    aligned_batches,
+    alignment_named,
+    model_disagreements,
+)
+from lengthwise_studies.synthetic.encodings import check_length
+from lengthwise_studies.synthetic.optimizers import optimizer_named
+from lengthwise_studies.synthetic.reparameterization import Reparameterization, reparameterization
+from lengthwise_studies.synthetic.tasks import bit_task
+from lengthwise_studies.synthetic.tasks.bits import VOCABULARY, BitTask
+from lengthwise_studies.synthetic.training import batches, one_thread, predictions, train
+from lengthwise_studies.synthetic.transformer import Architecture, StackedTransformer
+
+CEILING = 10
+"""Predictions mapped back through the inverse of f are clamped to this many times the longest test length."""
+_CURVE_POINTS = 60
+_LAST_STEPS = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One configuration, trained from several seeds at once.
+
+    Args:
+        task: a name of `tasks.BIT_TASKS`.
+        encoding: a name of `encodings.ENCODINGS`.
+        function: the output reparameterization, a name of `reparameterization.FUNCTIONS`.
+        shift: train on function(y + shift).
+        train_length: lengths in training are uniform on 1 .. this.
+        optimizer: a name of `optimizers.OPTIMIZERS`.
+        alignment: the long-short alignment trained with, a name of `alignment.ALIGNMENTS`; None for none.
+        weight: its alpha, 0 without.
+    """
+
+    task: str
+    encoding: str = "none"
+    function: str = "identity"
+    shift: int = 0
+    train_length: int = 10
+    optimizer: str = "adam"
+    alignment: str | None = None
+    weight: float = 0.0
+
+    @property
+    def key(self) -> str:
+        """Everything that tells this cell from another, in one line."""
+        shifted = f"(y+{self.shift})" if self.shift else ""
+        aligned = f", aligned by {self.alignment} {self.weight:g}" if self.alignment else ""
+        return (
+            f"{self.task}, {self.encoding}, {self.function}{shifted}, 1..{self.train_length}, "
+            f"{self.optimizer}{aligned}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """How large a sweep is.
+
+    Args:
+        name: the key in its table.
+        seeds: models of each cell.
+        steps: training steps; an optimizer may take a multiple of them.
+        batch: samples a step and model.
+        test_length: tested at every length 1 .. this.
+        samples: test strings for each length, the same for all models.
+        width, layers, heads: of every model; the inner layer is four times as wide.
+        table: positions of encodings that have a table.
+    """
+
+    name: str
+    seeds: int
+    steps: int
+    batch: int
+    test_length: int
+    samples: int
+    width: int = 16
+    layers: int = 2
+    heads: int = 4
+    table: int = 128
+
+
+SCALES: dict[str, Scale] = {
+    scale.name: scale
+    for scale in (
+        Scale(name="default", seeds=5, steps=3000, batch=16, test_length=50, samples=256),
+        Scale(
+            name="smoke", seeds=2, steps=20, batch=8, test_length=12, samples=8, width=8, layers=1, heads=2
+        ),
+    )
+}
+
+
+Number = float | None
+"""None for a model that diverged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a cell gave, by seed: plain numbers, which JSON keeps whole."""
+
+    rate: float
+    """The learning rate that was kept: the best median training loss."""
+    rates: dict[str, Number]
+    """Median final training loss of every rate tried."""
+    steps: list[int]
+    """Steps of the training curve."""
+    curve: list[list[Number]]
+    """[seed][point] training loss in units of f, each point the mean since the one before."""
+    train_loss: list[Number]
+    """[seed] mean training loss over the last steps, in units of f."""
+    lengths: list[int]
+    mse: list[list[Number]]
+    """[seed][length] test error in original units."""
+    mse_transformed: list[list[Number]]
+    """[seed][length] test error in units of f."""
+    clamped: list[list[float]]
+    """[seed][length] share of predictions that had to be clamped before f could be inverted."""
+    seconds: float
+    disagreement: dict[str, list[Number]] = field(default_factory=dict)
+    """[seed] how far predictions from strings of training length and from their ends differ, for each
+    reading of alignment, in squared units of f."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record of a sample log."""
+        return asdict(self)
+
+
+def architecture(
+    encoding: str, scale: Scale, *, vocabulary: int = VOCABULARY, tokens: int = 0, value: bool = True
+) -> Architecture:
+    """The model of a scale: it reads bits and predicts one number, or as the other arguments say."""
+    return Architecture(
+        vocabulary=vocabulary,
+        encoding=encoding,
+        table=scale.table,
+        tokens=tokens,
+        value=value,
+        width=scale.width,
+        layers=scale.layers,
+        heads=scale.heads,
+        hidden=4 * scale.width,
+    )
+
+
+def check(cells: Sequence[Cell], scale: Scale) -> None:
+    """Refuse what cannot run, before anything is trained.
+
+    Raises:
+        UsageError: no cells; unknown names; a function undefined on a task's outcomes; lengths beyond an
+            encoding's table; no seeds or steps.
+    """
+    if not cells:
+        raise UsageError("the grid has no cells", expected="one configuration or more")
+    for name, value in (("seeds", scale.seeds), ("steps", scale.steps), ("test_length", scale.test_length)):
+        if value < 1:
+            raise UsageError(f"{name} is {value}", expected="1 or more")
+    for cell in cells:
+        if cell.train_length < 1:
+            raise UsageError(f"train_length is {cell.train_length}", expected="1 or more")
+        reparameterization(cell.function, bit_task(cell.task), shift=cell.shift)
+        optimizer_named(cell.optimizer)
+        _check_alignment(cell)
+        longest = architecture(cell.encoding, scale).build_encoding().longest
+        check_length(cell.encoding, longest, max(scale.test_length, cell.train_length) + 2)
+
+
+@one_thread()
+def run_cell(cell: Cell, scale: Scale) -> Outcome:
+    """Train every seed at every learning rate, keep the rate that fits best, test at every length.
+
+    Raises:
+        UsageError: see `check`.
+    """
+    check([cell], scale)
+    started = time.perf_counter()
+    task = bit_task(cell.task)
+    function = reparameterization(cell.function, task, shift=cell.shift)
+    optimizer = optimizer_named(cell.optimizer)
+    steps = scale.steps * optimizer.budget
+    seeds = list(range(scale.seeds))
+    model = StackedTransformer(architecture(cell.encoding, scale), seeds * len(optimizer.rates))
+    rates = [rate for rate in optimizer.rates for _ in seeds]
+    drawn = batches(
+        task,
+        function,
+        model.encoding,
+        longest=cell.train_length,
+        size=scale.batch,
+        steps=steps,
+        seeds=seeds * len(optimizer.rates),
+    )
+    if cell.alignment is None:
+        losses = torch.stack(list(train(model, drawn, optimizer, count=steps, rates=rates)))
+    else:
+        alignment = alignment_named(cell.alignment)
+        aligned = aligned_batches(
+            drawn,
+            alignment,
+            task,
+            model.encoding,
+            longest=cell.train_length,
+            seeds=seeds * len(optimizer.rates),
+        )
+        both = AlignedLosses(alignment, cell.weight)
+        for _ in train(model, aligned, optimizer, count=steps, rates=rates, losses=both):
+            pass
+        # The error alone: what a cell without alignment is compared by.
+        losses = torch.stack(both.errors)
+    final = losses[-max(1, round(_LAST_STEPS * steps)) :].mean(0).view(len(optimizer.rates), -1)
+    by_rate = [median(_finite(row)) for row in final]
+    best = min(range(len(by_rate)), key=by_rate.__getitem__)
+    kept = [best * scale.seeds + seed for seed in seeds]
+    at, curve = _curve(losses[:, kept])
+    model = model.keep(kept)
+    tested = _test(model, task, function, scale)
+    apart = model_disagreements(model, task, longest=cell.train_length)
+    return Outcome(
+        rate=optimizer.rates[best],
+        rates={f"{rate:g}": _number(loss) for rate, loss in zip(optimizer.rates, by_rate, strict=True)},
+        steps=at,
+        curve=curve,
+        train_loss=[_number(loss) for loss in final[best].tolist()],
+        seconds=time.perf_counter() - started,
+        disagreement={name: [_number(value) for value in by.tolist()] for name, by in apart.items()},
+        **tested,
+    )
+
+
+def _check_alignment(cell: Cell) -> None:
+    if cell.alignment is None:
+        if cell.weight:
+            raise UsageError(f"a weight of {cell.weight:g} without alignment", expected="weight=0")
+        return
+    alignment_named(cell.alignment)
+    if not cell.weight > 0:
+        raise UsageError(f"alignment with a weight of {cell.weight:g}", expected="more than 0")
+    if cell.train_length < 2:
+        raise UsageError("alignment on strings of one bit", expected="train_length of 2 or more")
+
+
+def _test(
+    model: StackedTransformer, task: BitTask, function: Reparameterization, scale: Scale
+) -> dict[str, Any]:
+    lowest = float(task.outcomes(1).values.min())
+    highest = float(CEILING * scale.test_length)
+    lengths = list(range(1, scale.test_length + 1))
+    columns: dict[str, list[Tensor]] = {"mse": [], "mse_transformed": [], "clamped": []}
+    for length in lengths:
+        # By length alone: every model of every cell meets the same strings.
+        generator = torch.Generator().manual_seed(length)
+        of = torch.full((scale.samples,), length)
+        bits = task.draw(of, length, generator)
+        outcome = task.outcome(bits, of)
+        z = predictions(model, bits, length, generator)
+        y, clamped = function.invert(z, lowest=lowest, highest=highest)
+        columns["mse"].append((y - outcome).square().mean(1))
+        columns["mse_transformed"].append((z - function.apply(outcome)).square().mean(1))
+        columns["clamped"].append(clamped.float().mean(1))
+    by_seed = {name: torch.stack(values, dim=1).tolist() for name, values in columns.items()}
+    return {
+        "lengths": lengths,
+        "mse": [[_number(value) for value in row] for row in by_seed["mse"]],
+        "mse_transformed": [[_number(value) for value in row] for row in by_seed["mse_transformed"]],
+        "clamped": by_seed["clamped"],
+    }
+
+
+def _curve(losses: Tensor) -> tuple[list[int], list[list[Number]]]:
+    """Training loss [steps, S] as the means of at most 60 stretches, with the last step of each."""
+    stretch = max(1, math.ceil(len(losses) / _CURVE_POINTS))
+    parts = losses.split(stretch)
+    steps = [min((index + 1) * stretch, len(losses)) for index in range(len(parts))]
+    means = torch.stack([part.mean(0) for part in parts], dim=1).tolist()
+    return steps, [[_number(value) for value in row] for row in means]
+
+
+def _finite(values: Tensor) -> list[float]:
+    """The numbers, infinity in place of what is none: a diverged model fits worst."""
+    return [value if math.isfinite(value) else math.inf for value in values.tolist()]
+
+
+def _number(value: float) -> Number:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,258 @@
+"""Long-short alignment of models that predict one number: two readings of the paper's objective (Eq. 4).
+
+The objective adds alpha times the symmetric cross entropy (SCE) of the predictions from a string and from the
+same string without its first e symbols. A prediction here is one number g, so it must become a distribution.
+
+**By string.** Take g as the mean of a Gaussian of fixed variance s^2. For p = N(g, s^2), q = N(g', s^2), d = g - g':
+
+    H(p, q) = E_p[-log q] = log(2 pi s^2) / 2 + (s^2 + d^2) / (2 s^2)
+    SCE(p, q) = H(p, q) + H(q, p) = log(2 pi s^2) + 1 + d^2 / s^2.
+
+The cross entropy of a label y is (g - y)^2 / (2 s^2) and a constant, so
+
+    CE + alpha SCE = [(g - y)^2 + 2 alpha d^2] / (2 s^2) + constant.
+
+The entropy is constant: there is nothing to sharpen, and SCE and the Jeffreys divergence d^2 / s^2 train the same.
+
+**By distribution.** Predictions from many strings of a length are a sample; the samples at two lengths are to
+agree. Their distance is the squared 2-Wasserstein distance, in one dimension the mean squared difference of the
+sorted values: it is differentiable, keeps its gradient where supports do not meet (a divergence is infinite for
+{l} and {l'}), has the units of the error, and on the same strings is at most the mean of d^2, as sorting is the
+pairing of least cost.
+
+**Both assume** that a cut leaves the right answer unchanged. It changes length and sum, and the means of a string
+and of its end differ by chance: E d^2 = 1/(4(l - e)) - 1/(4l). `right_disagreements` is
+what the right answers themselves would pay.
+
+Shapes: S models, B samples, N strings, T tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from lengthwise.errors import UsageError, nearest
+from lengthwise_studies.synthetic.encodings import Encoding
+from lengthwise_studies.synthetic.reparameterization import Reparameterization
+from lengthwise_studies.synthetic.tasks.bits import BitTask, encode
+from lengthwise_studies.synthetic.training import Batch, predictions
+from lengthwise_studies.synthetic.transformer import StackedTransformer
+
+Predict = Callable[[Tensor, int, torch.Generator], Tensor]
+"""Predictions [S, N] from strings [N, length]."""
+_SAMPLES = 128
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """One reading.
+
+    Args:
+        name: the key in its table.
+        description: in one line.
+        distance: of predictions [S, B] from whole and from cut strings, where a pair counts [S, B]: [S].
+        one_length: the pairs of a step are fresh strings, all of one length and cut by the same e; else they
+            are the strings that are trained on, each cut by its own e.
+    """
+
+    name: str
+    description: str
+    distance: Callable[[Tensor, Tensor, Tensor], Tensor]
+    one_length: bool
+
+
+def by_string(long: Tensor, short: Tensor, paired: Tensor) -> Tensor:
+    """Mean of (g - g')^2 over the pairs [S]; 0 where there is none."""
+    return ((long - short).square() * paired).sum(1) / paired.sum(1).clamp(min=1)
+
+
+def by_distribution(long: Tensor, short: Tensor, paired: Tensor) -> Tensor:
+    """Squared 2-Wasserstein distance of the two samples [S]: every pair counts, as their order is free."""
+    assert bool(paired.all())
+    return (long.sort(dim=1).values - short.sort(dim=1).values).square().mean(1)
+
+
+ALIGNMENTS: dict[str, Alignment] = {
+    alignment.name: alignment
+    for alignment in (
+        Alignment("string", "each string and its end", by_string, one_length=False),
+        Alignment(
+            "distribution", "strings of a length and their ends, as samples", by_distribution, one_length=True
+        ),
+    )
+}
+
+
+def alignment_named(name: str) -> Alignment:
+    """The reading of that name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name not in ALIGNMENTS:
+        raise UsageError(f"there is no alignment {name!r}", expected=nearest(name, ALIGNMENTS))
+    return ALIGNMENTS[name]
+
+
+@dataclass(frozen=True)
+class AlignedBatch:
+    """A batch and what it is aligned on."""
+
+    own: Batch
+    """What is trained on, as without alignment."""
+    tokens: Tensor
+    """[S, B or 2B, T] the cut strings, behind the whole ones where those are fresh."""
+    last: Tensor
+    """[S, B or 2B] index of EOS of each."""
+    positions: Tensor | None
+    """[S, B or 2B, T] where an encoding draws its position ids."""
+    paired: Tensor
+    """[S, B] whether a string could be cut (one bit cannot)."""
+
+
+def aligned_batches(
+    drawn: Iterable[Batch],
+    alignment: Alignment,
+    task: BitTask,
+    positions: Encoding,
+    *,
+    longest: int,
+    seeds: Sequence[int],
+) -> Iterator[AlignedBatch]:
+    """Each batch as it is, with the strings that alignment compares; these depend on a model's seed alone."""
+    distinct = list(dict.fromkeys(seeds))
+    column = [distinct.index(seed) for seed in seeds]
+    # Streams of their own, so that the batches are those of the baseline.
+    generators = [torch.Generator().manual_seed(seed + 2**21) for seed in distinct]
+    for own in drawn:
+        size = own.last.shape[1]
+        views = []
+        for model, generator in zip(
+            (column.index(at) for at in range(len(distinct))), generators, strict=True
+        ):
+            if alignment.one_length:
+                lengths = torch.randint(2, longest + 1, (1,), generator=generator).expand(size)
+                bits = task.draw(lengths, longest, generator)
+                cut = _cuts(lengths[:1], generator).expand(size)
+                whole = [encode(bits, lengths)]
+            else:
+                lengths, whole = own.last[model] - 1, []
+                tokens = own.tokens[model, :, 1:-1]
+                bits = torch.where(torch.arange(tokens.shape[1]) < lengths.unsqueeze(1), tokens, 0)
+                cut = _cuts(lengths, generator)
+            parts = [*whole, encode(*without_first(bits, lengths, cut))]
+            tokens, last = (torch.cat(part) for part in zip(*parts, strict=True))
+            views.append((tokens, last, positions.draw(len(tokens), tokens.shape[1], generator), cut > 0))
+        tokens, last, ids, paired = zip(*views, strict=True)
+        drawn_ids = [one for one in ids if one is not None]
+        yield AlignedBatch(
+            own,
+            torch.stack(tokens)[column],
+            torch.stack(last)[column],
+            torch.stack(drawn_ids)[column] if drawn_ids else None,
+            torch.stack(paired)[column],
+        )
+
+
+def without_first(bits: Tensor, lengths: Tensor, cut: Tensor) -> tuple[Tensor, Tensor]:
+    """Strings [N, longest] without their first `cut` bits, zeros behind their ends; and their lengths [N].
+
+    Example:
+        >>> bits, lengths = without_first(torch.tensor([[1, 0, 1, 1]]), torch.tensor([4]), torch.tensor([1]))
+        >>> bits.tolist(), lengths.tolist()
+        ([[0, 1, 1, 0]], [3])
+    """
+    longest = bits.shape[1]
+    at = torch.arange(longest) + cut.unsqueeze(1)
+    moved = bits.gather(1, at.clamp(max=longest - 1))
+    return moved * (at < lengths.unsqueeze(1)), lengths - cut
+
+
+@dataclass
+class AlignedLosses:
+    """Squared error + 2 alpha distance, of every model [S]; keeps both parts of each step.
+
+    Args:
+        alignment: the reading.
+        weight: the paper's alpha.
+    """
+
+    alignment: Alignment
+    weight: float
+    errors: list[Tensor] = field(default_factory=list)
+    """[S] of each step: the squared error alone."""
+
+    def __call__(self, model: StackedTransformer, batch: AlignedBatch) -> Tensor:
+        """The loss of one step."""
+        own, size = batch.own, batch.own.last.shape[1]
+        positions = None
+        if own.positions is not None and batch.positions is not None:
+            positions = torch.cat([own.positions, batch.positions], dim=1)
+        values = model.value(
+            torch.cat([own.tokens, batch.tokens], dim=1), torch.cat([own.last, batch.last], dim=1), positions
+        )
+        error = (values[:, :size] - own.target).square().mean(1)
+        self.errors.append(error.detach())
+        long, short = values[:, -2 * size :].chunk(2, dim=1)
+        return error + 2 * self.weight * self.alignment.distance(long, short, batch.paired)
+
+
+def disagreements(predict: Predict, task: BitTask, *, longest: int) -> dict[str, Tensor]:
+    """The distance of each reading [S], the mean over lengths 2 .. longest, by name.
+
+    At each length, 128 strings (the same for all models) lose the middle one of the cuts 1 .. l // 2.
+    """
+    found: dict[str, list[Tensor]] = {name: [] for name in ALIGNMENTS}
+    for length in range(2, longest + 1):
+        generator = torch.Generator().manual_seed(length)
+        of = torch.full((_SAMPLES,), length)
+        bits = task.draw(of, length, generator)
+        cut = (length // 2 + 1) // 2
+        long, short = predict(bits, length, generator), predict(bits[:, cut:], length - cut, generator)
+        for name, alignment in ALIGNMENTS.items():
+            found[name].append(alignment.distance(long, short, torch.ones_like(long, dtype=torch.bool)))
+    return {name: torch.stack(by_length).mean(0) for name, by_length in found.items() if by_length}
+
+
+def model_disagreements(model: StackedTransformer, task: BitTask, *, longest: int) -> dict[str, Tensor]:
+    """What the models of a stack disagree by, in units of f."""
+    return disagreements(
+        lambda bits, length, generator: predictions(model, bits, length, generator), task, longest=longest
+    )
+
+
+def right_disagreements(task: BitTask, function: Reparameterization, *, longest: int) -> dict[str, float]:
+    """What the right answers would pay: 0 only where the answer stays as it is when a string is cut."""
+
+    def right(bits: Tensor, length: int, _: torch.Generator) -> Tensor:
+        return function.apply(task.outcome(bits, torch.full((len(bits),), length))).unsqueeze(0)
+
+    return {name: found.item() for name, found in disagreements(right, task, longest=longest).items()}
+
+
+def aligned_length_error(weight: float, *, longest: int) -> float:
+    """The squared error on lengths 1 .. longest of the best prediction of the *length* under alignment by string.
+
+    The prediction is a free number g_l for each length. The minimum of
+    mean_l (g_l - l)^2 + 2 alpha mean_{l >= 2} mean_{e <= l // 2} (g_l - g_(l-e))^2 is a linear system; its
+    error is what alignment costs a model that could do anything.
+    """
+    lengths = torch.arange(1, longest + 1, dtype=torch.float64)
+    matrix = torch.eye(longest, dtype=torch.float64) / longest
+    for length in range(2, longest + 1):
+        for cut in range(1, length // 2 + 1):
+            pair = torch.zeros(longest, dtype=torch.float64)
+            pair[length - 1], pair[length - cut - 1] = 1, -1
+            matrix += 2 * weight / ((longest - 1) * (length // 2)) * torch.outer(pair, pair)
+    best = torch.linalg.solve(matrix, lengths / longest)
+    return (best - lengths).square().mean().item()
+
+
+def _cuts(lengths: Tensor, generator: torch.Generator) -> Tensor:
+    """e uniform on 1 .. l // 2 for each length [N]; 0 for strings of one bit."""
+    most = lengths // 2
+    return torch.minimum((torch.rand(len(lengths), generator=generator) * most).long() + 1, most)

@@ -1,0 +1,192 @@
+"""The skeleton of every study: parts that each fill a run folder, at a chosen scale, and one page made of them.
+
+A study is data: an instance of `Study`, in its own file, named in the table of `catalogue`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from lengthwise.errors import UsageError, nearest
+from lengthwise.files import atomic_write_text
+from lengthwise.report.html import Section, render_page
+from lengthwise.report.tables import Table
+from lengthwise.report.writers import to_markdown
+from lengthwise.results import Results
+
+Verdict = tuple[str, str]
+"""Our numbers in words, and whether the claim holds in them."""
+
+
+class Run(Protocol):
+    """Fills a run folder at a scale, or continues it."""
+
+    def __call__(self, out: Path, scale: Any, *, resume: bool, overwrite: bool) -> Results:
+        """The results, which are also in the folder."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One run folder of a study.
+
+    Args:
+        run: measures (and trains) what the part needs.
+        sections: the part of the page that shows the results of this run folder.
+        scales: the sizes offered, by name; dataclasses, with fields `seeds` and `steps` where the study takes them.
+        folder: the run folder below that of the study.
+        heading: of the part's settings at the end of the page.
+        plan: the experiments at a scale, for a dry run; None where nothing tells what the part costs.
+        has_arms: whether it runs experiments, whose arms can run at once.
+    """
+
+    run: Run
+    sections: Callable[[Results, Path], list[Section]]
+    scales: Mapping[str, Any]
+    folder: str = "."
+    heading: str = "Where it comes from"
+    plan: Callable[[Any], Sequence[tuple[Any, Any]]] | None = None
+    has_arms: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """One table, figure, theorem or demonstration as one command.
+
+    Args:
+        title: of the page.
+        parts: in the order of the page.
+        lead: the sentences below the title; default: the first paragraph of the first section.
+        takes: which of `seeds` and `steps` a user may set.
+    """
+
+    title: str
+    parts: tuple[Part, ...]
+    lead: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Produced:
+    """What a study leaves: its page, and the tables to print."""
+
+    page: Path
+    tables: list[Table]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One statement of the paper about any numbers of a study (curves, ranks, bounds), with a rule of its own.
+
+    A statement about the difference of two arms of an experiment is a `paired_claims.PairedClaim`.
+
+    Args:
+        place: the panel, table or equation that makes it.
+        claim: in short.
+        paper: the number that the paper gives.
+        judge: our numbers and the verdict.
+        rule: when the claim holds.
+    """
+
+    place: str
+    claim: str
+    paper: str
+    judge: Callable[[Any], Verdict | None]
+    rule: str
+
+    def verdict(self, numbers: Any) -> Verdict | None:
+        """Our numbers and whether the claim holds; None where `numbers` cannot decide it."""
+        return self.judge(numbers)
+
+
+def claims_table(
+    claims: Iterable[Claim], numbers: Any, *, ours: str, notes: Sequence[str] = ()
+) -> Table | None:
+    """The verdict on every claim that `numbers` can decide; None if there is none. `ours` heads our numbers."""
+    rows = [
+        [one.place, one.claim, one.paper, *verdict, one.rule]
+        for one in claims
+        if (verdict := one.verdict(numbers)) is not None
+    ]
+    columns = ["place", "claim", "paper", ours, "verdict", "rule"]
+    return (
+        Table(columns=columns, rows=rows, caption="The paper's claims", notes=list(notes)) if rows else None
+    )
+
+
+def chosen_scale(
+    scales: Mapping[str, Any], name: str, *, seeds: int | None = None, steps: int | None = None
+) -> Any:
+    """The scale of that name, with other seeds and steps where given; `laptop` is `default` unless it is listed.
+
+    Raises:
+        UsageError: there is none of that name; seeds or steps below 1.
+    """
+    if name == "laptop" and name not in scales:
+        name = "default"
+    if name not in scales:
+        raise UsageError(f"no scale {name!r}", expected=nearest(name, scales))
+    given = {what: value for what, value in (("seeds", seeds), ("steps", steps)) if value is not None}
+    for what, value in given.items():
+        if value < 1:
+            raise UsageError(f"{what} is {value}", expected="1 or more")
+    return replace(scales[name], **given)
+
+
+def chosen_scales(
+    study: Study, scale: str, *, seeds: int | None = None, steps: int | None = None
+) -> list[Any]:
+    """The scale of each part.
+
+    Raises:
+        UsageError: an unknown scale; seeds or steps below 1, or for a study that takes none.
+    """
+    for what, value in (("seeds", seeds), ("steps", steps)):
+        if value is not None and what not in study.takes:
+            raise UsageError(f"this study takes no {what}", expected=f"without --{what}")
+    return [chosen_scale(part.scales, scale, seeds=seeds, steps=steps) for part in study.parts]
+
+
+def produce_page(
+    study: Study,
+    out: Path,
+    *,
+    scale: str = "default",
+    seeds: int | None = None,
+    steps: int | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> Produced:
+    """Run every part of a study and write `report.html`, and `figures/` with its pictures and tables.
+
+    Raises:
+        UsageError: an unknown scale; seeds or steps below 1, or for a study that takes none; see `RunFolder`.
+        Interrupted: Ctrl-C. Finished work stays, and `resume` continues it.
+    """
+    scales = chosen_scales(study, scale, seeds=seeds, steps=steps)
+    sections: list[Section] = []
+    provenance: dict[str, dict[str, Any]] = {}
+    partial = False
+    for part, size in zip(study.parts, scales, strict=True):
+        folder = out / part.folder
+        # The run folder of the study itself holds the folders in `parts/` and has answered for them.
+        inner = Path(part.folder).parts[:1] == ("parts",)
+        results = part.run(folder, size, resume=resume or inner, overwrite=overwrite and not inner)
+        sections += part.sections(results, folder)
+        provenance[part.heading] = {"settings": results.config, **results.provenance}
+        partial |= results.partial
+    tables = [table for section in sections for table in section.tables]
+    for section in sections:
+        for picture in section.figures:
+            atomic_write_text(out / "figures" / f"{picture.name}.svg", picture.svg + "\n")
+    atomic_write_text(out / "figures" / "tables.md", "\n".join(map(to_markdown, tables)))
+    page = out / "report.html"
+    lead = study.lead or sections[0].paragraphs[0]
+    if not study.lead and len(sections) == 1:
+        # The page says it once.
+        sections = [replace(sections[0], paragraphs=sections[0].paragraphs[1:])]
+    atomic_write_text(page, render_page(study.title, lead, sections, provenance, partial=partial))
+    return Produced(page, tables)

@@ -1,0 +1,188 @@
+"""Position coupling, given and predicted: training, joint greedy decoding, exact match on tokens and ids.
+
+A model reads tokens and, beside them, position ids from a table. Four arms differ in the ids:
+
+    none        no ids
+    random      distinct ids in rising order, drawn anew for each sample
+    coupled     coupled ids, given for the whole sample also at test (position coupling, Cho et al. 2024)
+    predicted   coupled ids, given at test for the prompt alone; the model predicts each next token and its id, and
+                reads both (predictive position coupling)
+    pointed     the same with a head that points at earlier tokens (ours)
+
+Loss: cross entropy of the tokens of the response, plus that of their ids where they are predicted. In training the
+ids of a sample begin at a random start, so that all ids up to the last of the table are trained; at test at 0.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from lengthwise.errors import UsageError
+from lengthwise_studies.sparsity.coupled_tasks import CoupledTask
+from lengthwise_studies.synthetic.tasks.symbols import END, IGNORED
+from lengthwise_studies.synthetic.transformer import StackedTransformer
+
+Ids = Literal["none", "random", "coupled", "predicted", "pointed"]
+ARMS: tuple[Ids, ...] = ("none", "random", "coupled", "predicted", "pointed")
+PREDICTED: tuple[Ids, ...] = ("predicted", "pointed")
+
+
+@dataclass(frozen=True)
+class CoupledBatch:
+    """Samples, padded with end markers and the last id."""
+
+    tokens: Tensor
+    """[..., N, T]"""
+    ids: Tensor | None
+    """[..., N, T], or None without ids."""
+    labels: Tensor
+    """[..., N, T] the next token where it belongs to the response, else `IGNORED`."""
+    id_labels: Tensor | None
+    """[..., N, T] its id, else `IGNORED`; None where no id is predicted."""
+    begin: int
+    """Index of the first token of the response; of the first sample where lengths differ."""
+
+
+def check_ids(task: CoupledTask, arm: Ids, *, length: int, table: int) -> None:
+    """Refuse a length whose ids the table does not hold.
+
+    Raises:
+        UsageError: it needs more ids than there are.
+    """
+    needed = {"none": 0, "random": task.tokens(length)}.get(arm, task.ids(length))
+    if needed > table:
+        raise UsageError(
+            f"{task.name} of length {length} has {needed} {arm} ids, and the table holds {table}",
+            expected=f"a table of {needed} or more",
+            fix="test shorter samples, or give the model a larger table",
+        )
+
+
+def coupled_batch(
+    task: CoupledTask, arm: Ids, lengths: Sequence[int], rng: random.Random, *, table: int, start: bool
+) -> CoupledBatch:
+    """One sample for each length; with `start`, coupled ids begin at a random one.
+
+    Raises:
+        UsageError: a length below 1, or one whose ids the table does not hold.
+    """
+    if not lengths or min(lengths) < 1:
+        raise UsageError(f"lengths are {list(lengths)}", expected="one or more, each 1 or greater")
+    check_ids(task, arm, length=max(lengths), table=table)
+    known = {symbol: index for index, symbol in enumerate(task.vocabulary)}
+    width = max(map(task.tokens, lengths))
+    tokens = torch.full((len(lengths), width), known[END])
+    ids, labels, id_labels = torch.zeros_like(tokens), *(torch.full_like(tokens, IGNORED) for _ in range(2))
+    # Of its own, so that all arms see the same samples.
+    id_rng = random.Random(rng.random())
+    begin = 0
+    for row, length in enumerate(lengths):
+        sample = task.draw(length, rng)
+        count, asked = len(sample.ids), len(sample.prompt)
+        begin = begin or asked
+        tokens[row, :count] = torch.tensor([known[symbol] for symbol in sample.prompt + sample.response])
+        labels[row, asked - 1 : count - 1] = tokens[row, asked:count]
+        if arm == "random":
+            ids[row] = torch.tensor(sorted(id_rng.sample(range(table), width)))
+        else:
+            first = id_rng.randint(0, table - task.ids(length)) if start and arm != "none" else 0
+            ids[row, :count] = torch.tensor(sample.ids) + first
+        id_labels[row, asked - 1 : count - 1] = ids[row, asked:count]
+    return CoupledBatch(
+        tokens, None if arm == "none" else ids, labels, id_labels if arm in PREDICTED else None, begin
+    )
+
+
+def coupled_batches(
+    task: CoupledTask, arm: Ids, *, longest: int, size: int, steps: int, seeds: Sequence[int], table: int
+) -> Iterator[CoupledBatch]:
+    """Fresh samples [S, B, T] for each step, a model's drawn from its seed.
+
+    Lengths are uniform on 1 .. longest, drawn from the first seed for all models.
+    """
+    sources = [random.Random(seed) for seed in seeds]
+    for _ in range(steps):
+        # One draw of lengths for all models, so that little is padded.
+        lengths = [sources[0].randint(1, longest) for _ in range(size)]
+        own = [coupled_batch(task, arm, lengths, source, table=table, start=True) for source in sources]
+        yield _stacked(own)
+
+
+def _stacked(own: Sequence[CoupledBatch]) -> CoupledBatch:
+    ids = [one.ids for one in own if one.ids is not None]
+    id_labels = [one.id_labels for one in own if one.id_labels is not None]
+    return CoupledBatch(
+        torch.stack([one.tokens for one in own]),
+        torch.stack(ids) if ids else None,
+        torch.stack([one.labels for one in own]),
+        torch.stack(id_labels) if id_labels else None,
+        own[0].begin,
+    )
+
+
+def coupled_losses(model: StackedTransformer, batch: CoupledBatch) -> Tensor:
+    """Cross entropy of every model [S] over the tokens of the responses, plus that of their ids, in nats."""
+    logits, id_logits = model.heads(batch.tokens, ids=batch.ids)
+    losses = _mean_losses(logits, batch.labels)
+    if batch.id_labels is None:
+        return losses
+    assert id_logits is not None
+    return losses + _mean_losses(id_logits, batch.id_labels)
+
+
+def _mean_losses(logits: Tensor, labels: Tensor) -> Tensor:
+    losses = F.cross_entropy(
+        logits.flatten(0, 2), labels.flatten(), ignore_index=IGNORED, reduction="none"
+    ).unflatten(0, labels.shape)
+    return losses.flatten(1).sum(1) / (labels != IGNORED).flatten(1).sum(1)
+
+
+@dataclass(frozen=True)
+class Exact:
+    """How many responses each model [S] gives without a mistake."""
+
+    tokens: Tensor
+    """All tokens right, whatever the ids."""
+    both: Tensor
+    """All tokens and all predicted ids right; `tokens` where no id is predicted."""
+
+
+@torch.no_grad()
+def exact_responses(model: StackedTransformer, batch: CoupledBatch) -> Exact:
+    """Greedy responses to samples [S, B, T] of one length: the model reads what it predicts, tokens and ids.
+
+    Where ids are not predicted, they are given.
+    """
+    tokens, ids = batch.tokens.clone(), None if batch.ids is None else batch.ids.clone()
+    for at in range(batch.begin, tokens.shape[-1]):
+        logits, id_logits = model.heads(tokens[..., :at], ids=None if ids is None else ids[..., :at])
+        tokens[..., at] = logits[..., -1, :].argmax(-1)
+        if batch.id_labels is not None:
+            assert ids is not None
+            assert id_logits is not None
+            ids[..., at] = id_logits[..., -1, :].argmax(-1)
+    right = (tokens == batch.tokens).all(-1)
+    same = right if ids is None else right & (ids == batch.ids).all(-1)
+    return Exact(right.sum(-1), same.sum(-1))
+
+
+def held_out_batch(
+    task: CoupledTask, arm: Ids, *, length: int, models: int, samples: int, seed: int, table: int
+) -> CoupledBatch:
+    """`samples` of one length for each model [S, B, T], each its own, the same for all arms."""
+    rng = random.Random(seed)
+    return _stacked(
+        [
+            coupled_batch(
+                task, arm, [length] * samples, random.Random(rng.random()), table=table, start=False
+            )
+            for _ in range(models)
+        ]
+    )

@@ -1,0 +1,170 @@
+"""The store of arms: what any study has trained or measured is read from here when a study asks for it again.
+
+    CACHE/arms/ARM/train/                    the run folder of the training
+    CACHE/arms/ARM/MEASURE-SETTINGS.jsonl    the samples of a measurement
+
+ARM is the hash of the recipe and of the fingerprints of its model and its text. SETTINGS is the hash of the
+measurement and of the fingerprint of the text that it reads. Names of models, of texts and of arms are in neither,
+nor are settings at their defaults: a setting that is added later changes no key. Interrupted work continues.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from lengthwise.files import atomic_write_json, cache_dir
+from lengthwise.machine import is_main_process
+from lengthwise.measure import MEASUREMENTS, Measurement, run
+from lengthwise.models import LoadedModel
+from lengthwise.results import Results
+from lengthwise.runs import finished_results
+from lengthwise.samples import SampleLog
+from lengthwise.settings import parse_yaml, read_yaml, to_yaml
+from lengthwise.text import Corpus, load_corpus, tokenize
+from lengthwise.training import train
+from lengthwise.training.recipe import Recipe
+from lengthwise.training.starting_model import load_for_training
+from lengthwise.training.training_run import run_inputs
+from lengthwise_studies.arms import Measures
+
+MEASURES: dict[str, type[Measurement]] = {
+    kind.task or kind.kind: kind for kind in (entry.measurement for entry in MEASUREMENTS.values())
+}
+"""The measurements by the names that scales use: the task of their rows, "eval" for questions."""
+_NO_WEIGHTS = {"model", "data", "save_at", "save_every", "device", "report_to"}
+"""Keys of a recipe that decide nothing about the weights, or whose contents have fingerprints."""
+
+
+def store_folder() -> Path:
+    """The folder of all arms. On a cluster it must be one that every machine sees: set LENGTHWISE_CACHE."""
+    return cache_dir() / "arms"
+
+
+def key_of(what: Mapping[str, Any]) -> str:
+    """The hash of plain settings, in 20 hexadecimal digits."""
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def recipe_key(recipe: Recipe) -> str:
+    """The key of a training: equal for recipes that give equal weights."""
+    plain = recipe.to_dict(defaults=False)
+    settings = {name: value for name, value in plain.items() if name not in _NO_WEIGHTS}
+    settings["data"] = {name: value for name, value in plain["data"].items() if name in ("packing", "bos")}
+    # Loading a model again for every arm would take longer than some arms.
+    read = to_yaml({name: plain[name] for name in _READ if name in plain})
+    if read not in _INPUTS:
+        data = recipe.data
+        corpus = load_corpus(data.corpus, split=data.split, text_field=data.text_field)
+        _INPUTS[read] = run_inputs(load_for_training(recipe), corpus.fingerprint)
+    return key_of({"recipe": settings, "inputs": _INPUTS[read]})
+
+
+_READ = ("model", "extend", "seed", "shifted_sparse", "quantize", "precision", "adapter", "device", "data")
+"""The keys of a recipe that decide which model and text a training reads; the seed draws CLEX's own weights."""
+_INPUTS: dict[str, dict[str, Any]] = {}
+"""Fingerprints by these keys, in this process."""
+
+
+def trained(recipe: Recipe) -> Path:
+    """The folder of the arm that this recipe trains; trains it, or what is left of it.
+
+    Raises:
+        UsageError, LengthwiseError, Interrupted: as `train`.
+    """
+    folder = store_folder() / recipe_key(recipe)
+    with _held(folder):
+        run_folder = folder / "train"
+        checkpoints = (run_folder / "checkpoints" / f"checkpoint-{step}" for step in recipe.save_at)
+        if not (finished_results(run_folder) is not None and all(path.is_dir() for path in checkpoints)):
+            # Another study may have begun it with other checkpoints to keep, or from a folder of another name.
+            plain = parse_yaml(to_yaml({"kind": "train", **recipe.to_dict()}), source="recipe")
+            config = run_folder / "config.yaml"
+            same = config.is_file() and read_yaml(config) == plain
+            train(recipe, run_folder, resume=same, overwrite=not same)
+    return folder
+
+
+def measured(
+    model: LoadedModel,
+    text: Corpus,
+    measures: Measures,
+    folder: Path,
+    *,
+    evaluator: str | None = None,
+    **facts: Any,
+) -> tuple[dict[str, Results], dict[str, str]]:
+    """Every measurement of a model, by name, and the file of its samples below the store.
+
+    Finished samples stay in `folder`, where a second call continues.
+
+    Args:
+        model: the model of an arm.
+        text: what is read.
+        measures: settings by name.
+        folder: of the arm.
+        evaluator: the model that finds the key tokens of LongPPL: one for all arms, so that all have the same.
+        facts: what else tells this model from others of the same arm: dtype, extension, steps.
+
+    Raises:
+        Interrupted: Ctrl-C. Finished samples stay.
+    """
+    found: dict[str, Results] = {}
+    files: dict[str, str] = {}
+    # One call for all measurements: the text is tokenised once.
+    documents = tokenize(text, model.tokenizer)
+    for name, settings in measures.items():
+        measurement = measure_named(name)(**settings)
+        by = evaluator if measurement.kind == "longppl" else None
+        what = {
+            "measurement": measurement.kind,
+            "settings": measurement.model_dump(mode="json", exclude_defaults=True),
+            "text": text.fingerprint,
+            "evaluator": None if by is None else Path(by).name,
+            **facts,
+        }
+        log = folder / f"{name.replace(' ', '-')}-{key_of(what)}.jsonl"
+        with _held(folder):
+            if is_main_process() and not log.with_suffix(".json").exists():
+                atomic_write_json(log.with_suffix(".json"), what)
+            found[name] = run(
+                measurement,
+                model,
+                documents if measurement.reads == "tokens" else text,
+                other=by,
+                log=SampleLog(log),
+            )
+        files[name] = str(log.relative_to(store_folder()))
+    return found, files
+
+
+def measure_named(name: str) -> type[Measurement]:
+    """The measurement of a name in `Measures`; a word after it tells apart two with other settings."""
+    return MEASURES[name.partition(" ")[0]]
+
+
+def arm_folder(results: Results, label: str) -> Path:
+    """The folder of an arm, which `results` of an experiment names."""
+    return (store_folder() / next(iter(results.provenance["arms"][label].values()))).parent
+
+
+def sample_log(results: Results, label: str, measure: str) -> SampleLog:
+    """The samples of a measure of one arm, which `results` of an experiment names."""
+    return SampleLog(store_folder() / results.provenance["arms"][label][measure])
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """One process at a time; those of torchrun train and measure together, and rank 0 holds the lock."""
+    if not is_main_process():
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ".lock"):
+        yield

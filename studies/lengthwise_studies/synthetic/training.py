@@ -1,0 +1,212 @@
+"""Training a stack of models on fresh samples of bits or symbols, and reading off what they predict."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from lengthwise_studies.synthetic.encodings import Encoding
+from lengthwise_studies.synthetic.optimizers import Optimizer
+from lengthwise_studies.synthetic.reparameterization import Reparameterization
+from lengthwise_studies.synthetic.tasks.bits import BitTask, encode
+from lengthwise_studies.synthetic.tasks.symbols import IGNORED, SymbolBatch, SymbolTask, symbol_batch
+from lengthwise_studies.synthetic.transformer import StackedTransformer
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Run torch's operations on one thread inside, on as many as before outside.
+
+    A kernel here takes some tens of microseconds. Two threads wait for each other after each; where another process
+    has one of the cores, a step takes over eight times as long.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+B = TypeVar("B")
+
+# Steps whose samples are drawn at once, which costs less than drawing each alone.
+_DRAWN_AHEAD = 50
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What every model of a stack sees in one step, each its own samples."""
+
+    tokens: Tensor
+    """[S, B, T] token ids: BOS, bits, EOS, padding."""
+    last: Tensor
+    """[S, B] index of EOS."""
+    target: Tensor
+    """[S, B] the numbers to predict, reparameterized."""
+    positions: Tensor | None
+    """[S, B, T] where an encoding draws its position ids, else None."""
+
+
+def batches(
+    task: BitTask,
+    reparameterization: Reparameterization,
+    positions: Encoding,
+    *,
+    longest: int,
+    size: int,
+    steps: int,
+    seeds: Sequence[int],
+) -> Iterator[Batch]:
+    """Fresh samples for each step, lengths uniform on 1 .. longest.
+
+    The samples of a model depend on its seed alone: models of one seed see the same.
+    """
+    distinct = list(dict.fromkeys(seeds))
+    column = [distinct.index(seed) for seed in seeds]
+    # Not the stream that the initial weights come from.
+    generators = [torch.Generator().manual_seed(seed + 2**20) for seed in distinct]
+    for begin in range(0, steps, _DRAWN_AHEAD):
+        ahead = min(_DRAWN_AHEAD, steps - begin)
+        drawn = [_draw(task, positions, longest, ahead * size, generator) for generator in generators]
+        tokens = torch.stack([one.tokens for one in drawn])
+        last = torch.stack([one.last for one in drawn])
+        target = reparameterization.apply(torch.stack([one.target for one in drawn]))
+        own_positions = [one.positions for one in drawn if one.positions is not None]
+        ids = torch.stack(own_positions) if own_positions else None
+        for step in range(ahead):
+            part = slice(step * size, (step + 1) * size)
+            yield Batch(
+                tokens[column, part],
+                last[column, part],
+                target[column, part],
+                None if ids is None else ids[column, part],
+            )
+
+
+def value_losses(model: StackedTransformer, batch: Batch) -> Tensor:
+    """Mean squared error of every model [S] on its own samples."""
+    return (model.value(batch.tokens, batch.last, batch.positions) - batch.target).square().mean(1)
+
+
+def train(
+    model: StackedTransformer,
+    steps: Iterable[B],
+    optimizer: Optimizer,
+    *,
+    count: int,
+    rates: Sequence[float],
+    losses: Callable[[StackedTransformer, B], Tensor] = value_losses,
+) -> Iterator[Tensor]:
+    """Take one step on each batch, yielding its loss of every model [S].
+
+    Args:
+        model: is changed in place.
+        steps: one batch for each step.
+        optimizer: the rule and the schedule.
+        count: steps of the whole schedule.
+        rates: initial learning rate of each model.
+        losses: the loss of every model [S] on a batch.
+    """
+    update = optimizer.build()
+    peak = torch.tensor(rates).unsqueeze(1)
+    for step, batch in enumerate(steps):
+        loss = losses(model, batch)
+        # Each model's loss reaches only its own weights, so the sum gives every model its own gradient.
+        (gradient,) = torch.autograd.grad(loss.sum(), [model.flat])
+        with torch.no_grad():
+            update(model.flat, gradient, peak * optimizer.schedule(step, count))
+        yield loss.detach()
+
+
+@torch.no_grad()
+def predictions(model: StackedTransformer, bits: Tensor, length: int, generator: torch.Generator) -> Tensor:
+    """Outputs [S, N] of every model on the same N strings of one length (bits [N, length])."""
+    lengths = torch.full((len(bits),), length)
+    tokens, last = encode(bits, lengths)
+    positions = model.encoding.draw(len(bits), tokens.shape[-1], generator)
+    stacked = (model.stack, -1, -1)
+    return model.value(
+        tokens.expand(*stacked),
+        last.expand(model.stack, -1),
+        None if positions is None else positions.expand(*stacked),
+    )
+
+
+def _draw(task: BitTask, positions: Encoding, longest: int, count: int, generator: torch.Generator) -> Batch:
+    """`count` samples of one model, each field without its first dimension, outcomes as they are."""
+    lengths = torch.randint(1, longest + 1, (count,), generator=generator)
+    bits = task.draw(lengths, longest, generator)
+    tokens, last = encode(bits, lengths)
+    return Batch(
+        tokens, last, task.outcome(bits, lengths), positions.draw(count, tokens.shape[-1], generator)
+    )
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How much of the answers a model gets right, by model [S]."""
+
+    tokens: Tensor
+    """Share of the answers' symbols, the end marker included, each given the right ones before it."""
+    symbols: Tensor
+    """The same without the end marker, whose place gives it away where answers have one symbol."""
+    exact: Tensor
+    """Share of answers without a mistake: what greedy decoding gets right from beginning to end."""
+
+
+def symbol_batches(
+    task: SymbolTask, *, longest: int, size: int, steps: int, seeds: Sequence[int]
+) -> Iterator[SymbolBatch]:
+    """Fresh samples [S, B, T] for each step, lengths uniform on 1 .. longest; a model's depend on its seed alone."""
+    sources = [random.Random(seed) for seed in seeds]
+    for _ in range(steps):
+        own = [
+            symbol_batch(task, [source.randint(1, longest) for _ in range(size)], source)
+            for source in sources
+        ]
+        width = max(batch.tokens.shape[-1] for batch in own)
+        end = len(task.vocabulary) - 1
+        yield SymbolBatch(
+            torch.stack([_padded(batch.tokens, width, end) for batch in own]),
+            torch.stack([_padded(batch.labels, width, IGNORED) for batch in own]),
+        )
+
+
+def symbol_losses(model: StackedTransformer, batch: SymbolBatch) -> Tensor:
+    """Cross entropy of every model [S] over the symbols asked for, in nats."""
+    logits = model.logits(batch.tokens)
+    losses = F.cross_entropy(
+        logits.flatten(0, 2), batch.labels.flatten(), ignore_index=IGNORED, reduction="none"
+    )
+    asked = (batch.labels != IGNORED).flatten(1)
+    return losses.unflatten(0, batch.labels.shape).flatten(1).sum(1) / asked.sum(1)
+
+
+@torch.no_grad()
+def symbol_accuracy(
+    model: StackedTransformer, task: SymbolTask, *, length: int, samples: int, seed: int
+) -> Accuracy:
+    """Accuracy on the same `samples` questions of one length for every model."""
+    batch = symbol_batch(task, [length] * samples, random.Random(seed))
+    logits = model.logits(batch.tokens.expand(model.stack, -1, -1))
+    asked = batch.labels != IGNORED
+    right = (logits.argmax(-1) == batch.labels) & asked
+    inner = asked & (batch.labels != len(task.vocabulary) - 1)
+    # Right at every place given the right ones before it is what greedy decoding gets right.
+    return Accuracy(
+        tokens=right.flatten(1).sum(1) / asked.sum(),
+        symbols=(right & inner).flatten(1).sum(1) / inner.sum().clamp(min=1),
+        exact=(right | ~asked).all(-1).float().mean(1),
+    )
+
+
+def _padded(x: Tensor, width: int, value: int) -> Tensor:
+    return F.pad(x, (0, width - x.shape[-1]), value=value)

@@ -1,0 +1,354 @@
+"""One small causal Transformer, many of them side by side.
+
+A stack of S models (seeds, learning rates) trains as one program: every weight has a leading dimension S
+and every matrix product is one batched product. Model s sees its own samples and gives what it would
+give alone (`PlainTransformer` is that model as ordinary code).
+
+Shapes: S models, B samples, T tokens, D width, H heads, V tokens in the vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lengthwise.errors import UsageError
+from lengthwise_studies.synthetic.encodings import (
+    Encoding,
+    check_length,
+    encoding,
+    id_vectors,
+    stacked_embedding,
+)
+from lengthwise_studies.synthetic.pointing import pointed_ids
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """What is built. Exactly one of `value` and `tokens` is usual; `ids` adds the head for a second id.
+
+    Args:
+        vocabulary: V, the number of input tokens.
+        encoding: a name of `encodings.ENCODINGS`.
+        table: positions of a learned or randomised encoding.
+        value: a feed-forward head that reads one number off the last token.
+        tokens: classes of the head for the next token; 0 for none.
+        id_table: rows of a learned table of position ids that is added to the embedding (position coupling), beside
+            the encoding of the order of tokens; 0 for none. It begins as `encodings.id_vectors`.
+        ids: classes of the head for the next position id; 0 for none.
+        pointing: that head points at an earlier token and takes its id or the one after it; else one class an id.
+        width, layers, heads, hidden: of the body.
+    """
+
+    vocabulary: int
+    encoding: str = "none"
+    table: int = 64
+    value: bool = False
+    tokens: int = 0
+    id_table: int = 0
+    ids: int = 0
+    pointing: bool = False
+    width: int = 32
+    layers: int = 2
+    heads: int = 4
+    hidden: int = 128
+
+    def build_encoding(self) -> Encoding:
+        """The encoding of the body."""
+        return encoding(self.encoding, width=self.width, heads=self.heads, table=self.table)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Every parameter of one model by name. A matrix is [in, out]."""
+        d, h = self.width, self.hidden
+        shapes: dict[str, tuple[int, ...]] = {"embedding": (self.vocabulary, d)}
+        shapes |= {f"encoding.{name}": shape for name, shape in self.build_encoding().weights().items()}
+        for layer in range(self.layers):
+            # No bias on queries, keys and values: that of the keys has no effect, and its gradient is noise.
+            shapes |= {
+                f"{layer}.qkv": (d, 3 * d),
+                f"{layer}.out": (d, d),
+                f"{layer}.up": (d, h),
+                f"{layer}.up.bias": (h,),
+                f"{layer}.down": (h, d),
+                f"{layer}.down.bias": (d,),
+            }
+        if self.value:
+            shapes |= {
+                "value.up": (d, d),
+                "value.up.bias": (d,),
+                "value.down": (d, 1),
+                "value.down.bias": (1,),
+            }
+        if self.tokens:
+            shapes |= {"tokens": (d, self.tokens), "tokens.bias": (self.tokens,)}
+        if self.id_table:
+            shapes |= {"ids.table": (self.id_table, d)}
+        if self.ids and self.pointing:
+            shapes |= {"ids.query": (d, d), "ids.key": (d, 2 * d)}
+        elif self.ids:
+            shapes |= {"ids": (d, self.ids), "ids.bias": (self.ids,)}
+        return shapes
+
+
+class StackedTransformer(nn.Module):
+    """S models of one architecture, each initialised from its own seed.
+
+    Pre-norm blocks of causal attention and a ReLU layer. The norms have no gain: the matrix that follows each
+    can hold it. All weights of a model lie in one row of `flat` [S, P], so that an optimizer is a few
+    operations on one tensor.
+
+    Args:
+        architecture: what each model is.
+        seeds: one seed for each model; models of equal seeds begin equal.
+
+    Raises:
+        UsageError: no seeds; a width that the heads do not divide; an unknown encoding.
+    """
+
+    def __init__(self, architecture: Architecture, seeds: Sequence[int]) -> None:
+        super().__init__()
+        if not seeds:
+            raise UsageError("a stack of no models", expected="one seed or more")
+        if architecture.width % architecture.heads:
+            raise UsageError(
+                f"a width of {architecture.width} with {architecture.heads} heads",
+                expected="a width that the heads divide",
+            )
+        self.architecture = architecture
+        self.encoding = architecture.build_encoding()
+        self._shapes = architecture.shapes()
+        self._sizes = [math.prod(shape) for shape in self._shapes.values()]
+        self.flat = nn.Parameter(torch.stack([_initial(architecture, seed) for seed in seeds]))
+
+    @property
+    def stack(self) -> int:
+        """S, the number of models."""
+        return self.flat.shape[0]
+
+    def weights(self) -> dict[str, Tensor]:
+        """Every parameter of all models by name, [S, *shape], as views of `flat`."""
+        # One split, because its gradient is one concatenation.
+        parts = self.flat.split(self._sizes, dim=1)
+        return {
+            name: part.unflatten(1, shape)
+            for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
+        }
+
+    def keep(self, indices: Sequence[int]) -> StackedTransformer:
+        """A stack of copies of the models at these indices."""
+        kept = StackedTransformer(self.architecture, [0] * len(indices))
+        with torch.no_grad():
+            kept.flat.copy_(self.flat[list(indices)])
+        return kept
+
+    def value(self, tokens: Tensor, last: Tensor, positions: Tensor | None = None) -> Tensor:
+        """One number for each sample [S, B], read off the token at index `last` [S, B].
+
+        Tokens after `last` have no influence, so samples may be padded with anything.
+        """
+        weights = self.weights()
+        hidden = self._body(weights, tokens, positions, last).squeeze(2)
+        read = F.layer_norm(hidden, hidden.shape[-1:])
+        inner = _linear(read, weights["value.up"], weights["value.up.bias"]).relu()
+        return _linear(inner, weights["value.down"], weights["value.down.bias"]).squeeze(-1)
+
+    def logits(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Logits of the next token at every position [S, B, T, classes]."""
+        return self.heads(tokens, positions)[0]
+
+    def heads(
+        self, tokens: Tensor, positions: Tensor | None = None, ids: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Logits of the next token and, where the architecture has that head, of the next position id.
+
+        Args:
+            tokens: [S or 1, B, T].
+            positions: of the encoding, for the order of tokens; 0, 1, 2, ... by default.
+            ids: [S or 1, B, T] position ids of the architecture's table.
+        """
+        weights = self.weights()
+        hidden = self._body(weights, tokens, positions, ids=ids)
+        hidden = F.layer_norm(hidden, hidden.shape[-1:])
+        next_ids = None
+        if self.architecture.pointing and ids is not None:
+            query, keys = _linear(hidden, weights["ids.query"]), _linear(hidden, weights["ids.key"])
+            bias = causal_bias(ids.shape[-1], hidden)
+            next_ids = pointed_ids(query, keys, bias, ids, self.architecture.ids)
+        elif "ids" in weights:
+            next_ids = _linear(hidden, weights["ids"], weights["ids.bias"])
+        return _linear(hidden, weights["tokens"], weights["tokens.bias"]), next_ids
+
+    def _body(
+        self,
+        weights: Mapping[str, Tensor],
+        tokens: Tensor,
+        positions: Tensor | None,
+        last: Tensor | None = None,
+        ids: Tensor | None = None,
+    ) -> Tensor:
+        """Residual stream after the last block [S, B, T, D], or only at `last` [S, B, 1, D]."""
+        length = tokens.shape[-1]
+        if positions is None:
+            check_length(self.architecture.encoding, self.encoding.longest, length)
+            positions = torch.arange(length, device=tokens.device).view(1, 1, length)
+        own = {
+            name.removeprefix("encoding."): w for name, w in weights.items() if name.startswith("encoding.")
+        }
+        x = stacked_embedding(tokens, weights["embedding"])
+        if ids is not None:
+            x = x + stacked_embedding(ids, weights["ids.table"])
+        added = self.encoding.embed(own, positions)
+        if added is not None:
+            x = x + added.to(x.dtype)
+        bias = causal_bias(length, x)
+        relative = self.encoding.bias(own, positions)
+        if relative is not None:
+            bias = bias + relative.to(x.dtype)
+        for layer in range(self.architecture.layers):
+            # Nothing reads the last block anywhere else.
+            asking = last if layer == self.architecture.layers - 1 else None
+            mixed = self._attention(weights, layer, F.layer_norm(x, x.shape[-1:]), positions, bias, asking)
+            x = (x if asking is None else _at(x, asking)) + mixed
+            inner = F.layer_norm(x, x.shape[-1:])
+            inner = _linear(inner, weights[f"{layer}.up"], weights[f"{layer}.up.bias"]).relu()
+            x = x + _linear(inner, weights[f"{layer}.down"], weights[f"{layer}.down.bias"])
+        return x
+
+    def _attention(
+        self,
+        weights: Mapping[str, Tensor],
+        layer: int,
+        x: Tensor,
+        positions: Tensor,
+        bias: Tensor,
+        last: Tensor | None,
+    ) -> Tensor:
+        """What every token, or the one at `last` alone, takes from those before it."""
+        heads = self.architecture.heads
+        qkv = _linear(x, weights[f"{layer}.qkv"]).unflatten(-1, (3, heads, -1))
+        query, key, value = qkv.permute(3, 0, 1, 4, 2, 5)
+        query, key = self.encoding.rotate(query, positions), self.encoding.rotate(key, positions)
+        if last is not None:
+            bias = _at(bias.expand(*query.shape[:-1], -1), last)
+            query = _at(query, last)
+        # Keys before queries: a softmax over the last of few entries takes four times as long on a CPU.
+        scores = key @ query.transpose(-1, -2) * query.shape[-1] ** -0.5 + bias.transpose(-1, -2)
+        mixed = scores.softmax(dim=-2).transpose(-1, -2) @ value
+        return _linear(mixed.transpose(2, 3).flatten(-2), weights[f"{layer}.out"])
+
+
+def _at(x: Tensor, last: Tensor) -> Tensor:
+    """The rows of x [S, B, ..., T, D] at index `last` [S, B]: [S, B, ..., 1, D]."""
+    index = last.view(*last.shape, *[1] * (x.dim() - 2))
+    return x.gather(-2, index.expand(*x.shape[:-2], 1, x.shape[-1]))
+
+
+def causal_bias(length: int, like: Tensor) -> Tensor:
+    """[T, T]: 0 where the key is not after the query, else minus infinity.
+
+    It goes by the order of tokens, not by position ids, which may repeat.
+    """
+    return torch.full((length, length), -math.inf, dtype=like.dtype, device=like.device).triu(1)
+
+
+def _linear(x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x [S, ..., in] times each model's own matrix [S, in, out]."""
+    rows = x.flatten(1, -2)
+    out = torch.bmm(rows, matrix) if bias is None else torch.baddbmm(bias.unsqueeze(1), rows, matrix)
+    return out.unflatten(1, x.shape[1:-1])
+
+
+def _initial(architecture: Architecture, seed: int) -> Tensor:
+    """One model's weights [P]: matrices normal with variance 1 / in, embeddings standard normal, biases 0."""
+    generator = torch.Generator().manual_seed(seed)
+    parts = []
+    for name, shape in architecture.shapes().items():
+        if name.endswith(".bias") or name == "encoding.distances":
+            parts.append(torch.zeros(math.prod(shape)))
+            continue
+        if name == "ids.table":
+            parts.append(id_vectors(*shape).flatten())
+            continue
+        spread = 1.0 if name in ("embedding", "encoding.positions") else shape[0] ** -0.5
+        parts.append(torch.randn(math.prod(shape), generator=generator) * spread)
+    return torch.cat(parts)
+
+
+class PlainTransformer(nn.Module):
+    """One model with one parameter for each weight; the same arithmetic as the stack's.
+
+    Args:
+        architecture: what it is.
+        seed: of its initial weights, which are those of the stack's model of this seed.
+    """
+
+    def __init__(self, architecture: Architecture, seed: int) -> None:
+        super().__init__()
+        self.architecture = architecture
+        self.encoding = architecture.build_encoding()
+        initial = StackedTransformer(architecture, [seed]).weights()
+        # A parameter's name must not hold a dot.
+        self.w = nn.ParameterDict(
+            {name.replace(".", "_"): nn.Parameter(w[0].detach().clone()) for name, w in initial.items()}
+        )
+
+    def flat(self) -> Tensor:
+        """All weights in one row [P], in the stack's order."""
+        return torch.cat([weight.detach().flatten() for weight in self._in_order()])
+
+    def value(self, tokens: Tensor, last: Tensor, positions: Tensor | None = None) -> Tensor:
+        """One number for each sample [B], read off the token at index `last` [B]; tokens are [B, T]."""
+        hidden = self.body(tokens, positions)
+        read = _norm(hidden[torch.arange(len(tokens)), last])
+        inner = (read @ self.w["value_up"] + self.w["value_up_bias"]).relu()
+        return (inner @ self.w["value_down"] + self.w["value_down_bias"]).squeeze(-1)
+
+    def logits(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Logits of the next token [B, T, classes]."""
+        return _norm(self.body(tokens, positions)) @ self.w["tokens"] + self.w["tokens_bias"]
+
+    def body(self, tokens: Tensor, positions: Tensor | None) -> Tensor:
+        """Residual stream after the last block [B, T, D]."""
+        batch, length = tokens.shape
+        if positions is None:
+            positions = torch.arange(length).expand(batch, length)
+        positions = positions.unsqueeze(0)
+        own = {
+            name.removeprefix("encoding_"): weight.unsqueeze(0)
+            for name, weight in self.w.items()
+            if name.startswith("encoding_")
+        }
+        x = self.w["embedding"][tokens]
+        added = self.encoding.embed(own, positions)
+        if added is not None:
+            x = x + added[0].to(x.dtype)
+        bias = causal_bias(length, x)
+        relative = self.encoding.bias(own, positions)
+        if relative is not None:
+            bias = bias + relative[0].to(x.dtype)
+        for layer in range(self.architecture.layers):
+            x = x + self._attention(layer, _norm(x), positions, bias)
+            inner = (_norm(x) @ self.w[f"{layer}_up"] + self.w[f"{layer}_up_bias"]).relu()
+            x = x + inner @ self.w[f"{layer}_down"] + self.w[f"{layer}_down_bias"]
+        return x
+
+    def _attention(self, layer: int, x: Tensor, positions: Tensor, bias: Tensor) -> Tensor:
+        heads = self.architecture.heads
+        parts = (x @ self.w[f"{layer}_qkv"]).chunk(3, dim=-1)
+        query, key, value = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in parts)
+        query = self.encoding.rotate(query.unsqueeze(0), positions)[0]
+        key = self.encoding.rotate(key.unsqueeze(0), positions)[0]
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
+        return mixed.transpose(1, 2).flatten(-2) @ self.w[f"{layer}_out"]
+
+    def _in_order(self) -> list[Tensor]:
+        return [self.w[name.replace(".", "_")] for name in self.architecture.shapes()]
+
+
+def _norm(x: Tensor) -> Tensor:
+    return F.layer_norm(x, x.shape[-1:])

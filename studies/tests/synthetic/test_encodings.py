@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lengthwise.errors import UsageError
+from lengthwise_studies.synthetic.encodings import ENCODINGS, alibi_slopes, encoding, t5_buckets
+
+HEADS, WIDTH = 4, 32
+
+
+def _make(name: str):
+    return encoding(name, width=WIDTH, heads=HEADS, table=40)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 4, 6, 8, 12])
+def test_alibi_slopes_are_those_of_transformers(heads):
+    from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+
+    theirs = build_alibi_tensor(torch.ones(1, 5), heads, torch.float32)[:, 0]
+    # Slope times the position of the key.
+    assert torch.allclose(alibi_slopes(heads), theirs[:, 1])
+
+
+def test_alibi_gives_the_attention_of_transformers_bloom():
+    from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+
+    length = 9
+    scores = torch.randn(HEADS, length, length, generator=torch.Generator().manual_seed(0))
+    hidden = torch.full((length, length), -torch.inf).triu(1)
+    ours = _make("alibi").bias({}, torch.arange(length).view(1, 1, -1))
+    assert ours is not None
+    theirs = build_alibi_tensor(torch.ones(1, length), HEADS, torch.float32)
+    assert torch.allclose(
+        (scores + ours[0, 0] + hidden).softmax(-1), (scores + theirs + hidden).softmax(-1), atol=1e-6
+    )
+
+
+def test_rotary_turns_as_transformers_llama_does():
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+
+    config = LlamaConfig(hidden_size=WIDTH, num_attention_heads=HEADS)
+    positions = torch.tensor([[0, 1, 2, 7, 30], [3, 4, 9, 11, 100]])
+    q, k = torch.randn(2, 2, HEADS, 5, WIDTH // HEADS, generator=torch.Generator().manual_seed(0))
+    cos, sin = LlamaRotaryEmbedding(config)(q, positions)
+    theirs_q, theirs_k = apply_rotary_pos_emb(q, k, cos, sin)
+    rotary = _make("rotary")
+    assert torch.allclose(rotary.rotate(q[None], positions[None])[0], theirs_q, atol=1e-5)
+    assert torch.allclose(rotary.rotate(k[None], positions[None])[0], theirs_k, atol=1e-5)
+
+
+@pytest.mark.parametrize("shift", [1, 17, 200])
+def test_rotary_scores_do_not_change_when_all_positions_shift(shift):
+    rotary = _make("rotary")
+    q, k = torch.randn(2, 1, 1, HEADS, 6, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    positions = torch.tensor([[[0, 1, 2, 5, 6, 9]]])
+
+    def scores(ids: torch.Tensor) -> torch.Tensor:
+        return rotary.rotate(q, ids) @ rotary.rotate(k, ids).transpose(-1, -2)
+
+    # The angles are formed in fp32, as Llama's are.
+    assert torch.allclose(scores(positions), scores(positions + shift), atol=1e-4)
+
+
+def test_t5_buckets_are_those_of_transformers():
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    distances = torch.arange(-3, 400)
+    theirs = T5Attention._relative_position_bucket(
+        -distances, bidirectional=False, num_buckets=32, max_distance=128
+    )
+    assert torch.equal(t5_buckets(distances), theirs)
+
+
+def test_sinusoidal_vectors_at_hand_computed_places():
+    vectors = encoding("sinusoidal", width=4, heads=1, table=8).embed({}, torch.tensor([[[0, 1, 100]]]))
+    assert vectors is not None
+    expected = torch.tensor(
+        [[0, 0, 1, 1], [0.841471, 0.0099998, 0.540302, 0.99995], [-0.506366, 0.841471, 0.862319, 0.540302]]
+    )
+    assert torch.allclose(vectors[0, 0], expected, atol=1e-5)
+
+
+def test_randomised_ids_are_distinct_sorted_and_even_over_the_table():
+    ids = _make("randomised").draw(4000, 5, torch.Generator().manual_seed(0))
+    assert ids is not None
+    assert (ids.diff(dim=-1) > 0).all()
+    counts = ids.flatten().bincount(minlength=40)
+    assert len(counts) == 40
+    # Each id is drawn with probability 5 / 40 by each sample: 500 expected, standard deviation 21.
+    assert (counts - 500).abs().max() < 100
+
+
+def test_one_class_for_each_name_and_an_unknown_name_is_refused():
+    assert len(set(ENCODINGS.values())) == len(ENCODINGS) == 7
+    with pytest.raises(UsageError, match="did you mean 'rotary'"):
+        encoding("rotery", width=8, heads=2, table=4)
+    with pytest.raises(UsageError, match="heads of width 3"):
+        encoding("rotary", width=6, heads=2, table=4)

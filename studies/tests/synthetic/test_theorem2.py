@@ -1,0 +1,258 @@
+"""Theorem 2: every number of the theory, by enumeration, by closed form and by brute force."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import pytest
+import torch
+
+from lengthwise.errors import UsageError
+from lengthwise_studies.synthetic import theorem2
+from lengthwise_studies.synthetic.reparameterization import FUNCTIONS, length_alone_error
+from lengthwise_studies.synthetic.tasks import MEAN
+
+L = 10
+TESTED = (20, 35, 50)
+
+
+def brute_force(task: str, table, length: int) -> float:
+    """The error from all 2^length strings, one by one."""
+    total = 0.0
+    for bits in itertools.product((0, 1), repeat=length):
+        g = sum(table[bits[-1]][bit] for bit in bits) / length
+        y = {"length": length, "sum": sum(bits), "mean": sum(bits) / length}[task]
+        total += (g - y) ** 2
+    return total / 2**length
+
+
+@pytest.mark.parametrize("task", theorem2.TARGETS)
+@pytest.mark.parametrize("length", [1, 2, 6])
+def test_enumeration_by_counts_equals_all_strings(task, length):
+    table = ((0.3, -1.7), (2.2, 4.1))
+    assert theorem2.error(task, table, length) == pytest.approx(brute_force(task, table, length), rel=1e-14)
+
+
+def test_probabilities_sum_to_one():
+    for length in (1, 2, 9, 50):
+        assert math.fsum(p for p, _, _ in theorem2.strings(length)) == pytest.approx(1, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("task", "table", "loss", "errors"),
+    [
+        ("length", ((3.41417, 9.31382), (9.31382, 3.41417)), 6.44786, (190.40, 825.10, 1909.42)),
+        ("sum", ((0, 6.36399), (2.94982, 3.41417)), 2.13342, (51.04, 213.40, 488.21)),
+        ("mean", ((0, 1), (0, 1)), 0, (0, 0, 0)),
+    ],
+)
+def test_the_minimum_over_all_tables(task, table, loss, errors):
+    found = theorem2.full_minimum(task, L)
+    _close(found.table, table)
+    assert found.loss == pytest.approx(loss, rel=1e-4, abs=1e-12)
+    measured = [theorem2.error(task, found.table, length) for length in TESTED]
+    assert measured == pytest.approx(errors, rel=1e-4, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("task", "table", "loss", "errors"),
+    [
+        ("length", ((5.5, 5.5), (5.5, 5.5)), 8.25, (210.25, 870.25, 1980.25)),
+        ("sum", ((0.7642, 5.4440), (0.6130, 4.3668)), 2.52335, (55.50, 223.51, 504.04)),
+        ("mean", ((0, 1), (0, 1)), 0, (0, 0, 0)),
+    ],
+)
+def test_the_minimum_over_tables_of_rank_one(task, table, loss, errors):
+    found = theorem2.rank_one_minimum(task, L)
+    _close(found.table, table)
+    (a00, a01), (a10, a11) = found.table
+    assert a00 * a11 - a01 * a10 == pytest.approx(0, abs=1e-9)
+    assert found.loss == pytest.approx(loss, rel=1e-4, abs=1e-12)
+    measured = [theorem2.error(task, found.table, length) for length in TESTED]
+    assert measured == pytest.approx(errors, rel=1e-4, abs=1e-12)
+
+
+@pytest.mark.parametrize("task", theorem2.TARGETS)
+def test_minima_are_minima(task):
+    """No small step from them lowers the objective, with rank 1 kept where it is demanded."""
+    rng = random.Random(0)
+    full, rank_one = theorem2.full_minimum(task, L), theorem2.rank_one_minimum(task, L)
+    kappa = max(rank_one.table, key=lambda row: abs(row[1]))
+    q = [row[1] / kappa[1] for row in rank_one.table]
+    assert full.loss <= rank_one.loss + 1e-12
+    for _ in range(50):
+        moved = tuple(tuple(entry + rng.gauss(0, 0.01) for entry in row) for row in full.table)
+        assert theorem2.objective(task, moved, L) >= full.loss - 1e-12
+        turned = [entry + rng.gauss(0, 0.01) for entry in kappa]
+        stretched = [entry + rng.gauss(0, 0.01) for entry in q]
+        table = tuple(tuple(s * t for t in turned) for s in stretched)
+        assert theorem2.objective(task, table, L) >= rank_one.loss - 1e-12
+
+
+def test_the_papers_gamma_and_loss():
+    assert theorem2.paper_gamma("length", L) == 5.5
+    assert theorem2.paper_gamma("sum", L) == pytest.approx(5.02747, rel=1e-5)
+    assert theorem2.objective("length", theorem2.ansatz("length", L), L) == pytest.approx(8.25)
+    assert theorem2.objective("sum", theorem2.ansatz("sum", L), L) == pytest.approx(2.83036, rel=1e-5)
+    assert theorem2.objective("mean", theorem2.ansatz("mean", L), L) == 0
+
+
+@pytest.mark.parametrize("longest", [2, 10, 33])
+def test_the_papers_gamma_is_the_best_of_its_own_ansatz(longest):
+    gamma = theorem2.paper_gamma("sum", longest)
+    losses = [
+        theorem2.objective("sum", ((0, gamma + step), (0, gamma + step)), longest)
+        for step in (-1e-3, 0, 1e-3)
+    ]
+    assert losses[1] < min(losses[0], losses[2])
+
+
+def test_the_printed_sum_error_is_twice_the_error_of_its_own_table():
+    printed = [theorem2.printed_error("sum", L, length) for length in TESTED]
+    assert printed == pytest.approx([117.69, 462.01, 1031.49], rel=1e-4)
+    table = theorem2.ansatz("sum", L)
+    for length in (1, 2, 11, *TESTED):
+        exact = theorem2.error("sum", table, length)
+        assert theorem2.corrected_error("sum", L, length) == pytest.approx(exact, rel=1e-12)
+        assert theorem2.printed_error("sum", L, length) == pytest.approx(2 * exact, rel=1e-12)
+
+
+def test_the_second_moment_behind_the_prefactor():
+    """E[ones^2] = l (l + 1) / 4, so E[(ones / l)^2] = (l + 1) / (4 l), and not (l + 1) / (2 l)."""
+    for length in (1, 2, 7, 30):
+        moment = math.fsum(p * ones**2 for p, _, ones in theorem2.strings(length))
+        assert moment == pytest.approx(length * (length + 1) / 4, rel=1e-12)
+
+
+def test_the_sum_ansatz_is_not_the_minimiser():
+    ansatz = theorem2.objective("sum", theorem2.ansatz("sum", L), L)
+    equal = theorem2.equal_queries_minimum("sum", L)
+    _close(equal.table, ((1.0429, 4.4571), (1.0429, 4.4571)))
+    assert equal.loss == pytest.approx(2.58396, rel=1e-4)
+    assert (
+        theorem2.full_minimum("sum", L).loss < theorem2.rank_one_minimum("sum", L).loss < equal.loss < ansatz
+    )
+
+
+def test_a_second_head_dimension_leaks_the_length():
+    assert theorem2.full_minimum("length", L).loss < theorem2.rank_one_minimum("length", L).loss - 1
+    for length in (2, 5, 40):
+        share = math.fsum(
+            p * (ones if last else length - ones) / length for p, last, ones in theorem2.strings(length)
+        )
+        assert share == pytest.approx(0.5 + 1 / (2 * length), rel=1e-12)
+
+
+def test_the_printed_constant_of_the_perturbed_mean():
+    epsilon = 0.1
+    table = ((0, 1 + epsilon), (0, 1 + epsilon))
+    for length in (1, 10, 50):
+        exact = theorem2.error("mean", table, length)
+        assert theorem2.perturbed_mean_error(epsilon, length) == pytest.approx(exact, rel=1e-12)
+        assert exact <= epsilon**2, "the inequality of Eq. 23 holds"
+    assert theorem2.perturbed_mean_error(epsilon, 10) == pytest.approx(0.00275, rel=1e-12)
+
+
+def test_the_error_is_not_of_the_order_of_the_squared_distance_near_the_training_length():
+    """At l_test = l_train the printed order is 0; the error is 20.25."""
+    assert theorem2.error("length", theorem2.ansatz("length", L), L) == 20.25
+
+
+def test_the_normal_law_of_appendix_f_is_given_by_its_variance():
+    """N(0.5, 0.005) for the mean of 50 fair bits: 1 / (4 * 50). Right as printed."""
+    assert length_alone_error(MEAN, length=50) == pytest.approx(0.005)
+
+
+def test_gamma_over_length_tends_to_a_half():
+    """2 H / L tends to 0, so the '2 + const' of Eq. 20 is 2 in the limit."""
+    assert theorem2.paper_gamma("sum", 10**5) / ((10**5 + 3) / 2) == pytest.approx(1, abs=2e-4)
+
+
+@pytest.mark.parametrize("task", theorem2.TARGETS)
+@pytest.mark.parametrize("minimum", [theorem2.full_minimum, theorem2.rank_one_minimum])
+def test_growth_is_between_its_bounds(task, minimum):
+    found = minimum(task, L)
+    for length in (1, 5, 11, 20, 50, 200):
+        low, high = theorem2.growth_bounds(task, theorem2.largest_entry([found.table]), length)
+        assert low - 1e-12 <= theorem2.error(task, found.table, length) <= high
+    errors = [theorem2.error(task, found.table, length) for length in (100, 200, 400)]
+    if task == "mean":
+        assert max(errors) < 1e-9
+    else:
+        # Quadratic: four times the error at twice the length, in the limit.
+        assert errors[2] / errors[1] == pytest.approx(4, rel=0.08)
+        assert errors[1] / errors[0] == pytest.approx(4, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("name", "gamma", "constant", "transformed", "original"),
+    [
+        # Made by a few lines of numpy that share no code with the library.
+        ("identity", 5.5, 5.5, (210.25, 870.25, 1980.25), (210.25, 870.25, 1980.25)),
+        ("sqrt", 2.24683, 5.0482, (4.95200, 13.46341, 23.27329), (223.5553, 897.1082, 2020.6612)),
+        ("log", 1.51044, 4.5287, (2.20609, 4.18164, 5.76759), (239.3602, 928.4984, 2067.6365)),
+        ("1/sqrt", 0.50210, 3.9666, (0.0775584, 0.110935, 0.130089), (257.0695, 963.0711, 2119.0726)),
+        ("1/x", 0.29290, 3.4142, (0.0589989, 0.0698679, 0.0744727), (275.0897, 997.6646, 2170.2394)),
+        ("1/log(x+1)", 0.65550, 3.5977, (0.106954, 0.141708, 0.160931), (269.0349, 986.1034, 2153.1719)),
+    ],
+)
+def test_a_compressing_function_lowers_the_transformed_error_and_raises_the_real_one(
+    name, gamma, constant, transformed, original
+):
+    function = FUNCTIONS[name]
+
+    def transform(y: float) -> float:
+        return function.forward(torch.tensor(y, dtype=torch.float64)).item()
+
+    def inverse(z: float) -> float:
+        return function.inverse(torch.tensor(z, dtype=torch.float64)).item()
+
+    assert math.fsum(transform(i) for i in range(1, L + 1)) / L == pytest.approx(gamma, rel=1e-4)
+    found = [theorem2.constant_errors(transform, inverse, L, length) for length in TESTED]
+    assert found[0][0] == pytest.approx(constant, rel=1e-4)
+    assert [one[1] for one in found] == pytest.approx(transformed, rel=1e-4)
+    assert [one[2] for one in found] == pytest.approx(original, rel=1e-4)
+    if name != "identity":
+        assert all(o > 210.25 for o in original), "in units of length it is worse than no f"
+
+
+@pytest.mark.parametrize("name", ["sqrt", "log", "1/sqrt", "1/x", "1/log(x+1)"])
+def test_not_every_function_is_a_contraction_as_the_rebuttal_asks(name):
+    """On [1, inf) the slope of 1/log(x+1) is over 1 near 1; between whole numbers every f brings values closer."""
+    y = torch.linspace(1, 50, 100_001, dtype=torch.float64)
+    slopes = (FUNCTIONS[name].forward(y).diff() / y.diff()).abs()
+    steepest = {"sqrt": 1 / 2, "log": 1, "1/sqrt": 1 / 2, "1/x": 1, "1/log(x+1)": 1 / (2 * math.log(2) ** 2)}
+    assert slopes.max().item() == pytest.approx(steepest[name], rel=1e-3)
+    assert (steepest[name] > 1) == (name == "1/log(x+1)")
+    whole = FUNCTIONS[name].forward(torch.arange(1, 51, dtype=torch.float64))
+    assert whole.diff().abs().max() < 1
+
+
+def test_the_conditions_of_a_single_length_are_not_necessary_at_length_one():
+    """Eq. 13 and 16 say "if and only if"; a string of one bit is attended to by itself alone."""
+    assert theorem2.error("length", ((1.0, 0.5), (2.0, 1.0)), 1) == 0, "rank 1 with q' and q'' that differ"
+    assert theorem2.error("sum", ((0.0, 0.0), (3.0, 1.0)), 1) == 0, "q'' = 0, kappa'' not 0"
+    for length in (2, 3):
+        assert theorem2.error("length", ((1.0, 0.5), (2.0, 1.0)), length) > 0.1
+
+
+def test_the_perturbed_mean_is_the_one_with_equal_queries():
+    """Before Eq. 23: q'kappa' = q''kappa' = 1 + eps. With "q''kappa''" zeros would count like ones."""
+    epsilon, length = 0.1, 10
+    meant = ((0, 1 + epsilon), (0, 1 + epsilon))
+    assert theorem2.error("mean", meant, length) == pytest.approx(11 / 40 * epsilon**2, rel=1e-12)
+    # Rank 1 with q'kappa' = q''kappa'' = 1 + eps and equal queries has kappa' = kappa''.
+    misread = ((1 + epsilon, 1 + epsilon), (1 + epsilon, 1 + epsilon))
+    assert theorem2.error("mean", misread, length) > 0.25
+
+
+def test_an_unknown_task_is_refused():
+    with pytest.raises(UsageError, match="did you mean 'sum'"):
+        theorem2.error("sums", ((0, 0), (0, 0)), 3)
+
+
+def _close(table, expected) -> None:
+    flat = [entry for row in table for entry in row]
+    assert flat == pytest.approx([entry for row in expected for entry in row], rel=1e-4, abs=1e-6)

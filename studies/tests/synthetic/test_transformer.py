@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from lengthwise.errors import UsageError
+from lengthwise_studies.synthetic.encodings import ENCODINGS
+from lengthwise_studies.synthetic.tasks.bits import encode
+from lengthwise_studies.synthetic.transformer import Architecture, PlainTransformer, StackedTransformer
+
+SEEDS = (3, 4)
+
+
+def _model(encoding: str, **heads) -> StackedTransformer:
+    architecture = Architecture(
+        vocabulary=5, encoding=encoding, table=16, width=16, heads=2, hidden=24, **(heads or {"tokens": 5})
+    )
+    return StackedTransformer(architecture, SEEDS).double()
+
+
+def _tokens(length: int = 9, batch: int = 3) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randint(0, 5, (len(SEEDS), batch, length), generator=generator)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_no_position_sees_what_comes_after_it(encoding):
+    model, tokens = _model(encoding), _tokens()
+    changed = tokens.clone()
+    changed[..., 5:] = (changed[..., 5:] + 1) % 5
+    before, after = model.logits(tokens), model.logits(changed)
+    assert torch.equal(before[:, :, :5], after[:, :, :5])
+    assert not torch.allclose(before[:, :, 5:], after[:, :, 5:])
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_the_stack_equals_each_model_alone(encoding):
+    model, tokens = _model(encoding), _tokens()
+    positions = torch.tensor([0, 2, 3, 4, 7, 8, 9, 12, 15]).expand_as(tokens)
+    logits = model.logits(tokens, positions)
+    model.logits(tokens, positions).square().sum().backward()
+    for index, seed in enumerate(SEEDS):
+        alone = PlainTransformer(model.architecture, seed).double()
+        expected = alone.logits(tokens[index], positions[index])
+        assert torch.allclose(logits[index], expected, atol=1e-10)
+        expected.square().sum().backward()
+        gradient = torch.cat([weight.grad.flatten() for weight in alone._in_order()])
+        assert torch.allclose(model.flat.grad[index], gradient, atol=1e-8)
+
+
+def test_the_number_is_read_off_the_last_token_whatever_follows_it():
+    model = _model("learned", value=True)
+    tokens, last = _tokens(), torch.tensor([[4, 8, 0], [2, 7, 5]])
+    padded = tokens.masked_fill(torch.arange(9) > last.unsqueeze(-1), 0)
+    values = model.value(padded, last)
+    assert values.shape == (2, 3)
+    assert torch.equal(values, model.value(tokens, last))
+    for index, seed in enumerate(SEEDS):
+        alone = PlainTransformer(model.architecture, seed).double()
+        assert torch.allclose(values[index], alone.value(tokens[index], last[index]), atol=1e-10)
+
+
+def test_position_ids_belong_to_each_sample():
+    model, tokens = _model("learned"), _tokens(batch=1).expand(-1, 2, -1)
+    ids = torch.stack([torch.arange(9), torch.arange(9) + 5]).expand(len(SEEDS), -1, -1)
+    logits = model.logits(tokens, ids)
+    assert not torch.allclose(logits[:, 0], logits[:, 1])
+    assert torch.equal(logits[:, 0], model.logits(tokens)[:, 0])
+
+
+@pytest.mark.parametrize("encoding", ["rotary", "alibi", "t5"])
+def test_relative_encodings_do_not_change_when_all_ids_shift(encoding):
+    model, tokens = _model(encoding), _tokens()
+    ids = torch.arange(9).expand_as(tokens)
+    # The angles of rotary are formed in fp32.
+    assert torch.allclose(model.logits(tokens, ids), model.logits(tokens, ids + 40), atol=1e-4)
+
+
+def test_a_second_head_predicts_ids():
+    model = _model("learned", tokens=5, ids=16)
+    tokens, ids = model.heads(_tokens())
+    assert tokens.shape == (2, 3, 9, 5)
+    assert ids is not None
+    assert ids.shape == (2, 3, 9, 16)
+    assert _model("learned").heads(_tokens())[1] is None
+
+
+def test_without_markers_nope_cannot_tell_strings_of_ones_apart():
+    architecture = Architecture(vocabulary=4, value=True)
+    model = StackedTransformer(architecture, [0]).double()
+
+    def bare(length: int) -> Tensor:
+        return model.value(torch.ones(1, 1, length, dtype=torch.long), torch.tensor([[length - 1]]))
+
+    def marked(length: int) -> Tensor:
+        tokens, last = encode(torch.ones(1, length, dtype=torch.long), torch.tensor([length]))
+        return model.value(tokens[None], last[None])
+
+    assert torch.allclose(bare(3), bare(30), atol=1e-12)
+    assert (marked(3) - marked(30)).abs() > 1e-3
+
+
+def test_too_long_a_sequence_for_the_table_is_refused():
+    with pytest.raises(UsageError, match=r"17 tokens .* learned encoding has 16 positions"):
+        _model("learned").logits(_tokens(17))
+    assert _model("sinusoidal").logits(_tokens(17)).shape[2] == 17
+
+
+def test_bad_architectures_are_refused():
+    with pytest.raises(UsageError, match="stack of no models"):
+        StackedTransformer(Architecture(vocabulary=4), [])
+    with pytest.raises(UsageError, match="width of 10 with 4 heads"):
+        StackedTransformer(Architecture(vocabulary=4, width=10), [0])

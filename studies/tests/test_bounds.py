@@ -1,0 +1,130 @@
+"""The bounds as formulas, and what is to be said of them (docs/explanation/sparsity.md, errata)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from lengthwise.errors import UsageError
+from lengthwise_studies.sparsity.bounds import (
+    coupled_bound,
+    improved_bound,
+    needed_delta,
+    proof_etas,
+    says_something,
+    theorem_bound,
+    worst_of_average,
+)
+from lengthwise_studies.sparsity.planted import Anywhere, Within, regularity
+
+
+def test_the_bounds_are_their_formulas():
+    at = {"train_length": 32, "test_length": 128}
+    assert theorem_bound(1e-6, eta_train=2, eta_test=3, **at) == pytest.approx(6 * 32 * 128**2 * 1e-6)
+    assert theorem_bound(1e-6, eta_train=2, eta_test=3, constant=5, **at) == pytest.approx(
+        30 * 32 * 128**2 * 1e-6
+    )
+    # L_local = L/4: 16 (M/L)^2 delta.
+    assert improved_bound(1e-3, **at) == pytest.approx(16 * 4**2 * 1e-3)
+    assert improved_bound(1e-3, local=4, minimax=False, eta_test=2, **at) == pytest.approx(
+        2 * 32 * 32**2 * 1e-3
+    )
+    assert coupled_bound(1e-6, train_ids=12, test_ids=42) == pytest.approx(12 * 42**2 * 1e-6)
+    assert theorem_bound(0.0, eta_train=1, eta_test=math.inf, **at) == math.inf
+
+
+def test_what_a_bound_demands_of_delta():
+    of_one = improved_bound(1, train_length=32, test_length=128)
+    assert needed_delta(of_one) == pytest.approx(0.5 / 256)
+    assert says_something(needed_delta(of_one) * of_one * 0.999)
+    assert not says_something(needed_delta(of_one) * of_one * 1.001)
+    assert needed_delta(math.inf) == 0
+
+
+@pytest.mark.parametrize("local", [0, 8.5])
+def test_a_chunk_above_a_quarter_of_the_length_is_refused(local):
+    with pytest.raises(UsageError):
+        improved_bound(0.1, train_length=32, test_length=64, local=local)
+
+
+def test_no_room_between_the_chunks_is_refused():
+    with pytest.raises(UsageError):
+        proof_etas(Within(8), train_length=16, test_length=32, local=8, k=2)
+
+
+class TestErrata:
+    def test_the_theorem_needs_a_delta_of_the_order_of_the_fifth_power(self):
+        """With eta = length and M = 4L, what the theorem needs falls as L^-5, as the rebuttal says."""
+
+        def needed(length):
+            etas = {"eta_train": length, "eta_test": 4 * length}
+            return needed_delta(theorem_bound(1, train_length=length, test_length=4 * length, **etas))
+
+        assert math.log2(needed(64) / needed(128)) == pytest.approx(5)
+        assert needed(32) < 1e-9
+
+    def test_the_factor_of_the_average_is_half_of_what_is_printed(self):
+        """A hypothesis with all its risk at one length of L/2 .. L attains L/2 + 1 times its average, not L."""
+        lengths = range(16, 33)
+        worst = max(
+            max(risks) / (sum(risks) / len(risks))
+            for risks in ([float(one == at) for one in lengths] for at in lengths)
+        )
+        assert worst_of_average(1, 32) == pytest.approx(worst) == 17
+
+    def test_the_improved_bound_is_worse_for_better_locality(self):
+        """Also with the etas of the law itself: the bound falls as planted positions may spread."""
+        bounds = []
+        for width in (4, 6, 8):
+            eta_train, eta_test = proof_etas(
+                Within(width), train_length=32, test_length=128, local=width, k=4
+            )
+            bounds.append(
+                improved_bound(
+                    1, train_length=32, test_length=128, local=width, eta_train=eta_train, eta_test=eta_test
+                )
+            )
+        assert bounds == sorted(bounds, reverse=True)
+        assert bounds[0] == pytest.approx(4 * bounds[-1])
+
+    def test_from_long_to_short_eta_is_at_most_one_for_local_sets_and_infinite_for_others(self):
+        """The rebuttal's O(1), where the longer length is the numerator; without locality there is no eta."""
+        assert proof_etas(Within(8), train_length=32, test_length=128, local=8, k=4) == (1, 1)
+        assert regularity(Within(8), 128, 16, 4) < 1
+        assert proof_etas(Anywhere(), train_length=32, test_length=128, local=8, k=4) == (
+            math.inf,
+            math.inf,
+        )
+
+    def test_eta_from_short_to_long_is_of_the_order_of_the_length_for_local_sets_alone(self):
+        """Remark C.1's O(length): the ratio grows with the length's first power; anywhere, with its k-th."""
+
+        def growth(law):
+            few, many = (regularity(law, 32, length, 4) for length in (128, 256))
+            return math.log2(many / few)
+
+        assert growth(Within(8)) == pytest.approx(1, abs=0.1)
+        assert growth(Anywhere()) == pytest.approx(4, abs=0.1)
+
+    def test_with_one_position_relativity_leaves_a_bag_of_words(self):
+        """Attention over k-subsets whose key does not change under shifts: for k = 1 the order of tokens is lost."""
+        tokens = torch.tensor([2, 0, 1, 1, 3])
+        order = torch.tensor([4, 2, 0, 3, 1])
+        generator = torch.Generator().manual_seed(0)
+        keys, values = torch.randn(2, 10, 4, 4, generator=generator, dtype=torch.float64)
+
+        def attend(sequence, k):
+            """The key sees distances and tokens, the value the tokens: softmax over all k-subsets."""
+            scores, found = [], []
+            for places in itertools.combinations(range(len(sequence)), k):
+                seen = [int(sequence[place]) for place in places]
+                distance = places[-1] - places[0]
+                scores.append(keys[distance, seen[0], seen[-1]])
+                found.append(values[0, seen[0], seen[-1]])
+            return float(torch.stack(scores).softmax(0) @ torch.stack(found))
+
+        assert attend(tokens, 1) == pytest.approx(attend(tokens[order], 1))
+        assert abs(attend(tokens, 2) - attend(tokens[order], 2)) > 0.01

@@ -1,0 +1,183 @@
+"""Coupled batches, the losses, joint greedy decoding, and the head that points."""
+
+from __future__ import annotations
+
+import math
+import random
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from lengthwise.errors import UsageError
+from lengthwise_studies.sparsity.coupled_tasks import ADDITION, COUPLED_TASKS, PARITY
+from lengthwise_studies.sparsity.coupling import (
+    ARMS,
+    PREDICTED,
+    coupled_batch,
+    coupled_batches,
+    coupled_losses,
+    exact_responses,
+    held_out_batch,
+)
+from lengthwise_studies.synthetic.optimizers import OPTIMIZERS
+from lengthwise_studies.synthetic.pointing import pointed_ids
+from lengthwise_studies.synthetic.tasks.symbols import IGNORED
+from lengthwise_studies.synthetic.training import one_thread, train
+from lengthwise_studies.synthetic.transformer import Architecture, StackedTransformer, causal_bias
+
+TABLE = 16
+
+
+@pytest.fixture(autouse=True)
+def _small_models_on_one_thread():
+    with one_thread():
+        yield
+
+
+def _model(ids, seeds=(0, 1), task=PARITY):
+    symbols = len(task.vocabulary)
+    return StackedTransformer(
+        Architecture(
+            vocabulary=symbols,
+            tokens=symbols,
+            id_table=0 if ids == "none" else TABLE,
+            ids=TABLE if ids in PREDICTED else 0,
+            pointing=ids == "pointed",
+            width=8,
+            layers=1,
+            heads=2,
+            hidden=16,
+        ),
+        seeds,
+    )
+
+
+def _tested(ids, samples=20, length=2):
+    return held_out_batch(PARITY, ids, length=length, models=2, samples=samples, seed=1, table=TABLE)
+
+
+class TestBatches:
+    def test_labels_are_the_response_and_its_ids(self):
+        batch = coupled_batch(PARITY, "predicted", [3], random.Random(1), table=TABLE, start=True)
+        sample = PARITY.draw(3, random.Random(1))
+        tokens = [PARITY.vocabulary.index(symbol) for symbol in sample.prompt + sample.response]
+        assert batch.ids is not None
+        assert batch.id_labels is not None
+        # The start is drawn from the same source as the sample, so the sample is compared in form alone.
+        assert len(tokens) == batch.tokens.shape[1] == 9
+        assert batch.begin == 5
+        assert batch.labels[0].tolist() == [IGNORED] * 4 + batch.tokens[0, 5:].tolist() + [IGNORED]
+        assert batch.id_labels[0].tolist() == [IGNORED] * 4 + batch.ids[0, 5:].tolist() + [IGNORED]
+        assert (batch.ids[0] - batch.ids[0, 0]).tolist() == list(sample.ids)
+
+    @pytest.mark.parametrize("task", COUPLED_TASKS.values(), ids=lambda task: task.name)
+    def test_all_arms_see_the_same_samples(self, task):
+        batches = [held_out_batch(task, arm, length=3, models=2, samples=4, seed=7, table=32) for arm in ARMS]
+        for batch in batches[1:]:
+            assert torch.equal(batch.tokens, batches[0].tokens)
+        assert not torch.equal(batches[0].tokens[0], batches[0].tokens[1])
+        assert batches[0].ids is None
+
+    def test_random_starts_train_every_id(self):
+        drawn = list(coupled_batches(PARITY, "coupled", longest=3, size=20, steps=20, seeds=[0], table=TABLE))
+        seen = torch.cat([batch.ids.flatten() for batch in drawn])
+        assert set(seen.tolist()) == set(range(TABLE))
+
+    def test_random_ids_are_distinct_and_rise(self):
+        batch = _tested("random")
+        assert (batch.ids.diff(dim=-1) > 0).all()
+        assert batch.ids.max() < TABLE
+
+    @pytest.mark.parametrize(("arm", "length"), [("coupled", TABLE - 1), ("random", 7)])
+    def test_ids_beyond_the_table_are_refused(self, arm, length):
+        coupled_batch(PARITY, arm, [length - 1], random.Random(0), table=TABLE, start=True)
+        with pytest.raises(UsageError):
+            coupled_batch(PARITY, arm, [length], random.Random(0), table=TABLE, start=True)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("arm", ["none", "predicted"])
+def test_the_loss_is_the_mean_over_the_response_plus_that_of_the_ids(arm):
+    model, batch = _model(arm), _tested(arm, samples=3)
+    logits, id_logits = model.heads(batch.tokens, ids=batch.ids)
+    for one in range(2):
+        asked = batch.labels[one] != IGNORED
+        expected = F.cross_entropy(logits[one][asked], batch.labels[one][asked])
+        if batch.id_labels is not None:
+            expected = expected + F.cross_entropy(id_logits[one][asked], batch.id_labels[one][asked])
+        assert float(coupled_losses(model, batch)[one]) == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("arm", ["predicted", "pointed"])
+def test_greedy_decoding_is_exact_where_every_step_is_right_given_the_right_ones(arm):
+    model = _model(arm)
+    drawn = coupled_batches(PARITY, arm, longest=2, size=16, steps=150, seeds=[0, 1], table=TABLE)
+    rates = [2e-2] * 2
+    for _ in train(model, drawn, OPTIMIZERS["adam"], count=150, rates=rates, losses=coupled_losses):
+        pass
+    batch = _tested(arm)
+    logits, id_logits = model.heads(batch.tokens, ids=batch.ids)
+    asked = batch.labels != IGNORED
+    right = (logits.argmax(-1) == batch.labels) | ~asked
+    if batch.id_labels is not None:
+        right &= (id_logits.argmax(-1) == batch.id_labels) | ~asked
+    expected = right.all(-1).sum(-1)
+    assert 0 < expected.sum() < 40, "a case in which nothing, or everything, is right shows little"
+    exact = exact_responses(model, batch)
+    assert exact.both.tolist() == expected.tolist()
+    assert (exact.tokens >= exact.both).all()
+
+
+def test_a_wrong_id_is_an_error_in_both_and_not_in_tokens():
+    batch = _tested("predicted", samples=5)
+    last = batch.tokens.shape[-1] - 1
+
+    def heads(tokens, ids):
+        at = tokens.shape[-1]
+        logits = F.one_hot(batch.tokens[..., at : at + 1], len(PARITY.vocabulary)).float()
+        wrong = torch.zeros_like(batch.ids[..., at : at + 1])
+        wrong[0, 2] = at == last
+        return logits, F.one_hot(batch.ids[..., at : at + 1] + wrong, TABLE).float()
+
+    exact = exact_responses(SimpleNamespace(heads=heads), batch)
+    assert exact.tokens.tolist() == [5, 5]
+    assert exact.both.tolist() == [4, 5]
+
+
+def test_the_pointing_head_adds_up_what_points_at_an_id():
+    generator = torch.Generator().manual_seed(0)
+    query, keys = (torch.randn(1, 2, 5, width, generator=generator) for width in (4, 8))
+    ids = torch.tensor([[[3, 4, 4, 0, 7], [1, 2, 3, 3, 1]]])
+    found = pointed_ids(query, keys, causal_bias(5, query), ids, 8).exp()
+    for sample in range(2):
+        for at in range(5):
+            scores = {
+                (source, more): float(query[0, sample, at] @ keys[0, sample, source].view(2, 4)[more]) / 2
+                for source in range(at + 1)
+                for more in (0, 1)
+            }
+            total = sum(math.exp(score) for score in scores.values())
+            expected = [0.0] * 8
+            for (source, more), score in scores.items():
+                expected[min(7, int(ids[0, sample, source]) + more)] += math.exp(score) / total
+            assert found[0, sample, at].tolist() == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("arm", ["predicted", "pointed"])
+def test_a_model_of_a_stack_is_what_it_is_alone(arm):
+    batch = held_out_batch(ADDITION, arm, length=2, models=1, samples=3, seed=0, table=TABLE)
+    stack, alone = _model(arm, task=ADDITION), _model(arm, seeds=[1], task=ADDITION)
+    for one, other in zip(
+        stack.heads(batch.tokens, ids=batch.ids), alone.heads(batch.tokens, ids=batch.ids), strict=True
+    ):
+        torch.testing.assert_close(one[1:], other)
+
+
+def test_ids_reach_the_model():
+    batch = _tested("coupled")
+    model = _model("coupled")
+    there = model.heads(batch.tokens, ids=batch.ids)[0]
+    elsewhere = model.heads(batch.tokens, ids=batch.ids + 1)[0]
+    assert (there - elsewhere).abs().max() > 0.01

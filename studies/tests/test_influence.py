@@ -1,0 +1,66 @@
+"""The study of influential tokens: its verdicts by rule, and the whole of it in small."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lengthwise.results import Row, read_results
+from lengthwise_studies.sparsity.influence_page import CLAIMS, TOO_FEW, Numbers
+from lengthwise_studies.study_table import produce
+
+
+def numbers(documents: int = 8, **shares: tuple[float, float | None, float | None]) -> Numbers:
+    return {
+        (f"recovered_{name}", k): Row(
+            model="m",
+            task="influence",
+            metric=f"recovered_{name}",
+            value=value,
+            kept=k,
+            ci_low=low,
+            ci_high=high,
+            documents=documents,
+        )
+        for name, (value, low, high) in shares.items()
+        for k in (1, 8)
+    }
+
+
+CONTROLS = {"random": (0.1, 0.0, 0.2), "recent": (0.1, 0.0, 0.2), "copies": (0.5, 0.4, 0.6)}
+
+
+@pytest.mark.parametrize(
+    ("greedy", "net", "verdicts"),
+    [
+        ((0.9, 0.82, 0.95), (0.7, 0.6, 0.8), ["holds", "holds", "holds"]),
+        ((0.7, 0.65, 0.75), (0.3, 0.2, 0.4), ["does not hold", "does not hold", "holds"]),
+        ((0.8, 0.55, 0.9), (0.5, 0.4, 0.6), ["not decided", "not decided", "not decided"]),
+        ((0.4, 0.3, 0.5), (0.5, 0.4, 0.6), ["does not hold", "not decided", "does not hold"]),
+        ((0.9, None, None), (0.5, None, None), [TOO_FEW] * 3),
+    ],
+)
+def test_verdicts_by_rule(greedy: tuple, net: tuple, verdicts: list[str]):
+    found = numbers(greedy=greedy, net=net, **CONTROLS)
+    assert [(claim.verdict(found) or ("", ""))[1] for claim in CLAIMS] == verdicts
+
+
+def test_few_documents_decide_nothing():
+    found = numbers(7, greedy=(0.9, 0.82, 0.95), net=(0.7, 0.6, 0.8), **CONTROLS)
+    assert {(claim.verdict(found) or ("", ""))[1] for claim in CLAIMS} == {TOO_FEW}
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_the_study_in_small_to_its_page(tmp_path: Path):
+    produced = produce("influence", tmp_path / "run", scale="smoke")
+    for text in ("books", "code"):
+        results = read_results(tmp_path / "run" / f"influence-{text}" / "results.json")
+        [gain] = results.select(metric="gain")
+        assert gain.value is not None
+        assert gain.value > 0.1
+        assert {row.kept for row in results.rows} == {None, 1, 4}
+    assert [len(table.columns) for table in produced.tables] == [6, 3, 3] * 2
+    page = produced.page.read_text()
+    assert page.count('<figure class="passage">') >= 2

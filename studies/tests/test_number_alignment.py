@@ -1,0 +1,191 @@
+"""Alignment of one-number predictions: what is compared, what it equals, and what it must leave alone."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from lengthwise.errors import UsageError
+from lengthwise_studies.section3.cells import SCALES, Cell, check, run_cell
+from lengthwise_studies.section3.number_alignment import (
+    ALIGNMENTS,
+    AlignedLosses,
+    aligned_batches,
+    aligned_length_error,
+    by_distribution,
+    by_string,
+    disagreements,
+    model_disagreements,
+    right_disagreements,
+    without_first,
+)
+from lengthwise_studies.synthetic.reparameterization import FUNCTIONS, Reparameterization
+from lengthwise_studies.synthetic.tasks import BIT_TASKS
+from lengthwise_studies.synthetic.training import batches, value_losses
+from lengthwise_studies.synthetic.transformer import Architecture, StackedTransformer
+
+IDENTITY = Reparameterization(FUNCTIONS["identity"])
+LONGEST = 6
+
+
+def _model(seeds, encoding="none") -> StackedTransformer:
+    return StackedTransformer(
+        Architecture(vocabulary=4, encoding=encoding, value=True, width=8, layers=1, heads=2, hidden=16),
+        seeds,
+    )
+
+
+def _drawn(model, seeds, *, steps=2, size=8):
+    return batches(
+        BIT_TASKS["sum"], IDENTITY, model.encoding, longest=LONGEST, size=size, steps=steps, seeds=seeds
+    )
+
+
+def _aligned(model, seeds, name, **options):
+    return aligned_batches(
+        _drawn(model, seeds, **options),
+        ALIGNMENTS[name],
+        BIT_TASKS["sum"],
+        model.encoding,
+        longest=LONGEST,
+        seeds=seeds,
+    )
+
+
+def _text(tokens, last) -> str:
+    assert tokens[0] == 2
+    assert tokens[last] == 3
+    return "".join(str(token) for token in tokens[1:last].tolist())
+
+
+def test_symmetric_cross_entropy_of_two_gaussians_is_their_squared_distance():
+    g, h, s = 1.3, -0.4, 0.7
+    x = torch.linspace(-12, 12, 200_001, dtype=torch.float64)
+    p, q = (torch.distributions.Normal(torch.tensor(m, dtype=torch.float64), s) for m in (g, h))
+    crossed = -(p.log_prob(x).exp() * q.log_prob(x) + q.log_prob(x).exp() * p.log_prob(x))
+    integral = torch.trapezoid(crossed, x).item()
+    assert integral == pytest.approx(math.log(2 * math.pi * s**2) + 1 + (g - h) ** 2 / s**2, rel=1e-9)
+
+
+def test_distances_by_hand():
+    long, short = torch.tensor([[1.0, 5.0, 2.0]]), torch.tensor([[4.0, 2.0, 2.0]])
+    every = torch.ones(1, 3, dtype=torch.bool)
+    assert by_string(long, short, every).item() == pytest.approx((9 + 9 + 0) / 3)
+    assert by_string(long, short, torch.tensor([[True, False, True]])).item() == pytest.approx(9 / 2)
+    assert by_string(long, short, ~every).item() == 0
+    # 1, 2, 5 against 2, 2, 4.
+    assert by_distribution(long, short, every).item() == pytest.approx((1 + 0 + 1) / 3)
+    assert by_distribution(long, long.flip(1), every).item() == 0
+
+
+@pytest.mark.parametrize("encoding", ["none", "randomised"])
+def test_what_is_trained_on_stays_and_each_string_is_paired_with_its_end(encoding):
+    model, seeds = _model([0, 1, 0], encoding), [0, 1, 0]
+    plain = list(_drawn(model, seeds, size=64))
+    for name in ALIGNMENTS:
+        cuts = set()
+        for batch, own in zip(_aligned(model, seeds, name, size=64), plain, strict=True):
+            assert torch.equal(batch.own.tokens, own.tokens)
+            assert torch.equal(batch.own.target, own.target)
+            assert torch.equal(batch.tokens[0], batch.tokens[2]), "one seed, the same strings"
+            assert not torch.equal(batch.tokens[0], batch.tokens[1])
+            assert (batch.positions is None) == (encoding == "none")
+            for model_at in range(2):
+                pairs = batch.tokens[model_at], batch.last[model_at]
+                texts = [_text(*one) for one in zip(*pairs, strict=True)]
+                short = texts[-64:]
+                long = texts[:64]
+                if name == "string":
+                    whole = own.tokens[model_at], own.last[model_at]
+                    long = [_text(*one) for one in zip(*whole, strict=True)]
+                else:
+                    assert len({len(one) for one in long}) == 1
+                    assert len({len(one) for one in short}) == 1
+                for one, end, paired in zip(long, short, batch.paired[model_at].tolist(), strict=True):
+                    cut = len(one) - len(end)
+                    assert one.endswith(end)
+                    assert paired == (len(one) > 1)
+                    assert (1 <= cut <= len(one) // 2) if paired else cut == 0
+                    cuts.add(cut)
+        assert name == "distribution" or cuts == {0, 1, 2, 3}
+
+
+def test_the_loss_is_error_plus_twice_alpha_times_distance():
+    for name, alignment in ALIGNMENTS.items():
+        model = _model([0, 1])
+        [batch] = _aligned(model, [0, 1], name, steps=1)
+        error = value_losses(model, batch.own)
+        assert torch.allclose(AlignedLosses(alignment, 0.0)(model, batch), error, atol=1e-6)
+        views = model.value(batch.tokens, batch.last)
+        own = model.value(batch.own.tokens, batch.own.last)
+        long, short = (own, views) if name == "string" else views.chunk(2, dim=1)
+        expected = error + 2 * 0.5 * alignment.distance(long, short, batch.paired)
+        losses = AlignedLosses(alignment, 0.5)
+        assert torch.allclose(losses(model, batch), expected, atol=1e-6)
+        assert torch.allclose(losses.errors[0], error, atol=1e-6)
+
+
+def test_the_end_of_a_string():
+    bits = torch.tensor([[1, 0, 1, 1, 0], [1, 1, 0, 0, 0]])
+    cut, lengths = without_first(bits, torch.tensor([5, 2]), torch.tensor([2, 1]))
+    assert cut.tolist() == [[1, 1, 0, 0, 0], [1, 0, 0, 0, 0]]
+    assert lengths.tolist() == [3, 1]
+
+
+def test_right_answers_pay_what_can_be_computed():
+    # Middle cuts at lengths 2 .. 6: 1, 1, 1, 1, 2.
+    right = right_disagreements(BIT_TASKS["length"], IDENTITY, longest=LONGEST)
+    assert right["string"] == pytest.approx((4 + 4) / 5)
+    assert right["distribution"] == pytest.approx(right["string"]), "one outcome at each length"
+    mean = right_disagreements(BIT_TASKS["mean"], IDENTITY, longest=LONGEST)
+    cuts = {2: 1, 3: 1, 4: 1, 5: 1, 6: 2}
+    expected = sum((1 / (length - cut) - 1 / length) / 4 for length, cut in cuts.items()) / 5
+    assert mean["string"] == pytest.approx(expected, rel=0.25), "128 strings a length"
+    assert 0 < mean["distribution"] < mean["string"]
+
+
+def test_a_model_that_says_one_number_agrees_and_each_reading_bounds_the_other():
+    def constant(bits, length, _):
+        return torch.full((3, len(bits)), 5.5)
+
+    assert all((found == 0).all() for found in disagreements(constant, BIT_TASKS["sum"], longest=4).values())
+    apart = model_disagreements(_model([0, 1]), BIT_TASKS["sum"], longest=LONGEST)
+    assert apart["string"].shape == (2,)
+    assert (apart["distribution"] <= apart["string"]).all()
+
+
+def test_what_alignment_costs_the_best_length_model():
+    assert aligned_length_error(0.0, longest=10) == pytest.approx(0, abs=1e-20)
+    # Two lengths, one pair: (g1 - 1)^2 / 2 + (g2 - 2)^2 / 2 + 2 w (g2 - g1)^2, so g2 - g1 = 1 / (1 + 8 w).
+    gap = 1 / (1 + 8 * 0.25)
+    assert aligned_length_error(0.25, longest=2) == pytest.approx(((1 - gap) / 2) ** 2)
+    assert aligned_length_error(1e9, longest=10) == pytest.approx(8.25, rel=1e-6), "the best constant"
+
+
+def test_alignment_pulls_predictions_together():
+    scale = SCALES["smoke"]
+    task = {"task": "sum", "train_length": LONGEST}
+    plain = run_cell(Cell(**task), scale)
+    for name in ALIGNMENTS:
+        aligned = run_cell(Cell(**task, alignment=name, weight=20.0), scale)
+        apart, before = aligned.disagreement[name], plain.disagreement[name]
+        assert max(value for value in apart if value is not None) < 0.5 * max(
+            v for v in before if v is not None
+        )
+        assert aligned.curve[0][0] == pytest.approx(plain.curve[0][0]), "the error alone, on the same samples"
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        (Cell(task="sum", alignment="strng", weight=0.1), "did you mean 'string'"),
+        (Cell(task="sum", alignment="string"), "alignment with a weight of 0"),
+        (Cell(task="sum", weight=0.1), "without alignment"),
+        (Cell(task="sum", alignment="string", weight=0.1, train_length=1), "strings of one bit"),
+    ],
+)
+def test_alignment_that_cannot_be_is_refused(cell, message):
+    with pytest.raises(UsageError, match=message):
+        check([cell], SCALES["smoke"])

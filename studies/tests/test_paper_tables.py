@@ -1,0 +1,255 @@
+"""The paper's tables: claims and arms as data, their plans without network, two steps of a large scale in small."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lengthwise.models.plan import model_skeleton
+from lengthwise.results import Results, Row, read_results
+from lengthwise.testing import save_tiny_model, tiny_text
+from lengthwise.training.recipe import read_recipe
+from lengthwise_studies.costs import SHAPES, shape, study_costs
+from lengthwise_studies.paper.methods import BEST, BEST_FORM, CLEX, PLAIN, best_form, standard_arms
+from lengthwise_studies.paper.paper_table import PaperTable, over_seeds
+from lengthwise_studies.paper.sizes import LAPTOP, PAPER, SIZES, Size
+from lengthwise_studies.skeleton import Study, chosen_scale
+from lengthwise_studies.store import arm_folder
+from lengthwise_studies.study_table import STUDIES
+from tools.docs.paper_index import TABLES, kept_results, paper_table
+
+
+def test_more_seeds_start_from_pretrainings_of_their_own():
+    more = chosen_scale(SIZES, "laptop", seeds=5)
+    assert [start.seed for start in more.starts] == list(range(5))
+    assert [start.name for start in more.starts[:3]] == [start.name for start in LAPTOP.starts]
+    assert "5 pretrainings" in " ".join(more.notes)
+
+
+def test_a_mean_over_seeds_needs_every_seed():
+    def shown(*rows):
+        return over_seeds(
+            [Row(model="m", task="limit", metric="used_up_to", **row) for row in rows], signed=False
+        )
+
+    assert shown({"value": 1.0}, {"value": None}) is None
+    assert shown({"value": None}) is None
+    bound = shown({"value": 1.0, "at_least": True}, {"value": 3.0})
+    assert (bound.value, bound.low, bound.high, bound.at_least) == (2.0, 1.0, 3.0, True)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_claim_compares_arms_that_some_setting_has(name):
+    table = paper_table(name)
+    assert table.study is not None
+    assert name in STUDIES
+    for size in (LAPTOP, PAPER):
+        experiment, _ = table.experiment(table.sizes["laptop" if size is LAPTOP else "paper"])
+        compared = {(arm.name, arm.against) for arm in experiment.arms} | {*experiment.contrasts}
+        missing = {
+            (claim.arm, claim.against) for claim in table.claims if (claim.arm, claim.against) not in compared
+        }
+        # Kept results have nothing but losses of arms after fewer steps.
+        assert all(claim.steps is None or claim.quantity.metric == "loss" for claim in table.claims)
+        # At the paper's scale both corpora are one, so the second setting of tables 2 and 9 is not run.
+        assert all(size is PAPER and arm.startswith("PG19") for arm, _ in missing)
+
+
+def test_the_papers_numbers_of_table_4():
+    claims = {claim.says: claim for claim in paper_table("table4").claims}
+    claim = claims["alpha 0.1 lowers the perplexity after 200 steps"]
+    assert claim.paper == (5.88, 6.12)
+    assert claim.paper_difference == pytest.approx(-0.0400, abs=1e-4)
+    assert len([claim for claim in claims.values() if claim.paper_metric == "perplexity"]) == 12
+
+
+def test_the_paper_scale_has_the_papers_values():
+    experiment, scale = paper_table("table4").experiment(PAPER)
+    recipe = experiment.recipe_of(scale, experiment.arms[2], 0)
+    assert recipe is not None
+    assert (recipe.length, recipe.batch.size, recipe.steps) == (4096, 64, 200)
+    assert recipe.save_at == (50, 100)
+    assert (recipe.extend.method, recipe.extend.factor) == ("clex", 16)  # type: ignore[union-attr]
+    assert recipe.objective.alpha == 0.1
+    measures = experiment.arms[2].measures
+    assert measures is not None
+    assert measures["perplexity"]["lengths"] == [1024, 2048, 4096, 8192, 16384]
+
+
+def test_the_best_form_is_that_of_its_recipe():
+    shipped = read_recipe(BEST_FORM)
+    [arm] = [arm for arm in standard_arms(CLEX, LAPTOP) if arm.name == BEST]
+    recipe = read_recipe(CLEX.recipe, [*CLEX.changes(LAPTOP, "books"), *(arm.changes or ())])
+    assert arm.changes == best_form(CLEX, LAPTOP)
+    assert (recipe.views, recipe.objective) == (shipped.views, shipped.objective)
+    assert recipe.positions.sampler == shipped.positions.sampler  # type: ignore[union-attr]
+    assert recipe.positions.target_length == 4 * 128  # type: ignore[union-attr]
+
+
+def test_a_size_is_read_back_from_a_run():
+    for size in SIZES.values():
+        assert Size.of(size.to_dict()) == replace(size, starts=())
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes_have_the_parameters_of_their_models(name):
+    known = {
+        "meta-llama/Llama-2-7b-hf": 6_738_415_616,
+        "meta-llama/Llama-3.1-8B": 8_030_261_248,
+        "HuggingFaceTB/SmolLM2-1.7B": 1_711_376_384,
+        "smollm2-135m": 134_515_008,
+    }
+    model = model_skeleton(shape(name))
+    assert sum(parameter.numel() for parameter in model.parameters()) == known[name]
+
+
+def test_the_paper_scale_is_planned_without_network(monkeypatch):
+    monkeypatch.setattr("lengthwise_studies.costs.read_config", None)
+    [cost] = study_costs(paper_table("table6").study, "paper")
+    # Five trained arms of three seeds: 200 steps of 64 windows of 4096 tokens; the best form reads one of two views.
+    assert (cost.trainings, cost.measured) == (15, 16)
+    assert cost.trained_tokens == 3 * (4 * 2 + 1) * 200 * 64 * 4096
+    # Six operations a weight and token, two more for the recomputed forward pass, and attention.
+    weights = 8 * 6_738_415_616 * cost.trained_tokens
+    assert weights < cost.operations < 2 * weights
+
+
+def test_training_costs_products_state_and_activations():
+    experiment, scale = paper_table("table6").experiment(PAPER)
+    scale = replace(scale, measures={}, marks=(), seeds=1)
+    # The best form, which reads one view.
+    arm = replace(experiment.arms[-1], measures={})
+    one = replace(experiment, arms=(arm,), reference=None, contrasts=())
+    parts = (one.part(lambda results, folder: [], {"default": scale}),)
+    [cost] = study_costs(Study(title="training alone", parts=parts), "default")
+    width, inner, layers, length, weights = 4096, 11008, 32, 4096, 6_738_415_616
+    assert cost.trained_tokens == 200 * 64 * length
+    # A query meets length / 2 keys and as many values: 2 operations each, four times, as for a weight.
+    assert cost.operations == pytest.approx(
+        8 * (weights + layers * width * length) * cost.trained_tokens, rel=1e-3
+    )
+    # Weight, gradient and two moments in float32, autocast's copy; inputs of all blocks, and the inside of one.
+    kept = length * (layers * 4 * width + 4 * (9 * width + 2.4 * inner))
+    assert cost.memory_bytes == pytest.approx(18 * weights + kept, abs=1e9)
+
+
+def _tiny(size: Size, folder: Path) -> Size:
+    (folder / "text").mkdir()
+    for seed in range(6):
+        (folder / "text" / f"{seed}.txt").write_text(tiny_text(1500, seed=seed))
+    model = save_tiny_model(folder / "model", max_position_embeddings=32)
+    text = str(folder / "text")
+    return replace(
+        size,
+        model=str(model),
+        trained=32,
+        window=32,
+        factor=4,
+        steps=2,
+        batch=2,
+        seeds=1,
+        corpora=dict.fromkeys(size.corpora, text),
+        lengths=(1, 2),
+        distances=(1,),
+        windows=2,
+        segments=2,
+        pairs=2,
+        key_texts=0,
+        limit_windows=0,
+        question_lengths=(),
+        scores={},
+        quantized=False,
+        changes=(*size.changes, "device=cpu"),
+    )
+
+
+@pytest.mark.slow
+def test_two_steps_of_the_paper_scale_with_a_tiny_llama(tmp_path):
+    table = paper_table("table6")
+    out = tmp_path / "run"
+    size = _tiny(PAPER, tmp_path)
+    results = table.run(out, size)
+    arms = {row.arm for row in results.rows}
+    assert arms == {"untrained", PLAIN, "SCE 0.1", "entropy 0.1", "Jeffreys 10", BEST}
+    assert {row.reference for row in results.rows} == {None, PLAIN}
+    assert {one.verdict for one in table.judged(results)} == {"not run"}
+    assert table.run(out, size, resume=True).rows == results.rows
+    assert table.sections(results, out)[0].tables
+
+
+@pytest.mark.slow
+def test_equal_time_and_marks(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "lengthwise_studies.experiments.measure_step_times",
+        lambda recipes, kept: {name: 1.0 if name == "plain CE" else 2.0 for name in recipes},
+    )
+    base = paper_table("table6")
+    table = PaperTable(
+        name="short",
+        title="short",
+        shows=("short",),
+        settings=tuple(
+            replace(one, arms=lambda adjustment, size: standard_arms(adjustment, size)[1:3])
+            for one in base.settings
+        ),
+        claims=(),
+        follows=True,
+        equal_time=True,
+    )
+    results = table.run(tmp_path / "run", replace(_tiny(LAPTOP, tmp_path), steps=4, starts=()))
+    steps = {
+        label: read_results(arm_folder(results, label) / "train" / "results.json").config["steps"]
+        for label in results.provenance["arms"]
+    }
+    assert steps == {f"{PLAIN}, seed 0": 4, "SCE 0.1, seed 0": 2}
+    marked = {row.arm for row in results.rows if row.reference is None and row.task == "perplexity"}
+    assert marked == {
+        f"{arm}{after}" for arm in (PLAIN, "SCE 0.1") for after in ("", " after 1 steps", " after 2 steps")
+    }
+    assert {row.reference for row in results.rows} >= {f"{PLAIN} after 2 steps"}
+
+
+@pytest.mark.slow
+def test_arms_of_two_settings_are_compared_on_the_same_tokens(tmp_path: Path) -> None:
+    alone, other = (
+        replace(one, arms=lambda adjustment, size: standard_arms(adjustment, size)[:3])
+        for one in paper_table("table11").settings[:2]
+    )
+    claims = tuple(claim for claim in paper_table("table11").claims if claim.quantity.metric == "loss")
+    within, between, _ = claims
+    table = PaperTable(
+        name="short", title="short", shows=("short",), settings=(alone, other), claims=(within, between)
+    )
+    size = replace(_tiny(LAPTOP, tmp_path), seeds=2, starts=())
+    rows = table.run(tmp_path / "run", size).rows
+    arm, against = between.arm, between.against
+    values = {
+        (row.arm, row.reference, row.seed): row.value
+        for row in rows
+        if between.quantity.is_in(row, size.trained)
+    }
+    for seed in range(2):
+        assert values[arm, None, seed] != values[against, None, seed]
+        expected = values[arm, None, seed] - values[against, None, seed]
+        assert values[arm, against, seed] == pytest.approx(expected, abs=1e-6)
+    # The claim within a setting is compared there, once.
+    pairs = [(row.arm, row.reference) for row in rows if within.quantity.is_in(row, size.trained)]
+    assert pairs.count((within.arm, within.against)) == 2
+
+
+def test_kept_results_are_found_by_study_and_scale(tmp_path):
+    row = Row(model="m", task="t", metric="x", value=1.0)
+    text = Results(kind="table1", model_name="m", config={}, rows=[row]).to_json()
+    for name in ("table1", "table1-gpu", "table10", "table11-gpu"):
+        (tmp_path / f"{name}.json").write_text(text)
+    assert [scale for scale, _ in kept_results(tmp_path, "table1")] == ["gpu", "laptop"]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_limit_is_looked_for_where_the_windows_are_long_enough(name: str) -> None:
+    """`limit` needs four passages of 64 tokens; a table within T has none of it."""
+    for size in paper_table(name).sizes.values():
+        for arm in paper_table(name).experiment(size)[0].arms:
+            assert (arm.measures or {}).get("limit", {"length": 256})["length"] >= 256

@@ -1,0 +1,121 @@
+"""Position laws against enumeration of all sets, and samples of sparse parity."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from lengthwise.errors import UsageError
+from lengthwise_studies.sparsity.planted import (
+    Anywhere,
+    PositionLaw,
+    Within,
+    locality,
+    regularity,
+    relativity,
+    sparse_parity,
+)
+
+
+@dataclass(frozen=True)
+class Early(PositionLaw):
+    """Sets that begin early and are narrow are more probable: shifts matter."""
+
+    def weight(self, length: int, first: int, span: int) -> float:
+        return 1 / ((1 + first) * span)
+
+
+def _early(one: tuple[int, ...]) -> float:
+    return 1 / ((1 + one[0]) * (one[-1] - one[0] + 1))
+
+
+def _within(one: tuple[int, ...]) -> float:
+    return float(one[-1] - one[0] < 4)
+
+
+LAWS = [(Anywhere(), lambda one: 1.0), (Within(4), _within), (Early(), _early)]
+
+
+def _enumerated(weight, length: int, k: int) -> dict[tuple[int, ...], float]:
+    weights = {one: weight(one) for one in itertools.combinations(range(length), k)}
+    total = sum(weights.values())
+    return {one: value / total for one, value in weights.items()}
+
+
+def _shifts(one: tuple[int, ...], length: int) -> list[tuple[int, ...]]:
+    shape = [place - one[0] for place in one]
+    return [tuple(first + place for place in shape) for first in range(length - shape[-1])]
+
+
+def _ratio(above: dict, below: dict, length: int) -> float:
+    largest = 0.0
+    for one, probability in above.items():
+        if probability == 0:
+            continue
+        shifted = [below[other] for other in _shifts(one, length)]
+        lowest = min(shifted, default=0.0)
+        largest = max(largest, probability / lowest if lowest else math.inf)
+    return largest
+
+
+@pytest.mark.parametrize(("law", "weight"), LAWS)
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_a_law_is_what_enumeration_gives(law, weight, k):
+    here, longer = _enumerated(weight, 7, k), _enumerated(weight, 9, k)
+    for one, probability in here.items():
+        assert law.probability(one, 7) == pytest.approx(probability)
+    assert locality(law, 7, k) == max(one[-1] - one[0] + 1 for one, p in here.items() if p)
+    assert relativity(law, 7, k) == pytest.approx(_ratio(here, here, 7))
+    assert regularity(law, 7, 9, k) == pytest.approx(_ratio(here, longer, 9))
+    assert regularity(law, 9, 7, k) == pytest.approx(_ratio(longer, here, 7))
+
+
+@pytest.mark.parametrize(("law", "weight"), LAWS)
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_draws_follow_the_law(law, weight, k):
+    count = 20_000
+    drawn = Counter(map(tuple, law.draw(count, 6, k, torch.Generator().manual_seed(k)).tolist()))
+    law_of = _enumerated(weight, 6, k)
+    assert set(drawn) <= {one for one, probability in law_of.items() if probability}
+    for one, probability in law_of.items():
+        spread = math.sqrt(count * probability * (1 - probability))
+        assert abs(drawn[one] - count * probability) <= 5 * spread
+
+
+def test_the_three_numbers_of_the_shipped_laws():
+    assert relativity(Anywhere(), 32, 4) == relativity(Within(8), 32, 4) == 1
+    assert locality(Anywhere(), 32, 4) == 32
+    assert locality(Within(8), 32, 4) == 8
+    # Anywhere: eta to longer samples is a ratio of binomial coefficients; nothing bounds it to shorter ones.
+    assert regularity(Anywhere(), 16, 32, 4) == pytest.approx(math.comb(32, 4) / math.comb(16, 4))
+    assert regularity(Anywhere(), 32, 16, 4) == math.inf
+    # Local: a ratio of the numbers of sets, which grow in proportion to the length; below 1 from long to short.
+    sets = {
+        length: sum(math.comb(min(7, length - 1 - first), 3) for first in range(length))
+        for length in (16, 128)
+    }
+    assert regularity(Within(8), 16, 128, 4) == pytest.approx(sets[128] / sets[16])
+    assert regularity(Within(8), 128, 16, 4) == pytest.approx(sets[16] / sets[128])
+    assert 128 / 16 < sets[128] / sets[16] < 2 * 128 / 16
+
+
+@pytest.mark.parametrize(("law", "k"), [(Anywhere(), 0), (Anywhere(), 9), (Within(3), 4)])
+def test_a_k_without_room_is_refused(law, k):
+    with pytest.raises(UsageError):
+        law.table(8, k)
+
+
+def test_sparse_parity_is_the_parity_of_its_bits():
+    model = sparse_parity(Within(6))
+    samples = model.draw(200, 20, 5, torch.Generator().manual_seed(0))
+    bits = samples.tokens < 2
+    assert torch.equal(bits.sum(1), torch.full((200,), 5))
+    assert torch.equal(bits.nonzero()[:, 1].view(200, 5), samples.positions)
+    assert torch.equal(samples.labels, (samples.tokens == 1).sum(1) % 2)
+    assert samples.tokens.max() == model.vocabulary - 1
+    assert 0.35 < samples.labels.float().mean() < 0.65

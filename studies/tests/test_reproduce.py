@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lengthwise.results import read_results
+from lengthwise_studies.section3.panels import (
+    FIGURE1_PANELS,
+    FIGURE3_PANELS,
+    FIGURE4_PANELS,
+    FIGURE5_PANELS,
+    cells_of,
+)
+
+PANELS = (*FIGURE1_PANELS, *FIGURE3_PANELS, *FIGURE4_PANELS, *FIGURE5_PANELS)
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_all_of_section_3_at_smoke_scale(lengthwise: Callable[..., Any]) -> None:
+    done = lengthwise("reproduce", "section3", "--scale", "smoke", "--steps", 3, "--out", "run")
+    assert done.code == 0, done.err
+    assert "The paper's claims" not in done.out, "strings of up to 12 bits cannot judge them"
+    page = Path("run/report.html").read_text()
+    for panel in PANELS:
+        assert f"{panel.name}. {panel.title}" in page
+    assert {path.stem for path in Path("run/figures").iterdir()} >= {"panel-1a-adam", "theory-growth"}
+    assert Path("run/figures/tables.md").read_text().startswith("**1a: ")
+    results = read_results(Path("run/results.json"))
+    assert (results.kind, results.partial) == ("synth-all", False)
+    assert {row.arm for row in results.rows} >= {cell.key for cell in cells_of(PANELS)}
+    assert read_results(Path("run/parts/theory/results.json")).kind == "synth-theory"
+
+
+def test_a_finished_study_is_only_read(lengthwise: Callable[..., Any]) -> None:
+    command = ("reproduce", "figure5", "--scale", "smoke", "--steps", 3, "--out", "run")
+    done = lengthwise(*command)
+    assert lengthwise(*command).code == 2, "without --resume it is in the way"
+    again = lengthwise(*command, "--resume")
+    assert (again.code, again.out) == (0, done.out)
+
+
+def test_mistakes_are_told(lengthwise: Callable[..., Any]) -> None:
+    mistyped = lengthwise("reproduce", "figure6", "--out", "run")
+    assert mistyped.code == 2
+    assert "figure6" in mistyped.err
+    none = lengthwise("reproduce", "figure1", "--scale", "smoke", "--seeds", 0, "--out", "run")
+    assert none.code == 2
+    assert not Path("run").exists()
+
+
+def test_theorem_1_gives_a_verdict_on_every_claim(lengthwise: Callable[..., Any]) -> None:
+    done = lengthwise("reproduce", "theorem1", "--scale", "smoke", "--out", "run")
+    assert done.code == 0, done.err
+    for verdict in ("does not hold", "holds", "vacuous"):
+        assert verdict in done.out
+
+
+def test_a_dry_run_tells_the_cost_and_writes_nothing(lengthwise: Callable[..., Any]) -> None:
+    done = lengthwise("reproduce", "table6", "--scale", "smoke", "--dry-run")
+    assert done.code == 0, done.err
+    assert "tiny-books" in done.out
+    assert not list(Path().iterdir())
+    assert lengthwise("reproduce", "figure1", "--dry-run").code == 2
+    assert lengthwise("reproduce", "table6").code == 2
+
+
+def test_jobs_need_arms_and_no_ray(lengthwise: Callable[..., Any]) -> None:
+    both = lengthwise("reproduce", "tiny-books", "--jobs", 2, "--ray", "local", "--out", "run")
+    assert (both.code, "one of them" in both.err) == (2, True)
+    cells = lengthwise("reproduce", "figure1", "--jobs", 2, "--out", "run")
+    assert cells.code == 2
+    assert not Path("run").exists()
+
+
+def test_a_dry_run_refuses_what_it_does_not_count(lengthwise: Callable[..., Any]) -> None:
+    for option in (("--jobs", 2), ("--ray", "local")):
+        refused = lengthwise("reproduce", "table6", "--scale", "smoke", "--dry-run", *option)
+        assert refused.code == 2
+        assert "in sequence" in refused.err

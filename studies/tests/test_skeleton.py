@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lengthwise.report.html import Section
+from lengthwise.results import Results
+from lengthwise_studies.skeleton import Part, Study, produce_page
+
+
+@dataclass(frozen=True)
+class Size:
+    """The study has one."""
+
+
+def run(out: Path, scale: Any, *, resume: bool, overwrite: bool) -> Results:
+    return Results(kind="two sentences", model_name="m", config={}, rows=[])
+
+
+@pytest.mark.parametrize(
+    ("sections", "lead", "seen"),
+    [
+        # A page of one section says its first paragraph once, at the top.
+        ([["What was done.", "What came out."]], (), {"What was done.": 1, "What came out.": 1}),
+        ([["What was done."], ["More."]], (), {"What was done.": 2, "More.": 1}),
+        ([["What was done."]], ("In short.",), {"What was done.": 1, "In short.": 1}),
+    ],
+)
+def test_what_a_page_begins_with(
+    sections: list[list[str]], lead: tuple[str, ...], seen: dict[str, int], tmp_path: Path
+) -> None:
+    made = [Section(title=f"part {number}", paragraphs=said) for number, said in enumerate(sections)]
+    part = Part(run=run, sections=lambda results, folder: made, scales={"default": Size()})
+    page = produce_page(Study(title="A study", parts=(part,), lead=lead), tmp_path).page.read_text()
+    assert {sentence: page.count(sentence) for sentence in seen} == seen

@@ -1,0 +1,91 @@
+"""What a study has trained or measured is not trained or measured again by another, nor by the same one later."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lengthwise.testing import save_tiny_model, tiny_text
+from lengthwise_studies.experiments import Arm, Experiment, Scale
+from lengthwise_studies.store import recipe_key, store_folder
+
+Small = tuple[Experiment, Scale]
+
+
+@pytest.fixture
+def short(small_experiment: Small) -> Small:
+    """The small experiment's trained arms with one seed and two steps, and an empty store."""
+    experiment, scale = small_experiment
+    return replace(experiment, arms=experiment.arms[1:]), replace(scale, seeds=1, steps=2)
+
+
+def files() -> dict[Path, int]:
+    """Logs and weights of the store, with the times of their last change."""
+    found = [*store_folder().rglob("*.jsonl"), *store_folder().rglob("*.safetensors")]
+    return {path: path.stat().st_mtime_ns for path in found}
+
+
+def test_another_study_finds_the_arms_under_names_of_its_own(short: Small, tmp_path: Path) -> None:
+    experiment, scale = short
+    before = experiment.run(tmp_path / "one", scale)
+    kept = files()
+    first, second = experiment.arms
+    new = Arm(name="twice", changes=("objective.alpha=2", "objective.divergence=jeffreys"))
+    another = replace(
+        experiment, kind="another", arms=(replace(first, name="plain"), second, new), reference=None
+    )
+    after = another.run(tmp_path / "two", scale)
+    assert {path: time for path, time in files().items() if path in kept} == kept
+    assert len([*store_folder().glob("*/train")]) == 3
+    for old, renamed in (("cross entropy", "plain"), ("aligned", "aligned")):
+        assert [row.value for row in before.rows if (row.arm, row.reference) == (old, None)] == [
+            row.value for row in after.rows if (row.arm, row.reference) == (renamed, None)
+        ]
+
+
+@pytest.mark.parametrize("change", ["measure", "text", "model"])
+def test_what_differs_is_done_anew(short: Small, tmp_path: Path, change: str) -> None:
+    experiment, scale = short
+    experiment = replace(experiment, arms=experiment.arms[:1], reference=None)
+    before = experiment.run(tmp_path / "one", scale)
+    other = scale
+    if change == "measure":
+        settings = {**scale.measures["perplexity"], "segments": 3}
+        other = replace(scale, measures={"perplexity": settings})
+    elif change == "text":
+        (tmp_path / "unseen").mkdir()
+        (tmp_path / "unseen" / "one.txt").write_text(tiny_text(2000, seed=99))
+        other = replace(scale, text=str(tmp_path / "unseen"), split="all")
+    else:
+        # Another model in a folder of another name, with the same recipe.
+        other = replace(scale, model=str(save_tiny_model(tmp_path / "model", seed=5)))
+    after = experiment.run(tmp_path / "two", other)
+    assert [row.value for row in after.rows] != [row.value for row in before.rows]
+    assert len([*store_folder().glob("*/train")]) == (2 if change == "model" else 1)
+
+
+def test_a_key_has_no_names(short: Small, tmp_path: Path) -> None:
+    experiment, scale = short
+    recipe = experiment.recipe_of(scale, experiment.arms[0], 0)
+    assert recipe is not None
+    key = recipe_key(recipe)
+    copy = shutil.copytree(scale.model, tmp_path / "elsewhere")
+    assert recipe_key(recipe.model_copy(update={"model": str(copy), "save_at": (1,), "save_every": 7})) == key
+    for update in ({"seed": 1}, {"steps": 3}):
+        assert recipe_key(recipe.model_copy(update=update)) != key
+
+
+def test_a_killed_training_continues(short: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment, scale = short
+    experiment = replace(experiment, arms=experiment.arms[:1], reference=None)
+    whole = experiment.run(tmp_path / "whole", scale)
+    (results,) = store_folder().glob("*/train/results.json")
+    (weights,) = store_folder().glob("*/train/model/*.safetensors")
+    for path in (results, *store_folder().glob("*/*.jsonl")):
+        path.unlink()
+    again = experiment.run(tmp_path / "again", scale)
+    assert again.rows == whole.rows
+    assert weights.exists()

@@ -1,0 +1,58 @@
+"""Tables of the shipped recipes: their plans, which their comments name, and what two processes measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from lengthwise.errors import UsageError
+from lengthwise.results import Results, Row
+from lengthwise.training import shipped_recipes
+from tools.docs import recipe_tables
+from tools.docs.recipe_tables import KIND, RUN, memory_on_cards, plans_table, runs_table
+
+BLOCK, EMBEDDING = 4 * 4096**2 + 3 * 4096 * 11008 + 2 * 4096, 32000 * 4096
+WEIGHTS = 32 * BLOCK + 2 * EMBEDDING + 4096
+
+
+def test_every_recipe_of_7b_and_8b_has_a_line():
+    large = {name for name, file in shipped_recipes().items() if "model: meta-llama/" in file.read_text()}
+    assert set(recipe_tables.RECIPES) == large
+
+
+def test_memory_is_that_of_state_gathered_weights_and_activations():
+    """PoSE on eight cards: 16 bytes of state a weight in shares, two views of 2,048 tokens, in micro-batches of 4."""
+    found = memory_on_cards("pose")
+    gathered = 2 * (2 * BLOCK + EMBEDDING + 4096) + 6 * BLOCK
+    activations = 2 * 4 * 2048 * (32 * 4 * 4096 + 4 * (9 * 4096 + 2.4 * 11008))
+    whole, shared, offloaded = (
+        float(found[way, 8].removesuffix(" GB"))
+        for way in ("whole copies", "full_shard", "full_shard with offload")
+    )
+    # A chunk of logits is below a gigabyte.
+    assert 0 <= shared - (2 * WEIGHTS + gathered + activations) / 1e9 < 1.5
+    assert shared - offloaded == pytest.approx(2 * WEIGHTS / 1e9, abs=1)
+    assert whole - shared == pytest.approx((20 * WEIGHTS - gathered) / 1e9, abs=1)
+
+
+def test_a_recipe_that_names_another_number_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(recipe_tables, "RECIPES", ("clex",))
+    for need, refused in (("23 GB", False), ("24 GB", True)):
+        monkeypatch.setattr(recipe_tables, "memory_on_cards", lambda _, need=need: {("full_shard", 8): need})
+        if refused:
+            with pytest.raises(UsageError):
+                plans_table()
+        else:
+            # Eight operations a weight and token of each of two views, 4e14 a second on each of eight cards.
+            minutes = 200 * 64 * 2 * 4096 * 8 * WEIGHTS / 8 / 4e14 / 60
+            assert plans_table().rows == [
+                ("clex", None, None, None, need, None, None, f"{minutes:.0f} min on 8")
+            ]
+
+
+def test_runs():
+    rows = [
+        Row(model="tiny", task=RUN, metric=metric, value=value, unit="bytes", arm="clex")
+        for metric, value in {"allocated": 1024, "planned": 1025, "loss 1": 8.5, "loss 2": 8.25}.items()
+    ]
+    results = Results(kind=KIND, model_name="tiny", config={"recipes": ["clex"]}, rows=rows)
+    assert runs_table(results).rows == [("clex", "1,024", "1,025", "8.5000", "8.2500")]

@@ -1,0 +1,86 @@
+"""The tables of a finished study, kept as text in `studies/results/tables/NAME.json` for the documentation.
+
+Verdicts on cells and on single tokens need every sample of a run, which is too much to keep. So the tables are made
+while the run is there.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from lengthwise.errors import UsageError
+from lengthwise.files import atomic_write_text
+from lengthwise.report.tables import Table, cell_text
+from lengthwise.runs import finished_results
+from lengthwise_studies.study_table import study_named
+
+CLAIMS = "The paper's claims"
+"""The caption of a table of verdicts."""
+SPARSITY = (
+    "sparse-parity",
+    "position-coupling",
+    "influence",
+    "sparsity-bounds",
+    "sparsity-bridge-real",
+)
+
+
+def keep_tables(name: str, run: Path, root: Path) -> Path:
+    """Keep the tables of every finished part of the study `name` in the folder `run`.
+
+    Raises:
+        UsageError: no such study; no finished part.
+    """
+    kept: list[dict[str, Any]] = []
+    for part in study_named(name).load().parts:
+        folder = run / part.folder
+        if finished := finished_results(folder):
+            sections = part.sections(finished, folder)
+            kept += [_plain(table) for section in sections for table in section.tables]
+    if not kept:
+        raise UsageError(f"{run} has no finished part of {name}", expected="the folder of a finished study")
+    target = root / "studies" / "results" / "tables" / f"{name}.json"
+    atomic_write_text(target, json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+    return target
+
+
+def _plain(table: Table) -> dict[str, Any]:
+    return {
+        "caption": table.caption,
+        "columns": list(table.columns),
+        "rows": [[cell_text(cell) for cell in row] for row in table.rows],
+        "notes": list(table.notes),
+    }
+
+
+def kept_tables(name: str, root: Path) -> list[Table]:
+    """The kept tables of a study, in the order of its page; none where nothing is kept."""
+    path = root / "studies" / "results" / "tables" / f"{name}.json"
+    return [Table(**plain) for plain in json.loads(path.read_text())] if path.is_file() else []
+
+
+def kept_table(name: str, number: int, root: Path) -> Table:
+    """One of them, counted from 0, without its caption.
+
+    Raises:
+        UsageError: there are not so many.
+    """
+    tables = kept_tables(name, root)
+    if number >= len(tables):
+        raise UsageError(f"{name} has {len(tables)} kept tables", expected=f"more than {number}")
+    found = tables[number]
+    return Table(columns=found.columns, rows=found.rows, caption="", notes=found.notes)
+
+
+def sparsity_index(root: Path) -> Table:
+    """Every claim of the sparsity paper and of the bridge that a kept study decides; "not run" without one."""
+    rows: list[list[Any]] = []
+    for name in SPARSITY:
+        verdicts = [row for table in kept_tables(name, root) if table.caption == CLAIMS for row in table.rows]
+        command = f"lengthwise reproduce {name}"
+        rows += [[place, claim, command, *told] for place, claim, *told, _ in verdicts]
+        if not verdicts:
+            rows.append(["", "all claims of this study", command, "", "", "not run"])
+    return Table(columns=["place", "claim", "command", "paper", "ours", "verdict"], rows=rows)

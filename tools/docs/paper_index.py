@@ -1,0 +1,198 @@
+"""Each equation, table, figure, theorem and answer of the paper: where it is, the command, theirs, ours, the verdict.
+
+The rows of tables are their claims, with the verdicts that kept results give. `tools.docs.doc_tables`
+writes `docs/reference/paper-index.md` from here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lengthwise.report.tables import Cell, Estimate, Table
+from lengthwise.results import Results, read_results
+from lengthwise_studies.paper.dependence import relate
+from lengthwise_studies.paper.paper_table import PaperTable
+from lengthwise_studies.verdicts import judge
+
+
+@dataclass(frozen=True)
+class Item:
+    """One item that is no table: `where` is the code, `command` shows it, `verdict` is where its verdict is read."""
+
+    item: str
+    what: str
+    where: str
+    command: str
+    verdict: str
+
+
+ITEMS = (
+    Item("Eq. 1", "SCE", "alignment/formulas.py", "lengthwise measure MODEL", "computed"),
+    Item("Eq. 2", "misalignment", "measure/misalignment.py", "lengthwise measure MODEL", "computed"),
+    Item(
+        "Eq. 3, Theorem 1",
+        "a bound on the error",
+        "synthetic/theorem1.py",
+        "lengthwise reproduce theorem1",
+        "[theory](../explanation/theory.md)",
+    ),
+    Item("Eq. 4", "the objective", "alignment/objective.py", "lengthwise train RECIPE", "computed"),
+    Item(
+        "Eq. 5-11, Theorem 2",
+        "errors of linear attention",
+        "synthetic/theorem2.py",
+        "lengthwise reproduce theorem2",
+        "[theory](../explanation/theory.md)",
+    ),
+    Item(
+        "Fig. 1",
+        "mean, length, reparameterized length",
+        "studies/section3/panels.py",
+        "lengthwise reproduce figure1",
+        "[synthetic](../explanation/synthetic.md)",
+    ),
+    Item(
+        "Fig. 2, Table 8",
+        "the two windows; what both halves share",
+        "studies/paper/illustrations.py",
+        "lengthwise reproduce figure2",
+        "shown",
+    ),
+    Item(
+        "Fig. 3",
+        "sum and length by training length",
+        "studies/section3/panels.py",
+        "lengthwise reproduce figure3",
+        "[synthetic](../explanation/synthetic.md)",
+    ),
+    Item(
+        "Fig. 4, App. C",
+        "the sum",
+        "studies/section3/panels.py",
+        "lengthwise reproduce figure4",
+        "[synthetic](../explanation/synthetic.md)",
+    ),
+    Item(
+        "Fig. 5, App. F",
+        "the mean with a uniform count",
+        "studies/section3/panels.py",
+        "lengthwise reproduce figure5",
+        "[synthetic](../explanation/synthetic.md)",
+    ),
+    Item(
+        "App. A",
+        "models of the synthetic tasks",
+        "synthetic/transformer.py",
+        "lengthwise reproduce section3",
+        "built",
+    ),
+    Item(
+        "App. D",
+        "the code of the objective",
+        "alignment/geometry.py",
+        "lengthwise reproduce ranges",
+        "[errata](../explanation/errata.md)",
+    ),
+    Item(
+        "Rebuttal Q6",
+        "encodings and misalignment",
+        "studies/paper/encoding_misalignment.py",
+        "lengthwise reproduce encodings",
+        "[paper tables](../explanation/paper-tables.md#rebuttal-positional-encodings)",
+    ),
+)
+TABLES: dict[str, str] = {
+    "table2": "table2:TABLE",
+    "table3": "table3:TABLE",
+    "table4": "table4:TABLE",
+    "table5": "table5:TABLE",
+    "table6": "table6:TABLE",
+    "table7": "table7:TABLE",
+    "table9": "table9:TABLE",
+    "table10": "table10:TABLE",
+    "table11": "table11:TABLE",
+    "cream": "rebuttal:CREAM_TABLE",
+    "ranges": "rebuttal:RANGES_TABLE",
+    "truncation": "rebuttal:TRUNCATION_TABLE",
+    "within": "rebuttal:WITHIN_TABLE",
+}
+"""Study -> its `PaperTable`, in this package."""
+
+
+def paper_table(name: str) -> PaperTable:
+    """The table of that study."""
+    module, attribute = TABLES[name].split(":")
+    return getattr(importlib.import_module(f"lengthwise_studies.paper.{module}"), attribute)
+
+
+def kept_results(folder: Path, name: str) -> list[tuple[str, Results]]:
+    """The kept runs of a study: what follows its name in that of the file (the scale), and the results."""
+    return [
+        (path.stem.removeprefix(name).lstrip("-") or "laptop", read_results(path))
+        for path in sorted(folder.glob(f"{name}*.json"))
+        if path.stem == name or path.stem.startswith(f"{name}-")
+    ]
+
+
+def items_table() -> Table:
+    """The items that are no tables."""
+    return Table(
+        columns=["item", "what", "code", "command", "verdict"],
+        rows=[[one.item, one.what, one.where, one.command, one.verdict] for one in ITEMS],
+    )
+
+
+def claims_index(results: Path) -> Table:
+    """Every claim of the tables, with the verdict of each kept run; "not run" without one."""
+    return Table(
+        columns=["place", "claim", "source", "command", "theirs", "scale", "ours", "verdict"],
+        rows=[*_relations(results), *(row for name in TABLES for row in _claims(results, name))],
+    )
+
+
+def _claims(folder: Path, name: str) -> Iterator[list[Cell]]:
+    table = paper_table(name)
+    runs = [(scale, table.judged(found)) for scale, found in kept_results(folder, name)]
+    for scale, judged in runs or [("none", judge(table.claims, [], length=1))]:
+        for one in judged:
+            ours = (
+                ""
+                if one.difference is None
+                else Estimate(one.difference, one.low, one.high, signed=True).text
+            )
+            yield [
+                one.claim.place,
+                one.claim.says,
+                one.claim.source,
+                f"lengthwise reproduce {name}",
+                one.claim.paper_text,
+                scale,
+                f"{ours} {one.claim.quantity.unit}" if ours else "",
+                one.verdict,
+            ]
+
+
+def _relations(folder: Path) -> Iterator[list[Cell]]:
+    from lengthwise_studies.paper.table1 import RELATIONS, relations
+
+    runs = [
+        (f"{scale}, {which} models", related)
+        for scale, found in kept_results(folder, "table1")
+        for which, related in relations(found).items()
+    ]
+    for scale, related in runs or [("none", relate(RELATIONS, {}))]:
+        for one in related:
+            ours = "" if one.value is None else Estimate(one.value, one.low, one.high, signed=True).text
+            yield [
+                "Table 1" if one.relation.claimed else "Table 1, control",
+                one.relation.says,
+                "Sec. 4.1.2, Table 1, page 6",
+                "lengthwise reproduce table1",
+                "" if one.relation.paper is None else f"{one.relation.paper:g}",
+                scale,
+                ours,
+                one.verdict,
+            ]

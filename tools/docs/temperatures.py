@@ -1,0 +1,61 @@
+"""How much sharper a term with an entropy makes a model: the best inverse temperature, measured and predicted."""
+
+from __future__ import annotations
+
+from lengthwise.report.tables import Cell, Estimate, Table
+from lengthwise.results import Results
+from lengthwise_studies.arms import Arm
+from lengthwise_studies.paired_claims import Quantity
+from lengthwise_studies.paper.methods import PLAIN
+from lengthwise_studies.paper.paper_table import over_seeds
+from lengthwise_studies.paper.sizes import Size
+from tools.docs.paper_index import paper_table
+
+
+def inverse_temperature(times: float) -> Quantity:
+    """The factor of the logits with the lowest loss; below 1 where a model is too sure."""
+    return Quantity(
+        heading=f"at {times:g}T", task="perplexity", metric="inverse_temperature", times=times, unit=""
+    )
+
+
+def temperatures_table(results: Results) -> Table:
+    """Best inverse temperature of plain CE and of every arm with SCE or the entropy control, beside 1 - 2 alpha.
+
+    A calibrated model settles at the inverse temperature 1/(1 - 2 alpha) (`Objective.sharpening_limit`), which a
+    factor of 1 - 2 alpha takes back. No factor is told from alpha = 1/2 on, where nothing holds the model.
+    """
+    size = Size.of(results.config["size"])
+    shown = [inverse_temperature(times) for times in size.lengths]
+    rows: list[list[Cell]] = []
+    for setting in paper_table(results.kind).settings:
+        for arm in setting.arms(setting.adjustment, size):
+            alpha = _alpha(arm)
+            if alpha is None:
+                continue
+            name = setting.arm(arm.name)
+            says = "1" if alpha == 0 else f"{1 - 2 * alpha:.1f}" if alpha < 0.5 else "none"
+            rows.append([name, says, *(_measured(results, name, one, size.trained) for one in shown)])
+    return Table(
+        columns=["", "1 - 2 alpha", *(one.heading for one in shown)],
+        rows=rows,
+        notes=["After all steps. Means over pretrainings; in brackets the lowest and the highest."],
+    )
+
+
+def _alpha(arm: Arm) -> float | None:
+    """The weight of the entropy in an arm's loss; 0 for plain CE, None for other arms."""
+    if arm.changes is None:
+        return None
+    fields = dict(change.split("=", 1) for change in arm.changes)
+    if arm.name == PLAIN:
+        return 0.0
+    if fields.get("objective.divergence") not in ("sce", "entropy"):
+        return None
+    # Arms that differ in their windows as well are told apart by more than their weight.
+    return float(fields["objective.alpha"]) if len(fields) == 2 else None
+
+
+def _measured(results: Results, arm: str, quantity: Quantity, length: int) -> Estimate | None:
+    own = [row for row in results.rows if row.arm == arm and row.reference is None]
+    return over_seeds([row for row in own if quantity.is_in(row, length)], signed=False)

@@ -13,7 +13,6 @@ from tools.docs.hardware import (
     EVAL,
     FORMS,
     LENGTHS,
-    LORA,
     READINGS,
     SIZES,
     WAYS,
@@ -129,7 +128,7 @@ def _training_memory(views: str) -> Table:
 
 def _training_time() -> Table:
     """Of one window on one device, by form."""
-    lora, every = Way(name="LoRA", adapter=LORA), Way(name="all weights")
+    lora, every = Way(name="LoRA", lora=True), Way(name="all weights")
     return _by_length(
         ("model", "trained", "form"),
         [

@@ -165,15 +165,29 @@ def judge(
     ]
 
 
-def over_seeds(rows: Sequence[Row]) -> Estimate | None:
-    """The mean paired difference over seeds, with its 95 % interval over seeds and documents.
+def over_seeds(numbers: Sequence[Row] | Sequence[float]) -> Estimate | None:
+    """The mean over seeds of one number of one arm, with its 95 % interval; None with fewer than `FEWEST_SEEDS`.
 
     Args:
-        rows: one number of one arm, a row for each seed. Fewer than `FEWEST_SEEDS`, or a number without an interval
-            over documents, give None.
+        numbers: paired differences, a row for each seed, whose interval is over seeds and documents (None if a row
+            has no interval over documents); or plain values, whose interval is over seeds alone.
     """
-    test = _of_seeds(rows)
-    return None if isinstance(test, str) else test.estimate
+    rows = [one for one in numbers if isinstance(one, Row)]
+    test = _of_seeds(rows) if rows else _of_values([one for one in numbers if not isinstance(one, Row)])
+    return None if isinstance(test, str) else replace(test.estimate, signed=bool(rows))
+
+
+def range_over_seeds(rows: Sequence[Row], *, signed: bool = False) -> Estimate | None:
+    """The mean over seeds with the lowest and the highest; the 95 % interval of one seed.
+
+    None where a seed has no value: a mean over the others would be of other models.
+    """
+    values = [row.value for row in rows if row.value is not None]
+    if not values or len(values) < len(rows):
+        return None
+    at_least = any(row.at_least for row in rows)
+    low, high = (rows[0].ci_low, rows[0].ci_high) if len(values) == 1 else (min(values), max(values))
+    return Estimate(fmean(values), low, high, signed=signed, at_least=at_least)
 
 
 def _test(claim: PairedClaim, rows: Sequence[Row], length: int, at: dict[int, str]) -> _Test | str:
@@ -196,14 +210,24 @@ def _test(claim: PairedClaim, rows: Sequence[Row], length: int, at: dict[int, st
 
 def _of_seeds(found: Sequence[Row]) -> _Test | str:
     """The test of one number of one arm, or what it lacks."""
-    if len(found) < FEWEST_SEEDS:
-        return f"{len(found)} seed{'s' if len(found) > 1 else ''} of the {FEWEST_SEEDS} that a verdict needs"
     values = [row.value for row in found if row.value is not None]
     errors = [row.stderr for row in found if row.stderr is not None]
-    documents = min(row.documents or 0 for row in found)
+    documents = min((row.documents or 0 for row in found), default=0)
+    test = _of_values([row.value or 0.0 for row in found])
+    if isinstance(test, str):
+        return test
     if len(values) < len(found) or len(errors) < len(found) or documents < 2:
         return "a number has no interval over documents"
-    return _Test(fmean(values), variance(values) / len(values), fmean(errors) ** 2, len(values), documents)
+    return replace(test, of_documents=fmean(errors) ** 2, documents=documents)
+
+
+def _of_values(values: Sequence[float]) -> _Test | str:
+    """The test of values of seeds alone, or what it lacks."""
+    if len(values) < FEWEST_SEEDS:
+        return (
+            f"{len(values)} seed{'s' if len(values) > 1 else ''} of the {FEWEST_SEEDS} that a verdict needs"
+        )
+    return _Test(fmean(values), variance(values) / len(values), 0.0, len(values), documents=len(values))
 
 
 def _judged(claim: PairedClaim, test: _Test, p_holm: float | None, tests: int) -> Judged:

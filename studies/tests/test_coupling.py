@@ -14,6 +14,7 @@ from lengthwise.errors import UsageError
 from lengthwise_studies.sparsity.coupled_tasks import ADDITION, COUPLED_TASKS, PARITY
 from lengthwise_studies.sparsity.coupling import (
     ARMS,
+    IGNORED,
     PREDICTED,
     coupled_batch,
     coupled_batches,
@@ -22,10 +23,13 @@ from lengthwise_studies.sparsity.coupling import (
     held_out_batch,
 )
 from lengthwise_studies.synthetic.optimizers import OPTIMIZERS
-from lengthwise_studies.synthetic.pointing import pointed_ids
-from lengthwise_studies.synthetic.tasks.symbols import IGNORED
 from lengthwise_studies.synthetic.training import one_thread, train
-from lengthwise_studies.synthetic.transformer import Architecture, StackedTransformer, causal_bias
+from lengthwise_studies.synthetic.transformer import (
+    Architecture,
+    StackedTransformer,
+    causal_bias,
+    pointed_ids,
+)
 
 TABLE = 16
 

@@ -33,7 +33,6 @@ COMMANDS: dict[str, str] = {
     "train-gap": "train tiny-books-gap --set steps=2 --set batch.size=4 --set batch.micro=4 --set length=64",
     "ppl-trained": "ppl {train}/model --length 64 --limit 4",
     "synth": "reproduce figure1 --scale smoke",
-    "synth-plane": "reproduce plane --scale smoke",
     "synth-theory": "reproduce theorem2 --scale smoke",
 }
 
@@ -56,10 +55,6 @@ def make_runs(folder: Path, names: list[str] | None = None) -> dict[str, dict[st
 def keep(results: dict[str, Any], folder: Path) -> dict[str, Any]:
     """What must stay: all but prose, times and versions, with the folder's own path taken out."""
     kept = {name: results[name] for name in ("kind", "model_name", "config", "rows", "results", "partial")}
-    if kept["kind"] == "synth-plane":
-        # Its tasks are trained side by side; their order is that of finishing.
-        kept["rows"] = sorted(kept["rows"], key=lambda row: json.dumps(row, sort_keys=True))
-        kept["results"] = dict(sorted(kept["results"].items()))
     return json.loads(json.dumps(kept).replace(str(folder), "RUNS"))
 
 

@@ -22,8 +22,7 @@ from lengthwise_studies.section3.number_alignment import (
 from lengthwise_studies.synthetic.encodings import check_length
 from lengthwise_studies.synthetic.optimizers import optimizer_named
 from lengthwise_studies.synthetic.reparameterization import Reparameterization, reparameterization
-from lengthwise_studies.synthetic.tasks import bit_task
-from lengthwise_studies.synthetic.tasks.bits import VOCABULARY, BitTask
+from lengthwise_studies.synthetic.tasks import VOCABULARY, BitTask, bit_task
 from lengthwise_studies.synthetic.training import batches, one_thread, predictions, train
 from lengthwise_studies.synthetic.transformer import Architecture, StackedTransformer
 

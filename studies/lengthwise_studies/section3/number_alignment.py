@@ -35,10 +35,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from lengthwise.errors import UsageError, nearest
+from lengthwise_studies.synthetic import named
 from lengthwise_studies.synthetic.encodings import Encoding
 from lengthwise_studies.synthetic.reparameterization import Reparameterization
-from lengthwise_studies.synthetic.tasks.bits import BitTask, encode
+from lengthwise_studies.synthetic.tasks import BitTask, encode
 from lengthwise_studies.synthetic.training import Batch, predictions
 from lengthwise_studies.synthetic.transformer import StackedTransformer
 
@@ -93,9 +93,7 @@ def alignment_named(name: str) -> Alignment:
     Raises:
         UsageError: there is none.
     """
-    if name not in ALIGNMENTS:
-        raise UsageError(f"there is no alignment {name!r}", expected=nearest(name, ALIGNMENTS))
-    return ALIGNMENTS[name]
+    return named(ALIGNMENTS, name, "alignment")
 
 
 @dataclass(frozen=True)

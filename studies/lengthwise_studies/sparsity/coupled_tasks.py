@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from lengthwise.errors import UsageError
-from lengthwise_studies.synthetic.tasks.symbols import BEGIN, END, EQUALS
+
+BEGIN, EQUALS, END = "^", "=", "$"
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lengthwise.errors import UsageError
-from lengthwise_studies.sparsity.coupled_tasks import CoupledTask
-from lengthwise_studies.synthetic.tasks.symbols import END, IGNORED
+from lengthwise_studies.sparsity.coupled_tasks import END, CoupledTask
 from lengthwise_studies.synthetic.transformer import StackedTransformer
+
+IGNORED = -100
+"""Label of a token that is not asked for; torch's cross entropy skips it."""
 
 Ids = Literal["none", "random", "coupled", "predicted", "pointed"]
 ARMS: tuple[Ids, ...] = ("none", "random", "coupled", "predicted", "pointed")

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lengthwise.errors import UsageError, nearest
+from lengthwise.errors import UsageError
+from lengthwise_studies.synthetic import named
 
 ROTARY_BASE = 10000.0
 T5_BUCKETS = 32
@@ -162,11 +163,10 @@ def encoding(name: str, *, width: int, heads: int, table: int) -> Encoding:
     Raises:
         UsageError: there is none of that name; a width of a head that rotary cannot halve.
     """
-    if name not in ENCODINGS:
-        raise UsageError(f"there is no position encoding {name!r}", expected=nearest(name, ENCODINGS))
+    kind = named(ENCODINGS, name, "position encoding")
     if name == "rotary" and (width // heads) % 2:
         raise UsageError(f"rotary positions with heads of width {width // heads}", expected="an even width")
-    return ENCODINGS[name](width=width, heads=heads, table=table)
+    return kind(width=width, heads=heads, table=table)
 
 
 def check_length(name: str, longest: int | None, tokens: int) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lengthwise.errors import UsageError, nearest
+from lengthwise_studies.synthetic import named
 
 Update = Callable[[Tensor, Tensor, Tensor], None]
 """Called with the weights [S, P] (changed in place), their gradient [S, P] and the learning rates [S, 1]."""
@@ -93,6 +93,4 @@ def optimizer_named(name: str) -> Optimizer:
     Raises:
         UsageError: there is none.
     """
-    if name not in OPTIMIZERS:
-        raise UsageError(f"there is no optimizer {name!r}", expected=nearest(name, OPTIMIZERS))
-    return OPTIMIZERS[name]
+    return named(OPTIMIZERS, name, "optimizer")

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lengthwise.errors import UsageError, nearest
-from lengthwise_studies.synthetic.tasks.bits import BitTask
+from lengthwise.errors import UsageError
+from lengthwise_studies.synthetic import named
+from lengthwise_studies.synthetic.tasks import BitTask
 
 
 @dataclass(frozen=True)
@@ -101,9 +102,7 @@ def reparameterization(name: str, task: BitTask, *, shift: int = 0) -> Reparamet
     Raises:
         UsageError: there is none of that name; it is undefined at an outcome of the task (a sum of 0).
     """
-    if name not in FUNCTIONS:
-        raise UsageError(f"there is no reparameterization {name!r}", expected=nearest(name, FUNCTIONS))
-    function = FUNCTIONS[name]
+    function = named(FUNCTIONS, name, "reparameterization")
     shortest = task.outcomes(1).values + shift
     if not function.defined(shortest).all():
         raise UsageError(

@@ -1,8 +1,7 @@
-"""Training a stack of models on fresh samples of bits or symbols, and reading off what they predict."""
+"""Training a stack of models on fresh samples, and reading off what they predict."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,13 +9,11 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from lengthwise_studies.synthetic.encodings import Encoding
 from lengthwise_studies.synthetic.optimizers import Optimizer
 from lengthwise_studies.synthetic.reparameterization import Reparameterization
-from lengthwise_studies.synthetic.tasks.bits import BitTask, encode
-from lengthwise_studies.synthetic.tasks.symbols import IGNORED, SymbolBatch, SymbolTask, symbol_batch
+from lengthwise_studies.synthetic.tasks import BitTask, encode
 from lengthwise_studies.synthetic.transformer import StackedTransformer
 
 
@@ -148,65 +145,3 @@ def _draw(task: BitTask, positions: Encoding, longest: int, count: int, generato
     return Batch(
         tokens, last, task.outcome(bits, lengths), positions.draw(count, tokens.shape[-1], generator)
     )
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """How much of the answers a model gets right, by model [S]."""
-
-    tokens: Tensor
-    """Share of the answers' symbols, the end marker included, each given the right ones before it."""
-    symbols: Tensor
-    """The same without the end marker, whose place gives it away where answers have one symbol."""
-    exact: Tensor
-    """Share of answers without a mistake: what greedy decoding gets right from beginning to end."""
-
-
-def symbol_batches(
-    task: SymbolTask, *, longest: int, size: int, steps: int, seeds: Sequence[int]
-) -> Iterator[SymbolBatch]:
-    """Fresh samples [S, B, T] for each step, lengths uniform on 1 .. longest; a model's depend on its seed alone."""
-    sources = [random.Random(seed) for seed in seeds]
-    for _ in range(steps):
-        own = [
-            symbol_batch(task, [source.randint(1, longest) for _ in range(size)], source)
-            for source in sources
-        ]
-        width = max(batch.tokens.shape[-1] for batch in own)
-        end = len(task.vocabulary) - 1
-        yield SymbolBatch(
-            torch.stack([_padded(batch.tokens, width, end) for batch in own]),
-            torch.stack([_padded(batch.labels, width, IGNORED) for batch in own]),
-        )
-
-
-def symbol_losses(model: StackedTransformer, batch: SymbolBatch) -> Tensor:
-    """Cross entropy of every model [S] over the symbols asked for, in nats."""
-    logits = model.logits(batch.tokens)
-    losses = F.cross_entropy(
-        logits.flatten(0, 2), batch.labels.flatten(), ignore_index=IGNORED, reduction="none"
-    )
-    asked = (batch.labels != IGNORED).flatten(1)
-    return losses.unflatten(0, batch.labels.shape).flatten(1).sum(1) / asked.sum(1)
-
-
-@torch.no_grad()
-def symbol_accuracy(
-    model: StackedTransformer, task: SymbolTask, *, length: int, samples: int, seed: int
-) -> Accuracy:
-    """Accuracy on the same `samples` questions of one length for every model."""
-    batch = symbol_batch(task, [length] * samples, random.Random(seed))
-    logits = model.logits(batch.tokens.expand(model.stack, -1, -1))
-    asked = batch.labels != IGNORED
-    right = (logits.argmax(-1) == batch.labels) & asked
-    inner = asked & (batch.labels != len(task.vocabulary) - 1)
-    # Right at every place given the right ones before it is what greedy decoding gets right.
-    return Accuracy(
-        tokens=right.flatten(1).sum(1) / asked.sum(),
-        symbols=(right & inner).flatten(1).sum(1) / inner.sum().clamp(min=1),
-        exact=(right | ~asked).all(-1).float().mean(1),
-    )
-
-
-def _padded(x: Tensor, width: int, value: int) -> Tensor:
-    return F.pad(x, (0, width - x.shape[-1]), value=value)

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from lengthwise.errors import UsageError
 from lengthwise_studies.synthetic.encodings import ENCODINGS
-from lengthwise_studies.synthetic.tasks.bits import encode
-from lengthwise_studies.synthetic.transformer import Architecture, PlainTransformer, StackedTransformer
+from lengthwise_studies.synthetic.tasks import encode
+from lengthwise_studies.synthetic.transformer import Architecture, StackedTransformer
 
 SEEDS = (3, 4)
 
@@ -41,12 +41,11 @@ def test_the_stack_equals_each_model_alone(encoding):
     logits = model.logits(tokens, positions)
     model.logits(tokens, positions).square().sum().backward()
     for index, seed in enumerate(SEEDS):
-        alone = PlainTransformer(model.architecture, seed).double()
-        expected = alone.logits(tokens[index], positions[index])
-        assert torch.allclose(logits[index], expected, atol=1e-10)
+        alone = StackedTransformer(model.architecture, [seed]).double()
+        expected = alone.logits(tokens[index, None], positions[index, None])
+        assert torch.allclose(logits[index], expected[0], atol=1e-10)
         expected.square().sum().backward()
-        gradient = torch.cat([weight.grad.flatten() for weight in alone._in_order()])
-        assert torch.allclose(model.flat.grad[index], gradient, atol=1e-8)
+        assert torch.allclose(model.flat.grad[index], alone.flat.grad[0], atol=1e-8)
 
 
 def test_the_number_is_read_off_the_last_token_whatever_follows_it():
@@ -57,8 +56,10 @@ def test_the_number_is_read_off_the_last_token_whatever_follows_it():
     assert values.shape == (2, 3)
     assert torch.equal(values, model.value(tokens, last))
     for index, seed in enumerate(SEEDS):
-        alone = PlainTransformer(model.architecture, seed).double()
-        assert torch.allclose(values[index], alone.value(tokens[index], last[index]), atol=1e-10)
+        alone = StackedTransformer(model.architecture, [seed]).double()
+        for sample, end in enumerate(last[index].tolist()):
+            cut = tokens[index, None, sample, None, : end + 1]
+            assert torch.allclose(values[index, sample], alone.value(cut, torch.tensor([[end]])), atol=1e-10)
 
 
 def test_position_ids_belong_to_each_sample():

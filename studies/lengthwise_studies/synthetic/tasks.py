@@ -1,39 +1,29 @@
 """Tasks of strings of bits with one number as outcome: mean, length and sum.
 
-The mean of a string of bits: its outcomes lie in [0, 1] at every length (Fig. 1a).
+Outcomes of the mean lie in [0, 1] at every length (Fig. 1a). At length l the only outcome of the length is l (Fig. 1b).
+Those of the sum, 0 .. l, grow with the length (Fig. 3 and 4). `uniform-count-mean` has a uniform number of ones
+(Fig. 5).
 
->>> import torch
->>> bits = torch.tensor([[1, 0, 1, 1], [1, 0, 0, 0]])
->>> MEAN.outcome(bits, torch.tensor([4, 2])).tolist()
-[0.75, 0.5]
+>>> bits, lengths = torch.tensor([[1, 0, 1, 1], [1, 0, 0, 0]]), torch.tensor([4, 2])
+>>> [task.outcome(bits, lengths).tolist() for task in (MEAN, LENGTH, SUM)]
+[[0.75, 0.5], [4.0, 2.0], [3.0, 1.0]]
 >>> [round(p, 4) for p in MEAN.outcomes(2).probabilities.tolist()]
 [0.25, 0.5, 0.25]
-
-The length of a string of bits: at length l the only outcome is l (Fig. 1b).
-
->>> LENGTH.outcome(torch.tensor([[1, 0, 1, 1], [1, 0, 0, 0]]), torch.tensor([4, 2])).tolist()
-[4.0, 2.0]
 >>> LENGTH.outcomes(7).values.tolist()
 [7.0]
-
-The sum of a string of bits: its outcomes 0 .. l grow with the length l (Fig. 3 and 4).
-
->>> import torch
->>> bits = torch.tensor([[1, 0, 1, 1], [1, 0, 0, 0]])
->>> SUM.outcome(bits, torch.tensor([4, 2])).tolist()
-[3.0, 1.0]
->>> UNIFORM_COUNT_SUM.outcomes(3).probabilities.tolist()
-[0.25, 0.25, 0.25, 0.25]
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from lengthwise_studies.synthetic import named
 
 BOS, EOS = 2, 3
 VOCABULARY = 4
@@ -55,14 +45,12 @@ class BitTask:
 
     Args:
         name: the key in its table.
-        description: in one line.
         draw: strings of the given lengths, bits [N, longest] with zeros behind each string's end.
         outcome: what is to be predicted, [N].
         outcomes: the law of the outcome at a length.
     """
 
     name: str
-    description: str
     draw: Callable[[Tensor, int, torch.Generator], Tensor]
     outcome: Callable[[Tensor, Tensor], Tensor]
     outcomes: Callable[[int], Outcomes]
@@ -108,36 +96,20 @@ def encode(bits: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     return tokens, lengths + 1
 
 
-def length(bits: Tensor, lengths: Tensor) -> Tensor:
-    """The length [N]."""
+def _length(bits: Tensor, lengths: Tensor) -> Tensor:
     return lengths.float()
 
 
-def _length_law(of: int) -> Outcomes:
-    return Outcomes(torch.tensor([float(of)], dtype=torch.float64), torch.ones(1, dtype=torch.float64))
-
-
-LENGTH = BitTask("length", "length of a string of fair bits", fair_bits, length, _length_law)
-
-
-def total(bits: Tensor, lengths: Tensor) -> Tensor:
-    """Ones [N]."""
+def _sum(bits: Tensor, lengths: Tensor) -> Tensor:
     return bits.sum(-1).float()
 
 
-SUM = BitTask("sum", "sum of fair bits", fair_bits, total, lambda length: count_law(length, uniform=False))
-UNIFORM_COUNT_SUM = BitTask(
-    "uniform-count-sum",
-    "sum of bits whose number of ones is uniform",
-    uniform_count_bits,
-    total,
-    lambda length: count_law(length, uniform=True),
-)
-
-
-def mean(bits: Tensor, lengths: Tensor) -> Tensor:
-    """Ones over length [N]."""
+def _mean(bits: Tensor, lengths: Tensor) -> Tensor:
     return bits.sum(-1) / lengths
+
+
+def _length_law(length: int) -> Outcomes:
+    return Outcomes(torch.tensor([float(length)], dtype=torch.float64), torch.ones(1, dtype=torch.float64))
 
 
 def _mean_law(length: int, *, uniform: bool) -> Outcomes:
@@ -145,11 +117,20 @@ def _mean_law(length: int, *, uniform: bool) -> Outcomes:
     return Outcomes(counts / length, probabilities)
 
 
-MEAN = BitTask("mean", "mean of fair bits", fair_bits, mean, lambda length: _mean_law(length, uniform=False))
+MEAN = BitTask("mean", fair_bits, _mean, partial(_mean_law, uniform=False))
+LENGTH = BitTask("length", fair_bits, _length, _length_law)
+SUM = BitTask("sum", fair_bits, _sum, partial(count_law, uniform=False))
 UNIFORM_COUNT_MEAN = BitTask(
-    "uniform-count-mean",
-    "mean of bits whose number of ones is uniform (Fig. 5)",
-    uniform_count_bits,
-    mean,
-    lambda length: _mean_law(length, uniform=True),
+    "uniform-count-mean", uniform_count_bits, _mean, partial(_mean_law, uniform=True)
 )
+
+BIT_TASKS: dict[str, BitTask] = {task.name: task for task in (MEAN, LENGTH, SUM, UNIFORM_COUNT_MEAN)}
+
+
+def bit_task(name: str) -> BitTask:
+    """The task of that name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    return named(BIT_TASKS, name, "task")

@@ -5,6 +5,7 @@ Importing it loads no torch.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import itertools
 import os
@@ -15,12 +16,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lengthwise.errors import MissingError
 from lengthwise.files import cache_dir
 from lengthwise.machine import PACKAGES, package_versions, product_rate
 
 if TYPE_CHECKING:
     from lengthwise.models.embedded_models import EmbeddedModel
     from lengthwise.text.embedded_texts import EmbeddedCorpus
+
+STUDIES = "lengthwise_studies"
 
 
 def models() -> list[dict[str, str]]:
@@ -101,12 +105,42 @@ def tasks() -> list[dict[str, str]]:
     ]
 
 
+def studies() -> list[dict[str, str]]:
+    """Studies of `lengthwise reproduce`.
+
+    Raises:
+        MissingError: see `studies_module`.
+    """
+    return studies_module("study_table").studies()
+
+
+def studies_module(name: str) -> Any:
+    """A module of the studies, which are a package of their own.
+
+    Raises:
+        MissingError: they are not installed.
+    """
+    if importlib.util.find_spec(STUDIES) is None:
+        raise MissingError(
+            "the studies are a package of their own, lengthwise-studies, which is not installed",
+            fix="in a clone of the repository: pip install ./studies",
+        )
+    return importlib.import_module(f"{STUDIES}.{name}")
+
+
 def installed(one: EmbeddedModel | EmbeddedCorpus) -> bool:
     """Whether what an embedded model or corpus is made from can be found; imports none of it."""
     return all(importlib.util.find_spec(module) is not None for module in one.modules)
 
 
-LISTS = {"models": models, "corpora": corpora, "recipes": recipes, "methods": methods, "tasks": tasks}
+LISTS = {
+    "models": models,
+    "corpora": corpora,
+    "recipes": recipes,
+    "methods": methods,
+    "tasks": tasks,
+    "studies": studies,
+}
 """What `lengthwise ls` shows; each makes its entries, one a row of a table or of JSON."""
 
 

@@ -6,7 +6,7 @@ import importlib
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import UsageError, nearest
 
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """One study: `where` is `module:NAME` of its `Study`, below this package."""
+    """One study: `where` is `module:NAME` of its `Study`, below this package; `group` is whose claims it is about."""
 
+    group: str
     name: str
     where: str
     description: str
@@ -34,135 +35,54 @@ class Entry:
         return self.where.partition(":")[0]
 
 
-STUDIES: dict[str, Entry] = {
-    entry.name: entry
-    for entry in (
-        Entry(
-            "demo",
-            "demo:DEMO",
-            "where a context ends, a real model before and after training, and the small study; one page",
-        ),
-        Entry(
-            "tiny-books",
-            "tiny_books:TINY_BOOKS",
-            "what each term of the objective does to a model of 1M parameters",
-        ),
-        Entry(
-            "far",
-            "far.studies:FAR",
-            "skips and repeats on needles, tracking, long texts and code, with verdicts (15 hours of one core)",
-        ),
-        Entry(
-            "far-gemma",
-            "far.studies:FAR_GEMMA",
-            "skips and repeats on Gemma 3 270M: needles with verdicts, and tracking (three hours of one core)",
-        ),
-        Entry(
-            "far-parts",
-            "far.studies:FAR_PARTS",
-            "skips, repeats, both, and fewer of them, one seed: needles, losses, LongPPL, limit (3 hours)",
-        ),
-        Entry(
-            "extension",
-            "extension:EXTENSION",
-            "SmolLM2-135M at twice its context and beyond: rope methods, LoRA, skips with YaRN (4 hours)",
-        ),
-        Entry("table1", "paper.table1:STUDY", "does misalignment go with long-context scores? (Table 1)"),
-        Entry("table2", "paper.table2:STUDY", "the term on windows of T, two corpora (Table 2)"),
-        Entry("table3", "paper.table3:STUDY", "the term on windows of 2T, LongQLoRA and EABF (Table 3)"),
-        Entry("table4", "paper.table4:STUDY", "the weight of the term (Table 4; printed as 6)"),
-        Entry("table5", "paper.table5:STUDY", "the range of the offset (Table 5; printed as 7)"),
-        Entry("table6", "paper.table6:STUDY", "BABILong by length (Table 6; printed as 4)"),
-        Entry(
-            "table7", "paper.table7:STUDY", "BABILong by depth and weight (Table 7, printed as 5; rebuttal)"
-        ),
-        Entry("table9", "paper.table9:STUDY", "table 2 at equal measured time (Table 9)"),
-        Entry("table10", "paper.table10:STUDY", "table 3 at equal measured time (Table 10)"),
-        Entry("table11", "paper.table11:STUDY", "the term without an extension (Table 11)"),
-        Entry(
-            "figure2",
-            "paper.illustrations:FIGURE2",
-            "how the two windows of a sample overlap (Fig. 2, Table 8)",
-        ),
-        Entry("cream", "paper.rebuttal:CREAM_STUDY", "the term with CREAM, 100 steps (rebuttal)"),
-        Entry(
-            "ranges",
-            "paper.rebuttal:RANGES_STUDY",
-            "nearly equal lengths, and readings of the overlap (rebuttal)",
-        ),
-        Entry(
-            "truncation", "paper.rebuttal:TRUNCATION_STUDY", "read all, or only the last T tokens? (rebuttal)"
-        ),
-        Entry("within", "paper.rebuttal:WITHIN_STUDY", "the loss within the training length (rebuttal)"),
-        Entry(
-            "encodings", "paper.encoding_misalignment:STUDY", "misalignment by positional encoding (rebuttal)"
-        ),
-        Entry(
-            "influence",
-            "sparsity.influence_page:INFLUENCE",
-            "how many distant tokens a prediction needs, on books and code (Fig. 2, 6 of the sparsity paper)",
-        ),
-        Entry(
-            "sparsity-bridge-real",
-            "sparsity.bridge_page:BRIDGE_REAL",
-            "SmolLM2-135M: which tokens alignment and skips forget, by what they need (an hour)",
-        ),
-        Entry(
-            "figure1",
-            "section3.panel_page:FIGURE1",
-            "mean, length and reparameterized length by encoding and f (Fig. 1)",
-        ),
-        Entry(
-            "figure3",
-            "section3.panel_page:FIGURE3",
-            "sum and length by training length (Fig. 3)",
-        ),
-        Entry(
-            "figure4",
-            "section3.panel_page:FIGURE4",
-            "sum by encoding and f (Fig. 4)",
-        ),
-        Entry(
-            "figure5",
-            "section3.panel_page:FIGURE5",
-            "mean of bits with a uniform number of ones (Fig. 5)",
-        ),
-        Entry(
-            "section3",
-            "section3.panel_page:SECTION3",
-            "figures 1, 3, 4, 5 and theorem 2 on one page",
-        ),
-        Entry(
-            "alignment",
-            "section3.panel_page:ALIGNMENT",
-            "long-short alignment of mean, length and sum: does it help here?",
-        ),
-        Entry(
-            "theorem1",
-            "theorem1_check:THEOREM1",
-            "the bound of theorem 1: a model that breaks it, and bounds that hold",
-        ),
-        Entry(
-            "theorem2",
-            "theorem2_check:THEOREM2",
-            "exact errors, bounds, and linear attention trained on samples",
-        ),
-        Entry(
-            "sparse-parity",
-            "sparsity.parity_page:SPARSE_PARITY",
-            "parity of k planted bits: accuracy by length and k, with and without locality",
-        ),
-        Entry(
-            "position-coupling",
-            "sparsity.coupling_page:POSITION_COUPLING",
-            "parity with scratchpad, variable assignment, addition: coupled ids, given and predicted",
-        ),
-        Entry(
-            "sparsity-bounds",
-            "sparsity.bounds_page:SPARSITY_BOUNDS",
-            "the bounds of the sparsity paper against the errors of trained models",
-        ),
-    )
+_GROUPS: dict[str, dict[str, str]] = {
+    "the alignment paper": {
+        "table1 paper.table1:STUDY": "does misalignment go with long-context scores? (Table 1)",
+        "table2 paper.table2:STUDY": "the term on windows of T, two corpora (Table 2)",
+        "table3 paper.table3:STUDY": "the term on windows of 2T, LongQLoRA and EABF (Table 3)",
+        "table4 paper.table4:STUDY": "the weight of the term (Table 4; printed as 6)",
+        "table5 paper.table5:STUDY": "the range of the offset (Table 5; printed as 7)",
+        "table6 paper.table6:STUDY": "BABILong by length (Table 6; printed as 4)",
+        "table7 paper.table7:STUDY": "BABILong by depth and weight (Table 7, printed as 5; rebuttal)",
+        "table9 paper.table9:STUDY": "table 2 at equal measured time (Table 9)",
+        "table10 paper.table10:STUDY": "table 3 at equal measured time (Table 10)",
+        "table11 paper.table11:STUDY": "the term without an extension (Table 11)",
+        "figure2 paper.illustrations:FIGURE2": "how the two windows of a sample overlap (Fig. 2, Table 8)",
+        "cream paper.rebuttal:CREAM_STUDY": "the term with CREAM, 100 steps (rebuttal)",
+        "ranges paper.rebuttal:RANGES_STUDY": "nearly equal lengths, and readings of the overlap (rebuttal)",
+        "truncation paper.rebuttal:TRUNCATION_STUDY": "read all, or only the last T tokens? (rebuttal)",
+        "within paper.rebuttal:WITHIN_STUDY": "the loss within the training length (rebuttal)",
+        "encodings paper.encoding_misalignment:STUDY": "misalignment by positional encoding (rebuttal)",
+        "figure1 section3.panel_page:FIGURE1": "mean, length and reparameterized length by encoding and f (Fig. 1)",
+        "figure3 section3.panel_page:FIGURE3": "sum and length by training length (Fig. 3)",
+        "figure4 section3.panel_page:FIGURE4": "sum by encoding and f (Fig. 4)",
+        "figure5 section3.panel_page:FIGURE5": "mean of bits with a uniform number of ones (Fig. 5)",
+        "section3 section3.panel_page:SECTION3": "figures 1, 3, 4, 5 and theorem 2 on one page",
+        "theorem1 theorem1_check:THEOREM1": "the bound of theorem 1: a model that breaks it, and bounds that hold",
+        "theorem2 theorem2_check:THEOREM2": "exact errors, bounds, and linear attention trained on samples",
+    },
+    "the sparsity paper": {
+        "influence sparsity.influence_page:INFLUENCE": "distant tokens that a prediction needs (Fig. 2 and 6)",
+        "sparse-parity sparsity.parity_page:SPARSE_PARITY": "parity of k planted bits by length, k and locality",
+        "position-coupling sparsity.coupling_page:POSITION_COUPLING": "coupled ids, given and predicted, on three tasks",
+        "sparsity-bounds sparsity.bounds_page:SPARSITY_BOUNDS": "its bounds against errors of trained models",
+    },
+    "our own": {
+        "demo demo:DEMO": "where a context ends, a real model before and after training, the small study",
+        "tiny-books tiny_books:TINY_BOOKS": "what each term of the objective does to a model of 1M parameters",
+        "far far.studies:FAR": "skips and repeats on needles, tracking, long texts and code (15 hours)",
+        "far-gemma far.studies:FAR_GEMMA": "skips and repeats on Gemma 3 270M: needles and tracking (3 hours)",
+        "far-parts far.studies:FAR_PARTS": "skips, repeats, both, and fewer of them, one seed (3 hours)",
+        "extension extension:EXTENSION": "SmolLM2-135M at twice its context and beyond: rope methods, LoRA, skips with YaRN",
+        "sparsity-bridge-real sparsity.bridge_page:BRIDGE_REAL": "the tokens that alignment forgets (an hour)",
+        "alignment section3.panel_page:ALIGNMENT": "long-short alignment of mean, length and sum: does it help here?",
+    },
+}
+"""By group: what each study shows, by its name and where it is."""
+STUDIES = {
+    one.split()[0]: Entry(group, *one.split(), description)
+    for group, described in _GROUPS.items()
+    for one, description in described.items()
 }
 
 
@@ -174,11 +94,14 @@ def study_named(name: str) -> Entry:
     """
     if name not in STUDIES:
         raise UsageError(
-            f"no study {name!r}",
-            expected=nearest(name, STUDIES),
-            fix="docs/reference/tables.md lists them",
+            f"no study {name!r}", expected=nearest(name, STUDIES), fix="lengthwise ls studies lists them"
         )
     return STUDIES[name]
+
+
+def studies() -> list[dict[str, str]]:
+    """The list of `lengthwise ls studies`."""
+    return [{"about": one.group, "name": one.name, "what": one.description} for one in STUDIES.values()]
 
 
 def plan_study(
@@ -187,32 +110,24 @@ def plan_study(
     """The grid of the study `name`, with tokens, memory and time, before any weight is loaded.
 
     Raises:
-        UsageError: no such study or scale; seeds or steps below 1; a study whose cost nothing tells.
+        UsageError: no such study or scale; seeds or steps below 1.
     """
     study = study_named(name).load()
     from lengthwise_studies.costs import costs_table, study_costs
 
     costs = study_costs(study, scale, seeds=seeds, steps=steps)
-    if not costs:
-        raise UsageError(f"{name} has no language model whose cost could be told", fix="leave out --dry-run")
     return costs_table(costs, caption=f"{name} at scale {scale}")
 
 
-def produce(
-    name: str,
-    out: Path,
-    *,
-    scale: str = "default",
-    seeds: int | None = None,
-    steps: int | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    ray: str | None = None,
-    jobs: int | None = None,
-) -> Produced:
+def produce(name: str, out: Path, *, ray: str | None = None, jobs: int | None = None, **how: Any) -> Produced:
     """Run the study `name` in the folder `out`, or continue it, to its page.
 
-    Arms and seeds run one after the other, `jobs` at once, or on the Ray cluster `ray`.
+    Args:
+        name: a key of `STUDIES`.
+        out: the folder of the run.
+        ray: the Ray cluster on which arms and seeds run; None: this machine.
+        jobs: how many arms and seeds run at once; None: one after the other.
+        how: the arguments of `produce_page`.
 
     Raises:
         UsageError: no such study or scale; seeds or steps below 1, or for a study that takes none; jobs or a
@@ -222,19 +137,17 @@ def produce(
     study = study_named(name).load()
     from lengthwise_studies.skeleton import produce_page
 
-    how = {"scale": scale, "seeds": seeds, "steps": steps, "resume": resume, "overwrite": overwrite}
     if ray is not None and jobs is not None:
         raise UsageError("--jobs and --ray", expected="one of them: Ray decides how many tasks run at once")
-    if ray is None and jobs is None:
-        return produce_page(study, out, **how)
-    if not any(part.has_arms for part in study.parts):
+    if (ray, jobs) != (None, None) and not any(part.has_arms for part in study.parts):
         raise UsageError(f"{name} has no arms", fix="leave --jobs and --ray out")
-    from lengthwise_studies.fan_out import on_ray
-    from lengthwise_studies.jobs import in_jobs
-
     with ExitStack() as where:
         if jobs is not None:
+            from lengthwise_studies.jobs import in_jobs
+
             where.enter_context(in_jobs(jobs))
         if ray is not None:
+            from lengthwise_studies.fan_out import on_ray
+
             where.enter_context(on_ray(ray))
         return produce_page(study, out, **how)

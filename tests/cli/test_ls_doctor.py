@@ -12,7 +12,7 @@ from lengthwise.training.recipe import shipped_recipes
 
 def test_ls_names_everything(lengthwise: Callable[..., Any]) -> None:
     lists = lengthwise("ls", "--json").json
-    assert list(lists) == ["models", "corpora", "recipes", "methods", "tasks"]
+    assert list(lists) == ["models", "corpora", "recipes", "methods", "tasks", "studies"]
     assert [entry["name"] for entry in lists["models"]] == ["smollm2-135m", "gemma3-270m", "tiny-books"]
     assert [entry["name"] for entry in lists["corpora"]] == ["books", "code"]
     assert {entry["name"] for entry in lists["recipes"]} == set(shipped_recipes())
@@ -26,6 +26,18 @@ def test_ls_of_one_list(lengthwise: Callable[..., Any]) -> None:
     shown = lengthwise("ls", "methods").out
     assert "jeffreys" in shown
     assert "smollm2" not in shown
+
+
+def test_studies_are_listed_by_whose_claims_they_judge(
+    lengthwise: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {entry["name"]: entry["about"] for entry in lengthwise("ls", "studies", "--json").json["studies"]}
+    assert set(found.values()) == {"the alignment paper", "the sparsity paper", "our own"}
+    assert (found["table4"], found["sparse-parity"], found["demo"]) == tuple(dict.fromkeys(found.values()))
+    monkeypatch.setattr(catalogue, "STUDIES", "no_such_package")
+    refused = lengthwise("ls", "studies")
+    assert (refused.code, "pip install ./studies" in refused.err) == (3, True)
+    assert "studies" not in lengthwise("ls", "--json").json
 
 
 def test_the_methods_listed_are_the_methods_there_are() -> None:

@@ -135,8 +135,8 @@ def _named() -> Iterator[str]:
     yield table(["name", "what"], ((code(one["name"]), plain(one["what"])) for one in recipes()))
     yield "## Studies\n"
     yield "`lengthwise reproduce NAME`. The [paper index](paper-index.md) has their verdicts.\n"
-    rows = ((code(one.name), plain(one.description)) for one in STUDIES.values())
-    yield table(["name", "what it shows"], rows)
+    rows = ((plain(one.group), code(one.name), plain(one.description)) for one in STUDIES.values())
+    yield table(["about", "name", "what it shows"], rows)
 
 
 def _options(methods: Iterable[tuple[str, list[Field]]]) -> Iterator[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
 import logging
 import os
@@ -18,9 +16,10 @@ from typing import Any
 from cyclopts import App, CycloptsError, Group, Parameter
 
 import lengthwise
+from lengthwise.catalogue import studies_module
 from lengthwise.cli import verbs
 from lengthwise.cli.options import with_fields
-from lengthwise.errors import Interrupted, LengthwiseError, MissingError, UsageError
+from lengthwise.errors import Interrupted, LengthwiseError, UsageError
 from lengthwise.files import is_url
 from lengthwise.machine import is_main_process
 from lengthwise.measure.table import MEASUREMENTS
@@ -156,21 +155,7 @@ def _complete(verb: App, name: str) -> None:
 
 
 def _function(name: str) -> Any:
-    return getattr(studies_command() if name == "reproduce" else verbs, name)
-
-
-def studies_command() -> Any:
-    """The module of `reproduce`, which comes with the studies.
-
-    Raises:
-        MissingError: the studies are not installed.
-    """
-    if importlib.util.find_spec("lengthwise_studies") is None:
-        raise MissingError(
-            "the studies are a package of their own, lengthwise-studies, which is not installed",
-            fix="in a clone of the repository: pip install ./studies",
-        )
-    return importlib.import_module("lengthwise_studies.command")
+    return getattr(studies_module("command") if name == "reproduce" else verbs, name)
 
 
 def _prose(function: Any) -> str:

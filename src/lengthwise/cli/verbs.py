@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -251,24 +252,25 @@ def report(
 
 
 def ls(
-    what: Literal["models", "corpora", "recipes", "methods", "tasks"] | None = None,
+    what: Literal["models", "corpora", "recipes", "methods", "tasks", "studies"] | None = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """List models, corpora, recipes, methods and tasks.
+    """List models, corpora, recipes, methods, tasks and studies.
 
     Args:
-        what: One list; default is all.
+        what: One list; default is all that is installed.
 
     Examples:
         lengthwise ls
         lengthwise ls recipes
         lengthwise ls models --json
     """
-    from lengthwise.catalogue import LISTS
+    from lengthwise.catalogue import LISTS, STUDIES
     from lengthwise.report.tables import Table
 
-    lists = {name: entries() for name, entries in LISTS.items() if what in (name, None)}
+    names = [name for name in LISTS if name != "studies" or find_spec(STUDIES)] if what is None else [what]
+    lists = {name: LISTS[name]() for name in names}
     if as_json:
         print(json.dumps(lists, indent=2))
         return

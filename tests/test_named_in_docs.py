@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
-NAMED = re.compile(r"`(tests/[\w/]+\.py)?::(?:\w+::)?(test_\w+)`")
+NAMED = re.compile(r"`((?:studies/)?tests/[\w/]+\.py)?::(?:\w+::)?(test_\w+)`")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

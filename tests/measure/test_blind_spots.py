@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import numpy as np
 import pytest
 import torch
 
+from lengthwise.alignment.formulas import cross_entropy, jeffreys
 from lengthwise.measure import Misalignment, Perplexity, Recall
 from lengthwise.measure.runner import run as measure
 from lengthwise.text import TokenDocument, TokenDocuments
@@ -61,3 +65,39 @@ def test_loss_and_disagreement_do_not_see_that_far_context_is_forgotten(fake, un
     assert value(measure(pairs, far, unrepeated), "jeffreys") == 0
     assert value(measure(RECALL, near, unrepeated), "benefit") == 0
     assert value(measure(RECALL, far, unrepeated), "benefit") > 3
+
+
+@pytest.mark.parametrize(("k", "cut"), [(1, 3), (2, 3), (2, 1)])
+def test_the_best_predictions_disagree_where_the_cut_decides(k: int, cut: int) -> None:
+    """The label is the parity of k fair bits at places that the text tells, flipped with probability `noise`.
+
+    Of 6 bits the first `cut` are cut off. With P the share of samples of which it cuts a bit that counts, the best
+    predictions have Jeffreys = P (1/2 - noise) log((1 - noise) / noise), and agreement with the cut view costs
+    P (log 2 - H(noise)) nats of cross entropy.
+    """
+    noise, length = 0.1, 6
+
+    def best(bits: tuple[int, ...], places: tuple[int, ...], seen: range) -> list[float]:
+        """P(label) over all bits that are not seen."""
+        ways = [[bits[at]] if at in seen else [0, 1] for at in places]
+        odd = [sum(each) % 2 for each in itertools.product(*ways)]
+        share = sum(odd) / len(odd)
+        one = share * (1 - noise) + (1 - share) * noise
+        return [1 - one, one]
+
+    samples = [
+        (bits, places)
+        for bits in itertools.product((0, 1), repeat=length)
+        for places in itertools.combinations(range(length), k)
+    ]
+    whole, late = (
+        torch.tensor([best(*sample, seen) for sample in samples], dtype=torch.float64).log()
+        for seen in (range(length), range(cut, length))
+    )
+    touched = sum(places[0] < cut for _, places in samples) / len(samples)
+    expected = touched * (0.5 - noise) * math.log((1 - noise) / noise)
+    assert jeffreys(whole, late).mean().item() == pytest.approx(expected)
+    entropy = -noise * math.log(noise) - (1 - noise) * math.log(1 - noise)
+    # The label is drawn from the best prediction with all bits.
+    price = (cross_entropy(whole, late) - cross_entropy(whole, whole)).mean().item()
+    assert price == pytest.approx(touched * (math.log(2) - entropy))

@@ -100,6 +100,7 @@ release:  ## sdist and wheel in dist/, and the wheel tried in an environment of 
 	$(PYTHON) -m venv $(INSTALLED)/build
 	$(INSTALLED)/build/bin/python -m $(INSTALL) build
 	$(INSTALLED)/build/bin/python -m build --outdir dist
+	$(INSTALLED)/build/bin/python -m build --outdir dist/studies studies
 	$(PYTHON) -m venv $(INSTALLED)/wheel
 	$(INSTALLED)/wheel/bin/python -m $(INSTALL) --constraint constraints.txt dist/*.whl
 	$(INSTALLED)/wheel/bin/python -I tests/installed.py

@@ -63,9 +63,9 @@ _GROUPS: dict[str, dict[str, str]] = {
     },
     "the sparsity paper": {
         "influence sparsity.influence_page:INFLUENCE": "distant tokens that a prediction needs (Fig. 2 and 6)",
-        "sparse-parity sparsity.parity_page:SPARSE_PARITY": "parity of k planted bits by length, k and locality",
-        "position-coupling sparsity.coupling_page:POSITION_COUPLING": "coupled ids, given and predicted, on three tasks",
-        "sparsity-bounds sparsity.bounds_page:SPARSITY_BOUNDS": "its bounds against errors of trained models",
+        "sparse-parity sparsity.parity:SPARSE_PARITY": "parity of k planted bits by length, k and locality",
+        "position-coupling sparsity.coupling_study:POSITION_COUPLING": "coupled ids, given and predicted, on three tasks",
+        "sparsity-bounds sparsity.bounds:SPARSITY_BOUNDS": "its bounds against errors of trained models",
     },
     "our own": {
         "demo demo:DEMO": "where a context ends, a real model before and after training, the small study",

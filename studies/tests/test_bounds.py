@@ -10,44 +10,29 @@ import torch
 
 from lengthwise.errors import UsageError
 from lengthwise_studies.sparsity.bounds import (
-    coupled_bound,
-    improved_bound,
+    improved_factor,
     needed_delta,
     proof_etas,
-    says_something,
-    theorem_bound,
+    theorem_factor,
     worst_of_average,
 )
 from lengthwise_studies.sparsity.planted import Anywhere, Within, regularity
 
 
 def test_the_bounds_are_their_formulas():
-    at = {"train_length": 32, "test_length": 128}
-    assert theorem_bound(1e-6, eta_train=2, eta_test=3, **at) == pytest.approx(6 * 32 * 128**2 * 1e-6)
-    assert theorem_bound(1e-6, eta_train=2, eta_test=3, constant=5, **at) == pytest.approx(
-        30 * 32 * 128**2 * 1e-6
-    )
-    # L_local = L/4: 16 (M/L)^2 delta.
-    assert improved_bound(1e-3, **at) == pytest.approx(16 * 4**2 * 1e-3)
-    assert improved_bound(1e-3, local=4, minimax=False, eta_test=2, **at) == pytest.approx(
-        2 * 32 * 32**2 * 1e-3
-    )
-    assert coupled_bound(1e-6, train_ids=12, test_ids=42) == pytest.approx(12 * 42**2 * 1e-6)
-    assert theorem_bound(0.0, eta_train=1, eta_test=math.inf, **at) == math.inf
-
-
-def test_what_a_bound_demands_of_delta():
-    of_one = improved_bound(1, train_length=32, test_length=128)
-    assert needed_delta(of_one) == pytest.approx(0.5 / 256)
-    assert says_something(needed_delta(of_one) * of_one * 0.999)
-    assert not says_something(needed_delta(of_one) * of_one * 1.001)
+    assert theorem_factor(32, 128, etas=(2, 3)) == 6 * 32 * 128**2
+    # L_local = L/4: 16 (M/L)^2.
+    assert improved_factor(32, 128) == 16 * 4**2
+    assert improved_factor(32, 128, local=4, minimax=False, etas=(1, 2)) == 2 * 32 * 32**2
+    assert theorem_factor(32, 128, etas=(1, math.inf)) == math.inf
+    assert needed_delta(improved_factor(32, 128)) == pytest.approx(0.5 / 256)
     assert needed_delta(math.inf) == 0
 
 
 @pytest.mark.parametrize("local", [0, 8.5])
 def test_a_chunk_above_a_quarter_of_the_length_is_refused(local):
     with pytest.raises(UsageError):
-        improved_bound(0.1, train_length=32, test_length=64, local=local)
+        improved_factor(32, 64, local=local)
 
 
 def test_no_room_between_the_chunks_is_refused():
@@ -60,8 +45,7 @@ class TestErrata:
         """With eta = length and M = 4L, what the theorem needs falls as L^-5, as the rebuttal says."""
 
         def needed(length):
-            etas = {"eta_train": length, "eta_test": 4 * length}
-            return needed_delta(theorem_bound(1, train_length=length, test_length=4 * length, **etas))
+            return needed_delta(theorem_factor(length, 4 * length, etas=(length, 4 * length)))
 
         assert math.log2(needed(64) / needed(128)) == pytest.approx(5)
         assert needed(32) < 1e-9
@@ -73,20 +57,14 @@ class TestErrata:
             max(risks) / (sum(risks) / len(risks))
             for risks in ([float(one == at) for one in lengths] for at in lengths)
         )
-        assert worst_of_average(1, 32) == pytest.approx(worst) == 17
+        assert worst_of_average(32) == pytest.approx(worst) == 17
 
     def test_the_improved_bound_is_worse_for_better_locality(self):
         """Also with the etas of the law itself: the bound falls as planted positions may spread."""
         bounds = []
         for width in (4, 6, 8):
-            eta_train, eta_test = proof_etas(
-                Within(width), train_length=32, test_length=128, local=width, k=4
-            )
-            bounds.append(
-                improved_bound(
-                    1, train_length=32, test_length=128, local=width, eta_train=eta_train, eta_test=eta_test
-                )
-            )
+            etas = proof_etas(Within(width), train_length=32, test_length=128, local=width, k=4)
+            bounds.append(improved_factor(32, 128, local=width, etas=etas))
         assert bounds == sorted(bounds, reverse=True)
         assert bounds[0] == pytest.approx(4 * bounds[-1])
 

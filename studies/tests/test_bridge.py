@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations
 
 import pytest
 
@@ -14,27 +13,9 @@ from lengthwise_studies.sparsity.bridge import (
     SPARSE,
     forgotten,
     group_of,
-    planted_jeffreys,
-    planted_price,
     rank_correlation_by_document,
-    share_touched,
     tokens_of,
 )
-
-
-@pytest.mark.parametrize(("k", "width"), [(1, None), (2, None), (3, 4), (3, 3), (1, 5)])
-def test_the_share_touched_by_enumeration(k: int, width: int | None):
-    sets = [s for s in combinations(range(9), k) if s[-1] - s[0] < (width or 9)]
-    assert share_touched(9, 4, k, width) == pytest.approx(sum(s[0] < 4 for s in sets) / len(sets))
-
-
-def test_jeffreys_and_price_are_those_of_the_best_predictions():
-    full, cut = (0.9, 0.1), (0.5, 0.5)
-    jeffreys = sum((p - q) * math.log(p / q) for p, q in zip(full, cut, strict=True))
-    entropy = -sum(p * math.log(p) for p in full)
-    assert planted_jeffreys(0.25, 0.1) == pytest.approx(0.25 * jeffreys)
-    assert planted_price(0.25, 0.1) == pytest.approx(0.25 * (math.log(2) - entropy))
-    assert planted_price(1.0, 0.5) == planted_jeffreys(1.0, 0.5) == 0
 
 
 def record(document: str, shift: float) -> dict:

@@ -1,4 +1,4 @@
-"""Position laws against enumeration of all sets, and samples of sparse parity."""
+"""Position laws against enumeration of all sets, sparse parity and its batches, and accuracy by an oracle."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ import torch
 
 from lengthwise.errors import UsageError
 from lengthwise_studies.sparsity.planted import (
+    BEGIN,
+    END,
     Anywhere,
     PositionLaw,
     Within,
+    label_losses,
     locality,
+    planted_batches,
     regularity,
     relativity,
+    right_labels,
     sparse_parity,
 )
 
@@ -68,7 +73,7 @@ def _ratio(above: dict, below: dict, length: int) -> float:
 def test_a_law_is_what_enumeration_gives(law, weight, k):
     here, longer = _enumerated(weight, 7, k), _enumerated(weight, 9, k)
     for one, probability in here.items():
-        assert law.probability(one, 7) == pytest.approx(probability)
+        assert law.table(7, k)[one[0], one[-1] - one[0] + 1] == pytest.approx(probability)
     assert locality(law, 7, k) == max(one[-1] - one[0] + 1 for one, p in here.items() if p)
     assert relativity(law, 7, k) == pytest.approx(_ratio(here, here, 7))
     assert regularity(law, 7, 9, k) == pytest.approx(_ratio(here, longer, 9))
@@ -111,11 +116,48 @@ def test_a_k_without_room_is_refused(law, k):
 
 
 def test_sparse_parity_is_the_parity_of_its_bits():
-    model = sparse_parity(Within(6))
-    samples = model.draw(200, 20, 5, torch.Generator().manual_seed(0))
-    bits = samples.tokens < 2
-    assert torch.equal(bits.sum(1), torch.full((200,), 5))
-    assert torch.equal(bits.nonzero()[:, 1].view(200, 5), samples.positions)
-    assert torch.equal(samples.labels, (samples.tokens == 1).sum(1) % 2)
-    assert samples.tokens.max() == model.vocabulary - 1
-    assert 0.35 < samples.labels.float().mean() < 0.65
+    tokens, labels = sparse_parity(Within(6), 200, 20, 5, torch.Generator().manual_seed(0))
+    places = (tokens < 2).nonzero()[:, 1].view(200, 5)
+    assert torch.equal(places, Within(6).draw(200, 20, 5, torch.Generator().manual_seed(0)))
+    assert torch.equal(labels, (tokens == 1).sum(1) % 2)
+    assert tokens.max() == BEGIN - 1
+    assert 0.35 < labels.float().mean() < 0.65
+
+
+class Oracle:
+    """Two models: one counts the ones, the other always says the opposite."""
+
+    stack = 2
+
+    def value(self, tokens: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
+        odd = (tokens == 1).sum(-1) % 2 * 2.0 - 1
+        return 20 * odd * torch.tensor([[1.0], [-1.0]])
+
+
+def _batches(seeds):
+    return list(planted_batches(Anywhere(), lengths=(5, 8), ks=(1, 3), size=40, steps=3, seeds=seeds))
+
+
+def test_batches_hold_the_lengths_and_ks_asked_for():
+    batch = _batches([0, 1])[0]
+    assert batch.tokens.shape == (2, 40, 10)
+    assert set(batch.last.flatten().tolist()) == {6, 9}
+    assert (batch.tokens[..., 0] == BEGIN).all()
+    assert (batch.tokens.gather(-1, batch.last.unsqueeze(-1)) == END).all()
+    assert ((batch.tokens == END).sum(-1) == 10 - batch.last).all()
+    assert set((batch.tokens < 2).sum(-1).flatten().tolist()) == {1, 3}
+    assert torch.equal(batch.labels, (batch.tokens == 1).sum(-1) % 2)
+
+
+def test_samples_of_a_model_depend_on_its_seed_alone():
+    both, one = _batches([0, 1]), _batches([1])
+    for a, b in zip(both, one, strict=True):
+        assert torch.equal(a.tokens[1], b.tokens[0])
+    assert not torch.equal(both[0].tokens[0], both[0].tokens[1])
+
+
+def test_right_labels_and_losses_of_an_oracle():
+    oracle = Oracle()
+    assert right_labels(oracle, Anywhere(), length=9, k=4, samples=50, seed=1) == [50, 0]
+    losses = label_losses(oracle, _batches([0, 1])[0])
+    assert losses.tolist() == pytest.approx([0.0, 20.0], abs=1e-4)

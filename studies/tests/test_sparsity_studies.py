@@ -10,19 +10,12 @@ import pytest
 
 from lengthwise.errors import Interrupted, UsageError
 from lengthwise.results import read_results
-from lengthwise_studies.sparsity import bounds_page, coupling_cells, coupling_page, parity_cells, parity_page
-from lengthwise_studies.sparsity.shares import (
-    Outcome,
-    decision,
-    difference,
-    over_seeds,
-    pooled,
-    run_grid,
-    share,
-)
+from lengthwise_studies.sparsity import bounds, coupling_study, grid, parity
+from lengthwise_studies.sparsity.parity import of_k
+from lengthwise_studies.sparsity.shares import Outcome, decision, difference, over_seeds, place, pooled, share
 from lengthwise_studies.study_table import produce
 
-SMOKE = parity_cells.SCALES["smoke"]
+SMOKE = parity.SCALES["smoke"]
 
 
 @pytest.mark.parametrize(
@@ -40,58 +33,46 @@ def test_a_smoke_run_gives_a_page(name, figures, tmp_path):
     assert not read_results(tmp_path / "results.json").partial
 
 
-def test_an_interrupted_study_is_continued_cell_by_cell(tmp_path):
-    scale, calls = replace(SMOKE, steps=2, samples=2), []
-    cells = parity_cells.cells_of(scale)
+def test_an_interrupted_study_is_continued_cell_by_cell(tmp_path, monkeypatch):
+    scale, calls, run_cell = replace(SMOKE, steps=2, samples=2), [], grid.run_cell
+    whole = parity.GRID.run(tmp_path / "whole", scale)
 
     def stopping(cell, scale):
         calls.append(cell)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return parity_cells.run_cell(cell, scale)
+        return run_cell(cell, scale)
 
-    def run(folder, work, **how):
-        return run_grid(
-            "test",
-            cells,
-            parity_cells.check,
-            work,
-            parity_cells.cell_rows,
-            parity_cells.notes,
-            tmp_path / folder,
-            scale,
-            **how,
-        )
-
+    monkeypatch.setattr(grid, "run_cell", stopping)
     with pytest.raises(Interrupted):
-        run("stopped", stopping)
+        parity.GRID.run(tmp_path / "stopped", scale)
     assert read_results(tmp_path / "stopped" / "results.json").partial
-    resumed, whole = run("stopped", stopping, resume=True), run("whole", parity_cells.run_cell)
+    resumed, cells = parity.GRID.run(tmp_path / "stopped", scale, resume=True), parity.cells_of(scale)
     assert calls == [*cells[:3], *cells[2:]]
     assert json.loads(resumed.to_json())["rows"] == json.loads(whole.to_json())["rows"]
 
 
 def test_bad_settings_are_refused_before_anything_is_trained(tmp_path):
     with pytest.raises(UsageError):
-        parity_page.run(tmp_path / "k", replace(SMOKE, test_ks=(2, 5)), resume=False, overwrite=False)
-    small = replace(coupling_cells.SCALES["smoke"], table=30)
+        parity.GRID.run(tmp_path / "k", replace(SMOKE, test_ks=(2, 5)))
     with pytest.raises(UsageError):
-        coupling_page.run(tmp_path / "ids", small, resume=False, overwrite=False)
+        coupling_study.GRID.run(tmp_path / "ids", replace(coupling_study.SCALES["smoke"], table=30))
     assert not list(tmp_path.iterdir())
 
 
 def test_shares_and_their_intervals():
-    outcome = Outcome(
-        train_loss=[0.0, 0.0], samples=10, right={"a": [10, 10], "b": [5, 7], "c": [0, 0]}, seconds=0.0
-    )
-    assert share(outcome, "b").value == 0.6
-    assert share(outcome, "b").seeds == (0.5, 0.7)
+    counts = {place("a", 1): [10, 10], place("b", 1): [5, 7], place("c", 1): [0, 0]}
+    outcome = Outcome(train_loss=[0.0, 0.0], samples=10, right=counts, seconds=0.0)
+    all_right, some, none = (share(outcome, what, 1) for what in "abc")
+    assert some.value == 0.6
+    assert some.seeds == (0.5, 0.7)
     # Clopper and Pearson: 12 of 20.
-    assert (share(outcome, "b").low, share(outcome, "b").high) == pytest.approx((0.36054, 0.80881), abs=1e-5)
-    assert (share(outcome, "a").low, share(outcome, "a").high) == pytest.approx((0.025 ** (1 / 20), 1))
-    assert (share(outcome, "c").low, share(outcome, "c").high) == pytest.approx((0, 1 - 0.025 ** (1 / 20)))
-    assert pooled(outcome, ["a", "b"]).seeds == (0.75, 0.85)
-    apart = difference(share(outcome, "a"), share(outcome, "b"))
+    assert (some.low, some.high) == pytest.approx((0.36054, 0.80881), abs=1e-5)
+    assert (all_right.low, all_right.high) == pytest.approx((0.025 ** (1 / 20), 1))
+    assert (none.low, none.high) == pytest.approx((0, 1 - 0.025 ** (1 / 20)))
+    assert all_right.wrong == 1 - all_right.low
+    assert pooled(outcome, list(counts)[:2]).seeds == (0.75, 0.85)
+    apart = difference(all_right, some)
     assert (apart.value, apart.low) == (pytest.approx(0.4), None), "two seeds have no interval"
     # Student's t at two degrees of freedom: 4.3027; the standard error is 0.1 / sqrt(3).
     three = over_seeds([0.3, 0.4, 0.5])
@@ -122,7 +103,7 @@ def _parity_outcome(scale, accuracy):
         samples=1000,
         right={
             # Seeds differ a little; their mean is 2 of 1000 above the accuracy.
-            parity_cells.place(k, length): [round(1000 * accuracy(k, length)) + seed for seed in range(5)]
+            place(of_k(k), length): [round(1000 * accuracy(k, length)) + seed for seed in range(5)]
             for k in scale.test_ks
             for length in scale.test_lengths
         },
@@ -135,12 +116,12 @@ def _verdicts(claims, numbers):
 
 
 class TestParityVerdicts:
-    scale = replace(parity_cells.SCALES["default"], train_ks=(4, 6))
+    scale = replace(parity.SCALES["default"], train_ks=(4, 6))
 
     def _found(self, near, far):
         return {
             cell: _parity_outcome(self.scale, near if cell.local else far)
-            for cell in parity_cells.cells_of(self.scale)
+            for cell in parity.cells_of(self.scale)
         }
 
     def test_models_that_generalize_where_tokens_are_local(self):
@@ -150,7 +131,7 @@ class TestParityVerdicts:
         def far(k, length):
             return 0.5 if length > 32 or k > 6 else 0.98
 
-        verdicts = _verdicts(parity_page.claims(self.scale), self._found(near, far))
+        verdicts = _verdicts(parity.claims(self.scale), self._found(near, far))
         assert verdicts == [
             "holds for 2 of 4",
             "holds for 2 of 4",
@@ -160,12 +141,12 @@ class TestParityVerdicts:
         ]
 
     def test_models_that_were_not_trained_decide_nothing(self):
-        verdicts = _verdicts(parity_page.claims(self.scale), self._found(lambda k, n: 0.6, lambda k, n: 0.6))
+        verdicts = _verdicts(parity.claims(self.scale), self._found(lambda k, n: 0.6, lambda k, n: 0.6))
         assert verdicts == ["says nothing: not trained"] * 5
 
 
 def test_verdicts_on_bounds():
-    scale = bounds_page.SCALES["default"]
+    scale = bounds.SCALES["default"]
 
     def perfect(k, length):
         return 0.993
@@ -174,40 +155,39 @@ def test_verdicts_on_bounds():
         return 0.993 if length <= 32 else 0.6
 
     found = {
-        cell: _parity_outcome(scale, perfect if cell.local else failing)
-        for cell in parity_cells.cells_of(scale)
+        cell: _parity_outcome(scale, perfect if cell.local else failing) for cell in parity.cells_of(scale)
     }
-    numbers = bounds_page.judged(scale, found)
+    numbers = bounds.judged(scale, found)
     local = [one for one in numbers if one.cell.local and one.length == 64]
     # delta 0.005; L = 32, M = 64, L_local = 8, etas 1: 32 * 64^2 * 0.005 and 64 * 0.005.
     assert local[0].delta == pytest.approx(0.005)
-    assert local[0].theorem == pytest.approx(655.36)
-    assert local[0].improved == pytest.approx(0.32)
-    verdicts = _verdicts(bounds_page.CLAIMS, numbers)
+    assert local[0].bound(bounds.THEOREM) == pytest.approx(655.36)
+    assert local[0].bound(bounds.IMPROVED) == pytest.approx(0.32)
+    verdicts = _verdicts(bounds.CLAIMS, numbers)
     assert verdicts[0] == "vacuous"
     assert verdicts[1] == "says something at 2 of 8"
     assert verdicts[2:4] == ["holds", "holds"]
     assert verdicts[4] == "locality lowers the error at 4 of 4 lengths"
     # A model that fails at twice the length breaks the improved bound with a constant of 1.
     broken = {cell: _parity_outcome(scale, failing) for cell in found}
-    assert _verdicts(bounds_page.CLAIMS, bounds_page.judged(scale, broken))[3].startswith("needs a constant")
+    assert _verdicts(bounds.CLAIMS, bounds.judged(scale, broken))[3].startswith("needs a constant")
 
 
 def test_verdicts_on_coupling():
-    scale = coupling_cells.SCALES["default"]
+    scale = coupling_study.SCALES["default"]
 
     def outcome(cell, at_end):
         right = {}
-        for length in coupling_cells.lengths_of(cell, scale):
-            value = 60 if length == coupling_cells.TRAIN_LENGTHS[cell.task] else at_end
-            for metric in (coupling_cells.TOKENS, coupling_cells.BOTH):
-                right[coupling_cells.place(metric, length)] = [value] * 5
+        for length in cell.lengths(scale):
+            value = 60 if length == coupling_study.TRAIN_LENGTHS[cell.task] else at_end
+            for metric in (coupling_study.TOKENS, coupling_study.BOTH):
+                right[place(metric, length)] = [value] * 5
         return Outcome(train_loss=[0.1] * 5, samples=64, right=right, seconds=1.0)
 
     ends = {"none": 0, "random": 0, "coupled": 64, "predicted": 32, "pointed": 64}
-    cells = [cell for cell in coupling_cells.CELLS if cell.task == "parity" and cell.encoding == "none"]
+    cells = [cell for cell in coupling_study.CELLS if cell.task == "parity" and cell.encoding == "none"]
     found = {cell: outcome(cell, ends[cell.ids]) for cell in cells}
-    assert _verdicts(coupling_page.claims(scale), found) == [
+    assert _verdicts(coupling_study.claims(scale), found) == [
         "higher with 1 of 1 encodings, lower with 0",
         "higher with 1 of 1 encodings, lower with 0",
         "higher with 1 of 1 encodings, lower with 0",
@@ -216,5 +196,5 @@ def test_verdicts_on_coupling():
         "holds for 1 of 1 encodings",
         "does not hold",
     ]
-    table = coupling_page.exact_table(scale, found)
+    table = coupling_study.exact_table(scale, found)
     assert len(table.rows) == 7, "predicted ids have a line for tokens alone too"

@@ -1,14 +1,5 @@
 """The bridge between the two papers: does disagreement fall where predictions are sparse and local?
 
-On planted tasks the answer is exact. The label is the parity of k fair bits, flipped with probability `noise`; of l
-tokens the first `cut` are cut off. If no planted bit is among them, the best predictions with and without the cut are
-equal. Otherwise the best prediction without them is 1/2, since the parity of an unseen fair bit is fair. So
-
-    Jeffreys = P(S is touched) * (1/2 - noise) log((1 - noise) / noise)
-    price    = P(S is touched) * (log 2 - H(noise)),
-
-and the price is what a model loses in cross entropy, with all context, that agrees perfectly with its cut view.
-
 On real text, the tokens that `influence` examined are grouped by what they need of the distant context.
 """
 
@@ -33,28 +24,6 @@ GROUPS = (NO_GAIN, SPARSE, DENSE)
 KEY_GAIN, KEY_LOSS = 2.0, 2.0
 """LongPPL's key tokens gain more than the first and have a loss below the second, in nats."""
 _RESAMPLES = 1000
-
-
-def sets_within(length: int, k: int, width: int) -> int:
-    """The number of k-subsets of `length` places with a span (last - first + 1) of at most `width`."""
-    return sum(math.comb(min(width, length - first) - 1, k - 1) for first in range(length))
-
-
-def share_touched(length: int, cut: int, k: int, width: int | None = None) -> float:
-    """P(some planted token is among the first `cut` of `length`), sets of a span up to `width` equally probable."""
-    width = length if width is None else width
-    return 1 - sets_within(length - cut, k, width) / sets_within(length, k, width)
-
-
-def planted_jeffreys(touched: float, noise: float) -> float:
-    """Mean Jeffreys (nats) of the best predictions with and without the cut."""
-    return touched * (0.5 - noise) * math.log((1 - noise) / noise)
-
-
-def planted_price(touched: float, noise: float) -> float:
-    """Cross entropy (nats) that perfect agreement with the cut view costs with all context."""
-    entropy = -noise * math.log(noise) - (1 - noise) * math.log(1 - noise)
-    return touched * (math.log(2) - entropy)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""k-sparse planted correlations: samples in which k tokens at random places decide the label.
+"""Sparse parity, a k-sparse planted correlation: k tokens at random places decide the label.
 
 At length l a k-subset S of the positions 0 .. l-1 is drawn from a position law. The tokens at S are drawn jointly,
 all others independently from a background law. The label is a function of the tokens at S, in order
@@ -18,15 +18,26 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from lengthwise.errors import UsageError
+from lengthwise_studies.synthetic.transformer import StackedTransformer
+
+BEGIN, END = 4, 5
+SYMBOLS = 6
+"""Bits 0 and 1; 2 and 3, which mean nothing; and both markers. The paper's alphabet was not found.
+
+In this one, which is ours, a token shows whether it counts.
+"""
+_DRAWN_AHEAD = 200
+"""Steps whose samples are drawn at once: samples of one length and one k are one operation."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +55,6 @@ class PositionLaw(ABC):
             UsageError: k below 1 or above the length; a law with no set of k positions.
         """
         return _table(self, length, k)
-
-    def probability(self, positions: Sequence[int], length: int) -> float:
-        """Q(S) of one set of distinct positions, in order."""
-        first, span = positions[0], positions[-1] - positions[0] + 1
-        return float(self.table(length, len(positions))[first, span])
 
     def draw(self, count: int, length: int, k: int, generator: torch.Generator) -> Tensor:
         """Sets [count, k], each in order."""
@@ -92,7 +98,7 @@ def locality(law: PositionLaw, length: int, k: int) -> int:
 
 def relativity(law: PositionLaw, length: int, k: int) -> float:
     """The largest ratio of the probabilities of a set and of a shift of it that fits; infinite if one is 0."""
-    return _largest_ratio(law.table(length, k), law.table(length, k))
+    return regularity(law, length, length, k)
 
 
 def regularity(law: PositionLaw, length: int, other: int, k: int) -> float:
@@ -100,16 +106,13 @@ def regularity(law: PositionLaw, length: int, other: int, k: int) -> float:
 
     Infinite if a set occurs at `length` that does not fit into `other` or cannot occur there.
     """
-    return _largest_ratio(law.table(length, k), law.table(other, k))
-
-
-def _largest_ratio(above: Tensor, below: Tensor) -> float:
+    above, below = law.table(length, k), law.table(other, k)
     largest = 0.0
-    for span in range(1, above.shape[1]):
+    for span in range(1, length + 1):
         highest = float(above[:, span].max())
         if highest == 0:
             continue
-        places = len(below) - span + 1
+        places = other - span + 1
         lowest = float(below[:places, span].min()) if places > 0 else 0.0
         largest = max(largest, highest / lowest if lowest else math.inf)
     return largest
@@ -139,68 +142,95 @@ def _inner_counts(length: int, k: int) -> Tensor:
     )
 
 
-class Samples(NamedTuple):
-    """Samples of one length."""
+def sparse_parity(
+    law: PositionLaw, count: int, length: int, k: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Tokens [count, length] with k fair bits at S, and whether the number of ones is odd [count].
+
+    Raises:
+        UsageError: k below 1 or above the length; a law with no set of k positions.
+    """
+    positions = law.draw(count, length, k, generator)
+    background = torch.tensor([0.0, 0.0, 0.5, 0.5]).multinomial(
+        count * length, replacement=True, generator=generator
+    )
+    bits = torch.randint(0, 2, (count, k), generator=generator)
+    return background.view(count, length).scatter(1, positions, bits), bits.sum(-1) % 2
+
+
+class PlantedBatch(NamedTuple):
+    """What every model of a stack sees in one step, each its own samples."""
 
     tokens: Tensor
-    """[N, length]"""
-    positions: Tensor
-    """S of each, [N, k], in order."""
+    """[S, B, T] begin marker, tokens, end markers as padding."""
+    last: Tensor
+    """[S, B] index of the first end marker, which is asked for the label."""
     labels: Tensor
-    """[N]"""
+    """[S, B] 0 or 1."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlantedCorrelations:
-    """A data model with k planted tokens.
+def _marked(tokens: Tensor, *, width: int) -> Tensor:
+    """Tokens [N, length] between a begin and end markers, [N, width + 2]."""
+    return F.pad(F.pad(tokens, (1, 0), value=BEGIN), (0, width + 1 - tokens.shape[1]), value=END)
 
-    Args:
-        positions: the law of S.
-        planted: draws the tokens at S jointly: (count, k, generator) -> [count, k].
-        background: probability of each token of the vocabulary elsewhere.
-        label: of planted tokens [N, k] -> [N].
+
+def planted_batches(
+    law: PositionLaw,
+    *,
+    lengths: Sequence[int],
+    ks: Sequence[int],
+    size: int,
+    steps: int,
+    seeds: Sequence[int],
+) -> Iterator[PlantedBatch]:
+    """Fresh samples for each step, length and k uniform on those given; a model's depend on its seed alone.
+
+    Raises:
+        UsageError: a k above the shortest length.
     """
-
-    positions: PositionLaw
-    planted: Callable[[int, int, torch.Generator], Tensor]
-    background: tuple[float, ...]
-    label: Callable[[Tensor], Tensor]
-
-    @property
-    def vocabulary(self) -> int:
-        """How many tokens there are."""
-        return len(self.background)
-
-    def draw(self, count: int, length: int, k: int, generator: torch.Generator) -> Samples:
-        """`count` independent samples.
-
-        Raises:
-            UsageError: k below 1 or above the length; a law with no set of k positions.
-        """
-        positions = self.positions.draw(count, length, k, generator)
-        background = torch.tensor(self.background)
-        tokens = background.multinomial(count * length, replacement=True, generator=generator)
-        planted = self.planted(count, k, generator)
-        return Samples(
-            tokens.view(count, length).scatter(1, positions, planted), positions, self.label(planted)
-        )
+    # Not the stream that the initial weights come from.
+    generators = [torch.Generator().manual_seed(seed + 2**20) for seed in seeds]
+    for begin in range(0, steps, _DRAWN_AHEAD):
+        ahead = min(_DRAWN_AHEAD, steps - begin)
+        drawn = [_draw(law, lengths, ks, ahead * size, generator) for generator in generators]
+        tokens, last, labels = (torch.stack(parts) for parts in zip(*drawn, strict=True))
+        for step in range(ahead):
+            part = slice(step * size, (step + 1) * size)
+            yield PlantedBatch(tokens[:, part], last[:, part], labels[:, part])
 
 
-def fair_bits(count: int, k: int, generator: torch.Generator) -> Tensor:
-    """Tokens 0 and 1 with equal probability, independently."""
-    return torch.randint(0, 2, (count, k), generator=generator)
+def _draw(
+    law: PositionLaw, lengths: Sequence[int], ks: Sequence[int], count: int, generator: torch.Generator
+) -> PlantedBatch:
+    """`count` samples of one model, each field without its first dimension."""
+    longest = max(lengths)
+    kinds = torch.randint(0, len(lengths) * len(ks), (count,), generator=generator)
+    tokens = torch.empty(count, longest + 2, dtype=torch.long)
+    last, labels = torch.empty(count, dtype=torch.long), torch.empty(count, dtype=torch.long)
+    for kind in kinds.unique().tolist():
+        rows = (kinds == kind).nonzero().squeeze(1)
+        length, k = lengths[kind // len(ks)], ks[kind % len(ks)]
+        drawn, labels[rows] = sparse_parity(law, len(rows), length, k, generator)
+        tokens[rows] = _marked(drawn, width=longest)
+        last[rows] = length + 1
+    return PlantedBatch(tokens, last, labels)
 
 
-def parity(planted: Tensor) -> Tensor:
-    """1 where the number of ones is odd."""
-    return planted.sum(-1) % 2
+def label_losses(model: StackedTransformer, batch: PlantedBatch) -> Tensor:
+    """Cross entropy of every model [S] over the labels, in nats; the model's number is the log-odds of label 1."""
+    odds = model.value(batch.tokens, batch.last)
+    return F.binary_cross_entropy_with_logits(odds, batch.labels.float(), reduction="none").mean(1)
 
 
-def sparse_parity(positions: PositionLaw) -> PlantedCorrelations:
-    """The parity of k fair bits (tokens 0 and 1) among two symbols (2 and 3) that mean nothing.
+@torch.no_grad()
+def right_labels(
+    model: StackedTransformer, law: PositionLaw, *, length: int, k: int, samples: int, seed: int
+) -> list[int]:
+    """How many of `samples` labels each model gets right; every model sees its own samples.
 
-    The paper's alphabet was not found; this one, in which a token shows whether it counts, is ours.
+    So that trials of different models are independent, and their sum is binomial given the models.
     """
-    return PlantedCorrelations(
-        positions=positions, planted=fair_bits, background=(0.0, 0.0, 0.5, 0.5), label=parity
-    )
+    drawn, labels = sparse_parity(law, model.stack * samples, length, k, torch.Generator().manual_seed(seed))
+    tokens = _marked(drawn, width=length).view(model.stack, samples, -1)
+    guesses = model.value(tokens, torch.full((model.stack, samples), length + 1)) > 0
+    return (guesses == labels.view(model.stack, samples).bool()).sum(1).tolist()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
-from lengthwise.measure.statistics import students_t
 from lengthwise.report.tables import Estimate
+from lengthwise_studies import verdicts
 from lengthwise_studies.skeleton import Verdict
-from lengthwise_studies.verdicts import FEWEST_SEEDS
 
 NOT_TRAINED = "says nothing: not trained"
 
@@ -84,11 +82,8 @@ def binomial_interval(successes: int, trials: int) -> tuple[float, float]:
 
 
 def over_seeds(values: Sequence[float]) -> Estimate:
-    """The mean over seeds with Student's 95 % interval; none with fewer than `FEWEST_SEEDS`."""
-    if len(values) < FEWEST_SEEDS:
-        return Estimate(fmean(values))
-    half = students_t(0.975, len(values) - 1) * stdev(values) / math.sqrt(len(values))
-    return Estimate(fmean(values), fmean(values) - half, fmean(values) + half)
+    """The mean over seeds with Student's 95 % interval; none with fewer than three."""
+    return verdicts.over_seeds(values) or Estimate(fmean(values))
 
 
 def difference(one: Share, other: Share) -> Estimate:

@@ -64,7 +64,7 @@ _GROUPS: dict[str, dict[str, str]] = {
     "the sparsity paper": {
         "influence sparsity.influence_page:INFLUENCE": "distant tokens that a prediction needs (Fig. 2 and 6)",
         "sparse-parity sparsity.parity:SPARSE_PARITY": "parity of k planted bits by length, k and locality",
-        "position-coupling sparsity.coupling_study:POSITION_COUPLING": "coupled ids, given and predicted, on three tasks",
+        "position-coupling sparsity.coupling_study:POSITION_COUPLING": "coupled ids, given and predicted, three tasks",
         "sparsity-bounds sparsity.bounds:SPARSITY_BOUNDS": "its bounds against errors of trained models",
     },
     "our own": {
@@ -73,7 +73,7 @@ _GROUPS: dict[str, dict[str, str]] = {
         "far far.studies:FAR": "skips and repeats on needles, tracking, long texts and code (15 hours)",
         "far-gemma far.studies:FAR_GEMMA": "skips and repeats on Gemma 3 270M: needles and tracking (3 hours)",
         "far-parts far.studies:FAR_PARTS": "skips, repeats, both, and fewer of them, one seed (3 hours)",
-        "extension extension:EXTENSION": "SmolLM2-135M at twice its context and beyond: rope methods, LoRA, skips with YaRN",
+        "extension extension:EXTENSION": "SmolLM2-135M beyond its context: rope methods, LoRA, skips with YaRN",
         "sparsity-bridge-real sparsity.bridge_page:BRIDGE_REAL": "the tokens that alignment forgets (an hour)",
         "alignment section3.panel_page:ALIGNMENT": "long-short alignment of mean, length and sum: does it help here?",
     },

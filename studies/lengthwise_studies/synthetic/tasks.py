@@ -1,7 +1,7 @@
 """Tasks of strings of bits with one number as outcome: mean, length and sum.
 
-Outcomes of the mean lie in [0, 1] at every length (Fig. 1a). At length l the only outcome of the length is l (Fig. 1b).
-Those of the sum, 0 .. l, grow with the length (Fig. 3 and 4). `uniform-count-mean` has a uniform number of ones
+Outcomes of the mean lie in [0, 1] at every length (Fig. 1a). The only outcome of the length is l (Fig. 1b). Those of
+the sum, 0 .. l, grow with the length (Fig. 3 and 4). `uniform-count-mean` has a uniform number of ones
 (Fig. 5).
 
 >>> bits, lengths = torch.tensor([[1, 0, 1, 1], [1, 0, 0, 0]]), torch.tensor([4, 2])

@@ -82,8 +82,19 @@ class Experiment:
             has_arms=True,
         )
 
-    def run(self, out: Path | str, scale: Scale, *, resume: bool = False, overwrite: bool = False) -> Results:
+    def run(
+        self,
+        out: Path | str,
+        scale: Scale,
+        *,
+        settings: dict[str, Any] | None = None,
+        resume: bool = False,
+        overwrite: bool = False,
+    ) -> Results:
         """Train and measure every arm that the store lacks, and write the results to `out`.
+
+        Args:
+            settings: what the run records; default: `self.settings(scale)`.
 
         Returns:
             Rows by arm (and seed), and the paired differences.
@@ -92,7 +103,7 @@ class Experiment:
             UsageError: see `RunFolder`.
             Interrupted: Ctrl-C. Finished arms and samples stay in the store.
         """
-        settings = self.settings(scale)
+        settings = self.settings(scale) if settings is None else settings
         with RunFolder(out, kind=self.kind, config=settings, resume=resume, overwrite=overwrite) as folder:
             if finished := folder.finished:
                 return finished

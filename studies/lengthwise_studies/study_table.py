@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from contextlib import ExitStack
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ class Entry:
     def load(self) -> Study:
         """Its data, with everything that it needs imported."""
         attribute = self.where.partition(":")[2]
-        return getattr(importlib.import_module(f"lengthwise_studies.{self.module}"), attribute)
+        return attrgetter(attribute)(importlib.import_module(f"lengthwise_studies.{self.module}"))
 
     @property
     def module(self) -> str:

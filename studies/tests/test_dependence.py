@@ -42,13 +42,15 @@ def test_verdicts():
         f"m{at}": {"close": c, "weak": w, "noise": n, "score": s}
         for at, (c, w, n, s) in enumerate(zip(close, weak, noise, score, strict=True))
     }
+    for own in models.values():
+        own["minus"] = -own["close"]
     relations = (
-        Relation(says="close", of="close", score="score"),
-        Relation(says="close, negative", of="close", score="score", sign=-1),
-        Relation(says="noise", of="noise", score="score"),
-        Relation(says="stronger", of="close", score="score", stronger_than="weak"),
-        Relation(says="weak given close", of="weak", score="score", given=("close",)),
-        Relation(says="missing", of="other", score="score"),
+        Relation("close", "close", "score"),
+        Relation("minus close", "minus", "score"),
+        Relation("noise", "noise", "score"),
+        Relation("stronger", "close", "score", stronger_than="weak"),
+        Relation("weak given close", "weak", "score", given=("close",)),
+        Relation("missing", "other", "score"),
     )
     found = relate(relations, models)
     assert [one.verdict for one in found] == [

@@ -12,13 +12,14 @@ from lengthwise.results import Results, Row, read_results
 from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.training.recipe import read_recipe
 from lengthwise_studies.costs import SHAPES, shape, study_costs
+from lengthwise_studies.paper import paper_table
 from lengthwise_studies.paper.methods import BEST, BEST_FORM, CLEX, PLAIN, best_form, standard_arms
-from lengthwise_studies.paper.paper_table import PaperTable, over_seeds
+from lengthwise_studies.paper.rebuttal import TABLES
 from lengthwise_studies.paper.sizes import LAPTOP, PAPER, SIZES, Size
 from lengthwise_studies.skeleton import Study, chosen_scale
 from lengthwise_studies.store import arm_folder
 from lengthwise_studies.study_table import STUDIES
-from tools.docs.paper_index import TABLES, kept_results, paper_table
+from tools.docs.paper_index import kept_results
 
 
 def test_more_seeds_start_from_pretrainings_of_their_own():
@@ -28,21 +29,9 @@ def test_more_seeds_start_from_pretrainings_of_their_own():
     assert "5 pretrainings" in " ".join(more.notes)
 
 
-def test_a_mean_over_seeds_needs_every_seed():
-    def shown(*rows):
-        return over_seeds(
-            [Row(model="m", task="limit", metric="used_up_to", **row) for row in rows], signed=False
-        )
-
-    assert shown({"value": 1.0}, {"value": None}) is None
-    assert shown({"value": None}) is None
-    bound = shown({"value": 1.0, "at_least": True}, {"value": 3.0})
-    assert (bound.value, bound.low, bound.high, bound.at_least) == (2.0, 1.0, 3.0, True)
-
-
 @pytest.mark.parametrize("name", TABLES)
 def test_every_claim_compares_arms_that_some_setting_has(name):
-    table = paper_table(name)
+    table = TABLES[name]
     assert table.study is not None
     assert name in STUDIES
     for size in (LAPTOP, PAPER):
@@ -58,7 +47,7 @@ def test_every_claim_compares_arms_that_some_setting_has(name):
 
 
 def test_the_papers_numbers_of_table_4():
-    claims = {claim.says: claim for claim in paper_table("table4").claims}
+    claims = {claim.says: claim for claim in TABLES["table4"].claims}
     claim = claims["alpha 0.1 lowers the perplexity after 200 steps"]
     assert claim.paper == (5.88, 6.12)
     assert claim.paper_difference == pytest.approx(-0.0400, abs=1e-4)
@@ -66,7 +55,7 @@ def test_the_papers_numbers_of_table_4():
 
 
 def test_the_paper_scale_has_the_papers_values():
-    experiment, scale = paper_table("table4").experiment(PAPER)
+    experiment, scale = TABLES["table4"].experiment(PAPER)
     recipe = experiment.recipe_of(scale, experiment.arms[2], 0)
     assert recipe is not None
     assert (recipe.length, recipe.batch.size, recipe.steps) == (4096, 64, 200)
@@ -107,7 +96,7 @@ def test_shapes_have_the_parameters_of_their_models(name):
 
 def test_the_paper_scale_is_planned_without_network(monkeypatch):
     monkeypatch.setattr("lengthwise_studies.costs.read_config", None)
-    [cost] = study_costs(paper_table("table6").study, "paper")
+    [cost] = study_costs(TABLES["table6"].study, "paper")
     # Five trained arms of three seeds: 200 steps of 64 windows of 4096 tokens; the best form reads one of two views.
     assert (cost.trainings, cost.measured) == (15, 16)
     assert cost.trained_tokens == 3 * (4 * 2 + 1) * 200 * 64 * 4096
@@ -117,7 +106,7 @@ def test_the_paper_scale_is_planned_without_network(monkeypatch):
 
 
 def test_training_costs_products_state_and_activations():
-    experiment, scale = paper_table("table6").experiment(PAPER)
+    experiment, scale = TABLES["table6"].experiment(PAPER)
     scale = replace(scale, measures={}, marks=(), seeds=1)
     # The best form, which reads one view.
     arm = replace(experiment.arms[-1], measures={})
@@ -167,7 +156,7 @@ def _tiny(size: Size, folder: Path) -> Size:
 
 @pytest.mark.slow
 def test_two_steps_of_the_paper_scale_with_a_tiny_llama(tmp_path):
-    table = paper_table("table6")
+    table = TABLES["table6"]
     out = tmp_path / "run"
     size = _tiny(PAPER, tmp_path)
     results = table.run(out, size)
@@ -185,19 +174,8 @@ def test_equal_time_and_marks(tmp_path, monkeypatch):
         "lengthwise_studies.experiments.measure_step_times",
         lambda recipes, kept: {name: 1.0 if name == "plain CE" else 2.0 for name in recipes},
     )
-    base = paper_table("table6")
-    table = PaperTable(
-        name="short",
-        title="short",
-        shows=("short",),
-        settings=tuple(
-            replace(one, arms=lambda adjustment, size: standard_arms(adjustment, size)[1:3])
-            for one in base.settings
-        ),
-        claims=(),
-        follows=True,
-        equal_time=True,
-    )
+    monkeypatch.setattr(paper_table, "standard_arms", lambda *given: standard_arms(*given)[1:3])
+    table = replace(TABLES["table6"], claims=(), follows=True, equal_time=True)
     results = table.run(tmp_path / "run", replace(_tiny(LAPTOP, tmp_path), steps=4, starts=()))
     steps = {
         label: read_results(arm_folder(results, label) / "train" / "results.json").config["steps"]
@@ -212,16 +190,12 @@ def test_equal_time_and_marks(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_arms_of_two_settings_are_compared_on_the_same_tokens(tmp_path: Path) -> None:
-    alone, other = (
-        replace(one, arms=lambda adjustment, size: standard_arms(adjustment, size)[:3])
-        for one in paper_table("table11").settings[:2]
-    )
-    claims = tuple(claim for claim in paper_table("table11").claims if claim.quantity.metric == "loss")
-    within, between, _ = claims
-    table = PaperTable(
-        name="short", title="short", shows=("short",), settings=(alone, other), claims=(within, between)
-    )
+def test_arms_of_two_settings_are_compared_on_the_same_tokens(tmp_path, monkeypatch):
+    monkeypatch.setattr(paper_table, "standard_arms", lambda *given: standard_arms(*given)[:3])
+    table = TABLES["table11"]
+    within, between, _ = (claim for claim in table.claims if claim.quantity.metric == "loss")
+    settings = tuple(replace(one, more=lambda window: ()) for one in table.settings[:2])
+    table = replace(table, settings=settings, claims=(within, between))
     size = replace(_tiny(LAPTOP, tmp_path), seeds=2, starts=())
     rows = table.run(tmp_path / "run", size).rows
     arm, against = between.arm, between.against
@@ -250,6 +224,6 @@ def test_kept_results_are_found_by_study_and_scale(tmp_path):
 @pytest.mark.parametrize("name", TABLES)
 def test_a_limit_is_looked_for_where_the_windows_are_long_enough(name: str) -> None:
     """`limit` needs four passages of 64 tokens; a table within T has none of it."""
-    for size in paper_table(name).sizes.values():
-        for arm in paper_table(name).experiment(size)[0].arms:
+    for size in TABLES[name].sizes.values():
+        for arm in TABLES[name].experiment(size)[0].arms:
             assert (arm.measures or {}).get("limit", {"length": 256})["length"] >= 256

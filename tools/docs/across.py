@@ -11,9 +11,11 @@ from lengthwise.results import Results, Row
 from lengthwise_studies.paired_claims import Quantity
 from lengthwise_studies.paper.measures import PARTS, loss, recalled
 from lengthwise_studies.paper.methods import BEST, ENTROPY, JEFFREYS, PLAIN, SCE, UNTRAINED
-from lengthwise_studies.paper.paper_table import Setting, over_seeds
+from lengthwise_studies.paper.paper_table import Setting
+from lengthwise_studies.paper.rebuttal import TABLES
 from lengthwise_studies.paper.sizes import Size
-from tools.docs.paper_index import TABLES, kept_results, paper_table
+from lengthwise_studies.verdicts import range_over_seeds
+from tools.docs.paper_index import kept_results
 
 LOSS, JEFFREYS_PART, RECALL = loss(2), PARTS[2], recalled(1)
 _OWN = (SCE, ENTROPY, JEFFREYS, BEST, UNTRAINED)
@@ -28,7 +30,7 @@ def across_table(folder: Path, scale: str) -> Table:
     for name in TABLES:
         for at, results in kept_results(folder, name):
             if at == scale and LOSS.times in results.config["size"]["lengths"]:
-                for setting in paper_table(name).settings:
+                for setting in TABLES[name].settings:
                     lines.setdefault(_cells(setting, results), []).append(name)
     return Table(
         columns=[
@@ -53,10 +55,10 @@ def _cells(setting: Setting, results: Results) -> tuple[Cell, ...]:
     size = Size.of(results.config["size"])
     return (
         f"{setting.adjustment.name}, {size.corpora[setting.corpus]}",
-        *(over_seeds(losses[arm], signed=True) for arm in _OWN),
-        over_seeds(_minus(losses[SCE], losses[ENTROPY]), signed=True),
-        over_seeds(_differences(results, setting, JEFFREYS, JEFFREYS_PART), signed=True),
-        over_seeds(_differences(results, setting, JEFFREYS, RECALL), signed=True),
+        *(range_over_seeds(losses[arm], signed=True) for arm in _OWN),
+        range_over_seeds(_minus(losses[SCE], losses[ENTROPY]), signed=True),
+        range_over_seeds(_differences(results, setting, JEFFREYS, JEFFREYS_PART), signed=True),
+        range_over_seeds(_differences(results, setting, JEFFREYS, RECALL), signed=True),
     )
 
 

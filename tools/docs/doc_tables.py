@@ -94,23 +94,22 @@ def _tiny_books(results: Results) -> Table:
 
 
 def _verdicts(results: Results) -> Table:
+    from lengthwise_studies.paper.rebuttal import TABLES
     from lengthwise_studies.verdicts import verdict_table
-    from tools.docs.paper_index import paper_table
 
-    return verdict_table(paper_table(results.kind).judged(results), caption="")
+    return verdict_table(TABLES[results.kind].judged(results), caption="")
 
 
 def _differences(results: Results) -> Table:
-    from tools.docs.paper_index import paper_table
+    from lengthwise_studies.paper.rebuttal import TABLES
 
-    return paper_table(results.kind).differences_at_the_end(results)
+    return TABLES[results.kind].differences_at_the_end(results)
 
 
 def _times(results: Results) -> Table:
     from lengthwise_studies.paper.paper_table import times_table
-    from tools.docs.paper_index import paper_table
 
-    return replace(times_table(results.rows, paper_table(results.kind).reference), caption="")
+    return replace(times_table(results.rows), caption="")
 
 
 def _claims(root: Path) -> Table:

@@ -6,7 +6,6 @@ writes `docs/reference/paper-index.md` from here.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,8 @@ from pathlib import Path
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results, read_results
 from lengthwise_studies.paper.dependence import relate
-from lengthwise_studies.paper.paper_table import PaperTable
+from lengthwise_studies.paper.rebuttal import TABLES
+from lengthwise_studies.paper.table1 import RELATIONS, relations
 from lengthwise_studies.verdicts import judge
 
 
@@ -104,28 +104,6 @@ ITEMS = (
         "[paper tables](../explanation/paper-tables.md#rebuttal-positional-encodings)",
     ),
 )
-TABLES: dict[str, str] = {
-    "table2": "table2:TABLE",
-    "table3": "table3:TABLE",
-    "table4": "table4:TABLE",
-    "table5": "table5:TABLE",
-    "table6": "table6:TABLE",
-    "table7": "table7:TABLE",
-    "table9": "table9:TABLE",
-    "table10": "table10:TABLE",
-    "table11": "table11:TABLE",
-    "cream": "rebuttal:CREAM_TABLE",
-    "ranges": "rebuttal:RANGES_TABLE",
-    "truncation": "rebuttal:TRUNCATION_TABLE",
-    "within": "rebuttal:WITHIN_TABLE",
-}
-"""Study -> its `PaperTable`, in this package."""
-
-
-def paper_table(name: str) -> PaperTable:
-    """The table of that study."""
-    module, attribute = TABLES[name].split(":")
-    return getattr(importlib.import_module(f"lengthwise_studies.paper.{module}"), attribute)
 
 
 def kept_results(folder: Path, name: str) -> list[tuple[str, Results]]:
@@ -154,7 +132,7 @@ def claims_index(results: Path) -> Table:
 
 
 def _claims(folder: Path, name: str) -> Iterator[list[Cell]]:
-    table = paper_table(name)
+    table = TABLES[name]
     runs = [(scale, table.judged(found)) for scale, found in kept_results(folder, name)]
     for scale, judged in runs or [("none", judge(table.claims, [], length=1))]:
         for one in judged:
@@ -176,8 +154,6 @@ def _claims(folder: Path, name: str) -> Iterator[list[Cell]]:
 
 
 def _relations(folder: Path) -> Iterator[list[Cell]]:
-    from lengthwise_studies.paper.table1 import RELATIONS, relations
-
     runs = [
         (f"{scale}, {which} models", related)
         for scale, found in kept_results(folder, "table1")
@@ -185,7 +161,7 @@ def _relations(folder: Path) -> Iterator[list[Cell]]:
     ]
     for scale, related in runs or [("none", relate(RELATIONS, {}))]:
         for one in related:
-            ours = "" if one.value is None else Estimate(one.value, one.low, one.high, signed=True).text
+            ours = "" if one.estimate is None else one.estimate.text
             yield [
                 "Table 1" if one.relation.claimed else "Table 1, control",
                 one.relation.says,

@@ -7,9 +7,9 @@ from lengthwise.results import Results
 from lengthwise_studies.arms import Arm
 from lengthwise_studies.paired_claims import Quantity
 from lengthwise_studies.paper.methods import PLAIN
-from lengthwise_studies.paper.paper_table import over_seeds
+from lengthwise_studies.paper.rebuttal import TABLES
 from lengthwise_studies.paper.sizes import Size
-from tools.docs.paper_index import paper_table
+from lengthwise_studies.verdicts import range_over_seeds
 
 
 def inverse_temperature(times: float) -> Quantity:
@@ -28,8 +28,8 @@ def temperatures_table(results: Results) -> Table:
     size = Size.of(results.config["size"])
     shown = [inverse_temperature(times) for times in size.lengths]
     rows: list[list[Cell]] = []
-    for setting in paper_table(results.kind).settings:
-        for arm in setting.arms(setting.adjustment, size):
+    for setting in TABLES[results.kind].settings:
+        for arm in setting.arms(size):
             alpha = _alpha(arm)
             if alpha is None:
                 continue
@@ -58,4 +58,4 @@ def _alpha(arm: Arm) -> float | None:
 
 def _measured(results: Results, arm: str, quantity: Quantity, length: int) -> Estimate | None:
     own = [row for row in results.rows if row.arm == arm and row.reference is None]
-    return over_seeds([row for row in own if quantity.is_in(row, length)], signed=False)
+    return range_over_seeds([row for row in own if quantity.is_in(row, length)])

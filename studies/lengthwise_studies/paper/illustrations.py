@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from lengthwise.alignment import PairGeometry
@@ -13,79 +13,10 @@ from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise_studies.skeleton import Part, Study
 
-
-@dataclass(frozen=True, kw_only=True)
-class Size:
-    """L, the tokens of a window."""
-
-    length: int
-
-
-SCALES = {"default": Size(length=16), "smoke": Size(length=8)}
+SCALES = {"default": PairGeometry(length=16, offset=4), "smoke": PairGeometry(length=8, offset=2)}
+"""The windows of the picture. The table counts every offset."""
 READINGS = {"App. D": None, "Sec. 4.2": 0}
 """How many tokens are compared: those with L/2 tokens of context in both windows, or all that both share."""
-
-
-def run(out: Path, scale: Size, *, resume: bool = False, overwrite: bool = False) -> Results:
-    """Count the compared tokens for every offset."""
-    config = {"length": scale.length}
-    with RunFolder(out, kind="figure2", config=config, resume=resume, overwrite=overwrite) as folder:
-        if finished := folder.finished:
-            return finished
-        rows = [
-            Row(
-                model="none",
-                task="geometry",
-                metric="paired_positions",
-                value=PairGeometry(scale.length, offset, floor).paired_positions,
-                unit="tokens",
-                length=scale.length,
-                distance=offset,
-                arm=reading,
-            )
-            for reading, floor in READINGS.items()
-            for offset in range(1, scale.length // 2 + 1)
-        ]
-        results = Results(kind="figure2", model_name="none", config=config, rows=rows)
-        folder.write_results(results)
-        return results
-
-
-def sections(results: Results, folder: Path) -> list[Section]:
-    """The picture of the windows, the counts, and Table 8."""
-    length = results.config["length"]
-    offsets = range(1, length // 2 + 1)
-    counts: list[list[Cell]] = [
-        [
-            offset,
-            *(
-                results.select(arm=reading, distance=offset, metric="paired_positions")[0].value
-                for reading in READINGS
-            ),
-        ]
-        for offset in offsets
-    ]
-    return [
-        Section(
-            title="Figure 2: two windows of one text",
-            paragraphs=[
-                f"A sample is a stretch of L + e tokens. The long window is its first L = {length} tokens, the short "
-                "one its last; both are read from position 0. At a token that both hold, the long window has e more "
-                "tokens of context. Eq. 2 compares lengths from L/2 to L, so Appendix D compares only tokens with "
-                "L/2 tokens of context in the short window; Sec. 4.2 compares all that both share. The last offset "
-                "that Sec. 4.2 draws, L/2, leaves Appendix D nothing to compare.",
-            ],
-            tables=[
-                Table(
-                    columns=["e", *READINGS], rows=counts, caption="Tokens that are compared, of each sample"
-                ),
-                TABLE8,
-            ],
-            figures=[windows_picture(length, length // 4)],
-        )
-    ]
-
-
 TABLE8 = Table(
     columns=["", "synthetic tasks (Sec. 3)", "natural language (Sec. 4)"],
     rows=[
@@ -104,31 +35,76 @@ TABLE8 = Table(
 )
 
 
-def windows_picture(length: int, offset: int) -> Picture:
+def run(out: Path, scale: PairGeometry, *, resume: bool = False, overwrite: bool = False) -> Results:
+    """Count the compared tokens for every offset."""
+    config = {"length": scale.length}
+    with RunFolder(out, kind="figure2", config=config, resume=resume, overwrite=overwrite) as folder:
+        if finished := folder.finished:
+            return finished
+        row = Row(
+            model="none", task="geometry", metric="paired_positions", value=None, unit="tokens", **config
+        )
+        rows = [
+            replace(
+                row,
+                value=PairGeometry(scale.length, offset, floor).paired_positions,
+                distance=offset,
+                arm=reading,
+            )
+            for reading, floor in READINGS.items()
+            for offset in range(1, scale.length // 2 + 1)
+        ]
+        results = Results(kind="figure2", model_name="none", config=config, rows=rows)
+        folder.write_results(results)
+        return results
+
+
+def sections(results: Results, folder: Path) -> list[Section]:
+    """The picture of the windows, the counts, and Table 8."""
+    length = results.config["length"]
+    counts: dict[int | None, list[Cell]] = {}
+    for row in results.rows:
+        counts.setdefault(row.distance, [row.distance]).append(row.value)
+    return [
+        Section(
+            title="Figure 2: two windows of one text",
+            paragraphs=[
+                f"A sample is a stretch of L + e tokens. The long window is its first L = {length} tokens, the short "
+                "one its last; both are read from position 0. At a token that both hold, the long window has e more "
+                "tokens of context. Eq. 2 compares lengths from L/2 to L, so Appendix D compares only tokens with "
+                "L/2 tokens of context in the short window; Sec. 4.2 compares all that both share. The last offset "
+                "that Sec. 4.2 draws, L/2, leaves Appendix D nothing to compare.",
+            ],
+            tables=[
+                Table(
+                    columns=["e", *READINGS],
+                    rows=list(counts.values()),
+                    caption="Tokens that are compared, of each sample",
+                ),
+                TABLE8,
+            ],
+            figures=[windows_picture(PairGeometry(length, length // 4))],
+        )
+    ]
+
+
+def windows_picture(windows: PairGeometry) -> Picture:
     """Both windows over the tokens of a stretch, with the compared tokens marked."""
-    geometry = PairGeometry(length, offset)
+    length, offset = windows.length, windows.offset
+    bars = ((windows.long_tokens, windows.long_rows), (windows.short_tokens, windows.short_rows))
     with drawn(height=1.9) as (figure, grid):
         axes = grid[0][0]
-        rows = (
-            ("long", geometry.long_tokens, geometry.long_rows),
-            ("short", geometry.short_tokens, geometry.short_rows),
-        )
-        for line, (_, tokens, paired) in enumerate(rows):
+        for line, (tokens, paired) in enumerate(bars):
             axes.barh(-line, length, left=tokens.start, height=0.6, color=COLORS[0], alpha=0.25)
-            axes.barh(
-                -line,
-                paired.stop - paired.start,
-                left=tokens.start + paired.start,
-                height=0.6,
-                color=COLORS[0],
-            )
-        axes.set_yticks([0, -1], [name for name, _, _ in rows])
+            left, width = tokens.start + paired.start, paired.stop - paired.start
+            axes.barh(-line, width, left=left, height=0.6, color=COLORS[0])
+        axes.set_yticks([0, -1], ["long", "short"])
         axes.set_xlabel("token of the stretch")
         return picture(
             figure,
             name="figure2-windows",
             title="The two windows of a sample",
-            alt=f"Two bars of {length} tokens, the second {offset} tokens later; {geometry.paired_positions} tokens "
+            alt=f"Two bars of {length} tokens, the second {offset} tokens later; {windows.paired_positions} tokens "
             "in the same columns are marked in both.",
             caption="Dark: the tokens that are compared.",
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lengthwise_studies.arms import Measures
 from lengthwise_studies.paired_claims import Quantity
 from lengthwise_studies.paper.sizes import Size
 
@@ -15,12 +14,12 @@ DEPTHS = (0.0, 25.0, 50.0, 75.0)
 
 def all_measures(size: Size, *, window: int) -> dict[str, dict[str, Any]]:
     """The measures of a trained arm, at training windows of `window` tokens."""
-    tokens = [round(times * size.trained) for times in size.lengths]
+    tokens = size.tokens(size.lengths)
     found: dict[str, dict[str, Any]] = {
         "misalignment": {"lengths": [window], "windows": size.windows},
         "perplexity": {"lengths": tokens, "segments": size.segments},
         "recall": {
-            "distances": [round(times * size.trained) for times in size.distances],
+            "distances": size.tokens(size.distances),
             "pairs": size.pairs,
             "passage": min(64, size.trained // 4),
             "scored": min(48, size.trained // 6),
@@ -35,7 +34,7 @@ def all_measures(size: Size, *, window: int) -> dict[str, dict[str, Any]]:
         found["eval"] = {
             "tasks": ["babilong_qa1"],
             "mode": "likelihood",
-            "lengths": [round(times * size.trained) for times in size.question_lengths],
+            "lengths": size.tokens(size.question_lengths),
             "depths": list(DEPTHS),
             "samples": size.questions,
         }
@@ -44,24 +43,9 @@ def all_measures(size: Size, *, window: int) -> dict[str, dict[str, Any]]:
     return found
 
 
-def mark_measures(size: Size) -> Measures:
-    """What is measured after a part of the steps: the loss."""
-    return {"perplexity": all_measures(size, window=size.window)["perplexity"]}
-
-
 def loss(times: float) -> Quantity:
     """The loss, log of the perplexity, with windows of so many T."""
     return Quantity(heading=f"loss at {times:g}T", task="perplexity", metric="loss", times=times)
-
-
-def tempered(times: float) -> Quantity:
-    """The loss at the best temperature."""
-    return Quantity(
-        heading=f"loss at {times:g}T, best temperature",
-        task="perplexity",
-        metric="loss_best_temperature",
-        times=times,
-    )
 
 
 def recalled(distance: float) -> Quantity:
@@ -71,14 +55,9 @@ def recalled(distance: float) -> Quantity:
 
 def answered(times: float, depth: float | None = None) -> Quantity:
     """Accuracy in BABILong's QA1, by likelihood."""
-    where = "" if depth is None else f", depth {depth:g} %"
+    heading = f"QA1 at {times:g}T" + ("" if depth is None else f", depth {depth:g} %")
     return Quantity(
-        heading=f"QA1 at {times:g}T{where}",
-        task="babilong_qa1",
-        metric="accuracy",
-        times=times,
-        depth=depth,
-        unit="share",
+        heading=heading, task="babilong_qa1", metric="accuracy", times=times, depth=depth, unit="share"
     )
 
 
@@ -87,25 +66,31 @@ def scored() -> Quantity:
     return Quantity(heading="LongBench-E", task="longbench_e", metric="average_rows", unit="share")
 
 
-PARTS = tuple(
-    Quantity(heading=heading, task="misalignment", metric=metric)
-    for heading, metric in (("SCE", "sce"), ("entropy part", "entropy"), ("Jeffreys part", "jeffreys"))
-)
-KEY = Quantity(heading="loss of key tokens", task="longppl", metric="loss_key")
-LIMITS = (
-    Quantity(heading="sound to", task="limit", metric="sound_up_to", unit="tokens"),
-    Quantity(heading="used to", task="limit", metric="used_up_to", unit="tokens"),
+PARTS = (
+    Quantity(heading="SCE", task="misalignment", metric="sce"),
+    Quantity(heading="entropy part", task="misalignment", metric="entropy"),
+    Quantity(heading="Jeffreys part", task="misalignment", metric="jeffreys"),
 )
 
 
 def columns(size: Size) -> Sequence[Quantity]:
     """The numbers of an arm that a table shows, as far as they are measured."""
-    found = [*(loss(times) for times in size.lengths), tempered(max(size.lengths)), *PARTS]
+    longest = max(size.lengths)
+    tempered = Quantity(
+        heading=f"loss at {longest:g}T, best temperature",
+        task="perplexity",
+        metric="loss_best_temperature",
+        times=longest,
+    )
+    found = [*(loss(times) for times in size.lengths), tempered, *PARTS]
     found += [recalled(times) for times in size.distances]
     if size.key_texts:
-        found.append(KEY)
+        found.append(Quantity(heading="loss of key tokens", task="longppl", metric="loss_key"))
     if size.limit_windows:
-        found += LIMITS
+        found += [
+            Quantity(heading=f"{kind} to", task="limit", metric=f"{kind}_up_to", unit="tokens")
+            for kind in ("sound", "used")
+        ]
     for times in size.question_lengths:
         found += [answered(times), *(answered(times, depth) for depth in DEPTHS)]
     return found

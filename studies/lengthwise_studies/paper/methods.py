@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -21,11 +22,11 @@ BEST, UNTRAINED = "best form", "untrained"
 
 @dataclass(frozen=True, kw_only=True)
 class Adjustment:
-    """One way to extend a model, with the recipe that trains it.
+    """One way to extend a model.
 
     Args:
         name: the paper's.
-        recipe: of lengthwise; it names the source of each value.
+        recipe: of lengthwise, which trains it; it names the source of each value.
         method: its rope method, which the untrained arm has.
         longer: whether the paper trains on windows of 2T (Sec. 5.2) instead of T (Sec. 5.1).
     """
@@ -73,32 +74,31 @@ RAW = Adjustment(name="no adjustment", recipe="eabf", method=None, longer=True)
 """Plain fine-tuning: the recipe of EABF without its extension."""
 
 
-def term(name: str, divergence: str, alpha: float, *more: str, question: str = "") -> Arm:
+def term(name: str, divergence: str, alpha: float, *more: str) -> Arm:
     """An arm with another weighted divergence, on the same windows and offsets."""
-    return Arm(
-        name=name,
-        changes=(f"objective.divergence={divergence}", f"objective.alpha={alpha}", *more),
-        question=question,
-    )
+    return Arm(name=name, changes=(f"objective.divergence={divergence}", f"objective.alpha={alpha}", *more))
+
+
+def weights(*alphas: float) -> Callable[[int], tuple[Arm, ...]]:
+    """SCE at other weights, whatever the window."""
+    arms = tuple(term(f"SCE {alpha:g}", "sce", alpha) for alpha in alphas)
+    return lambda window: arms
 
 
 def standard_arms(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:
-    """The arms that every table has: untrained, plain CE, the paper's SCE, its control, Jeffreys, the best form."""
-    untrained = Arm(
-        name=UNTRAINED,
-        question="the extension alone",
-        method=adjustment.method,
-        factor=adjustment.factor(size) if adjustment.method else 1.0,
-    )
+    """The arms that every table has.
+
+    The extension alone; plain CE, the baseline; the paper's term at its lower weight; the entropy, a control: is SCE
+    more than sharpening?; the disagreement alone, weighted to matter; the views and positions of `BEST_FORM`.
+    """
+    factor = adjustment.factor(size) if adjustment.method else 1.0
     return (
-        untrained,
-        term(PLAIN, "sce", 0.0, question="the baseline"),
-        term(SCE, "sce", 0.1, question="the paper's term at its lower weight"),
-        term(ENTROPY, "entropy", 0.1, question="the control: is SCE more than sharpening?"),
-        term(JEFFREYS, "jeffreys", 10.0, question="the disagreement alone, weighted to matter"),
-        Arm(
-            name=BEST, changes=best_form(adjustment, size), question=f"the views and positions of {BEST_FORM}"
-        ),
+        Arm(name=UNTRAINED, method=adjustment.method, factor=factor),
+        term(PLAIN, "sce", 0.0),
+        term(SCE, "sce", 0.1),
+        term(ENTROPY, "entropy", 0.1),
+        term(JEFFREYS, "jeffreys", 10.0),
+        Arm(name=BEST, changes=best_form(adjustment, size)),
     )
 
 
@@ -109,21 +109,17 @@ def best_form(adjustment: Adjustment, size: Size) -> tuple[str, ...]:
     options = dict(recipe.get("view_options", {}))
     if "passage" in options:
         options["passage"] = max(4, window * options["passage"] // recipe["length"])
-    positions = recipe["positions"]
-    target = round((adjustment.factor(size) if adjustment.method else 1) * size.trained)
+    reached = round((adjustment.factor(size) if adjustment.method else 1) * size.trained)
+    positions = {**recipe["positions"], "target_length": max(reached, 2 * window)}
+    # JSON is YAML in one line.
     return (
         f"views={recipe['views']}",
-        f"view_options={_flow(options)}",
-        f"positions={_flow({**positions, 'target_length': max(target, 2 * window)})}",
-        *(f"objective.{name}={_flow(value)}" for name, value in recipe["objective"].items()),
+        f"view_options={json.dumps(options)}",
+        f"positions={json.dumps(positions)}",
+        *(f"objective.{name}={json.dumps(value)}" for name, value in recipe["objective"].items()),
     )
 
 
 @lru_cache
 def _shipped(name: str) -> dict[str, Any]:
     return dict(read_yaml(shipped_recipes()[name]))
-
-
-def _flow(value: Any) -> str:
-    """The value as YAML in one line."""
-    return json.dumps(value)

@@ -1,133 +1,130 @@
-"""Measuring many models as they are: each is loaded, extended where it says so, and measured once."""
+"""Many models as they are: each is loaded, extended where it says so, and measured once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
+from lengthwise.report.html import Section
+from lengthwise.report.tables import Estimate
 from lengthwise.results import Results
-from lengthwise.runs import RunFolder
-from lengthwise_studies.arms import Arm, Measures, Scale
+from lengthwise_studies.arms import Arm, Scale
 from lengthwise_studies.experiments import Experiment
 from lengthwise_studies.paired_claims import Quantity
+from lengthwise_studies.skeleton import Part, Study
 from lengthwise_studies.tiny_models import TinyModel
+from lengthwise_studies.verdicts import range_over_seeds
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
-    """One model of a table.
+class Models:
+    """The models of a table at one scale.
 
     Args:
-        name: in the table.
-        models: what `load` takes, or tiny models; one for each pretraining seed.
-        trained: T.
-        measures: of it.
-        method: a rope method switched on without training.
-        factor: of `method`.
-        group: models of one tokenizer.
+        kind: of the results.
+        tiny: name, tiny model and rope method of each, with one start for each seed.
+        real: arms of further models.
+        windows, segments: samples of a tiny model.
+        seeds: pretraining seeds.
     """
 
-    name: str
-    models: Sequence[str | TinyModel]
-    trained: int
-    measures: Measures
-    method: str | None = None
-    factor: float = 1.0
-    group: str = "tiny"
+    kind: str
+    tiny: tuple[tuple[str, TinyModel, str | None], ...]
+    real: tuple[Arm, ...] = ()
+    windows: int = 48
+    segments: int = 48
+    seeds: int = 3
 
-
-def measure_models(
-    kind: str,
-    models: Sequence[Measured],
-    out: Path,
-    *,
-    settings: dict[str, Any],
-    text: str = "books",
-    resume: bool = False,
-    overwrite: bool = False,
-) -> Results:
-    """Measure every model on the test split of `text`; finished samples stay in `out`.
-
-    Rows have the model's name as their arm, and its pretraining seed.
-
-    Raises:
-        UsageError: see `RunFolder`.
-        Interrupted: Ctrl-C. Finished samples stay.
-    """
-    config = {
-        **settings,
-        "text": text,
-        "models": {
-            one.name: {
-                "models": [getattr(model, "name", model) for model in one.models],
-                "trained": one.trained,
-                "group": one.group,
-                "method": one.method,
-                "factor": one.factor,
-                "measures": {name: dict(of) for name, of in one.measures.items()},
-            }
-            for one in models
-        },
-    }
-    with RunFolder(
-        out, kind=kind, config=config, writes=("parts",), resume=resume, overwrite=overwrite
-    ) as folder:
-        if finished := folder.finished:
-            return finished
-        experiment, scale = _experiment(kind, models, text)
-        results = experiment.filled(scale)
-        results.model_name, results.config = kind, config
-        folder.write_results(results)
-        return results
-
-
-def _experiment(kind: str, models: Sequence[Measured], text: str) -> tuple[Experiment, Scale]:
-    arms = tuple(
-        Arm(
-            name=one.name,
-            starts=tuple(one.models),
-            method=one.method,
-            factor=one.factor,
-            measures=one.measures,
-            compared=False,
-        )
-        for one in models
-    )
-    seeds = max(len(one.models) for one in models)
-    return (
-        Experiment(kind=kind, arms=arms, seeded=True, dtype="float32"),
-        Scale(model="tiny-books", measures={}, seeds=seeds, text=text),
-    )
-
-
-def plan_models(kind: str, models: Sequence[Measured]) -> list[tuple[Experiment, Scale]]:
-    """What a dry run adds up: each model as an experiment of one untrained arm."""
-    found: list[tuple[Experiment, Scale]] = []
-    for one in models:
-        starts = tuple(model for model in one.models if isinstance(model, TinyModel))
-        name = "tiny-books" if starts else str(one.models[0])
-        scale = Scale(model=name, measures=one.measures, seeds=len(one.models), starts=starts)
-        found.append((Experiment(kind=kind, arms=(Arm(name=one.name),), seeded=True), scale))
-    return found
-
-
-def numbers_of(results: Results, quantities: Mapping[str, Quantity]) -> dict[str, dict[str, float]]:
-    """Model -> number -> mean over pretraining seeds; a number that a model lacks is left out."""
-    found: dict[str, dict[str, float]] = {}
-    for name, facts in results.config["models"].items():
-        own = [row for row in results.rows if row.arm == name and row.value is not None]
-        found[name] = {
-            what: fmean(values)
-            for what, quantity in quantities.items()
-            if (
-                values := [
-                    row.value
-                    for row in own
-                    if row.value is not None and quantity.is_in(row, facts["trained"])
-                ]
+    def experiment(self) -> tuple[Experiment, Scale]:
+        """Every model is an arm that is not trained."""
+        arms = [
+            model_arm(
+                name,
+                tuple(replace(model, seed=seed) for seed in range(self.seeds)),
+                model.length,
+                4,
+                method=method,
+                windows=self.windows,
+                segments=self.segments,
             )
+            for name, model, method in self.tiny
+        ]
+        experiment = Experiment(kind=self.kind, arms=(*arms, *self.real), seeded=True, dtype="float32")
+        return experiment, Scale(model="tiny-books", measures={}, seeds=self.seeds)
+
+    def run(self, out: Path, *, resume: bool, overwrite: bool) -> Results:
+        """Measure every model on held-out books; rows have its name as their arm, and its pretraining seed."""
+        experiment, scale = self.experiment()
+        facts = {
+            arm.name: {
+                "models": [getattr(start, "name", start) for start in arm.starts],
+                "method": arm.method,
+                "factor": arm.factor,
+                "measures": arm.measures,
+            }
+            for arm in experiment.arms
         }
-    return found
+        settings = {"seeds": self.seeds, "models": facts}
+        return experiment.run(out, scale, settings=settings, resume=resume, overwrite=overwrite)
+
+    def plan(self) -> list[tuple[Experiment, Scale]]:
+        """What a dry run adds up: each model alone, by its own shape."""
+        experiment, scale = self.experiment()
+        found: list[tuple[Experiment, Scale]] = []
+        for arm in experiment.arms:
+            starts = tuple(start for start in arm.starts if isinstance(start, TinyModel))
+            model = scale.model if starts else str(arm.starts[0])
+            alone = replace(scale, model=model, seeds=len(arm.starts), starts=starts)
+            found.append((replace(experiment, arms=(arm,)), alone))
+        return found
+
+
+def model_arm(
+    name: str,
+    starts: tuple[TinyModel | str, ...],
+    length: int,
+    times: int,
+    *,
+    method: str | None,
+    windows: int,
+    segments: int,
+) -> Arm:
+    """One model, read at `length` and `times` as many tokens; `method` extends it that far."""
+    return Arm(
+        name=name + (f", {method} x{times}" if method else ""),
+        starts=starts,
+        method=method,
+        factor=times if method else 1,
+        measures={
+            "misalignment": {"lengths": [length], "windows": windows},
+            "perplexity": {"lengths": [length, times * length], "segments": segments},
+        },
+        compared=False,
+    )
+
+
+def study_of_models(
+    title: str, sections: Callable[[Results, Path], list[Section]], scales: dict[str, Models]
+) -> Study:
+    """Models as a study of one part."""
+
+    def run(out: Path, scale: Models, *, resume: bool = False, overwrite: bool = False) -> Results:
+        return scale.run(out, resume=resume, overwrite=overwrite)
+
+    part = Part(run=run, sections=sections, scales=scales, plan=lambda scale: scale.plan())
+    return Study(title=title, parts=(part,), takes=("seeds",))
+
+
+def length_of(results: Results, name: str) -> int:
+    """T of a model in tokens: misalignment is measured there."""
+    measures: dict[str, Any] = results.config["models"][name]["measures"]
+    return measures["misalignment"]["lengths"][0]
+
+
+def number_of(results: Results, name: str, quantity: Quantity) -> Estimate | None:
+    """The mean over pretraining seeds with the lowest and the highest; None where a model lacks it."""
+    length = length_of(results, name)
+    own = [row for row in results.rows if row.arm == name and quantity.is_in(row, length)]
+    return range_over_seeds(own)

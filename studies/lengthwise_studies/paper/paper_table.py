@@ -1,53 +1,107 @@
-"""The form of a table of the paper: claims, settings, arms. It runs one experiment and judges at the end.
-
-A setting is one block of a table: a way to adjust the model, and a corpus. Where a table has several, the arms of a
-setting are named after it, and Holm's correction is over the whole table.
-"""
+"""The form of a table of the paper: settings and claims. It runs one experiment and judges at the end."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
+from typing import Literal
 
 from lengthwise.report.html import Section
-from lengthwise.report.tables import Cell, Estimate, Table
+from lengthwise.report.tables import Cell, Table
 from lengthwise.results import Results, Row
-from lengthwise.runs import RunFolder
-from lengthwise_studies.arms import Arm, Measures, Scale, arm_after, is_final
+from lengthwise_studies.arms import Arm, Scale, arm_after, is_final
 from lengthwise_studies.experiments import Experiment
-from lengthwise_studies.paired_claims import PairedClaim, Quantity
-from lengthwise_studies.paper.measures import all_measures, columns, mark_measures
+from lengthwise_studies.paired_claims import Direction, PairedClaim, Quantity
+from lengthwise_studies.paper.measures import all_measures, columns
 from lengthwise_studies.paper.methods import PLAIN, Adjustment, standard_arms
 from lengthwise_studies.paper.sizes import SIZES, Size
 from lengthwise_studies.skeleton import Part, Study
-from lengthwise_studies.verdicts import Judged, judge, verdict_table
+from lengthwise_studies.verdicts import Judged, judge, range_over_seeds, verdict_table
 
 STEPS = 200
 """The paper's training steps."""
-ArmsOf = Callable[[Adjustment, Size], Sequence[Arm]]
+SOURCES = {
+    "Table 2": "Sec. 5.1, Table 2, page 7, lines 324 and 361",
+    "Table 3": "Sec. 5.2, Table 3, page 8, lines 378 and 404",
+    "Table 4": "Sec. 5.3, Table 4, page 9, line 432",
+    "Table 5": "Sec. 5.3, Table 5, page 9, line 457",
+    "Table 6": "Sec. 5.4, page 9, line 472",
+    "Table 7": "Sec. 5.4, page 9, line 479; rebuttal, answer Q4 to the fourth reviewer",
+    "Table 9": "App. E, Table 9, page 20, lines 1026 and 1056",
+    "Table 10": "App. E, Table 10, page 21, line 1080",
+    "Table 11": "App. G, page 21, line 1124",
+    "Sec. 4.2 and App. D": "Sec. 4.2, page 6, line 313; App. D, page 19",
+    "Rebuttal, CREAM": "rebuttal, answers Q3 to the second and Q1 to the third reviewer",
+    "Rebuttal, ranges": "rebuttal, answer Q4 to the second reviewer",
+    "Rebuttal, depth and alpha": "Sec. 5.4, page 9, line 479; rebuttal, answer Q4 to the fourth reviewer",
+    "Rebuttal, truncation": "rebuttal, extra question 1 of the first reviewer",
+    "Rebuttal, within T": "rebuttal, extra question 2 of the first reviewer",
+}
+"""Place of a claim -> where in the paper's text it is."""
+_PAPER_METRICS: dict[str, Literal["perplexity", "LongBench-E", "accuracy"]] = {
+    "perplexity": "perplexity",
+    "longbench_e": "LongBench-E",
+    "babilong_qa1": "accuracy",
+}
+"""Task of a quantity -> the number that the paper prints of it."""
+
+
+def claim(
+    place: str,
+    says: str,
+    quantity: Quantity,
+    arm: str,
+    against: str,
+    direction: Direction,
+    *,
+    margin: float | None = None,
+    paper: tuple[float, float] | None = None,
+    steps: int | None = None,
+) -> PairedClaim:
+    """A claim of the paper at one of `SOURCES`; `paper` has its values of both arms."""
+    return PairedClaim(
+        place=place,
+        source=SOURCES[place],
+        says=says,
+        quantity=quantity,
+        arm=arm,
+        against=against,
+        direction=direction,
+        margin=margin,
+        paper=paper,
+        paper_metric=None if paper is None else _PAPER_METRICS[quantity.task],
+        steps=steps,
+    )
+
+
+def _no_more(window: int) -> tuple[Arm, ...]:
+    return ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One block of a table.
+    """One block of a table: a way to adjust the model, and a corpus.
 
     Args:
-        name: before the names of its arms; "" in a table with one.
         adjustment: of the model.
+        name: before the names of its arms; "" in a table with one setting.
         corpus: the paper's: books (RedPajama-Book) or pg19.
-        arms: default: `standard_arms`.
+        more: arms beside the standard ones, by the tokens of a training window.
     """
 
     adjustment: Adjustment
     name: str = ""
     corpus: str = "books"
-    arms: ArmsOf = standard_arms
+    more: Callable[[int], tuple[Arm, ...]] = _no_more
 
     def arm(self, name: str) -> str:
         """What an arm of this setting is called in the table."""
         return f"{self.name}: {name}" if self.name else name
+
+    def arms(self, size: Size) -> tuple[Arm, ...]:
+        """The arms before they are named after the setting."""
+        return (*standard_arms(self.adjustment, size), *self.more(self.adjustment.window(size)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,25 +111,21 @@ class PaperTable:
     Args:
         name: of the study.
         title: of its page.
-        shows: what it shows, in a sentence or two.
+        shows: what the paper does and finds, in a sentence or two.
         settings: its blocks.
-        claims: that it makes.
+        claims: that it makes. Holm's correction is over all of them.
         follows: whether it measures after the paper's 50 and 100 steps too.
         equal_time: whether arms train equally long instead of equally many steps.
-        extra: further measures at a size, beside those that every table has; a measure of the same name is replaced.
-        reference: the arm that all others are compared with.
         sizes: by scale.
     """
 
     name: str
     title: str
-    shows: tuple[str, ...]
+    shows: str
     settings: tuple[Setting, ...]
     claims: tuple[PairedClaim, ...]
     follows: bool = False
     equal_time: bool = False
-    extra: Callable[[Size], Measures] = lambda size: {}
-    reference: str = PLAIN
     sizes: Mapping[str, Size] = field(default_factory=lambda: SIZES)
 
     @property
@@ -92,14 +142,10 @@ class PaperTable:
 
     def experiment(self, size: Size) -> tuple[Experiment, Scale]:
         """The arms of all settings; settings that a size cannot tell apart are run once."""
-        arms: list[Arm] = []
         told_apart = {
-            (setting.adjustment.name, size.corpora[setting.corpus], setting.arms): setting
-            for setting in reversed(self.settings)
+            (one.adjustment.name, size.corpora[one.corpus], one.more): one for one in reversed(self.settings)
         }
-        for setting in self.settings:
-            if setting in told_apart.values():
-                arms += self._arms(setting, size)
+        arms = [arm for one in self.settings if one in told_apart.values() for arm in self._arms(one, size)]
         pairs = dict.fromkeys((claim.arm, claim.against) for claim in self.claims)
         experiment = Experiment(
             kind=self.name,
@@ -107,22 +153,17 @@ class PaperTable:
             contrasts=tuple(pair for pair in pairs if {*pair} <= {arm.name for arm in arms}),
             equal_time=self.equal_time,
             seeded=True,
+            notes=size.notes,
         )
-        scale = Scale(
-            model=size.model,
-            measures={},
-            seeds=size.seeds,
-            steps=size.steps,
-            starts=size.starts,
-            marks=size.marks if self.follows else (),
-            mark_measures=mark_measures(size) if self.follows else {},
-        )
+        scale = Scale(model=size.model, measures={}, seeds=size.seeds, steps=size.steps, starts=size.starts)
+        if self.follows:
+            losses = {"perplexity": all_measures(size, window=size.window)["perplexity"]}
+            scale = replace(scale, marks=size.marks, mark_measures=losses)
         return experiment, scale
 
     def _arms(self, setting: Setting, size: Size) -> list[Arm]:
-        adjustment = setting.adjustment
         text = size.corpora[setting.corpus]
-        shared = adjustment.changes(size, text)
+        shared = setting.adjustment.changes(size, text)
         if not self.equal_time:
             # For tables that measure after these steps: an arm is trained once for all tables.
             shared = (*shared, f"save_at={list(size.marks)}")
@@ -130,36 +171,24 @@ class PaperTable:
             replace(
                 arm,
                 name=setting.arm(arm.name),
-                recipe=adjustment.recipe,
+                recipe=setting.adjustment.recipe,
                 changes=None if arm.changes is None else (*shared, *arm.changes),
                 text=text,
-                measures={**all_measures(size, window=adjustment.window(size)), **self.extra(size)},
-                against=setting.arm(self.reference),
+                measures=all_measures(size, window=setting.adjustment.window(size)),
+                against=setting.arm(PLAIN),
             )
-            for arm in setting.arms(adjustment, size)
+            for arm in setting.arms(size)
         ]
 
     def run(self, out: Path, scale: Size, *, resume: bool = False, overwrite: bool = False) -> Results:
-        """Train and measure every arm that the store lacks, and write the results to `out`.
-
-        Raises:
-            UsageError: see `RunFolder`.
-            Interrupted: Ctrl-C. Finished arms and samples stay in the store.
-        """
+        """Train and measure every arm that the store lacks, and write the results to `out`: see `Experiment.run`."""
         experiment, at = self.experiment(scale)
         settings = {
             "table": self.name,
             "size": scale.to_dict(),
             "settings": {one.name or one.adjustment.name: scale.corpora[one.corpus] for one in self.settings},
         }
-        with RunFolder(out, kind=self.name, config=settings, resume=resume, overwrite=overwrite) as folder:
-            if finished := folder.finished:
-                return finished
-            results = experiment.filled(at)
-            results.config = settings
-            results.notes = [*results.notes, *scale.notes]
-            folder.write_results(results)
-            return results
+        return experiment.run(out, at, settings=settings, resume=resume, overwrite=overwrite)
 
     def judged(self, results: Results) -> list[Judged]:
         """The verdicts on all claims of the table, from the rows of a run."""
@@ -173,24 +202,17 @@ class PaperTable:
         """The table as one section of a page."""
         judged = self.judged(results)
         size = Size.of(results.config["size"])
-        shown = columns(size)
         tables = [
             verdict_table(judged),
-            values_table(results.rows, shown, size.trained, reference=None, caption="Every arm"),
-            values_table(
-                results.rows,
-                shown,
-                size.trained,
-                reference="any",
-                caption="Paired difference from the reference",
-            ),
+            values_table(results.rows, columns(size), size.trained, caption="Every arm"),
+            values_table(results.rows, columns(size), size.trained, differences=True, caption=_DIFFERENCES),
         ]
         if self.equal_time:
-            tables.append(times_table(results.rows, self.reference))
+            tables.append(times_table(results.rows))
         return [
             Section(
                 title=self.title,
-                paragraphs=[" ".join(self.shows), *(one.sentence for one in judged)],
+                paragraphs=[self.shows, *(one.sentence for one in judged)],
                 tables=[table for table in tables if table.rows],
                 notes=results.notes,
             )
@@ -201,57 +223,47 @@ class PaperTable:
         size = Size.of(results.config["size"])
         rows = [row for row in results.rows if is_final(row.arm)]
         shown = [one for one in columns(size) if one.metric in ("loss", "entropy", "jeffreys", "benefit")]
-        return values_table(rows, shown, size.trained, reference="any", caption="")
+        return values_table(rows, shown, size.trained, differences=True, caption="")
+
+
+_DIFFERENCES = "Paired difference from the reference"
 
 
 def values_table(
-    rows: Sequence[Row], shown: Sequence[Quantity], length: int, *, reference: str | None, caption: str
+    rows: Sequence[Row],
+    shown: Sequence[Quantity],
+    length: int,
+    *,
+    differences: bool = False,
+    caption: str,
 ) -> Table:
-    """One line for each arm, means over seeds with their range; of differences where `reference` is not None."""
-    chosen = [row for row in rows if (row.reference is None) == (reference is None) and row.arm is not None]
+    """One line for each arm, or for each of its differences; means over seeds with their range."""
+    chosen = [row for row in rows if (row.reference is not None) == differences and row.arm is not None]
     there = [one for one in shown if any(one.is_in(row, length) for row in chosen)]
     lines: list[list[Cell]] = []
-    for arm, against in dict.fromkeys((row.arm, row.reference) for row in chosen):
-        own = [row for row in chosen if (row.arm, row.reference) == (arm, against)]
+    for pair in dict.fromkeys((row.arm, row.reference) for row in chosen):
+        own = [row for row in chosen if (row.arm, row.reference) == pair]
         cells = [
-            over_seeds([row for row in own if one.is_in(row, length)], signed=reference is not None)
+            range_over_seeds([row for row in own if one.is_in(row, length)], signed=differences)
             for one in there
         ]
         if any(cell is not None for cell in cells):
-            lines.append([f"{arm}" if against is None else f"{arm} minus {against}", *cells])
-    return Table(
-        columns=["", *(one.heading for one in there)],
-        rows=lines,
-        caption=caption,
-        notes=[
-            "Means over seeds; in brackets the lowest and the highest seed, or with one seed the 95 % interval."
-        ],
+            lines.append([" minus ".join(filter(None, pair)), *cells])
+    note = (
+        "Means over seeds; in brackets the lowest and the highest seed, or with one seed the 95 % interval."
     )
+    return Table(columns=["", *(one.heading for one in there)], rows=lines, caption=caption, notes=[note])
 
 
-def times_table(rows: Sequence[Row], reference: str) -> Table:
-    """The measured time of a step of each arm, and its ratio to the reference's of the same setting."""
+def times_table(rows: Sequence[Row]) -> Table:
+    """The measured time of a step of each arm, and its ratio to that of plain CE in the same setting."""
     found = {row.arm: row.value for row in rows if row.metric == "seconds_per_step" and row.arm and row.value}
     lines: list[list[Cell]] = []
     for arm, seconds in found.items():
-        base = found[f"{arm.rpartition(': ')[0]}: {reference}".removeprefix(": ")]
+        base = found[f"{arm.rpartition(': ')[0]}: {PLAIN}".removeprefix(": ")]
         lines.append([arm, seconds, f"{seconds / base:.2f}"])
     return Table(
-        columns=["", "seconds a step", f"of {reference}'s"],
+        columns=["", "seconds a step", f"of {PLAIN}'s"],
         rows=lines,
         caption="Time of a training step, measured in this run",
     )
-
-
-def over_seeds(rows: Sequence[Row], *, signed: bool) -> Estimate | None:
-    """The mean over seeds with the lowest and the highest; the 95 % interval of one seed.
-
-    None where a seed has no value: a mean over the others would be of other models.
-    """
-    values = [row.value for row in rows if row.value is not None]
-    if not values or len(values) < len(rows):
-        return None
-    at_least = any(row.at_least for row in rows)
-    if len(values) == 1:
-        return Estimate(values[0], rows[0].ci_low, rows[0].ci_high, signed=signed, at_least=at_least)
-    return Estimate(fmean(values), min(values), max(values), signed=signed, at_least=at_least)

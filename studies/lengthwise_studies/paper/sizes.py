@@ -6,7 +6,7 @@ all models. Values of `PAPER` are the paper's unless the comment beside them say
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -76,35 +76,31 @@ class Size:
     @classmethod
     def of(cls, recorded: Mapping[str, Any]) -> Size:
         """The size of a run from its settings, without its models of several seeds."""
-        plain: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()
-        }
-        plain["starts"] = ()
-        return cls(**plain)
+        plain = {name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()}
+        return cls(**{**plain, "starts": ()})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as a run records them."""
-        plain: dict[str, Any] = {
-            each.name: list(value) if isinstance(value := getattr(self, each.name), tuple) else value
-            for each in fields(self)
-        }
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
         return plain | {"starts": [start.name for start in self.starts]}
 
+    def tokens(self, multiples: Sequence[float]) -> list[int]:
+        """Multiples of T in tokens."""
+        return [round(times * self.trained) for times in multiples]
+
     @property
-    def notes(self) -> list[str]:
+    def notes(self) -> tuple[str, ...]:
         """What a reader of the numbers must know of the size."""
+        seeds = f"All seeds start from one pretrained {self.model}: verdicts are about this checkpoint"
         if self.starts:
             seeds = f"Seed s starts from checkpoint s of {len(self.starts)} pretrainings of {self.model}"
-        else:
-            seeds = f"All seeds start from one pretrained {self.model}: verdicts are about this checkpoint"
-        return [f"T = {self.trained} tokens. {seeds}, and has its own windows and offsets."]
+        return (f"T = {self.trained} tokens. {seeds}, and has its own windows and offsets.",)
 
     @property
     def marks(self) -> tuple[int, ...]:
         """The steps that stand for the paper's 50 and 100 of 200."""
-        return tuple(
-            sorted({steps for steps in (self.steps // 4, self.steps // 2) if 0 < steps < self.steps})
-        )
+        return tuple(sorted({steps for steps in (self.steps // 4, self.steps // 2) if steps > 0}))
 
 
 _CPU = ("precision=float32", "gradient_checkpointing=false", "data.packing=false", "optimizer.warmup_steps=2")
@@ -160,28 +156,24 @@ SMOLLM2 = Size(
     questions=6,
     changes=_LORA,
 )
-GEMMA3 = Size(
+GEMMA3 = replace(
+    SMOLLM2,
     model="gemma3-270m",
     trained=32768,
-    window=256,
-    factor=2,
-    steps=60,
-    batch=1,
     lengths=(1 / 32, 1 / 16),
     distances=(1 / 64, 1 / 8),
-    windows=8,
     segments=8,
-    pairs=2,
     question_lengths=(1 / 16,),
-    questions=6,
-    changes=_LORA,
 )
 _GPU = ("precision=bfloat16", "gradient_checkpointing=true")
+# RedPajama-Book is not on the hub any more.
+_ONE_CORPUS = {"books": "hf://emozilla/pg19", "pg19": "hf://emozilla/pg19"}
+# Our choice of the limit.
+_SCORES = {"tasks": ["longbench_e"], "max_length": 16384, "truncation": "middle"}
 GPU = Size(
     model="HuggingFaceTB/SmolLM2-1.7B",
     trained=8192,
     window=8192,
-    steps=200,
     batch=16,
     micro=1,
     lengths=(0.25, 1, 2),
@@ -192,9 +184,9 @@ GPU = Size(
     limit_windows=8,
     question_lengths=(0.5, 1, 2),
     questions=50,
-    corpora={"books": "hf://emozilla/pg19", "pg19": "hf://emozilla/pg19"},
+    corpora=_ONE_CORPUS,
     changes=_GPU,
-    scores={"tasks": ["longbench_e"], "max_length": 16384, "truncation": "middle"},
+    scores=_SCORES,
     quantized=True,
     hours_on=4e14,  # one H200 in bfloat16 at 40 % of its peak: our assumption
 )
@@ -207,10 +199,7 @@ PAPER = Size(
     batch=64,  # Sec. 5.1
     micro=1,
     seeds=3,  # our choice; the paper shows one number a cell
-    corpora={
-        "books": "hf://emozilla/pg19",
-        "pg19": "hf://emozilla/pg19",
-    },  # RedPajama-Book is not on the hub any more
+    corpora=_ONE_CORPUS,
     lengths=(0.25, 0.5, 1, 2, 4),  # 2T: Sec. 5.1; 4T: Table 1; the others: rebuttal
     windows=128,  # our choice, as all sample sizes
     segments=64,
@@ -219,7 +208,7 @@ PAPER = Size(
     limit_windows=8,
     question_lengths=(1, 2, 4),  # Table 6
     questions=100,
-    scores={"tasks": ["longbench_e"], "max_length": 16384, "truncation": "middle"},  # our choice of the limit
+    scores=_SCORES,
     changes=_GPU,
     quantized=True,
     hours_on=8 * 4e14,  # eight of them

@@ -5,14 +5,12 @@ The paper has seven models and one correlation. Here are nineteen, the parts of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lengthwise.measure.statistics import two_sided_p
 from lengthwise.report.html import Section
-from lengthwise.report.tables import Cell, Table
+from lengthwise.report.tables import Table
 from lengthwise.results import Results
-from lengthwise_studies.paired_claims import Quantity
 from lengthwise_studies.paper.dependence import (
     Related,
     Relation,
@@ -22,8 +20,7 @@ from lengthwise_studies.paper.dependence import (
     williams_t,
 )
 from lengthwise_studies.paper.measures import PARTS, loss
-from lengthwise_studies.paper.models import Measured, measure_models, numbers_of, plan_models
-from lengthwise_studies.skeleton import Part, Study
+from lengthwise_studies.paper.models import Models, length_of, model_arm, number_of, study_of_models
 from lengthwise_studies.tiny_models import TinyModel
 
 PRINTED: dict[str, tuple[float, float, float, float]] = {
@@ -39,97 +36,22 @@ PRINTED: dict[str, tuple[float, float, float, float]] = {
 
 SHORT, SCE, ENTROPY, JEFFREYS = "loss at T", "SCE", "entropy", "Jeffreys"
 LONG, RISE = "loss beyond T", "rise beyond T"
-_QUANTITIES: dict[str, Quantity] = {SHORT: loss(1), SCE: PARTS[0], ENTROPY: PARTS[1], JEFFREYS: PARTS[2]}
-
 RELATIONS = (
-    Relation(says="SCE goes with the loss beyond T", of=SCE, score=LONG, paper=None),
-    Relation(says="SCE goes more with it than the loss at T does", of=SCE, score=LONG, stronger_than=SHORT),
-    Relation(says="Jeffreys goes with the loss beyond T", of=JEFFREYS, score=LONG, claimed=False),
-    Relation(says="entropy alone goes with the loss beyond T", of=ENTROPY, score=LONG, claimed=False),
-    Relation(
-        says="the loss at T goes with the loss beyond T", of=SHORT, score=LONG, claimed=False, paper=0.67
-    ),
-    Relation(says="SCE, given the loss at T", of=SCE, score=LONG, given=(SHORT,), claimed=False),
-    Relation(says="Jeffreys, given the loss at T", of=JEFFREYS, score=LONG, given=(SHORT,), claimed=False),
-    Relation(says="Jeffreys, given entropy", of=JEFFREYS, score=LONG, given=(ENTROPY,), claimed=False),
-    Relation(says="SCE goes with the rise beyond T", of=SCE, score=RISE, claimed=False),
-    Relation(says="Jeffreys goes with the rise beyond T", of=JEFFREYS, score=RISE, claimed=False),
-    Relation(says="entropy goes with the rise beyond T", of=ENTROPY, score=RISE, claimed=False),
+    Relation("SCE goes with the loss beyond T", SCE, LONG, claimed=True),
+    Relation("SCE goes more with it than the loss at T does", SCE, LONG, stronger_than=SHORT, claimed=True),
+    Relation("Jeffreys goes with the loss beyond T", JEFFREYS, LONG),
+    Relation("entropy alone goes with the loss beyond T", ENTROPY, LONG),
+    Relation("the loss at T goes with the loss beyond T", SHORT, LONG, paper=0.67),
+    Relation("SCE, given the loss at T", SCE, LONG, given=(SHORT,)),
+    Relation("Jeffreys, given the loss at T", JEFFREYS, LONG, given=(SHORT,)),
+    Relation("Jeffreys, given entropy", JEFFREYS, LONG, given=(ENTROPY,)),
+    Relation("SCE goes with the rise beyond T", SCE, RISE),
+    Relation("Jeffreys goes with the rise beyond T", JEFFREYS, RISE),
+    Relation("entropy goes with the rise beyond T", ENTROPY, RISE),
 )
 
-
-@dataclass(frozen=True, kw_only=True)
-class Size:
-    """How many models, and how much is read of each.
-
-    Args:
-        tiny: the tiny models.
-        real: whether SmolLM2-135M, its extensions and Gemma 3 270M are among them.
-        windows, segments: samples of a tiny model; a real one is read in fewer.
-        seeds: pretraining seeds of the tiny models.
-    """
-
-    tiny: tuple[TinyModel, ...]
-    real: bool
-    windows: int
-    segments: int
-    seeds: int = 3
-
-    def models(self) -> list[Measured]:
-        """The models of the table."""
-        found = [self._tiny(model) for model in self.tiny]
-        found += [self._tiny(self.tiny[0], method) for method in ("yarn", "ntk")]
-        if self.real:
-            found += [_real("smollm2-135m", 8192, 2), _real("gemma3-270m", 32768, 0.125)]
-            found += [
-                _real("smollm2-135m", 8192, 2, method)
-                for method in ("pi", "ntk", "dynamic_ntk", "yarn", "llama3")
-            ]
-        return found
-
-    def _tiny(self, model: TinyModel, method: str | None = None) -> Measured:
-        length = model.length
-        seeds = [replace(model, seed=seed) for seed in range(self.seeds)]
-        return Measured(
-            name=model.configuration + (f", {method} x4" if method else ""),
-            models=seeds,
-            trained=length,
-            measures={
-                "misalignment": {"lengths": [length], "windows": self.windows},
-                "perplexity": {"lengths": [length, 4 * length], "segments": self.segments},
-                "recall": {"distances": [length], "pairs": self.segments, "passage": 32, "scored": 24},
-            },
-            method=method,
-            factor=4 if method else 1,
-        )
-
-
-def _real(name: str, trained: int, beyond: float, method: str | None = None) -> Measured:
-    """A real model; `beyond` / T is the longest context that is read, which for Gemma lies within T."""
-    short = trained if beyond > 1 else round(trained * beyond / 2)
-    return Measured(
-        name=name + (f", {method} x2" if method else ""),
-        models=[name],
-        trained=short,
-        measures={
-            "misalignment": {"lengths": [short], "windows": 4},
-            "perplexity": {"lengths": [short, 2 * short], "segments": 2},
-            "eval": {
-                "tasks": ["babilong_qa1"],
-                "mode": "likelihood",
-                "lengths": [2048],
-                "depths": [0.0, 50.0],
-                "samples": 10,
-            },
-        },
-        method=method,
-        factor=2 if method else 1,
-        group=name,
-    )
-
-
 _BASE = TinyModel(steps=300)
-SIBLINGS = (
+_SIBLINGS = (
     _BASE,
     *(TinyModel(steps=300, encoding=encoding) for encoding in ("nope", "alibi", "learned")),
     TinyModel(steps=300, width=64),
@@ -139,32 +61,41 @@ SIBLINGS = (
     TinyModel(steps=100),
     TinyModel(steps=700),
 )
+
+
+def _tiny(*models: TinyModel) -> tuple[tuple[str, TinyModel, str | None], ...]:
+    """The models, and the first under two extensions."""
+    pairs = [*((model, None) for model in models), (models[0], "yarn"), (models[0], "ntk")]
+    return tuple((model.configuration, model, method) for model, method in pairs)
+
+
+# Each model, T and a method. Gemma's longest context that is read lies within its trained 32768 tokens.
+_REAL = tuple(
+    model_arm(name, (name,), length, 2, method=method, windows=4, segments=2)
+    for name, length, method in (
+        ("smollm2-135m", 8192, None),
+        ("gemma3-270m", 2048, None),
+        *(("smollm2-135m", 8192, method) for method in ("pi", "ntk", "dynamic_ntk", "yarn", "llama3")),
+    )
+)
+_SMALLEST = TinyModel(steps=2, width=32, layers=1, length=32)
 SCALES = {
-    "default": Size(tiny=SIBLINGS, real=True, windows=48, segments=48),
-    "laptop": Size(tiny=SIBLINGS, real=True, windows=48, segments=48),
-    "smoke": Size(
-        tiny=(TinyModel(steps=2, width=32, layers=1, length=32),), real=False, windows=2, segments=2, seeds=1
-    ),
+    "default": Models(kind="table1", tiny=_tiny(*_SIBLINGS), real=_REAL),
+    "smoke": Models(kind="table1", tiny=_tiny(_SMALLEST), windows=2, segments=2, seeds=1),
 }
 
 
-def run(out: Path, scale: Size, *, resume: bool = False, overwrite: bool = False) -> Results:
-    """Measure all models."""
-    settings = {"windows": scale.windows, "segments": scale.segments, "seeds": scale.seeds}
-    return measure_models(
-        "table1", scale.models(), out, settings=settings, resume=resume, overwrite=overwrite
-    )
-
-
-def numbers(results: Results, *, group: str | None = None) -> dict[str, dict[str, float]]:
+def numbers(results: Results, *, tiny_alone: bool = False) -> dict[str, dict[str, float]]:
     """Each model's predictors and scores; the score is at the longest context that was read."""
     found: dict[str, dict[str, float]] = {}
     for name, facts in results.config["models"].items():
-        if group is not None and facts["group"] != group:
+        if tiny_alone and not facts["models"][0].startswith("tiny-"):
             continue
-        lengths = facts["measures"]["perplexity"]["lengths"]
-        wanted = {**_QUANTITIES, LONG: loss(max(lengths) / facts["trained"])}
-        own = numbers_of(results, wanted)[name]
+        times = max(facts["measures"]["perplexity"]["lengths"]) / length_of(results, name)
+        sce, entropy, jeffreys = PARTS
+        wanted = {SHORT: loss(1), SCE: sce, ENTROPY: entropy, JEFFREYS: jeffreys, LONG: loss(times)}
+        means = {what: number_of(results, name, quantity) for what, quantity in wanted.items()}
+        own = {what: one.value for what, one in means.items() if one is not None and one.value is not None}
         if LONG in own and SHORT in own:
             own[RISE] = own[LONG] - own[SHORT]
         found[name] = own
@@ -188,18 +119,17 @@ def relations(results: Results) -> dict[str, list[Related]]:
     """The verdicts over all models, and over those that share text and tokenizer."""
     return {
         "all": relate(RELATIONS, numbers(results)),
-        "small": relate(RELATIONS, numbers(results, group="tiny")),
+        "small": relate(RELATIONS, numbers(results, tiny_alone=True)),
     }
 
 
 def models_table(results: Results) -> Table:
     """Every model with its predictors and scores."""
     names = (SHORT, SCE, ENTROPY, JEFFREYS, LONG, RISE)
-    lines: list[list[Cell]] = [
-        [model, *(own.get(name) for name in names)] for model, own in numbers(results).items()
-    ]
     return Table(
-        columns=["model", *names], rows=lines, caption="Every model, nats; means over pretraining seeds"
+        columns=["model", *names],
+        rows=[[model, *map(own.get, names)] for model, own in numbers(results).items()],
+        caption="Every model, nats; means over pretraining seeds",
     )
 
 
@@ -214,11 +144,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 "with other tokenizers are not of the same tokens, so the tiny models, which share text and "
                 "tokenizer, are judged alone too.",
                 of_the_papers_models(),
-                *(
-                    f"{who.capitalize()} models: {one.sentence}"
-                    for who, several in related.items()
-                    for one in several
-                ),
+                *(f"{who.capitalize()} models: {one.sentence}" for who in related for one in related[who]),
             ],
             tables=[
                 *(relations_table(several, caption=f"Over {who} models") for who, several in related.items()),
@@ -234,15 +160,4 @@ def sections(results: Results, folder: Path) -> list[Section]:
     ]
 
 
-STUDY = Study(
-    title="Table 1: does misalignment go with long-context scores?",
-    parts=(
-        Part(
-            run=run,
-            sections=sections,
-            scales=SCALES,
-            plan=lambda size: plan_models("table1", size.models()),
-        ),
-    ),
-    takes=("seeds",),
-)
+STUDY = study_of_models("Table 1: does misalignment go with long-context scores?", sections, SCALES)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 
 from lengthwise.errors import UsageError
-from lengthwise.results import Results, Row, read_results
-from tools.docs.doc_tables import _without_folders, generated, keep, pages
+from lengthwise.results import Results, Row
+from lengthwise_studies.paper.sizes import LAPTOP
+from tools.docs.doc_tables import _without_folders, generated, keep, pages, show
+from tools.docs.kept_results import add_run, kept_run, kept_runs, results_folder, used_rows
 from tools.docs.task_tables import against_chance, answers_by_depth
 
 ROOT = Path(__file__).parents[2]
+FILES = sorted(results_folder(ROOT).glob("*.json"))
+SHOWS = {name: run["shows"] for path in FILES for name, run in json.loads(path.read_text())["runs"].items()}
 
 
 @pytest.mark.parametrize("page", pages(ROOT), ids=lambda path: path.name)
@@ -21,45 +27,83 @@ def test_the_tables_of_a_page_are_those_of_the_results(page):
     assert generated(text, ROOT) == text, "make tables"
 
 
-def test_a_changed_number_is_found():
-    text = (ROOT / "docs" / "reference" / "hardware.md").read_text()
-    changed = text.replace("| 16 | windows | 3.0 L |", "| 16 | windows | 3.1 L |")
-    assert changed != text
-    assert generated(changed, ROOT) == text
-
-
 def test_an_unknown_table_is_refused():
     with pytest.raises(UsageError):
         generated("<!-- table: nothing -->\n<!-- end of table -->", ROOT)
 
 
-def test_kept_results_have_no_bins_and_no_folders_of_the_machine(tmp_path):
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_kept_number_is_shown(path):
+    plain = json.loads(path.read_text())
+    shown = set()
+    for name in plain["runs"]:
+        keys = {tuple(arm): key for *arm, key in SHOWS[name]}
+        results = kept_runs(path.parent)[name].results
+        for row in used_rows(results, show):
+            shown.add((keys[row.arm, row.reference, row.seed], row.place, row.model))
+        assert _without_folders(results.provenance) == results.provenance
+    assert len(shown) == sum(map(len, plain["numbers"].values()))
+
+
+def test_no_number_is_stored_twice():
+    """No two arms agree in all that was measured of both."""
+    arms = {}
+    for name, run in kept_runs(results_folder(ROOT)).items():
+        keys = {tuple(arm): key for *arm, key in SHOWS[name]}
+        for row in run.results.rows:
+            arm = arms.setdefault(keys[row.arm, row.reference, row.seed], {})
+            number = (row.value, row.stderr, row.n)
+            assert arm.setdefault((row.place, row.model), number) == number
+    for (key, own), (other, those) in combinations(arms.items(), 2):
+        both = own.keys() & those.keys()
+        assert not both or any(own[place] != those[place] for place in both), (key, other)
+
+
+def _table4(value: float, **provenance: object) -> Results:
+    of = {"model": "m", "seed": 0, "arm": "SCE 0.1", "reference": "plain CE"}
     rows = [
-        Row(model="m", task="t", metric="x", value=1 / 3),
-        Row(model="m", task="limit", metric="used_up_to", value=512.0),
-        Row(model="m", task="limit", metric="benefit", value=0.5, length=64),
-        Row(model="m", task="perplexity", metric="perplexity", value=2.0),
-        Row(model="m", task="t", metric="x", value=2.0, position=0, position_end=8),
-        Row(model="m", task="t", metric="x", value=2.0, context=8, context_other=4),
-        Row(model="m", task="t", metric="loss", value=3.0, arm="SCE after 50 steps"),
-        Row(model="m", task="t", metric="sce", value=4.0, arm="SCE after 50 steps"),
-        Row(model="m", task="t", metric="sce", value=5.0, arm="after all"),
+        Row(**of, task="perplexity", metric="loss", value=value, length=2 * LAPTOP.trained, p_holm=0.5),
+        Row(**of, task="perplexity", metric="loss", value=1 / 3, length=2 * LAPTOP.trained, position=8),
+        Row(**of, task="perplexity", metric="perplexity", value=2.0, length=2 * LAPTOP.trained),
+        Row(**of | {"reference": None}, task="perplexity", metric="loss", value=3.0, length=LAPTOP.trained),
     ]
-    (tmp_path / "run").mkdir()
-    (tmp_path / "studies" / "results").mkdir(parents=True)
-    where = {
-        "command": ["/home/me/lengthwise", "table4"],
-        "model": {"source": "/home/me/models/m", "dtype": "a/b"},
+    config = {"size": LAPTOP.to_dict()}
+    return Results(kind="table4", model_name="m", config=config, rows=rows, provenance=provenance)
+
+
+def test_kept_are_the_numbers_of_tables_and_no_folders_of_the_machine(tmp_path):
+    run = _table4(1 / 3, command=["/home/me/lengthwise"], model={"source": "/home/me/m", "dtype": "a/b"})
+    (tmp_path / "results.json").write_text(run.to_json())
+    results_folder(tmp_path).mkdir(parents=True)
+    path = keep(tmp_path, tmp_path, "gpu")
+    assert path == results_folder(tmp_path) / "paper-gpu.json"
+    kept = kept_run(tmp_path, "table4-gpu")
+    assert kept.rows == [replace(run.rows[0], value=0.333333333, p_holm=None)]
+    assert kept.provenance == {"command": ["lengthwise"], "model": {"source": "m", "dtype": "a/b"}}
+    with pytest.raises(UsageError):
+        kept_run(tmp_path, "table4-laptop")
+
+
+def test_runs_share_the_arms_whose_numbers_are_equal(tmp_path):
+    path = tmp_path / "paper.json"
+
+    def run(arm: str, losses: dict[int, float]) -> Results:
+        rows = [
+            Row(model="m", task="perplexity", metric="loss", value=value, length=length, arm=arm, seed=0)
+            for length, value in losses.items()
+        ]
+        return Results(kind="k", model_name="m", config={}, rows=rows)
+
+    add_run(path, "first", run("books: SCE", {64: 1.0, 128: 2.0}))
+    add_run(path, "second", run("SCE", {128: 2.0, 256: 3.0}))
+    add_run(path, "other", run("SCE", {64: 1.0, 128: 2.5}))
+    assert {key: len(rows) for key, rows in json.loads(path.read_text())["numbers"].items()} == {
+        "first: books: SCE, seed 0": 3,
+        "other: SCE, seed 0": 2,
     }
-    run = Results(kind="table4", model_name="m", config={}, rows=rows, provenance=where)
-    (tmp_path / "run" / "results.json").write_text(run.to_json())
-    kept = keep(tmp_path / "run", tmp_path, "gpu")
-    assert kept == tmp_path / "studies" / "results" / "table4-gpu.json"
-    assert read_results(kept).rows == [replace(rows[0], value=0.333333333), rows[1], rows[6], rows[8]]
-    assert read_results(kept).provenance == {
-        "command": ["lengthwise", "table4"],
-        "model": {"source": "m", "dtype": "a/b"},
-    }
+    found = {name: one.results.rows for name, one in kept_runs(tmp_path).items()}
+    assert found["second"] == run("SCE", {64: 1.0, 128: 2.0, 256: 3.0}).rows
+    assert found["other"] == run("SCE", {64: 1.0, 128: 2.5}).rows
 
 
 def test_tasks_beside_guessing_have_a_column_for_each_model():
@@ -98,9 +142,3 @@ def test_answers_by_depth_have_a_row_for_each_depth_and_the_mean_last():
         ["depth 50 %", None, 0.25],
         ["all depths", 1.0, 0.5],
     ]
-
-
-def test_no_kept_file_names_a_folder_of_the_machine_that_made_it():
-    for path in (ROOT / "studies" / "results").glob("*.json"):
-        kept = read_results(path).provenance
-        assert _without_folders(kept) == kept, path.name

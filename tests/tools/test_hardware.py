@@ -7,14 +7,12 @@ import torch
 from transformers import LlamaConfig
 
 from lengthwise.alignment import Objective
-from lengthwise.errors import UsageError
 from lengthwise.measure.limit import MOST_REFERENCE
 from lengthwise.training.recipe import Batch, Data, Optimizer, Recipe
 from lengthwise.training.starting_model import recipe_skeleton
 from lengthwise.training.training_plan import device_memory
 from tools.docs import hardware
 from tools.docs.hardware import FORMS, LORA, READINGS, SIZES, WAYS, training_memory, window_operations
-from tools.docs.hardware_tables import MEASURED, TABLES
 
 PUBLISHED = {"135M": 134_515_008, "1B": 1_235_814_400, "8B": 8_030_261_248, "70B": 70_553_706_496}
 
@@ -73,12 +71,3 @@ def test_parts_are_the_tokens_of_a_sample():
     found = {reading.verb: reading.parts(length) for reading in READINGS}
     assert {verb: found[verb] for verb in known} == known
     assert all(tokens >= 0 for parts in found.values() for tokens, _ in parts)
-
-
-def test_a_measured_number_that_its_page_lost_is_refused(tmp_path):
-    for one in MEASURED:
-        page = tmp_path / "docs" / one.page
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text("Something else.")
-    with pytest.raises(UsageError):
-        TABLES["measured"](tmp_path)

@@ -9,6 +9,7 @@ import pytest
 from lengthwise.results import Results, Row
 from lengthwise_studies.paper.sizes import LAPTOP
 from tools.docs.across import across_table
+from tools.docs.kept_results import add_run
 from tools.docs.temperatures import temperatures_table
 
 AT_2T = {"task": "perplexity", "length": 2 * LAPTOP.trained}
@@ -45,8 +46,8 @@ def test_one_line_for_each_setting_with_sce_minus_its_control_by_seed(tmp_path: 
         Row(model="m", metric="loss", value=9.0, arm="CREAM: SCE 0.1 after 50 steps", seed=0,
             reference="CREAM: plain CE after 50 steps", **AT_2T),
     ]  # fmt: skip
-    (tmp_path / "cream-laptop.json").write_text(_results(rows, "cream").to_json())
-    (tmp_path / "cream-gpu.json").write_text(_results(rows, "cream").to_json())
+    for scale in ("laptop", "gpu"):
+        add_run(tmp_path / f"paper-{scale}.json", f"cream-{scale}", _results(rows, "cream"), scale=scale)
     table = across_table(tmp_path, "laptop")
     eabf, cream = table.rows
     assert eabf[:2] == ["cream", "EABF, books"]
@@ -65,7 +66,7 @@ def test_a_seed_that_one_of_the_two_lacks_leaves_no_difference(
     tmp_path: Path, sce: list[float], entropy: list[float]
 ) -> None:
     rows = [*_differences("SCE 0.1", sce), *_differences("entropy 0.1", entropy)]
-    (tmp_path / "table4-laptop.json").write_text(_results(rows, "table4").to_json())
+    add_run(tmp_path / "paper.json", "table4-laptop", _results(rows, "table4"), scale="laptop")
     table = across_table(tmp_path, "laptop")
     found = dict(zip(table.columns, table.rows[0], strict=True))
     assert found["SCE 0.1"] is not None
@@ -75,10 +76,10 @@ def test_a_seed_that_one_of_the_two_lacks_leaves_no_difference(
 def test_tables_of_the_same_runs_share_a_line_and_those_that_do_not_read_2t_have_none(tmp_path: Path) -> None:
     same, other = _differences("SCE 0.1", [0.1, 0.2]), _differences("SCE 0.1", [0.1, 0.3])
     for name, rows in {"table4": same, "table6": same, "table7": other}.items():
-        (tmp_path / f"{name}-laptop.json").write_text(_results(rows, name).to_json())
+        add_run(tmp_path / "paper.json", f"{name}-laptop", _results(rows, name), scale="laptop")
     within = _results(same, "ranges")
     within.config["size"]["lengths"] = [LAPTOP.trained]
-    (tmp_path / "ranges-laptop.json").write_text(within.to_json())
+    add_run(tmp_path / "paper.json", "ranges-laptop", within, scale="laptop")
     assert [row[0] for row in across_table(tmp_path, "laptop").rows] == ["table4, table6", "table7"]
 
 

@@ -15,7 +15,7 @@ from lengthwise_studies.paper.paper_table import Setting
 from lengthwise_studies.paper.rebuttal import TABLES
 from lengthwise_studies.paper.sizes import Size
 from lengthwise_studies.verdicts import range_over_seeds
-from tools.docs.paper_index import kept_results
+from tools.docs.kept_results import runs_of
 
 LOSS, JEFFREYS_PART, RECALL = loss(2), PARTS[2], recalled(1)
 _OWN = (SCE, ENTROPY, JEFFREYS, BEST, UNTRAINED)
@@ -28,10 +28,10 @@ def across_table(folder: Path, scale: str) -> Table:
     """
     lines: dict[tuple[Cell, ...], list[str]] = {}
     for name in TABLES:
-        for at, results in kept_results(folder, name):
-            if at == scale and LOSS.times in results.config["size"]["lengths"]:
+        for run in runs_of(folder, name):
+            if run.scale == scale and LOSS.times in run.results.config["size"]["lengths"]:
                 for setting in TABLES[name].settings:
-                    lines.setdefault(_cells(setting, results), []).append(name)
+                    lines.setdefault(_cells(setting, run.results), []).append(name)
     return Table(
         columns=[
             "table",

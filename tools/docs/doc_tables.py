@@ -5,19 +5,19 @@ A page holds a generated part between two comments:
     <!-- table: NAME ARGUMENT -->
     <!-- end of table -->
 
-NAME is a key of `MAKERS`, ARGUMENT what it takes, such as the file of a kept run. What is between them is replaced.
+NAME is a key of `MAKERS`, ARGUMENT what it takes, such as the name of a kept run. What is between them is replaced.
 
-`python -m tools.docs.doc_tables keep RUN` keeps the results of a run, as `studies/results/KIND.json`
-(`studies/results/KIND-SCALE.json` with a second argument): numbers without samples, see `kept_rows`.
-`keep-tables STUDY RUN` keeps the tables of a study as text, as `studies/results/tables/STUDY.json`.
+`python -m tools.docs.doc_tables keep RUN [SCALE [VARIANT]]` keeps the results of a run as KIND-SCALE in
+`studies/results/` (`kept_results`): the rows that its tables read, without samples. VARIANT says how the run differs
+from that of the plain scale. `keep-tables STUDY RUN` keeps the tables of a study as text, in
+`studies/results/tables/`. `pictures FOLDER RUN...` draws the answers by depth of kept runs.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,8 @@ from lengthwise.errors import UsageError, nearest
 from lengthwise.files import atomic_write_text
 from lengthwise.report.tables import Table
 from lengthwise.report.writers import to_markdown
-from lengthwise.results import Results, Row, read_results
-from lengthwise_studies.arms import is_final
+from lengthwise.results import Results, read_results
+from tools.docs.kept_results import add_run, kept_run, results_folder, used_rows
 
 _PART = re.compile(r"(<!-- table: (\S+)((?: \S+)*) -->\n).*?(<!-- end of table -->)", flags=re.DOTALL)
 PAGES = ("README.md", "docs/**/*.md")
@@ -53,10 +53,10 @@ def _far(results: Results, which: str, length: str = "") -> Table:
     return replace(made[which](), caption="")
 
 
-def _against_chance(root: Path, *files: str) -> Table:
+def _against_chance(root: Path, *names: str) -> Table:
     from tools.docs.task_tables import against_chance
 
-    return against_chance([read_results(root / file) for file in files])
+    return against_chance([kept_run(root, name) for name in names])
 
 
 def _answers_by_depth(results: Results, task: str) -> Table:
@@ -115,13 +115,13 @@ def _times(results: Results) -> Table:
 def _claims(root: Path) -> Table:
     from tools.docs.paper_index import claims_index
 
-    return claims_index(root / "studies" / "results")
+    return claims_index(results_folder(root))
 
 
 def _across(root: Path, scale: str) -> Table:
     from tools.docs.across import across_table
 
-    return across_table(root / "studies" / "results", scale)
+    return across_table(results_folder(root), scale)
 
 
 def _temperatures(results: Results) -> Table:
@@ -170,20 +170,20 @@ def _hardware(root: Path, which: str, *arguments: str) -> Table:
 
 
 MAKERS: dict[str, Callable[..., Table]] = {
-    "far": lambda root, file, *which: _far(read_results(root / file), *which),
+    "far": lambda root, name, *which: _far(kept_run(root, name), *which),
     "against-chance": _against_chance,
-    "answers-by-depth": lambda root, file, task: _answers_by_depth(read_results(root / file), task),
-    "served": lambda root, file, which: _served(read_results(root / file), which),
+    "answers-by-depth": lambda root, name, task: _answers_by_depth(kept_run(root, name), task),
+    "served": lambda root, name, which: _served(kept_run(root, name), which),
     "recipe-plans": _recipe_plans,
-    "recipe-runs": lambda root, file: _recipe_runs(read_results(root / file)),
-    "tiny-books": lambda root, file: _tiny_books(read_results(root / file)),
-    "verdicts": lambda root, file: _verdicts(read_results(root / file)),
-    "paper-differences": lambda root, file: _differences(read_results(root / file)),
-    "paper-times": lambda root, file: _times(read_results(root / file)),
+    "recipe-runs": lambda root, name: _recipe_runs(kept_run(root, name)),
+    "tiny-books": lambda root, name: _tiny_books(kept_run(root, name)),
+    "verdicts": lambda root, name: _verdicts(kept_run(root, name)),
+    "paper-differences": lambda root, name: _differences(kept_run(root, name)),
+    "paper-times": lambda root, name: _times(kept_run(root, name)),
     "paper-across": _across,
-    "paper-temperatures": lambda root, file: _temperatures(read_results(root / file)),
-    "paper-table1": lambda root, file, which: _table1(read_results(root / file), which),
-    "paper-encodings": lambda root, file: _encodings(read_results(root / file)),
+    "paper-temperatures": lambda root, name: _temperatures(kept_run(root, name)),
+    "paper-table1": lambda root, name, which: _table1(kept_run(root, name), which),
+    "paper-encodings": lambda root, name: _encodings(kept_run(root, name)),
     "paper-items": _items,
     "paper-claims": _claims,
     "kept": _kept,
@@ -214,35 +214,70 @@ def pages(root: Path) -> list[Path]:
     return [path for pattern in PAGES for path in sorted(root.glob(pattern))]
 
 
-def keep(run: Path, root: Path, scale: str = "") -> Path:
-    """Copy a run's results into `studies/results/`: `kept_rows`, nine significant digits, no machine's paths."""
+def keep(run: Path, root: Path, scale: str = "", variant: str = "") -> Path:
+    """Keep the rows of a run that its tables read; nine significant digits, no machine's paths."""
     results = read_results(run / "results.json")
-    target = root / "studies" / "results" / f"{results.kind}{f'-{scale}' if scale else ''}.json"
-    plain = json.loads(replace(results, rows=kept_rows(results.rows)).to_json(), parse_float=_nine_digits)
-    plain["provenance"] = _without_folders(plain["provenance"])
-    atomic_write_text(target, json.dumps(plain, separators=(",", ":")) + "\n")
+    target = results_folder(root) / f"{_file(results.kind, scale)}.json"
+    kept = replace(
+        results, rows=used_rows(results, show), provenance=_shortened(_without_folders(results.provenance))
+    )
+    name = f"{results.kind}-{scale}" if scale else results.kind
+    add_run(target, name, kept, scale=scale, variant=variant)
     return target
 
 
-def kept_rows(rows: Sequence[Row]) -> list[Row]:
-    """The rows without those that only the run's own page shows.
+def _file(kind: str, scale: str) -> str:
+    """The file of a run: one for each scale of the paper's tables, one for the studies of far context."""
+    from lengthwise_studies.far.studies import PARTS
+    from lengthwise_studies.paper.rebuttal import TABLES
 
-    Those are bins by position, pairs of contexts, the curves that a limit is read from, perplexities beside losses,
-    and everything but losses of arms after fewer steps, on which no claim is made.
+    if kind in PARTS:
+        return "far"
+    return f"paper-{scale}" if kind in (*TABLES, "table1", "encodings") else kind
+
+
+def show(results: Results) -> list[Table]:
+    """Every table of the documentation, and of a far study's own page, that these results can fill.
+
+    The text of the documentation quotes numbers of the pages of far studies.
     """
-    return [
-        row
-        for row in rows
-        if row.position is None
-        and row.context_other is None
-        and row.metric != "perplexity"
-        and (row.task, row.metric) != ("limit", "benefit")
-        and (row.metric == "loss" or is_final(row.arm))
-    ]
+    from lengthwise_studies.far.page import far_tables
+    from lengthwise_studies.far.studies import PARTS
+    from lengthwise_studies.paper.rebuttal import TABLES
+
+    kind = results.kind
+    if kind in PARTS:
+        part = PARTS[kind]
+        assert part.experiment.reference is not None
+        verdicts = [] if part.claims is None else [_far(results, "verdicts")]
+        return [*verdicts, *far_tables(results, part.experiment.reference)]
+    if kind in TABLES:
+        found = [_verdicts(results), _differences(results), _times(results)]
+        return [*found, _temperatures(results)] if kind == "table4" else found
+    if kind == "eval":
+        from tools.docs.task_tables import against_chance
+
+        tasks = results.config["tasks"]
+        return [_answers_by_depth(results, tasks[0])] if len(tasks) == 1 else [against_chance([results])]
+    return {
+        "table1": lambda: [_table1(results, which) for which in ("all", "small", "models")],
+        "encodings": lambda: [_encodings(results)],
+        "tiny-books": lambda: [_tiny_books(results)],
+        "served-real": lambda: [_served(results, which) for which in ("comparisons", "verdicts", "verbs")],
+        "sharded-recipes": lambda: [_recipe_runs(results)],
+    }[kind]()
 
 
-def _nine_digits(number: str) -> float:
-    return float(f"{float(number):.9g}")
+def _shortened(provenance: dict[str, Any]) -> dict[str, Any]:
+    """Without what a setting of a table repeats of the run, and without the losses of a pretraining."""
+    found = {}
+    for name, value in provenance.items():
+        if isinstance(value, dict):
+            value = {one: each for one, each in value.items() if each != provenance.get(one)}
+            if isinstance(pretraining := value.get("pretraining", value), dict):
+                pretraining.pop("losses", None)
+        found[name] = value
+    return found
 
 
 def _without_folders(value: Any) -> Any:
@@ -254,10 +289,24 @@ def _without_folders(value: Any) -> Any:
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
+def draw_pictures(folder: Path, root: Path, *names: str) -> list[Path]:
+    """Draw the answers by depth of kept far studies into `folder`; returns the files."""
+    from lengthwise_studies.far.pictures import depth_pictures
+
+    paths = []
+    for found in (picture for name in names for picture in depth_pictures(kept_run(root, name))):
+        paths.append(folder / f"{found.name}.svg")
+        atomic_write_text(paths[-1], found.svg + "\n")
+    return paths
+
+
 def main(arguments: list[str], root: Path) -> None:
     """Generate all pages below `root`, or keep a run or the tables of a study."""
     if arguments[:1] == ["keep"]:
         print(keep(Path(arguments[1]), root, *arguments[2:]))
+        return
+    if arguments[:1] == ["pictures"]:
+        print(*draw_pictures(Path(arguments[1]), root, *arguments[2:]), sep="\n")
         return
     if arguments[:1] == ["keep-tables"]:
         from tools.docs.kept_tables import keep_tables

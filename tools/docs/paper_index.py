@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lengthwise.report.tables import Cell, Estimate, Table
-from lengthwise.results import Results, read_results
 from lengthwise_studies.paper.dependence import relate
 from lengthwise_studies.paper.rebuttal import TABLES
 from lengthwise_studies.paper.table1 import RELATIONS, relations
 from lengthwise_studies.verdicts import judge
+from tools.docs.kept_results import runs_of
 
 
 @dataclass(frozen=True)
@@ -106,15 +106,6 @@ ITEMS = (
 )
 
 
-def kept_results(folder: Path, name: str) -> list[tuple[str, Results]]:
-    """The kept runs of a study: what follows its name in that of the file (the scale), and the results."""
-    return [
-        (path.stem.removeprefix(name).lstrip("-") or "laptop", read_results(path))
-        for path in sorted(folder.glob(f"{name}*.json"))
-        if path.stem == name or path.stem.startswith(f"{name}-")
-    ]
-
-
 def items_table() -> Table:
     """The items that are no tables."""
     return Table(
@@ -124,7 +115,10 @@ def items_table() -> Table:
 
 
 def claims_index(results: Path) -> Table:
-    """Every claim of the tables, with the verdict of each kept run; "not run" without one."""
+    """Every claim of the tables, with the verdict of each kept run; "not run" without one.
+
+    A run with a variant makes claims of its own: it does not judge the paper's claim a second time.
+    """
     return Table(
         columns=["place", "claim", "source", "command", "theirs", "scale", "ours", "verdict"],
         rows=[*_relations(results), *(row for name in TABLES for row in _claims(results, name))],
@@ -133,8 +127,8 @@ def claims_index(results: Path) -> Table:
 
 def _claims(folder: Path, name: str) -> Iterator[list[Cell]]:
     table = TABLES[name]
-    runs = [(scale, table.judged(found)) for scale, found in kept_results(folder, name)]
-    for scale, judged in runs or [("none", judge(table.claims, [], length=1))]:
+    runs = [(run.scale, run.variant, table.judged(run.results)) for run in runs_of(folder, name)]
+    for scale, variant, judged in runs or [("none", "", judge(table.claims, [], length=1))]:
         for one in judged:
             ours = (
                 ""
@@ -143,7 +137,7 @@ def _claims(folder: Path, name: str) -> Iterator[list[Cell]]:
             )
             yield [
                 one.claim.place,
-                one.claim.says,
+                f"{one.claim.says}, {variant}" if variant else one.claim.says,
                 one.claim.source,
                 f"lengthwise reproduce {name}",
                 one.claim.paper_text,
@@ -155,9 +149,9 @@ def _claims(folder: Path, name: str) -> Iterator[list[Cell]]:
 
 def _relations(folder: Path) -> Iterator[list[Cell]]:
     runs = [
-        (f"{scale}, {which} models", related)
-        for scale, found in kept_results(folder, "table1")
-        for which, related in relations(found).items()
+        (f"{run.scale}, {which} models", related)
+        for run in runs_of(folder, "table1")
+        for which, related in relations(run.results).items()
     ]
     for scale, related in runs or [("none", relate(RELATIONS, {}))]:
         for one in related:

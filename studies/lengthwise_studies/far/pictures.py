@@ -1,19 +1,11 @@
-"""Accuracy by depth as pictures, one for each task, one panel for each length.
-
-    python -m lengthwise_studies.far.pictures docs/figures far-repeats far-tracking
-
-draws kept results for the documentation.
-"""
+"""Accuracy by depth as pictures, one for each task, one panel for each length."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from lengthwise.files import atomic_write_text
 from lengthwise.report.drawing import COLORS, Picture, curves_of, draw_curves, drawn, legend_below, picture
-from lengthwise.results import Results, Row, read_results
+from lengthwise.results import Results, Row
 
 MOST_ARMS = len(COLORS)
 """More arms than this are told apart by their table alone."""
@@ -71,16 +63,3 @@ def _ends(rows: Sequence[Row], lengths: Sequence[int]) -> str:
             said.setdefault(row.arm, []).append(f"{row.value:.2f}")
     arms = "; ".join(f"{arm} {', '.join(values)}" for arm, values in said.items())
     return f"At {lengths[-1]:,} tokens and depth {first:g} %: {arms}."
-
-
-def main(folder: str, *kinds: str) -> None:
-    """Draw the kept results of these kinds."""
-    for kind in kinds:
-        for found in depth_pictures(read_results(Path("studies/results") / f"{kind}.json")):
-            path = Path(folder) / f"{found.name}.svg"
-            atomic_write_text(path, found.svg + "\n")
-            print(f"written: {path}")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -52,22 +53,29 @@ def run_theorem1(out: Path | str, scale: Scale, *, resume: bool = False, overwri
     with RunFolder(out, kind="theorem1", config=settings, resume=resume, overwrite=overwrite) as folder:
         if finished := folder.finished:
             return finished
-        rows = [
-            _row(BROKEN, metric, value, length)
-            for length in range(TRAIN_LENGTH + 1, scale.longest + 1)
-            for metric, value in counterexample_numbers(length).items()
+        lengths = range(TRAIN_LENGTH + 1, scale.longest + 1)
+        numbers = [
+            *(
+                (BROKEN, metric, value, at)
+                for at in lengths
+                for metric, value in counterexample_numbers(at).items()
+            ),
+            *((DRAWN_MODELS, f"{name}_ratio", ratio, None) for name, ratio in largest_ratios(scale).items()),
+            *(
+                (metric, "constants_ratio", constants_ratio(bound, at), at)
+                for at in lengths
+                for metric, bound in (
+                    (PRINTED, theorem1.printed_bound),
+                    (CORRECTED, theorem1.corrected_bound),
+                )
+            ),
         ]
-        rows += [_row(DRAWN_MODELS, f"{name}_ratio", ratio) for name, ratio in largest_ratios(scale).items()]
-        rows += [
-            _row(metric, "constants_ratio", constants_ratio(bound, length), length)
-            for length in range(TRAIN_LENGTH + 1, scale.longest + 1)
-            for metric, bound in ((PRINTED, theorem1.printed_bound), (CORRECTED, theorem1.corrected_bound))
-        ]
+        row = partial(Row, model="linear attention", task="theorem1")
         results = Results(
             kind="theorem1",
             model_name="theorem1",
             config=settings,
-            rows=rows,
+            rows=[row(arm=arm, metric=metric, value=value, length=at) for arm, metric, value, at in numbers],
             notes=[
                 "Everything is computed in fp64. The counterexample's views of training length err by 0 and agree, "
                 "so every bound consists of its constant term alone.",
@@ -82,20 +90,11 @@ def run_theorem1(out: Path | str, scale: Scale, *, resume: bool = False, overwri
 def counterexample_numbers(length: int) -> dict[str, float]:
     """The error and the bounds of the model that breaks the printed bound; the largest bound over all views."""
     tokens, a, b, y = theorem1.counterexample(length)
-    views = [
-        (near, _terms(tokens, a, b, y, near, nearer))
-        for near, nearer in itertools.product(range(1, TRAIN_LENGTH + 1), repeat=2)
-        if nearer <= near
-    ]
-    far = {near: _square(_far(tokens, a, b, near) - y) for near, _ in views}
-    bounds = [
-        {
-            PRINTED: theorem1.printed_bound(terms, theorem1.printed_c0(a, b), TRAIN_LENGTH, length),
-            CORRECTED: theorem1.corrected_bound(terms, theorem1.spectral_c0(a, b), TRAIN_LENGTH, length),
-            CONVEX: theorem1.convex_bound(terms.near, far[near], near, length),
-        }
-        for near, terms in views
-    ]
+    bounds = []
+    for near, nearer in itertools.combinations_with_replacement(range(TRAIN_LENGTH, 0, -1), 2):
+        terms, proved = _bounds(tokens, a, b, y, (near, nearer), TRAIN_LENGTH)
+        printed = theorem1.printed_bound(terms, theorem1.printed_c0(a, b), TRAIN_LENGTH, length)
+        bounds.append({PRINTED: printed, **proved})
     largest = {name: max(one[name] for one in bounds) for name in bounds[0]}
     return {ERROR: _square(theorem1.read(tokens, a, b) - y), **largest}
 
@@ -103,22 +102,38 @@ def counterexample_numbers(length: int) -> dict[str, float]:
 def largest_ratios(scale: Scale) -> dict[str, float]:
     """The largest error / bound over models drawn at random, for the bounds that are claimed to hold."""
     generator = torch.Generator().manual_seed(0)
+
+    def whole(low: int, high: int) -> int:
+        return int(torch.randint(low, high, (), generator=generator))
+
     ratios = {CORRECTED: 0.0, CONVEX: 0.0}
     for _ in range(scale.models):
-        trained = int(torch.randint(2, 9, (), generator=generator))
-        length = int(torch.randint(trained + 1, max(scale.longest, trained + 2), (), generator=generator))
+        trained = whole(2, 9)
+        length = whole(trained + 1, max(scale.longest, trained + 2))
         tokens, y = _unit(length, generator), _unit(1, generator)[0]
         a, b = torch.randn(2, 4, 4, generator=generator, dtype=torch.float64)
-        near = int(torch.randint(1, trained + 1, (), generator=generator))
-        nearer = int(torch.randint(1, near + 1, (), generator=generator))
+        near = whole(1, trained + 1)
+        nearer = whole(1, near + 1)
         error = _square(theorem1.read(tokens, a, b) - y)
-        terms = _terms(tokens, a, b, y, near, nearer)
-        bounds = {
-            CORRECTED: theorem1.corrected_bound(terms, theorem1.spectral_c0(a, b), trained, length),
-            CONVEX: theorem1.convex_bound(terms.near, _square(_far(tokens, a, b, near) - y), near, length),
-        }
+        _, bounds = _bounds(tokens, a, b, y, (near, nearer), trained)
         ratios = {name: max(ratio, error / bounds[name]) for name, ratio in ratios.items()}
     return ratios
+
+
+def _bounds(
+    tokens: Tensor, a: Tensor, b: Tensor, y: Tensor, views: tuple[int, int], trained: int
+) -> tuple[Terms, dict[str, float]]:
+    """What the bounds are made of, with these two lengths of views, and the bounds that hold."""
+    length, (near, nearer) = len(tokens), views
+    v, w = theorem1.read(tokens[-near:], a, b), theorem1.read(tokens[-nearer:], a, b)
+    terms = Terms(_square(v - w), _square(v - y), _square(w - y))
+    # The prediction from the far tokens, asked by the same last token.
+    far = tokens[:-near]
+    r = tokens[-1] @ a @ (far.T @ far / len(far)) @ b
+    return terms, {
+        CORRECTED: theorem1.corrected_bound(terms, theorem1.spectral_c0(a, b), trained, length),
+        CONVEX: theorem1.convex_bound(terms.near, _square(r - y), near, length),
+    }
 
 
 def constants_ratio(bound: Callable[[Terms, float, int, int], float], length: int) -> float:
@@ -136,21 +151,6 @@ def _unit(count: int, generator: torch.Generator) -> Tensor:
 
 def _square(x: Tensor) -> float:
     return float(x.square().sum())
-
-
-def _terms(tokens: Tensor, a: Tensor, b: Tensor, y: Tensor, near: int, nearer: int) -> Terms:
-    v, w = theorem1.read(tokens[-near:], a, b), theorem1.read(tokens[-nearer:], a, b)
-    return Terms(_square(v - w), _square(v - y), _square(w - y))
-
-
-def _far(tokens: Tensor, a: Tensor, b: Tensor, near: int) -> Tensor:
-    """The prediction from the tokens before the last `near`, asked by the same last token."""
-    far = tokens[:-near]
-    return tokens[-1] @ a @ (far.T @ far / len(far)) @ b
-
-
-def _row(arm: str, metric: str, value: float, length: int | None = None) -> Row:
-    return Row(model="linear attention", task="theorem1", metric=metric, value=value, arm=arm, length=length)
 
 
 def _values(results: Results, arm: str, metric: str) -> dict[int, float]:

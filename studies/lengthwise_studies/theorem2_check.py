@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
+from typing import Any
 
-from torch import Tensor
+import torch
 
 from lengthwise.report.drawing import Curve, Picture, draw_curves, drawn, legend_below, picture
 from lengthwise.report.html import Section
@@ -14,7 +16,7 @@ from lengthwise.report.tables import Table
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise_studies.section3.cells import SCALES, Scale
-from lengthwise_studies.section3.grid import ORIGINAL, Spread, spread, text
+from lengthwise_studies.section3.grid import ORIGINAL, Spread, spread
 from lengthwise_studies.skeleton import Part, Study
 from lengthwise_studies.synthetic import theorem2
 from lengthwise_studies.synthetic.reparameterization import IDENTITY, constant_error
@@ -112,76 +114,45 @@ def growth_picture(results: Results) -> Picture:
         )
 
 
-def _rows(task: str, scale: Scale) -> list[Row]:
+def _rows(task: str, scale: Scale) -> Iterator[Row]:
+    lengths = range(1, scale.test_length + 1)
+    rank_one, full = theorem2.rank_one_minimum(task, LONGEST), theorem2.full_minimum(task, LONGEST)
+    exact = {CORRECTED: theorem2.ansatz(task, LONGEST), RANK_ONE: rank_one.table, FULL: full.table}
     trained = {
         arm: train_tables(task, LONGEST, seeds=range(scale.seeds), rank=rank, steps=scale.steps)
         for rank, arm in TRAINED.items()
     }
-    tables = [
-        theorem2.ansatz(task, LONGEST),
-        theorem2.rank_one_minimum(task, LONGEST).table,
-        theorem2.full_minimum(task, LONGEST).table,
-        *(as_table(table) for stack in trained.values() for table in stack),
-    ]
-    # One band for every table that is drawn.
-    largest = theorem2.largest_entry(tables)
-    rows = _exact(task, scale)
-    for length in range(1, scale.test_length + 1):
-        bounds = theorem2.growth_bounds(task, largest, length)
-        rows += [
-            _row(task, "mse", bound, arm=arm, length=length)
-            for arm, bound in zip((LOWER, UPPER), bounds, strict=True)
-        ]
-        constant, _ = constant_error(BIT_TASKS[task], IDENTITY, train_length=LONGEST, length=length)
-        rows.append(_row(task, "mse", constant, arm=CONSTANT, length=length))
-    return [*rows, *_measured(task, trained, scale)]
-
-
-def _exact(task: str, scale: Scale) -> list[Row]:
-    rank_one, full = theorem2.rank_one_minimum(task, LONGEST), theorem2.full_minimum(task, LONGEST)
-    paper = theorem2.ansatz(task, LONGEST)
-    losses = {
-        CORRECTED: theorem2.objective(task, paper, LONGEST),
-        RANK_ONE: rank_one.loss,
-        FULL: full.loss,
-    }
-    rows = [_row(task, "train_loss", loss, arm=arm) for arm, loss in losses.items()]
-    for length in range(1, scale.test_length + 1):
+    for arm, table in exact.items():
+        yield _row(task, "train_loss", theorem2.objective(task, table, LONGEST), arm=arm)
+    for length in lengths:
         errors = {
             PRINTED: theorem2.printed_error(task, LONGEST, length),
             CORRECTED: theorem2.corrected_error(task, LONGEST, length),
             RANK_ONE: theorem2.error(task, rank_one.table, length),
             FULL: theorem2.error(task, full.table, length),
         }
-        rows += [_row(task, "mse", error, arm=arm, length=length) for arm, error in errors.items()]
-    return rows
+        for arm, error in errors.items():
+            yield _row(task, "mse", error, arm=arm, length=length)
+    # One band for every table that is drawn: no prediction lies outside of [-A, A].
+    tables = [torch.tensor(list(exact.values()), dtype=torch.float64), *trained.values()]
+    largest = torch.cat(tables).abs().max().item()
+    for length in lengths:
+        lower, upper = theorem2.growth_bounds(task, largest, length)
+        constant, _ = constant_error(BIT_TASKS[task], IDENTITY, train_length=LONGEST, length=length)
+        for arm, error in ((LOWER, lower), (UPPER, upper), (CONSTANT, constant)):
+            yield _row(task, "mse", error, arm=arm, length=length)
+    for arm, stack in trained.items():
+        losses = [theorem2.objective(task, as_table(table), LONGEST) for table in stack]
+        yield _row(task, "train_loss", spread(losses), arm=arm)
+        errors = measured_errors(task, stack, lengths, samples=scale.samples)
+        for length, by_seed in zip(lengths, errors.T.tolist(), strict=True):
+            yield _row(task, "mse", spread(by_seed), arm=arm, length=length)
 
 
-def _measured(task: str, trained: Mapping[str, Tensor], scale: Scale) -> list[Row]:
-    rows: list[Row] = []
-    lengths = list(range(1, scale.test_length + 1))
-    for arm, tables in trained.items():
-        losses = [theorem2.objective(task, as_table(table), LONGEST) for table in tables]
-        rows.append(_row(task, "train_loss", spread(losses), arm=arm))
-        errors = measured_errors(task, tables, lengths, samples=scale.samples)
-        for index, length in enumerate(lengths):
-            rows.append(_row(task, "mse", spread(errors[:, index].tolist()), arm=arm, length=length))
-    return rows
-
-
-def _row(task: str, metric: str, value: float | Spread, *, arm: str, length: int | None = None) -> Row:
+def _row(task: str, metric: str, value: float | Spread, **about: Any) -> Row:
     over = value if isinstance(value, Spread) else Spread(value, None, None)
-    return Row(
-        model=MODEL,
-        task=task,
-        metric=metric,
-        value=over.value,
-        unit=ORIGINAL,
-        arm=arm,
-        length=length,
-        ci_low=over.low,
-        ci_high=over.high,
-    )
+    interval = {"ci_low": over.low, "ci_high": over.high}
+    return Row(model=MODEL, task=task, metric=metric, value=over.value, unit=ORIGINAL, **interval, **about)
 
 
 def _curve(results: Results, task: str, arm: str, style: int) -> Curve:
@@ -201,13 +172,12 @@ def _table(results: Results) -> Table:
     shown = [length for length in (20, 35, 50) if length <= longest] or [longest]
     arms = (PRINTED, CORRECTED, RANK_ONE, FULL, *TRAINED.values(), CONSTANT, LOWER, UPPER)
     rows = []
-    for task in TASKS:
-        for arm in arms:
-            cells: list[str | None] = [task, arm]
-            for metric, length in (("train_loss", None), *(("mse", length) for length in shown)):
-                found = results.select(task=task, arm=arm, metric=metric, length=length)
-                cells.append(_shown(found[0]) if found else None)
-            rows.append(cells)
+    for task, arm in product(TASKS, arms):
+        cells: list[str | None] = [task, arm]
+        for metric, length in (("train_loss", None), *(("mse", length) for length in shown)):
+            found = results.select(task=task, arm=arm, metric=metric, length=length)
+            cells.append(_shown(found[0]) if found else None)
+        rows.append(cells)
     return Table(
         columns=["task", "table of linear attention", "training loss", *(f"error at {at}" for at in shown)],
         rows=rows,
@@ -218,12 +188,12 @@ def _table(results: Results) -> Table:
 def _shown(row: Row) -> str:
     if row.ci_low is None:
         return f"{row.value:.6g}"
-    return text(Spread(row.value, row.ci_low, row.ci_high))
+    return Spread(row.value, row.ci_low, row.ci_high).text
 
 
-def part(*, folder: str = ".", heading: str = "Where it comes from") -> Part:
-    """Theorem 2 as a part of a study."""
-    return Part(run=run_theorem2, sections=sections, scales=SCALES, folder=folder, heading=heading)
+def part(**options: str) -> Part:
+    """Theorem 2 as a part of a study, with other fields of `Part` where given."""
+    return Part(run=run_theorem2, sections=sections, scales=SCALES, **options)
 
 
 THEOREM2 = Study(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
@@ -23,7 +23,7 @@ from lengthwise_studies.synthetic.encodings import check_length
 from lengthwise_studies.synthetic.optimizers import optimizer_named
 from lengthwise_studies.synthetic.reparameterization import Reparameterization, reparameterization
 from lengthwise_studies.synthetic.tasks import VOCABULARY, BitTask, bit_task
-from lengthwise_studies.synthetic.training import batches, one_thread, predictions, train
+from lengthwise_studies.synthetic.training import batches, one_thread, predictions, train, value_losses
 from lengthwise_studies.synthetic.transformer import Architecture, StackedTransformer
 
 CEILING = 10
@@ -34,16 +34,12 @@ _LAST_STEPS = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One configuration, trained from several seeds at once.
+    """One configuration, trained from several seeds at once; names are those of the tables of `synthetic`.
 
     Args:
-        task: a name of `tasks.BIT_TASKS`.
-        encoding: a name of `encodings.ENCODINGS`.
-        function: the output reparameterization, a name of `reparameterization.FUNCTIONS`.
-        shift: train on function(y + shift).
+        function: the output reparameterization; trained on function(y + shift).
         train_length: lengths in training are uniform on 1 .. this.
-        optimizer: a name of `optimizers.OPTIMIZERS`.
-        alignment: the long-short alignment trained with, a name of `alignment.ALIGNMENTS`; None for none.
+        alignment: the long-short alignment trained with, a name of `number_alignment.ALIGNMENTS`; None for none.
         weight: its alpha, 0 without.
     """
 
@@ -93,17 +89,25 @@ class Scale:
     heads: int = 4
     table: int = 128
 
+    def architecture(self, encoding: str) -> Architecture:
+        """The model: it reads bits and predicts one number."""
+        return Architecture(
+            vocabulary=VOCABULARY,
+            encoding=encoding,
+            table=self.table,
+            value=True,
+            width=self.width,
+            layers=self.layers,
+            heads=self.heads,
+            hidden=4 * self.width,
+        )
 
+
+_SMALL = {"width": 8, "layers": 1, "heads": 2}
 SCALES: dict[str, Scale] = {
-    scale.name: scale
-    for scale in (
-        Scale(name="default", seeds=5, steps=3000, batch=16, test_length=50, samples=256),
-        Scale(
-            name="smoke", seeds=2, steps=20, batch=8, test_length=12, samples=8, width=8, layers=1, heads=2
-        ),
-    )
+    "default": Scale(name="default", seeds=5, steps=3000, batch=16, test_length=50, samples=256),
+    "smoke": Scale(name="smoke", seeds=2, steps=20, batch=8, test_length=12, samples=8, **_SMALL),
 }
-
 
 Number = float | None
 """None for a model that diverged."""
@@ -140,23 +144,6 @@ class Outcome:
         return asdict(self)
 
 
-def architecture(
-    encoding: str, scale: Scale, *, vocabulary: int = VOCABULARY, tokens: int = 0, value: bool = True
-) -> Architecture:
-    """The model of a scale: it reads bits and predicts one number, or as the other arguments say."""
-    return Architecture(
-        vocabulary=vocabulary,
-        encoding=encoding,
-        table=scale.table,
-        tokens=tokens,
-        value=value,
-        width=scale.width,
-        layers=scale.layers,
-        heads=scale.heads,
-        hidden=4 * scale.width,
-    )
-
-
 def check(cells: Sequence[Cell], scale: Scale) -> None:
     """Refuse what cannot run, before anything is trained.
 
@@ -166,17 +153,24 @@ def check(cells: Sequence[Cell], scale: Scale) -> None:
     """
     if not cells:
         raise UsageError("the grid has no cells", expected="one configuration or more")
-    for name, value in (("seeds", scale.seeds), ("steps", scale.steps), ("test_length", scale.test_length)):
+    counts = [(name, getattr(scale, name)) for name in ("seeds", "steps", "test_length")]
+    for name, value in [*counts, *(("train_length", cell.train_length) for cell in cells)]:
         if value < 1:
             raise UsageError(f"{name} is {value}", expected="1 or more")
     for cell in cells:
-        if cell.train_length < 1:
-            raise UsageError(f"train_length is {cell.train_length}", expected="1 or more")
         reparameterization(cell.function, bit_task(cell.task), shift=cell.shift)
         optimizer_named(cell.optimizer)
-        _check_alignment(cell)
-        longest = architecture(cell.encoding, scale).build_encoding().longest
+        longest = scale.architecture(cell.encoding).build_encoding().longest
         check_length(cell.encoding, longest, max(scale.test_length, cell.train_length) + 2)
+        if cell.alignment is None:
+            if cell.weight:
+                raise UsageError(f"a weight of {cell.weight:g} without alignment", expected="weight=0")
+            continue
+        alignment_named(cell.alignment)
+        if not cell.weight > 0:
+            raise UsageError(f"alignment with a weight of {cell.weight:g}", expected="more than 0")
+        if cell.train_length < 2:
+            raise UsageError("alignment on strings of one bit", expected="train_length of 2 or more")
 
 
 @one_thread()
@@ -188,76 +182,49 @@ def run_cell(cell: Cell, scale: Scale) -> Outcome:
     """
     check([cell], scale)
     started = time.perf_counter()
-    task = bit_task(cell.task)
+    task, optimizer = bit_task(cell.task), optimizer_named(cell.optimizer)
     function = reparameterization(cell.function, task, shift=cell.shift)
-    optimizer = optimizer_named(cell.optimizer)
-    steps = scale.steps * optimizer.budget
+    steps, rates = scale.steps * optimizer.budget, optimizer.rates
     seeds = list(range(scale.seeds))
-    model = StackedTransformer(architecture(cell.encoding, scale), seeds * len(optimizer.rates))
-    rates = [rate for rate in optimizer.rates for _ in seeds]
-    drawn = batches(
-        task,
-        function,
-        model.encoding,
-        longest=cell.train_length,
-        size=scale.batch,
-        steps=steps,
-        seeds=seeds * len(optimizer.rates),
-    )
-    if cell.alignment is None:
-        losses = torch.stack(list(train(model, drawn, optimizer, count=steps, rates=rates)))
-    else:
+    model = StackedTransformer(scale.architecture(cell.encoding), seeds * len(rates))
+    sampling = {"longest": cell.train_length, "seeds": seeds * len(rates)}
+    own = batches(task, function, model.encoding, size=scale.batch, steps=steps, **sampling)
+    drawn: Iterable[Any] = own
+    losses: Callable[[StackedTransformer, Any], Tensor] = value_losses
+    both = None
+    if cell.alignment is not None:
         alignment = alignment_named(cell.alignment)
-        aligned = aligned_batches(
-            drawn,
-            alignment,
-            task,
-            model.encoding,
-            longest=cell.train_length,
-            seeds=seeds * len(optimizer.rates),
-        )
-        both = AlignedLosses(alignment, cell.weight)
-        for _ in train(model, aligned, optimizer, count=steps, rates=rates, losses=both):
-            pass
-        # The error alone: what a cell without alignment is compared by.
-        losses = torch.stack(both.errors)
-    final = losses[-max(1, round(_LAST_STEPS * steps)) :].mean(0).view(len(optimizer.rates), -1)
-    by_rate = [median(_finite(row)) for row in final]
+        drawn = aligned_batches(own, alignment, task, model.encoding, **sampling)
+        losses = both = AlignedLosses(alignment, cell.weight)
+    each = [rate for rate in rates for _ in seeds]
+    trained = list(train(model, drawn, optimizer, count=steps, rates=each, losses=losses))
+    # The error alone, by which cells with and without alignment are compared.
+    errors = torch.stack(trained if both is None else both.errors)
+    final = errors[-max(1, round(_LAST_STEPS * steps)) :].mean(0).view(len(rates), -1)
+    # A diverged model fits worst.
+    by_rate = [median(row) for row in final.nan_to_num(nan=math.inf, posinf=math.inf).tolist()]
     best = min(range(len(by_rate)), key=by_rate.__getitem__)
     kept = [best * scale.seeds + seed for seed in seeds]
-    at, curve = _curve(losses[:, kept])
+    stretches = errors[:, kept].split(max(1, math.ceil(steps / _CURVE_POINTS)))
     model = model.keep(kept)
     tested = _test(model, task, function, scale)
     apart = model_disagreements(model, task, longest=cell.train_length)
     return Outcome(
-        rate=optimizer.rates[best],
-        rates={f"{rate:g}": _number(loss) for rate, loss in zip(optimizer.rates, by_rate, strict=True)},
-        steps=at,
-        curve=curve,
-        train_loss=[_number(loss) for loss in final[best].tolist()],
+        rate=rates[best],
+        rates={f"{rate:g}": _number(loss) for rate, loss in zip(rates, by_rate, strict=True)},
+        steps=torch.tensor([len(stretch) for stretch in stretches]).cumsum(0).tolist(),
+        curve=_by_seed([stretch.mean(0) for stretch in stretches]),
+        train_loss=_numbers(final[best]),
         seconds=time.perf_counter() - started,
-        disagreement={name: [_number(value) for value in by.tolist()] for name, by in apart.items()},
+        disagreement={name: _numbers(distances) for name, distances in apart.items()},
         **tested,
     )
-
-
-def _check_alignment(cell: Cell) -> None:
-    if cell.alignment is None:
-        if cell.weight:
-            raise UsageError(f"a weight of {cell.weight:g} without alignment", expected="weight=0")
-        return
-    alignment_named(cell.alignment)
-    if not cell.weight > 0:
-        raise UsageError(f"alignment with a weight of {cell.weight:g}", expected="more than 0")
-    if cell.train_length < 2:
-        raise UsageError("alignment on strings of one bit", expected="train_length of 2 or more")
 
 
 def _test(
     model: StackedTransformer, task: BitTask, function: Reparameterization, scale: Scale
 ) -> dict[str, Any]:
     lowest = float(task.outcomes(1).values.min())
-    highest = float(CEILING * scale.test_length)
     lengths = list(range(1, scale.test_length + 1))
     columns: dict[str, list[Tensor]] = {"mse": [], "mse_transformed": [], "clamped": []}
     for length in lengths:
@@ -267,31 +234,20 @@ def _test(
         bits = task.draw(of, length, generator)
         outcome = task.outcome(bits, of)
         z = predictions(model, bits, length, generator)
-        y, clamped = function.invert(z, lowest=lowest, highest=highest)
+        y, clamped = function.invert(z, lowest=lowest, highest=float(CEILING * scale.test_length))
         columns["mse"].append((y - outcome).square().mean(1))
         columns["mse_transformed"].append((z - function.apply(outcome)).square().mean(1))
         columns["clamped"].append(clamped.float().mean(1))
-    by_seed = {name: torch.stack(values, dim=1).tolist() for name, values in columns.items()}
-    return {
-        "lengths": lengths,
-        "mse": [[_number(value) for value in row] for row in by_seed["mse"]],
-        "mse_transformed": [[_number(value) for value in row] for row in by_seed["mse_transformed"]],
-        "clamped": by_seed["clamped"],
-    }
+    return {"lengths": lengths, **{name: _by_seed(column) for name, column in columns.items()}}
 
 
-def _curve(losses: Tensor) -> tuple[list[int], list[list[Number]]]:
-    """Training loss [steps, S] as the means of at most 60 stretches, with the last step of each."""
-    stretch = max(1, math.ceil(len(losses) / _CURVE_POINTS))
-    parts = losses.split(stretch)
-    steps = [min((index + 1) * stretch, len(losses)) for index in range(len(parts))]
-    means = torch.stack([part.mean(0) for part in parts], dim=1).tolist()
-    return steps, [[_number(value) for value in row] for row in means]
+def _by_seed(columns: Sequence[Tensor]) -> list[list[Number]]:
+    """Numbers [seed][column] of columns [S]."""
+    return [_numbers(row) for row in torch.stack(list(columns), dim=1)]
 
 
-def _finite(values: Tensor) -> list[float]:
-    """The numbers, infinity in place of what is none: a diverged model fits worst."""
-    return [value if math.isfinite(value) else math.inf for value in values.tolist()]
+def _numbers(values: Tensor) -> list[Number]:
+    return [_number(value) for value in values.tolist()]
 
 
 def _number(value: float) -> Number:

@@ -1,6 +1,6 @@
-"""What the paper claims of the figures of section 3, and the rules that decide on each claim from our numbers.
+"""What the paper claims of the figures of section 3, as data, and the rules that decide from our numbers.
 
-The rules of `_stays`, `_nearly_perfect` and `_best_function`, the demand that a model be trained, and the demand that
+The rules `_stays`, `_nearly_perfect` and `_best_function`, the demand that a model be trained, and the demand that
 a rise come near to the best constant were written after the numbers with Adam were known; the others before.
 """
 
@@ -12,29 +12,26 @@ from itertools import pairwise
 from statistics import fmean
 
 from lengthwise.report.tables import Table
-from lengthwise_studies.section3.cells import Cell, Number, Outcome
+from lengthwise_studies.section3.cells import Cell, Outcome
 from lengthwise_studies.section3.grid import (
     Outcomes,
     Spread,
     at_length,
-    baselines,
+    best_constant_errors,
     beyond,
     spread,
-    text,
     two_digits,
     within,
 )
-from lengthwise_studies.section3.panels import ALIGNMENTS, FUNCTIONS, PAPERS_ENCODINGS, TRAIN_LENGTHS, WEIGHTS
+from lengthwise_studies.section3.panels import OPTIMIZERS, PAPERS_ENCODINGS, Varied, curves
 from lengthwise_studies.skeleton import Claim, Verdict, claims_table
 
 TESTED = 50
 """The longest test length of the paper."""
 NEARLY_PERFECT_TO = 35
 """The length up to which the paper calls 1/sqrt nearly perfect (Sec. 3)."""
-
 FEWEST_SEEDS = 4
 """All of three seeds lie above three others in 10 % of cases by chance, all of four in 3 %."""
-
 DRAWN = "drawn, no number"
 NOT_TRAINED = "says nothing: not trained"
 FITS = (
@@ -43,21 +40,47 @@ FITS = (
 """The error of a constant rises too, so a model that was not trained shows nothing."""
 
 
+class Read:
+    """A cell and what the rules read off its outcome, in original units."""
+
+    def __init__(self, cell: Cell, outcome: Outcome) -> None:
+        self.cell = cell
+        self.within = spread(within(cell, outcome))
+        self.beyond = spread(beyond(cell, outcome))
+        self.end = at_length(outcome, TESTED)
+        self.nearly = at_length(outcome, NEARLY_PERFECT_TO)
+        plain = replace(cell, function="identity", shift=0)
+        [self.constant] = best_constant_errors(plain, [TESTED])
+        constant = fmean(best_constant_errors(plain, range(1, cell.train_length + 1)))
+        self.trained = self.within.value is not None and self.within.value < constant / 10
+        """See `FITS`."""
+
+    def ends_above(self, times: float, level: float = 0.0) -> bool:
+        """Whether every seed errs at length 50 by more than so many times the median in training range."""
+        if self.end.low is None:
+            return True
+        return self.within.value is not None and self.end.low > max(times * self.within.value, level)
+
+
+Reads = Mapping[str, Read]
+"""By what tells the cells of a claim apart; the first is what the others are compared with, where they are."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class CellClaim(Claim):
     """A claim about cells, decided where all of them were run and tested at the paper's lengths."""
 
-    cells: tuple[Cell, ...]
+    cells: Mapping[str, Cell]
 
     def verdict(self, numbers: Outcomes) -> Verdict | None:
         """Our numbers and whether the claim holds; None where a cell is missing. Few seeds decide nothing."""
-        if not all(cell in numbers and numbers[cell].lengths[-1] >= TESTED for cell in self.cells):
+        found = {name: (cell, numbers[cell]) for name, cell in self.cells.items() if cell in numbers}
+        if len(found) < len(self.cells) or any(one.lengths[-1] < TESTED for _, one in found.values()):
             return None
-        found = self.judge(numbers)
-        seeds = min(len(numbers[cell].mse) for cell in self.cells)
-        if found is None or seeds >= FEWEST_SEEDS:
-            return found
-        return found[0], f"not decided: fewer than {FEWEST_SEEDS} seeds"
+        verdict = self.judge({name: Read(*one) for name, one in found.items()})
+        if verdict is None or min(len(one.mse) for _, one in found.values()) >= FEWEST_SEEDS:
+            return verdict
+        return verdict[0], f"not decided: fewer than {FEWEST_SEEDS} seeds"
 
 
 def section3_claims_table(outcomes: Outcomes, panels: Collection[str] | None = None) -> Table | None:
@@ -66,262 +89,219 @@ def section3_claims_table(outcomes: Outcomes, panels: Collection[str] | None = N
     return claims_table(chosen, outcomes, ours="ours, median over seeds [best, worst]", notes=[FITS])
 
 
-def _nope_mean(task: str, optimizer: str) -> Claim:
-    cell = Cell(task=task, optimizer=optimizer)
-
-    def judge(outcomes: Outcomes) -> Verdict:
-        over = at_length(outcomes[cell], TESTED)
-        constant, _, _ = baselines(cell, [TESTED])
-        holds = over.high is not None and over.high < constant[-1] / 10
-        return (
-            f"{text(over)}; best constant {two_digits(constant[-1])}",
-            "holds" if holds else "does not hold",
-        )
-
-    return CellClaim(
-        place="5" if task.startswith("uniform") else "1a",
-        claim=f"NoPE predicts the mean at length 50 far better than 1/2 does ({task}, {optimizer})",
-        paper="about 1e-5" if task == "mean" else DRAWN,
-        cells=(cell,),
-        judge=judge,
-        rule="the worst seed's error at length 50 is under a tenth of the best constant's",
-    )
+def _far_better(reads: Reads) -> Verdict:
+    [one] = reads.values()
+    holds = one.end.high is not None and one.end.high < one.constant / 10
+    return f"{one.end.text}; best constant {two_digits(one.constant)}", _holds(holds)
 
 
-def _stays(task: str, optimizer: str) -> Claim:
-    cell = Cell(task=task, optimizer=optimizer)
-
-    def judge(outcomes: Outcomes) -> Verdict:
-        inside, end = spread(within(cell, outcomes[cell])), at_length(outcomes[cell], TESTED)
-        ours = f"in range: {text(inside)}; at 50: {text(end)}"
-        if not _fits(cell, outcomes[cell]):
-            return ours, NOT_TRAINED
-        stays = end.high is not None and inside.value is not None and end.high < 10 * inside.value
-        return ours, "holds" if stays else "does not hold"
-
-    return CellClaim(
-        place="5" if task.startswith("uniform") else "1a",
-        claim=f"NoPE's error of the mean stays as it is in training range ({task}, {optimizer})",
-        paper="nearly consistent" if task == "mean" else DRAWN,
-        cells=(cell,),
-        judge=judge,
-        rule="every seed's error at length 50 is under 10 times the median error in training range",
-    )
+def _stays(reads: Reads) -> Verdict:
+    [one] = reads.values()
+    stays = one.end.high is not None and one.within.value is not None and one.end.high < 10 * one.within.value
+    ours = f"in range: {one.within.text}; at 50: {one.end.text}"
+    return ours, _holds(stays) if one.trained else NOT_TRAINED
 
 
-def _rises(panel: str, task: str, optimizer: str) -> Claim:
-    cells = tuple(Cell(task=task, encoding=name, optimizer=optimizer) for name in PAPERS_ENCODINGS)
-
-    def judge(outcomes: Outcomes) -> Verdict:
-        ours, rising, untrained = [], [], []
-        for cell in cells:
-            end, inside = at_length(outcomes[cell], TESTED), spread(within(cell, outcomes[cell])).value
-            constant, _, _ = baselines(cell, [TESTED])
-            ours.append(f"{cell.encoding}: {text(end)}")
-            if not _fits(cell, outcomes[cell]):
-                untrained.append(cell.encoding)
-            elif end.low is None or (inside is not None and end.low > max(100 * inside, constant[-1] / 10)):
-                rising.append(cell.encoding)
-        trained = len(cells) - len(untrained)
-        if not trained:
-            verdict = NOT_TRAINED
-        elif trained < len(cells):
-            verdict = f"holds for {len(rising)} of {trained} encodings; {NOT_TRAINED}: {', '.join(untrained)}"
-        else:
-            verdict = "holds" if len(rising) == trained else f"holds for {len(rising)} of {trained} encodings"
-        return "; ".join(ours), verdict
-
-    return CellClaim(
-        place=panel,
-        claim=f"the error of the {task} rises beyond training with each of the four encodings ({optimizer})",
-        paper=DRAWN,
-        cells=cells,
-        judge=judge,
-        rule="every seed's error at length 50 is over 100 times the median error in training range, and over a tenth "
-        "of the best constant's",
-    )
+def _rises(reads: Reads) -> Verdict:
+    trained = [one for one in reads.values() if one.trained]
+    rising = sum(one.ends_above(100, one.constant / 10) for one in trained)
+    verdict = f"holds for {rising} of {len(trained)} encodings{_untrained(reads)}"
+    if not trained:
+        verdict = NOT_TRAINED
+    elif rising == len(reads):
+        verdict = "holds"
+    return _listed({name: one.end for name, one in reads.items()}), verdict
 
 
-def _reparameterized(panel: str, task: str, shift: int, optimizer: str) -> Claim:
-    plain = Cell(task=task, optimizer=optimizer)
-    others = tuple(
-        Cell(task=task, function=name, shift=shift, optimizer=optimizer)
-        for name in FUNCTIONS
-        if name != "identity"
-    )
-
-    def judge(outcomes: Outcomes) -> Verdict:
-        base = spread(beyond(plain, outcomes[plain]))
-        found = {cell.function: spread(beyond(cell, outcomes[cell])) for cell in others}
-        ours = "; ".join(f"{name}: {text(one)}" for name, one in {"no f": base, **found}.items())
-        return ours, _better_and_worse(base, found) + _untrained((plain, *others), outcomes)
-
-    return CellClaim(
-        place=panel,
-        claim=f"every f lowers the error of the {task} beyond training, in original units ({optimizer})",
-        paper="all f improve, 1/sqrt most",
-        cells=(plain, *others),
-        judge=judge,
-        rule="better or worse: mean error beyond training, the seeds of f and of no f do not overlap",
-    )
+def _nearly_perfect(reads: Reads) -> Verdict:
+    [one] = reads.values()
+    holds = one.nearly.high is not None and one.nearly.high < 1 / 4
+    return one.nearly.text, _holds(holds) if one.trained else NOT_TRAINED
 
 
-def _nearly_perfect(optimizer: str) -> Claim:
-    cell = Cell(task="length", function="1/sqrt", optimizer=optimizer)
-
-    def judge(outcomes: Outcomes) -> Verdict:
-        end = at_length(outcomes[cell], NEARLY_PERFECT_TO)
-        if not _fits(cell, outcomes[cell]):
-            return text(end), NOT_TRAINED
-        return text(end), "holds" if end.high is not None and end.high < 1 / 4 else "does not hold"
-
-    return CellClaim(
-        place="1c",
-        claim=f"1/sqrt is nearly perfect up to length {NEARLY_PERFECT_TO} ({optimizer})",
-        paper="nearly perfect",
-        cells=(cell,),
-        judge=judge,
-        rule=f"every seed's error at length {NEARLY_PERFECT_TO} is under 1/4, so that the nearest length is right",
-    )
+def _reparameterized(reads: Reads) -> Verdict:
+    ours, verdict = _compared({name: one.beyond for name, one in reads.items()})
+    return ours, verdict + _untrained(reads)
 
 
-def _best_function(optimizer: str) -> Claim:
-    cells = {
-        "no f" if name == "identity" else name: Cell(task="length", function=name, optimizer=optimizer)
-        for name in FUNCTIONS
-    }
-
-    def judge(outcomes: Outcomes) -> Verdict:
-        found = {name: spread(beyond(cell, outcomes[cell])) for name, cell in cells.items()}
-        best = found.pop("1/sqrt")
-        behind = [name for name, one in found.items() if _below(best, one)]
-        ahead = [name for name, one in found.items() if _below(one, best)]
-        verdict = "holds" if len(behind) == len(found) else f"better than {', '.join(behind) or 'none'}"
-        verdict += f"; worse than {', '.join(ahead)}" if ahead else ""
-        return f"1/sqrt: {text(best)}", verdict + _untrained(tuple(cells.values()), outcomes)
-
-    return CellClaim(
-        place="1c",
-        claim=f"of all f, 1/sqrt lowers the error of the length most ({optimizer})",
-        paper="the best, also of 1/x and 1/log(x+1)",
-        cells=tuple(cells.values()),
-        judge=judge,
-        rule="mean error beyond training, the seeds of 1/sqrt do not overlap with those of any other f",
-    )
+def _best_function(reads: Reads) -> Verdict:
+    found = {name: one.beyond for name, one in reads.items()}
+    best = found.pop("1/sqrt")
+    behind = [name for name, one in found.items() if best.below(one)]
+    ahead = [name for name, one in found.items() if one.below(best)]
+    verdict = "holds" if len(behind) == len(found) else f"better than {', '.join(behind) or 'none'}"
+    verdict += f"; worse than {', '.join(ahead)}" if ahead else ""
+    return f"1/sqrt: {best.text}", verdict + _untrained(reads)
 
 
-def _aligned(task: str, errors: Callable[[Cell, Outcome], list[Number]], where: str, claim: str) -> Claim:
-    plain = Cell(task=task)
-    others = {
-        f"{name} {weight:g}": Cell(task=task, alignment=name, weight=weight)
-        for name in ALIGNMENTS
-        for weight in WEIGHTS
-    }
-
-    def judge(outcomes: Outcomes) -> Verdict:
-        base = spread(errors(plain, outcomes[plain]))
-        found = {name: spread(errors(cell, outcomes[cell])) for name, cell in others.items()}
-        ours = "; ".join(f"{name}: {text(one)}" for name, one in {"none": base, **found}.items())
-        return ours, _better_and_worse(base, found)
-
-    return CellClaim(
-        place=f"aligned-{task}",
-        claim=claim,
-        paper="none: not tried on these tasks",
-        cells=(plain, *others.values()),
-        judge=judge,
-        rule=f"better or worse: mean error {where}, the seeds with and without alignment do not overlap",
-    )
+def _longer(reads: Reads) -> Verdict:
+    ends = {name: one.end for name, one in reads.items()}
+    if not all(one.trained for one in reads.values()):
+        return _listed(ends), NOT_TRAINED
+    lower = all(longer.below(shorter) for shorter, longer in pairwise(ends.values()))
+    rises = all(one.ends_above(10) for one in reads.values())
+    words = ("no", "yes")
+    return _listed(ends), f"lower with length: {words[lower]}; still rising: {words[rises]}"
 
 
-def _better_and_worse(base: Spread, found: Mapping[str, Spread]) -> str:
-    """Which of `found` have all their seeds below, or above, all of `base`."""
-    better = [name for name, one in found.items() if _below(one, base)]
-    worse = [name for name, one in found.items() if _below(base, one)]
-    return f"better: {', '.join(better) or 'none'}; worse: {', '.join(worse) or 'none'}"
+def _aligned(reads: Reads) -> Verdict:
+    return _compared({name: one.beyond for name, one in reads.items()})
 
 
-def _below(one: Spread, other: Spread) -> bool:
-    """Whether every seed of one lies below every seed of the other; a diverged model is above all numbers."""
-    return one.high is not None and (other.low is None or one.high < other.low)
+def _aligned_within(reads: Reads) -> Verdict:
+    return _compared({name: one.within for name, one in reads.items()})
 
 
-def _fits(cell: Cell, outcome: Outcome) -> bool:
-    """Whether the training range was learned, see `FITS`."""
-    inside = spread(within(cell, outcome)).value
-    plain = replace(cell, function="identity", shift=0)
-    constant, _, _ = baselines(plain, range(1, cell.train_length + 1))
-    return inside is not None and inside < fmean(constant) / 10
+def _compared(found: Mapping[str, Spread]) -> Verdict:
+    """Which have all their seeds below, or above, all of the first."""
+    base, *others = found.items()
+    better = [name for name, one in others if one.below(base[1])]
+    worse = [name for name, one in others if base[1].below(one)]
+    return _listed(found), f"better: {', '.join(better) or 'none'}; worse: {', '.join(worse) or 'none'}"
 
 
-def _untrained(cells: Collection[Cell], outcomes: Outcomes) -> str:
-    """A remark on the functions whose models did not learn the training range."""
-    names = [
-        "no f" if cell.function == "identity" else cell.function
-        for cell in cells
-        if not _fits(cell, outcomes[cell])
-    ]
+def _listed(found: Mapping[str, Spread]) -> str:
+    return "; ".join(f"{name}: {one.text}" for name, one in found.items())
+
+
+def _untrained(reads: Reads) -> str:
+    """A remark on the cells whose models did not learn the training range."""
+    names = [name for name, one in reads.items() if not one.trained]
     return f"; {NOT_TRAINED}: {', '.join(names)}" if names else ""
 
 
-def _longer(panel: str, task: str) -> Claim:
-    cells = tuple(Cell(task=task, train_length=length) for length in TRAIN_LENGTHS)
-
-    def judge(outcomes: Outcomes) -> Verdict:
-        ends = [at_length(outcomes[cell], TESTED) for cell in cells]
-        inside = [spread(within(cell, outcomes[cell])).value for cell in cells]
-        ours = "; ".join(
-            f"1..{cell.train_length}: {text(end)}" for cell, end in zip(cells, ends, strict=True)
-        )
-        if not all(_fits(cell, outcomes[cell]) for cell in cells):
-            return ours, NOT_TRAINED
-        lower = all(_below(longer, shorter) for shorter, longer in pairwise(ends))
-        rises = all(
-            end.low is None or (start is not None and end.low > 10 * start)
-            for end, start in zip(ends, inside, strict=True)
-        )
-        return (
-            ours,
-            f"lower with length: {'yes' if lower else 'no'}; still rising: {'yes' if rises else 'no'}",
-        )
-
-    return CellClaim(
-        place=panel,
-        claim=f"training on longer strings lowers the error of the {task} at length 50, which still rises",
-        paper=DRAWN,
-        cells=cells,
-        judge=judge,
-        rule="the seeds of each training length lie below those of the shorter one; every seed's error at length 50 "
-        "is over 10 times the median in training range",
-    )
+def _holds(holds: bool) -> str:
+    return "holds" if holds else "does not hold"
 
 
-CLAIMS: tuple[Claim, ...] = (
-    *(_nope_mean("mean", optimizer) for optimizer in ("adam", "sgd")),
-    *(_stays("mean", optimizer) for optimizer in ("adam", "sgd")),
-    *(_rises("1b", "length", optimizer) for optimizer in ("adam", "sgd")),
-    *(_reparameterized("1c", "length", 0, optimizer) for optimizer in ("adam", "sgd")),
-    *(_nearly_perfect(optimizer) for optimizer in ("adam", "sgd")),
-    *(_best_function(optimizer) for optimizer in ("adam", "sgd")),
-    _longer("3a", "sum"),
-    _longer("3b", "length"),
-    *(_rises("4a", "sum", optimizer) for optimizer in ("adam", "sgd")),
-    *(_reparameterized("4b", "sum", 1, optimizer) for optimizer in ("adam", "sgd")),
-    *(_nope_mean("uniform-count-mean", optimizer) for optimizer in ("adam", "sgd")),
-    *(_stays("uniform-count-mean", optimizer) for optimizer in ("adam", "sgd")),
-    *(
-        claim
-        for task in ("mean", "length", "sum")
-        for claim in (
-            _aligned(
-                task, beyond, "beyond training", f"alignment lowers the error of the {task} beyond training"
-            ),
-            _aligned(
-                task,
-                within,
-                "in training range",
-                f"alignment keeps the error of the {task} in training range",
-            ),
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """Claims that differ in panel, task and optimizer alone.
+
+    Args:
+        claim: in words, with places for the task and the optimizer.
+        paper: the number that the paper gives.
+        varies: what its cells differ in.
+        only: which of them it is about; empty: all.
+        judge: our numbers and the verdict from what was read.
+        rule: when it holds.
+        optimizers: with which it is judged.
+    """
+
+    claim: str
+    paper: str = DRAWN
+    varies: Varied
+    only: tuple[str, ...] = ()
+    judge: Callable[[Reads], Verdict]
+    rule: str
+    optimizers: tuple[str, ...] = OPTIMIZERS
+
+
+FAR_BETTER = Kind(
+    claim="NoPE predicts the mean at length 50 far better than 1/2 does ({task}, {optimizer})",
+    varies="encoding",
+    only=("none",),
+    judge=_far_better,
+    rule="the worst seed's error at length 50 is under a tenth of the best constant's",
+)
+STAYS = Kind(
+    claim="NoPE's error of the mean stays as it is in training range ({task}, {optimizer})",
+    varies="encoding",
+    only=("none",),
+    judge=_stays,
+    rule="every seed's error at length 50 is under 10 times the median error in training range",
+)
+RISES = Kind(
+    claim="the error of the {task} rises beyond training with each of the four encodings ({optimizer})",
+    varies="encoding",
+    only=PAPERS_ENCODINGS,
+    judge=_rises,
+    rule="every seed's error at length 50 is over 100 times the median error in training range, and over a tenth "
+    "of the best constant's",
+)
+REPARAMETERIZED = Kind(
+    claim="every f lowers the error of the {task} beyond training, in original units ({optimizer})",
+    paper="all f improve, 1/sqrt most",
+    varies="function",
+    judge=_reparameterized,
+    rule="better or worse: mean error beyond training, the seeds of f and of no f do not overlap",
+)
+NEARLY_PERFECT = Kind(
+    claim=f"1/sqrt is nearly perfect up to length {NEARLY_PERFECT_TO} ({{optimizer}})",
+    paper="nearly perfect",
+    varies="function",
+    only=("1/sqrt",),
+    judge=_nearly_perfect,
+    rule=f"every seed's error at length {NEARLY_PERFECT_TO} is under 1/4, so that the nearest length is right",
+)
+BEST_FUNCTION = Kind(
+    claim="of all f, 1/sqrt lowers the error of the {task} most ({optimizer})",
+    paper="the best, also of 1/x and 1/log(x+1)",
+    varies="function",
+    judge=_best_function,
+    rule="mean error beyond training, the seeds of 1/sqrt do not overlap with those of any other f",
+)
+LONGER = Kind(
+    claim="training on longer strings lowers the error of the {task} at length 50, which still rises",
+    varies="train_length",
+    judge=_longer,
+    rule="the seeds of each training length lie below those of the shorter one; every seed's error at length 50 "
+    "is over 10 times the median in training range",
+    optimizers=("adam",),
+)
+ALIGNED = Kind(
+    claim="alignment lowers the error of the {task} beyond training",
+    paper="none: not tried on these tasks",
+    varies="alignment",
+    judge=_aligned,
+    rule="better or worse: mean error beyond training, the seeds with and without alignment do not overlap",
+    optimizers=("adam",),
+)
+ALIGNED_WITHIN = replace(
+    ALIGNED,
+    claim="alignment keeps the error of the {task} in training range",
+    judge=_aligned_within,
+    rule="better or worse: mean error in training range, the seeds with and without alignment do not overlap",
+)
+
+
+def _claims(
+    place: str, task: str, kind: Kind, *, paper: str | None = None, shift: int = 0
+) -> list[CellClaim]:
+    """The claim with each of its optimizers."""
+    found = []
+    for optimizer in kind.optimizers:
+        cells = curves(task, kind.varies, shift=shift, optimizer=optimizer)
+        found.append(
+            CellClaim(
+                place=place,
+                claim=kind.claim.format(task=task, optimizer=optimizer),
+                paper=paper or kind.paper,
+                cells={name: cell for name, cell in cells.items() if name in (kind.only or cells)},
+                judge=kind.judge,
+                rule=kind.rule,
+            )
         )
-    ),
+    return found
+
+
+CLAIMS: tuple[CellClaim, ...] = (
+    *_claims("1a", "mean", FAR_BETTER, paper="about 1e-5"),
+    *_claims("1a", "mean", STAYS, paper="nearly consistent"),
+    *_claims("1b", "length", RISES),
+    *_claims("1c", "length", REPARAMETERIZED),
+    *_claims("1c", "length", NEARLY_PERFECT),
+    *_claims("1c", "length", BEST_FUNCTION),
+    *_claims("3a", "sum", LONGER),
+    *_claims("3b", "length", LONGER),
+    *_claims("4a", "sum", RISES),
+    *_claims("4b", "sum", REPARAMETERIZED, shift=1),
+    *_claims("5", "uniform-count-mean", FAR_BETTER),
+    *_claims("5", "uniform-count-mean", STAYS),
+    *_claims("aligned-mean", "mean", ALIGNED),
+    *_claims("aligned-mean", "mean", ALIGNED_WITHIN),
+    *_claims("aligned-length", "length", ALIGNED),
+    *_claims("aligned-length", "length", ALIGNED_WITHIN),
+    *_claims("aligned-sum", "sum", ALIGNED),
+    *_claims("aligned-sum", "sum", ALIGNED_WITHIN),
 )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 
@@ -22,6 +23,7 @@ from lengthwise_studies.synthetic.tasks import bit_task
 
 ORIGINAL = "squared units of the task"
 TRANSFORMED = "squared units of f"
+Outcomes = Mapping[Cell, Outcome]
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,18 @@ class Spread:
     value: Number
     low: Number
     high: Number
+
+    @property
+    def text(self) -> str:
+        """`1.2e-05 [3.0e-06, 8.1e-05]`, or `diverged`."""
+        if self.value is None:
+            return "diverged"
+        ends = ["diverged" if end is None else two_digits(end) for end in (self.low, self.high)]
+        return f"{two_digits(self.value)} [{ends[0]}, {ends[1]}]"
+
+    def below(self, other: Spread) -> bool:
+        """Whether every seed lies below every seed of the other; a diverged model is above all numbers."""
+        return self.high is not None and (other.low is None or self.high < other.low)
 
 
 def spread(values: Sequence[Number]) -> Spread:
@@ -44,130 +58,49 @@ def spread(values: Sequence[Number]) -> Spread:
     return Spread(*(number if math.isfinite(number) else None for number in (middle, low, high)))
 
 
-def text(over: Spread) -> str:
-    """`1.2e-05 [3.0e-06, 8.1e-05]`, or `diverged`."""
-    if over.value is None:
-        return "diverged"
-    ends = ["diverged" if end is None else two_digits(end) for end in (over.low, over.high)]
-    return f"{two_digits(over.value)} [{ends[0]}, {ends[1]}]"
-
-
 def two_digits(value: float) -> str:
     """Two significant digits: `1.2e-05`, `0.0017`, `3.6`, `1900`."""
     short = f"{value:.2g}"
     return f"{float(short):.0f}" if 100 <= abs(float(short)) < 1e5 else short
 
 
-def coverage(seeds: int) -> float:
-    """How probably the smallest to the largest of independent seeds covers the true median."""
-    return 1 - 2 * 0.5**seeds
-
-
-def mean_error(
-    errors: Sequence[Number], lengths: Sequence[int], *, above: int = 0, up_to: int | None = None
-) -> Number:
-    """The mean over lengths in (above, up_to]; None if the model diverged or there is no such length."""
-    chosen = [
-        error
-        for error, length in zip(errors, lengths, strict=True)
-        if length > above and (up_to is None or length <= up_to)
-    ]
-    finite = [error for error in chosen if error is not None]
-    return fmean(finite) if finite and len(finite) == len(chosen) else None
-
-
-def cell_rows(cell: Cell, outcome: Outcome) -> list[Row]:
-    """Medians by length for each metric, and by seed the training loss and the means over lengths."""
-    rows: list[Row] = []
-    metrics = [("mse", outcome.mse, ORIGINAL)]
-    if cell.function != "identity":
-        metrics += [
-            ("mse_transformed", outcome.mse_transformed, TRANSFORMED),
-            ("clamped", [list(seed) for seed in outcome.clamped], "share"),
-        ]
-    for metric, by_seed, unit in metrics:
-        for index, length in enumerate(outcome.lengths):
-            over = spread([seed[index] for seed in by_seed])
-            rows.append(_row(cell, metric, over, unit, length=length, n=len(by_seed)))
-    summaries: dict[str, tuple[list[Number], str]] = {
-        "train_loss": (outcome.train_loss, TRANSFORMED),
-        "mse_in_range": (within(cell, outcome), ORIGINAL),
-        "mse_out_of_range": (beyond(cell, outcome), ORIGINAL),
-    }
-    for name, values in outcome.disagreement.items():
-        summaries[f"disagreement_by_{name}"] = (values, TRANSFORMED)
-    for metric, (values, unit) in summaries.items():
-        rows.append(_row(cell, metric, spread(values), unit, n=len(values)))
-        rows += [
-            Row(model=MODEL, task=cell.task, metric=metric, value=value, unit=unit, arm=cell.key, seed=seed)
-            for seed, value in enumerate(values)
-        ]
-    return rows
-
-
 def within(cell: Cell, outcome: Outcome) -> list[Number]:
     """[seed] mean test error over the training lengths, in original units."""
-    return [mean_error(errors, outcome.lengths, up_to=cell.train_length) for errors in outcome.mse]
+    return _means(outcome, range(1, cell.train_length + 1))
 
 
 def beyond(cell: Cell, outcome: Outcome) -> list[Number]:
     """[seed] mean test error over the lengths beyond training, in original units."""
-    return [mean_error(errors, outcome.lengths, above=cell.train_length) for errors in outcome.mse]
+    return _means(outcome, range(cell.train_length + 1, outcome.lengths[-1] + 1))
 
 
-def at_length(outcome: Outcome, length: int, *, transformed: bool = False) -> Spread:
+def _means(outcome: Outcome, lengths: Collection[int]) -> list[Number]:
+    """[seed] the mean over these lengths; None if the model diverged or none of them was tested."""
+    at = [index for index, length in enumerate(outcome.lengths) if length in lengths]
+    chosen = [[seed[index] for index in at] for seed in outcome.mse]
+    return [fmean(seed) if seed and None not in seed else None for seed in chosen]  # type: ignore[type-var]
+
+
+def at_length(outcome: Outcome, length: int) -> Spread:
     """The test error at one length, or at the longest one tested if that is shorter."""
     index = outcome.lengths.index(min(length, outcome.lengths[-1]))
-    by_seed = outcome.mse_transformed if transformed else outcome.mse
-    return spread([seed[index] for seed in by_seed])
+    return spread([seed[index] for seed in outcome.mse])
 
 
-def most_clamped(cell: Cell, outcome: Outcome) -> Number:
-    """The largest share of clamped predictions over seeds and lengths beyond training; None if none is beyond.
-
-    Within it, an output a hair outside of the image of f (at length 1) is clamped without consequence.
-    """
-    shares = [
-        share
-        for seed in outcome.clamped
-        for share, length in zip(seed, outcome.lengths, strict=True)
-        if length > cell.train_length
-    ]
-    return max(shares, default=None)
-
-
-def baseline_rows(cell: Cell, lengths: Sequence[int], errors: Sequence[float], what: str) -> list[Row]:
-    """Errors of a trivial predictor, which are exact."""
+def best_constant_errors(cell: Cell, lengths: Iterable[int], *, transformed: bool = False) -> list[float]:
+    """Errors by length of the best constant, in original units or in those of f."""
+    task = bit_task(cell.task)
+    function = reparameterization(cell.function, task, shift=cell.shift)
+    train_length = cell.train_length
     return [
-        Row(
-            model=what,
-            task=cell.task,
-            metric="mse",
-            value=error,
-            unit=ORIGINAL,
-            arm=f"{what}, {cell.key}",
-            length=length,
-        )
-        for length, error in zip(lengths, errors, strict=True)
+        constant_error(task, function, train_length=train_length, length=length)[transformed]
+        for length in lengths
     ]
 
 
-def _row(cell: Cell, metric: str, over: Spread, unit: str, *, n: int, length: int | None = None) -> Row:
-    return Row(
-        model=MODEL,
-        task=cell.task,
-        metric=metric,
-        value=over.value,
-        unit=unit,
-        arm=cell.key,
-        length=length,
-        ci_low=over.low,
-        ci_high=over.high,
-        n=n,
-    )
-
-
-Outcomes = Mapping[Cell, Outcome]
+def length_alone_errors(cell: Cell, lengths: Iterable[int]) -> list[float]:
+    """Errors by length of knowing the length alone."""
+    return [length_alone_error(bit_task(cell.task), length=length) for length in lengths]
 
 
 def run_cells(
@@ -191,7 +124,7 @@ def run_cells(
         cells,
         run_cell,
         Outcome,
-        _rows_of,
+        _rows,
         notes(scale),
         out,
         scale,
@@ -206,28 +139,53 @@ def finished_outcomes(log: SampleLog, cells: Iterable[Cell]) -> dict[Cell, Outco
     return cell_runs.finished_cells(log, cells, Outcome)
 
 
-def baselines(cell: Cell, lengths: Sequence[int]) -> tuple[list[float], list[float], list[float]]:
-    """Errors by length of the best constant (original units, units of f) and of knowing the length alone."""
-    task = bit_task(cell.task)
-    function = reparameterization(cell.function, task, shift=cell.shift)
-    both = [
-        constant_error(task, function, train_length=cell.train_length, length=length) for length in lengths
-    ]
-    alone = [length_alone_error(task, length=length) for length in lengths]
-    return [original for original, _ in both], [transformed for _, transformed in both], alone
-
-
-def _rows_of(outcomes: Outcomes) -> list[Row]:
+def _rows(outcomes: Outcomes) -> list[Row]:
+    """Rows of every cell, and behind those of the first cell that it serves, the errors of the best constant."""
     rows: list[Row] = []
-    drawn: set[tuple[str, str, int, int]] = set()
+    drawn: set[Cell] = set()
+    what = "best constant"
     for cell, outcome in outcomes.items():
-        rows += cell_rows(cell, outcome)
-        # A trivial predictor has no encoding and no optimizer.
-        trivial = (cell.task, cell.function, cell.shift, cell.train_length)
+        rows += _cell_rows(cell, outcome)
+        # A trivial predictor has no encoding, no optimizer and no alignment.
+        trivial = replace(cell, encoding="none", optimizer="adam", alignment=None, weight=0.0)
         if trivial not in drawn:
             drawn.add(trivial)
-            constant, _, _ = baselines(cell, outcome.lengths)
-            rows += baseline_rows(cell, outcome.lengths, constant, "best constant")
+            of = partial(
+                Row, model=what, task=cell.task, metric="mse", unit=ORIGINAL, arm=f"{what}, {cell.key}"
+            )
+            errors = best_constant_errors(cell, outcome.lengths)
+            rows += [
+                of(value=error, length=length) for length, error in zip(outcome.lengths, errors, strict=True)
+            ]
+    return rows
+
+
+def _cell_rows(cell: Cell, outcome: Outcome) -> list[Row]:
+    """Medians by length for each metric, and by seed the training loss and the means over lengths."""
+    row = partial(Row, model=MODEL, task=cell.task, arm=cell.key)
+
+    def over_seeds(values: Sequence[Number], **about) -> Row:
+        over = spread(values)
+        return row(value=over.value, ci_low=over.low, ci_high=over.high, n=len(values), **about)
+
+    by_length = {"mse": (outcome.mse, ORIGINAL)}
+    if cell.function != "identity":
+        by_length["mse_transformed"] = (outcome.mse_transformed, TRANSFORMED)
+        by_length["clamped"] = ([list(seed) for seed in outcome.clamped], "share")
+    rows = [
+        over_seeds(values, metric=metric, unit=unit, length=length)
+        for metric, (by_seed, unit) in by_length.items()
+        for length, *values in zip(outcome.lengths, *by_seed, strict=True)
+    ]
+    means = {
+        "train_loss": (outcome.train_loss, TRANSFORMED),
+        "mse_in_range": (within(cell, outcome), ORIGINAL),
+        "mse_out_of_range": (beyond(cell, outcome), ORIGINAL),
+        **{f"disagreement_by_{name}": (found, TRANSFORMED) for name, found in outcome.disagreement.items()},
+    }
+    for metric, (values, unit) in means.items():
+        rows.append(over_seeds(values, metric=metric, unit=unit))
+        rows += [row(metric=metric, unit=unit, value=value, seed=seed) for seed, value in enumerate(values)]
     return rows
 
 
@@ -239,7 +197,7 @@ def notes(scale: Scale) -> list[str]:
         "weights and samples. The paper states neither depth, width nor seeds; it trains for 40,000 "
         "epochs of batch 256.",
         f"Values are medians over seeds; the interval is from the best to the worst seed, which covers the true "
-        f"median with probability {coverage(scale.seeds):.0%} (not over documents).",
+        f"median with probability {1 - 2 * 0.5**scale.seeds:.0%} (not over documents).",
         f"Errors are over {scale.samples} strings at each length, the same for every model. BOS and EOS mark the "
         "ends of a string.",
         "SGD keeps the one of the paper's rates (5e-5, 1e-4, 5e-4) that fits the training data best; Adam has "

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -43,7 +44,7 @@ from lengthwise_studies.synthetic.training import Batch, predictions
 from lengthwise_studies.synthetic.transformer import StackedTransformer
 
 Predict = Callable[[Tensor, int, torch.Generator], Tensor]
-"""Predictions [S, N] from strings [N, length]."""
+"""Predictions [S, N] from strings [N, length] of a length."""
 _SAMPLES = 128
 
 
@@ -52,15 +53,11 @@ class Alignment:
     """One reading.
 
     Args:
-        name: the key in its table.
-        description: in one line.
         distance: of predictions [S, B] from whole and from cut strings, where a pair counts [S, B]: [S].
         one_length: the pairs of a step are fresh strings, all of one length and cut by the same e; else they
             are the strings that are trained on, each cut by its own e.
     """
 
-    name: str
-    description: str
     distance: Callable[[Tensor, Tensor, Tensor], Tensor]
     one_length: bool
 
@@ -76,14 +73,9 @@ def by_distribution(long: Tensor, short: Tensor, paired: Tensor) -> Tensor:
     return (long.sort(dim=1).values - short.sort(dim=1).values).square().mean(1)
 
 
-ALIGNMENTS: dict[str, Alignment] = {
-    alignment.name: alignment
-    for alignment in (
-        Alignment("string", "each string and its end", by_string, one_length=False),
-        Alignment(
-            "distribution", "strings of a length and their ends, as samples", by_distribution, one_length=True
-        ),
-    )
+ALIGNMENTS = {
+    "string": Alignment(by_string, one_length=False),
+    "distribution": Alignment(by_distribution, one_length=True),
 }
 
 
@@ -129,9 +121,8 @@ def aligned_batches(
     for own in drawn:
         size = own.last.shape[1]
         views = []
-        for model, generator in zip(
-            (column.index(at) for at in range(len(distinct))), generators, strict=True
-        ):
+        for seed, generator in zip(distinct, generators, strict=True):
+            model = list(seeds).index(seed)
             if alignment.one_length:
                 lengths = torch.randint(2, longest + 1, (1,), generator=generator).expand(size)
                 bits = task.draw(lengths, longest, generator)
@@ -172,12 +163,7 @@ def without_first(bits: Tensor, lengths: Tensor, cut: Tensor) -> tuple[Tensor, T
 
 @dataclass
 class AlignedLosses:
-    """Squared error + 2 alpha distance, of every model [S]; keeps both parts of each step.
-
-    Args:
-        alignment: the reading.
-        weight: the paper's alpha.
-    """
+    """Squared error + 2 alpha distance, of every model [S]; `weight` is alpha."""
 
     alignment: Alignment
     weight: float
@@ -218,9 +204,7 @@ def disagreements(predict: Predict, task: BitTask, *, longest: int) -> dict[str,
 
 def model_disagreements(model: StackedTransformer, task: BitTask, *, longest: int) -> dict[str, Tensor]:
     """What the models of a stack disagree by, in units of f."""
-    return disagreements(
-        lambda bits, length, generator: predictions(model, bits, length, generator), task, longest=longest
-    )
+    return disagreements(partial(predictions, model), task, longest=longest)
 
 
 def right_disagreements(task: BitTask, function: Reparameterization, *, longest: int) -> dict[str, float]:

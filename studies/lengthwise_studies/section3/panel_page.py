@@ -10,23 +10,21 @@ from lengthwise.report.tables import Table
 from lengthwise.results import Results
 from lengthwise.samples import SampleLog
 from lengthwise_studies import theorem2_check
-from lengthwise_studies.section3.cells import SCALES, Cell
+from lengthwise_studies.section3.cells import SCALES, Cell, Outcome
 from lengthwise_studies.section3.claims import section3_claims_table
 from lengthwise_studies.section3.grid import (
     Outcomes,
     at_length,
-    baselines,
+    best_constant_errors,
     beyond,
     finished_outcomes,
-    most_clamped,
     run_cells,
     spread,
-    text,
     two_digits,
     within,
 )
 from lengthwise_studies.section3.number_alignment import aligned_length_error, right_disagreements
-from lengthwise_studies.section3.panel_pictures import label_of, panel_pictures
+from lengthwise_studies.section3.panel_pictures import panel_pictures
 from lengthwise_studies.section3.panels import (
     ALIGNMENT_PANELS,
     ALIGNMENT_SCALES,
@@ -38,6 +36,7 @@ from lengthwise_studies.section3.panels import (
     WEIGHTS,
     Panel,
     cells_of,
+    label_of,
 )
 from lengthwise_studies.skeleton import Part, Study
 from lengthwise_studies.synthetic.reparameterization import reparameterization
@@ -50,59 +49,48 @@ LEAD = (
 )
 
 
-def _part(name: str, panels: tuple[Panel, ...], scales=SCALES) -> Part:
-    return Part(
-        run=partial(run_cells, name, cells_of(panels)), sections=partial(sections, panels), scales=scales
-    )
-
-
 def sections(panels: tuple[Panel, ...], results: Results, folder: Path) -> list[Section]:
-    """The claims that the run can decide, then every panel."""
+    """The claims that the run can decide; then of every panel what the paper says, its numbers and pictures."""
     outcomes = finished_outcomes(SampleLog(folder / "samples.jsonl"), cells_of(panels))
     claims = section3_claims_table(outcomes, {panel.name for panel in panels})
-    judged = [claims] if claims is not None else []
-    title = "The paper's claims" if judged else "What was run"
-    return [
-        Section(title=title, tables=judged, notes=results.notes),
-        *(panel_section(panel, outcomes) for panel in panels),
-    ]
-
-
-def panel_section(panel: Panel, outcomes: Outcomes) -> Section:
-    """One panel: what the paper says, every curve in numbers, the pictures."""
-    return Section(
-        title=f"{panel.name}. {panel.title}",
-        paragraphs=[f"The paper: {panel.claim}", *([panel.remark] if panel.remark else [])],
-        tables=[
-            panel_table(panel, outcomes),
-            *([disagreement_table(panel, outcomes)] if panel.varies == "alignment" else []),
-        ],
-        figures=panel_pictures(panel, outcomes),
-    )
+    title = "The paper's claims" if claims is not None else "What was run"
+    page = [Section(title=title, tables=[] if claims is None else [claims], notes=results.notes)]
+    for panel in panels:
+        tables = [panel_table(panel, outcomes)]
+        if panel.varies == "alignment":
+            tables.append(disagreement_table(panel, outcomes))
+        page.append(
+            Section(
+                title=f"{panel.name}. {panel.title}",
+                paragraphs=[f"The paper: {panel.claim}", *([panel.remark] if panel.remark else [])],
+                tables=tables,
+                figures=panel_pictures(panel, outcomes),
+            )
+        )
+    return page
 
 
 def panel_table(panel: Panel, outcomes: Outcomes) -> Table:
     """One line for each curve of a panel: how well it fits, and how it does beyond the training length."""
-    rows = []
     longest = max((outcome.lengths[-1] for outcome in outcomes.values()), default=0)
     shown = sorted({min(20, longest), min(35, longest), longest})
+    rows = []
     for cell in panel.cells:
         if cell not in outcomes:
             continue
         outcome = outcomes[cell]
-        constant, _, _ = baselines(cell, outcome.lengths)
-        clamped = most_clamped(cell, outcome)
+        [constant] = best_constant_errors(cell, outcome.lengths[-1:])
         rows.append(
             [
                 label_of(cell, panel.varies),
                 cell.optimizer,
                 f"{outcome.rate:g}",
-                text(spread(outcome.train_loss)),
-                text(spread(within(cell, outcome))),
-                *(text(at_length(outcome, length)) for length in shown),
-                text(spread(beyond(cell, outcome))),
-                f"{constant[-1]:.4g}",
-                f"{clamped:.0%}" if clamped is not None and cell.function != "identity" else "",
+                spread(outcome.train_loss).text,
+                spread(within(cell, outcome)).text,
+                *(at_length(outcome, length).text for length in shown),
+                spread(beyond(cell, outcome)).text,
+                f"{constant:.4g}",
+                _most_clamped(cell, outcome),
             ]
         )
     return Table(
@@ -122,6 +110,16 @@ def panel_table(panel: Panel, outcomes: Outcomes) -> Table:
     )
 
 
+def _most_clamped(cell: Cell, outcome: Outcome) -> str:
+    """The largest share of clamped predictions over seeds and lengths beyond training, for an f.
+
+    Within it, an output a hair outside of the image of f (at length 1) is clamped without consequence.
+    """
+    first = sum(length <= cell.train_length for length in outcome.lengths)
+    shares = [share for seed in outcome.clamped for share in seed[first:]]
+    return f"{max(shares):.0%}" if shares and cell.function != "identity" else ""
+
+
 def disagreement_table(panel: Panel, outcomes: Outcomes) -> Table:
     """One line for the right answers, and one for each curve: both readings at training lengths."""
     plain = panel.cells[0]
@@ -129,51 +127,42 @@ def disagreement_table(panel: Panel, outcomes: Outcomes) -> Table:
     function = reparameterization(plain.function, task, shift=plain.shift)
     right = right_disagreements(task, function, longest=plain.train_length)
     rows = [["the right answers", *(two_digits(right[name]) for name in ALIGNMENTS)]]
-    rows += [
-        [
-            label_of(cell, panel.varies),
-            *(text(spread(outcomes[cell].disagreement[name])) for name in ALIGNMENTS),
-        ]
-        for cell in panel.cells
-        if cell in outcomes
-    ]
+    for cell in panel.cells:
+        if cell in outcomes:
+            apart = [spread(outcomes[cell].disagreement[name]).text for name in ALIGNMENTS]
+            rows.append([label_of(cell, panel.varies), *apart])
+    costs = [f"{aligned_length_error(at, longest=plain.train_length):.3g} at {at:g}" for at in WEIGHTS]
+    cost = (
+        "Under alignment by string the best model, free to predict any number for each length, has a squared "
+        f"error of {', '.join(costs)} in training range."
+    )
     return Table(
         columns=["curve", *(f"disagreement by {name}" for name in ALIGNMENTS)],
         rows=rows,
         caption=f"{panel.name}: predictions from strings of training length and from their ends, median over seeds "
         "[smallest, largest]",
-        notes=_cost(plain) if plain.task == "length" else [],
+        notes=[cost] if plain.task == "length" else [],
     )
 
 
-def _cost(plain: Cell) -> list[str]:
-    """The least error of a model that could predict any number for any length, under alignment by string."""
-    costs = (
-        f"{aligned_length_error(weight, longest=plain.train_length):.3g} at {weight:g}" for weight in WEIGHTS
-    )
-    return [
-        "Under alignment by string the best model, free to predict any number for each length, has a squared "
-        f"error of {', '.join(costs)} in training range."
-    ]
+def _study(name: str, title: str, panels: tuple[Panel, ...], *others: Part, scales=SCALES) -> Study:
+    run = partial(run_cells, name, cells_of(panels))
+    part = Part(run=run, sections=partial(sections, panels), scales=scales)
+    title = f"Synthetic studies: {title}"
+    return Study(title=title, lead=LEAD, parts=(part, *others), takes=("seeds", "steps"))
 
 
-def _study(part: Part, description: str, *others: Part) -> Study:
-    return Study(
-        title=f"Synthetic studies: {description}", lead=LEAD, parts=(part, *others), takes=("seeds", "steps")
-    )
-
-
-FIGURE1 = _study(_part("figure1", FIGURE1_PANELS), "figure 1, mean, length and reparameterized length")
-FIGURE3 = _study(_part("figure3", FIGURE3_PANELS), "figure 3, sum and length by training length")
-FIGURE4 = _study(_part("figure4", FIGURE4_PANELS), "figure 4, sum by encoding and f")
-FIGURE5 = _study(_part("figure5", FIGURE5_PANELS), "figure 5, mean of bits with a uniform number of ones")
+FIGURE1 = _study("figure1", "figure 1, mean, length and reparameterized length", FIGURE1_PANELS)
+FIGURE3 = _study("figure3", "figure 3, sum and length by training length", FIGURE3_PANELS)
+FIGURE4 = _study("figure4", "figure 4, sum by encoding and f", FIGURE4_PANELS)
+FIGURE5 = _study("figure5", "figure 5, mean of bits with a uniform number of ones", FIGURE5_PANELS)
 SECTION3 = _study(
     # The kind of its results is that of earlier versions.
-    _part("all", FIGURE1_PANELS + FIGURE3_PANELS + FIGURE4_PANELS + FIGURE5_PANELS),
+    "all",
     "all figures and theorem 2",
+    FIGURE1_PANELS + FIGURE3_PANELS + FIGURE4_PANELS + FIGURE5_PANELS,
     theorem2_check.part(folder="parts/theory", heading="Where theorem 2's numbers come from"),
 )
 ALIGNMENT = _study(
-    _part("alignment", ALIGNMENT_PANELS, ALIGNMENT_SCALES),
-    "long-short alignment of mean, length and sum",
+    "alignment", "long-short alignment of mean, length and sum", ALIGNMENT_PANELS, scales=ALIGNMENT_SCALES
 )

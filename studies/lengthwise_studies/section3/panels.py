@@ -4,19 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from lengthwise_studies.section3.cells import SCALES, Cell
 
 PAPERS_ENCODINGS = ("none", "learned", "alibi", "rotary")
 ENCODINGS = (*PAPERS_ENCODINGS, "randomised", "t5", "sinusoidal")
-FUNCTIONS = ("identity", "sqrt", "log", "1/sqrt", "1/x", "1/log(x+1)")
+FUNCTIONS = ("sqrt", "log", "1/sqrt", "1/x", "1/log(x+1)")
 OPTIMIZERS = ("adam", "sgd")
 TRAIN_LENGTHS = (5, 10, 20, 40)
 """Of Figure 3; the text of the paper does not name them."""
 ALIGNMENTS = ("string", "distribution")
 WEIGHTS = (0.1, 0.5)
 """The alphas that the paper's tables train language models with."""
+
+Varied = Literal["encoding", "function", "train_length", "alignment"]
+CHANGES: dict[Varied, dict[str, dict[str, Any]]] = {
+    "encoding": {name: {"encoding": name} for name in ENCODINGS},
+    "function": {"no f": {}, **{name: {"function": name} for name in FUNCTIONS}},
+    "train_length": {f"1..{length}": {"train_length": length} for length in TRAIN_LENGTHS},
+    "alignment": {
+        "none": {},
+        **{
+            f"{name} {weight:g}": {"alignment": name, "weight": weight}
+            for name in ALIGNMENTS
+            for weight in WEIGHTS
+        },
+    },
+}
+"""What tells the cells of a panel apart, by name."""
+_LABELS = {"none": "none (NoPE)", "alibi": "ALiBi", "t5": "T5 bias"}
+
+
+def curves(task: str, varies: Varied, *, shift: int = 0, optimizer: str = "adam") -> dict[str, Cell]:
+    """The cells that differ in one thing, by its name; a shift is for those with an f."""
+    cells = {}
+    for name, change in CHANGES[varies].items():
+        shifted = {"shift": shift} if "function" in change else {}
+        cells[name] = Cell(task=task, optimizer=optimizer, **change, **shifted)
+    return cells
+
+
+def label_of(cell: Cell, varies: Varied) -> str:
+    """What a curve is called."""
+    if varies == "encoding":
+        return _LABELS.get(cell.encoding, cell.encoding)
+    if varies == "function":
+        return "no f" if cell.function == "identity" else cell.function
+    if varies == "alignment":
+        return f"by {cell.alignment}, {cell.weight:g}" if cell.alignment else "no alignment"
+    return f"trained on 1..{cell.train_length}"
 
 
 @dataclass(frozen=True)
@@ -27,100 +64,71 @@ class Panel:
         name: figure and letter.
         title: what is predicted, and what differs between the curves.
         claim: what the paper says that it shows.
+        task: what is predicted.
         varies: what tells the curves of the panel apart.
-        cells: one curve each, for each optimizer.
+        shift: of every f.
         remark: what must be known before the numbers are read.
     """
 
     name: str
     title: str
     claim: str
-    varies: Literal["encoding", "function", "train_length", "alignment"]
-    cells: tuple[Cell, ...]
+    task: str
+    varies: Varied
+    shift: int = 0
     remark: str = ""
 
-
-def _by_encoding(task: str) -> tuple[Cell, ...]:
-    """Every encoding with the optimizer that trains well, the paper's four with the paper's too."""
-    well = [Cell(task=task, encoding=name) for name in ENCODINGS]
-    as_paper = [Cell(task=task, encoding=name, optimizer="sgd") for name in PAPERS_ENCODINGS]
-    return (*well, *as_paper)
-
-
-def _by_function(task: str, *, shift: int = 0) -> tuple[Cell, ...]:
-    """Every f with both optimizers; identity needs no shift."""
-    return tuple(
-        Cell(task=task, function=name, shift=0 if name == "identity" else shift, optimizer=optimizer)
-        for optimizer in OPTIMIZERS
-        for name in FUNCTIONS
-    )
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """One curve each: with Adam, and with the paper's optimizer what the paper shows of f and encodings."""
+        adam, sgd = (curves(self.task, self.varies, shift=self.shift, optimizer=name) for name in OPTIMIZERS)
+        shown = {"encoding": PAPERS_ENCODINGS, "function": tuple(sgd)}.get(self.varies, ())
+        return (*adam.values(), *(sgd[name] for name in shown))
 
 
-def _by_train_length(task: str) -> tuple[Cell, ...]:
-    return tuple(Cell(task=task, train_length=length) for length in TRAIN_LENGTHS)
-
-
-def _by_alignment(task: str) -> tuple[Cell, ...]:
-    """Without, and each reading at each weight, on the same samples."""
-    return (
-        Cell(task=task),
-        *(Cell(task=task, alignment=name, weight=weight) for name in ALIGNMENTS for weight in WEIGHTS),
-    )
-
-
+_LONGER = "Longer training lowers the error, but it still rises beyond the training length."
 FIGURE1_PANELS = (
     Panel(
         "1a",
         "Mean, by encoding",
         "The error of the mean stays as it is beyond the training length; NoPE's is about 1e-5.",
+        "mean",
         "encoding",
-        _by_encoding("mean"),
     ),
     Panel(
         "1b",
         "Length, by encoding",
         "The error of the length rises steeply beyond the training length, whatever the encoding.",
+        "length",
         "encoding",
-        _by_encoding("length"),
     ),
     Panel(
         "1c",
         "Length, by reparameterization f",
         "Training on f(length) improves generalization for every f; 1/sqrt is nearly perfect up to length 35.",
+        "length",
         "function",
-        _by_function("length"),
     ),
 )
 FIGURE3_PANELS = (
-    Panel(
-        "3a",
-        "Sum, by training length",
-        "Longer training lowers the error, but it still rises beyond the training length.",
-        "train_length",
-        _by_train_length("sum"),
-    ),
-    Panel(
-        "3b",
-        "Length, by training length",
-        "Longer training lowers the error, but it still rises beyond the training length.",
-        "train_length",
-        _by_train_length("length"),
-    ),
+    Panel("3a", "Sum, by training length", _LONGER, "sum", "train_length"),
+    Panel("3b", "Length, by training length", _LONGER, "length", "train_length"),
 )
 FIGURE4_PANELS = (
     Panel(
         "4a",
         "Sum, by encoding",
         "The error of the sum rises beyond the training length.",
+        "sum",
         "encoding",
-        _by_encoding("sum"),
     ),
     Panel(
         "4b",
         "Sum, by reparameterization f of y + 1",
         "Training on f(sum) improves generalization.",
+        "sum",
         "function",
-        _by_function("sum", shift=1),
+        shift=1,
     ),
 )
 FIGURE5_PANELS = (
@@ -128,9 +136,13 @@ FIGURE5_PANELS = (
         "5",
         "Mean, with a uniform number of ones, by encoding",
         "The mean still generalizes when predicting 1/2 is no trivial solution.",
+        "uniform-count-mean",
         "encoding",
-        _by_encoding("uniform-count-mean"),
     ),
+)
+_WRONG = "Wrong by construction: the {} changes with the cut, so right answers cannot agree."
+_BY_CHANCE = (
+    "The mean of a string and that of its end differ by chance, so even the right answers disagree a little."
 )
 ALIGNMENT_PANELS = tuple(
     Panel(
@@ -138,24 +150,11 @@ ALIGNMENT_PANELS = tuple(
         f"{task.capitalize()}, by long-short alignment",
         "Long-short alignment improves generalization to longer inputs (of language models; it is not tried on "
         "these tasks).",
+        task,
         "alignment",
-        _by_alignment(task),
-        remark,
+        remark=_BY_CHANCE if task == "mean" else _WRONG.format(task),
     )
-    for task, remark in (
-        (
-            "mean",
-            "The mean of a string and that of its end differ by chance, so even the right answers disagree a little.",
-        ),
-        (
-            "length",
-            "Wrong by construction: the length changes with the cut, so right answers cannot agree.",
-        ),
-        (
-            "sum",
-            "Wrong by construction: the sum changes with the cut, so right answers cannot agree.",
-        ),
-    )
+    for task in ("mean", "length", "sum")
 )
 # Half the steps of the figures: two readings of three tasks cost two to three forward passes a step.
 ALIGNMENT_SCALES = {**SCALES, "default": replace(SCALES["default"], steps=1500)}

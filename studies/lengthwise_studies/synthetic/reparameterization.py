@@ -21,14 +21,7 @@ from lengthwise_studies.synthetic.tasks import BitTask
 
 @dataclass(frozen=True)
 class Function:
-    """A monotonic f and its inverse.
-
-    Args:
-        name: as the paper writes it.
-        forward, inverse: f and its inverse.
-        above: f is defined for y greater than this (`inclusive`: or equal to it).
-        inclusive: see `above`.
-    """
+    """A monotonic f and its inverse; f is defined for y greater than `above` (`inclusive`: or equal to it)."""
 
     name: str
     forward: Callable[[Tensor], Tensor]

@@ -14,25 +14,26 @@ one head dimension the table has rank 1 (the paper's scalar proof); with two or 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from lengthwise.errors import UsageError, nearest
+from lengthwise_studies.synthetic import named
 from lengthwise_studies.synthetic.training import one_thread
 
 Table = tuple[tuple[float, float], tuple[float, float]]
 """a[s][t]: what a token t contributes when the last token is s."""
 
-TARGETS: dict[str, Callable[[int, int], float]] = {
+TARGETS: dict[str, Callable[[Any, Any], Any]] = {
     "length": lambda ones, length: length,
     "sum": lambda ones, length: ones,
     "mean": lambda ones, length: ones / length,
 }
-"""What is predicted, from the number of ones and the length."""
+"""What is predicted, from the number of ones and the length: numbers or tensors."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,11 @@ def prediction(table: Table, last: int, ones: int, length: int) -> float:
     return ((length - ones) * table[last][0] + ones * table[last][1]) / length
 
 
-def error(task: str, table: Table, length: int, transform: Callable[[float], float] = float) -> float:
-    """Exact mean squared error of the last prediction on strings of one length (Eq. 9), of f of the target."""
-    target = _target(task)
+def error(task: str, table: Table, length: int) -> float:
+    """Exact mean squared error of the last prediction on strings of one length (Eq. 9)."""
+    target = named(TARGETS, task, "task")
     return math.fsum(
-        p * (prediction(table, last, ones, length) - transform(target(ones, length))) ** 2
+        p * (prediction(table, last, ones, length) - target(ones, length)) ** 2
         for p, last, ones in strings(length)
     )
 
@@ -112,22 +113,12 @@ def rank_one_minimum(task: str, longest: int) -> Minimum:
     return Minimum(table, objective(task, table, longest))
 
 
-def equal_queries_minimum(task: str, longest: int) -> Minimum:
-    """The best table with q' = q'' alone: both rows equal, kappa' and kappa'' free."""
-    first, second = _normal_equations(task, longest)
-    m00, m01, m11, b0, b1 = (a + b for a, b in zip(first, second, strict=True))
-    determinant = m00 * m11 - m01 * m01
-    row = ((b0 * m11 - b1 * m01) / determinant, (b1 * m00 - b0 * m01) / determinant)
-    return Minimum((row, row), objective(task, (row, row), longest))
-
-
 def ansatz(task: str, longest: int) -> Table:
     """The table that the paper's proof ends with.
 
     length: all entries (L + 1) / 2 (Eq. 15). sum: Gamma = L (L + 3) / (2 (L + H_L)) for attended ones, 0 for
     zeros (Eq. 19). mean: 1 for ones, 0 for zeros (Eq. 21).
     """
-    _target(task)
     gamma = paper_gamma(task, longest)
     attended_zero = gamma if task == "length" else 0.0
     return ((attended_zero, gamma), (attended_zero, gamma))
@@ -160,16 +151,6 @@ def corrected_error(task: str, longest: int, length: int) -> float:
     return printed / 2 if task == "sum" else printed
 
 
-def perturbed_mean_error(epsilon: float, length: int) -> float:
-    """Error of the mean task at Gamma = 1 + epsilon: (l + 1) / (4 l) * epsilon^2 (Eq. 23 prints 2 l)."""
-    return (length + 1) / (4 * length) * epsilon**2
-
-
-def largest_entry(tables: Iterable[Table]) -> float:
-    """A, the largest |a[s][t]| of all these tables: no prediction of theirs lies outside of [-A, A]."""
-    return max(abs(entry) for table in tables for row in table for entry in row)
-
-
 def growth_bounds(task: str, largest: float, length: int) -> tuple[float, float]:
     """Theorem 2 with constants: bounds of the error at a test length where predictions lie in [-A, A].
 
@@ -182,28 +163,9 @@ def growth_bounds(task: str, largest: float, length: int) -> tuple[float, float]
     return lower, (greatest + largest) ** 2
 
 
-def constant_errors(
-    transform: Callable[[float], float], inverse: Callable[[float], float], longest: int, length: int
-) -> tuple[float, float, float]:
-    """What a reparameterization f does to a model that can only predict a constant length.
-
-    Returns the constant in original units, f^-1(mean of f), its squared error in units of f, and its
-    squared error in original units.
-    """
-    gamma = math.fsum(transform(i) for i in range(1, longest + 1)) / longest
-    constant = inverse(gamma)
-    return constant, (transform(length) - gamma) ** 2, (length - constant) ** 2
-
-
-def _target(task: str) -> Callable[[int, int], float]:
-    if task not in TARGETS:
-        raise UsageError(f"the theory has no task {task!r}", expected=nearest(task, TARGETS))
-    return TARGETS[task]
-
-
 def _normal_equations(task: str, longest: int) -> Iterator[tuple[float, float, float, float, float]]:
     """For last bit 0, then 1: second moments of the shares of zeros and ones, and with the target."""
-    target = _target(task)
+    target = named(TARGETS, task, "task")
     for wanted in (0, 1):
         terms: list[tuple[float, ...]] = []
         for length in range(1, longest + 1):
@@ -236,14 +198,10 @@ def train_tables(
 ) -> Tensor:
     """Tables a[s][t] = q_s . kappa_t that Adam reaches on sampled strings (Eq. 8), [S, 2, 2], fp64.
 
-    Args:
-        task: length, sum or mean.
-        longest: length of the training strings; every prefix is predicted.
-        seeds: one model each; they differ in initial weights and samples.
-        rank: head dimension; 1 is the paper's scalar proof.
-        steps: steps of `batch` fresh strings.
-        batch: strings a step.
+    Every prefix of strings of length `longest` is predicted. Seeds differ in initial weights and samples. `rank` is
+    the head dimension; 1 is the paper's scalar proof.
     """
+    target = named(TARGETS, task, "task")
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     weights = torch.stack([torch.randn(2, 2, rank, generator=g, dtype=torch.float64) for g in generators])
     weights.requires_grad_()
@@ -253,26 +211,28 @@ def train_tables(
     for _ in range(steps):
         bits = torch.stack([torch.randint(0, 2, (batch, longest), generator=g) for g in generators])
         ones = bits.cumsum(-1).double()
-        loss = (_outputs(_tables(weights), bits, ones, lengths) - _targets(task, ones, lengths)).square()
+        loss = (
+            _outputs(weights[:, 0] @ weights[:, 1].mT, bits, ones, lengths) - target(ones, lengths)
+        ).square()
         adam.zero_grad()
         # Models do not share weights, so the sum trains each on its own mean.
         loss.mean((1, 2)).sum().backward()
         adam.step()
         schedule.step()
-    return _tables(weights).detach()
+    return weights[:, 0] @ weights[:, 1].mT.detach()
 
 
 def measured_errors(
     task: str, tables: Tensor, lengths: Sequence[int], *, samples: int, seed: int = 0
 ) -> Tensor:
     """Mean squared error [S, lengths] of the last prediction over sampled strings of each length."""
-    errors = []
+    target, errors = named(TARGETS, task, "task"), []
     for length in lengths:
         generator = torch.Generator().manual_seed(seed * 100_003 + length)
         bits = torch.randint(0, 2, (1, samples, length), generator=generator)
         ones = bits.sum(-1, keepdim=True).double()
         at = torch.tensor([length])
-        difference = _outputs(tables, bits[..., -1:], ones, at) - _targets(task, ones, at)
+        difference = _outputs(tables, bits[..., -1:], ones, at) - target(ones, at)
         errors.append(difference.square().mean((1, 2)))
     return torch.stack(errors, dim=1)
 
@@ -283,18 +243,9 @@ def as_table(table: Tensor) -> Table:
     return ((a00, a01), (a10, a11))
 
 
-def _tables(weights: Tensor) -> Tensor:
-    query, kappa = weights[:, 0], weights[:, 1]
-    return query @ kappa.transpose(1, 2)
-
-
 def _outputs(tables: Tensor, last: Tensor, ones: Tensor, lengths: Tensor) -> Tensor:
     """g (Eq. 7) from the last bit and the number of ones of each prefix [S, N, L]."""
     share = ones / lengths
     asked = [tables[:, s, :, None, None] for s in (0, 1)]
     by_last = [(1 - share) * row[:, 0] + share * row[:, 1] for row in asked]
     return torch.where(last == 1, by_last[1], by_last[0])
-
-
-def _targets(task: str, ones: Tensor, lengths: Tensor) -> Tensor:
-    return {"length": lengths.double().expand_as(ones), "sum": ones, "mean": ones / lengths}[task]

@@ -72,20 +72,27 @@ def batches(
     generators = [torch.Generator().manual_seed(seed + 2**20) for seed in distinct]
     for begin in range(0, steps, _DRAWN_AHEAD):
         ahead = min(_DRAWN_AHEAD, steps - begin)
-        drawn = [_draw(task, positions, longest, ahead * size, generator) for generator in generators]
-        tokens = torch.stack([one.tokens for one in drawn])
-        last = torch.stack([one.last for one in drawn])
-        target = reparameterization.apply(torch.stack([one.target for one in drawn]))
-        own_positions = [one.positions for one in drawn if one.positions is not None]
-        ids = torch.stack(own_positions) if own_positions else None
+        drawn = stack([_draw(task, positions, longest, ahead * size, generator) for generator in generators])
+        target = reparameterization.apply(drawn.target)
         for step in range(ahead):
             part = slice(step * size, (step + 1) * size)
             yield Batch(
-                tokens[column, part],
-                last[column, part],
+                drawn.tokens[column, part],
+                drawn.last[column, part],
                 target[column, part],
-                None if ids is None else ids[column, part],
+                None if drawn.positions is None else drawn.positions[column, part],
             )
+
+
+def stack(batches: Sequence[Batch]) -> Batch:
+    """Batches of one model each, without the first dimension, as one batch."""
+    ids = [batch.positions for batch in batches if batch.positions is not None]
+    return Batch(
+        torch.stack([batch.tokens for batch in batches]),
+        torch.stack([batch.last for batch in batches]),
+        torch.stack([batch.target for batch in batches]),
+        torch.stack(ids) if ids else None,
+    )
 
 
 def value_losses(model: StackedTransformer, batch: Batch) -> Tensor:
@@ -102,12 +109,9 @@ def train(
     rates: Sequence[float],
     losses: Callable[[StackedTransformer, B], Tensor] = value_losses,
 ) -> Iterator[Tensor]:
-    """Take one step on each batch, yielding its loss of every model [S].
+    """Take one step on each batch, yielding its loss of every model [S]; the model is changed in place.
 
     Args:
-        model: is changed in place.
-        steps: one batch for each step.
-        optimizer: the rule and the schedule.
         count: steps of the whole schedule.
         rates: initial learning rate of each model.
         losses: the loss of every model [S] on a batch.

@@ -11,8 +11,14 @@ import torch
 
 from lengthwise.errors import UsageError
 from lengthwise_studies.synthetic import theorem2
-from lengthwise_studies.synthetic.reparameterization import FUNCTIONS, length_alone_error
-from lengthwise_studies.synthetic.tasks import MEAN
+from lengthwise_studies.synthetic.reparameterization import (
+    FUNCTIONS,
+    Reparameterization,
+    best_constant,
+    constant_error,
+    length_alone_error,
+)
+from lengthwise_studies.synthetic.tasks import LENGTH, MEAN
 
 L = 10
 TESTED = (20, 35, 50)
@@ -128,12 +134,12 @@ def test_the_second_moment_behind_the_prefactor():
 
 def test_the_sum_ansatz_is_not_the_minimiser():
     ansatz = theorem2.objective("sum", theorem2.ansatz("sum", L), L)
-    equal = theorem2.equal_queries_minimum("sum", L)
-    _close(equal.table, ((1.0429, 4.4571), (1.0429, 4.4571)))
-    assert equal.loss == pytest.approx(2.58396, rel=1e-4)
-    assert (
-        theorem2.full_minimum("sum", L).loss < theorem2.rank_one_minimum("sum", L).loss < equal.loss < ansatz
-    )
+    # The best table with q' = q'' alone.
+    equal = theorem2.objective("sum", ((1.0429, 4.4571), (1.0429, 4.4571)), L)
+    assert equal == pytest.approx(2.58396, rel=1e-4)
+    for row in ((1.0529, 4.4571), (1.0329, 4.4571), (1.0429, 4.4671), (1.0429, 4.4471)):
+        assert theorem2.objective("sum", (row, row), L) > equal
+    assert theorem2.full_minimum("sum", L).loss < theorem2.rank_one_minimum("sum", L).loss < equal < ansatz
 
 
 def test_a_second_head_dimension_leaks_the_length():
@@ -150,9 +156,11 @@ def test_the_printed_constant_of_the_perturbed_mean():
     table = ((0, 1 + epsilon), (0, 1 + epsilon))
     for length in (1, 10, 50):
         exact = theorem2.error("mean", table, length)
-        assert theorem2.perturbed_mean_error(epsilon, length) == pytest.approx(exact, rel=1e-12)
+        assert (length + 1) / (4 * length) * epsilon**2 == pytest.approx(exact, rel=1e-12)
         assert exact <= epsilon**2, "the inequality of Eq. 23 holds"
-    assert theorem2.perturbed_mean_error(epsilon, 10) == pytest.approx(0.00275, rel=1e-12)
+    # Read as q''kappa'' = 1 + eps, zeros would count like ones.
+    assert theorem2.error("mean", ((1.1, 1.1), (1.1, 1.1)), 10) > 0.25
+    assert theorem2.error("mean", table, 10) == pytest.approx(0.00275, rel=1e-12), "printed: 0.0055"
 
 
 def test_the_error_is_not_of_the_order_of_the_squared_distance_near_the_training_length():
@@ -174,8 +182,9 @@ def test_gamma_over_length_tends_to_a_half():
 @pytest.mark.parametrize("minimum", [theorem2.full_minimum, theorem2.rank_one_minimum])
 def test_growth_is_between_its_bounds(task, minimum):
     found = minimum(task, L)
+    largest = max(abs(entry) for row in found.table for entry in row)
     for length in (1, 5, 11, 20, 50, 200):
-        low, high = theorem2.growth_bounds(task, theorem2.largest_entry([found.table]), length)
+        low, high = theorem2.growth_bounds(task, largest, length)
         assert low - 1e-12 <= theorem2.error(task, found.table, length) <= high
     errors = [theorem2.error(task, found.table, length) for length in (100, 200, 400)]
     if task == "mean":
@@ -201,19 +210,13 @@ def test_growth_is_between_its_bounds(task, minimum):
 def test_a_compressing_function_lowers_the_transformed_error_and_raises_the_real_one(
     name, gamma, constant, transformed, original
 ):
-    function = FUNCTIONS[name]
-
-    def transform(y: float) -> float:
-        return function.forward(torch.tensor(y, dtype=torch.float64)).item()
-
-    def inverse(z: float) -> float:
-        return function.inverse(torch.tensor(z, dtype=torch.float64)).item()
-
-    assert math.fsum(transform(i) for i in range(1, L + 1)) / L == pytest.approx(gamma, rel=1e-4)
-    found = [theorem2.constant_errors(transform, inverse, L, length) for length in TESTED]
-    assert found[0][0] == pytest.approx(constant, rel=1e-4)
-    assert [one[1] for one in found] == pytest.approx(transformed, rel=1e-4)
-    assert [one[2] for one in found] == pytest.approx(original, rel=1e-4)
+    function = Reparameterization(FUNCTIONS[name])
+    fitted = best_constant(LENGTH, function, train_length=L)
+    assert fitted == pytest.approx(gamma, rel=1e-4)
+    assert function.function.inverse(torch.tensor(fitted)).item() == pytest.approx(constant, rel=1e-4)
+    errors = [constant_error(LENGTH, function, train_length=L, length=length) for length in TESTED]
+    assert [one[0] for one in errors] == pytest.approx(original, rel=1e-4)
+    assert [one[1] for one in errors] == pytest.approx(transformed, rel=1e-4)
     if name != "identity":
         assert all(o > 210.25 for o in original), "in units of length it is worse than no f"
 
@@ -236,16 +239,6 @@ def test_the_conditions_of_a_single_length_are_not_necessary_at_length_one():
     assert theorem2.error("sum", ((0.0, 0.0), (3.0, 1.0)), 1) == 0, "q'' = 0, kappa'' not 0"
     for length in (2, 3):
         assert theorem2.error("length", ((1.0, 0.5), (2.0, 1.0)), length) > 0.1
-
-
-def test_the_perturbed_mean_is_the_one_with_equal_queries():
-    """Before Eq. 23: q'kappa' = q''kappa' = 1 + eps. With "q''kappa''" zeros would count like ones."""
-    epsilon, length = 0.1, 10
-    meant = ((0, 1 + epsilon), (0, 1 + epsilon))
-    assert theorem2.error("mean", meant, length) == pytest.approx(11 / 40 * epsilon**2, rel=1e-12)
-    # Rank 1 with q'kappa' = q''kappa'' = 1 + eps and equal queries has kappa' = kappa''.
-    misread = ((1 + epsilon, 1 + epsilon), (1 + epsilon, 1 + epsilon))
-    assert theorem2.error("mean", misread, length) > 0.25
 
 
 def test_an_unknown_task_is_refused():

@@ -63,9 +63,9 @@ _GROUPS: dict[str, dict[str, str]] = {
         "theorem2 theorem2_check:THEOREM2": "exact errors, bounds, and linear attention trained on samples",
     },
     "the sparsity paper": {
-        "influence sparsity.influence_page:INFLUENCE": "distant tokens that a prediction needs (Fig. 2 and 6)",
+        "influence sparsity.influence:INFLUENCE": "distant tokens that a prediction needs (Fig. 2 and 6)",
         "sparse-parity sparsity.parity:SPARSE_PARITY": "parity of k planted bits by length, k and locality",
-        "position-coupling sparsity.coupling_study:POSITION_COUPLING": "coupled ids, given and predicted, three tasks",
+        "position-coupling sparsity.coupling_study:POSITION_COUPLING": "coupled ids, given or predicted, three tasks",
         "sparsity-bounds sparsity.bounds:SPARSITY_BOUNDS": "its bounds against errors of trained models",
     },
     "our own": {

@@ -1,20 +1,32 @@
-"""The bridge: exact numbers on planted tasks, and tokens grouped by what they need."""
+"""Tokens grouped by what they need: what is forgotten, ranks, and verdicts on made-up numbers."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 
 from lengthwise.measure.statistics import estimate
+from lengthwise.results import Row
 from lengthwise_studies.sparsity.bridge import (
     DENSE,
     NO_GAIN,
     SPARSE,
+    TOO_FEW,
+    Token,
     forgotten,
     group_of,
     rank_correlation_by_document,
     tokens_of,
+)
+from lengthwise_studies.sparsity.bridge_page import (
+    ALIGNED,
+    EXPERIMENT,
+    OTHERS,
+    bridge_rows,
+    claims,
+    in_every_seed,
 )
 
 
@@ -35,8 +47,7 @@ def record(document: str, shift: float) -> dict:
 
 def test_groups_and_what_is_forgotten():
     start, control, arm = (
-        tokens_of({name: record(name, shift) for name in "abc"}, [1, 2], keys="abc")
-        for shift in (0, 0.1, 0.5)
+        tokens_of({name: record(name, shift) for name in "abc"}, [1, 2]) for shift in (0, 0.1, 0.5)
     )
     assert [group_of(token, 1.0) for token in start[:4]] == [NO_GAIN, SPARSE, DENSE, None]
     assert [token.needed for token in start[:4]] == [None, 2, math.inf, None]
@@ -56,6 +67,49 @@ def test_rank_correlation_resamples_documents():
     found = rank_correlation_by_document(x, [value**3 for value in x], list("aabbcc"))
     assert found.value == pytest.approx(1)
     assert found.low == pytest.approx(1)
-    assert found.n == 6
     assert rank_correlation_by_document(x, x, list("aabbbb")).low is None
     assert rank_correlation_by_document(x, [1.0] * 6, list("aabbcc")).value is None
+
+
+def test_what_training_forgets_and_what_other_forms_spare():
+    """The aligned arm loses 1 on far and sparse tokens, the others nothing."""
+    arms = {}
+    for arm in EXPERIMENT.arms:
+        for seed in [None] if arm.changes is None else (0, 1):
+            lost = arm.name == ALIGNED[0]
+            arms[arm.name, seed] = [
+                Token(f"d{doc}", f"w{doc}", place, long + lost * (place == 41), 5.0, 1.0, needed)
+                for doc in range(9)
+                for place, long, needed in ((40, 5.0, None), (41, 1.0 + doc / 10, 2.0), (42, 1.0, math.inf))
+            ]
+    rows = bridge_rows(arms, 0.5, "m")
+    found = [claim.verdict(rows)[1] for claim in claims()]
+    assert found == ["yes", "no", "no", "no", "yes", "yes"]
+    [value] = {
+        row.value
+        for row in rows
+        if (row.arm, row.reference, row.metric, row.bucket) == (OTHERS[0], ALIGNED[0], "forgotten", SPARSE)
+    }
+    assert value == pytest.approx(-1)
+
+
+def test_a_seed_without_an_interval_decides_nothing():
+    def row(seed, low, high, documents=9):
+        return Row(
+            model="m",
+            task="bridge",
+            metric="forgotten",
+            value=1.0,
+            arm="a",
+            reference="b",
+            seed=seed,
+            ci_low=low,
+            ci_high=high,
+            documents=documents,
+        )
+
+    judge = partial(in_every_seed, "a", "b", "forgotten", None, 1)
+    assert judge([]) is None
+    assert judge([row(0, 0.5, 1.5), row(1, None, None)])[1] == TOO_FEW
+    assert judge([row(0, 0.5, 1.5), row(1, 0.5, 1.5, documents=7)])[1] == TOO_FEW
+    assert judge([row(0, 0.5, 1.5), row(1, -0.5, 1.5)])[1] == "not decided"

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from lengthwise.results import Row, read_results
-from lengthwise_studies.sparsity.influence_page import CLAIMS, TOO_FEW, Numbers
+from lengthwise_studies.sparsity.bridge import TOO_FEW
+from lengthwise_studies.sparsity.influence import CLAIMS, Numbers
 from lengthwise_studies.study_table import produce
 
 

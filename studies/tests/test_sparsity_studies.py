@@ -14,6 +14,7 @@ from lengthwise_studies.sparsity import bounds, coupling_study, grid, parity
 from lengthwise_studies.sparsity.parity import of_k
 from lengthwise_studies.sparsity.shares import Outcome, decision, difference, over_seeds, place, pooled, share
 from lengthwise_studies.study_table import produce
+from tools.docs.kept_tables import keep_tables, kept_table
 
 SMOKE = parity.SCALES["smoke"]
 
@@ -58,6 +59,13 @@ def test_bad_settings_are_refused_before_anything_is_trained(tmp_path):
     with pytest.raises(UsageError):
         coupling_study.GRID.run(tmp_path / "ids", replace(coupling_study.SCALES["smoke"], table=30))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_study_without_a_finished_part_keeps_no_tables(tmp_path):
+    with pytest.raises(UsageError):
+        keep_tables("sparsity-bridge-real", tmp_path, tmp_path)
+    with pytest.raises(UsageError):
+        kept_table("sparsity-bridge-real", 0, tmp_path)
 
 
 def test_shares_and_their_intervals():

@@ -1,12 +1,13 @@
-"""The bridge between the two papers: does disagreement fall where predictions are sparse and local?
+"""The tokens of real text that `influence` examined, grouped by what they need of the distant context.
 
-On real text, the tokens that `influence` examined are grouped by what they need of the distant context.
+Jeffreys, token by token, is compared with the gain from distant context, the number of tokens needed, and LongPPL's
+key tokens. What trained arms change is told by what a token needs before training.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,10 @@ from numpy.typing import NDArray
 
 from lengthwise.measure.influence import ENOUGH
 from lengthwise.measure.statistics import Statistic, expanded_tail
+from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Row
+from lengthwise.samples import SampleLog
+from lengthwise_studies.skeleton import Verdict
 
 FEW = 4
 """A prediction is sparse if so many distant tokens, or fewer, are enough for it."""
@@ -23,6 +27,9 @@ NO_GAIN, SPARSE, DENSE = "no gain", "far and sparse", "far and dense"
 GROUPS = (NO_GAIN, SPARSE, DENSE)
 KEY_GAIN, KEY_LOSS = 2.0, 2.0
 """LongPPL's key tokens gain more than the first and have a loss below the second, in nats."""
+FEWEST_DOCUMENTS = 8
+"""Intervals over fewer are too rough for a verdict."""
+TOO_FEW = f"not decided: fewer than {FEWEST_DOCUMENTS} documents"
 _RESAMPLES = 1000
 
 
@@ -49,23 +56,18 @@ class Token:
         return self.gain > KEY_GAIN and self.long < KEY_LOSS
 
 
-def tokens_of(
-    samples: Mapping[str, dict[str, Any]] | Any, kept: Sequence[int], *, keys: Iterable[str]
-) -> list[Token]:
-    """Every examined token of these samples of `influence`; `kept` are the k of the run."""
+def tokens_of(samples: SampleLog, kept: Sequence[int]) -> list[Token]:
+    """Every examined token of a run of `influence`, by sample; `kept` are the k of the run."""
     found = []
-    for key in keys:
+    for key in sorted(samples):
         record = samples[key]
         chosen = {target["position"]: target["losses"]["greedy"] for target in record["targets"]}
         for place, long, short, jeffreys in record["examined"]:
             needed = None
             if place in chosen:
-                fits = [
-                    k
-                    for k, loss in zip(kept, chosen[place], strict=True)
-                    if short - loss >= ENOUGH * (short - long)
-                ]
-                needed = float(fits[0]) if fits else math.inf
+                enough = ENOUGH * (short - long)
+                losses = zip(kept, chosen[place], strict=True)
+                needed = next((float(k) for k, loss in losses if short - loss >= enough), math.inf)
             found.append(Token(record["document"], key, place, long, short, jeffreys, needed))
     return found
 
@@ -112,18 +114,10 @@ def _difference(totals: NDArray[np.float64]) -> NDArray[np.float64]:
         return totals[:, 0] / totals[:, 1] - totals[:, 2] / totals[:, 3]
 
 
-@dataclass(frozen=True)
-class Rank:
-    """Spearman's rho with a 95 % interval over documents; None where it is undefined."""
-
-    value: float | None
-    low: float | None
-    high: float | None
-    n: int
-
-
-def rank_correlation_by_document(x: Sequence[float], y: Sequence[float], documents: Sequence[str]) -> Rank:
-    """Spearman's rho of tokens, whole documents resampled; no interval for fewer than three."""
+def rank_correlation_by_document(
+    x: Sequence[float], y: Sequence[float], documents: Sequence[str]
+) -> Estimate:
+    """Spearman's rho of tokens with a 95 % interval, whole documents resampled; none for fewer than three."""
     from scipy.stats import rankdata
 
     def rho(pairs: NDArray[np.float64]) -> float:
@@ -137,7 +131,7 @@ def rank_correlation_by_document(x: Sequence[float], y: Sequence[float], documen
     parts = [pairs[:, names == name] for name in sorted(set(documents))]
     value = rho(pairs)
     if math.isnan(value):
-        return Rank(None, None, None, len(x))
+        return Estimate(None, signed=True)
     rng = np.random.default_rng(0)
     drawn = [
         rho(np.concatenate([parts[index] for index in rng.integers(len(parts), size=len(parts))], axis=1))
@@ -145,7 +139,46 @@ def rank_correlation_by_document(x: Sequence[float], y: Sequence[float], documen
     ]
     defined = [each for each in drawn if not math.isnan(each)]
     if len(defined) < 0.95 * len(drawn) or not defined:
-        return Rank(value, None, None, len(x))
+        return Estimate(value, signed=True)
     tail = expanded_tail(len(parts))
     low, high = np.quantile(defined, [tail, 1 - tail])
-    return Rank(value, float(low), float(high), len(x))
+    return Estimate(value, float(low), float(high), signed=True)
+
+
+def rank_table(tokens: Sequence[Token]) -> Table:
+    """Does Jeffreys go with what a token gains from distant context, and with what it needs of it?"""
+    tried = [token for token in tokens if token.needed is not None]
+    pairs: list[tuple[str, Sequence[Token], Callable[[Token], float]]] = [
+        ("gain from distant context", tokens, lambda token: token.gain),
+        ("size of the gain, |gain|", tokens, lambda token: abs(token.gain)),
+        ("loss with near context", tokens, lambda token: token.short),
+        ("distant tokens needed (targets)", tried, lambda token: token.needed or 0.0),
+        ("being a key token of LongPPL", tokens, lambda token: float(token.is_key)),
+    ]
+    rows: list[list[Cell]] = []
+    for name, some, value in pairs:
+        jeffreys, documents = [one.jeffreys for one in some], [one.document for one in some]
+        rows.append(
+            [name, rank_correlation_by_document(jeffreys, list(map(value, some)), documents), len(some)]
+        )
+    keys = sum(token.is_key for token in tokens)
+    return Table(
+        columns=["Jeffreys against", "Spearman's rho [95 % interval]", "tokens"],
+        rows=rows,
+        caption="Rank correlation over tokens, documents resampled",
+        notes=[f"{keys} of {len(tokens)} examined tokens are key tokens."],
+    )
+
+
+def decided(
+    ours: str,
+    rows: Sequence[Row],
+    holds: Callable[[list[tuple[float, float]]], bool],
+    fails: Callable[[list[tuple[float, float]]], bool],
+    words: tuple[str, str] = ("holds", "does not hold"),
+) -> Verdict:
+    """A verdict from the intervals of these rows; none where one has no interval, or one over few documents."""
+    ends = [(row.ci_low, row.ci_high) for row in rows if row.ci_low is not None and row.ci_high is not None]
+    if len(ends) < len(rows) or min(row.documents or 0 for row in rows) < FEWEST_DOCUMENTS:
+        return ours, TOO_FEW
+    return ours, words[0] if holds(ends) else words[1] if fails(ends) else "not decided"

@@ -147,7 +147,7 @@ class Grid:
     notes: Callable[[Any], list[str]]
     page: Callable[[Any, Any], Section]
 
-    def part(self, scales: Mapping[str, Any], **where: str) -> Part:
+    def part(self, scales: Mapping[str, Any], **where: Any) -> Part:
         """As a part of a study."""
         return Part(run=self.run, sections=self.sections, scales=scales, **where)
 
@@ -165,7 +165,7 @@ class Grid:
         def rows(outcomes: Mapping[Any, Outcome]) -> list[Row]:
             return [row for cell, outcome in outcomes.items() for row in cell_rows(cell, outcome)]
 
-        how = {"resume": resume, "overwrite": overwrite}
+        how: dict[str, Any] = {"resume": resume, "overwrite": overwrite}
         return run_cells(self.kind, cells, run_cell, Outcome, rows, self.notes(scale), out, scale, **how)
 
     def sections(self, results: Results, folder: Path) -> list[Section]:

@@ -157,6 +157,12 @@ def _kept(root: Path, name: str, number: str) -> Table:
     return kept_table(name, int(number), root)
 
 
+def _kept_claims(root: Path, *names: str) -> Table:
+    from tools.docs.kept_tables import kept_claims
+
+    return kept_claims(root, *names)
+
+
 def _sparsity(root: Path) -> Table:
     from tools.docs.kept_tables import sparsity_index
 
@@ -187,6 +193,7 @@ MAKERS: dict[str, Callable[..., Table]] = {
     "paper-items": _items,
     "paper-claims": _claims,
     "kept": _kept,
+    "kept-claims": _kept_claims,
     "sparsity-claims": _sparsity,
     "hardware": _hardware,
 }

@@ -74,6 +74,19 @@ def kept_table(name: str, number: int, root: Path) -> Table:
     return Table(columns=found.columns, rows=found.rows, caption="", notes=found.notes)
 
 
+def kept_claims(root: Path, *names: str) -> Table:
+    """The verdicts of several studies in one table."""
+    columns = ["place", "claim", "paper", "verdict"]
+    rows = [
+        [row[table.columns.index(column)] for column in columns]
+        for name in names
+        for table in kept_tables(name, root)
+        if table.caption == CLAIMS
+        for row in table.rows
+    ]
+    return Table(columns=columns, rows=rows)
+
+
 def sparsity_index(root: Path) -> Table:
     """Every claim of the sparsity paper and of the bridge that a kept study decides; "not run" without one."""
     rows: list[list[Any]] = []

@@ -19,6 +19,7 @@ def test_a_cell_gives_every_number_for_every_seed_and_length():
         assert [len(seed) for seed in by_seed] == [12, 12]
     assert outcome.rate in (5e-5, 1e-4, 5e-4)
     assert set(outcome.rates) == {"5e-05", "0.0001", "0.0005"}
+    assert outcome.steps[-1] == 2 * SMOKE.steps
     assert len(outcome.curve[0]) == len(outcome.steps)
     # As a sample log keeps it.
     assert Outcome(**json.loads(json.dumps(outcome.to_dict()))) == outcome
@@ -48,11 +49,6 @@ def test_the_rate_that_fits_best_is_kept_and_a_diverged_model_is_no_number(monke
     json.dumps(outcome.to_dict(), allow_nan=False)
 
 
-def test_sgd_takes_its_multiple_of_the_steps():
-    assert run_cell(Cell(task="mean"), SMOKE).steps[-1] == SMOKE.steps
-    assert run_cell(Cell(task="mean", optimizer="sgd"), SMOKE).steps[-1] == 2 * SMOKE.steps
-
-
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
@@ -73,6 +69,8 @@ def test_a_test_length_beyond_the_table_is_refused():
     with pytest.raises(UsageError, match=r"202 tokens .* learned encoding has 128 positions"):
         check([Cell(task="mean", encoding="learned")], replace(SMOKE, test_length=200))
     check([Cell(task="mean", encoding="rotary")], replace(SMOKE, test_length=200))
+    with pytest.raises(UsageError, match="the grid has no cells"):
+        check([], SMOKE)
 
 
 def test_a_cell_trains_on_one_thread_and_leaves_the_others_as_they_were(monkeypatch):
@@ -96,8 +94,3 @@ def test_a_cell_trains_on_one_thread_and_leaves_the_others_as_they_were(monkeypa
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
-
-
-def test_a_grid_with_no_cells_is_refused():
-    with pytest.raises(UsageError, match="the grid has no cells"):
-        check([], SMOKE)

@@ -19,7 +19,6 @@ from lengthwise_studies.section3.number_alignment import (
     disagreements,
     model_disagreements,
     right_disagreements,
-    without_first,
 )
 from lengthwise_studies.synthetic.reparameterization import FUNCTIONS, Reparameterization
 from lengthwise_studies.synthetic.tasks import BIT_TASKS
@@ -125,13 +124,6 @@ def test_the_loss_is_error_plus_twice_alpha_times_distance():
         losses = AlignedLosses(alignment, 0.5)
         assert torch.allclose(losses(model, batch), expected, atol=1e-6)
         assert torch.allclose(losses.errors[0], error, atol=1e-6)
-
-
-def test_the_end_of_a_string():
-    bits = torch.tensor([[1, 0, 1, 1, 0], [1, 1, 0, 0, 0]])
-    cut, lengths = without_first(bits, torch.tensor([5, 2]), torch.tensor([2, 1]))
-    assert cut.tolist() == [[1, 1, 0, 0, 0], [1, 0, 0, 0, 0]]
-    assert lengths.tolist() == [3, 1]
 
 
 def test_right_answers_pay_what_can_be_computed():

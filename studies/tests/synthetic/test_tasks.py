@@ -1,3 +1,5 @@
+"""Tasks, functions of their outcomes, and predictors that need no model."""
+
 from __future__ import annotations
 
 import doctest
@@ -5,14 +7,35 @@ import doctest
 import pytest
 import torch
 
+import lengthwise_studies.section3.number_alignment as number_alignment
+import lengthwise_studies.synthetic.reparameterization as reparameterizations
 import lengthwise_studies.synthetic.tasks as tasks
 from lengthwise.errors import UsageError
-from lengthwise_studies.synthetic.tasks import BIT_TASKS, bit_task, fair_bits, uniform_count_bits
+from lengthwise_studies.synthetic.reparameterization import (
+    FUNCTIONS,
+    IDENTITY,
+    Reparameterization,
+    best_constant,
+    constant_error,
+    length_alone_error,
+    reparameterization,
+)
+from lengthwise_studies.synthetic.tasks import (
+    BIT_TASKS,
+    LENGTH,
+    MEAN,
+    SUM,
+    UNIFORM_COUNT_MEAN,
+    bit_task,
+    fair_bits,
+    uniform_count_bits,
+)
 
 
 def test_the_worked_examples_are_right():
-    done = doctest.testmod(tasks)
-    assert (done.failed, done.attempted > 0) == (0, True)
+    for module in (tasks, reparameterizations, number_alignment):
+        done = doctest.testmod(module)
+        assert (done.failed, done.attempted > 0) == (0, True)
 
 
 @pytest.mark.parametrize("task", BIT_TASKS.values(), ids=lambda task: task.name)
@@ -29,18 +52,81 @@ def test_the_law_of_the_outcome_is_that_of_the_samples(task, length):
         assert share == pytest.approx(probability.item(), abs=0.015)
 
 
-def test_fair_bits_are_fair_at_every_place():
-    bits = fair_bits(torch.full((20_000,), 5), 5, torch.Generator().manual_seed(0))
-    assert (bits.float().mean(0) - 0.5).abs().max() < 0.015
-
-
-def test_uniform_counts_are_placed_evenly():
-    lengths = torch.tensor([4, 7]).repeat(10_000)
-    bits = uniform_count_bits(lengths, 7, torch.Generator().manual_seed(0))
-    assert (bits[::2, :4].float().mean(0) - 0.5).abs().max() < 0.02
-    assert (bits[1::2].float().mean(0) - 0.5).abs().max() < 0.02
+def test_bits_are_placed_evenly():
+    lengths, generator = torch.tensor([4, 7]).repeat(10_000), torch.Generator().manual_seed(0)
+    for draw in (fair_bits, uniform_count_bits):
+        bits = draw(lengths, 7, generator).float()
+        assert (bits[::2, :4].mean(0) - 0.5).abs().max() < 0.02
+        assert (bits[1::2].mean(0) - 0.5).abs().max() < 0.02
 
 
 def test_an_unknown_task_is_refused():
     with pytest.raises(UsageError, match="did you mean 'length'"):
         bit_task("lenght")
+
+
+@pytest.mark.parametrize(("length", "error"), [(10, 0.025), (20, 0.0125), (50, 0.005)])
+def test_one_half_for_the_mean_of_fair_bits(length, error):
+    """1 / (4 l)."""
+    assert constant_error(MEAN, IDENTITY, train_length=10, length=length) == pytest.approx((error, error))
+    assert length_alone_error(MEAN, length=length) == pytest.approx(error)
+
+
+@pytest.mark.parametrize(("length", "error"), [(10, 0.1), (20, 22 / 240), (50, 52 / 600)])
+def test_one_half_for_the_mean_of_uniform_counts(length, error):
+    """(l + 2) / (12 l)."""
+    measured = constant_error(UNIFORM_COUNT_MEAN, IDENTITY, train_length=10, length=length)
+    assert measured == pytest.approx((error, error))
+
+
+def test_the_middle_of_the_training_lengths():
+    assert best_constant(LENGTH, IDENTITY, train_length=10) == 5.5
+    assert constant_error(LENGTH, IDENTITY, train_length=10, length=50) == (1980.25, 1980.25)
+    assert length_alone_error(LENGTH, length=50) == 0
+
+
+def test_half_the_length_for_the_sum():
+    """l / 4, the variance of a binomial."""
+    assert length_alone_error(SUM, length=20) == pytest.approx(5)
+    original, _ = constant_error(
+        SUM, Reparameterization(FUNCTIONS["log"], shift=1), train_length=10, length=20
+    )
+    assert torch.isfinite(torch.tensor(original))
+    assert original > constant_error(SUM, IDENTITY, train_length=10, length=20)[0]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("shift", [0, 1])
+def test_the_inverse_undoes_the_function(name, shift):
+    function = Reparameterization(FUNCTIONS[name], shift)
+    y = torch.arange(1, 51, dtype=torch.float64)
+    back, clamped = function.invert(function.apply(y), lowest=1, highest=500)
+    assert torch.allclose(back, y)
+    assert not clamped.any()
+
+
+def test_outputs_without_an_inverse_are_clamped_and_counted():
+    z = torch.tensor([-1.0, 0.0, 0.01, 0.5, 1.0, 3.0])
+    for name in ("1/sqrt", "1/x", "1/log(x+1)", "log", "sqrt"):
+        back, clamped = Reparameterization(FUNCTIONS[name]).invert(z, lowest=1, highest=500)
+        assert torch.isfinite(back).all()
+        assert back.min() > 0.999
+        assert back.max() < 500.1
+        assert clamped.any()
+    back, clamped = Reparameterization(FUNCTIONS["identity"]).invert(z, lowest=1, highest=500)
+    assert torch.equal(back, z)
+    assert not clamped.any()
+
+
+@pytest.mark.parametrize("name", ["log", "1/sqrt", "1/x", "1/log(x+1)"])
+@pytest.mark.parametrize("task", [SUM, MEAN], ids=["sum", "mean"])
+def test_a_function_undefined_at_zero_is_refused_for_tasks_that_can_be_zero(name, task):
+    with pytest.raises(UsageError, match=r"undefined at 0.*\n.*\n.*shift=1"):
+        reparameterization(name, task)
+    assert reparameterization(name, task, shift=1).name == f"{name} of y + 1"
+    assert reparameterization(name, LENGTH).apply(torch.tensor(1.0)).isfinite()
+
+
+def test_an_unknown_function_is_refused():
+    with pytest.raises(UsageError, match="did you mean '1/sqrt'"):
+        reparameterization("1/sqr", LENGTH)

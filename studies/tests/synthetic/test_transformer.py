@@ -62,29 +62,12 @@ def test_the_number_is_read_off_the_last_token_whatever_follows_it():
             assert torch.allclose(values[index, sample], alone.value(cut, torch.tensor([[end]])), atol=1e-10)
 
 
-def test_position_ids_belong_to_each_sample():
-    model, tokens = _model("learned"), _tokens(batch=1).expand(-1, 2, -1)
-    ids = torch.stack([torch.arange(9), torch.arange(9) + 5]).expand(len(SEEDS), -1, -1)
-    logits = model.logits(tokens, ids)
-    assert not torch.allclose(logits[:, 0], logits[:, 1])
-    assert torch.equal(logits[:, 0], model.logits(tokens)[:, 0])
-
-
 @pytest.mark.parametrize("encoding", ["rotary", "alibi", "t5"])
 def test_relative_encodings_do_not_change_when_all_ids_shift(encoding):
     model, tokens = _model(encoding), _tokens()
     ids = torch.arange(9).expand_as(tokens)
     # The angles of rotary are formed in fp32.
     assert torch.allclose(model.logits(tokens, ids), model.logits(tokens, ids + 40), atol=1e-4)
-
-
-def test_a_second_head_predicts_ids():
-    model = _model("learned", tokens=5, ids=16)
-    tokens, ids = model.heads(_tokens())
-    assert tokens.shape == (2, 3, 9, 5)
-    assert ids is not None
-    assert ids.shape == (2, 3, 9, 16)
-    assert _model("learned").heads(_tokens())[1] is None
 
 
 def test_without_markers_nope_cannot_tell_strings_of_ones_apart():

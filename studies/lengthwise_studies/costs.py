@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
 
+from lengthwise.errors import MissingError
 from lengthwise.files import cache_dir
 from lengthwise.machine import product_rate, usable_device
 from lengthwise.models.embedded_models import EMBEDDED, made_folder
@@ -26,119 +29,94 @@ from lengthwise_studies.experiments import Experiment
 from lengthwise_studies.precision import fast_dtype
 from lengthwise_studies.pretraining import Pretraining
 from lengthwise_studies.reading import items_read
-from lengthwise_studies.skeleton import Study, chosen_scales
+from lengthwise_studies.side_by_side import processes_for
+from lengthwise_studies.skeleton import Part, Study, chosen_scales
 from lengthwise_studies.store import measure_named
 from lengthwise_studies.tiny_models import TinyModel
 
 LLAMA = {"model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16"}
+
+
+def _llama(vocabulary: int, width: int, inner: int, layers: int, heads: int, **more: Any) -> dict[str, Any]:
+    return LLAMA | {
+        "vocab_size": vocabulary,
+        "hidden_size": width,
+        "intermediate_size": inner,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "max_position_embeddings": 8192,
+        **more,
+    }
+
+
 SHAPES: dict[str, dict[str, Any]] = {
-    "meta-llama/Llama-2-7b-hf": LLAMA
-    | {
-        "vocab_size": 32000,
-        "hidden_size": 4096,
-        "intermediate_size": 11008,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "max_position_embeddings": 4096,
-    },
-    "meta-llama/Llama-3.1-8B": LLAMA
-    | {
-        "vocab_size": 128256,
-        "hidden_size": 4096,
-        "intermediate_size": 14336,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "max_position_embeddings": 131072,
-    },
-    "HuggingFaceTB/SmolLM2-1.7B": LLAMA
-    | {
-        "vocab_size": 49152,
-        "hidden_size": 2048,
-        "intermediate_size": 8192,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 32,
-        "max_position_embeddings": 8192,
-        "tie_word_embeddings": True,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 130000.0},
-    },
-    "smollm2-135m": LLAMA
-    | {
-        "vocab_size": 49152,
-        "hidden_size": 576,
-        "intermediate_size": 1536,
-        "num_hidden_layers": 30,
-        "num_attention_heads": 9,
-        "num_key_value_heads": 3,
-        "max_position_embeddings": 8192,
-        "tie_word_embeddings": True,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 100000.0},
-    },
+    "meta-llama/Llama-2-7b-hf": _llama(32000, 4096, 11008, 32, 32, max_position_embeddings=4096),
+    "meta-llama/Llama-3.1-8B": _llama(
+        128256, 4096, 14336, 32, 32, num_key_value_heads=8, max_position_embeddings=131072
+    ),
+    "HuggingFaceTB/SmolLM2-1.7B": _llama(49152, 2048, 8192, 24, 32, tie_word_embeddings=True),
+    "smollm2-135m": _llama(49152, 576, 1536, 30, 9, num_key_value_heads=3, tie_word_embeddings=True),
 }
 """The shapes of models whose costs are told without the hub, and before the first use."""
 
 
+H200 = 4e14
+"""Operations a second of one NVIDIA H200 in bfloat16 at 40 % of its peak: our assumption for scales that name one."""
+_FEW, _MORE = 5, 25
+"""Steps that one cell of a study is trained for, to tell the time of a step from that of its tests."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class StudyCost:
-    """One experiment of a study at a scale.
+    """One experiment of a study at a scale, one pretraining, or the cells of a part.
 
     Args:
-        what: the model and the recipe.
-        trainings: arms times seeds.
+        what: the model and the recipe; or what is left out, and why.
+        trainings: arms times seeds; cells.
         measured: models that are measured, checkpoints on the way included.
         trained_tokens, read_tokens: over all of them; a view that an arm does not read has none.
         memory_bytes: of the largest training, whole on one device (`device_memory`).
         operations: floating-point operations of all matrix products.
-        rate: operations a second.
+        seconds: of them alone; of cells, from the time of one of them.
+        basis: what the time is from, if not from the rate of this machine.
     """
 
     what: str
-    trainings: int
-    measured: int
-    trained_tokens: int
-    read_tokens: int
-    memory_bytes: int | None
-    operations: float
-    rate: float
-
-    @property
-    def seconds(self) -> float:
-        """The matrix products alone."""
-        return self.operations / self.rate
+    trainings: int = 0
+    measured: int = 0
+    trained_tokens: int = 0
+    read_tokens: int = 0
+    memory_bytes: int | None = None
+    operations: float = 0.0
+    seconds: float = 0.0
+    basis: str = ""
 
 
 def study_costs(
     study: Study, scale: str, *, seeds: int | None = None, steps: int | None = None
 ) -> list[StudyCost]:
-    """The cost of every experiment of a study; empty for a study of another kind.
+    """The cost of every part of a study; what cannot be planned here for want of a package is named.
 
     Raises:
         UsageError: as `chosen_scales`.
     """
-    sizes = chosen_scales(study, scale, seeds=seeds, steps=steps)
-    rates: dict[str, float] = {}
-    found: list[StudyCost] = []
-    planned: set[str] = set()
-    for part, size in zip(study.parts, sizes, strict=True):
-        hardware = getattr(size, "hours_on", None)
-        for experiment, at in part.plan(size) if part.plan is not None else ():
-            dtype = _dtype(experiment, at)
-            if hardware is None and dtype not in rates:
-                rates[dtype] = product_rate(usable_device("auto"), dtype)
-            rate = hardware or rates[dtype]
-            # The hardware that scales name are GPUs.
-            device = torch.device("cuda" if hardware else usable_device("auto"))
+    found: dict[str, StudyCost] = {}
+    for part, size in zip(study.parts, chosen_scales(study, scale, seeds=seeds, steps=steps), strict=True):
+        if part.plan is None:
+            found[part.heading] = _cells(part, size)
+            continue
+        for experiment, at in part.plan(size):
+            device = _Device.of(experiment, at, getattr(size, "hours_on", None))
             missing = [start for start in at.starts if isinstance(start, TinyModel) and not _is_made(start)]
-            for start in missing:
-                if start.name not in planned:
-                    found.append(_pretraining(start, rate))
-                    planned.add(start.name)
-            found += _costs(experiment, at, rate, device)
-    return found
+            found |= {start.name: _pretraining(start, device) for start in missing}
+            for one in _by_recipe_and_text(experiment, at):
+                cost = _cost(one, at, device)
+                found[f"{len(found)}"] = cost
+    return list(found.values())
 
 
 def costs_table(costs: Sequence[StudyCost], *, caption: str) -> Table:
-    """One line for each experiment, and their sum."""
+    """One line for each of them, and their sum."""
     lines: list[list[Cell]] = [
         [
             one.what,
@@ -151,16 +129,65 @@ def costs_table(costs: Sequence[StudyCost], *, caption: str) -> Table:
         ]
         for one in costs
     ]
-    total = sum(one.seconds for one in costs)
+    bases = sorted({one.basis for one in costs} - {""}) or [
+        "that of the matrix products alone, at the rate of this machine, measured just now (expect up to three times)"
+    ]
     return Table(
         columns=["what", "trainings", "measured", "tokens trained", "tokens read", "memory", "time at least"],
-        rows=[*lines, ["all", *[""] * 5, _duration(total)]],
+        rows=[*lines, ["all", *[""] * 5, _duration(sum(one.seconds for one in costs))]],
         caption=caption,
         notes=[
-            "Time is that of the matrix products alone, at the rate of this machine, measured just now, or that the "
-            "scale names for its hardware; expect up to three times it. Greedy replies (LongBench-E) are not "
-            f"counted. Memory is that of the largest training, whole on one device: {BASIS}."
+            f"Time is {'; '.join(bases)}. Greedy replies (LongBench-E) are not counted. Memory is that of the "
+            f"largest training, whole on one device: {BASIS}."
         ],
+    )
+
+
+@dataclass(frozen=True)
+class _Device:
+    kind: torch.device
+    rate: float
+    """Operations a second."""
+    name: str
+    """Of the hardware that the scale assumes; "" for this machine."""
+
+    @classmethod
+    def of(cls, experiment: Experiment, scale: Scale, assumed: float | None) -> _Device:
+        if assumed is not None:
+            name = f"{assumed / H200:g} NVIDIA H200 in bfloat16 at 40 % of the peak"
+            return cls(torch.device("cuda"), assumed, f"what this scale assumes, {name}: the products alone")
+        device = usable_device("auto")
+        return cls(torch.device(device), _rate(device, _dtype(experiment, scale)), "")
+
+
+@cache
+def _rate(device: str, dtype: str) -> float:
+    return product_rate(device, dtype)
+
+
+def _cells(part: Part, size: Any) -> StudyCost:
+    """Cells, from one that is trained for a few steps and tested; or a part that computes its numbers."""
+    if part.cells is None:
+        return StudyCost(what=f"{part.heading}: computed, {part.time}", basis="stated for what is computed")
+    cells, work = part.cells(size)
+    middle = cells[len(cells) // 2]
+
+    def seconds(steps: int) -> float:
+        started = time.perf_counter()
+        work(middle, scale=replace(size, steps=steps))
+        return time.perf_counter() - started
+
+    seconds(_FEW)
+    few = seconds(_FEW)
+    a_step = max(0.0, seconds(_MORE) - few) / (_MORE - _FEW)
+    each = few + a_step * max(0, size.steps - _FEW)
+    processes = processes_for(size, len(cells))
+    return StudyCost(
+        what=f"{part.heading}: cells, {processes} at once",
+        trainings=len(cells),
+        measured=len(cells),
+        seconds=each * len(cells) / processes,
+        basis=f"of cells that all take as long as one of them did just now, {_MORE} steps long",
     )
 
 
@@ -168,41 +195,35 @@ def _is_made(start: TinyModel) -> bool:
     return (cache_dir() / "models" / start.name / "config.json").is_file()
 
 
-def _pretraining(start: TinyModel, rate: float) -> StudyCost:
+def _pretraining(start: TinyModel, device: _Device) -> StudyCost:
     tokens = start.steps * Pretraining.batch_size * start.length
+    work = _work(model_skeleton(start.make().config), tokens, start.length, passes=6)
     return StudyCost(
         what=f"pretraining {start.name}",
         trainings=1,
-        measured=0,
         trained_tokens=tokens,
-        read_tokens=0,
-        memory_bytes=None,
-        operations=_work(model_skeleton(start.make().config), tokens, start.length, passes=6),
-        rate=rate,
+        operations=work,
+        seconds=work / device.rate,
+        basis=device.name,
     )
 
 
-def _costs(experiment: Experiment, scale: Scale, rate: float, device: torch.device) -> list[StudyCost]:
-    """One for each recipe and text of the arms."""
+def _by_recipe_and_text(experiment: Experiment, scale: Scale) -> list[Experiment]:
     groups: dict[tuple[str | None, str], list[Arm]] = {}
     for arm in experiment.arms:
         groups.setdefault((arm.recipe or experiment.recipe, arm.text or scale.text), []).append(arm)
-    return [
-        _cost(replace(experiment, arms=tuple(arms)), scale, recipe, text, rate, device)
-        for (recipe, text), arms in groups.items()
-    ]
+    return [replace(experiment, arms=tuple(arms)) for arms in groups.values()]
 
 
-def _cost(
-    experiment: Experiment,
-    scale: Scale,
-    recipe_name: str | None,
-    text: str,
-    rate: float,
-    device: torch.device,
-) -> StudyCost:
+def _cost(experiment: Experiment, scale: Scale, device: _Device) -> StudyCost:
+    """Of arms with one recipe and one text."""
+    first = experiment.arms[0]
+    what = ", ".join(filter(None, (scale.model, first.recipe or experiment.recipe, first.text or scale.text)))
     start = scale.starts[0] if scale.starts else None
-    config = start.make().config if isinstance(start, TinyModel) else shape(scale.model)
+    try:
+        config = start.make().config if isinstance(start, TinyModel) else shape(scale.model)
+    except MissingError as error:
+        return StudyCost(what=f"left out: {what} ({error})")
     seeds = scale.seeds if experiment.seeded else 1
     plain = model_skeleton(config)
     work, trained_tokens, read_tokens, memory = 0.0, 0, 0, None
@@ -219,7 +240,7 @@ def _cost(
             attention = attention_factors(model, recipe.length)
             work += seeds * run_operations(recipe, model)
             work += view * training_operations(recipe, attention, attention)
-            most = device_memory(recipe, model, micro=recipe.batch.cut(1)[0], devices=1, device=device)
+            most = device_memory(recipe, model, micro=recipe.batch.cut(1)[0], devices=1, device=device.kind)
             memory = max(memory or 0, most["device"])
             trainings += seeds
             measures += [scale.mark_measures] * len(scale.marks)
@@ -229,14 +250,15 @@ def _cost(
             work += models * reading
         measured += models * len(measures)
     return StudyCost(
-        what=", ".join(filter(None, (scale.model, recipe_name, text))),
+        what=what,
         trainings=trainings,
         measured=measured,
         trained_tokens=trained_tokens,
         read_tokens=read_tokens,
         memory_bytes=memory,
         operations=work,
-        rate=rate,
+        seconds=work / device.rate,
+        basis=device.name,
     )
 
 

@@ -39,7 +39,9 @@ class Part:
         scales: the sizes offered, by name; dataclasses, with fields `seeds` and `steps` where the study takes them.
         folder: the run folder below that of the study.
         heading: of the part's settings at the end of the page.
-        plan: the experiments at a scale, for a dry run; None where nothing tells what the part costs.
+        plan: the experiments at a scale, for a dry run; None for a part without.
+        cells: the cells at a scale, and what trains and tests one of them; None for a part without.
+        time: of a part without experiments or cells, in words.
         has_arms: whether it runs experiments, whose arms can run at once.
     """
 
@@ -49,6 +51,8 @@ class Part:
     folder: str = "."
     heading: str = "Where it comes from"
     plan: Callable[[Any], Sequence[tuple[Any, Any]]] | None = None
+    cells: Callable[[Any], tuple[Sequence[Any], Callable[..., Any]]] | None = None
+    time: str = "seconds"
     has_arms: bool = False
 
 

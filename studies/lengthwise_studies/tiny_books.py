@@ -7,23 +7,19 @@ at 4L.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from lengthwise.report.drawing import paired_differences
 from lengthwise.report.figures import loss_by_length, recall_by_distance
 from lengthwise.report.html import Section
-from lengthwise.report.tables import Table
-from lengthwise.results import Results
-from lengthwise_studies.arm_tables import (
-    Line,
-    differences_table,
-    loss_lines,
-    mean_of,
-    recall_lines,
-    values_table,
-)
+from lengthwise.report.tables import Cell, Table, row_estimate
+from lengthwise.results import Results, Row
 from lengthwise_studies.experiments import Arm, Experiment, Scale
+from lengthwise_studies.paired_claims import Quantity
 from lengthwise_studies.skeleton import Study
 
 LENGTH = 128
@@ -86,13 +82,18 @@ SCALES = {
     "smoke": Scale(model="tiny-books", measures=measures(windows=4, segments=4, pairs=4), steps=2),
 }
 
-LINES = (
-    *loss_lines(LENGTH),
-    Line("loss at 4L, best temperature", "perplexity", "loss_best_temperature", 3, length=4 * LENGTH),
-    Line("entropy part", "misalignment", "entropy", 2, length=LENGTH),
-    Line("Jeffreys part", "misalignment", "jeffreys", 4, length=LENGTH),
-    *recall_lines(DISTANCES),
+_LOSSES = tuple(
+    Quantity(heading=f"loss at {n}L", task="perplexity", metric="loss", times=n * LENGTH) for n in (1, 2, 4)
 )
+NUMBERS = (
+    *_LOSSES,
+    replace(_LOSSES[2], heading="loss at 4L, best temperature", metric="loss_best_temperature"),
+    Quantity(heading="entropy part", task="misalignment", metric="entropy"),
+    Quantity(heading="Jeffreys part", task="misalignment", metric="jeffreys"),
+    *(Quantity(heading=f"recall at {d}", task="recall", metric="benefit", distance=d) for d in DISTANCES),
+)
+"""The lines of the tables; lengths and distances are tokens."""
+_DECIMALS = {"loss": 3, "loss_best_temperature": 3, "entropy": 2, "jeffreys": 4, "benefit": 4}
 
 
 def sections(results: Results, folder: Path) -> list[Section]:
@@ -124,10 +125,9 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 values_table(
                     results,
                     [START, *trained, YARN],
-                    LINES,
                     caption=f"The small study in nats per token, L = {LENGTH}: lower is better, except for recall",
                 ),
-                differences_table(results, [*trained[1:], YARN], LINES, reference=PLAIN),
+                differences_table(results, [*trained[1:], YARN]),
             ],
             figures=[picture for picture in pictures if picture is not None],
             notes=results.notes,
@@ -138,18 +138,70 @@ def sections(results: Results, folder: Path) -> list[Section]:
 def differences_beside_plain(results: Results) -> Table:
     """Plain cross entropy's own numbers, and beside them what every other arm changes."""
     others = [SCE, ENTROPY, JEFFREYS, YARN]
-    plain = values_table(results, [PLAIN], LINES, caption="")
-    changes = differences_table(results, others, LINES, reference=PLAIN)
+    plain, changes = values_table(results, [PLAIN]), differences_table(results, others)
     rows = [[*ours, *theirs[1:]] for ours, theirs in zip(plain.rows, changes.rows, strict=True)]
     return Table(columns=[*plain.columns, *others], rows=rows, caption="")
 
 
+def values_table(results: Results, arms: Sequence[str], *, caption: str = "") -> Table:
+    """Every number, averaged over seeds: one column for each arm."""
+
+    def cell(rows: list[Row]) -> Cell:
+        return f"{_mean(rows):.{_DECIMALS[rows[0].metric]}f}"
+
+    return _table(results, arms, cell, caption=caption)
+
+
+def differences_table(results: Results, arms: Sequence[str]) -> Table:
+    """Every number minus plain CE's; an interval for one seed, mean and standard deviation for several."""
+    seeds = len({row.seed for row in results.rows if row.reference is not None})
+    spread = "mean and standard deviation over seeds" if seeds > 1 else "95 % interval over documents"
+    caption = f"Paired difference from {PLAIN} ({seeds} seed{'s' if seeds > 1 else ''}; {spread})"
+
+    def cell(rows: list[Row]) -> Cell:
+        if len(rows) == 1:
+            return row_estimate(rows[0])
+        decimals = _DECIMALS[rows[0].metric]
+        sd = stdev(row.value for row in rows if row.value is not None)
+        return f"{_mean(rows):+.{decimals}f} ± {sd:.{decimals}f}"
+
+    return _table(results, arms, cell, caption=caption, reference=PLAIN)
+
+
+def _table(
+    results: Results,
+    arms: Sequence[str],
+    cell: Callable[[list[Row]], Cell],
+    *,
+    caption: str,
+    reference: str | None = None,
+) -> Table:
+    lines: list[list[Cell]] = []
+    for number in NUMBERS:
+        of_arms = [_rows_of(results, arm, number, reference) for arm in arms]
+        lines.append([number.heading, *(cell(rows) if rows else None for rows in of_arms)])
+    return Table(columns=["", *arms], rows=lines, caption=caption)
+
+
+def _rows_of(results: Results, arm: str, number: Quantity, reference: str | None) -> list[Row]:
+    """One number of one arm, a row for each seed."""
+    return [
+        row
+        for row in results.rows
+        if (row.arm, row.reference) == (arm, reference) and number.is_in(row, 1) and row.value is not None
+    ]
+
+
+def _mean(rows: Sequence[Row]) -> float:
+    return fmean(row.value for row in rows if row.value is not None)
+
+
 def reading(results: Results) -> list[str]:
     """What the numbers of this run say; every sentence is made from them."""
-    at_l, at_4l, entropy, disagreement, far = LINES[0], LINES[2], LINES[4], LINES[5], LINES[-1]
+    at_l, at_4l, entropy, disagreement, far = NUMBERS[0], NUMBERS[2], NUMBERS[4], NUMBERS[5], NUMBERS[-1]
 
-    def change(arm: str, line: Line) -> float:
-        return mean_of(results, arm, line, difference=True)
+    def change(arm: str, number: Quantity) -> float:
+        return _mean(_rows_of(results, arm, number, PLAIN))
 
     gap = change(SCE, at_4l) - change(ENTROPY, at_4l)
     return [

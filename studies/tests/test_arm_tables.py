@@ -10,7 +10,7 @@ import pytest
 from lengthwise.report.tables import Cell, Table
 from lengthwise.report.writers import to_markdown
 from lengthwise.results import Results, Row
-from lengthwise_studies.tiny_books import EXPERIMENT, LINES, PLAIN, START, YARN, reading, sections
+from lengthwise_studies.tiny_books import EXPERIMENT, NUMBERS, PLAIN, START, YARN, reading, sections
 
 ARMS = [arm.name for arm in EXPERIMENT.arms if arm.changes is not None]
 _CHANGE = {"SCE 0.1": 0.05, "entropy 0.1": 0.06, "Jeffreys 10": -0.04, YARN: -0.8, START: 0.1}
@@ -19,9 +19,9 @@ _CHANGE = {"SCE 0.1": 0.05, "entropy 0.1": 0.06, "Jeffreys 10": -0.04, YARN: -0.
 def _results(seeds: int) -> Results:
     """Rows in which each arm changes every number by one amount, and seed s adds s hundredths."""
     rows = []
-    for column, (arm, change) in product(LINES, {PLAIN: 0.0, **_CHANGE}.items()):
+    for column, (arm, change) in product(NUMBERS, {PLAIN: 0.0, **_CHANGE}.items()):
         for seed in [None] if arm in (START, YARN) else range(seeds):
-            where = {"length": column.length, "distance": column.distance, "task": column.task}
+            where = {"length": column.times, "distance": column.distance, "task": column.task}
             rows.append(
                 Row(
                     model="m",

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from lengthwise.errors import MissingError
 from lengthwise.results import read_results
+from lengthwise_studies import costs
 from lengthwise_studies.section3.panels import (
     FIGURE1_PANELS,
     FIGURE3_PANELS,
@@ -14,6 +16,7 @@ from lengthwise_studies.section3.panels import (
     FIGURE5_PANELS,
     cells_of,
 )
+from lengthwise_studies.study_table import plan_study
 
 PANELS = (*FIGURE1_PANELS, *FIGURE3_PANELS, *FIGURE4_PANELS, *FIGURE5_PANELS)
 
@@ -67,8 +70,30 @@ def test_a_dry_run_tells_the_cost_and_writes_nothing(lengthwise: Callable[..., A
     assert done.code == 0, done.err
     assert "tiny-books" in done.out
     assert not list(Path().iterdir())
-    assert lengthwise("reproduce", "figure1", "--dry-run").code == 2
     assert lengthwise("reproduce", "table6").code == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["section3", "theorem1", "sparse-parity", "position-coupling", "sparsity-bounds", "influence"]
+)
+def test_a_study_without_trained_arms_has_a_dry_run(name: str) -> None:
+    table = plan_study(name, scale="smoke")
+    assert table.rows[-1][0] == "all"
+    assert len(table.rows) > 1
+
+
+def test_a_dry_run_names_the_hardware_and_what_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "8 NVIDIA H200" in plan_study("table6", scale="paper").notes[0]
+    cells = plan_study("figure5", scale="smoke")
+    assert (cells.rows[0][1], "cells" in str(cells.rows[0][0])) == (11, True)
+    assert plan_study("figure2").rows[0][0] == "Where it comes from: computed, seconds"
+
+    def absent(name: str) -> None:
+        raise MissingError("no package of gemma3-270m", fix="pip install it")
+
+    monkeypatch.setattr(costs, "read_config", absent)
+    lines = [str(row[0]) for row in plan_study("far-gemma").rows]
+    assert [line.startswith("left out: gemma3-270m") for line in lines] == [True, True, False]
 
 
 def test_jobs_need_arms_and_no_ray(lengthwise: Callable[..., Any]) -> None:

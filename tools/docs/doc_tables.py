@@ -44,8 +44,8 @@ def _far(results: Results, which: str, length: str = "") -> Table:
         assert part.claims is not None
         return replace(page.verdicts_table(results, part.claims), caption="", notes=[])
     made = {
-        "arms": lambda: page.arms_table(results, caption=""),
-        "differences": lambda: page.arms_table(results, caption="", reference=reference),
+        "arms": lambda: page.seeds_table(results),
+        "differences": lambda: page.seeds_table(results, reference=reference),
         "over-seeds": lambda: page.over_seeds_table(results, reference),
         "depths-over-seeds": lambda: page.depths_over_seeds_table(results, reference),
         "depths": lambda: page.depths_table(results, int(length) if length else None),

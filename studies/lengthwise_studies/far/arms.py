@@ -84,52 +84,32 @@ NEEDLE = "needle_multi_key"
 TRACKING = ("tracking_one_move", "tracking_two_moves")
 
 
+def questions(*tasks: str, **settings: Any) -> dict[str, Any]:
+    """What is asked of every arm: `tasks` with other settings where given."""
+    usual = {"lengths": [2048, 7000], "depths": [0.0, 25.0, 50.0], "samples": 24}
+    return {"tasks": list(tasks or (NEEDLE,)), "mode": "likelihood", **usual, **settings}
+
+
+LOSSES = {"lengths": [1024, 2048], "segments": 8}
+
+
 def far_scales(
-    *,
-    questions: dict[str, Any] | None = None,
-    more: Measures | None = None,
     measures: Measures | None = None,
-    smoke_measures: Measures | None = None,
-    losses: dict[str, Any] | None = None,
-    tasks: tuple[str, ...] = (NEEDLE,),
+    *,
+    smoke: Measures | None = None,
+    tasks: tuple[str, ...] = (),
     **settings: Any,
 ) -> dict[str, Scale]:
-    """The scales of a study: questions and short losses, or other `measures`.
-
-    Args:
-        questions: settings of the questions that differ.
-        more: measured besides.
-        measures, smoke_measures: in place of all these.
-        losses: settings of the losses.
-        tasks: of the questions.
-        settings: of the scale.
-    """
-    asked = {"tasks": list(tasks), "mode": "likelihood"}
-    usual = {
-        "eval": {
-            **asked,
-            "lengths": [2048, 7000],
-            "depths": [0.0, 25.0, 50.0],
-            "samples": 24,
-            **(questions or {}),
-        },
-        "perplexity": losses or {"lengths": [1024, 2048], "segments": 8},
-        **(more or {}),
-    }
-    smoke = {
-        "eval": {**asked, "lengths": [384], "depths": [0.0, 50.0], "samples": 2},
-        "perplexity": {"lengths": [64, 128], "segments": 2},
-    }
-    usual_settings = {"model": "smollm2-135m", **settings}
+    """The scales of a study: `measures`, or questions of `tasks` and short losses; settings of the scale."""
+    short = questions(*tasks, lengths=[384], depths=[0.0, 50.0], samples=2)
+    changes = ("length=64", "positions.target_length=256")
     return {
-        "default": Scale(measures=measures or usual, **usual_settings),
+        "default": Scale(
+            measures=measures or {"eval": questions(*tasks), "perplexity": LOSSES},
+            **{"model": "smollm2-135m", **settings},
+        ),
         "smoke": Scale(
-            measures=smoke_measures or smoke,
-            **{
-                **settings,
-                "model": "tiny-books",
-                "steps": 2,
-                "changes": ("length=64", "positions.target_length=256"),
-            },
+            measures=smoke or {"eval": short, "perplexity": {"lengths": [64, 128], "segments": 2}},
+            **{**settings, "model": "tiny-books", "steps": 2, "changes": changes},
         ),
     }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from lengthwise.results import Results
-from lengthwise_studies.far.page import shortest_read, task_prefix, tasks_of
+from lengthwise_studies.far.page import KEY_LOSS, LIMITS, loss_at, task_prefix, tasks_of
 from lengthwise_studies.paired_claims import PairedClaim, Quantity
 
 COST = 0.01
@@ -21,45 +22,39 @@ def claims_on(form: str, control: str, results: Results) -> list[PairedClaim]:
     """At the lengths and of the tasks that were measured."""
     lengths = results.config["measures"]["eval"]["lengths"]
     tasks = tasks_of(results)
+    claim = partial(PairedClaim, source=None, arm=form, against=control)
 
     def on_each_task(place: str, says: str, length: int, **judged: Any) -> list[PairedClaim]:
         return [
-            PairedClaim(
+            claim(
                 place=place,
-                source=None,
-                says=task_prefix(task, tasks) + says,
+                says=prefix + says,
                 quantity=Quantity(
-                    heading=f"{task_prefix(task, tasks)}accuracy at {length:,}",
+                    heading=f"{prefix}accuracy at {length:,}",
                     task=task,
                     metric="accuracy",
-                    times=length / shortest_read(results),
+                    times=length,
                     unit="share",
                 ),
-                arm=form,
-                against=control,
                 **judged,
             )
             for task in tasks
+            for prefix in [task_prefix(task, tasks)]
         ]
 
     far = on_each_task("far", "it answers more", max(lengths), direction="higher")
     near = on_each_task("near", f"it loses at most {_POINTS} points", min(lengths), **_NEARLY_KEPT)
-    cost = cost_claim(form, control, results, shortest_read(results))
+    cost = cost_claim(form, control, min(results.config["measures"]["perplexity"]["lengths"]))
     return [*far, cost, *(near if min(lengths) < max(lengths) else [])]
 
 
-def cost_claim(form: str, control: str, results: Results, length: int) -> PairedClaim:
+def cost_claim(form: str, control: str, length: int) -> PairedClaim:
     """What it may cost at this length."""
     return PairedClaim(
         place="cost",
         source=None,
         says=f"it costs at most {COST:g} nats",
-        quantity=Quantity(
-            heading=f"loss at {length:,}",
-            task="perplexity",
-            metric="loss",
-            times=length / shortest_read(results),
-        ),
+        quantity=loss_at(length),
         arm=form,
         against=control,
         direction="not higher",
@@ -95,25 +90,11 @@ def gold_claim(far: PairedClaim) -> PairedClaim:
 
 def long_text_claims(form: str, control: str, results: Results) -> list[PairedClaim]:
     """What a form may cost at every length, and what it does if it uses more context."""
+    claim = partial(PairedClaim, source=None, arm=form, against=control)
     lengths = results.config["measures"]["perplexity"]["lengths"]
+    key = "what far context makes likely is likelier"
     return [
-        *[cost_claim(form, control, results, length) for length in lengths],
-        PairedClaim(
-            place="key tokens",
-            source=None,
-            says="what far context makes likely is likelier",
-            quantity=Quantity(heading="loss of key tokens", task="longppl", metric="loss_key"),
-            arm=form,
-            against=control,
-            direction="lower",
-        ),
-        PairedClaim(
-            place="used",
-            source=None,
-            says="it uses more context",
-            quantity=Quantity(heading="used up to", task="limit", metric="used_up_to", unit="tokens"),
-            arm=form,
-            against=control,
-            direction="higher",
-        ),
+        *[cost_claim(form, control, length) for length in lengths],
+        claim(place="key tokens", says=key, quantity=KEY_LOSS, direction="lower"),
+        claim(place="used", says="it uses more context", quantity=LIMITS["used"], direction="higher"),
     ]

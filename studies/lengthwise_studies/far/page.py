@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from lengthwise.report.html import Section
-from lengthwise.report.tables import Cell, Table, row_estimate
-from lengthwise.results import Results
-from lengthwise_studies.arm_tables import Line, recall_lines
+from lengthwise.report.tables import Table
+from lengthwise.results import Results, Row
+from lengthwise_studies.arm_tables import arms_table, by_line, first_estimate
 from lengthwise_studies.far.pictures import depth_pictures
-from lengthwise_studies.paired_claims import PairedClaim
+from lengthwise_studies.paired_claims import PairedClaim, Quantity
 from lengthwise_studies.verdicts import judge, over_seeds, verdict_table
 
 Claims = Callable[[Results], Sequence[PairedClaim]]
+_ANSWERS = (
+    ("accuracy", "accuracy", "share"),
+    ("gold", "gold_probability", "share"),
+    ("gold loss", "gold_loss", "nats"),
+)
+"""What is measured of answers: heading, metric and unit."""
 
 
 def far_sections(
@@ -40,7 +47,7 @@ def far_sections(
 
 def verdicts_table(results: Results, claims: Claims) -> Table:
     """Each claim with its mean difference over seeds and documents, and the verdict."""
-    judged = judge(claims(results), results.rows, length=shortest_read(results))
+    judged = judge(claims(results), results.rows, length=1)
     return verdict_table(judged, caption="What a form has to do")
 
 
@@ -53,78 +60,21 @@ def far_tables(results: Results, reference: str) -> list[Table]:
         else ""
     )
     others = dict.fromkeys(row.reference for row in results.rows if row.reference not in (None, reference))
+    means = (over_seeds_table(results, reference), depths_over_seeds_table(results, reference))
     return [
-        arms_table(results, caption=f"Every arm{shares}"),
+        seeds_table(results, caption=f"Every arm{shares}"),
+        *(table for table in means if table.rows),
         *(
-            table
-            for table in (over_seeds_table(results, reference), depths_over_seeds_table(results, reference))
-            if table.rows
-        ),
-        *(
-            arms_table(results, caption=f"Paired difference from {other}", reference=other)
+            seeds_table(results, caption=f"Paired difference from {other}", reference=other)
             for other in (reference, *others)
         ),
         *(depths_table(results, length, task) for task in tasks for length in _asked(results)["lengths"]),
     ]
 
 
-def arms_table(results: Results, *, caption: str, reference: str | None = None) -> Table:
-    """One row for each arm (and seed), one column for each of `lines`, with 95 % intervals."""
-    shown = lines(results)
-    rows: list[list[Cell]] = []
-    for arm, seed in arms_and_seeds(results, reference):
-        own = [row for row in results.rows if (row.arm, row.seed, row.reference) == (arm, seed, reference)]
-        cells = [
-            next((row_estimate(row) for row in own if line.matches(row) and row.depth is None), None)
-            for line in shown
-        ]
-        rows.append([arm_and_seed(arm, seed), *cells])
-    return Table(columns=["", *(line.heading for line in shown)], rows=rows, caption=caption)
-
-
-def over_seeds_table(results: Results, reference: str) -> Table:
-    """Every compared pair over all seeds, one column for each of `lines`. Empty with too few seeds."""
-    columns = [(line.heading, line, None) for line in lines(results)]
-    return _over_seeds(results, reference, columns, caption=f"Paired difference from {reference}")
-
-
-def depths_over_seeds_table(results: Results, reference: str) -> Table:
-    """The same at each depth of the longest prompts."""
-    asked = _asked(results)
-    longest = max(asked.get("lengths", [0]))
-    columns = [
-        (f"{line.heading}, depth {depth:g} %", line, depth)
-        for line in lines(results)
-        if line.length == longest and line.task in tasks_of(results)
-        for depth in asked["depths"]
-    ]
-    return _over_seeds(results, reference, columns, caption=f"Paired difference from {reference} by depth")
-
-
-def _over_seeds(
-    results: Results, reference: str, columns: Sequence[tuple[str, Line, float | None]], *, caption: str
-) -> Table:
-    rows = [row for row in results.rows if row.arm is not None and row.reference is not None]
-
-    def cell(pair: tuple[str | None, str | None], line: Line, depth: float | None) -> Cell:
-        return over_seeds(
-            [
-                row
-                for row in rows
-                if ((row.arm, row.reference), row.depth) == (pair, depth) and line.matches(row)
-            ]
-        )
-
-    found: list[list[Cell]] = [
-        [pair[0] if pair[1] == reference else f"{pair[0]} minus {pair[1]}", *cells]
-        for pair in dict.fromkeys((row.arm, row.reference) for row in rows)
-        if any(cells := [cell(pair, line, depth) for _, line, depth in columns])
-    ]
-    return Table(
-        columns=["", *(heading for heading, _, _ in columns)],
-        rows=found,
-        caption=f"{caption} where no other is named, mean over seeds, 95 % intervals over seeds and documents",
-    )
+def seeds_table(results: Results, *, caption: str = "", reference: str | None = None) -> Table:
+    """One row for each arm (and seed), with 95 % intervals; of differences where `reference` is given."""
+    return arms_table(_arms_and_seeds(results, reference), numbers(results), first_estimate, caption=caption)
 
 
 def depths_table(results: Results, length: int | None = None, task: str | None = None) -> Table:
@@ -132,58 +82,83 @@ def depths_table(results: Results, length: int | None = None, task: str | None =
 
     A loss of answers is for comparing: it is in `depths_over_seeds_table`.
     """
-    measured = _asked(results)
-    length = length or max(measured["lengths"])
+    length = length or max(_asked(results)["lengths"])
     task = task or tasks_of(results)[0]
-    shown = [numbers for numbers in answer_numbers(results) if numbers[1] != "gold_loss"]
-    rows: list[list[Cell]] = []
-    for arm, seed in arms_and_seeds(results, None):
-        own = [
-            row
-            for row in results.select(task=task, length=length, arm=arm, reference=None)
-            if row.seed == seed
-        ]
-        cells = [
-            next((row_estimate(row) for row in own if (row.metric, row.depth) == (metric, depth)), None)
-            for _, metric, _ in shown
-            for depth in measured["depths"]
-        ]
-        rows.append([arm_and_seed(arm, seed), *cells])
-    heads = [f"{name}, depth {depth:g} %" for name, _, _ in shown for depth in measured["depths"]]
-    return Table(columns=["", *heads], rows=rows, caption=f"{task} by depth, at {length:,} tokens")
+    shown = [
+        _answer(f"{name}, depth {depth:g} %", task, metric, length, depth=depth)
+        for name, metric, _ in _ANSWERS[:2]
+        for depth in _asked(results)["depths"]
+    ]
+    caption = f"{task} by depth, at {length:,} tokens"
+    return arms_table(_arms_and_seeds(results, None), shown, first_estimate, caption=caption)
 
 
-def lines(results: Results) -> list[Line]:
-    """The numbers of an arm, from what was measured."""
+def over_seeds_table(results: Results, reference: str) -> Table:
+    """Every compared pair over all seeds, one column for each number. Empty with too few seeds."""
+    return _over_seeds(results, reference, numbers(results), caption=f"Paired difference from {reference}")
+
+
+def depths_over_seeds_table(results: Results, reference: str) -> Table:
+    """The same at each depth of the longest prompts."""
+    asked = _asked(results)
+    shown = [
+        replace(one, heading=f"{one.heading}, depth {depth:g} %", depth=depth)
+        for one in numbers(results)
+        if one.task in tasks_of(results) and one.times == max(asked["lengths"])
+        for depth in asked["depths"]
+    ]
+    return _over_seeds(results, reference, shown, caption=f"Paired difference from {reference} by depth")
+
+
+def _over_seeds(results: Results, reference: str, shown: Sequence[Quantity], *, caption: str) -> Table:
+    def name(row: Row) -> str | None:
+        if row.arm is None or row.reference is None:
+            return None
+        return row.arm if row.reference == reference else f"{row.arm} minus {row.reference}"
+
+    return arms_table(
+        by_line(results.rows, name),
+        shown,
+        over_seeds,
+        caption=f"{caption} where no other is named, mean over seeds, 95 % intervals over seeds and documents",
+    )
+
+
+def numbers(results: Results) -> list[Quantity]:
+    """The numbers of an arm that its measures can give; lengths and distances are tokens."""
     measures = results.config["measures"]
     tasks = tasks_of(results)
     found = [
-        Line(f"{task_prefix(task, tasks)}{name} at {length:,}", task, metric, decimals, length=length)
+        _answer(f"{task_prefix(task, tasks)}{name} at {length:,}", task, metric, length, unit=unit)
         for task in tasks
         for length in _asked(results)["lengths"]
-        for name, metric, decimals in answer_numbers(results)
+        for name, metric, unit in _ANSWERS
     ]
-    found += [
-        Line(f"loss at {length:,}", "perplexity", "loss", 3, length=length)
-        for length in measures["perplexity"]["lengths"]
+    found += [loss_at(length) for length in measures["perplexity"]["lengths"]]
+    found += [KEY_LOSS, *(LIMITS[kind] for kind in ("sound", "used"))]
+    return [
+        *found,
+        *(
+            Quantity(heading=f"recall at {distance}", task="recall", metric="benefit", distance=distance)
+            for distance in measures.get("recall", {}).get("distances", ())
+        ),
     ]
-    if "longppl" in measures:
-        found.append(Line("loss of key tokens", "longppl", "loss_key", 3))
-    if "limit" in measures:
-        found += [Line(f"{kind} up to", "limit", f"{kind}_up_to", 0) for kind in ("sound", "used")]
-    return [*found, *recall_lines(measures.get("recall", {}).get("distances", ()))]
 
 
-def answer_numbers(results: Results) -> list[tuple[str, str, int]]:
-    """What is known of the answers: heading, metric and decimals. Runs of earlier versions have no `gold_loss`."""
-    known = (("accuracy", "accuracy", 2), ("gold", "gold_probability", 3), ("gold loss", "gold_loss", 2))
-    found = {row.metric for row in results.rows}
-    return [numbers for numbers in known if numbers[1] in found]
+def loss_at(length: int) -> Quantity:
+    """The loss in windows of so many tokens."""
+    return Quantity(heading=f"loss at {length:,}", task="perplexity", metric="loss", times=length)
 
 
-def shortest_read(results: Results) -> int:
-    """The shortest length that losses are measured at, in tokens. Claims count lengths and distances in it."""
-    return min(results.config["measures"]["perplexity"]["lengths"])
+KEY_LOSS = Quantity(heading="loss of key tokens", task="longppl", metric="loss_key")
+LIMITS = {
+    kind: Quantity(heading=f"{kind} up to", task="limit", metric=f"{kind}_up_to", unit="tokens")
+    for kind in ("sound", "used")
+}
+
+
+def _answer(heading: str, task: str, metric: str, length: int, **more: Any) -> Quantity:
+    return Quantity(heading=heading, task=task, metric=metric, times=length, **more)
 
 
 def tasks_of(results: Results) -> list[str]:
@@ -197,18 +172,15 @@ def task_prefix(task: str, tasks: Sequence[str]) -> str:
 
 
 def _asked(results: Results) -> Mapping[str, Any]:
-    return results.config["measures"].get("eval", {})
+    return results.config["measures"].get("eval") or {"tasks": (), "lengths": (0,), "depths": ()}
 
 
-def arms_and_seeds(results: Results, reference: str | None) -> list[tuple[str, int | None]]:
-    """Arms and seeds with rows, in the order of the rows."""
-    return list(
-        dict.fromkeys(
-            (row.arm, row.seed) for row in results.rows if row.reference == reference and row.arm is not None
-        )
-    )
+def _arms_and_seeds(results: Results, reference: str | None) -> dict[str, list[Row]]:
+    """The rows of every arm and seed; the first seed has no number."""
 
+    def name(row: Row) -> str | None:
+        if row.arm is None or row.reference != reference:
+            return None
+        return row.arm if row.seed in (None, 0) else f"{row.arm} (seed {row.seed})"
 
-def arm_and_seed(arm: str, seed: int | None) -> str:
-    """What a line is called; the first seed has no number."""
-    return arm if seed in (None, 0) else f"{arm} (seed {seed})"
+    return by_line(results.rows, name)

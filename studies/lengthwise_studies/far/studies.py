@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from lengthwise_studies.far.arms import (
     CONTROL,
     FEWER,
     HALF,
+    LOSSES,
     NO_SKIP,
     NOTES,
     REPEATS,
@@ -21,6 +23,7 @@ from lengthwise_studies.far.arms import (
     changed,
     far_experiment,
     far_scales,
+    questions,
 )
 from lengthwise_studies.far.claims import claims_on, gold_claim, long_text_claims, question_claims
 from lengthwise_studies.far.page import Claims, far_sections
@@ -58,24 +61,19 @@ def _needles(results: Results) -> list[PairedClaim]:
     return [*question_claims(REPEATS.name, CONTROL.name, results), replace(beyond, place="beyond skips")]
 
 
-def _tracking(results: Results) -> list[PairedClaim]:
-    return claims_on(REPEATS.name, CONTROL.name, results)
-
-
-def _long_texts(results: Results) -> list[PairedClaim]:
-    forms = (HALF.name, REPEATS.name)
-    return [claim for form in forms for claim in long_text_claims(form, CONTROL.name, results)]
-
-
-def _code(results: Results) -> list[PairedClaim]:
-    pairs = ((REPEATS, CONTROL), (ON_CODE[1], ON_CODE[0]))
-    return [claim for form, control in pairs for claim in question_claims(form.name, control.name, results)]
-
-
 def _gemma(results: Results) -> list[PairedClaim]:
     """What the form has to do, and that it makes the right answer more probable: twelve contexts hold few answers."""
     found = claims_on(REPEATS.name, CONTROL.name, results)
     return [*found, gold_claim(found[0])]
+
+
+def _claims_of(
+    make: Callable[[str, str, Results], list[PairedClaim]], *pairs: tuple[Arm, Arm]
+) -> Callable[[Results], list[PairedClaim]]:
+    """The claims of one kind on several pairs of a form and its control."""
+    return lambda results: [
+        claim for form, control in pairs for claim in make(form.name, control.name, results)
+    ]
 
 
 _LONG = {
@@ -111,11 +109,10 @@ def _with_yarn(kind: str, factor: int, *arms: Arm) -> Experiment:
     return far_experiment(kind, alone, *extended, reference=extended[0].name)
 
 
-def _beyond(factor: int, length: int, losses: dict[str, Any] | None = None) -> dict[str, Scale]:
+def _beyond(factor: int, length: int, losses: dict[str, Any] = LOSSES) -> dict[str, Scale]:
     """Skips up to the extended length, and prompts within and beyond the trained one: 7,000 and `length` tokens."""
     return far_scales(
-        questions={"lengths": [7000, length], "samples": 12},
-        losses=losses,
+        {"eval": questions(lengths=[7000, length], samples=12), "perplexity": losses},
         changes=(f"positions.target_length={factor * TRAINED}",),
     )
 
@@ -128,20 +125,27 @@ PARTS = {
             far_experiment(
                 "far-repeats", START, CONTROL, HALF, REPEATS, contrasts=((REPEATS.name, HALF.name),)
             ),
-            far_scales(more={"recall": {"distances": [2048, 7500], "pairs": 8}}, seeds=3),
+            far_scales(
+                {
+                    "eval": questions(),
+                    "perplexity": LOSSES,
+                    "recall": {"distances": [2048, 7500], "pairs": 8},
+                },
+                seeds=3,
+            ),
             _needles,
         ),
         FarPart(
             "Where someone is",
             far_experiment("far-tracking", START, CONTROL, REPEATS),
             far_scales(tasks=TRACKING, seeds=3),
-            _tracking,
+            _claims_of(claims_on, (REPEATS, CONTROL)),
         ),
         FarPart(
             "Long texts",
             far_experiment("far-long-texts", START, CONTROL, HALF, REPEATS, notes=(NOTES[0], _LONG_NOTE)),
-            far_scales(measures=_LONG, smoke_measures=_SMOKE_LONG, seeds=3),
-            _long_texts,
+            far_scales(_LONG, smoke=_SMOKE_LONG, seeds=3),
+            _claims_of(long_text_claims, (HALF, CONTROL), (REPEATS, CONTROL)),
         ),
         FarPart(
             "On source code",
@@ -154,18 +158,22 @@ PARTS = {
                 notes=(_CODE_NOTE, *NOTES[1:]),
             ),
             far_scales(text="code", seeds=3),
-            _code,
+            _claims_of(question_claims, (REPEATS, CONTROL), (ON_CODE[1], ON_CODE[0])),
         ),
         FarPart(
             "A second model",
             far_experiment("far-gemma-repeats", START, CONTROL, REPEATS),
-            far_scales(questions={"lengths": [7000], "samples": 12}, seeds=3, **_GEMMA),
+            far_scales(
+                {"eval": questions(lengths=[7000], samples=12), "perplexity": LOSSES}, seeds=3, **_GEMMA
+            ),
             _gemma,
         ),
         FarPart(
             "Where someone is, on a second model",
             far_experiment("far-gemma-tracking", START, CONTROL, REPEATS),
-            far_scales(questions={"lengths": [7000]}, tasks=TRACKING, **_GEMMA),
+            far_scales(
+                {"eval": questions(*TRACKING, lengths=[7000]), "perplexity": LOSSES}, tasks=TRACKING, **_GEMMA
+            ),
         ),
         FarPart(
             "Skips, repeats, and both",
@@ -177,7 +185,7 @@ PARTS = {
             far_experiment(
                 "far-reach", START, CONTROL, HALF, REPEATS, FEWER, NO_SKIP, notes=(NOTES[0], _LONG_NOTE)
             ),
-            far_scales(measures=_LONG, smoke_measures=_SMOKE_LONG),
+            far_scales(_LONG, smoke=_SMOKE_LONG),
         ),
         FarPart(
             "Beyond the trained length, with YaRN x2",

@@ -10,7 +10,7 @@ from lengthwise.report.tables import Table
 from lengthwise.results import Results
 from lengthwise.samples import SampleLog
 from lengthwise_studies import theorem2_check
-from lengthwise_studies.section3.cells import SCALES, Cell, Outcome
+from lengthwise_studies.section3.cells import SCALES, Cell, Outcome, run_cell
 from lengthwise_studies.section3.claims import section3_claims_table
 from lengthwise_studies.section3.grid import (
     Outcomes,
@@ -146,8 +146,11 @@ def disagreement_table(panel: Panel, outcomes: Outcomes) -> Table:
 
 
 def _study(name: str, title: str, panels: tuple[Panel, ...], *others: Part, scales=SCALES) -> Study:
-    run = partial(run_cells, name, cells_of(panels))
-    part = Part(run=run, sections=partial(sections, panels), scales=scales)
+    cells = cells_of(panels)
+    run = partial(run_cells, name, cells)
+    part = Part(
+        run=run, sections=partial(sections, panels), scales=scales, cells=lambda scale: (cells, run_cell)
+    )
     title = f"Synthetic studies: {title}"
     return Study(title=title, lead=LEAD, parts=(part, *others), takes=("seeds", "steps"))
 

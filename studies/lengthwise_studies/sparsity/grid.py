@@ -149,7 +149,13 @@ class Grid:
 
     def part(self, scales: Mapping[str, Any], **where: Any) -> Part:
         """As a part of a study."""
-        return Part(run=self.run, sections=self.sections, scales=scales, **where)
+        return Part(
+            run=self.run,
+            sections=self.sections,
+            scales=scales,
+            cells=lambda scale: (self.cells(scale), run_cell),
+            **where,
+        )
 
     def run(self, out: Path, scale: Any, *, resume: bool = False, overwrite: bool = False) -> Results:
         """Train and test every cell; a finished one is in `samples.jsonl` and is not run again.

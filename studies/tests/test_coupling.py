@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from lengthwise.errors import UsageError
+from lengthwise_studies.sparsity import coupling_study
 from lengthwise_studies.sparsity.coupled_tasks import ADDITION, COUPLED_TASKS, PARITY
 from lengthwise_studies.sparsity.coupling import (
     ARMS,
@@ -95,10 +97,12 @@ class TestBatches:
         assert batch.ids.max() < TABLE
 
     @pytest.mark.parametrize(("arm", "length"), [("coupled", TABLE - 1), ("random", 7)])
-    def test_ids_beyond_the_table_are_refused(self, arm, length):
-        coupled_batch(PARITY, arm, [length - 1], random.Random(0), table=TABLE, start=True)
+    def test_ids_beyond_the_table_are_refused(self, arm, length, monkeypatch):
+        monkeypatch.setitem(coupling_study.TRAIN_LENGTHS, "parity", 1)
+        cell, scale = coupling_study.CoupledCell("parity", arm), coupling_study.SCALES["smoke"]
+        coupling_study.check(cell, replace(scale, table=TABLE, factors=(length - 1,)))
         with pytest.raises(UsageError):
-            coupled_batch(PARITY, arm, [length], random.Random(0), table=TABLE, start=True)
+            coupling_study.check(cell, replace(scale, table=TABLE, factors=(length,)))
 
 
 @torch.no_grad()
@@ -129,9 +133,9 @@ def test_greedy_decoding_is_exact_where_every_step_is_right_given_the_right_ones
         right &= (id_logits.argmax(-1) == batch.id_labels) | ~asked
     expected = right.all(-1).sum(-1)
     assert 0 < expected.sum() < 40, "a case in which nothing, or everything, is right shows little"
-    exact = exact_responses(model, batch)
-    assert exact.both.tolist() == expected.tolist()
-    assert (exact.tokens >= exact.both).all()
+    tokens, both = exact_responses(model, batch)
+    assert both == expected.tolist()
+    assert all(one >= other for one, other in zip(tokens, both, strict=True))
 
 
 def test_a_wrong_id_is_an_error_in_both_and_not_in_tokens():
@@ -145,9 +149,7 @@ def test_a_wrong_id_is_an_error_in_both_and_not_in_tokens():
         wrong[0, 2] = at == last
         return logits, F.one_hot(batch.ids[..., at : at + 1] + wrong, TABLE).float()
 
-    exact = exact_responses(SimpleNamespace(heads=heads), batch)
-    assert exact.tokens.tolist() == [5, 5]
-    assert exact.both.tolist() == [4, 5]
+    assert exact_responses(SimpleNamespace(heads=heads), batch) == ([5, 5], [4, 5])
 
 
 def test_the_pointing_head_adds_up_what_points_at_an_id():

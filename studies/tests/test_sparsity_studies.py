@@ -10,7 +10,7 @@ import pytest
 
 from lengthwise.errors import Interrupted, UsageError
 from lengthwise.results import read_results
-from lengthwise_studies.sparsity import bounds, coupling_study, grid, parity
+from lengthwise_studies.sparsity import bounds, coupling_study, parity
 from lengthwise_studies.sparsity.parity import of_k
 from lengthwise_studies.sparsity.shares import Outcome, decision, difference, over_seeds, place, pooled, share
 from lengthwise_studies.study_table import produce
@@ -34,21 +34,21 @@ def test_a_smoke_run_gives_a_page(name, figures, tmp_path):
     assert not read_results(tmp_path / "results.json").partial
 
 
-def test_an_interrupted_study_is_continued_cell_by_cell(tmp_path, monkeypatch):
-    scale, calls, run_cell = replace(SMOKE, steps=2, samples=2), [], grid.run_cell
+def test_an_interrupted_study_is_continued_cell_by_cell(tmp_path):
+    scale, calls = replace(SMOKE, steps=2, samples=2), []
     whole = parity.GRID.run(tmp_path / "whole", scale)
 
     def stopping(cell, scale):
         calls.append(cell)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return run_cell(cell, scale)
+        return parity.run_cell(cell, scale)
 
-    monkeypatch.setattr(grid, "run_cell", stopping)
+    study = replace(parity.GRID, work=stopping)
     with pytest.raises(Interrupted):
-        parity.GRID.run(tmp_path / "stopped", scale)
+        study.run(tmp_path / "stopped", scale)
     assert read_results(tmp_path / "stopped" / "results.json").partial
-    resumed, cells = parity.GRID.run(tmp_path / "stopped", scale, resume=True), parity.cells_of(scale)
+    resumed, cells = study.run(tmp_path / "stopped", scale, resume=True), parity.cells_of(scale)
     assert calls == [*cells[:3], *cells[2:]]
     assert json.loads(resumed.to_json())["rows"] == json.loads(whole.to_json())["rows"]
 

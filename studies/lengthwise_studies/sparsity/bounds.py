@@ -25,7 +25,6 @@ from lengthwise.report.tables import Table
 from lengthwise_studies.skeleton import Claim, Study, Verdict, claims_table
 from lengthwise_studies.sparsity import coupling_study, parity
 from lengthwise_studies.sparsity.coupling_study import TOKENS, CoupledCell, CouplingScale
-from lengthwise_studies.sparsity.grid import Grid
 from lengthwise_studies.sparsity.parity import ParityCell, ParityScale, of_k, over
 from lengthwise_studies.sparsity.planted import PositionLaw, regularity
 from lengthwise_studies.sparsity.shares import Outcome, Share, share
@@ -343,11 +342,10 @@ SCALES = {
     for name, scale in parity.SCALES.items()
 }
 PARITY = replace(parity.GRID, kind="sparsity-bounds", page=page)
-COUPLED = Grid(
+COUPLED = replace(
+    coupling_study.GRID,
     kind="sparsity-bounds-coupled",
-    scale=CouplingScale,
     cells=lambda scale: [CoupledCell("parity", "coupled")],
-    notes=coupling_study.notes,
     page=coupled_page,
 )
 SPARSITY_BOUNDS = Study(

@@ -17,14 +17,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lengthwise.errors import UsageError
 from lengthwise_studies.sparsity.coupled_tasks import END, CoupledTask
 from lengthwise_studies.synthetic.transformer import StackedTransformer
 
@@ -36,8 +34,7 @@ ARMS: tuple[Ids, ...] = ("none", "random", "coupled", "predicted", "pointed")
 PREDICTED: tuple[Ids, ...] = ("predicted", "pointed")
 
 
-@dataclass(frozen=True)
-class CoupledBatch:
+class CoupledBatch(NamedTuple):
     """Samples, padded with end markers and the last id."""
 
     tokens: Tensor
@@ -52,32 +49,10 @@ class CoupledBatch:
     """Index of the first token of the response; of the first sample where lengths differ."""
 
 
-def check_ids(task: CoupledTask, arm: Ids, *, length: int, table: int) -> None:
-    """Refuse a length whose ids the table does not hold.
-
-    Raises:
-        UsageError: it needs more ids than there are.
-    """
-    needed = {"none": 0, "random": task.tokens(length)}.get(arm, task.ids(length))
-    if needed > table:
-        raise UsageError(
-            f"{task.name} of length {length} has {needed} {arm} ids, and the table holds {table}",
-            expected=f"a table of {needed} or more",
-            fix="test shorter samples, or give the model a larger table",
-        )
-
-
 def coupled_batch(
     task: CoupledTask, arm: Ids, lengths: Sequence[int], rng: random.Random, *, table: int, start: bool
 ) -> CoupledBatch:
-    """One sample for each length; with `start`, coupled ids begin at a random one.
-
-    Raises:
-        UsageError: a length below 1, or one whose ids the table does not hold.
-    """
-    if not lengths or min(lengths) < 1:
-        raise UsageError(f"lengths are {list(lengths)}", expected="one or more, each 1 or greater")
-    check_ids(task, arm, length=max(lengths), table=table)
+    """One sample for each length; with `start`, coupled ids begin at a random one. The table must hold them."""
     known = {symbol: index for index, symbol in enumerate(task.vocabulary)}
     width = max(map(task.tokens, lengths))
     tokens = torch.full((len(lengths), width), known[END])
@@ -118,14 +93,9 @@ def coupled_batches(
 
 
 def _stacked(own: Sequence[CoupledBatch]) -> CoupledBatch:
-    ids = [one.ids for one in own if one.ids is not None]
-    id_labels = [one.id_labels for one in own if one.id_labels is not None]
+    fields = zip(*own, strict=True)
     return CoupledBatch(
-        torch.stack([one.tokens for one in own]),
-        torch.stack(ids) if ids else None,
-        torch.stack([one.labels for one in own]),
-        torch.stack(id_labels) if id_labels else None,
-        own[0].begin,
+        *(torch.stack(parts) if isinstance(parts[0], Tensor) else parts[0] for parts in fields)  # type: ignore[arg-type]
     )
 
 
@@ -146,21 +116,11 @@ def _mean_losses(logits: Tensor, labels: Tensor) -> Tensor:
     return losses.flatten(1).sum(1) / (labels != IGNORED).flatten(1).sum(1)
 
 
-@dataclass(frozen=True)
-class Exact:
-    """How many responses each model [S] gives without a mistake."""
-
-    tokens: Tensor
-    """All tokens right, whatever the ids."""
-    both: Tensor
-    """All tokens and all predicted ids right; `tokens` where no id is predicted."""
-
-
 @torch.no_grad()
-def exact_responses(model: StackedTransformer, batch: CoupledBatch) -> Exact:
-    """Greedy responses to samples [S, B, T] of one length: the model reads what it predicts, tokens and ids.
+def exact_responses(model: StackedTransformer, batch: CoupledBatch) -> tuple[list[int], list[int]]:
+    """How many greedy responses to samples [S, B, T] of one length have no wrong token, and no wrong id either.
 
-    Where ids are not predicted, they are given.
+    The model reads what it predicts, tokens and ids. Where ids are not predicted, they are given.
     """
     tokens, ids = batch.tokens.clone(), None if batch.ids is None else batch.ids.clone()
     for at in range(batch.begin, tokens.shape[-1]):
@@ -172,7 +132,7 @@ def exact_responses(model: StackedTransformer, batch: CoupledBatch) -> Exact:
             ids[..., at] = id_logits[..., -1, :].argmax(-1)
     right = (tokens == batch.tokens).all(-1)
     same = right if ids is None else right & (ids == batch.ids).all(-1)
-    return Exact(right.sum(-1), same.sum(-1))
+    return right.sum(-1).tolist(), same.sum(-1).tolist()
 
 
 def held_out_batch(

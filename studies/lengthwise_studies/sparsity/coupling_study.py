@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Any, ClassVar
 
-from matplotlib.axes import Axes
-
-from lengthwise.report.drawing import COLORS, Curve, Picture, curve_picture
+from lengthwise.errors import UsageError
+from lengthwise.report.drawing import Picture
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell as TableCell
 from lengthwise.report.tables import Table
@@ -19,15 +17,13 @@ from lengthwise_studies.sparsity.coupled_tasks import COUPLED_TASKS, CoupledTask
 from lengthwise_studies.sparsity.coupling import (
     ARMS,
     PREDICTED,
-    CoupledBatch,
     Ids,
-    check_ids,
     coupled_batches,
     coupled_losses,
     exact_responses,
     held_out_batch,
 )
-from lengthwise_studies.sparsity.grid import LEARNED, Cell, Grid, GridScale, shade, share_curves
+from lengthwise_studies.sparsity.grid import LEARNED, Grid, GridScale, run_stack, share_picture
 from lengthwise_studies.sparsity.shares import (
     Case,
     Outcome,
@@ -82,15 +78,12 @@ SCALES: dict[str, CouplingScale] = {
 
 
 @dataclass(frozen=True)
-class CoupledCell(Cell):
+class CoupledCell:
     """A name of `COUPLED_TASKS`, an arm of `ARMS`, and an encoding of the order of tokens."""
 
     task: str
     ids: Ids
     encoding: str = "none"
-
-    rate: ClassVar = 3e-3
-    losses: ClassVar = coupled_losses
 
     @property
     def key(self) -> str:
@@ -111,53 +104,64 @@ class CoupledCell(Cell):
         """Test lengths."""
         return tuple(TRAIN_LENGTHS[self.task] * factor for factor in scale.factors)
 
-    def check(self, scale: CouplingScale) -> None:
-        """Refuse a test length whose ids the table does not hold."""
-        check_ids(self.of, self.ids, length=max(self.lengths(scale)), table=scale.table)
 
-    def steps(self, scale: CouplingScale) -> int:
-        """The scale's, times the budget of the task."""
-        return scale.steps * BUDGETS[self.task]
-
-    def architecture(self, scale: CouplingScale) -> dict[str, Any]:
-        """A head for the next token, a table for ids, and a head for the next id where it is predicted."""
-        symbols = len(self.of.vocabulary)
-        return {
-            "vocabulary": symbols,
-            "encoding": self.encoding,
-            "tokens": symbols,
-            "id_table": 0 if self.ids == "none" else scale.table,
-            "ids": scale.table if self.ids in PREDICTED else 0,
-            "pointing": self.ids == "pointed",
-            "layers": LAYERS[self.task],
-        }
-
-    def batches(self, scale: CouplingScale, seeds: Sequence[int]) -> Iterator[CoupledBatch]:
-        """Every length of training."""
-        return coupled_batches(
-            self.of,
-            self.ids,
-            longest=TRAIN_LENGTHS[self.task],
-            size=scale.batch,
-            steps=self.steps(scale),
-            seeds=seeds,
-            table=scale.table,
+def check(cell: CoupledCell, scale: CouplingScale) -> None:
+    """Refuse a test length whose ids the table does not hold."""
+    longest = max(cell.lengths(scale))
+    ids = {"none": 0, "random": cell.of.tokens(longest)}.get(cell.ids, cell.of.ids(longest))
+    if ids > scale.table:
+        raise UsageError(
+            f"{cell.task} of length {longest} has {ids} {cell.ids} ids, and the table holds {scale.table}",
+            expected=f"a table of {ids} or more",
+            fix="test shorter samples, or give the model a larger table",
         )
 
-    def right(self, model: StackedTransformer, scale: CouplingScale) -> dict[str, list[int]]:
-        """Exact responses by length. The seed is the length alone: all arms meet the same samples."""
+
+def run_cell(cell: CoupledCell, scale: CouplingScale) -> Outcome:
+    """Train on every length up to the longest, decode at every test length."""
+    task, symbols, steps = cell.of, len(cell.of.vocabulary), scale.steps * BUDGETS[cell.task]
+
+    def test(model: StackedTransformer) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
         sizes = {"models": scale.seeds, "samples": scale.samples, "table": scale.table}
-        for length in self.lengths(scale):
-            batch = held_out_batch(self.of, self.ids, length=length, seed=length, **sizes)
-            exact = exact_responses(model, batch)
-            counts = {TOKENS: exact.tokens.tolist(), BOTH: exact.both.tolist()}
-            found |= {place(what, length): counts[what] for what in reversed(self.tested)}
+        for length in cell.lengths(scale):
+            # The seed is the length alone: all arms meet the same samples.
+            exact = exact_responses(
+                model, held_out_batch(task, cell.ids, length=length, seed=length, **sizes)
+            )
+            counts = dict(zip((TOKENS, BOTH), exact, strict=True))
+            found |= {place(what, length): counts[what] for what in reversed(cell.tested)}
         return found
 
-    def names(self, what: str | None = None) -> tuple[str, str]:
-        """Exact responses in tokens, and in ids too."""
-        return self.task, "train_loss" if what is None else "exact_" + what.replace(" ", "_")
+    batches = coupled_batches(
+        task,
+        cell.ids,
+        longest=TRAIN_LENGTHS[cell.task],
+        size=scale.batch,
+        steps=steps,
+        seeds=range(scale.seeds),
+        table=scale.table,
+    )
+    return run_stack(
+        scale,
+        batches,
+        coupled_losses,
+        test,
+        steps=steps,
+        rate=3e-3,
+        vocabulary=symbols,
+        encoding=cell.encoding,
+        tokens=symbols,
+        id_table=0 if cell.ids == "none" else scale.table,
+        ids=scale.table if cell.ids in PREDICTED else 0,
+        pointing=cell.ids == "pointed",
+        layers=LAYERS[cell.task],
+    )
+
+
+def names(cell: CoupledCell, what: str) -> tuple[str, str]:
+    """Exact responses in tokens, and in ids too."""
+    return cell.task, "exact_" + what.replace(" ", "_") if what else "train_loss"
 
 
 Found = Mapping[CoupledCell, Outcome]
@@ -265,7 +269,6 @@ def page(scale: CouplingScale, found: Found) -> Section:
             "exact. Intervals are Student's over seeds, differences paired by seed; fewer than three seeds have none."
         ],
     )
-    pictures = [exact_picture(scale, found, encoding) for encoding in ENCODINGS]
     return Section(
         title="Position coupling, given and predicted",
         paragraphs=[
@@ -273,7 +276,7 @@ def page(scale: CouplingScale, found: Found) -> Section:
             "them, answer questions four times as long as those they were trained on?"
         ],
         tables=[*([table] if table else []), exact_table(scale, found)],
-        figures=[one for one in pictures if one],
+        figures=[one for encoding in ENCODINGS for one in exact_picture(scale, found, encoding)],
     )
 
 
@@ -296,35 +299,39 @@ def exact_table(scale: CouplingScale, found: Found) -> Table:
     )
 
 
-def exact_picture(scale: CouplingScale, found: Found, encoding: str) -> Picture | None:
-    """One panel for each task, one curve for each arm; where ids are predicted, tokens alone are dashed."""
-    panels: dict[str, list[Curve]] = {task: [] for task in TRAIN_LENGTHS}
-    for cell, outcome in found.items():
-        for alone, what in enumerate(cell.tested if cell.encoding == encoding else ()):
-            lengths = cell.lengths(scale)
-            shares = [share(outcome, what, length) for length in lengths]
-            label = ARM_NAMES[cell.ids] + (", tokens alone" if alone else "")
-            panels[cell.task] += share_curves(
-                label, lengths, shares, ARMS.index(cell.ids) + alone * len(COLORS)
+def exact_picture(scale: CouplingScale, found: Found, encoding: str) -> list[Picture]:
+    """One panel for each task, one curve for each arm and metric."""
+    return share_picture(
+        (
+            (
+                cell.task,
+                ARM_NAMES[cell.ids] + (", tokens alone" if what != cell.tested[0] else ""),
+                cell.lengths(scale),
+                [share(outcome, what, length) for length in cell.lengths(scale)],
             )
-
-    def dress(axes: Axes, task: str, _: Sequence[float]) -> None:
-        shade(axes, 1, TRAIN_LENGTHS[task])
-
-    name = ENCODINGS[encoding]
-    return curve_picture(
-        panels,
-        name=f"position-coupling-{name.lower()}",
-        title=f"Exact responses by length and ids ({name})",
+            for cell, outcome in found.items()
+            for what in cell.tested
+            if cell.encoding == encoding
+        ),
+        {task: (1, longest) for task, longest in TRAIN_LENGTHS.items()},
+        name=f"position-coupling-{ENCODINGS[encoding].lower()}",
+        title=f"Exact responses by length and ids ({ENCODINGS[encoding]})",
         across="test length",
         up="exact responses",
-        caption="Pooled over seeds, with exact binomial 95 % intervals. Shaded: training lengths. Where ids are "
-        "predicted, a wrong id is an error; dashed: tokens alone.",
-        dress=dress,
+        caption="Where ids are predicted, a wrong id is an error, except for tokens alone.",
     )
 
 
-GRID = Grid(kind="position-coupling", scale=CouplingScale, cells=lambda scale: CELLS, notes=notes, page=page)
+GRID = Grid(
+    kind="position-coupling",
+    scale=CouplingScale,
+    cells=lambda scale: CELLS,
+    check=check,
+    work=run_cell,
+    names=names,
+    notes=notes,
+    page=page,
+)
 POSITION_COUPLING = Study(
     title="Position coupling: ids that couple tokens, given and predicted",
     parts=(GRID.part(SCALES),),

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, TypeVar
 
 import torch
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from lengthwise.report.drawing import Curve
+from lengthwise.report.drawing import Curve, Picture, curve_picture
 from lengthwise.report.html import Section
 from lengthwise.results import Results, Row
 from lengthwise.samples import SampleLog
@@ -24,6 +23,7 @@ from lengthwise_studies.synthetic.optimizers import OPTIMIZERS
 from lengthwise_studies.synthetic.training import one_thread, train
 from lengthwise_studies.synthetic.transformer import Architecture, StackedTransformer
 
+B = TypeVar("B")
 LAST_STEPS = 0.05
 LEARNED = 0.9
 """The share of right answers in the training range from which a cell counts as trained."""
@@ -49,84 +49,30 @@ class GridScale:
     heads: int = 4
 
 
-class Cell(ABC):
-    """One configuration, trained from several seeds at once; a frozen dataclass."""
-
-    rate: ClassVar[float]
-    losses: ClassVar[Callable[[StackedTransformer, Any], Tensor]]
-
-    @property
-    @abstractmethod
-    def key(self) -> str:
-        """Everything that tells this cell from another, in one line."""
-
-    @abstractmethod
-    def check(self, scale: Any) -> None:
-        """Refuse what cannot run, before anything is trained.
-
-        Raises:
-            UsageError: see the cell.
-        """
-
-    @abstractmethod
-    def steps(self, scale: Any) -> int:
-        """Training steps."""
-
-    @abstractmethod
-    def architecture(self, scale: Any) -> dict[str, Any]:
-        """Of its models, besides width and heads."""
-
-    @abstractmethod
-    def batches(self, scale: Any, seeds: Sequence[int]) -> Iterable[Any]:
-        """One for each step."""
-
-    @abstractmethod
-    def right(self, model: StackedTransformer, scale: Any) -> dict[str, list[int]]:
-        """Right answers of every model, by place."""
-
-    @abstractmethod
-    def names(self, what: str | None = None) -> tuple[str, str]:
-        """Task and metric of a test's row; without a test, of the training loss."""
-
-
-@one_thread()
-def run_cell(cell: Cell, scale: GridScale) -> Outcome:
-    """Train every seed, and test each."""
-    started, seeds, steps = time.perf_counter(), list(range(scale.seeds)), cell.steps(scale)
+def run_stack(
+    scale: GridScale,
+    batches: Iterable[B],
+    losses: Callable[[StackedTransformer, B], Tensor],
+    test: Callable[[StackedTransformer], dict[str, list[int]]],
+    *,
+    steps: int,
+    rate: float,
+    **architecture: Any,
+) -> Outcome:
+    """Train a model from every seed of the scale, and count the right answers of each, by place."""
+    started = time.perf_counter()
     sizes = {"width": scale.width, "heads": scale.heads, "hidden": 4 * scale.width}
-    model = StackedTransformer(Architecture(**sizes, **cell.architecture(scale)), seeds)
-    losses = list(
-        train(
-            model,
-            cell.batches(scale, seeds),
-            OPTIMIZERS["adam"],
-            count=steps,
-            rates=[cell.rate] * scale.seeds,
-            losses=type(cell).losses,
-        )
-    )
+    model = StackedTransformer(Architecture(**sizes, **architecture), range(scale.seeds))
+    rates = [rate] * scale.seeds
+    with one_thread():
+        taken = list(train(model, batches, OPTIMIZERS["adam"], count=steps, rates=rates, losses=losses))
+        right = test(model)
     return Outcome(
-        train_loss=torch.stack(losses[-max(1, round(LAST_STEPS * steps)) :]).mean(0).tolist(),
+        train_loss=torch.stack(taken[-max(1, round(LAST_STEPS * steps)) :]).mean(0).tolist(),
         samples=scale.samples,
-        right=cell.right(model, scale),
+        right=right,
         seconds=time.perf_counter() - started,
     )
-
-
-def cell_rows(cell: Cell, outcome: Outcome) -> list[Row]:
-    """The training loss by seed, and the share of right answers of every test with its binomial interval."""
-    task, metric = cell.names()
-    rows = [
-        Row(model=MODEL, task=task, metric=metric, value=loss, arm=cell.key, seed=seed)
-        for seed, loss in enumerate(outcome.train_loss)
-    ]
-    for tested in outcome.right:
-        what, _, length = tested.rpartition(", length=")
-        task, metric = cell.names(what)
-        one = pooled(outcome, [tested])
-        found = Row(model=MODEL, task=task, metric=metric, value=one.value, unit="share", arm=cell.key)
-        rows.append(replace(found, length=int(length), ci_low=one.low, ci_high=one.high, n=one.n))
-    return rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +83,9 @@ class Grid:
         kind: of the results.
         scale: what a run records of its size, a dataclass.
         cells: at a scale, in the order of the results.
+        check: refuses a cell that cannot run at a scale.
+        work: trains and tests a cell at a scale.
+        names: task and metric of a cell's test; where the test is "", of the training loss.
         notes: at a scale: how to read the numbers.
         page: the section that shows the outcomes at a scale.
     """
@@ -144,6 +93,9 @@ class Grid:
     kind: str
     scale: type
     cells: Callable[[Any], Sequence[Any]]
+    check: Callable[[Any, Any], None]
+    work: Callable[..., Outcome]
+    names: Callable[[Any, str], tuple[str, str]]
     notes: Callable[[Any], list[str]]
     page: Callable[[Any, Any], Section]
 
@@ -166,13 +118,26 @@ class Grid:
         """
         cells = self.cells(scale)
         for cell in cells:
-            cell.check(scale)
-
-        def rows(outcomes: Mapping[Any, Outcome]) -> list[Row]:
-            return [row for cell, outcome in outcomes.items() for row in cell_rows(cell, outcome)]
-
+            self.check(cell, scale)
         how: dict[str, Any] = {"resume": resume, "overwrite": overwrite}
-        return run_cells(self.kind, cells, run_cell, Outcome, rows, self.notes(scale), out, scale, **how)
+        return run_cells(
+            self.kind, cells, self.work, Outcome, self.rows, self.notes(scale), out, scale, **how
+        )
+
+    def rows(self, outcomes: Mapping[Any, Outcome]) -> list[Row]:
+        """The training loss by seed, and the share of right answers of every test with its binomial interval."""
+        rows: list[Row] = []
+        for cell, outcome in outcomes.items():
+            task, metric = self.names(cell, "")
+            blank = Row(model=MODEL, task=task, metric=metric, value=None, arm=cell.key)
+            rows += [replace(blank, value=loss, seed=seed) for seed, loss in enumerate(outcome.train_loss)]
+            for tested in outcome.right:
+                what, _, length = tested.rpartition(", length=")
+                task, metric = self.names(cell, what)
+                one = pooled(outcome, [tested])
+                whole = replace(blank, task=task, metric=metric, value=one.value, unit="share")
+                rows.append(replace(whole, length=int(length), ci_low=one.low, ci_high=one.high, n=one.n))
+        return rows
 
     def sections(self, results: Results, folder: Path) -> list[Section]:
         """The page of a run folder."""
@@ -185,19 +150,43 @@ class Grid:
         return [replace(self.page(scale, found), notes=results.notes)]
 
 
-def share_curves(
-    label: str, lengths: Sequence[int], shares: Sequence[Share], style: int, *, by_seed: bool = False
-) -> list[Curve]:
-    """The curve of shares by length, with one faint curve for each seed where wanted."""
-    seeds = zip(*(one.seeds for one in shares), strict=True) if by_seed else ()
-    low, high = [one.low for one in shares], [one.high for one in shares]
-    return [
-        *(Curve(label=label, x=lengths, y=seed, style=style, faint=True) for seed in seeds),
-        Curve(label=label, x=lengths, y=[one.value for one in shares], low=low, high=high, style=style),
-    ]
+def share_picture(
+    lines: Iterable[tuple[str, str, Sequence[int], Sequence[Share]]],
+    trained: Mapping[str, tuple[int, int]],
+    *,
+    caption: str,
+    levels: Sequence[float] = (),
+    **words: str,
+) -> list[Picture]:
+    """Shares by length with each seed as a thin line; none where there are no lines.
 
+    Args:
+        lines: panel, label, lengths, and the share at each.
+        trained: by panel, the range of lengths in training, which is shaded.
+        caption: besides what holds for all.
+        levels: shares that get a line.
+        words: `name`, `title` and the names of both axes, as `curve_picture` takes them.
+    """
+    panels: dict[str, list[Curve]] = {panel: [] for panel in trained}
+    styles: dict[str, int] = {}
+    for panel, label, lengths, shares in lines:
+        style = styles.setdefault(label, len(styles))
+        low, high = [one.low for one in shares], [one.high for one in shares]
+        panels[panel] += [
+            *(
+                Curve(label=label, x=lengths, y=seed, style=style, faint=True)
+                for seed in zip(*(one.seeds for one in shares), strict=True)
+            ),
+            Curve(label=label, x=lengths, y=[one.value for one in shares], low=low, high=high, style=style),
+        ]
 
-def shade(axes: Axes, first: int, last: int) -> None:
-    """Mark the training lengths in a panel of shares."""
-    axes.axvspan(first, last, color="#E69F00", alpha=0.13, linewidth=0)
-    axes.set_ylim(-0.03, 1.03)
+    def dress(axes: Axes, panel: str, _: Sequence[float]) -> None:
+        axes.axvspan(*trained[panel], color="#E69F00", alpha=0.13, linewidth=0)
+        axes.set_ylim(-0.03, 1.03)
+
+    caption = (
+        "Pooled over seeds, with exact binomial 95 % intervals; each seed as a thin line. Shaded: training lengths. "
+        + caption
+    )
+    found = curve_picture(panels, levels=levels, dress=dress, caption=caption, **words)
+    return [found] if found else []

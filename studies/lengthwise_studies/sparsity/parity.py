@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Any, ClassVar
-
-from matplotlib.axes import Axes
 
 from lengthwise.errors import UsageError
-from lengthwise.report.drawing import Picture, curve_picture
+from lengthwise.report.drawing import Picture
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise_studies.skeleton import Claim, Study, Verdict, claims_table
-from lengthwise_studies.sparsity.grid import LEARNED, Cell, Grid, GridScale, shade, share_curves
+from lengthwise_studies.sparsity.grid import LEARNED, Grid, GridScale, run_stack, share_picture
 from lengthwise_studies.sparsity.planted import (
     SYMBOLS,
     Anywhere,
-    PlantedBatch,
     PositionLaw,
     Within,
     label_losses,
@@ -106,14 +102,11 @@ def of_k(k: int) -> str:
 
 
 @dataclass(frozen=True)
-class ParityCell(Cell):
+class ParityCell:
     """The largest k in training, and whether planted positions lie within the scale's width, or anywhere."""
 
     k: int
     local: bool
-
-    rate: ClassVar = 2e-3
-    losses: ClassVar = label_losses
 
     @property
     def key(self) -> str:
@@ -128,50 +121,58 @@ class ParityCell(Cell):
         """The tested k that it was trained on."""
         return [k for k in scale.test_ks if k <= self.k]
 
-    def check(self, scale: ParityScale) -> None:
-        """Refuse a k above the shortest length or, where positions are local, the width."""
-        largest, room = max(self.k, *scale.test_ks), scale.train_lengths[0]
-        if self.local:
-            room = min(room, scale.local)
-        if largest > room:
-            raise UsageError(
-                f"k is {largest} where {room} positions can be planted", expected="k at most that"
-            )
 
-    def steps(self, scale: ParityScale) -> int:
-        """The scale's."""
-        return scale.steps
+def check(cell: ParityCell, scale: ParityScale) -> None:
+    """Refuse a k above the shortest length or, where positions are local, the width."""
+    largest, room = max(cell.k, *scale.test_ks), scale.train_lengths[0]
+    if cell.local:
+        room = min(room, scale.local)
+    if largest > room:
+        raise UsageError(f"k is {largest} where {room} positions can be planted", expected="k at most that")
 
-    def architecture(self, scale: ParityScale) -> dict[str, Any]:
-        """A number read off the last token, without positions."""
-        return {"vocabulary": SYMBOLS, "value": True, "layers": scale.layers}
 
-    def batches(self, scale: ParityScale, seeds: Sequence[int]) -> Iterator[PlantedBatch]:
-        """Every length and k of training."""
-        return planted_batches(
-            self.law(scale),
-            lengths=scale.train_lengths,
-            ks=range(1, self.k + 1),
-            size=scale.batch,
-            steps=scale.steps,
-            seeds=seeds,
-        )
+def run_cell(cell: ParityCell, scale: ParityScale) -> Outcome:
+    """Train on every length and k, test by both."""
+    law = cell.law(scale)
 
-    def right(self, model: StackedTransformer, scale: ParityScale) -> dict[str, list[int]]:
-        """Right labels by k and length. The seed is of these alone: cells of one law meet the same samples."""
+    def test(model: StackedTransformer) -> dict[str, list[int]]:
+        # The seed is of length and k alone: cells of one law meet the same samples.
         return {
             place(of_k(k), length): right_labels(
-                model, self.law(scale), length=length, k=k, samples=scale.samples, seed=1000 * length + k
+                model, law, length=length, k=k, samples=scale.samples, seed=1000 * length + k
             )
             for k in scale.test_ks
             for length in scale.test_lengths
         }
 
-    def names(self, what: str | None = None) -> tuple[str, str]:
-        """Accuracy by k."""
-        if what is None:
-            return "sparse parity", "train_loss"
-        return f"sparse parity, {what.replace('=', ' = ')}", "accuracy"
+    batches = planted_batches(
+        law,
+        lengths=scale.train_lengths,
+        ks=range(1, cell.k + 1),
+        size=scale.batch,
+        steps=scale.steps,
+        seeds=range(scale.seeds),
+    )
+    return run_stack(
+        scale,
+        batches,
+        label_losses,
+        test,
+        steps=scale.steps,
+        rate=2e-3,
+        vocabulary=SYMBOLS,
+        value=True,
+        layers=scale.layers,
+    )
+
+
+def names(cell: ParityCell, what: str) -> tuple[str, str]:
+    """Accuracy by k."""
+    return (
+        (f"sparse parity, {what.replace('=', ' = ')}", "accuracy")
+        if what
+        else ("sparse parity", "train_loss")
+    )
 
 
 Found = Mapping[ParityCell, Outcome]
@@ -311,10 +312,6 @@ def page(scale: ParityScale, found: Found) -> Section:
         ],
         caption="Accuracy by length, pooled over seeds [95 %]; chance is 0.5",
     )
-    drawn = [
-        accuracy_picture(scale, {cell: one for cell, one in found.items() if cell.local == local}, where)
-        for local, where in ((False, "anywhere"), (True, "local"))
-    ]
     return Section(
         title="Sparse parity by length and k",
         paragraphs=[
@@ -322,44 +319,46 @@ def page(scale: ParityScale, found: Found) -> Section:
             "samples hold on longer ones, by how many bits matter?"
         ],
         tables=[table, accuracy],
-        figures=[one for one in drawn if one],
+        figures=[one for local in (False, True) for one in accuracy_picture(scale, found, local=local)],
     )
 
 
-def accuracy_picture(scale: ParityScale, found: Found, where: str) -> Picture | None:
-    """One panel for each tested k, one curve for each largest k in training; each seed as a thin line."""
+def accuracy_picture(scale: ParityScale, found: Found, *, local: bool) -> list[Picture]:
+    """One panel for each tested k, one curve for each largest k in training."""
     lengths = scale.test_lengths
-
-    def dress(axes: Axes, *_: object) -> None:
-        shade(axes, scale.train_lengths[0], scale.train_length)
-
-    return curve_picture(
-        {
-            f"k = {k}": [
-                curve
-                for style, (cell, one) in enumerate(found.items())
-                for curve in share_curves(
-                    f"trained on k up to {cell.k}",
-                    lengths,
-                    [share(one, of_k(k), length) for length in lengths],
-                    style,
-                    by_seed=True,
-                )
-            ]
+    where = ("local", "close together") if local else ("anywhere", "anywhere")
+    return share_picture(
+        (
+            (
+                f"k = {k}",
+                f"trained on k up to {cell.k}",
+                lengths,
+                [share(one, of_k(k), length) for length in lengths],
+            )
+            for cell, one in found.items()
             for k in scale.test_ks
-        },
-        name=f"sparse-parity-{where}",
-        title=f"Sparse parity, planted tokens {'close together' if where == 'local' else where}",
+            if cell.local == local
+        ),
+        {f"k = {k}": (scale.train_lengths[0], scale.train_length) for k in scale.test_ks},
+        name=f"sparse-parity-{where[0]}",
+        title=f"Sparse parity, planted tokens {where[1]}",
         across="test length (tokens)",
         up="accuracy",
-        caption="Pooled over seeds, with exact binomial 95 % intervals; each seed as a thin line. Shaded: training "
-        "lengths. Line: chance.",
+        caption="Line: chance.",
         levels=[CHANCE],
-        dress=dress,
     )
 
 
-GRID = Grid(kind="sparse-parity", scale=ParityScale, cells=cells_of, notes=notes, page=page)
+GRID = Grid(
+    kind="sparse-parity",
+    scale=ParityScale,
+    cells=cells_of,
+    check=check,
+    work=run_cell,
+    names=names,
+    notes=notes,
+    page=page,
+)
 SPARSE_PARITY = Study(
     title="Sparse parity: length generalization by the number of tokens that matter",
     parts=(GRID.part(SCALES),),

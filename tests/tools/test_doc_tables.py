@@ -59,26 +59,23 @@ def test_no_number_is_stored_twice():
         assert not both or any(own[place] != those[place] for place in both), (key, other)
 
 
-def _table4(value: float, **provenance: object) -> Results:
-    of = {"model": "m", "seed": 0, "arm": "SCE 0.1", "reference": "plain CE"}
-    rows = [
-        Row(**of, task="perplexity", metric="loss", value=value, length=2 * LAPTOP.trained, p_holm=0.5),
-        Row(**of, task="perplexity", metric="loss", value=1 / 3, length=2 * LAPTOP.trained, position=8),
-        Row(**of, task="perplexity", metric="perplexity", value=2.0, length=2 * LAPTOP.trained),
-        Row(**of | {"reference": None}, task="perplexity", metric="loss", value=3.0, length=LAPTOP.trained),
-    ]
-    config = {"size": LAPTOP.to_dict()}
-    return Results(kind="table4", model_name="m", config=config, rows=rows, provenance=provenance)
-
-
 def test_kept_are_the_numbers_of_tables_and_no_folders_of_the_machine(tmp_path):
-    run = _table4(1 / 3, command=["/home/me/lengthwise"], model={"source": "/home/me/m", "dtype": "a/b"})
+    of = {"model": "m", "seed": 0, "arm": "SCE 0.1", "task": "perplexity", "length": 2 * LAPTOP.trained}
+    rows = [
+        Row(**of, metric="loss", reference="plain CE", value=1 / 3, p_holm=0.5),
+        Row(**of, metric="loss", reference="plain CE", value=1 / 3, position=8),
+        Row(**of, metric="perplexity", reference="plain CE", value=2.0),
+        Row(**of, metric="loss", value=3.0),
+    ]
+    where = {"command": ["/home/me/lengthwise"], "model": {"source": "/home/me/m", "dtype": "a/b"}}
+    config = {"size": LAPTOP.to_dict()}
+    run = Results(kind="table4", model_name="m", config=config, rows=rows, provenance=where)
     (tmp_path / "results.json").write_text(run.to_json())
     results_folder(tmp_path).mkdir(parents=True)
     path = keep(tmp_path, tmp_path, "gpu")
     assert path == results_folder(tmp_path) / "paper-gpu.json"
     kept = kept_run(tmp_path, "table4-gpu")
-    assert kept.rows == [replace(run.rows[0], value=0.333333333, p_holm=None)]
+    assert kept.rows == [replace(rows[0], value=0.333333333, p_holm=None)]
     assert kept.provenance == {"command": ["lengthwise"], "model": {"source": "m", "dtype": "a/b"}}
     with pytest.raises(UsageError):
         kept_run(tmp_path, "table4-laptop")

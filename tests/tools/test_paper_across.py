@@ -21,16 +21,9 @@ def _results(rows: list[Row], kind: str) -> Results:
 
 
 def _differences(arm: str, values: list[float], prefix: str = "") -> list[Row]:
+    names = {"arm": f"{prefix}{arm}", "reference": f"{prefix}plain CE"}
     return [
-        Row(
-            model="m",
-            metric="loss",
-            value=value,
-            arm=f"{prefix}{arm}",
-            reference=f"{prefix}plain CE",
-            seed=seed,
-            **AT_2T,
-        )
+        Row(model="m", metric="loss", value=value, seed=seed, **names, **AT_2T)
         for seed, value in enumerate(values)
     ]
 

@@ -222,7 +222,11 @@ def pages(root: Path) -> list[Path]:
 
 
 def keep(run: Path, root: Path, scale: str = "", variant: str = "") -> Path:
-    """Keep the rows of a run that its tables read; nine significant digits, no machine's paths."""
+    """Keep the rows of a run that its tables read; nine significant digits, no machine's paths.
+
+    Raises:
+        UsageError: no table of the documentation shows results of this kind.
+    """
     results = read_results(run / "results.json")
     target = results_folder(root) / f"{_file(results.kind, scale)}.json"
     kept = replace(
@@ -240,7 +244,7 @@ def _file(kind: str, scale: str) -> str:
 
     if kind in PARTS:
         return "far"
-    return f"paper-{scale}" if kind in (*TABLES, "table1", "encodings") else kind
+    return f"paper-{scale or 'default'}" if kind in (*TABLES, "table1", "encodings") else kind
 
 
 def show(results: Results) -> list[Table]:
@@ -266,13 +270,16 @@ def show(results: Results) -> list[Table]:
 
         tasks = results.config["tasks"]
         return [_answers_by_depth(results, tasks[0])] if len(tasks) == 1 else [against_chance([results])]
-    return {
+    others: dict[str, Callable[[], list[Table]]] = {
         "table1": lambda: [_table1(results, which) for which in ("all", "small", "models")],
         "encodings": lambda: [_encodings(results)],
         "tiny-books": lambda: [_tiny_books(results)],
         "served-real": lambda: [_served(results, which) for which in ("comparisons", "verdicts", "verbs")],
         "sharded-recipes": lambda: [_recipe_runs(results)],
-    }[kind]()
+    }
+    if kind not in others:
+        raise UsageError(f"no table shows results of {kind!r}", fix="keep-tables keeps its tables as text")
+    return others[kind]()
 
 
 def _shortened(provenance: dict[str, Any]) -> dict[str, Any]:

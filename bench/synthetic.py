@@ -34,7 +34,7 @@ from torch.nn import functional as F
 
 from lengthwise_studies.synthetic.encodings import ENCODINGS
 from lengthwise_studies.synthetic.optimizers import OPTIMIZERS, Adam
-from lengthwise_studies.synthetic.reparameterization import FUNCTIONS, Reparameterization
+from lengthwise_studies.synthetic.reparameterization import IDENTITY
 from lengthwise_studies.synthetic.tasks import LENGTH
 from lengthwise_studies.synthetic.training import Batch, batches, train
 from lengthwise_studies.synthetic.transformer import Architecture, StackedTransformer, causal_bias
@@ -73,7 +73,7 @@ def measure(models: int, width: int, layers: int, size: int, options: argparse.N
     drawn = list(
         batches(
             LENGTH,
-            Reparameterization(FUNCTIONS["identity"]),
+            IDENTITY,
             architecture.build_encoding(),
             longest=10,
             size=size,
@@ -83,7 +83,9 @@ def measure(models: int, width: int, layers: int, size: int, options: argparse.N
     )
     ways: dict[str, Callable[[], None]] = {
         "stack": lambda: train_stacked(architecture, seeds, drawn),
-        "loop": lambda: [train_stacked(architecture, [s], one_of(drawn, s)) for s in seeds],  # type: ignore[dict-item]
+        "loop": lambda: [
+            train_stacked(architecture, [s], [b.of(slice(s, s + 1)) for b in drawn]) for s in seeds
+        ],  # type: ignore[dict-item]
         "plain": lambda: [train_plain(architecture, s, drawn) for s in seeds],  # type: ignore[dict-item]
         "vmap": lambda: train_vmap(architecture, seeds, drawn),
     }
@@ -110,16 +112,6 @@ def train_stacked(architecture: Architecture, seeds: list[int], drawn: list[Batc
     rates = [RATE] * len(seeds)
     for _ in train(model, drawn, OPTIMIZERS["adam"], count=len(drawn), rates=rates):
         pass
-
-
-def one_of(drawn: list[Batch], index: int) -> list[Batch]:
-    part = slice(index, index + 1)
-    return [
-        Batch(
-            b.tokens[part], b.last[part], b.target[part], None if b.positions is None else b.positions[part]
-        )
-        for b in drawn
-    ]
 
 
 def train_plain(architecture: Architecture, seed: int, drawn: list[Batch]) -> None:

@@ -6,7 +6,7 @@ The counterexample and the bounds are formulas of `synthetic.theorem1`; `docs/ex
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -53,29 +53,11 @@ def run_theorem1(out: Path | str, scale: Scale, *, resume: bool = False, overwri
     with RunFolder(out, kind="theorem1", config=settings, resume=resume, overwrite=overwrite) as folder:
         if finished := folder.finished:
             return finished
-        lengths = range(TRAIN_LENGTH + 1, scale.longest + 1)
-        numbers = [
-            *(
-                (BROKEN, metric, value, at)
-                for at in lengths
-                for metric, value in counterexample_numbers(at).items()
-            ),
-            *((DRAWN_MODELS, f"{name}_ratio", ratio, None) for name, ratio in largest_ratios(scale).items()),
-            *(
-                (metric, "constants_ratio", constants_ratio(bound, at), at)
-                for at in lengths
-                for metric, bound in (
-                    (PRINTED, theorem1.printed_bound),
-                    (CORRECTED, theorem1.corrected_bound),
-                )
-            ),
-        ]
-        row = partial(Row, model="linear attention", task="theorem1")
         results = Results(
             kind="theorem1",
             model_name="theorem1",
             config=settings,
-            rows=[row(arm=arm, metric=metric, value=value, length=at) for arm, metric, value, at in numbers],
+            rows=list(_rows(scale)),
             notes=[
                 "Everything is computed in fp64. The counterexample's views of training length err by 0 and agree, "
                 "so every bound consists of its constant term alone.",
@@ -85,6 +67,19 @@ def run_theorem1(out: Path | str, scale: Scale, *, resume: bool = False, overwri
         )
         folder.write_results(results)
         return results
+
+
+def _rows(scale: Scale) -> Iterator[Row]:
+    row = partial(Row, model="linear attention", task="theorem1")
+    lengths = range(TRAIN_LENGTH + 1, scale.longest + 1)
+    for length in lengths:
+        for metric, value in counterexample_numbers(length).items():
+            yield row(arm=BROKEN, metric=metric, value=value, length=length)
+    for metric, ratio in largest_ratios(scale).items():
+        yield row(arm=DRAWN_MODELS, metric=f"{metric}_ratio", value=ratio)
+    for length in lengths:
+        for arm, bound in ((PRINTED, theorem1.printed_bound), (CORRECTED, theorem1.corrected_bound)):
+            yield row(arm=arm, metric="constants_ratio", value=constants_ratio(bound, length), length=length)
 
 
 def counterexample_numbers(length: int) -> dict[str, float]:

@@ -191,7 +191,7 @@ def _shown(row: Row) -> str:
     return Spread(row.value, row.ci_low, row.ci_high).text
 
 
-def part(**options: str) -> Part:
+def part(**options: Any) -> Part:
     """Theorem 2 as a part of a study, with other fields of `Part` where given."""
     return Part(run=run_theorem2, sections=sections, scales=SCALES, time="a minute", **options)
 

@@ -88,11 +88,11 @@ def test_what_is_trained_on_stays_and_each_string_is_paired_with_its_end(encodin
         for batch, own in zip(_aligned(model, seeds, name, size=64), plain, strict=True):
             assert torch.equal(batch.own.tokens, own.tokens)
             assert torch.equal(batch.own.target, own.target)
-            assert torch.equal(batch.tokens[0], batch.tokens[2]), "one seed, the same strings"
-            assert not torch.equal(batch.tokens[0], batch.tokens[1])
-            assert (batch.positions is None) == (encoding == "none")
+            assert torch.equal(batch.views.tokens[0], batch.views.tokens[2]), "one seed, the same strings"
+            assert not torch.equal(batch.views.tokens[0], batch.views.tokens[1])
+            assert (batch.views.positions is None) == (encoding == "none")
             for model_at in range(2):
-                pairs = batch.tokens[model_at], batch.last[model_at]
+                pairs = batch.views.tokens[model_at], batch.views.last[model_at]
                 texts = [_text(*one) for one in zip(*pairs, strict=True)]
                 short = texts[-64:]
                 long = texts[:64]
@@ -117,7 +117,7 @@ def test_the_loss_is_error_plus_twice_alpha_times_distance():
         [batch] = _aligned(model, [0, 1], name, steps=1)
         error = value_losses(model, batch.own)
         assert torch.allclose(AlignedLosses(alignment, 0.0)(model, batch), error, atol=1e-6)
-        views = model.value(batch.tokens, batch.last)
+        views = model.value(batch.views.tokens, batch.views.last)
         own = model.value(batch.own.tokens, batch.own.last)
         long, short = (own, views) if name == "string" else views.chunk(2, dim=1)
         expected = error + 2 * 0.5 * alignment.distance(long, short, batch.paired)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
@@ -190,7 +190,7 @@ def run_cell(cell: Cell, scale: Scale) -> Outcome:
     sampling = {"longest": cell.train_length, "seeds": seeds * len(rates)}
     own = batches(task, function, model.encoding, size=scale.batch, steps=steps, **sampling)
     drawn: Iterable[Any] = own
-    losses: Callable[[StackedTransformer, Any], Tensor] = value_losses
+    losses: Any = value_losses
     both = None
     if cell.alignment is not None:
         alignment = alignment_named(cell.alignment)

@@ -40,7 +40,7 @@ from lengthwise_studies.synthetic import named
 from lengthwise_studies.synthetic.encodings import Encoding
 from lengthwise_studies.synthetic.reparameterization import Reparameterization
 from lengthwise_studies.synthetic.tasks import BitTask, encode
-from lengthwise_studies.synthetic.training import Batch, predictions
+from lengthwise_studies.synthetic.training import Batch, predictions, stack
 from lengthwise_studies.synthetic.transformer import StackedTransformer
 
 Predict = Callable[[Tensor, int, torch.Generator], Tensor]
@@ -94,12 +94,8 @@ class AlignedBatch:
 
     own: Batch
     """What is trained on, as without alignment."""
-    tokens: Tensor
-    """[S, B or 2B, T] the cut strings, behind the whole ones where those are fresh."""
-    last: Tensor
-    """[S, B or 2B] index of EOS of each."""
-    positions: Tensor | None
-    """[S, B or 2B, T] where an encoding draws its position ids."""
+    views: Batch
+    """The cut strings, behind the whole ones where those are fresh [S, B or 2B, T]; lengths as targets."""
     paired: Tensor
     """[S, B] whether a string could be cut (one bit cannot)."""
 
@@ -120,7 +116,7 @@ def aligned_batches(
     generators = [torch.Generator().manual_seed(seed + 2**21) for seed in distinct]
     for own in drawn:
         size = own.last.shape[1]
-        views = []
+        views, paired = [], []
         for seed, generator in zip(distinct, generators, strict=True):
             model = list(seeds).index(seed)
             if alignment.one_length:
@@ -135,16 +131,10 @@ def aligned_batches(
                 cut = _cuts(lengths, generator)
             parts = [*whole, encode(*without_first(bits, lengths, cut))]
             tokens, last = (torch.cat(part) for part in zip(*parts, strict=True))
-            views.append((tokens, last, positions.draw(len(tokens), tokens.shape[1], generator), cut > 0))
-        tokens, last, ids, paired = zip(*views, strict=True)
-        drawn_ids = [one for one in ids if one is not None]
-        yield AlignedBatch(
-            own,
-            torch.stack(tokens)[column],
-            torch.stack(last)[column],
-            torch.stack(drawn_ids)[column] if drawn_ids else None,
-            torch.stack(paired)[column],
-        )
+            ids = positions.draw(len(tokens), tokens.shape[1], generator)
+            views.append(Batch(tokens, last, last - 1, ids))
+            paired.append(cut > 0)
+        yield AlignedBatch(own, stack(views).of(column), torch.stack(paired)[column])
 
 
 def without_first(bits: Tensor, lengths: Tensor, cut: Tensor) -> tuple[Tensor, Tensor]:
@@ -172,13 +162,14 @@ class AlignedLosses:
 
     def __call__(self, model: StackedTransformer, batch: AlignedBatch) -> Tensor:
         """The loss of one step."""
-        own, size = batch.own, batch.own.last.shape[1]
+        own, views, size = batch.own, batch.views, batch.own.last.shape[1]
         positions = None
-        if own.positions is not None and batch.positions is not None:
-            positions = torch.cat([own.positions, batch.positions], dim=1)
-        values = model.value(
-            torch.cat([own.tokens, batch.tokens], dim=1), torch.cat([own.last, batch.last], dim=1), positions
+        if own.positions is not None and views.positions is not None:
+            positions = torch.cat([own.positions, views.positions], dim=1)
+        tokens, last = (
+            torch.cat(both, dim=1) for both in ((own.tokens, views.tokens), (own.last, views.last))
         )
+        values = model.value(tokens, last, positions)
         error = (values[:, :size] - own.target).square().mean(1)
         self.errors.append(error.detach())
         long, short = values[:, -2 * size :].chunk(2, dim=1)

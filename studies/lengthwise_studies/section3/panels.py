@@ -40,7 +40,7 @@ def curves(task: str, varies: Varied, *, shift: int = 0, optimizer: str = "adam"
     """The cells that differ in one thing, by its name; a shift is for those with an f."""
     cells = {}
     for name, change in CHANGES[varies].items():
-        shifted = {"shift": shift} if "function" in change else {}
+        shifted: dict[str, Any] = {"shift": shift} if "function" in change else {}
         cells[name] = Cell(task=task, optimizer=optimizer, **change, **shifted)
     return cells
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch
@@ -51,6 +51,13 @@ class Batch:
     positions: Tensor | None
     """[S, B, T] where an encoding draws its position ids, else None."""
 
+    def of(self, models: list[int] | slice, samples: slice = slice(None)) -> Batch:
+        """The samples of some of the models."""
+        ids = None if self.positions is None else self.positions[models, samples]
+        return Batch(
+            self.tokens[models, samples], self.last[models, samples], self.target[models, samples], ids
+        )
+
 
 def batches(
     task: BitTask,
@@ -73,15 +80,9 @@ def batches(
     for begin in range(0, steps, _DRAWN_AHEAD):
         ahead = min(_DRAWN_AHEAD, steps - begin)
         drawn = stack([_draw(task, positions, longest, ahead * size, generator) for generator in generators])
-        target = reparameterization.apply(drawn.target)
+        drawn = replace(drawn, target=reparameterization.apply(drawn.target))
         for step in range(ahead):
-            part = slice(step * size, (step + 1) * size)
-            yield Batch(
-                drawn.tokens[column, part],
-                drawn.last[column, part],
-                target[column, part],
-                None if drawn.positions is None else drawn.positions[column, part],
-            )
+            yield drawn.of(column, slice(step * size, (step + 1) * size))
 
 
 def stack(batches: Sequence[Batch]) -> Batch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lengthwise_studies.synthetic.optimizers import OPTIMIZERS, SGD, Adam
+from lengthwise_studies.synthetic.optimizers import OPTIMIZERS, Adam, sgd
 from lengthwise_studies.synthetic.reparameterization import IDENTITY
 from lengthwise_studies.synthetic.tasks import BIT_TASKS
 from lengthwise_studies.synthetic.training import batches, predictions, train, value_losses
@@ -66,7 +66,7 @@ def test_adam_is_that_of_torch_on_each_model():
 
 def test_sgd_is_sgd():
     weights = torch.tensor([[1.0, 2.0], [1.0, 2.0]])
-    SGD()(weights, torch.tensor([[1.0, -1.0], [1.0, -1.0]]), torch.tensor([[0.1], [0.5]]))
+    sgd(weights, torch.tensor([[1.0, -1.0], [1.0, -1.0]]), torch.tensor([[0.1], [0.5]]))
     assert torch.allclose(weights, torch.tensor([[0.9, 2.1], [0.5, 2.5]]))
 
 

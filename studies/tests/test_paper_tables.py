@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lengthwise.models.plan import model_skeleton
-from lengthwise.results import Results, Row, read_results
+from lengthwise.results import read_results
 from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.training.recipe import read_recipe
 from lengthwise_studies.costs import SHAPES, shape, study_costs
@@ -19,7 +19,6 @@ from lengthwise_studies.paper.sizes import LAPTOP, PAPER, SIZES, Size
 from lengthwise_studies.skeleton import Study, chosen_scale
 from lengthwise_studies.store import arm_folder
 from lengthwise_studies.study_table import STUDIES
-from tools.docs.paper_index import kept_results
 
 
 def test_more_seeds_start_from_pretrainings_of_their_own():
@@ -211,14 +210,6 @@ def test_arms_of_two_settings_are_compared_on_the_same_tokens(tmp_path, monkeypa
     # The claim within a setting is compared there, once.
     pairs = [(row.arm, row.reference) for row in rows if within.quantity.is_in(row, size.trained)]
     assert pairs.count((within.arm, within.against)) == 2
-
-
-def test_kept_results_are_found_by_study_and_scale(tmp_path):
-    row = Row(model="m", task="t", metric="x", value=1.0)
-    text = Results(kind="table1", model_name="m", config={}, rows=[row]).to_json()
-    for name in ("table1", "table1-gpu", "table10", "table11-gpu"):
-        (tmp_path / f"{name}.json").write_text(text)
-    assert [scale for scale, _ in kept_results(tmp_path, "table1")] == ["gpu", "laptop"]
 
 
 @pytest.mark.parametrize("name", TABLES)

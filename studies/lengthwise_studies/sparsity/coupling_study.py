@@ -129,7 +129,7 @@ def run_cell(cell: CoupledCell, scale: CouplingScale) -> Outcome:
             exact = exact_responses(
                 model, held_out_batch(task, cell.ids, length=length, seed=length, **sizes)
             )
-            counts = dict(zip((TOKENS, BOTH), exact, strict=True))
+            counts: dict[str, list[int]] = dict(zip((TOKENS, BOTH), exact, strict=True))
             found |= {place(what, length): counts[what] for what in reversed(cell.tested)}
         return found
 

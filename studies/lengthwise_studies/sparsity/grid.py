@@ -105,7 +105,7 @@ class Grid:
             run=self.run,
             sections=self.sections,
             scales=scales,
-            cells=lambda scale: (self.cells(scale), run_cell),
+            cells=lambda scale: (self.cells(scale), self.work),
             **where,
         )
 
@@ -156,7 +156,7 @@ def share_picture(
     *,
     caption: str,
     levels: Sequence[float] = (),
-    **words: str,
+    **words: Any,
 ) -> list[Picture]:
     """Shares by length with each seed as a thin line; none where there are no lines.
 

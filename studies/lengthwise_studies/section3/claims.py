@@ -6,7 +6,7 @@ a rise come near to the best constant were written after the numbers with Adam w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
@@ -119,11 +119,6 @@ def _nearly_perfect(reads: Reads) -> Verdict:
     return one.nearly.text, _holds(holds) if one.trained else NOT_TRAINED
 
 
-def _reparameterized(reads: Reads) -> Verdict:
-    ours, verdict = _compared({name: one.beyond for name, one in reads.items()})
-    return ours, verdict + _untrained(reads)
-
-
 def _best_function(reads: Reads) -> Verdict:
     found = {name: one.beyond for name, one in reads.items()}
     best = found.pop("1/sqrt")
@@ -144,12 +139,17 @@ def _longer(reads: Reads) -> Verdict:
     return _listed(ends), f"lower with length: {words[lower]}; still rising: {words[rises]}"
 
 
-def _aligned(reads: Reads) -> Verdict:
+def _beyond(reads: Reads) -> Verdict:
     return _compared({name: one.beyond for name, one in reads.items()})
 
 
-def _aligned_within(reads: Reads) -> Verdict:
+def _within(reads: Reads) -> Verdict:
     return _compared({name: one.within for name, one in reads.items()})
+
+
+def _functions(reads: Reads) -> Verdict:
+    ours, verdict = _beyond(reads)
+    return ours, verdict + _untrained(reads)
 
 
 def _compared(found: Mapping[str, Spread]) -> Verdict:
@@ -223,7 +223,7 @@ REPARAMETERIZED = Kind(
     claim="every f lowers the error of the {task} beyond training, in original units ({optimizer})",
     paper="all f improve, 1/sqrt most",
     varies="function",
-    judge=_reparameterized,
+    judge=_functions,
     rule="better or worse: mean error beyond training, the seeds of f and of no f do not overlap",
 )
 NEARLY_PERFECT = Kind(
@@ -253,36 +253,32 @@ ALIGNED = Kind(
     claim="alignment lowers the error of the {task} beyond training",
     paper="none: not tried on these tasks",
     varies="alignment",
-    judge=_aligned,
+    judge=_beyond,
     rule="better or worse: mean error beyond training, the seeds with and without alignment do not overlap",
     optimizers=("adam",),
 )
 ALIGNED_WITHIN = replace(
     ALIGNED,
     claim="alignment keeps the error of the {task} in training range",
-    judge=_aligned_within,
+    judge=_within,
     rule="better or worse: mean error in training range, the seeds with and without alignment do not overlap",
 )
 
 
 def _claims(
     place: str, task: str, kind: Kind, *, paper: str | None = None, shift: int = 0
-) -> list[CellClaim]:
+) -> Iterator[CellClaim]:
     """The claim with each of its optimizers."""
-    found = []
     for optimizer in kind.optimizers:
         cells = curves(task, kind.varies, shift=shift, optimizer=optimizer)
-        found.append(
-            CellClaim(
-                place=place,
-                claim=kind.claim.format(task=task, optimizer=optimizer),
-                paper=paper or kind.paper,
-                cells={name: cell for name, cell in cells.items() if name in (kind.only or cells)},
-                judge=kind.judge,
-                rule=kind.rule,
-            )
+        yield CellClaim(
+            place=place,
+            claim=kind.claim.format(task=task, optimizer=optimizer),
+            paper=paper or kind.paper,
+            cells={name: cell for name, cell in cells.items() if name in (kind.only or cells)},
+            judge=kind.judge,
+            rule=kind.rule,
         )
-    return found
 
 
 CLAIMS: tuple[CellClaim, ...] = (
@@ -298,10 +294,10 @@ CLAIMS: tuple[CellClaim, ...] = (
     *_claims("4b", "sum", REPARAMETERIZED, shift=1),
     *_claims("5", "uniform-count-mean", FAR_BETTER),
     *_claims("5", "uniform-count-mean", STAYS),
-    *_claims("aligned-mean", "mean", ALIGNED),
-    *_claims("aligned-mean", "mean", ALIGNED_WITHIN),
-    *_claims("aligned-length", "length", ALIGNED),
-    *_claims("aligned-length", "length", ALIGNED_WITHIN),
-    *_claims("aligned-sum", "sum", ALIGNED),
-    *_claims("aligned-sum", "sum", ALIGNED_WITHIN),
+    *(
+        claim
+        for task in ("mean", "length", "sum")
+        for kind in (ALIGNED, ALIGNED_WITHIN)
+        for claim in _claims(f"aligned-{task}", task, kind)
+    ),
 )

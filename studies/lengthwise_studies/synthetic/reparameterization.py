@@ -63,11 +63,6 @@ class Reparameterization:
     function: Function
     shift: int = 0
 
-    @property
-    def name(self) -> str:
-        """`sqrt`, or `sqrt of y + 1`."""
-        return f"{self.function.name} of y + {self.shift}" if self.shift else self.function.name
-
     def apply(self, y: Tensor) -> Tensor:
         """f(y + shift)."""
         return self.function.forward(y + self.shift)
@@ -109,10 +104,8 @@ def reparameterization(name: str, task: BitTask, *, shift: int = 0) -> Reparamet
 
 def best_constant(task: BitTask, reparameterization: Reparameterization, *, train_length: int) -> float:
     """The constant that fits f of the outcomes at lengths 1 .. train_length best: their mean."""
-    means = []
-    for length in range(1, train_length + 1):
-        law = task.outcomes(length)
-        means.append((law.probabilities * reparameterization.apply(law.values)).sum())
+    laws = [task.outcomes(length) for length in range(1, train_length + 1)]
+    means = [(law.probabilities * reparameterization.apply(law.values)).sum() for law in laws]
     return torch.stack(means).mean().item()
 
 

@@ -77,12 +77,8 @@ class Architecture:
                 f"{layer}.down.bias": (d,),
             }
         if self.value:
-            shapes |= {
-                "value.up": (d, d),
-                "value.up.bias": (d,),
-                "value.down": (d, 1),
-                "value.down.bias": (1,),
-            }
+            shapes |= {"value.up": (d, d), "value.up.bias": (d,)}
+            shapes |= {"value.down": (d, 1), "value.down.bias": (1,)}
         if self.tokens:
             shapes |= {"tokens": (d, self.tokens), "tokens.bias": (self.tokens,)}
         if self.id_table:

@@ -88,17 +88,6 @@ class Related:
     detectable: float | None = None
     verdict: Verdict = "not run"
 
-    @property
-    def sentence(self) -> str:
-        """The verdict in words, made from the numbers."""
-        if self.estimate is None:
-            return f"{self.relation.says}: not run ({self.n} models of the {FEWEST} that a verdict needs)."
-        ours = f"{self.estimate.text} over {self.n} models, p {self.p:.2g} after Holm."
-        found = f"{self.relation.says}: {self.verdict}. {ours}"
-        if self.verdict == "not distinguishable from noise" and self.detectable is not None:
-            found += f" A correlation of {self.detectable:.2f} would have been seen in {POWER:.0%} of cases."
-        return found
-
 
 def relate(relations: Sequence[Relation], numbers: dict[str, dict[str, float]]) -> list[Related]:
     """A verdict on every relation.
@@ -110,7 +99,7 @@ def relate(relations: Sequence[Relation], numbers: dict[str, dict[str, float]]) 
     found = [_test(relation, numbers) for relation in relations]
     corrected = holm_corrected([one.p for one in found])
     tests = sum(p is not None for p in corrected)
-    return [_judged(one, p, tests) for one, p in zip(found, corrected, strict=True)]
+    return [_judged(replace(one, p=p), tests) for one, p in zip(found, corrected, strict=True)]
 
 
 def relations_table(related: Sequence[Related], *, caption: str) -> Table:
@@ -164,14 +153,13 @@ def _test(relation: Relation, numbers: dict[str, dict[str, float]]) -> Related:
     return Related(relation=relation, n=n, estimate=estimate, p=p)
 
 
-def _judged(one: Related, p: float | None, tests: int) -> Related:
-    if p is None or one.estimate is None or one.estimate.value is None:
+def _judged(one: Related, tests: int) -> Related:
+    if one.p is None or one.estimate is None or one.estimate.value is None:
         return one
     seen = None
     if one.relation.stronger_than is None:
         level = NormalDist().inv_cdf(1 - SIGNIFICANCE / tests / 2) + NormalDist().inv_cdf(POWER)
         seen = math.tanh(level / math.sqrt(one.n - 3 - len(one.relation.given)))
-    verdict: Verdict = "not distinguishable from noise"
-    if p < SIGNIFICANCE:
-        verdict = "reproduced" if one.estimate.value > 0 else "opposite"
-    return replace(one, p=p, detectable=seen, verdict=verdict)
+    verdict: Verdict = "reproduced" if one.estimate.value > 0 else "opposite"
+    noise = one.p >= SIGNIFICANCE
+    return replace(one, detectable=seen, verdict="not distinguishable from noise" if noise else verdict)

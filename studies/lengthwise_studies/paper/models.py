@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Estimate
@@ -18,56 +17,45 @@ from lengthwise_studies.tiny_models import TinyModel
 from lengthwise_studies.verdicts import range_over_seeds
 
 
+def model_arm(
+    name: str, start: TinyModel | str, length: int, times: int, method: str | None = None, **samples: int
+) -> Arm:
+    """One model, read at `length` and `times` as many tokens; `method` extends it that far.
+
+    `samples` are windows of misalignment and segments of the loss.
+    """
+    return Arm(
+        name=name + (f", {method} x{times}" if method else ""),
+        starts=(start,),
+        method=method,
+        factor=times if method else 1,
+        measures={
+            "misalignment": {"lengths": [length], "windows": samples["windows"]},
+            "perplexity": {"lengths": [length, times * length], "segments": samples["segments"]},
+        },
+        compared=False,
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Models:
-    """The models of a table at one scale.
-
-    Args:
-        kind: of the results.
-        tiny: name, tiny model and rope method of each, with one start for each seed.
-        real: arms of further models.
-        windows, segments: samples of a tiny model.
-        seeds: pretraining seeds.
-    """
+    """The models of a study at one scale; a tiny one is pretrained with each of `seeds` seeds."""
 
     kind: str
-    tiny: tuple[tuple[str, TinyModel, str | None], ...]
-    real: tuple[Arm, ...] = ()
-    windows: int = 48
-    segments: int = 48
+    arms: tuple[Arm, ...]
     seeds: int = 3
 
     def experiment(self) -> tuple[Experiment, Scale]:
-        """Every model is an arm that is not trained."""
-        arms = [
-            model_arm(
-                name,
-                tuple(replace(model, seed=seed) for seed in range(self.seeds)),
-                model.length,
-                4,
-                method=method,
-                windows=self.windows,
-                segments=self.segments,
-            )
-            for name, model, method in self.tiny
-        ]
-        experiment = Experiment(kind=self.kind, arms=(*arms, *self.real), seeded=True, dtype="float32")
+        """No arm is trained. Rows have the model's name as their arm, and its pretraining seed."""
+        arms = tuple(replace(arm, starts=self._starts(arm)) for arm in self.arms)
+        experiment = Experiment(kind=self.kind, arms=arms, seeded=True, dtype="float32")
         return experiment, Scale(model="tiny-books", measures={}, seeds=self.seeds)
 
-    def run(self, out: Path, *, resume: bool, overwrite: bool) -> Results:
-        """Measure every model on held-out books; rows have its name as their arm, and its pretraining seed."""
-        experiment, scale = self.experiment()
-        facts = {
-            arm.name: {
-                "models": [getattr(start, "name", start) for start in arm.starts],
-                "method": arm.method,
-                "factor": arm.factor,
-                "measures": arm.measures,
-            }
-            for arm in experiment.arms
-        }
-        settings = {"seeds": self.seeds, "models": facts}
-        return experiment.run(out, scale, settings=settings, resume=resume, overwrite=overwrite)
+    def _starts(self, arm: Arm) -> tuple[TinyModel | str, ...]:
+        [start] = arm.starts
+        if isinstance(start, TinyModel):
+            return tuple(replace(start, seed=seed) for seed in range(self.seeds))
+        return (str(start),)
 
     def plan(self) -> list[tuple[Experiment, Scale]]:
         """What a dry run adds up: each model alone, by its own shape."""
@@ -81,50 +69,27 @@ class Models:
         return found
 
 
-def model_arm(
-    name: str,
-    starts: tuple[TinyModel | str, ...],
-    length: int,
-    times: int,
-    *,
-    method: str | None,
-    windows: int,
-    segments: int,
-) -> Arm:
-    """One model, read at `length` and `times` as many tokens; `method` extends it that far."""
-    return Arm(
-        name=name + (f", {method} x{times}" if method else ""),
-        starts=starts,
-        method=method,
-        factor=times if method else 1,
-        measures={
-            "misalignment": {"lengths": [length], "windows": windows},
-            "perplexity": {"lengths": [length, times * length], "segments": segments},
-        },
-        compared=False,
-    )
+def run_models(out: Path, scale: Models, *, resume: bool = False, overwrite: bool = False) -> Results:
+    """Measure every model on held-out books: see `Experiment.run`."""
+    experiment, at = scale.experiment()
+    return experiment.run(out, at, resume=resume, overwrite=overwrite)
 
 
 def study_of_models(
     title: str, sections: Callable[[Results, Path], list[Section]], scales: dict[str, Models]
 ) -> Study:
     """Models as a study of one part."""
-
-    def run(out: Path, scale: Models, *, resume: bool = False, overwrite: bool = False) -> Results:
-        return scale.run(out, resume=resume, overwrite=overwrite)
-
-    part = Part(run=run, sections=sections, scales=scales, plan=lambda scale: scale.plan())
+    part = Part(run=run_models, sections=sections, scales=scales, plan=lambda scale: scale.plan())
     return Study(title=title, parts=(part,), takes=("seeds",))
 
 
-def length_of(results: Results, name: str) -> int:
-    """T of a model in tokens: misalignment is measured there."""
-    measures: dict[str, Any] = results.config["models"][name]["measures"]
-    return measures["misalignment"]["lengths"][0]
+def lengths_of(results: Results, name: str) -> tuple[int, int]:
+    """T of a model and the longest context that it reads, in tokens; misalignment is measured at T."""
+    measures = results.config["arms"][name]["measures"]
+    return measures["misalignment"]["lengths"][0], max(measures["perplexity"]["lengths"])
 
 
 def number_of(results: Results, name: str, quantity: Quantity) -> Estimate | None:
     """The mean over pretraining seeds with the lowest and the highest; None where a model lacks it."""
-    length = length_of(results, name)
-    own = [row for row in results.rows if row.arm == name and quantity.is_in(row, length)]
-    return range_over_seeds(own)
+    trained, _ = lengths_of(results, name)
+    return range_over_seeds([row for row in results.rows if row.arm == name and quantity.is_in(row, trained)])

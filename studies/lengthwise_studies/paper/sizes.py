@@ -190,27 +190,22 @@ GPU = Size(
     quantized=True,
     hours_on=4e14,  # one H200 in bfloat16 at 40 % of its peak: our assumption
 )
-PAPER = Size(
+PAPER = replace(
+    GPU,
     model="meta-llama/Llama-2-7b-hf",  # Sec. 5.1
     trained=4096,  # Llama 2
     window=4096,  # Sec. 5.1
     factor=16,  # CLEX's own; the paper names none
     steps=200,  # Sec. 5.1
     batch=64,  # Sec. 5.1
-    micro=1,
     seeds=3,  # our choice; the paper shows one number a cell
-    corpora=_ONE_CORPUS,
     lengths=(0.25, 0.5, 1, 2, 4),  # 2T: Sec. 5.1; 4T: Table 1; the others: rebuttal
     windows=128,  # our choice, as all sample sizes
     segments=64,
     pairs=64,
     key_texts=16,
-    limit_windows=8,
     question_lengths=(1, 2, 4),  # Table 6
     questions=100,
-    scores=_SCORES,
-    changes=_GPU,
-    quantized=True,
     hours_on=8 * 4e14,  # eight of them
 )
 

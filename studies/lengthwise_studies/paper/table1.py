@@ -11,6 +11,7 @@ from lengthwise.measure.statistics import two_sided_p
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise.results import Results
+from lengthwise_studies.arms import Arm
 from lengthwise_studies.paper.dependence import (
     Related,
     Relation,
@@ -20,7 +21,7 @@ from lengthwise_studies.paper.dependence import (
     williams_t,
 )
 from lengthwise_studies.paper.measures import PARTS, loss
-from lengthwise_studies.paper.models import Models, length_of, model_arm, number_of, study_of_models
+from lengthwise_studies.paper.models import Models, lengths_of, model_arm, number_of, study_of_models
 from lengthwise_studies.tiny_models import TinyModel
 
 PRINTED: dict[str, tuple[float, float, float, float]] = {
@@ -50,9 +51,8 @@ RELATIONS = (
     Relation("entropy goes with the rise beyond T", ENTROPY, RISE),
 )
 
-_BASE = TinyModel(steps=300)
 _SIBLINGS = (
-    _BASE,
+    TinyModel(steps=300),
     *(TinyModel(steps=300, encoding=encoding) for encoding in ("nope", "alibi", "learned")),
     TinyModel(steps=300, width=64),
     TinyModel(steps=300, layers=2),
@@ -63,37 +63,41 @@ _SIBLINGS = (
 )
 
 
-def _tiny(*models: TinyModel) -> tuple[tuple[str, TinyModel, str | None], ...]:
+def _tiny(*models: TinyModel, **samples: int) -> tuple[Arm, ...]:
     """The models, and the first under two extensions."""
     pairs = [*((model, None) for model in models), (models[0], "yarn"), (models[0], "ntk")]
-    return tuple((model.configuration, model, method) for model, method in pairs)
-
-
-# Each model, T and a method. Gemma's longest context that is read lies within its trained 32768 tokens.
-_REAL = tuple(
-    model_arm(name, (name,), length, 2, method=method, windows=4, segments=2)
-    for name, length, method in (
-        ("smollm2-135m", 8192, None),
-        ("gemma3-270m", 2048, None),
-        *(("smollm2-135m", 8192, method) for method in ("pi", "ntk", "dynamic_ntk", "yarn", "llama3")),
+    return tuple(
+        model_arm(model.configuration, model, model.length, 4, method, **samples) for model, method in pairs
     )
+
+
+# Gemma's longest context that is read lies within its trained 32768 tokens.
+_REAL = (
+    model_arm("smollm2-135m", "smollm2-135m", 8192, 2, windows=4, segments=2),
+    model_arm("gemma3-270m", "gemma3-270m", 2048, 2, windows=4, segments=2),
+    *(
+        model_arm("smollm2-135m", "smollm2-135m", 8192, 2, method, windows=4, segments=2)
+        for method in ("pi", "ntk", "dynamic_ntk", "yarn", "llama3")
+    ),
 )
 _SMALLEST = TinyModel(steps=2, width=32, layers=1, length=32)
 SCALES = {
-    "default": Models(kind="table1", tiny=_tiny(*_SIBLINGS), real=_REAL),
-    "smoke": Models(kind="table1", tiny=_tiny(_SMALLEST), windows=2, segments=2, seeds=1),
+    "default": Models(kind="table1", arms=(*_tiny(*_SIBLINGS, windows=48, segments=48), *_REAL)),
+    "smoke": Models(kind="table1", arms=_tiny(_SMALLEST, windows=2, segments=2), seeds=1),
 }
 
 
 def numbers(results: Results, *, tiny_alone: bool = False) -> dict[str, dict[str, float]]:
     """Each model's predictors and scores; the score is at the longest context that was read."""
+    tiny = {row.arm for row in results.rows if row.model.startswith("tiny-")}
     found: dict[str, dict[str, float]] = {}
-    for name, facts in results.config["models"].items():
-        if tiny_alone and not facts["models"][0].startswith("tiny-"):
+    for name in results.config["arms"]:
+        if tiny_alone and name not in tiny:
             continue
-        times = max(facts["measures"]["perplexity"]["lengths"]) / length_of(results, name)
+        trained, longest = lengths_of(results, name)
         sce, entropy, jeffreys = PARTS
-        wanted = {SHORT: loss(1), SCE: sce, ENTROPY: entropy, JEFFREYS: jeffreys, LONG: loss(times)}
+        wanted = {SHORT: loss(1), SCE: sce, ENTROPY: entropy, JEFFREYS: jeffreys}
+        wanted[LONG] = loss(longest / trained)
         means = {what: number_of(results, name, quantity) for what, quantity in wanted.items()}
         own = {what: one.value for what, one in means.items() if one is not None and one.value is not None}
         if LONG in own and SHORT in own:
@@ -144,7 +148,6 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 "with other tokenizers are not of the same tokens, so the tiny models, which share text and "
                 "tokenizer, are judged alone too.",
                 of_the_papers_models(),
-                *(f"{who.capitalize()} models: {one.sentence}" for who in related for one in related[who]),
             ],
             tables=[
                 *(relations_table(several, caption=f"Over {who} models") for who, several in related.items()),

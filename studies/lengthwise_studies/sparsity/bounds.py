@@ -16,8 +16,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from matplotlib.axes import Axes
-
 from lengthwise.errors import UsageError
 from lengthwise.report.drawing import Curve, Picture, curve_picture
 from lengthwise.report.html import Section
@@ -83,14 +81,6 @@ def proof_etas(
         max(1.0, regularity(law, length, core, k)) for length in (train_length, test_length)
     )
     return eta_train, eta_test
-
-
-def worst_of_average(train_length: int) -> int:
-    """The largest risk at one length of L/2 .. L in units of their average: L - ceil(L/2) + 1.
-
-    The factor L of theorem 4.3 has this place; it is about L/2.
-    """
-    return train_length - math.ceil(train_length / 2) + 1
 
 
 def needed_delta(factor: float) -> float:
@@ -220,7 +210,6 @@ def page(scale: ParityScale, found: Mapping[ParityCell, Outcome]) -> Section:
     table = claims_table(CLAIMS, numbers, ours="ours")
     drawn = bounds_picture(numbers)
     assert table is not None
-    assert drawn is not None
     return Section(
         title="The bounds against sparse parity",
         paragraphs=[
@@ -228,7 +217,7 @@ def page(scale: ParityScale, found: Mapping[ParityCell, Outcome]) -> Section:
             + " ".join(f"{row[0]}: {row[1]}: {row[4]}." for row in table.rows)
         ],
         tables=[table, bounds_table(numbers)],
-        figures=[drawn],
+        figures=[drawn] if drawn else [],
     )
 
 
@@ -275,9 +264,6 @@ def bounds_picture(numbers: list[Judged]) -> Picture | None:
             ),
         ]
 
-    def dress(axes: Axes, *_: object) -> None:
-        axes.set_yscale("log")
-
     return curve_picture(
         {
             where: curves([one for one in numbers if one.cell.local == local])
@@ -290,7 +276,7 @@ def bounds_picture(numbers: list[Judged]) -> Picture | None:
         words="Above 1/2 a bound says nothing.",
         caption="Constants of 1. Line: guessing. A bound that is infinite is not drawn.",
         levels=[GUESSING],
-        dress=dress,
+        dress=lambda axes, *_: axes.set_yscale("log"),
     )
 
 

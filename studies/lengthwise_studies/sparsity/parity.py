@@ -13,16 +13,8 @@ from lengthwise.report.drawing import Picture
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise_studies.skeleton import Claim, Study, Verdict, claims_table
+from lengthwise_studies.sparsity import planted
 from lengthwise_studies.sparsity.grid import LEARNED, Grid, GridScale, run_stack, share_picture
-from lengthwise_studies.sparsity.planted import (
-    SYMBOLS,
-    Anywhere,
-    PositionLaw,
-    Within,
-    label_losses,
-    planted_batches,
-    right_labels,
-)
 from lengthwise_studies.sparsity.shares import (
     Case,
     Outcome,
@@ -113,9 +105,9 @@ class ParityCell:
         """The last word is the encoding of positions."""
         return f"k up to {self.k}, {'local' if self.local else 'anywhere'}, none"
 
-    def law(self, scale: ParityScale) -> PositionLaw:
+    def law(self, scale: ParityScale) -> planted.PositionLaw:
         """Of the planted positions."""
-        return Within(scale.local) if self.local else Anywhere()
+        return planted.Within(scale.local) if self.local else planted.Anywhere()
 
     def tested(self, scale: ParityScale) -> list[int]:
         """The tested k that it was trained on."""
@@ -138,14 +130,14 @@ def run_cell(cell: ParityCell, scale: ParityScale) -> Outcome:
     def test(model: StackedTransformer) -> dict[str, list[int]]:
         # The seed is of length and k alone: cells of one law meet the same samples.
         return {
-            place(of_k(k), length): right_labels(
+            place(of_k(k), length): planted.right_labels(
                 model, law, length=length, k=k, samples=scale.samples, seed=1000 * length + k
             )
             for k in scale.test_ks
             for length in scale.test_lengths
         }
 
-    batches = planted_batches(
+    batches = planted.planted_batches(
         law,
         lengths=scale.train_lengths,
         ks=range(1, cell.k + 1),
@@ -156,11 +148,11 @@ def run_cell(cell: ParityCell, scale: ParityScale) -> Outcome:
     return run_stack(
         scale,
         batches,
-        label_losses,
+        planted.label_losses,
         test,
         steps=scale.steps,
         rate=2e-3,
-        vocabulary=SYMBOLS,
+        vocabulary=planted.SYMBOLS,
         value=True,
         layers=scale.layers,
     )

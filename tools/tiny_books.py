@@ -16,14 +16,15 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from lengthwise_studies.pretraining import RECORD_FILE, build_tiny_books
+from lengthwise_studies.pretraining import RECORD_FILE
+from lengthwise_studies.tiny_models import TinyModel
 
 FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", RECORD_FILE)
 
 
 def write_tiny_books(folder: Path) -> None:
     """Write the pretrained model to `folder`, its weights rounded to float16."""
-    made = build_tiny_books()
+    made = TinyModel().build()
     folder.mkdir(parents=True, exist_ok=True)
     for name in FILES:
         shutil.copyfile(made / name, folder / name)

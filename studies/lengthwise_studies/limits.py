@@ -10,10 +10,12 @@ from typing import Any, Literal
 
 from lengthwise.report.figures import limit_curves
 from lengthwise.report.html import Section
-from lengthwise.report.tables import Cell, Estimate, Table
+from lengthwise.report.tables import Estimate, Table
 from lengthwise.results import Results
 from lengthwise.settings import Dtype
+from lengthwise_studies.arm_tables import arms_table, by_line, first_estimate
 from lengthwise_studies.experiments import Arm, Experiment, Scale
+from lengthwise_studies.paired_claims import Quantity
 from lengthwise_studies.skeleton import Part, Study
 
 PLAIN = "as it is"
@@ -60,8 +62,9 @@ def sections(results: Results, folder: Path) -> list[Section]:
 def reading(results: Results) -> list[str]:
     """One sentence for each arm, made from its numbers."""
     said = []
-    for arm in results.config["arms"]:
-        sound, used = (_cell(results, arm, metric) for metric in NUMBERS)
+    for arm, sound, used in limits_table(results).rows:
+        assert isinstance(sound, Estimate)
+        assert isinstance(used, Estimate)
         use = "no use of context was found" if used.value is None else f"context used up to {used.text}"
         said.append(f"{arm}: sound up to {sound.text} tokens; {use}.")
     return said
@@ -69,19 +72,13 @@ def reading(results: Results) -> list[str]:
 
 def limits_table(results: Results) -> Table:
     """One line for each arm: both limits with their intervals."""
-    rows: list[list[Cell]] = [
-        [arm, *(_cell(results, arm, metric) for metric in NUMBERS)] for arm in results.config["arms"]
-    ]
-    return Table(
-        columns=["", *NUMBERS.values()],
-        rows=rows,
+    shown = [Quantity(heading=heading, task="limit", metric=metric) for metric, heading in NUMBERS.items()]
+    return arms_table(
+        by_line(results.rows, lambda row: row.arm if row.reference is None else None),
+        shown,
+        first_estimate,
         caption=f"{results.model_name}: effective context, 95 % intervals over documents",
     )
-
-
-def _cell(results: Results, arm: str, metric: str) -> Estimate:
-    [row] = results.select(task="limit", metric=metric, arm=arm)
-    return Estimate(row.value, row.ci_low, row.ci_high, at_least=bool(row.at_least))
 
 
 _SMOKE = Scale(model="tiny-books", measures=_measures(256, 32, 2))

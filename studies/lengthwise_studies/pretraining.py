@@ -1,7 +1,4 @@
-"""Pretraining from scratch: a plain loop that can be interrupted, and tiny-books, the model that it trains.
-
-tiny-books is a Llama of 0.94M parameters with its own BPE, trained on the books.
-"""
+"""Pretraining from scratch on the books, with a BPE of their own: a plain loop that can be interrupted."""
 
 from __future__ import annotations
 
@@ -17,10 +14,10 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from lengthwise.errors import LengthwiseError
-from lengthwise.files import atomic_write_bytes, atomic_write_json, build_once, cache_dir
+from lengthwise.files import atomic_write_bytes, atomic_write_json
 from lengthwise.machine import progress
 from lengthwise.models.hidden import final_hidden_states
 from lengthwise.models.resolve import quiet_transformers
@@ -29,9 +26,7 @@ from lengthwise.text.tokens import TokenDocument, TokenDocuments, WindowSampler,
 
 _CHUNK_ROWS = 256
 
-PRETRAINING_STEPS = 700
 VOCAB_SIZE = 1024
-LENGTH = 128
 RECORD_FILE = "pretraining.json"
 
 _END_OF_TEXT = "<|endoftext|>"
@@ -203,46 +198,6 @@ def _resume(
     return state["losses"]
 
 
-def build_tiny_books(*, steps: int = PRETRAINING_STEPS, seed: int = 0) -> Path:
-    """The folder of the pretrained model in the cache, trained at the first call (some minutes on two cores).
-
-    An ordinary transformers folder with `pretraining.json` beside the weights: settings, the loss of each
-    step, the loss on held-out text. The next call continues an interrupted training.
-
-    Args:
-        steps: pretraining steps.
-        seed: of the weights and of the data order; another seed is another checkpoint of the same recipe.
-
-    Raises:
-        MissingError: the packages of the books are not installed.
-    """
-    folder = cache_dir() / "models" / f"tiny-books-{steps}-seed{seed}"
-    checkpoint = folder.with_name(f"{folder.name}.checkpoint")
-
-    def build(temporary: Path) -> None:
-        train_on_books(temporary, Pretraining(steps=steps, seed=seed, length=LENGTH), checkpoint)
-
-    return build_once(folder, build, what="the model tiny-books")
-
-
-def tiny_books_config(vocab_size: int = VOCAB_SIZE) -> LlamaConfig:
-    """Width 128, 4 layers, 4 heads of 32, SwiGLU of 352, RMSNorm, RoPE (theta 10000), tied head."""
-    return LlamaConfig(
-        vocab_size=vocab_size,
-        hidden_size=128,
-        intermediate_size=352,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        max_position_embeddings=LENGTH,
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=0,
-        pad_token_id=None,
-    )
-
-
 def train_bpe(texts: Iterable[str], *, vocab_size: int = VOCAB_SIZE) -> PreTrainedTokenizerFast:
     """A byte-level BPE of `vocab_size` entries, the first of which is the end-of-text token."""
     tokenizer = Tokenizer(models.BPE())
@@ -265,8 +220,8 @@ def train_on_books(
     settings: Pretraining,
     checkpoint: Path,
     *,
-    make: Callable[[], PreTrainedModel] = lambda: LlamaForCausalLM(tiny_books_config()),
-    name: str = "tiny-books",
+    make: Callable[[], PreTrainedModel],
+    name: str,
 ) -> None:
     """Pretrain the model of `make` on the training books with their BPE, and save it with its record in `folder`."""
     started = time.monotonic()

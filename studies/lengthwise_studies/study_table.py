@@ -81,9 +81,10 @@ _GROUPS: dict[str, dict[str, str]] = {
 }
 """By group: what each study shows, by its name and where it is."""
 STUDIES = {
-    one.split()[0]: Entry(group, *one.split(), description)
+    name: Entry(group, name, where, description)
     for group, described in _GROUPS.items()
     for one, description in described.items()
+    for name, where in [one.split()]
 }
 
 

@@ -5,7 +5,7 @@ All share its text, its BPE of 1024 entries and its optimizer, so they can be co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -14,6 +14,7 @@ from lengthwise.files import build_once, cache_dir
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+VOCABULARY = 1024
 LENGTHS = 8
 """Learned position embeddings reach this many times the trained length, so that the model can be read there. Those
 beyond the trained length keep their initial values: that is what learned positions are outside of training."""
@@ -48,52 +49,47 @@ class TinyModel:
     @property
     def name(self) -> str:
         """The configuration and the seed."""
-        if self.configuration == TinyModel(steps=self.steps).configuration:
+        if self._is_tiny_books:
             return f"tiny-books-{self.steps}-seed{self.seed}"
         return f"tiny-{self.configuration}-seed{self.seed}"
 
-    def build(self) -> Path:
-        """The folder of the model in the cache, pretrained at the first call; an interrupted one is continued."""
-        from lengthwise_studies.pretraining import Pretraining, build_tiny_books, train_on_books
+    @property
+    def _is_tiny_books(self) -> bool:
+        return self.configuration == TinyModel(steps=self.steps).configuration
 
-        if self.name.startswith("tiny-books"):
-            return build_tiny_books(steps=self.steps, seed=self.seed)
+    def build(self) -> Path:
+        """The folder of the model in the cache, pretrained at the first call; an interrupted one is continued.
+
+        An ordinary transformers folder with `pretraining.json` beside the weights: settings, the loss of each step,
+        the loss on held-out text.
+
+        Raises:
+            MissingError: the packages of the books are not installed.
+        """
+        from lengthwise_studies import pretraining
+
         folder = cache_dir() / "models" / self.name
         checkpoint = folder.with_name(f"{folder.name}.checkpoint")
-        settings = Pretraining(
-            steps=self.steps, seed=self.seed, length=self.length, warmup_steps=min(80, self.steps)
-        )
+        settings = pretraining.Pretraining(steps=self.steps, seed=self.seed, length=self.length)
+        if not self._is_tiny_books:
+            settings = replace(settings, warmup_steps=min(80, self.steps))
 
         def build(temporary: Path) -> None:
-            train_on_books(temporary, settings, checkpoint, make=self.make, name=self.name)
+            name = "tiny-books" if self._is_tiny_books else self.name
+            pretraining.train_on_books(temporary, settings, checkpoint, make=self.make, name=name)
 
         return build_once(folder, build, what=f"the model {self.name}")
 
     def make(self) -> PreTrainedModel:
-        """The model with initial weights."""
-        from transformers import (
-            AutoModelForCausalLM,
-            BloomConfig,
-            GPT2Config,
-            LlamaConfig,
-            SmolLM3Config,
-        )
-
-        from lengthwise_studies.pretraining import tiny_books_config
+        """The model with initial weights. tiny-books: SwiGLU of 352, RMSNorm, RoPE (theta 10000), tied head."""
+        import transformers
 
         heads = self.width // 32
-        config = tiny_books_config()
-        common = {
-            "vocab_size": config.vocab_size,
-            "bos_token_id": None,
-            "eos_token_id": 0,
-            "pad_token_id": None,
-        }
-        inner = round(self.width * 2.75)
+        common = {"vocab_size": VOCABULARY, "bos_token_id": None, "eos_token_id": 0, "pad_token_id": None}
         llama = {
             **common,
             "hidden_size": self.width,
-            "intermediate_size": inner,
+            "intermediate_size": round(self.width * 2.75),
             "num_hidden_layers": self.layers,
             "num_attention_heads": heads,
             "num_key_value_heads": heads,
@@ -101,19 +97,18 @@ class TinyModel:
             "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
             "tie_word_embeddings": True,
         }
-        made = {
-            "rope": lambda: LlamaConfig(**llama),
-            "nope": lambda: SmolLM3Config(**llama, no_rope_layers=[0] * self.layers),
-            "alibi": lambda: BloomConfig(**common, hidden_size=self.width, n_layer=self.layers, n_head=heads),
-            "learned": lambda: GPT2Config(
-                **common,
-                n_embd=self.width,
-                n_layer=self.layers,
-                n_head=heads,
-                n_positions=LENGTHS * self.length,
-                resid_pdrop=0.0,
-                embd_pdrop=0.0,
-                attn_pdrop=0.0,
-            ),
+        gpt = {
+            "n_embd": self.width,
+            "n_layer": self.layers,
+            "n_head": heads,
+            "n_positions": LENGTHS * self.length,
+            **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
         }
-        return AutoModelForCausalLM.from_config(made[self.encoding]())
+        bloom = {"hidden_size": self.width, "n_layer": self.layers, "n_head": heads}
+        kind, settings = {
+            "rope": (transformers.LlamaConfig, llama),
+            "nope": (transformers.SmolLM3Config, {**llama, "no_rope_layers": [0] * self.layers}),
+            "alibi": (transformers.BloomConfig, {**common, **bloom}),
+            "learned": (transformers.GPT2Config, {**common, **gpt}),
+        }[self.encoding]
+        return transformers.AutoModelForCausalLM.from_config(kind(**settings))

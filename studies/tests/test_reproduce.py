@@ -74,7 +74,7 @@ def test_a_dry_run_tells_the_cost_and_writes_nothing(lengthwise: Callable[..., A
 
 
 @pytest.mark.parametrize(
-    "name", ["section3", "theorem1", "sparse-parity", "position-coupling", "sparsity-bounds", "influence"]
+    "name", ["section3", "theorem1", "sparse-parity", "position-coupling", "sparsity-bounds"]
 )
 def test_a_study_without_trained_arms_has_a_dry_run(name: str) -> None:
     table = plan_study(name, scale="smoke")

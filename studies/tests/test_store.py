@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from lengthwise.measure import Perplexity
 from lengthwise.testing import save_tiny_model, tiny_text
+from lengthwise.training.recipe import Recipe
+from lengthwise_studies import store
 from lengthwise_studies.experiments import Arm, Experiment, Scale
 from lengthwise_studies.store import recipe_key, store_folder
 
@@ -76,6 +79,29 @@ def test_a_key_has_no_names(short: Small, tmp_path: Path) -> None:
     assert recipe_key(recipe.model_copy(update={"model": str(copy), "save_at": (1,), "save_every": 7})) == key
     for update in ({"seed": 1}, {"steps": 3}):
         assert recipe_key(recipe.model_copy(update=update)) != key
+
+
+def test_a_setting_that_is_added_later_changes_no_key(
+    short: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At its default: what was trained and measured before it existed is found."""
+
+    class LaterRecipe(Recipe):
+        later: int = 3
+
+    class LaterPerplexity(Perplexity):
+        later: int = 3
+
+    experiment, scale = short
+    recipe = experiment.recipe_of(scale, experiment.arms[0], 0)
+    assert recipe is not None
+    plain = recipe.to_dict(defaults=False)
+    assert recipe_key(LaterRecipe(**plain)) == recipe_key(recipe) != recipe_key(LaterRecipe(**plain, later=4))
+    before = experiment.run(tmp_path / "one", scale)
+    kept = files()
+    monkeypatch.setitem(store.MEASURES, "perplexity", LaterPerplexity)
+    assert experiment.run(tmp_path / "two", scale).rows == before.rows
+    assert files() == kept
 
 
 def test_a_killed_training_continues(short: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,11 +12,9 @@ from statistics import fmean
 
 import pytest
 
-from lengthwise.errors import UsageError
 from lengthwise.results import Results
 from lengthwise_studies import experiments, store
 from lengthwise_studies.experiments import Scale
-from lengthwise_studies.study_table import produce
 from lengthwise_studies.tiny_books import EXPERIMENT, PLAIN, SCALES, SCE, START, YARN, measures
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
@@ -134,8 +132,3 @@ def test_arms_that_are_measured_otherwise_are_not_compared(tmp_path):
     otherwise = experiment.run(tmp_path / "otherwise", replace(scale, trained_measures=fewer))
     for results, compared in ((alike, {START, SCE}), (otherwise, {SCE})):
         assert {row.arm for row in results.rows if row.reference is not None} == compared
-
-
-def test_no_seed_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="0"):
-        produce("tiny-books", tmp_path / "run", seeds=0)

@@ -6,14 +6,14 @@ import os
 from pathlib import Path
 
 import pytest
-import torch
 
 from lengthwise.models import EMBEDDED, load
 from lengthwise.models.embedded_models import SHIPPED
 from lengthwise.testing import tiny_text
 from lengthwise.text import Corpus, load_corpus, tokenize
 from lengthwise_studies import pretraining
-from lengthwise_studies.pretraining import RECORD_FILE, build_tiny_books, tiny_books_config, train_bpe
+from lengthwise_studies.pretraining import RECORD_FILE, train_bpe
+from lengthwise_studies.tiny_models import TinyModel
 from tools.tiny_books import write_tiny_books
 
 
@@ -30,9 +30,7 @@ def _small_books(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_model_is_the_one_described():
-    from transformers import LlamaForCausalLM
-
-    model = LlamaForCausalLM(tiny_books_config())
+    model = TinyModel().make()
     assert model.num_parameters() == EMBEDDED["tiny-books"].parameters == 935_040
     assert model.config.head_dim == 32
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
@@ -40,7 +38,7 @@ def test_the_model_is_the_one_described():
 
 @pytest.mark.usefixtures("_small_books", "cache")
 def test_built_once_recorded_and_loadable(monkeypatch: pytest.MonkeyPatch):
-    folder = build_tiny_books(steps=2, seed=1)
+    folder = TinyModel(steps=2, seed=1).build()
     record = json.loads((folder / RECORD_FILE).read_text())
     assert (record["steps"], record["seed"], record["length"]) == (2, 1, 128)
     assert record["parameters"] == 935_040
@@ -53,15 +51,7 @@ def test_built_once_recorded_and_loadable(monkeypatch: pytest.MonkeyPatch):
     assert pretraining.held_out_loss(loaded.model, tokens, 128) == pytest.approx(record["held_out_loss"])
 
     monkeypatch.setattr(pretraining, "train_on_books", lambda *_, **__: pytest.fail("trained again"))
-    assert build_tiny_books(steps=2, seed=1) == folder
-
-
-@pytest.mark.usefixtures("_small_books", "cache")
-def test_another_seed_is_another_checkpoint():
-    one, two = (build_tiny_books(steps=1, seed=seed) for seed in (0, 1))
-    assert one != two
-    weights = [load(str(folder)).model.get_input_embeddings().weight for folder in (one, two)]
-    assert not torch.equal(*weights)
+    assert TinyModel(steps=2, seed=1).build() == folder
 
 
 def test_the_bpe_has_every_byte_and_the_asked_size():
@@ -72,13 +62,6 @@ def test_the_bpe_has_every_byte_and_the_asked_size():
     ids = tokenizer(strange).input_ids
     assert tokenizer.decode(ids) == strange
     assert 0 not in ids
-
-
-def test_loaded_by_name():
-    loaded = load("tiny-books")
-    assert loaded.vocab_size == len(loaded.tokenizer) == 1024
-    assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.float32}
-    assert loaded.model.num_parameters() == EMBEDDED["tiny-books"].parameters
 
 
 def test_the_shipped_weights_are_those_of_the_record():

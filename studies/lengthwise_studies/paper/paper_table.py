@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Table
 from lengthwise.results import Results, Row
+from lengthwise_studies.arm_tables import arms_table, by_line
 from lengthwise_studies.arms import Arm, Scale, arm_after, is_final
 from lengthwise_studies.experiments import Experiment
 from lengthwise_studies.paired_claims import Direction, PairedClaim, Quantity
@@ -238,21 +240,22 @@ def values_table(
     caption: str,
 ) -> Table:
     """One line for each arm, or for each of its differences; means over seeds with their range."""
-    chosen = [row for row in rows if (row.reference is not None) == differences and row.arm is not None]
-    there = [one for one in shown if any(one.is_in(row, length) for row in chosen)]
-    lines: list[list[Cell]] = []
-    for pair in dict.fromkeys((row.arm, row.reference) for row in chosen):
-        own = [row for row in chosen if (row.arm, row.reference) == pair]
-        cells = [
-            range_over_seeds([row for row in own if one.is_in(row, length)], signed=differences)
-            for one in there
-        ]
-        if any(cell is not None for cell in cells):
-            lines.append([" minus ".join(filter(None, pair)), *cells])
-    note = (
-        "Means over seeds; in brackets the lowest and the highest seed, or with one seed the 95 % interval."
+
+    def name(row: Row) -> str | None:
+        if row.arm is None or (row.reference is not None) != differences:
+            return None
+        return " minus ".join(filter(None, (row.arm, row.reference)))
+
+    return arms_table(
+        by_line(rows, name),
+        shown,
+        partial(range_over_seeds, signed=differences),
+        length=length,
+        caption=caption,
+        notes=[
+            "Means over seeds; in brackets the lowest and the highest seed, or with one seed the 95 % interval."
+        ],
     )
-    return Table(columns=["", *(one.heading for one in there)], rows=lines, caption=caption, notes=[note])
 
 
 def times_table(rows: Sequence[Row]) -> Table:

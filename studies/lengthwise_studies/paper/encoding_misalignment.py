@@ -21,7 +21,7 @@ def _models(model: TinyModel, **samples: int) -> tuple[Arm, ...]:
     encodings = (replace(model, encoding=name) for name in ("rope", "nope", "alibi", "learned"))
     length = model.length
     return (
-        *(model_arm(one.encoding, one, length, 4, **samples) for one in encodings),
+        *(model_arm(one.encoding, one, length, 4, None, **samples) for one in encodings),
         *(model_arm("rope", model, length, 4, method, **samples) for method in ("pi", "ntk", "yarn")),
     )
 

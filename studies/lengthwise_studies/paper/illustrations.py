@@ -42,7 +42,12 @@ def run(out: Path, scale: PairGeometry, *, resume: bool = False, overwrite: bool
         if finished := folder.finished:
             return finished
         row = Row(
-            model="none", task="geometry", metric="paired_positions", value=None, unit="tokens", **config
+            model="none",
+            task="geometry",
+            metric="paired_positions",
+            value=None,
+            unit="tokens",
+            length=scale.length,
         )
         rows = [
             replace(

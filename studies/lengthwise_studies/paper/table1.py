@@ -89,7 +89,7 @@ SCALES = {
 
 def numbers(results: Results, *, tiny_alone: bool = False) -> dict[str, dict[str, float]]:
     """Each model's predictors and scores; the score is at the longest context that was read."""
-    tiny = {row.arm for row in results.rows if row.model.startswith("tiny-")}
+    tiny = {str(row.arm) for row in results.rows if row.model.startswith("tiny-")}
     found: dict[str, dict[str, float]] = {}
     for name in results.config["arms"]:
         if tiny_alone and name not in tiny:

@@ -6,7 +6,7 @@ Numbers that a claim lacks are not in the text that we have.
 from __future__ import annotations
 
 from lengthwise_studies.arms import Arm
-from lengthwise_studies.paired_claims import PairedClaim, Quantity
+from lengthwise_studies.paired_claims import Direction, PairedClaim, Quantity
 from lengthwise_studies.paper.measures import DEPTHS, answered, loss, scored
 from lengthwise_studies.paper.methods import CLEX, EABF, LONGQLORA, PLAIN, RAW, SCE, term, weights
 from lengthwise_studies.paper.paper_table import PaperTable, Setting, claim
@@ -26,7 +26,12 @@ SAME_ACCURACY = 0.05
 
 
 def beside_plain(
-    place: str, setting: Setting, says: str, quantity: Quantity, direction: str, margin: float | None = None
+    place: str,
+    setting: Setting,
+    says: str,
+    quantity: Quantity,
+    direction: Direction,
+    margin: float | None = None,
 ) -> PairedClaim:
     """A claim on SCE 0.1 against plain CE in one setting of several."""
     arms = setting.arm(SCE), setting.arm(PLAIN)
@@ -171,7 +176,7 @@ _BY_DEPTH: dict[float, tuple[float, ...]] = {
 
 
 def _at_depth(
-    alpha: float, depth: float, direction: str, says: str, margin: float | None = None
+    alpha: float, depth: float, direction: Direction, says: str, margin: float | None = None
 ) -> PairedClaim:
     at = DEPTHS.index(depth)
     return claim(

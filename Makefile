@@ -18,7 +18,7 @@ QUICK := $(filter-out tests/test_golden_runs.py tests/test_readme.py tests/test_
   tests/positions/test_rope_vectors.py tests/positions/test_samplers.py tests/cli/test_start.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo seeds tables tutorials reference docs test suite quick chaos recipes cluster served compat release lint types clean
+.PHONY: help setup demo seeds tables tutorials reference docs test suite studies quick chaos recipes cluster served compat release lint types clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 10
@@ -64,6 +64,9 @@ test: lint $(READY)  ## lint, types, all tests with warnings as errors
 
 suite: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder --durations 25
+
+studies: $(READY)  ## the tests of the studies alone, which `make test` runs too
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder studies/tests
 
 quick: lint $(READY)  ## lint and the tests of formulas, tables, files and settings, in under two minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m "not slow and not real" $(QUICK)

@@ -36,55 +36,192 @@ class Entry:
         return self.where.partition(":")[0]
 
 
-_GROUPS: dict[str, dict[str, str]] = {
-    "the alignment paper": {
-        "table1 paper.table1:STUDY": "does misalignment go with long-context scores? (Table 1)",
-        "table2 paper.tables:TABLE2.study": "the term on windows of T, two corpora (Table 2)",
-        "table3 paper.tables:TABLE3.study": "the term on windows of 2T, LongQLoRA and EABF (Table 3)",
-        "table4 paper.tables:TABLE4.study": "the weight of the term (Table 4; printed as 6)",
-        "table5 paper.tables:TABLE5.study": "the range of the offset (Table 5; printed as 7)",
-        "table6 paper.tables:TABLE6.study": "BABILong by length (Table 6; printed as 4)",
-        "table7 paper.tables:TABLE7.study": "BABILong by depth and weight (Table 7, printed as 5; rebuttal)",
-        "table9 paper.tables:TABLE9.study": "table 2 at equal measured time (Table 9)",
-        "table10 paper.tables:TABLE10.study": "table 3 at equal measured time (Table 10)",
-        "table11 paper.tables:TABLE11.study": "the term without an extension (Table 11)",
-        "figure2 paper.illustrations:FIGURE2": "how the two windows of a sample overlap (Fig. 2, Table 8)",
-        "cream paper.rebuttal:CREAM_TABLE.study": "the term with CREAM, 100 steps (rebuttal)",
-        "ranges paper.rebuttal:RANGES_TABLE.study": "nearly equal lengths, and readings of the overlap (rebuttal)",
-        "truncation paper.rebuttal:TRUNCATION_TABLE.study": "read all, or only the last T tokens? (rebuttal)",
-        "within paper.rebuttal:WITHIN_TABLE.study": "the loss within the training length (rebuttal)",
-        "encodings paper.encoding_misalignment:STUDY": "misalignment by positional encoding (rebuttal)",
-        "figure1 section3.panel_page:FIGURE1": "mean, length and reparameterized length by encoding and f (Fig. 1)",
-        "figure3 section3.panel_page:FIGURE3": "sum and length by training length (Fig. 3)",
-        "figure4 section3.panel_page:FIGURE4": "sum by encoding and f (Fig. 4)",
-        "figure5 section3.panel_page:FIGURE5": "mean of bits with a uniform number of ones (Fig. 5)",
-        "section3 section3.panel_page:SECTION3": "figures 1, 3, 4, 5 and theorem 2 on one page",
-        "theorem1 theorem1_check:THEOREM1": "the bound of theorem 1: a model that breaks it, and bounds that hold",
-        "theorem2 theorem2_check:THEOREM2": "exact errors, bounds, and linear attention trained on samples",
-    },
-    "the sparsity paper": {
-        "influence sparsity.influence:INFLUENCE": "distant tokens that a prediction needs (Fig. 2 and 6)",
-        "sparse-parity sparsity.parity:SPARSE_PARITY": "parity of k planted bits by length, k and locality",
-        "position-coupling sparsity.coupling_study:POSITION_COUPLING": "coupled ids, given or predicted, three tasks",
-        "sparsity-bounds sparsity.bounds:SPARSITY_BOUNDS": "its bounds against errors of trained models",
-    },
-    "our own": {
-        "demo demo:DEMO": "where a context ends, a real model before and after training, the small study",
-        "tiny-books tiny_books:TINY_BOOKS": "what each term of the objective does to a model of 1M parameters",
-        "far far.studies:FAR": "skips and repeats on needles, tracking, long texts and code (15 hours)",
-        "far-gemma far.studies:FAR_GEMMA": "skips and repeats on Gemma 3 270M: needles and tracking (3 hours)",
-        "far-parts far.studies:FAR_PARTS": "skips, repeats, both, and fewer of them, one seed (3 hours)",
-        "extension extension:EXTENSION": "SmolLM2-135M beyond its context: rope methods, LoRA, skips with YaRN",
-        "sparsity-bridge-real sparsity.bridge_page:BRIDGE_REAL": "the tokens that alignment forgets (an hour)",
-        "alignment section3.panel_page:ALIGNMENT": "long-short alignment of mean, length and sum: does it help here?",
-    },
-}
-"""By group: what each study shows, by its name and where it is."""
-STUDIES = {
-    name: Entry(group, name, where, description)
-    for group, described in _GROUPS.items()
-    for one, description in described.items()
-    for name, where in [one.split()]
+ALIGNMENT, SPARSITY, OWN = "the alignment paper", "the sparsity paper", "our own"
+STUDIES: dict[str, Entry] = {
+    entry.name: entry
+    for entry in (
+        Entry(
+            ALIGNMENT,
+            "table1",
+            "paper.table1:STUDY",
+            "does misalignment go with long-context scores? (Table 1)",
+        ),
+        Entry(
+            ALIGNMENT,
+            "table2",
+            "paper.tables:TABLE2.study",
+            "the term on windows of T, two corpora (Table 2)",
+        ),
+        Entry(
+            ALIGNMENT,
+            "table3",
+            "paper.tables:TABLE3.study",
+            "the term on windows of 2T, LongQLoRA and EABF (Table 3)",
+        ),
+        Entry(
+            ALIGNMENT, "table4", "paper.tables:TABLE4.study", "the weight of the term (Table 4; printed as 6)"
+        ),
+        Entry(
+            ALIGNMENT,
+            "table5",
+            "paper.tables:TABLE5.study",
+            "the range of the offset (Table 5; printed as 7)",
+        ),
+        Entry(ALIGNMENT, "table6", "paper.tables:TABLE6.study", "BABILong by length (Table 6; printed as 4)"),
+        Entry(
+            ALIGNMENT,
+            "table7",
+            "paper.tables:TABLE7.study",
+            "BABILong by depth and weight (Table 7, printed as 5; rebuttal)",
+        ),
+        Entry(ALIGNMENT, "table9", "paper.tables:TABLE9.study", "table 2 at equal measured time (Table 9)"),
+        Entry(
+            ALIGNMENT, "table10", "paper.tables:TABLE10.study", "table 3 at equal measured time (Table 10)"
+        ),
+        Entry(ALIGNMENT, "table11", "paper.tables:TABLE11.study", "the term without an extension (Table 11)"),
+        Entry(
+            ALIGNMENT,
+            "figure2",
+            "paper.illustrations:FIGURE2",
+            "how the two windows of a sample overlap (Fig. 2, Table 8)",
+        ),
+        Entry(
+            ALIGNMENT,
+            "cream",
+            "paper.rebuttal:CREAM_TABLE.study",
+            "the term with CREAM, 100 steps (rebuttal)",
+        ),
+        Entry(
+            ALIGNMENT,
+            "ranges",
+            "paper.rebuttal:RANGES_TABLE.study",
+            "nearly equal lengths, and readings of the overlap (rebuttal)",
+        ),
+        Entry(
+            ALIGNMENT,
+            "truncation",
+            "paper.rebuttal:TRUNCATION_TABLE.study",
+            "read all, or only the last T tokens? (rebuttal)",
+        ),
+        Entry(
+            ALIGNMENT,
+            "within",
+            "paper.rebuttal:WITHIN_TABLE.study",
+            "the loss within the training length (rebuttal)",
+        ),
+        Entry(
+            ALIGNMENT,
+            "encodings",
+            "paper.encoding_misalignment:STUDY",
+            "misalignment by positional encoding (rebuttal)",
+        ),
+        Entry(
+            ALIGNMENT,
+            "figure1",
+            "section3.panel_page:FIGURE1",
+            "mean, length and reparameterized length by encoding and f (Fig. 1)",
+        ),
+        Entry(
+            ALIGNMENT, "figure3", "section3.panel_page:FIGURE3", "sum and length by training length (Fig. 3)"
+        ),
+        Entry(ALIGNMENT, "figure4", "section3.panel_page:FIGURE4", "sum by encoding and f (Fig. 4)"),
+        Entry(
+            ALIGNMENT,
+            "figure5",
+            "section3.panel_page:FIGURE5",
+            "mean of bits with a uniform number of ones (Fig. 5)",
+        ),
+        Entry(
+            ALIGNMENT,
+            "section3",
+            "section3.panel_page:SECTION3",
+            "figures 1, 3, 4, 5 and theorem 2 on one page",
+        ),
+        Entry(
+            ALIGNMENT,
+            "theorem1",
+            "theorem1_check:THEOREM1",
+            "the bound of theorem 1: a model that breaks it, and bounds that hold",
+        ),
+        Entry(
+            ALIGNMENT,
+            "theorem2",
+            "theorem2_check:THEOREM2",
+            "exact errors, bounds, and linear attention trained on samples",
+        ),
+        Entry(
+            SPARSITY,
+            "influence",
+            "sparsity.influence:INFLUENCE",
+            "distant tokens that a prediction needs (Fig. 2 and 6)",
+        ),
+        Entry(
+            SPARSITY,
+            "sparse-parity",
+            "sparsity.parity:SPARSE_PARITY",
+            "parity of k planted bits by length, k and locality",
+        ),
+        Entry(
+            SPARSITY,
+            "position-coupling",
+            "sparsity.coupling_study:POSITION_COUPLING",
+            "coupled ids, given or predicted, three tasks",
+        ),
+        Entry(
+            SPARSITY,
+            "sparsity-bounds",
+            "sparsity.bounds:SPARSITY_BOUNDS",
+            "its bounds against errors of trained models",
+        ),
+        Entry(
+            OWN,
+            "demo",
+            "demo:DEMO",
+            "where a context ends, a real model before and after training, the small study",
+        ),
+        Entry(
+            OWN,
+            "tiny-books",
+            "tiny_books:TINY_BOOKS",
+            "what each term of the objective does to a model of 1M parameters",
+        ),
+        Entry(
+            OWN,
+            "far",
+            "far.studies:FAR",
+            "skips and repeats on needles, tracking, long texts and code (15 hours)",
+        ),
+        Entry(
+            OWN,
+            "far-gemma",
+            "far.studies:FAR_GEMMA",
+            "skips and repeats on Gemma 3 270M: needles and tracking (3 hours)",
+        ),
+        Entry(
+            OWN,
+            "far-parts",
+            "far.studies:FAR_PARTS",
+            "skips, repeats, both, and fewer of them, one seed (3 hours)",
+        ),
+        Entry(
+            OWN,
+            "extension",
+            "extension:EXTENSION",
+            "SmolLM2-135M beyond its context: rope methods, LoRA, skips with YaRN",
+        ),
+        Entry(
+            OWN,
+            "sparsity-bridge-real",
+            "sparsity.bridge_page:BRIDGE_REAL",
+            "the tokens that alignment forgets (an hour)",
+        ),
+        Entry(
+            OWN,
+            "alignment",
+            "section3.panel_page:ALIGNMENT",
+            "long-short alignment of mean, length and sum: does it help here?",
+        ),
+    )
 }
 
 

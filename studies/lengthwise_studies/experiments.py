@@ -28,6 +28,8 @@ from lengthwise_studies.skeleton import Part, Section
 from lengthwise_studies.step_times import measure_step_times
 from lengthwise_studies.store import key_of, measured, recipe_key, store_folder, trained
 
+Measurements = tuple[dict[str, Results], dict[str, str]]
+"""The results of every measure of a model, and the files of their samples, both by measure."""
 FAN_OUT: ContextVar[Callable[[Experiment, Scale], None] | None] = ContextVar("FAN_OUT", default=None)
 """What fills the store before its arms are read: `studies.jobs`, or Ray (`studies.fan_out`)."""
 
@@ -91,13 +93,10 @@ class Experiment:
         resume: bool = False,
         overwrite: bool = False,
     ) -> Results:
-        """Train and measure every arm that the store lacks, and write the results to `out`.
+        """Train and measure every arm that the store lacks, and write rows and paired differences to `out`.
 
         Args:
             settings: what the run records; default: `self.settings(scale)`.
-
-        Returns:
-            Rows by arm (and seed), and the paired differences.
 
         Raises:
             UsageError: see `RunFolder`.
@@ -162,10 +161,9 @@ class Experiment:
             marked: dict[int, dict[str, dict[str, Results]]] = {mark: {} for mark in scale.marks}
             for arm in self.trained_arms:
                 pace = paces.get(arm.name, 1.0)
-                for mark in (*scale.marks, None):
-                    found, files = self._trained(arm, scale, seed, pace, mark)
-                    (last if mark is None else marked[mark])[arm.name] = found
-                places[_label(arm.name, seed)] = files
+                for mark in scale.marks:
+                    marked[mark][arm.name], _ = self._trained(arm, scale, seed, pace, mark)
+                last[arm.name], places[_label(arm.name, seed)] = self._trained(arm, scale, seed, pace)
             # Differences are paired, so arms that were measured otherwise have none.
             alike = last if scale.trained_measures is not None else {**untrained, **last}
             rows += _rows_of(last, seed=seed) + self._differences(alike, seed)
@@ -261,11 +259,8 @@ class Experiment:
         """In equal-time mode, steps of each arm for one of its reference, and the measured times as rows."""
         if not self.equal_time:
             return {}, []
-        recipes = {
-            arm.name: recipe
-            for arm in self.trained_arms
-            if (recipe := self.recipe_of(scale, arm, 0)) is not None
-        }
+        found = {arm.name: self.recipe_of(scale, arm, 0) for arm in self.trained_arms}
+        recipes = {name: recipe for name, recipe in found.items() if recipe is not None}
         keys = {name: recipe_key(recipe) for name, recipe in recipes.items()}
         seconds = measure_step_times(recipes, store_folder() / f"step-times-{key_of(keys)}.json")
         row = Row(model=scale.model, task="training", metric="seconds_per_step", value=None, unit="seconds")
@@ -279,7 +274,11 @@ class Experiment:
     def _differences(
         self, found: Mapping[str, Mapping[str, Results]], seed: int | None, *, after: int | None = None
     ) -> list[Row]:
-        pairs = [(arm.name, self._against(arm)) for arm in self.arms if arm.compared]
+        pairs = [
+            (arm.name, against)
+            for arm in self.arms
+            if arm.compared and (against := self._against(arm)) is not None
+        ]
         pairs += [pair for pair in self.contrasts if pair not in pairs]
         return [
             replace(row, arm=arm_after(one, after), reference=arm_after(other, after), seed=seed)
@@ -289,57 +288,46 @@ class Experiment:
             for row in paired_difference(results, found[other][name])
         ]
 
-    def _untrained(
-        self, arm: Arm, scale: Scale, seed: int | None
-    ) -> tuple[dict[str, Results], dict[str, str]]:
+    def _untrained(self, arm: Arm, scale: Scale, seed: int | None) -> Measurements:
         """The model as it is, or extended."""
-        start = scale.start(seed, arm)
-        model = load(start, dtype=self._dtype())
+        model = load(scale.start(seed, arm), dtype=self._dtype())
         folder = store_folder() / key_of({"model": model.fingerprint()})
-        return self._measured(
-            arm, self._extended(arm, model, scale, seed), scale, arm.measures or scale.measures, folder, start
-        )
+        return self._measured(arm, model, scale, seed, arm.measures or scale.measures, folder)
 
     def _trained(
-        self, arm: Arm, scale: Scale, seed: int | None, pace: float, mark: int | None
-    ) -> tuple[dict[str, Results], dict[str, str]]:
+        self, arm: Arm, scale: Scale, seed: int | None, pace: float, mark: int | None = None
+    ) -> Measurements:
         """A trained arm after all steps, or after `mark` of the reference's."""
         recipe = self.recipe_of(scale, arm, seed, pace)
         assert recipe is not None
         folder = trained(recipe)
-        start = scale.start(seed, arm)
         of = folder / "train"
         of = of / "model" if mark is None else of / "checkpoints" / f"checkpoint-{steps_at(mark, pace)}"
         if (of / "adapter_config.json").is_file():
-            model = load(start, dtype=self._dtype(), adapter=str(of))
+            model = load(scale.start(seed, arm), dtype=self._dtype(), adapter=str(of))
         else:
             model = load(str(of), dtype=self._dtype())
         measures = (arm.measures or scale.of_trained) if mark is None else scale.mark_measures
         steps = {} if mark is None else {"steps": steps_at(mark, pace)}
-        return self._measured(
-            arm, self._extended(arm, model, scale, seed), scale, measures, folder, start, **steps
-        )
+        return self._measured(arm, model, scale, seed, measures, folder, **steps)
 
     def _measured(
         self,
         arm: Arm,
         model: LoadedModel,
         scale: Scale,
+        seed: int | None,
         measures: Measures,
         folder: Path,
-        evaluator: str,
         **facts: Any,
-    ) -> tuple[dict[str, Results], dict[str, str]]:
-        text = load_corpus(arm.text or scale.text, split=scale.split)
-        facts |= {"dtype": self._dtype(), "method": arm.method, "factor": arm.factor}
-        return measured(model, text, measures, folder, evaluator=evaluator, **facts)
-
-    def _extended(self, arm: Arm, model: LoadedModel, scale: Scale, seed: int | None) -> LoadedModel:
+    ) -> Measurements:
         if arm.method is not None:
             extend(model.model, arm.method, factor=arm.factor)
         # Rows name the study's model; arm and seed tell which training. A path would differ between machines.
         model.name = scale.start_name(seed, arm)
-        return model
+        text = load_corpus(arm.text or scale.text, split=scale.split)
+        facts |= {"dtype": self._dtype(), "method": arm.method, "factor": arm.factor}
+        return measured(model, text, measures, folder, evaluator=scale.start(seed, arm), **facts)
 
     def _dtype(self) -> Dtype:
         return fast_dtype() if self.dtype == "fast" else self.dtype

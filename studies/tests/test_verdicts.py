@@ -76,6 +76,10 @@ def test_plain_values_have_students_interval_over_seeds():
     assert over_seeds([0.1, 0.2]) is None
     assert range_over_seeds(_rows([0.3, 0.1])) == Estimate(0.2, 0.1, 0.3)
     assert range_over_seeds([*_rows([0.3]), replace(_rows([0.1])[0], value=None)]) is None
+    first, second = _rows([0.3, 0.1])
+    bound = range_over_seeds([replace(first, at_least=True), second])
+    assert bound is not None
+    assert bound.at_least
 
 
 def test_p_is_that_of_students_t_where_documents_add_nothing():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -28,3 +29,11 @@ def test_every_data_file_is_declared() -> None:
     }
     files = {path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
     assert {path for path in files if path.suffix != ".py"} == declared
+
+
+def test_what_make_compat_runs_is_there() -> None:
+    listed = re.findall(
+        r'"((?:studies/)?tests/[^":]+)', (ROOT / "tests" / "compat" / "__main__.py").read_text()
+    )
+    assert len(listed) > 20
+    assert [place for place in listed if not (ROOT / place).exists()] == []

@@ -24,32 +24,33 @@ CONSTRAINED = ("--constraint", "constraints.txt")
 ENVIRONMENTS = {"lowest": ("3.11", LOWEST), "3.12": ("3.12", CONSTRAINED), "3.13": ("3.13", CONSTRAINED)}
 # For each dependency whose interface is used widely, the tests of what uses it.
 TESTS = (
-    "test_cache.py",
-    "test_config.py",
-    "test_readme.py",
-    "test_results.py",
-    "alignment/test_formulas.py",
-    "cli/test_measuring.py::test_json_is_alone_on_stdout",
-    "cli/test_merge_cp.py",
-    "models/test_gguf.py::test_converted_once_and_equal",
-    "positions/test_rope_vectors.py",
-    "report/test_drawing.py",
-    "report/test_html.py",
-    "report/test_tables.py",
-    "served/test_endpoint.py",
-    "text",
+    "tests/test_cache.py",
+    "tests/test_settings.py",
+    "tests/test_yaml.py",
+    "tests/test_readme.py",
+    "tests/test_results.py",
+    "tests/alignment/test_formulas.py",
+    "tests/cli/test_measuring.py::test_json_is_alone_on_stdout",
+    "tests/cli/test_merge_cp.py",
+    "tests/models/test_gguf.py::test_converted_once_and_equal",
+    "tests/positions/test_rope_vectors.py",
+    "tests/report/test_drawing.py",
+    "tests/report/test_html.py",
+    "tests/report/test_tables.py",
+    "tests/served/test_endpoint.py",
+    "tests/text",
 )
 # Where sums are rounded otherwise than on the machine that made the numbers.
 INSTRUCTIONS = {"avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}}
 NUMBERS = (
-    "test_golden_runs.py",
-    "alignment",
-    "evaluation/test_scoring.py",
-    "measure",
-    "models/test_hidden.py",
-    "positions",
-    "synthetic",
-    "training/test_trainer.py",
+    "tests/test_golden_runs.py",
+    "tests/alignment",
+    "tests/evaluation/test_scoring.py",
+    "tests/measure",
+    "tests/models/test_hidden.py",
+    "tests/positions",
+    "studies/tests/synthetic",
+    "tests/training/test_trainer.py",
 )
 SHOWN = (
     "torch",
@@ -80,7 +81,8 @@ def made(folder: Path, name: str) -> Path | None:
         install = ["uv", "pip", "install", "--python", str(python), *how]
         install += ["--requirement", "pyproject.toml", "pytest>=8.3"]
         subprocess.run(install, cwd=ROOT, check=True)
-        own = ["uv", "pip", "install", "--python", str(python), "--no-deps", "--editable", "."]
+        own = ["uv", "pip", "install", "--python", str(python), "--no-deps"]
+        own += ["--editable", ".", "--editable", "./studies"]
         subprocess.run(own, cwd=ROOT, check=True)
         ready.touch()
     return python
@@ -105,7 +107,7 @@ def last_line(python: Path, options: list[str], tests: Sequence[str], environmen
             "-p",
             "no:cacheprovider",
             *options,
-            *(f"tests/{name}" for name in tests),
+            *tests,
         ],
         cwd=ROOT,
         env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,

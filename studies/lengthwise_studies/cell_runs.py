@@ -1,17 +1,19 @@
-"""Cells in a run folder: each is trained and tested once, and an interrupted run continues with the others."""
+"""Grids of cells: each cell is trained and tested once, and an interrupted run continues with the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
+from lengthwise.report.html import Section
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog
-from lengthwise_studies.side_by_side import Steps, run_missing
+from lengthwise_studies.side_by_side import run_missing
+from lengthwise_studies.skeleton import Part
 
 MODEL = "small Transformer"
 
@@ -38,72 +40,92 @@ class AnyOutcome(Protocol):
         ...
 
 
-C = TypeVar("C", bound=AnyCell)
-Out = TypeVar("Out", bound=AnyOutcome)
-
-
-def run_cells(
-    kind: str,
-    cells: Sequence[C],
-    work: Callable[..., Out],
-    outcome: type[Out],
-    rows: Callable[[Mapping[C, Out]], list[Row]],
-    notes: list[str],
-    out: Path | str,
-    scale: Steps,
-    *,
-    name: str | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-) -> Results:
-    """Train and test every cell; a finished one is in `samples.jsonl` and is not run again.
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """The cells of a study, and what its page shows of them.
 
     Args:
         kind: of the results.
-        cells: in the order of the results.
-        work: trains and tests a cell at the scale, called with `scale` by name.
-        outcome: what `work` returns, made again from its record.
-        rows: of the cells that are finished.
-        notes: how to read the numbers.
-        out: run folder.
-        scale: how large the study is, a dataclass.
         name: of the model in the results; default: `kind`.
-        resume: continue an unfinished run.
-        overwrite: replace an earlier one.
-
-    Raises:
-        UsageError: see `RunFolder`.
-        Interrupted: Ctrl-C. Finished cells stay, and `partial` has their rows.
+        scale: what a run records of its size, a dataclass.
+        outcome: what `work` returns, made again from its record.
+        cells: at a scale, in the order of the results.
+        check: refuses a cell that cannot run at a scale.
+        work: trains and tests a cell at a scale, called with `scale` by name.
+        rows: of the cells that are finished.
+        notes: at a scale: how to read the numbers.
+        page: the sections that show the outcomes at a scale; the first one gets the notes.
     """
-    settings = {"scale": asdict(scale), "cells": [cell.key for cell in cells]}  # type: ignore[call-overload]
-    with RunFolder(out, kind=kind, config=settings, resume=resume, overwrite=overwrite) as folder:
 
-        def results(*, partial: bool) -> Results:
-            outcomes = finished_cells(folder.samples, cells, outcome)
-            seconds = sum(one.seconds for one in outcomes.values())
-            found = Results(
-                kind=kind,
-                model_name=name or kind,
-                config=settings,
-                rows=rows(outcomes),
-                notes=notes,
-                partial=partial,
-                provenance={"seconds_of_training_and_testing": round(seconds, 1)},
-            )
-            folder.write_results(found)
-            return found
+    kind: str
+    name: str = ""
+    scale: type
+    outcome: Callable[..., AnyOutcome]
+    cells: Callable[[Any], Sequence[AnyCell]]
+    check: Callable[[Any, Any], None]
+    work: Callable[..., AnyOutcome]
+    rows: Callable[[Any], list[Row]]
+    notes: Callable[[Any], list[str]]
+    page: Callable[[Any, Any], list[Section]]
 
-        run_missing(
-            {cell.key: cell for cell in cells},
-            partial(work, scale=scale),
-            folder.samples,
-            scale=scale,
-            what="cells",
-            so_far=lambda: results(partial=True),
+    def part(self, scales: Mapping[str, Any], **where: Any) -> Part:
+        """As a part of a study."""
+        return Part(
+            run=self.run,
+            sections=self.sections,
+            scales=scales,
+            cells=lambda scale: (self.cells(scale), self.work),
+            **where,
         )
-        return folder.finished or results(partial=False)
 
+    def run(self, out: Path, scale: Any, *, resume: bool = False, overwrite: bool = False) -> Results:
+        """Train and test every cell; a finished one is in `samples.jsonl` and is not run again.
 
-def finished_cells(log: SampleLog, cells: Iterable[C], outcome: type[Out]) -> dict[C, Out]:
-    """The outcomes of the cells that the log holds, in the order of `cells`."""
-    return {cell: outcome(**log[cell.key]) for cell in cells if cell.key in log}
+        Raises:
+            UsageError: a cell that cannot run; see `RunFolder`.
+            Interrupted: Ctrl-C. Finished cells stay, and `partial` has their rows.
+        """
+        cells = self.cells(scale)
+        for cell in cells:
+            self.check(cell, scale)
+        settings = {"scale": asdict(scale), "cells": [cell.key for cell in cells]}
+        with RunFolder(out, kind=self.kind, config=settings, resume=resume, overwrite=overwrite) as folder:
+
+            def results(*, partial: bool) -> Results:
+                outcomes = self.finished(folder.samples, scale)
+                seconds = sum(one.seconds for one in outcomes.values())
+                found = Results(
+                    kind=self.kind,
+                    model_name=self.name or self.kind,
+                    config=settings,
+                    rows=self.rows(outcomes),
+                    notes=self.notes(scale),
+                    partial=partial,
+                    provenance={"seconds_of_training_and_testing": round(seconds, 1)},
+                )
+                folder.write_results(found)
+                return found
+
+            run_missing(
+                {cell.key: cell for cell in cells},
+                partial(self.work, scale=scale),
+                folder.samples,
+                scale=scale,
+                what="cells",
+                so_far=lambda: results(partial=True),
+            )
+            return folder.finished or results(partial=False)
+
+    def finished(self, log: SampleLog, scale: Any) -> dict[Any, Any]:
+        """The outcomes of the cells that the log holds, in the order of `cells`."""
+        return {cell: self.outcome(**log[cell.key]) for cell in self.cells(scale) if cell.key in log}
+
+    def sections(self, results: Results, folder: Path) -> list[Section]:
+        """The page of a run folder."""
+        plain = results.config["scale"]
+        # JSON has lists where the scale has tuples.
+        scale = self.scale(
+            **{name: tuple(one) if isinstance(one, list) else one for name, one in plain.items()}
+        )
+        first, *others = self.page(scale, self.finished(SampleLog(folder / "samples.jsonl"), scale))
+        return [replace(first, notes=results.notes), *others]

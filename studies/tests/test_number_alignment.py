@@ -180,4 +180,4 @@ def test_alignment_pulls_predictions_together():
 )
 def test_alignment_that_cannot_be_is_refused(cell, message):
     with pytest.raises(UsageError, match=message):
-        check([cell], SCALES["smoke"])
+        check(cell, SCALES["smoke"])

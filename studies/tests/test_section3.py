@@ -7,15 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-import lengthwise_studies.section3.grid as running
 import lengthwise_studies.section3.panel_pictures as pictures
 from lengthwise.errors import Interrupted, UsageError
 from lengthwise.results import read_results
 from lengthwise.samples import SampleLog
-from lengthwise_studies.section3.cells import SCALES, Cell, Outcome, check
+from lengthwise_studies.section3.cells import SCALES, Cell, Outcome, check, run_cell
 from lengthwise_studies.section3.claims import CLAIMS
 from lengthwise_studies.section3.claims import section3_claims_table as claims_table
-from lengthwise_studies.section3.grid import beyond, finished_outcomes, run_cells, spread, within
+from lengthwise_studies.section3.grid import beyond, grid_of, spread, within
 from lengthwise_studies.section3.panel_page import panel_table
 from lengthwise_studies.section3.panels import (
     ALIGNMENT_PANELS,
@@ -36,10 +35,12 @@ CELLS = [
     Cell(task="sum", function="1/sqrt", shift=1),
     Cell(task="length", optimizer="sgd"),
 ]
+GRID = grid_of("test", CELLS, lambda scale, outcomes: [])
 
 
 def test_every_figure_can_run_and_every_claim_has_its_cells():
-    check(cells_of(PANELS), SCALES["default"])
+    for cell in cells_of(PANELS):
+        check(cell, SCALES["default"])
     everything = set(cells_of(PANELS))
     assert all(set(claim.cells.values()) <= everything for claim in CLAIMS)
     assert SCALES["default"].seeds >= 5
@@ -47,33 +48,32 @@ def test_every_figure_can_run_and_every_claim_has_its_cells():
     assert len(set(names)) == len(names)
 
 
-def test_an_interrupted_grid_goes_on_and_ends_the_same(tmp_path, monkeypatch):
-    whole = run_cells("test", CELLS, tmp_path / "whole", SMOKE)
-    original, calls = running.run_cell, []
+def test_an_interrupted_grid_goes_on_and_ends_the_same(tmp_path):
+    whole, calls = GRID.run(tmp_path / "whole", SMOKE), []
 
     def stopping(cell, scale):
         calls.append(cell)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return original(cell, scale)
+        return run_cell(cell, scale)
 
-    monkeypatch.setattr(running, "run_cell", stopping)
+    grid = replace(GRID, work=stopping)
     with pytest.raises(Interrupted):
-        run_cells("test", CELLS, tmp_path / "stopped", SMOKE)
+        grid.run(tmp_path / "stopped", SMOKE)
     assert read_results(tmp_path / "stopped" / "results.json").partial
-    resumed = run_cells("test", CELLS, tmp_path / "stopped", SMOKE, resume=True)
+    resumed = grid.run(tmp_path / "stopped", SMOKE, resume=True)
     assert len(calls) == 4, "two before, the one that was stopped, and that one again"
     assert not resumed.partial
     assert json.loads(resumed.to_json())["rows"] == json.loads(whole.to_json())["rows"]
-    again = run_cells("test", CELLS, tmp_path / "stopped", SMOKE, resume=True)
+    again = grid.run(tmp_path / "stopped", SMOKE, resume=True)
     assert len(calls) == 4
-    assert list(finished_outcomes(SampleLog(tmp_path / "stopped" / "samples.jsonl"), CELLS)) == CELLS
+    assert list(grid.finished(SampleLog(tmp_path / "stopped" / "samples.jsonl"), SMOKE)) == CELLS
     assert again.rows == resumed.rows
 
 
 def test_rows_hold_medians_and_trivial_baselines(tmp_path):
-    results = run_cells("test", CELLS, tmp_path / "run", SMOKE)
-    outcome = finished_outcomes(SampleLog(tmp_path / "run" / "samples.jsonl"), CELLS)[CELLS[0]]
+    results = GRID.run(tmp_path / "run", SMOKE)
+    outcome = GRID.finished(SampleLog(tmp_path / "run" / "samples.jsonl"), SMOKE)[CELLS[0]]
     [row] = results.select(arm=CELLS[0].key, metric="mse", length=5)
     assert row.value == pytest.approx(sum(seed[4] for seed in outcome.mse) / 2)
     assert (row.ci_low, row.ci_high) == tuple(sorted(seed[4] for seed in outcome.mse))

@@ -144,33 +144,30 @@ class Outcome:
         return asdict(self)
 
 
-def check(cells: Sequence[Cell], scale: Scale) -> None:
-    """Refuse what cannot run, before anything is trained.
+def check(cell: Cell, scale: Scale) -> None:
+    """Refuse a cell that cannot run, before anything is trained.
 
     Raises:
-        UsageError: no cells; unknown names; a function undefined on a task's outcomes; lengths beyond an
+        UsageError: unknown names; a function undefined on a task's outcomes; lengths beyond an
             encoding's table; no seeds or steps.
     """
-    if not cells:
-        raise UsageError("the grid has no cells", expected="one configuration or more")
     counts = [(name, getattr(scale, name)) for name in ("seeds", "steps", "test_length")]
-    for name, value in [*counts, *(("train_length", cell.train_length) for cell in cells)]:
+    for name, value in [*counts, ("train_length", cell.train_length)]:
         if value < 1:
             raise UsageError(f"{name} is {value}", expected="1 or more")
-    for cell in cells:
-        reparameterization(cell.function, bit_task(cell.task), shift=cell.shift)
-        optimizer_named(cell.optimizer)
-        longest = scale.architecture(cell.encoding).build_encoding().longest
-        check_length(cell.encoding, longest, max(scale.test_length, cell.train_length) + 2)
-        if cell.alignment is None:
-            if cell.weight:
-                raise UsageError(f"a weight of {cell.weight:g} without alignment", expected="weight=0")
-            continue
-        alignment_named(cell.alignment)
-        if not cell.weight > 0:
-            raise UsageError(f"alignment with a weight of {cell.weight:g}", expected="more than 0")
-        if cell.train_length < 2:
-            raise UsageError("alignment on strings of one bit", expected="train_length of 2 or more")
+    reparameterization(cell.function, bit_task(cell.task), shift=cell.shift)
+    optimizer_named(cell.optimizer)
+    longest = scale.architecture(cell.encoding).build_encoding().longest
+    check_length(cell.encoding, longest, max(scale.test_length, cell.train_length) + 2)
+    if cell.alignment is None:
+        if cell.weight:
+            raise UsageError(f"a weight of {cell.weight:g} without alignment", expected="weight=0")
+        return
+    alignment_named(cell.alignment)
+    if not cell.weight > 0:
+        raise UsageError(f"alignment with a weight of {cell.weight:g}", expected="more than 0")
+    if cell.train_length < 2:
+        raise UsageError("alignment on strings of one bit", expected="train_length of 2 or more")
 
 
 @one_thread()
@@ -180,7 +177,7 @@ def run_cell(cell: Cell, scale: Scale) -> Outcome:
     Raises:
         UsageError: see `check`.
     """
-    check([cell], scale)
+    check(cell, scale)
     started = time.perf_counter()
     task, optimizer = bit_task(cell.task), optimizer_named(cell.optimizer)
     function = reparameterization(cell.function, task, shift=cell.shift)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from statistics import fmean, median
 
-from lengthwise.results import Results, Row
-from lengthwise.samples import SampleLog
-from lengthwise_studies import cell_runs
-from lengthwise_studies.cell_runs import MODEL
+from lengthwise.report.html import Section
+from lengthwise.results import Row
+from lengthwise_studies.cell_runs import MODEL, Grid
 from lengthwise_studies.section3.cells import CEILING, Cell, Number, Outcome, Scale, check, run_cell
 from lengthwise_studies.synthetic.reparameterization import (
     constant_error,
@@ -103,40 +101,20 @@ def length_alone_errors(cell: Cell, lengths: Iterable[int]) -> list[float]:
     return [length_alone_error(bit_task(cell.task), length=length) for length in lengths]
 
 
-def run_cells(
-    name: str,
-    cells: Sequence[Cell],
-    out: Path | str,
-    scale: Scale,
-    *,
-    resume: bool = False,
-    overwrite: bool = False,
-) -> Results:
-    """Train and test every cell; a finished one is in `samples.jsonl` and is not run again.
-
-    Raises:
-        UsageError: a grid with no cells, or one that cannot run (`cells.check`); see `RunFolder`.
-        Interrupted: Ctrl-C. Finished cells stay, and `partial` has their rows.
-    """
-    check(cells, scale)
-    return cell_runs.run_cells(
-        f"synth-{name}",
-        cells,
-        run_cell,
-        Outcome,
-        _rows,
-        notes(scale),
-        out,
-        scale,
+def grid_of(name: str, cells: Sequence[Cell], page: Callable[[Scale, Outcomes], list[Section]]) -> Grid:
+    """The grid of these cells; `page` shows their outcomes."""
+    return Grid(
+        kind=f"synth-{name}",
         name=name,
-        resume=resume,
-        overwrite=overwrite,
+        scale=Scale,
+        outcome=Outcome,
+        cells=lambda _: cells,
+        check=check,
+        work=run_cell,
+        rows=_rows,
+        notes=notes,
+        page=page,
     )
-
-
-def finished_outcomes(log: SampleLog, cells: Iterable[Cell]) -> dict[Cell, Outcome]:
-    """The outcomes of the cells that the log holds, in the order of `cells`."""
-    return cell_runs.finished_cells(log, cells, Outcome)
 
 
 def _rows(outcomes: Outcomes) -> list[Row]:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
-from lengthwise.results import Results
-from lengthwise.samples import SampleLog
 from lengthwise_studies import theorem2_check
-from lengthwise_studies.section3.cells import SCALES, Cell, Outcome, run_cell
+from lengthwise_studies.section3.cells import SCALES, Cell, Outcome, Scale
 from lengthwise_studies.section3.claims import section3_claims_table
 from lengthwise_studies.section3.grid import (
     Outcomes,
     at_length,
     best_constant_errors,
     beyond,
-    finished_outcomes,
-    run_cells,
+    grid_of,
     spread,
     two_digits,
     within,
@@ -49,17 +45,16 @@ LEAD = (
 )
 
 
-def sections(panels: tuple[Panel, ...], results: Results, folder: Path) -> list[Section]:
+def page(panels: tuple[Panel, ...], _: Scale, outcomes: Outcomes) -> list[Section]:
     """The claims that the run can decide; then of every panel what the paper says, its numbers and pictures."""
-    outcomes = finished_outcomes(SampleLog(folder / "samples.jsonl"), cells_of(panels))
     claims = section3_claims_table(outcomes, {panel.name for panel in panels})
     title = "The paper's claims" if claims is not None else "What was run"
-    page = [Section(title=title, tables=[] if claims is None else [claims], notes=results.notes)]
+    sections = [Section(title=title, tables=[] if claims is None else [claims])]
     for panel in panels:
         tables = [panel_table(panel, outcomes)]
         if panel.varies == "alignment":
             tables.append(disagreement_table(panel, outcomes))
-        page.append(
+        sections.append(
             Section(
                 title=f"{panel.name}. {panel.title}",
                 paragraphs=[f"The paper: {panel.claim}", *([panel.remark] if panel.remark else [])],
@@ -67,7 +62,7 @@ def sections(panels: tuple[Panel, ...], results: Results, folder: Path) -> list[
                 figures=panel_pictures(panel, outcomes),
             )
         )
-    return page
+    return sections
 
 
 def panel_table(panel: Panel, outcomes: Outcomes) -> Table:
@@ -146,11 +141,7 @@ def disagreement_table(panel: Panel, outcomes: Outcomes) -> Table:
 
 
 def _study(name: str, title: str, panels: tuple[Panel, ...], *others: Part, scales=SCALES) -> Study:
-    cells = cells_of(panels)
-    run = partial(run_cells, name, cells)
-    part = Part(
-        run=run, sections=partial(sections, panels), scales=scales, cells=lambda scale: (cells, run_cell)
-    )
+    part = grid_of(name, cells_of(panels), partial(page, panels)).part(scales)
     title = f"Synthetic studies: {title}"
     return Study(title=title, lead=LEAD, parts=(part, *others), takes=("seeds", "steps"))
 

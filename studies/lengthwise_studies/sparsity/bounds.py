@@ -204,21 +204,23 @@ CLAIMS = (
 )
 
 
-def page(scale: ParityScale, found: Mapping[ParityCell, Outcome]) -> Section:
+def page(scale: ParityScale, found: Mapping[ParityCell, Outcome]) -> list[Section]:
     """Claims, the numbers, and the picture."""
     numbers = judged(scale, found)
     table = claims_table(CLAIMS, numbers, ours="ours")
     drawn = bounds_picture(numbers)
     assert table is not None
-    return Section(
-        title="The bounds against sparse parity",
-        paragraphs=[
-            "What theorem 4.3 and the bound of the rebuttal allow, and what trained models do. "
-            + " ".join(f"{row[0]}: {row[1]}: {row[4]}." for row in table.rows)
-        ],
-        tables=[table, bounds_table(numbers)],
-        figures=[drawn] if drawn else [],
-    )
+    return [
+        Section(
+            title="The bounds against sparse parity",
+            paragraphs=[
+                "What theorem 4.3 and the bound of the rebuttal allow, and what trained models do. "
+                + " ".join(f"{row[0]}: {row[1]}: {row[4]}." for row in table.rows)
+            ],
+            tables=[table, bounds_table(numbers)],
+            figures=[drawn] if drawn else [],
+        )
+    ]
 
 
 def bounds_table(numbers: list[Judged]) -> Table:
@@ -284,7 +286,7 @@ def _text(value: float) -> str:
     return "infinite" if math.isinf(value) else f"{value:.2g}"
 
 
-def coupled_page(scale: CouplingScale, found: Mapping[CoupledCell, Outcome]) -> Section:
+def coupled_page(scale: CouplingScale, found: Mapping[CoupledCell, Outcome]) -> list[Section]:
     """Proposition 4.4, as we read it: theorem 4.3 of the problem in ids, with as many ids in place of lengths.
 
     The proposition's own text was not found. What is known of it: ids turn a problem that is not local into one
@@ -294,30 +296,32 @@ def coupled_page(scale: CouplingScale, found: Mapping[CoupledCell, Outcome]) -> 
     lengths = cell.lengths(scale)
     delta = share(outcome, TOKENS, lengths[0]).wrong
     ids = [cell.of.ids(length) for length in lengths]
-    return Section(
-        title="Proposition 4.4 against parity with scratchpad",
-        paragraphs=[
-            "In the order of tokens what decides a token of the response lies ever further back; in coupled ids "
-            "it is next to it. The theorem then applies to ids. The proposition's own text was not found; this "
-            "reading is ours, with etas of 1."
-        ],
-        tables=[
-            Table(
-                columns=["length", "ids", "error of a response", "delta (ours)", "bound in ids"],
-                rows=[
-                    [
-                        length,
-                        many,
-                        f"{1 - share(outcome, TOKENS, length).value:.3f}",
-                        f"{delta:.2g}",
-                        f"{theorem_factor(ids[0], many) * delta:.2g}",
-                    ]
-                    for length, many in zip(lengths, ids, strict=True)
-                ],
-                caption="Parity with coupled ids; a bound below 1 says something",
-            )
-        ],
-    )
+    return [
+        Section(
+            title="Proposition 4.4 against parity with scratchpad",
+            paragraphs=[
+                "In the order of tokens what decides a token of the response lies ever further back; in coupled ids "
+                "it is next to it. The theorem then applies to ids. The proposition's own text was not found; this "
+                "reading is ours, with etas of 1."
+            ],
+            tables=[
+                Table(
+                    columns=["length", "ids", "error of a response", "delta (ours)", "bound in ids"],
+                    rows=[
+                        [
+                            length,
+                            many,
+                            f"{1 - share(outcome, TOKENS, length).value:.3f}",
+                            f"{delta:.2g}",
+                            f"{theorem_factor(ids[0], many) * delta:.2g}",
+                        ]
+                        for length, many in zip(lengths, ids, strict=True)
+                    ],
+                    caption="Parity with coupled ids; a bound below 1 says something",
+                )
+            ],
+        )
+    ]
 
 
 SCALES = {

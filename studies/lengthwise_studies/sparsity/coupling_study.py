@@ -12,6 +12,7 @@ from lengthwise.report.drawing import Picture
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell as TableCell
 from lengthwise.report.tables import Table
+from lengthwise_studies.cell_runs import Grid
 from lengthwise_studies.skeleton import Claim, Study, Verdict, claims_table
 from lengthwise_studies.sparsity.coupled_tasks import COUPLED_TASKS, CoupledTask
 from lengthwise_studies.sparsity.coupling import (
@@ -23,7 +24,7 @@ from lengthwise_studies.sparsity.coupling import (
     exact_responses,
     held_out_batch,
 )
-from lengthwise_studies.sparsity.grid import LEARNED, Grid, GridScale, run_stack, share_picture
+from lengthwise_studies.sparsity.grid import LEARNED, GridScale, run_stack, share_picture, share_rows
 from lengthwise_studies.sparsity.shares import (
     Case,
     Outcome,
@@ -258,7 +259,7 @@ def claims(scale: CouplingScale) -> Iterator[Claim]:
             )
 
 
-def page(scale: CouplingScale, found: Found) -> Section:
+def page(scale: CouplingScale, found: Found) -> list[Section]:
     """Claims, the table, and a picture for each encoding."""
     table = claims_table(
         claims(scale),
@@ -269,15 +270,17 @@ def page(scale: CouplingScale, found: Found) -> Section:
             "exact. Intervals are Student's over seeds, differences paired by seed; fewer than three seeds have none."
         ],
     )
-    return Section(
-        title="Position coupling, given and predicted",
-        paragraphs=[
-            "Tokens that belong together share a position id. Do models that are given such ids, or predict "
-            "them, answer questions four times as long as those they were trained on?"
-        ],
-        tables=[*([table] if table else []), exact_table(scale, found)],
-        figures=[one for encoding in ENCODINGS for one in exact_picture(scale, found, encoding)],
-    )
+    return [
+        Section(
+            title="Position coupling, given and predicted",
+            paragraphs=[
+                "Tokens that belong together share a position id. Do models that are given such ids, or predict "
+                "them, answer questions four times as long as those they were trained on?"
+            ],
+            tables=[*([table] if table else []), exact_table(scale, found)],
+            figures=[one for encoding in ENCODINGS for one in exact_picture(scale, found, encoding)],
+        )
+    ]
 
 
 def exact_table(scale: CouplingScale, found: Found) -> Table:
@@ -328,7 +331,8 @@ GRID = Grid(
     cells=lambda scale: CELLS,
     check=check,
     work=run_cell,
-    names=names,
+    outcome=Outcome,
+    rows=partial(share_rows, names),
     notes=notes,
     page=page,
 )

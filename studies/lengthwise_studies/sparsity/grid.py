@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -13,11 +12,8 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from lengthwise.report.drawing import Curve, Picture, curve_picture
-from lengthwise.report.html import Section
-from lengthwise.results import Results, Row
-from lengthwise.samples import SampleLog
-from lengthwise_studies.cell_runs import MODEL, finished_cells, run_cells
-from lengthwise_studies.skeleton import Part
+from lengthwise.results import Row
+from lengthwise_studies.cell_runs import MODEL, AnyCell
 from lengthwise_studies.sparsity.shares import Outcome, Share, pooled
 from lengthwise_studies.synthetic.optimizers import OPTIMIZERS
 from lengthwise_studies.synthetic.training import one_thread, train
@@ -75,79 +71,25 @@ def run_stack(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Grid:
-    """The cells of a study, and what its page shows of them.
+def share_rows(
+    names: Callable[[Any, str], tuple[str, str]], outcomes: Mapping[AnyCell, Outcome]
+) -> list[Row]:
+    """The training loss by seed, and the share of right answers of every test with its binomial interval.
 
-    Args:
-        kind: of the results.
-        scale: what a run records of its size, a dataclass.
-        cells: at a scale, in the order of the results.
-        check: refuses a cell that cannot run at a scale.
-        work: trains and tests a cell at a scale.
-        names: task and metric of a cell's test; where the test is "", of the training loss.
-        notes: at a scale: how to read the numbers.
-        page: the section that shows the outcomes at a scale.
+    `names` gives task and metric of a cell's test; where the test is "", of the training loss.
     """
-
-    kind: str
-    scale: type
-    cells: Callable[[Any], Sequence[Any]]
-    check: Callable[[Any, Any], None]
-    work: Callable[..., Outcome]
-    names: Callable[[Any, str], tuple[str, str]]
-    notes: Callable[[Any], list[str]]
-    page: Callable[[Any, Any], Section]
-
-    def part(self, scales: Mapping[str, Any], **where: Any) -> Part:
-        """As a part of a study."""
-        return Part(
-            run=self.run,
-            sections=self.sections,
-            scales=scales,
-            cells=lambda scale: (self.cells(scale), self.work),
-            **where,
-        )
-
-    def run(self, out: Path, scale: Any, *, resume: bool = False, overwrite: bool = False) -> Results:
-        """Train and test every cell; a finished one is in `samples.jsonl` and is not run again.
-
-        Raises:
-            UsageError: a cell that cannot run; see `RunFolder`.
-            Interrupted: Ctrl-C. Finished cells stay, and `partial` has their rows.
-        """
-        cells = self.cells(scale)
-        for cell in cells:
-            self.check(cell, scale)
-        how: dict[str, Any] = {"resume": resume, "overwrite": overwrite}
-        return run_cells(
-            self.kind, cells, self.work, Outcome, self.rows, self.notes(scale), out, scale, **how
-        )
-
-    def rows(self, outcomes: Mapping[Any, Outcome]) -> list[Row]:
-        """The training loss by seed, and the share of right answers of every test with its binomial interval."""
-        rows: list[Row] = []
-        for cell, outcome in outcomes.items():
-            task, metric = self.names(cell, "")
-            blank = Row(model=MODEL, task=task, metric=metric, value=None, arm=cell.key)
-            rows += [replace(blank, value=loss, seed=seed) for seed, loss in enumerate(outcome.train_loss)]
-            for tested in outcome.right:
-                what, _, length = tested.rpartition(", length=")
-                task, metric = self.names(cell, what)
-                one = pooled(outcome, [tested])
-                whole = replace(blank, task=task, metric=metric, value=one.value, unit="share")
-                rows.append(replace(whole, length=int(length), ci_low=one.low, ci_high=one.high, n=one.n))
-        return rows
-
-    def sections(self, results: Results, folder: Path) -> list[Section]:
-        """The page of a run folder."""
-        plain = results.config["scale"]
-        # JSON has lists where the scale has tuples.
-        scale = self.scale(
-            **{name: tuple(one) if isinstance(one, list) else one for name, one in plain.items()}
-        )
-        found = finished_cells(SampleLog(folder / "samples.jsonl"), self.cells(scale), Outcome)
-        return [replace(self.page(scale, found), notes=results.notes)]
+    rows: list[Row] = []
+    for cell, outcome in outcomes.items():
+        task, metric = names(cell, "")
+        blank = Row(model=MODEL, task=task, metric=metric, value=None, arm=cell.key)
+        rows += [replace(blank, value=loss, seed=seed) for seed, loss in enumerate(outcome.train_loss)]
+        for tested in outcome.right:
+            what, _, length = tested.rpartition(", length=")
+            task, metric = names(cell, what)
+            one = pooled(outcome, [tested])
+            whole = replace(blank, task=task, metric=metric, value=one.value, unit="share")
+            rows.append(replace(whole, length=int(length), ci_low=one.low, ci_high=one.high, n=one.n))
+    return rows
 
 
 def share_picture(

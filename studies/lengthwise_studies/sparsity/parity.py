@@ -12,9 +12,10 @@ from lengthwise.errors import UsageError
 from lengthwise.report.drawing import Picture
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
+from lengthwise_studies.cell_runs import Grid
 from lengthwise_studies.skeleton import Claim, Study, Verdict, claims_table
 from lengthwise_studies.sparsity import planted
-from lengthwise_studies.sparsity.grid import LEARNED, Grid, GridScale, run_stack, share_picture
+from lengthwise_studies.sparsity.grid import LEARNED, GridScale, run_stack, share_picture, share_rows
 from lengthwise_studies.sparsity.shares import (
     Case,
     Outcome,
@@ -281,7 +282,7 @@ def claims(scale: ParityScale) -> tuple[Claim, ...]:
     )
 
 
-def page(scale: ParityScale, found: Found) -> Section:
+def page(scale: ParityScale, found: Found) -> list[Section]:
     """Claims, the table, and a picture with and one without locality."""
     table = claims_table(
         claims(scale),
@@ -304,15 +305,17 @@ def page(scale: ParityScale, found: Found) -> Section:
         ],
         caption="Accuracy by length, pooled over seeds [95 %]; chance is 0.5",
     )
-    return Section(
-        title="Sparse parity by length and k",
-        paragraphs=[
-            "The label is the parity of k bits among symbols that mean nothing. Does what is learned on short "
-            "samples hold on longer ones, by how many bits matter?"
-        ],
-        tables=[table, accuracy],
-        figures=[one for local in (False, True) for one in accuracy_picture(scale, found, local=local)],
-    )
+    return [
+        Section(
+            title="Sparse parity by length and k",
+            paragraphs=[
+                "The label is the parity of k bits among symbols that mean nothing. Does what is learned on short "
+                "samples hold on longer ones, by how many bits matter?"
+            ],
+            tables=[table, accuracy],
+            figures=[one for local in (False, True) for one in accuracy_picture(scale, found, local=local)],
+        )
+    ]
 
 
 def accuracy_picture(scale: ParityScale, found: Found, *, local: bool) -> list[Picture]:
@@ -347,7 +350,8 @@ GRID = Grid(
     cells=cells_of,
     check=check,
     work=run_cell,
-    names=names,
+    outcome=Outcome,
+    rows=partial(share_rows, names),
     notes=notes,
     page=page,
 )

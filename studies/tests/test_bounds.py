@@ -1,4 +1,4 @@
-"""The bounds as formulas, and what is to be said of them (docs/explanation/sparsity.md, errata)."""
+"""The bounds as formulas, and their errata (docs/explanation/sparsity.md)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_bounds_are_their_formulas():
     assert theorem_factor(32, 128, etas=(2, 3)) == 6 * 32 * 128**2
     # L_local = L/4: 16 (M/L)^2.
     assert improved_factor(32, 128) == 16 * 4**2
-    assert improved_factor(32, 128, local=4, minimax=False, etas=(1, 2)) == 2 * 32 * 32**2
+    assert improved_factor(32, 128, local=4, etas=(1, 2)) == 2 * 32**2
     assert theorem_factor(32, 128, etas=(1, math.inf)) == math.inf
     assert needed_delta(improved_factor(32, 128)) == pytest.approx(0.5 / 256)
     assert needed_delta(math.inf) == 0

@@ -42,16 +42,16 @@ def improved_factor(
     *,
     local: float | None = None,
     etas: tuple[float, float] = (1.0, 1.0),
-    minimax: bool = True,
 ) -> float:
     """The rebuttal's: eta_L * eta_M * (M / L_local)^2 (* delta); at L_local = L/4 it is O((M/L)^2 delta).
+
+    It is for a hypothesis trained on the worst length; one trained on the average of lengths costs a factor L more.
 
     Args:
         train_length: L.
         test_length: M.
         local: L_local, the width of the chunks of the proof, at most L/4; L/4 where it is None.
         etas: of L and M; 1 under the conditions of Remark C.1.
-        minimax: trained on the worst length, not on their average, which costs another factor L.
 
     Raises:
         UsageError: L_local is above L/4.
@@ -61,7 +61,7 @@ def improved_factor(
         raise UsageError(
             f"L_local is {local:g} at a training length of {train_length}", expected="above 0, at most L/4"
         )
-    return math.prod(etas) * (1 if minimax else train_length) * (test_length / local) ** 2
+    return math.prod(etas) * (test_length / local) ** 2
 
 
 def proof_etas(

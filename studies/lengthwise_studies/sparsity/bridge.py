@@ -1,7 +1,7 @@
 """The tokens of real text that `influence` examined, grouped by what they need of the distant context.
 
 Jeffreys, token by token, is compared with the gain from distant context, the number of tokens needed, and LongPPL's
-key tokens. What trained arms change is told by what a token needs before training.
+key tokens. Changes by training are grouped by what the model needs for a token before training.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Does disagreement between more and less context fall where predictions are sparse and local? In neither paper.
 
-Tokens of real text are compared one by one, and what training forgets is told by what a token needs.
+The study compares tokens of real text one by one, and groups what training forgets by what a token needs.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def _scales(text: str, windows: int) -> dict[str, Scale]:
         return Scale(
             model=model,
             measures={"influence": influence},
-            # What a token needs is told by the model before training; of the others its losses are enough.
+            # The model before training says what a token needs; for the trained models, losses are enough.
             trained_measures={"influence": {**influence, "targets": 0}},
             text=text,
             **settings,

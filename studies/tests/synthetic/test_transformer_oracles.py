@@ -55,6 +55,16 @@ def _by_head(qkv: Tensor) -> Tensor:
     return qkv.unflatten(1, (3, H, -1)).transpose(1, 2).flatten(1).T
 
 
+def _copy_block(attention: nn.Module, mlp: nn.Module, ours: dict[str, Tensor], layer: int) -> None:
+    """The weights of one block into one of Bloom or GPT-NeoX, whose parts have the same names."""
+    attention.query_key_value.weight.copy_(_by_head(ours[f"{layer}.qkv"]))
+    attention.dense.weight.copy_(ours[f"{layer}.out"].T)
+    mlp.dense_h_to_4h.weight.copy_(ours[f"{layer}.up"].T)
+    mlp.dense_h_to_4h.bias.copy_(ours[f"{layer}.up.bias"])
+    mlp.dense_4h_to_h.weight.copy_(ours[f"{layer}.down"].T)
+    mlp.dense_4h_to_h.bias.copy_(ours[f"{layer}.down.bias"])
+
+
 @torch.no_grad()
 def test_learned_positions_are_those_of_gpt2():
     model, ours, tokens = _ours("learned")
@@ -104,12 +114,7 @@ def test_rotary_positions_are_those_of_gpt_neox(start):
     _blank(theirs)
     theirs.embed_in.weight.copy_(ours["embedding"])
     for layer, block in enumerate(theirs.layers):
-        block.attention.query_key_value.weight.copy_(_by_head(ours[f"{layer}.qkv"]))
-        block.attention.dense.weight.copy_(ours[f"{layer}.out"].T)
-        block.mlp.dense_h_to_4h.weight.copy_(ours[f"{layer}.up"].T)
-        block.mlp.dense_h_to_4h.bias.copy_(ours[f"{layer}.up.bias"])
-        block.mlp.dense_4h_to_h.weight.copy_(ours[f"{layer}.down"].T)
-        block.mlp.dense_4h_to_h.bias.copy_(ours[f"{layer}.down.bias"])
+        _copy_block(block.attention, block.mlp, ours, layer)
     # Gaps, and other ones in each sample.
     ids = start + torch.stack([torch.arange(LENGTH) * 2, torch.arange(LENGTH) ** 2])
     hidden = theirs(tokens, position_ids=ids, attention_mask=torch.ones_like(tokens)).last_hidden_state
@@ -135,12 +140,7 @@ def test_alibi_is_that_of_bloom():
     model.weights()["embedding"][0].copy_(embedding)
     theirs.word_embeddings.weight.copy_(embedding)
     for layer, block in enumerate(theirs.h):
-        block.self_attention.query_key_value.weight.copy_(_by_head(ours[f"{layer}.qkv"]))
-        block.self_attention.dense.weight.copy_(ours[f"{layer}.out"].T)
-        block.mlp.dense_h_to_4h.weight.copy_(ours[f"{layer}.up"].T)
-        block.mlp.dense_h_to_4h.bias.copy_(ours[f"{layer}.up.bias"])
-        block.mlp.dense_4h_to_h.weight.copy_(ours[f"{layer}.down"].T)
-        block.mlp.dense_4h_to_h.bias.copy_(ours[f"{layer}.down.bias"])
+        _copy_block(block.self_attention, block.mlp, ours, layer)
     hidden = theirs(tokens).last_hidden_state
     expected = hidden @ ours["tokens"] + ours["tokens.bias"]
     assert torch.allclose(model.logits(tokens[None])[0], expected, atol=1e-4)

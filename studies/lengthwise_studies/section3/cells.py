@@ -23,13 +23,19 @@ from lengthwise_studies.synthetic.encodings import check_length
 from lengthwise_studies.synthetic.optimizers import optimizer_named
 from lengthwise_studies.synthetic.reparameterization import Reparameterization, reparameterization
 from lengthwise_studies.synthetic.tasks import VOCABULARY, BitTask, bit_task
-from lengthwise_studies.synthetic.training import batches, one_thread, predictions, train, value_losses
+from lengthwise_studies.synthetic.training import (
+    batches,
+    final_losses,
+    one_thread,
+    predictions,
+    train,
+    value_losses,
+)
 from lengthwise_studies.synthetic.transformer import Architecture, StackedTransformer
 
 CEILING = 10
 """Predictions mapped back through the inverse of f are clamped to this many times the longest test length."""
 _CURVE_POINTS = 60
-_LAST_STEPS = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +203,7 @@ def run_cell(cell: Cell, scale: Scale) -> Outcome:
     trained = list(train(model, drawn, optimizer, count=steps, rates=each, losses=losses))
     # The error alone, by which cells with and without alignment are compared.
     errors = torch.stack(trained if both is None else both.errors)
-    final = errors[-max(1, round(_LAST_STEPS * steps)) :].mean(0).view(len(rates), -1)
+    final = final_losses(errors).view(len(rates), -1)
     # A diverged model fits worst.
     by_rate = [median(row) for row in final.nan_to_num(nan=math.inf, posinf=math.inf).tolist()]
     best = min(range(len(by_rate)), key=by_rate.__getitem__)

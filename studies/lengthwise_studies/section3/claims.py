@@ -12,6 +12,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from lengthwise.report.tables import Table
+from lengthwise_studies.cell_runs import NOT_TRAINED
 from lengthwise_studies.section3.cells import Cell, Outcome
 from lengthwise_studies.section3.grid import (
     Outcomes,
@@ -33,7 +34,6 @@ NEARLY_PERFECT_TO = 35
 FEWEST_SEEDS = 4
 """All of three seeds lie above three others in 10 % of cases by chance, all of four in 3 %."""
 DRAWN = "drawn, no number"
-NOT_TRAINED = "says nothing: not trained"
 FITS = (
     "A model counts as trained if its median error in training range is under a tenth of the best constant's."
 )

@@ -57,8 +57,8 @@ class Token:
 
 
 def tokens_of(samples: SampleLog, kept: Sequence[int]) -> list[Token]:
-    """Every examined token of a run of `influence`, by sample; `kept` are the k of the run."""
-    found = []
+    """Every examined token of a run of `influence`, by sample; `kept` are the k of the run, in any order."""
+    sizes, found = sorted(set(kept)), []
     for key in sorted(samples):
         record = samples[key]
         chosen = {target["position"]: target["losses"]["greedy"] for target in record["targets"]}
@@ -66,7 +66,7 @@ def tokens_of(samples: SampleLog, kept: Sequence[int]) -> list[Token]:
             needed = None
             if place in chosen:
                 enough = ENOUGH * (short - long)
-                losses = zip(kept, chosen[place], strict=True)
+                losses = zip(sizes, chosen[place], strict=True)
                 needed = next((float(k) for k, loss in losses if short - loss >= enough), math.inf)
             found.append(Token(record["document"], key, place, long, short, jeffreys, needed))
     return found

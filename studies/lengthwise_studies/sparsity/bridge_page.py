@@ -12,7 +12,7 @@ from typing import Any
 
 from lengthwise.measure.statistics import estimate
 from lengthwise.report.html import Section
-from lengthwise.report.tables import Cell, Estimate, Table
+from lengthwise.report.tables import Cell, Table, row_estimate
 from lengthwise.results import Results, Row
 from lengthwise_studies.arms import Scale
 from lengthwise_studies.far.arms import (
@@ -64,7 +64,7 @@ Arms = dict[tuple[str, int | None], list[Token]]
 
 def arms_of(results: Results) -> Arms:
     """The examined tokens of a run, from its samples."""
-    kept = sorted(set(results.config["measures"]["influence"]["kept"]))
+    kept = results.config["measures"]["influence"]["kept"]
     return {
         (arm.name, seed): tokens_of(sample_log(results, _label(arm.name, seed), "influence"), kept)
         for arm in EXPERIMENT.arms
@@ -126,7 +126,7 @@ def in_every_seed(
     if not found:
         return None
     return decided(
-        "; ".join(_estimate(row).text for row in found),
+        "; ".join(row_estimate(row).text for row in found),
         found,
         lambda ends: all(min(sign * low, sign * high) > 0 for low, high in ends),
         lambda ends: all(max(sign * low, sign * high) <= 0 for low, high in ends),
@@ -182,15 +182,11 @@ def groups_table(rows: list[Row], metric: str, arms: list[str], caption: str) ->
     lines: list[list[Cell]] = [
         [
             _label(arm, seed),
-            *(_estimate(groups[name]) if name in groups else None for name in GROUPS),
+            *(row_estimate(groups[name]) if name in groups else None for name in GROUPS),
         ]
         for (arm, seed), groups in ours.items()
     ]
     return Table(columns=["", *GROUPS], rows=lines, caption=f"{caption}, 95 % intervals over documents")
-
-
-def _estimate(row: Row) -> Estimate:
-    return Estimate(row.value, row.ci_low, row.ci_high, signed=row.metric.startswith("forgotten"))
 
 
 def _label(arm: str, seed: int | None) -> str:

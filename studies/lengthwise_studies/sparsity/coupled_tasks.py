@@ -45,15 +45,13 @@ class CoupledTask:
 
     Args:
         name: the key in its table.
-        description: in one line.
         alphabet: every symbol besides the markers.
-        draw: a sample of a length (what it counts is in the description).
+        draw: a sample of a length; each task has its own unit of length.
         ids: how many ids a sample of a length has.
         tokens: how many tokens it has.
     """
 
     name: str
-    description: str
     alphabet: str
     draw: Callable[[int, random.Random], CoupledSample]
     ids: Callable[[int], int]
@@ -134,28 +132,28 @@ _DIGITS = "0123"
 
 PARITY = CoupledTask(
     "parity",
-    "running parity of a string of bits; the length counts bits",
     "01",
     _parity,
     lambda length: length + 2,
     lambda length: 2 * length + 3,
 )
+"""Running parity of a string of bits. The length counts bits."""
 VARIABLE_ASSIGNMENT = CoupledTask(
     "variable-assignment",
-    "pairs of variables in any order, followed from one to the next; the length counts pairs",
     _VARIABLES,
     _variable_assignment,
     lambda length: length + 1,
     lambda length: 3 * length + 4,
 )
+"""Pairs of variables in any order; the answer follows them from one to the next. The length counts pairs."""
 ADDITION = CoupledTask(
     "addition",
-    "the sum of two numbers in base 4, lowest digit first; the length counts the digits of one",
     _DIGITS + "+",
     _addition,
     lambda length: length + 3,
     lambda length: 3 * length + 5,
 )
+"""The sum of two numbers in base 4, lowest digit first. The length counts the digits of one."""
 
 COUPLED_TASKS: dict[str, CoupledTask] = {task.name: task for task in (PARITY, VARIABLE_ASSIGNMENT, ADDITION)}
 

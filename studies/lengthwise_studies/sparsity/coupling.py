@@ -3,7 +3,7 @@
 A model reads tokens and, beside them, position ids from a table. Four arms differ in the ids:
 
     none        no ids
-    random      distinct ids in rising order, drawn anew for each sample
+    random      distinct ids in rising order, drawn for each sample
     coupled     coupled ids, given for the whole sample also at test (position coupling, Cho et al. 2024)
     predicted   coupled ids, given at test for the prompt alone; the model predicts each next token and its id, and
                 reads both (predictive position coupling)
@@ -27,7 +27,7 @@ from lengthwise_studies.sparsity.coupled_tasks import END, CoupledTask
 from lengthwise_studies.synthetic.transformer import StackedTransformer
 
 IGNORED = -100
-"""Label of a token that is not asked for; torch's cross entropy skips it."""
+"""Label of a token outside of the response; torch's cross entropy skips it."""
 
 Ids = Literal["none", "random", "coupled", "predicted", "pointed"]
 ARMS: tuple[Ids, ...] = ("none", "random", "coupled", "predicted", "pointed")

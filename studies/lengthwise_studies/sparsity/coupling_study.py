@@ -161,7 +161,7 @@ def run_cell(cell: CoupledCell, scale: CouplingScale) -> Outcome:
 
 
 def names(cell: CoupledCell, what: str) -> tuple[str, str]:
-    """Exact responses in tokens, and in ids too."""
+    """Task and metric: exact responses in tokens, or in ids too, or the training loss."""
     return cell.task, "exact_" + what.replace(" ", "_") if what else "train_loss"
 
 

@@ -16,11 +16,10 @@ from lengthwise.results import Row
 from lengthwise_studies.cell_runs import MODEL, AnyCell
 from lengthwise_studies.sparsity.shares import Outcome, Share, pooled
 from lengthwise_studies.synthetic.optimizers import OPTIMIZERS
-from lengthwise_studies.synthetic.training import one_thread, train
+from lengthwise_studies.synthetic.training import final_losses, one_thread, train
 from lengthwise_studies.synthetic.transformer import Architecture, StackedTransformer
 
 B = TypeVar("B")
-LAST_STEPS = 0.05
 LEARNED = 0.9
 """The share of right answers in the training range from which a cell counts as trained."""
 
@@ -64,7 +63,7 @@ def run_stack(
         taken = list(train(model, batches, OPTIMIZERS["adam"], count=steps, rates=rates, losses=losses))
         right = test(model)
     return Outcome(
-        train_loss=torch.stack(taken[-max(1, round(LAST_STEPS * steps)) :]).mean(0).tolist(),
+        train_loss=final_losses(torch.stack(taken)).tolist(),
         samples=scale.samples,
         right=right,
         seconds=time.perf_counter() - started,

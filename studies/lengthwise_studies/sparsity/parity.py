@@ -160,12 +160,10 @@ def run_cell(cell: ParityCell, scale: ParityScale) -> Outcome:
 
 
 def names(cell: ParityCell, what: str) -> tuple[str, str]:
-    """Accuracy by k."""
-    return (
-        (f"sparse parity, {what.replace('=', ' = ')}", "accuracy")
-        if what
-        else ("sparse parity", "train_loss")
-    )
+    """Task and metric: accuracy by k, or the training loss."""
+    if not what:
+        return "sparse parity", "train_loss"
+    return f"sparse parity, {what.replace('=', ' = ')}", "accuracy"
 
 
 Found = Mapping[ParityCell, Outcome]

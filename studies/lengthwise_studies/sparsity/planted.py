@@ -164,7 +164,7 @@ class PlantedBatch(NamedTuple):
     tokens: Tensor
     """[S, B, T] begin marker, tokens, end markers as padding."""
     last: Tensor
-    """[S, B] index of the first end marker, which is asked for the label."""
+    """[S, B] index of the first end marker, where the model gives the label."""
     labels: Tensor
     """[S, B] 0 or 1."""
 

@@ -9,9 +9,8 @@ from typing import Any
 
 from lengthwise.report.tables import Estimate
 from lengthwise_studies import verdicts
+from lengthwise_studies.cell_runs import NOT_TRAINED
 from lengthwise_studies.skeleton import Verdict
-
-NOT_TRAINED = "says nothing: not trained"
 
 
 @dataclass(frozen=True, kw_only=True)

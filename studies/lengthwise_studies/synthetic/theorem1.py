@@ -6,7 +6,7 @@ Linear attention with an output projection reads the last n tokens as
     A = W^Q (W^K)^T,  B = W^V W.
 
 With l <= l_test, k = l_test - l, the near view v = g(x[-l:]) and the far view r = g of the other k tokens
-(asked by the same last token), the whole view is exactly u = (l v + k r) / l_test. Everything below follows
+(with the same last token as query), the whole view is exactly u = (l v + k r) / l_test. Everything below follows
 from this (`docs/explanation/theory.md`).
 """
 
@@ -19,7 +19,7 @@ from torch import Tensor
 
 
 def read(tokens: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """g of a view: tokens [n, D] with the last one asking, A [D, D], B [D, V]; gives [V] (Eq. 25)."""
+    """g of a view: tokens [n, D], the last one as query, A [D, D], B [D, V]; gives [V] (Eq. 25)."""
     gathered = tokens.T @ tokens / len(tokens)
     return tokens[-1] @ a @ gathered @ b
 

@@ -1,7 +1,7 @@
 """Theorem 2 (appendix B.1), exactly: linear attention with one output on strings of fair bits.
 
-The model (Eq. 7) sees a bit in two places: as the last token s, which asks, and as a token t that is
-attended to. All that it can compute is a table of four numbers a[s][t] = q_s * kappa_t:
+The model (Eq. 7) sees a bit in two places: as the last token s, which gives the query, and as a
+token t that is attended to. All that it can compute is a table of four numbers a[s][t] = q_s * kappa_t:
 
     g(x[:k]) = (1/k) * sum over i <= k of a[x_k][x_i]
 
@@ -219,7 +219,7 @@ def train_tables(
         loss.mean((1, 2)).sum().backward()
         adam.step()
         schedule.step()
-    return weights[:, 0] @ weights[:, 1].mT.detach()
+    return (weights[:, 0] @ weights[:, 1].mT).detach()
 
 
 def measured_errors(
@@ -238,7 +238,7 @@ def measured_errors(
 
 
 def as_table(table: Tensor) -> Table:
-    """One model's table in the form that `theory` takes."""
+    """One model's table as nested tuples of numbers."""
     (a00, a01), (a10, a11) = table.tolist()
     return ((a00, a01), (a10, a11))
 

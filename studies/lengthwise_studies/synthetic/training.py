@@ -128,6 +128,11 @@ def train(
         yield loss.detach()
 
 
+def final_losses(losses: Tensor) -> Tensor:
+    """The mean over the last twentieth of the steps, of losses [steps, S]: [S]."""
+    return losses[-max(1, round(0.05 * len(losses))) :].mean(0)
+
+
 @torch.no_grad()
 def predictions(model: StackedTransformer, bits: Tensor, length: int, generator: torch.Generator) -> Tensor:
     """Outputs [S, N] of every model on the same N strings of one length (bits [N, length])."""

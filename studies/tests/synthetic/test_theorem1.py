@@ -35,7 +35,7 @@ def test_the_whole_view_is_the_mean_of_the_near_and_the_far_view():
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randn(30, 4, generator=generator, dtype=torch.float64)
     a, b = torch.randn(2, 4, 4, generator=generator, dtype=torch.float64)
-    # The far view is asked by the same last token.
+    # The same last token is the query of the far view.
     far = tokens[-1] @ a @ (tokens[:-3].T @ tokens[:-3] / 27) @ b
     near, whole = theorem1.read(tokens[-3:], a, b), theorem1.read(tokens, a, b)
     assert torch.allclose(whole, (3 * near + 27 * far) / 30)

@@ -240,6 +240,7 @@ def test_sampled_errors_are_the_exact_ones():
 def test_training_on_samples_comes_close_to_the_minimum_but_not_below(rank, minimum):
     best = minimum("sum", 4)
     tables = train_tables("sum", 4, seeds=[0, 1], rank=rank, steps=800, batch=128)
+    assert not tables.requires_grad
     losses = [theorem2.objective("sum", as_table(table), 4) for table in tables]
     assert min(losses) >= best.loss - 1e-12
     assert min(losses) <= best.loss * 1.02

@@ -294,6 +294,10 @@ def test_runs_of_lm_eval_are_paired_by_sample(tmp_path):
     other = evaluation(tmp_path / "c", "c", lm_eval([0.0, 1.0, 0.0], request="cd34"), **settings)
     with pytest.raises(UsageError, match="only one has generate_until"):
         compare_runs([runs[0], other])
+    # With other scores the same metric of lm-eval need not be the mean over its samples.
+    plain = evaluation(tmp_path / "d", "d", lm_eval([]), **settings)
+    for pair in ([runs[0], plain], [plain, runs[0]]):
+        assert [row.reference for row in compare_runs(pair).rows] == [None, None]
 
 
 def test_samples_that_differ_alike_have_no_interval(tmp_path):

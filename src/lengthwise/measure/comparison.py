@@ -62,8 +62,9 @@ def paired_difference(a: Results, b: Results) -> list[Row]:
     makes a text hard or easy for both models cancels: the interval is mostly much narrower than those of the two
     numbers. `Row.reference` names b's model.
 
-    A number that is undefined or a lower bound on either side has no difference, nor has a level that is set. Where
-    all documents differ by the same there is no interval: it would claim to know all others.
+    There is no difference where a number on either side is undefined, a lower bound, or of lm-eval and no mean over
+    samples; nor for a level that is set. Where all documents differ by the same there is no interval: it would claim
+    to know all others.
 
     Raises:
         UsageError: the two runs are not of the same items, or have other settings.
@@ -76,7 +77,10 @@ def paired_difference(a: Results, b: Results) -> list[Row]:
     found = []
     for statistic in one:
         place = statistic.row.place
-        if place not in by_place or not statistic.documents or statistic.row.metric in measurement.levels:
+        if place not in by_place or statistic.row.metric in measurement.levels:
+            continue
+        # A number of lm-eval that is no mean over samples has no documents.
+        if not (statistic.documents and by_place[place].documents):
             continue
         row = estimate_difference(statistic, by_place[place])
         row = replace(row, model=a.model_name, reference=b.model_name)

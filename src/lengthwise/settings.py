@@ -160,6 +160,8 @@ def _expected(problem: Mapping[str, Any]) -> str:
     if problem["type"] == "literal_error":
         valid = [part.strip("'") for part in problem["ctx"]["expected"].replace(" or ", ", ").split(", ")]
         return nearest(str(problem["input"]), valid)
+    if problem["type"] == "too_short":
+        return f"at least {problem['ctx']['min_length']}"
     return problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
 
 

@@ -46,7 +46,7 @@ def run(words: Sequence[str] | None = None) -> int:
     interrupted, 143 terminated. A bug keeps its traceback, which gives 1; with --verbose every error shows its own.
     """
     words = sys.argv[1:] if words is None else list(words)
-    # It remarks on a kernel for 4-bit weights whenever it is imported, also where there are none.
+    # At its import bitsandbytes warns about a kernel for 4-bit weights, also where there are none.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     treat_sigterm_as_interrupt()
     formatted = warnings.formatwarning
@@ -58,7 +58,7 @@ def run(words: Sequence[str] | None = None) -> int:
         code, message = _explained(error)
         if not {"-v", "--verbose"}.isdisjoint(words):
             traceback.print_exception(error)
-        # Of several processes that are stopped together the first alone speaks; an error may be that of any.
+        # Where several processes are stopped together, only the first says so. Any process may report an error.
         if is_main_process() or code not in (Interrupted.exit_code, TERMINATED):
             print(f"lengthwise: {message}", file=sys.stderr)
         return code
@@ -134,12 +134,10 @@ def summary(name: str) -> str:
     """What a verb does, in one line, without importing a measurement."""
     if name in MEASUREMENTS:
         return MEASUREMENTS[name].summary
-    # The help lists it where the studies are not installed, too.
-    return (
-        "Run a study and write its page."
-        if name == "reproduce"
-        else _prose(_function(name)).partition("\n")[0]
-    )
+    if name == "reproduce":
+        # The help lists it also where the studies are not installed.
+        return "Run a study and write its page."
+    return _prose(_function(name)).partition("\n")[0]
 
 
 def _complete(verb: App, name: str) -> None:

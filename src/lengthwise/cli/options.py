@@ -47,8 +47,9 @@ def with_fields(
 ) -> Callable[..., int | None]:
     """The verb with an option for every field of the settings that it takes, in place of the settings.
 
-    Required fields are arguments. Settings are made of what the user gave, so that they know it
-    (`model_fields_set`). `hidden` options are left out. Every verb takes --verbose, because of its errors.
+    Required fields are arguments. Settings are made only of what the user gave, which
+    `model_fields_set` then holds. `hidden` options are left out. Every verb takes --verbose, which shows the
+    traceback of an error.
     """
     settings: dict[str, type[Settings]] = {}
     shown: list[Argument] = []

@@ -43,7 +43,8 @@ def measuring(kind: type[Measurement]) -> Callable[..., int | None]:
         from lengthwise.measure.runner import plan_run, run
 
         if output.dry_run:
-            return print_plan(plan_run(measurement, subject), as_json=output.as_json)
+            print_plan(plan_run(measurement, subject), as_json=output.as_json)
+            return None
         results = show(partial(run, measurement, subject), output)
         if kind.fail_above is not None and threshold is not None:
             return fail_above(results, kind.fail_above, threshold)
@@ -207,7 +208,8 @@ def compare(
         print(written(table, format), end="")
     else:
         print_table(table)
-        print("".join(f"{note}\n" for note in found.notes), end="")
+        for note in found.notes:
+            print(note)
 
 
 def report(
@@ -259,7 +261,7 @@ def ls(
     """List models, corpora, recipes, methods, tasks and studies.
 
     Args:
-        what: One list; default is all that is installed.
+        what: One list. Default: all of them; studies only if they are installed.
 
     Examples:
         lengthwise ls

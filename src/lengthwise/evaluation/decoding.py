@@ -155,7 +155,10 @@ def _cut(tokenizer: Any, text: str, until: Callable[[str], bool]) -> str:
 def _endings(
     model: LoadedModel, rows: Sequence[Tokens], at_most: int, batch_size: int
 ) -> Iterator[tuple[Sequence[Tokens], list[Tensor], PieceReader]]:
-    """Batches of rows with what the head takes for each row's tokens after their common beginning (`at_most`)."""
+    """Batches of rows with what the head takes for each row's tokens after the common beginning.
+
+    The common beginning is of at most `at_most` tokens.
+    """
     # What the smallest and the greatest in dictionary order begin with, all others begin with too.
     pairs = zip(min(rows), max(rows), strict=False)
     shared = min(sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)), at_most)

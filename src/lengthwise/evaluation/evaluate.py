@@ -136,7 +136,7 @@ class Evaluation(Measurement):
         return "text" in self._takes
 
     def _refuse_untaken(self, given: Iterable[str]) -> None:
-        """Raise UsageError if `given` names a setting that other tasks take, and none of the run; None is none."""
+        """Raise UsageError if `given` names a setting that only tasks outside the run take, unless it is None."""
         from lengthwise.evaluation.tasks import FAMILIES
 
         for name in sorted(set(given) - self._takes):
@@ -152,8 +152,9 @@ class Evaluation(Measurement):
         """Refuse settings of the run that no task takes, and lm-eval in several processes or on an endpoint."""
         self._refuse_untaken(run.model_fields_set)
         if self.backend == "lm-eval" and (process_count() > 1 or is_url(run.model)):
+            where = f"on the endpoint {run.model}" if is_url(run.model) else f"in {process_count()} processes"
             raise UsageError(
-                f"lm-eval is asked for {run.model} in {process_count()} processes",
+                f"lm-eval cannot run {where}",
                 expected="a model that is loaded here, in one process",
                 fix="--backend native; for an endpoint also lm-eval's own local-completions",
             )
@@ -276,7 +277,7 @@ class Evaluation(Measurement):
         return {"tasks": tasks}
 
     def plan(self, items: Sequence[Item]) -> dict[str, Any]:
-        """Questions and cuts by task, the longest prompt, and the tokens to read at most."""
+        """Questions and cuts by task, the longest prompt, and about how many tokens are read."""
         tasks = _by_task(item.facts for item in items)
         return {
             "questions": {name: len(own) for name, own in tasks.items()},

@@ -103,7 +103,11 @@ class Task:
     """A reply also ends at the last token of this text, and has at least one token."""
 
     def items(self, settings: Any, tokenizer: Any, corpus: Corpus | None) -> list[Item]:
-        """The questions with the tokens of their prompts, cut as the settings say; else UsageError for long ones."""
+        """The questions with the tokens of their prompts, cut as the settings say.
+
+        Raises:
+            UsageError: prompts over the limit, and the settings do not cut.
+        """
         limit = settings.max_length if "truncation" in self.takes else None
         chat = self.chat and settings.chat == "auto" and bool(getattr(tokenizer, "chat_template", None))
         found: list[Item] = []

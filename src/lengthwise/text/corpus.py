@@ -174,7 +174,7 @@ def _read_path(path: Path, text_field: str) -> dict[str, str]:
     """A document for each row of a table, or for each text file in a folder and below, sorted by path."""
     suffix = path.suffix.lower()
     if path.is_dir():
-        # Unlike rglob, walk tells of folders that cannot be read.
+        # Unlike rglob, walk reports folders that cannot be read.
         files = (Path(inner, name) for inner, _, names in os.walk(path, onerror=_refuse) for name in names)
         texts = sorted(file for file in files if file.suffix.lower() in _TEXTS and file.is_file())
         if not texts:

@@ -31,6 +31,7 @@ from lengthwise.measure.measurement import in_groups
 from lengthwise.models.head import hidden_states_for
 from lengthwise.models.loaded_model import target_losses
 from lengthwise.models.position_limits import rope_by_input_length
+from lengthwise.models.reading import TOLERANCE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     """The losses of every target with each of its sets (see `losses_keeping`)."""
 
 _PROBE = 24
-# Largest difference allowed, as a share of the largest hidden value.
-_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 6e-2}
 
 
 def distant_positions(target: int, short: int) -> Positions:
@@ -208,7 +207,7 @@ def check_removal(model: LoadedModel, length: int) -> None:
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise _cannot_remove(model, f"it takes no mask or no position ids ({str(error)[:120]})") from error
     difference = (masked[:, kept] - alone).abs().max().item()
-    rounding = _TOLERANCE.get(alone.dtype, 1e-3) * alone.abs().max().item()
+    rounding = TOLERANCE.get(alone.dtype, 1e-3) * alone.abs().max().item()
     if not difference <= rounding:
         raise _cannot_remove(
             model, f"predictions differ by {difference:.3g} where {rounding:.1g} is rounding"

@@ -103,6 +103,7 @@ class LoadedModel:
         adapter: the adapter's folder or hub id, if one was given.
         config: the configuration of the text model.
         max_positions: the number of positions that have an embedding; None if every position has one (rope, ALiBi).
+        continues: whether its cache is proven to continue a text; None before `reader_of` has looked.
     """
 
     model: Any
@@ -112,6 +113,7 @@ class LoadedModel:
     adapter: str | None = None
     config: Any = field(init=False, repr=False)
     max_positions: int | None = field(init=False, repr=False)
+    continues: bool | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         self.config = self.model.config.get_text_config()

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Largest difference allowed between reading in pieces and at once, as a share of the largest hidden value.
-_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 6e-2}
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 6e-2}
+"""Largest difference allowed between two ways to read the same tokens, as a share of the largest hidden value."""
 
 
 class PieceReader:
@@ -123,11 +123,16 @@ class PieceReader:
 
 
 def reader_of(model: LoadedModel) -> PieceReader:
-    """A reader with a cache if this is proven on a few tokens to agree with reading at once, else without."""
-    reason = _why_not_cached(model)
-    if reason is not None:
-        logger.warning("%s: every length is read from its beginning (slower): %s", model.name, reason)
-    return PieceReader(model, cached=reason is None)
+    """A reader with a cache if this is proven on a few tokens to agree with reading at once, else without.
+
+    Proven at the first call for a model.
+    """
+    if model.continues is None:
+        reason = _why_not_cached(model)
+        if reason is not None:
+            logger.warning("%s: every length is read from its beginning (slower): %s", model.name, reason)
+        model.continues = reason is None
+    return PieceReader(model, cached=model.continues)
 
 
 def _why_not_cached(model: LoadedModel) -> str | None:
@@ -145,7 +150,7 @@ def _why_not_cached(model: LoadedModel) -> str | None:
         pieces += [reader.read(tokens[:, 6:7]), reader.read(tokens[:, 7:])]
     except UsageError as error:
         return error.problem
-    allowed = _TOLERANCE.get(ahead.dtype, 1e-3) * whole.abs().max().item()
+    allowed = TOLERANCE.get(ahead.dtype, 1e-3) * whole.abs().max().item()
     for found, expected in ((torch.cat(pieces, dim=1), whole), (ahead, whole[:, 6:])):
         difference = (found.double() - expected).abs().max().item()
         if not difference <= allowed:

@@ -15,7 +15,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from lengthwise.errors import UsageError
-from lengthwise.models.hidden import decoder_of, is_compiled, unwrap
+from lengthwise.models.hidden import decoder_of, has_compiled_part, unwrap
 from lengthwise.positions import attention_method
 from lengthwise.positions.attention_methods import QueryScale, ShiftedSparse, query_scale
 
@@ -195,7 +195,7 @@ def local_positions(model: nn.Module, position_ids: Tensor | None) -> Iterator[N
     if not indices:
         yield
         return
-    if is_compiled(model):
+    if has_compiled_part(model):
         raise UsageError(
             f"sampled positions in a {type(base).__name__} that torch.compile runs: its sliding-window layers "
             "need positions of their own",

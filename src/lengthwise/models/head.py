@@ -20,6 +20,7 @@ from lengthwise.models.hidden import (
     capture_hidden_states,
     device_of,
     final_hidden_states,
+    has_compiled_part,
     is_compiled,
     is_fsdp2,
     resident,
@@ -140,11 +141,11 @@ def find_head(model: nn.Module) -> Head | FullLogits:
         UsageError: the model is not causal (a prediction depends on a later token).
     """
     base = unwrap(model)
-    eager = contextlib.nullcontext()
     if is_compiled(model):
         tap_of(model)
-        # Compiled code ignores hooks that are added later.
-        eager = torch.compiler.set_stance("force_eager")
+    # Compiled code ignores hooks that are added later.
+    compiled = has_compiled_part(model)
+    eager = torch.compiler.set_stance("force_eager") if compiled else contextlib.nullcontext()
     # Without wrappers, which may wait for other processes; but an FSDP2 module alone gathers its parameters.
     run = next((shell for shell in shells_of(model) if is_fsdp2(shell)), base)
     training = [module for module in base.modules() if module.training]

@@ -59,10 +59,17 @@ def is_fsdp2(module: nn.Module) -> bool:
 
 
 def is_compiled(model: nn.Module) -> bool:
+    """Whether torch.compile runs the model as a whole (single layers may be compiled)."""
+    return any(map(_runs_compiled, (*shells_of(model), decoder_of(model))))
+
+
+def has_compiled_part(model: nn.Module) -> bool:
     """Whether torch.compile runs the model or any part of it."""
-    return any(
-        module._compiled_call_impl is not None or hasattr(module, "_orig_mod") for module in model.modules()
-    )
+    return any(map(_runs_compiled, model.modules()))
+
+
+def _runs_compiled(module: nn.Module) -> bool:
+    return module._compiled_call_impl is not None or hasattr(module, "_orig_mod")
 
 
 def device_of(module: nn.Module) -> torch.device:
@@ -84,7 +91,7 @@ def resident(linear: nn.Linear) -> nn.Linear:
         return linear
     whole = nn.Linear(linear.in_features, linear.out_features, bias=linear.bias is not None, device="meta")
     for name, parameter in linear.named_parameters():
-        value = whole_tensor(linear, name, parameter).detach().clone()
+        value = whole_tensor(linear, name, parameter).detach()
         setattr(whole, name, nn.Parameter(value, requires_grad=False))
     return whole
 

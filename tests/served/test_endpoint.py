@@ -80,6 +80,33 @@ def test_another_tokenizer_is_refused(shape: str, serve: Any, folder: Path) -> N
     assert "tokenizer" in caught.value.problem
 
 
+@pytest.mark.parametrize("listed", [{}, [], {"data": None}, {"data": [{"name": "tiny"}]}, {"data": ["tiny"]}])
+def test_another_list_of_models_is_refused(listed: Any, serve: Any, folder: Path) -> None:
+    stub = serve()
+    stub.answer = lambda *_: (200, listed)
+    with pytest.raises(UsageError) as caught:
+        Endpoint(stub.url, tokenizer=str(folder))
+    assert "serves several models, or none" in caught.value.problem
+
+
+def test_tokens_are_counted_where_tokenize_takes_other_fields(serve: Any, folder: Path) -> None:
+    stub = serve()
+    answer = stub.answer
+    stub.answer = lambda method, path, body: (
+        (200, {"tokens": []}) if path == "/tokenize" else answer(method, path, body)
+    )
+    assert Endpoint(stub.url, tokenizer=str(folder)).served_model == "tiny"
+
+
+def test_a_completion_without_text_is_an_error(serve: Any, folder: Path) -> None:
+    stub = serve()
+    endpoint = Endpoint(stub.url, tokenizer=str(folder))
+    stub.answer = lambda *_: (200, {"choices": [{"text": None}]})
+    with pytest.raises(LengthwiseError) as caught:
+        endpoint.replies([[1, 2]], new_tokens=4, stop_ids=[], at_least=0)
+    assert "no text" in caught.value.problem
+
+
 def test_prompts_beyond_the_maximum_are_refused_before_they_are_sent(serve: Any, folder: Path) -> None:
     stub = serve()
     endpoint = Endpoint(stub.url, tokenizer=str(folder))

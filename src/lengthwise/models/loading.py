@@ -254,4 +254,10 @@ def add_saved_adapter(model: Any, adapter: str) -> nn.Module:
     # PEFT raises whatever a wrong value in adapter_config.json leads it to.
     except Exception as error:
         misfit = UsageError if isinstance(error, RuntimeError) else MissingError
-        raise unloadable(f"the adapter {adapter}", str(folder), error, otherwise=misfit) from error
+        raise unloadable(
+            f"the adapter {adapter}",
+            str(folder),
+            error,
+            otherwise=misfit,
+            expected="an adapter of PEFT that was trained on this model",
+        ) from error

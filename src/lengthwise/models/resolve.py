@@ -180,12 +180,22 @@ def read_tokenizer(model: str | ResolvedModel) -> Any:
             return AutoTokenizer.from_pretrained(resolved.location, **resolved.arguments)
     # tokenizers raises bare Exception for a damaged file.
     except Exception as error:
-        what = f"the tokenizer of {resolved.name}"
-        raise unloadable(what, resolved.location, error, otherwise=MissingError) from error
+        raise unloadable(
+            f"the tokenizer of {resolved.name}",
+            resolved.location,
+            error,
+            otherwise=MissingError,
+            expected="all files of the tokenizer, as save_pretrained writes them",
+        ) from error
 
 
 def unloadable(
-    what: str, location: str, error: Exception, *, otherwise: type[LengthwiseError] = UsageError
+    what: str,
+    location: str,
+    error: Exception,
+    *,
+    otherwise: type[LengthwiseError] = UsageError,
+    expected: str = "all files of a causal language model",
 ) -> LengthwiseError:
     """The error for a model, tokenizer or adapter that a library could not load.
 
@@ -202,7 +212,7 @@ def unloadable(
     if damaged := damaged_files(Path(location), error):
         return MissingError(f"{what} cannot be loaded: {damaged} is damaged", fix="download it again")
     kind = MissingError if isinstance(error, ImportError | OSError) else otherwise
-    return kind(f"{what} cannot be loaded: {reason(error)}", expected="all files of a causal language model")
+    return kind(f"{what} cannot be loaded: {reason(error)}", expected=expected)
 
 
 def damaged_files(folder: Path, error: Exception) -> str | None:

@@ -196,6 +196,21 @@ def distribution(answer: Any) -> dict[int, float]:
         raise Refused(f"the answer has no top_logprobs by token id: {error!r}") from error
 
 
+def written(answer: Any) -> str:
+    """The text of a completion.
+
+    Raises:
+        Refused: the answer has none.
+    """
+    try:
+        text = answer["choices"][0]["text"]
+    except (KeyError, IndexError, TypeError):
+        text = None
+    if not isinstance(text, str):
+        raise Refused("the answer has no text")
+    return text
+
+
 def _message(content: Any) -> str:
     """The server's message, wherever its answer has it."""
     while isinstance(content, dict):

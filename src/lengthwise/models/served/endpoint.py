@@ -20,6 +20,7 @@ from lengthwise.models.served.client import (
     Refused,
     distribution,
     log_probs,
+    written,
 )
 
 if TYPE_CHECKING:
@@ -138,10 +139,7 @@ class Endpoint:
                     fix="use --mode likelihood, or a task without it",
                 )
             asks |= {"stop_token_ids": list(stop_ids), "min_tokens": at_least}
-        return [
-            answer["choices"][0]["text"]
-            for answer in self._complete([list(prompt) for prompt in prompts], asks)
-        ]
+        return [written(answer) for answer in self._complete([list(prompt) for prompt in prompts], asks)]
 
     def describe(self) -> dict[str, Any]:
         """What a result records about its model; JSON values only."""
@@ -211,9 +209,12 @@ class Endpoint:
         body = {"model": self.served_model, "prompt": PROBE, "add_special_tokens": False}
         try:
             [answer] = self._client.post(f"{self._client.root}/tokenize", [body])
-            seen, same = len(answer["tokens"]), answer["tokens"] == ours
+            theirs = list(answer["tokens"])
         except (Refused, KeyError, TypeError):
-            # A server without /tokenize counts them.
+            theirs = []
+        seen, same = len(theirs), theirs == ours
+        if not theirs:
+            # A server without /tokenize, or with one that takes other fields (llama.cpp), counts them.
             [answer] = self._complete([PROBE], {})
             seen = (answer.get("usage") or {}).get("prompt_tokens")
             # Servers add special tokens to a text as the tokenizer does.
@@ -245,7 +246,12 @@ def _card(client: Client, served_model: str | None) -> dict[str, Any]:
     Raises:
         UsageError: no such model is served, or several are and none is named.
     """
-    named = {card["id"]: card for card in client.get(f"{client.url}/models").get("data") or []}
+    listed = client.get(f"{client.url}/models")
+    try:
+        named = {card["id"]: card for card in listed["data"]}
+    except (KeyError, TypeError):
+        # Another list, or null where nothing is served.
+        named = {}
     if served_model is None and len(named) == 1:
         return next(iter(named.values()))
     if served_model in named:

@@ -34,11 +34,14 @@ from lengthwise_studies.skeleton import Part, Study, chosen_scales
 from lengthwise_studies.store import measure_named
 from lengthwise_studies.tiny_models import TinyModel
 
-LLAMA = {"model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16"}
 
-
-def _llama(vocabulary: int, width: int, inner: int, layers: int, heads: int, **more: Any) -> dict[str, Any]:
-    return LLAMA | {
+def llama(vocabulary: int, width: int, inner: int, layers: int, heads: int, **more: Any) -> dict[str, Any]:
+    """The configuration of a Llama of this shape; `more` replaces or adds fields."""
+    return {
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-5,
+        "torch_dtype": "bfloat16",
         "vocab_size": vocabulary,
         "hidden_size": width,
         "intermediate_size": inner,
@@ -50,14 +53,14 @@ def _llama(vocabulary: int, width: int, inner: int, layers: int, heads: int, **m
 
 
 SHAPES: dict[str, dict[str, Any]] = {
-    "meta-llama/Llama-2-7b-hf": _llama(32000, 4096, 11008, 32, 32, max_position_embeddings=4096),
-    "meta-llama/Llama-3.1-8B": _llama(
+    "meta-llama/Llama-2-7b-hf": llama(32000, 4096, 11008, 32, 32, max_position_embeddings=4096),
+    "meta-llama/Llama-3.1-8B": llama(
         128256, 4096, 14336, 32, 32, num_key_value_heads=8, max_position_embeddings=131072
     ),
-    "HuggingFaceTB/SmolLM2-1.7B": _llama(49152, 2048, 8192, 24, 32, tie_word_embeddings=True),
-    "smollm2-135m": _llama(49152, 576, 1536, 30, 9, num_key_value_heads=3, tie_word_embeddings=True),
+    "HuggingFaceTB/SmolLM2-1.7B": llama(49152, 2048, 8192, 24, 32, tie_word_embeddings=True),
+    "smollm2-135m": llama(49152, 576, 1536, 30, 9, num_key_value_heads=3, tie_word_embeddings=True),
 }
-"""The shapes of models whose costs are told without the hub, and before the first use."""
+"""The shapes of models that can be planned without the hub, and before their first use."""
 
 
 H200 = 4e14

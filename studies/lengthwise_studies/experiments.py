@@ -31,7 +31,7 @@ from lengthwise_studies.store import key_of, measured, recipe_key, store_folder,
 Measurements = tuple[dict[str, Results], dict[str, str]]
 """The results of every measure of a model, and the files of their samples, both by measure."""
 FAN_OUT: ContextVar[Callable[[Experiment, Scale], None] | None] = ContextVar("FAN_OUT", default=None)
-"""What fills the store before its arms are read: `studies.jobs`, or Ray (`studies.fan_out`)."""
+"""What fills the store before its arms are read: processes (`jobs`), or Ray (`fan_out`)."""
 
 
 @dataclass(frozen=True, kw_only=True)

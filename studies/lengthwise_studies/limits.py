@@ -16,7 +16,7 @@ from lengthwise.settings import Dtype
 from lengthwise_studies.arm_tables import arms_table, by_line, first_estimate
 from lengthwise_studies.experiments import Arm, Experiment, Scale
 from lengthwise_studies.paired_claims import Quantity
-from lengthwise_studies.skeleton import Part, Study
+from lengthwise_studies.skeleton import Part
 
 PLAIN = "as it is"
 NUMBERS = {"sound_up_to": "sound up to (tokens)", "used_up_to": "context used up to (tokens)"}
@@ -61,13 +61,13 @@ def sections(results: Results, folder: Path) -> list[Section]:
 
 def reading(results: Results) -> list[str]:
     """One sentence for each arm, made from its numbers."""
-    said = []
+    sentences = []
     for arm, sound, used in limits_table(results).rows:
         assert isinstance(sound, Estimate)
         assert isinstance(used, Estimate)
         use = "no use of context was found" if used.value is None else f"context used up to {used.text}"
-        said.append(f"{arm}: sound up to {sound.text} tokens; {use}.")
-    return said
+        sentences.append(f"{arm}: sound up to {sound.text} tokens; {use}.")
+    return sentences
 
 
 def limits_table(results: Results) -> Table:
@@ -97,4 +97,3 @@ PARTS = (
         {"default": Scale(model="smollm2-135m", measures=_measures(8192, 1024, 2)), "smoke": _SMOKE},
     ),
 )
-LIMIT = Study(title="Where does the context of a model end?", parts=PARTS)

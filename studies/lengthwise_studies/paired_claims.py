@@ -1,4 +1,4 @@
-"""What is said of two arms of an experiment, as data: the number, the direction, the paper's own values.
+"""A statement about two arms of an experiment, as data: the number, the direction, the paper's own values.
 
 A claim is judged by `lengthwise_studies.verdicts`. What would confirm it and what would contradict it follow from its
 direction, so no sentence about it is written by hand.
@@ -54,7 +54,7 @@ class Quantity:
 class PairedClaim:
     """One statement about two arms of an experiment, a paper's or our own, without a rule of its own.
 
-    The paired differences of its `quantity` decide on it, by the one rule of `studies.verdicts` (seeds, documents,
+    The paired differences of its `quantity` decide on it, by the one rule of `verdicts` (seeds, documents,
     Holm's correction over the table). A statement about anything else is a `skeleton.Claim`.
 
     Args:

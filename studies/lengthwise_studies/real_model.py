@@ -19,7 +19,6 @@ from lengthwise.report.terminal import sce_sentence
 from lengthwise.results import Results, Row
 from lengthwise.runs import read_metrics
 from lengthwise_studies.experiments import Arm, Experiment, Scale
-from lengthwise_studies.skeleton import Study
 from lengthwise_studies.store import arm_folder
 
 BEFORE, AFTER = Arm(name="before"), Arm(name="after", changes=())
@@ -84,7 +83,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
         paired_differences(losses, better="lower", name="real-loss-differences"),
         training_curves({"LoRA": metrics}, name="real-training"),
     )
-    said = sce_sentence([row for row in results.rows if row.arm == BEFORE.name])
+    before = sce_sentence([row for row in results.rows if row.arm == BEFORE.name])
     columns = [*values, *(replace(row, arm="after - before") for row in changes)]
     return [
         Section(
@@ -93,7 +92,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 f"`{results.model_name}` on books that it is not trained on here: measured, trained for "
                 f"{recipe['steps']} LoRA steps with {recipe['objective']['divergence']} at weight "
                 f"{recipe['objective']['alpha']:g} (L = {recipe['length']}), and measured again on the same tokens.",
-                *([said] if said else []),
+                *([before] if before else []),
                 *_reading(changes),
             ],
             tables=[
@@ -124,4 +123,3 @@ def _reading(changes: list[Row]) -> list[str]:
 
 
 PART = EXPERIMENT.part(sections, SCALES)
-REAL_MODEL = Study(title="What do a few steps change in a real model?", parts=(PART,), takes=("steps",))

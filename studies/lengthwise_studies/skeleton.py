@@ -1,6 +1,6 @@
 """The skeleton of every study: parts that each fill a run folder, at a chosen scale, and one page made of them.
 
-A study is data: an instance of `Study`, in its own file, named in the table of `catalogue`.
+A study is data: an instance of `Study`, in its own file, named in the table of `study_table`.
 """
 
 from __future__ import annotations

@@ -27,70 +27,26 @@ class Entry:
 
     def load(self) -> Study:
         """Its data, with everything that it needs imported."""
-        attribute = self.where.partition(":")[2]
-        return attrgetter(attribute)(importlib.import_module(f"lengthwise_studies.{self.module}"))
-
-    @property
-    def module(self) -> str:
-        """Where its data is, below this package."""
-        return self.where.partition(":")[0]
+        module, _, attribute = self.where.partition(":")
+        return attrgetter(attribute)(importlib.import_module(f"lengthwise_studies.{module}"))
 
 
 ALIGNMENT, SPARSITY, OWN = "the alignment paper", "the sparsity paper", "our own"
 STUDIES: dict[str, Entry] = {
     entry.name: entry
     for entry in (
-        Entry(
-            ALIGNMENT,
-            "table1",
-            "paper.table1:STUDY",
-            "does misalignment go with long-context scores? (Table 1)",
-        ),
-        Entry(
-            ALIGNMENT,
-            "table2",
-            "paper.tables:TABLE2.study",
-            "the term on windows of T, two corpora (Table 2)",
-        ),
-        Entry(
-            ALIGNMENT,
-            "table3",
-            "paper.tables:TABLE3.study",
-            "the term on windows of 2T, LongQLoRA and EABF (Table 3)",
-        ),
-        Entry(
-            ALIGNMENT, "table4", "paper.tables:TABLE4.study", "the weight of the term (Table 4; printed as 6)"
-        ),
-        Entry(
-            ALIGNMENT,
-            "table5",
-            "paper.tables:TABLE5.study",
-            "the range of the offset (Table 5; printed as 7)",
-        ),
-        Entry(ALIGNMENT, "table6", "paper.tables:TABLE6.study", "BABILong by length (Table 6; printed as 4)"),
-        Entry(
-            ALIGNMENT,
-            "table7",
-            "paper.tables:TABLE7.study",
-            "BABILong by depth and weight (Table 7, printed as 5; rebuttal)",
-        ),
-        Entry(ALIGNMENT, "table9", "paper.tables:TABLE9.study", "table 2 at equal measured time (Table 9)"),
-        Entry(
-            ALIGNMENT, "table10", "paper.tables:TABLE10.study", "table 3 at equal measured time (Table 10)"
-        ),
-        Entry(ALIGNMENT, "table11", "paper.tables:TABLE11.study", "the term without an extension (Table 11)"),
-        Entry(
-            ALIGNMENT,
-            "figure2",
-            "paper.illustrations:FIGURE2",
-            "how the two windows of a sample overlap (Fig. 2, Table 8)",
-        ),
-        Entry(
-            ALIGNMENT,
-            "cream",
-            "paper.rebuttal:CREAM_TABLE.study",
-            "the term with CREAM, 100 steps (rebuttal)",
-        ),
+        Entry(ALIGNMENT, "table1", "paper.table1:STUDY", "does misalignment go with long-context scores?"),
+        Entry(ALIGNMENT, "table2", "paper.tables:TABLE2.study", "the term on windows of T, two corpora"),
+        Entry(ALIGNMENT, "table3", "paper.tables:TABLE3.study", "the term on windows of 2T, two extensions"),
+        Entry(ALIGNMENT, "table4", "paper.tables:TABLE4.study", "the weight of the term (printed as 6)"),
+        Entry(ALIGNMENT, "table5", "paper.tables:TABLE5.study", "the range of the offset (printed as 7)"),
+        Entry(ALIGNMENT, "table6", "paper.tables:TABLE6.study", "BABILong by length (printed as 4)"),
+        Entry(ALIGNMENT, "table7", "paper.tables:TABLE7.study", "BABILong by depth, weight (printed as 5)"),
+        Entry(ALIGNMENT, "table9", "paper.tables:TABLE9.study", "table 2 at equal measured time"),
+        Entry(ALIGNMENT, "table10", "paper.tables:TABLE10.study", "table 3 at equal measured time"),
+        Entry(ALIGNMENT, "table11", "paper.tables:TABLE11.study", "the term without an extension"),
+        Entry(ALIGNMENT, "figure2", "paper.illustrations:FIGURE2", "how two windows overlap; with Table 8"),
+        Entry(ALIGNMENT, "cream", "paper.rebuttal:CREAM_TABLE.study", "the term with CREAM (rebuttal)"),
         Entry(
             ALIGNMENT,
             "ranges",
@@ -103,63 +59,25 @@ STUDIES: dict[str, Entry] = {
             "paper.rebuttal:TRUNCATION_TABLE.study",
             "read all, or only the last T tokens? (rebuttal)",
         ),
+        Entry(ALIGNMENT, "within", "paper.rebuttal:WITHIN_TABLE.study", "loss within length T (rebuttal)"),
         Entry(
-            ALIGNMENT,
-            "within",
-            "paper.rebuttal:WITHIN_TABLE.study",
-            "the loss within the training length (rebuttal)",
+            ALIGNMENT, "encodings", "paper.encoding_misalignment:STUDY", "misalignment by encoding (rebuttal)"
         ),
+        Entry(ALIGNMENT, "figure1", "section3.panel_page:FIGURE1", "mean, length, reparameterized length"),
+        Entry(ALIGNMENT, "figure3", "section3.panel_page:FIGURE3", "sum and length by training length"),
+        Entry(ALIGNMENT, "figure4", "section3.panel_page:FIGURE4", "sum by encoding and f"),
+        Entry(ALIGNMENT, "figure5", "section3.panel_page:FIGURE5", "mean of bits, uniform number of ones"),
+        Entry(ALIGNMENT, "section3", "section3.panel_page:SECTION3", "figures 1, 3, 4, 5 and theorem 2"),
         Entry(
-            ALIGNMENT,
-            "encodings",
-            "paper.encoding_misalignment:STUDY",
-            "misalignment by positional encoding (rebuttal)",
+            ALIGNMENT, "theorem1", "theorem1_check:THEOREM1", "a model that breaks it, and bounds that hold"
         ),
-        Entry(
-            ALIGNMENT,
-            "figure1",
-            "section3.panel_page:FIGURE1",
-            "mean, length and reparameterized length by encoding and f (Fig. 1)",
-        ),
-        Entry(
-            ALIGNMENT, "figure3", "section3.panel_page:FIGURE3", "sum and length by training length (Fig. 3)"
-        ),
-        Entry(ALIGNMENT, "figure4", "section3.panel_page:FIGURE4", "sum by encoding and f (Fig. 4)"),
-        Entry(
-            ALIGNMENT,
-            "figure5",
-            "section3.panel_page:FIGURE5",
-            "mean of bits with a uniform number of ones (Fig. 5)",
-        ),
-        Entry(
-            ALIGNMENT,
-            "section3",
-            "section3.panel_page:SECTION3",
-            "figures 1, 3, 4, 5 and theorem 2 on one page",
-        ),
-        Entry(
-            ALIGNMENT,
-            "theorem1",
-            "theorem1_check:THEOREM1",
-            "the bound of theorem 1: a model that breaks it, and bounds that hold",
-        ),
-        Entry(
-            ALIGNMENT,
-            "theorem2",
-            "theorem2_check:THEOREM2",
-            "exact errors, bounds, and linear attention trained on samples",
-        ),
-        Entry(
-            SPARSITY,
-            "influence",
-            "sparsity.influence:INFLUENCE",
-            "distant tokens that a prediction needs (Fig. 2 and 6)",
-        ),
+        Entry(ALIGNMENT, "theorem2", "theorem2_check:THEOREM2", "exact errors, bounds, trained models"),
+        Entry(SPARSITY, "influence", "sparsity.influence:INFLUENCE", "distant tokens a prediction needs"),
         Entry(
             SPARSITY,
             "sparse-parity",
             "sparsity.parity:SPARSE_PARITY",
-            "parity of k planted bits by length, k and locality",
+            "parity of k planted bits by length, k, locality",
         ),
         Entry(
             SPARSITY,
@@ -173,54 +91,19 @@ STUDIES: dict[str, Entry] = {
             "sparsity.bounds:SPARSITY_BOUNDS",
             "its bounds against errors of trained models",
         ),
-        Entry(
-            OWN,
-            "demo",
-            "demo:DEMO",
-            "where a context ends, a real model before and after training, the small study",
-        ),
-        Entry(
-            OWN,
-            "tiny-books",
-            "tiny_books:TINY_BOOKS",
-            "what each term of the objective does to a model of 1M parameters",
-        ),
-        Entry(
-            OWN,
-            "far",
-            "far.studies:FAR",
-            "skips and repeats on needles, tracking, long texts and code (15 hours)",
-        ),
-        Entry(
-            OWN,
-            "far-gemma",
-            "far.studies:FAR_GEMMA",
-            "skips and repeats on Gemma 3 270M: needles and tracking (3 hours)",
-        ),
-        Entry(
-            OWN,
-            "far-parts",
-            "far.studies:FAR_PARTS",
-            "skips, repeats, both, and fewer of them, one seed (3 hours)",
-        ),
-        Entry(
-            OWN,
-            "extension",
-            "extension:EXTENSION",
-            "SmolLM2-135M beyond its context: rope methods, LoRA, skips with YaRN",
-        ),
+        Entry(OWN, "demo", "demo:DEMO", "where a context ends, a real model trained, the small study"),
+        Entry(OWN, "tiny-books", "tiny_books:TINY_BOOKS", "what each term does to a model of 1M parameters"),
+        Entry(OWN, "far", "far.studies:FAR", "skips and repeats on SmolLM2-135M (15 hours)"),
+        Entry(OWN, "far-gemma", "far.studies:FAR_GEMMA", "skips and repeats on Gemma 3 270M (3 hours)"),
+        Entry(OWN, "far-parts", "far.studies:FAR_PARTS", "skips, repeats, or both: one seed (3 hours)"),
+        Entry(OWN, "extension", "extension:EXTENSION", "SmolLM2-135M beyond its context: rope, LoRA, skips"),
         Entry(
             OWN,
             "sparsity-bridge-real",
             "sparsity.bridge_page:BRIDGE_REAL",
             "the tokens that alignment forgets (an hour)",
         ),
-        Entry(
-            OWN,
-            "alignment",
-            "section3.panel_page:ALIGNMENT",
-            "long-short alignment of mean, length and sum: does it help here?",
-        ),
+        Entry(OWN, "alignment", "section3.panel_page:ALIGNMENT", "does alignment help mean, length and sum?"),
     )
 }
 

@@ -74,17 +74,17 @@ class Judged:
             return f"{claim}: not run ({self.why})."
         unit = self.claim.quantity.unit
         ours = Estimate(self.difference, self.low, self.high, signed=True).text
-        said = (
+        sentence = (
             f"{claim}: {self.verdict}. {self.claim.difference}: {ours} {unit} (p {_p_text(self.p_holm)} after Holm, "
             f"{self.seeds} seeds, {self.documents} documents)."
         )
         if self.verdict == "not distinguishable from noise":
             what = "difference" if self.claim.margin is None else "margin"
             if self.detectable is not None:
-                said += (
+                sentence += (
                     f" A {what} of {self.detectable:.2g} {unit} would have been seen in {POWER:.0%} of cases."
                 )
-        return said
+        return sentence
 
 
 @dataclass(frozen=True)

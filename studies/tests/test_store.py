@@ -50,7 +50,7 @@ def test_another_study_finds_the_arms_under_names_of_its_own(short: Small, tmp_p
 
 
 @pytest.mark.parametrize("change", ["measure", "text", "model"])
-def test_what_differs_is_done_anew(short: Small, tmp_path: Path, change: str) -> None:
+def test_what_differs_is_done_again(short: Small, tmp_path: Path, change: str) -> None:
     experiment, scale = short
     experiment = replace(experiment, arms=experiment.arms[:1], reference=None)
     before = experiment.run(tmp_path / "one", scale)

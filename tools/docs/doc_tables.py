@@ -201,7 +201,7 @@ MAKERS: dict[str, Callable[..., Table]] = {
 
 
 def generated(text: str, root: Path) -> str:
-    """The page with every generated part made anew.
+    """The page with every generated part replaced by its present table.
 
     Raises:
         UsageError: a part of an unknown name.

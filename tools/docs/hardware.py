@@ -18,7 +18,7 @@ from lengthwise.models.plan import reading_bytes
 from lengthwise.training.recipe import Adapter, Batch, Data, Optimizer, Parallel, Recipe
 from lengthwise.training.starting_model import recipe_skeleton
 from lengthwise.training.training_plan import device_memory, training_operations
-from lengthwise_studies.costs import LLAMA, SHAPES, attention_factors
+from lengthwise_studies.costs import SHAPES, attention_factors, llama
 from lengthwise_studies.reading import items_read
 
 LENGTHS = tuple(1024 * 2**k for k in range(2, 8))
@@ -26,24 +26,9 @@ LENGTHS = tuple(1024 * 2**k for k in range(2, 8))
 DEVICES = 8
 SIZES: dict[str, dict[str, Any]] = {
     "135M": SHAPES["smollm2-135m"],
-    "1B": {
-        "vocab_size": 128256,
-        "hidden_size": 2048,
-        "intermediate_size": 8192,
-        "num_hidden_layers": 16,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "tie_word_embeddings": True,
-    },
+    "1B": llama(128256, 2048, 8192, 16, 32, num_key_value_heads=8, tie_word_embeddings=True),
     "8B": SHAPES["meta-llama/Llama-3.1-8B"],
-    "70B": {
-        "vocab_size": 128256,
-        "hidden_size": 8192,
-        "intermediate_size": 28672,
-        "num_hidden_layers": 80,
-        "num_attention_heads": 64,
-        "num_key_value_heads": 8,
-    },
+    "70B": llama(128256, 8192, 28672, 80, 64, num_key_value_heads=8),
 }
 """SmolLM2-135M, Llama 3.2 1B, Llama 3.1 8B and 70B."""
 
@@ -107,7 +92,7 @@ READINGS = (
     ),
 )
 EVAL = "eval needle_multi_key --length L --mode likelihood"
-"""Its spec tells no samples: one is a context, which its five questions share."""
+"""One sample is a context, which its five questions share."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,8 +132,7 @@ def _config(size: str, layers: int) -> Any:
     from transformers import AutoConfig
 
     # Positions for every length of the tables.
-    ours = {"num_hidden_layers": layers, "max_position_embeddings": LENGTHS[-1]}
-    shape: dict[str, Any] = LLAMA | SIZES[size] | ours
+    shape = SIZES[size] | {"num_hidden_layers": layers, "max_position_embeddings": LENGTHS[-1]}
     return AutoConfig.for_model(shape.pop("model_type"), **shape)
 
 

@@ -28,7 +28,7 @@ from tools.docs.hardware import (
 RATE = 4e14
 """bfloat16 operations a second that all times take: an H100 at 40 % of its peak, as the recipes assume."""
 AN_EXAMPLE = 32768
-"""The length at which tokens of a sample are told."""
+"""The length, in tokens, at which the table of samples counts what is read."""
 
 
 def _digits(value: float) -> str:

@@ -191,7 +191,7 @@ def _told(columns: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
 
 
 def used_rows(results: Results, show: Callable[[Results], object]) -> list[Row]:
-    """The rows whose values `show` reads, or that it tells to be lower bounds."""
+    """The rows whose values `show` reads, or asks whether they are lower bounds."""
     read: set[int] = set()
 
     class Watched(Row):

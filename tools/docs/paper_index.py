@@ -20,7 +20,7 @@ from tools.docs.kept_results import runs_of
 
 @dataclass(frozen=True)
 class Item:
-    """One item that is no table: `where` is the code, `command` shows it, `verdict` is where its verdict is read."""
+    """One item that is no table: `where` is its code, `command` shows it, `verdict` is given or links to its page."""
 
     item: str
     what: str
@@ -30,76 +30,88 @@ class Item:
 
 
 ITEMS = (
-    Item("Eq. 1", "SCE", "alignment/formulas.py", "lengthwise measure MODEL", "computed"),
-    Item("Eq. 2", "misalignment", "measure/misalignment.py", "lengthwise measure MODEL", "computed"),
+    Item("Eq. 1", "SCE", "src/lengthwise/alignment/formulas.py", "lengthwise measure MODEL", "computed"),
+    Item(
+        "Eq. 2",
+        "misalignment",
+        "src/lengthwise/measure/misalignment.py",
+        "lengthwise measure MODEL",
+        "computed",
+    ),
     Item(
         "Eq. 3, Theorem 1",
         "a bound on the error",
-        "synthetic/theorem1.py",
+        "studies/lengthwise_studies/synthetic/theorem1.py",
         "lengthwise reproduce theorem1",
         "[theory](../explanation/theory.md)",
     ),
-    Item("Eq. 4", "the objective", "alignment/objective.py", "lengthwise train RECIPE", "computed"),
+    Item(
+        "Eq. 4",
+        "the objective",
+        "src/lengthwise/alignment/objective.py",
+        "lengthwise train RECIPE",
+        "computed",
+    ),
     Item(
         "Eq. 5-11, Theorem 2",
         "errors of linear attention",
-        "synthetic/theorem2.py",
+        "studies/lengthwise_studies/synthetic/theorem2.py",
         "lengthwise reproduce theorem2",
         "[theory](../explanation/theory.md)",
     ),
     Item(
         "Fig. 1",
         "mean, length, reparameterized length",
-        "studies/section3/panels.py",
+        "studies/lengthwise_studies/section3/panels.py",
         "lengthwise reproduce figure1",
         "[synthetic](../explanation/synthetic.md)",
     ),
     Item(
         "Fig. 2, Table 8",
         "the two windows; what both halves share",
-        "studies/paper/illustrations.py",
+        "studies/lengthwise_studies/paper/illustrations.py",
         "lengthwise reproduce figure2",
         "shown",
     ),
     Item(
         "Fig. 3",
         "sum and length by training length",
-        "studies/section3/panels.py",
+        "studies/lengthwise_studies/section3/panels.py",
         "lengthwise reproduce figure3",
         "[synthetic](../explanation/synthetic.md)",
     ),
     Item(
         "Fig. 4, App. C",
         "the sum",
-        "studies/section3/panels.py",
+        "studies/lengthwise_studies/section3/panels.py",
         "lengthwise reproduce figure4",
         "[synthetic](../explanation/synthetic.md)",
     ),
     Item(
         "Fig. 5, App. F",
         "the mean with a uniform count",
-        "studies/section3/panels.py",
+        "studies/lengthwise_studies/section3/panels.py",
         "lengthwise reproduce figure5",
         "[synthetic](../explanation/synthetic.md)",
     ),
     Item(
         "App. A",
         "models of the synthetic tasks",
-        "synthetic/transformer.py",
+        "studies/lengthwise_studies/synthetic/transformer.py",
         "lengthwise reproduce section3",
         "built",
     ),
     Item(
         "App. D",
         "the code of the objective",
-        "alignment/geometry.py",
+        "src/lengthwise/alignment/geometry.py",
         "lengthwise reproduce ranges",
         "[errata](../explanation/errata.md)",
     ),
     Item(
         "Rebuttal Q6",
         "encodings and misalignment",
-        "studies/paper/encoding_misalignment.py",
+        "studies/lengthwise_studies/paper/encoding_misalignment.py",
         "lengthwise reproduce encodings",
         "[paper tables](../explanation/paper-tables.md#rebuttal-positional-encodings)",
     ),

@@ -23,7 +23,7 @@ def temperatures_table(results: Results) -> Table:
     """Best inverse temperature of plain CE and of every arm with SCE or the entropy control, beside 1 - 2 alpha.
 
     A calibrated model settles at the inverse temperature 1/(1 - 2 alpha) (`Objective.sharpening_limit`), which a
-    factor of 1 - 2 alpha takes back. No factor is told from alpha = 1/2 on, where nothing holds the model.
+    factor of 1 - 2 alpha takes back. From alpha = 1/2 on there is no such factor: nothing holds the model.
     """
     size = Size.of(results.config["size"])
     shown = [inverse_temperature(times) for times in size.lengths]

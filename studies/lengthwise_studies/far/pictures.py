@@ -8,7 +8,7 @@ from lengthwise.report.drawing import COLORS, Picture, curves_of, draw_curves, d
 from lengthwise.results import Results, Row
 
 MOST_ARMS = len(COLORS)
-"""More arms than this are told apart by their table alone."""
+"""More arms than colours have no picture, only their table."""
 
 
 def depth_pictures(results: Results) -> list[Picture]:
@@ -57,9 +57,9 @@ def _depth(row: Row) -> float:
 def _ends(rows: Sequence[Row], lengths: Sequence[int]) -> str:
     """Each arm's accuracy at the first depth of the longest prompts, in words; seeds one after the other."""
     first = min(map(_depth, rows))
-    said: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     for row in rows:
         if (row.length, row.depth) == (lengths[-1], first) and row.arm is not None:
-            said.setdefault(row.arm, []).append(f"{row.value:.2f}")
-    arms = "; ".join(f"{arm} {', '.join(values)}" for arm, values in said.items())
+            values.setdefault(row.arm, []).append(f"{row.value:.2f}")
+    arms = "; ".join(f"{arm} {', '.join(own)}" for arm, own in values.items())
     return f"At {lengths[-1]:,} tokens and depth {first:g} %: {arms}."

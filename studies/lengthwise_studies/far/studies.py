@@ -202,8 +202,8 @@ PARTS = {
 """By the kind of their results."""
 
 
-def _study(title: str, *kinds: str, takes: tuple[str, ...] = ("seeds", "steps")) -> Study:
-    return Study(title=title, parts=tuple(PARTS[kind].part() for kind in kinds), takes=takes)
+def _study(title: str, *kinds: str) -> Study:
+    return Study(title=title, parts=tuple(PARTS[kind].part() for kind in kinds), takes=("seeds", "steps"))
 
 
 FAR = _study(

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +33,9 @@ Measurements = tuple[dict[str, Results], dict[str, str]]
 """The results of every measure of a model, and the files of their samples, both by measure."""
 FAN_OUT: ContextVar[Callable[[Experiment, Scale], None] | None] = ContextVar("FAN_OUT", default=None)
 """What fills the store before its arms are read: processes (`jobs`), or Ray (`fan_out`)."""
+
+# All arms, seeds and marks are measured on the same one or two texts.
+_text = lru_cache(maxsize=2)(load_corpus)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +177,7 @@ class Experiment:
                 )
         recipe = self.recipe_of(scale)
         facts = {
-            "documents": len(load_corpus(scale.text, split=scale.split).documents),
+            "documents": len(_text(scale.text, split=scale.split).documents),
             "seeds": f"{scale.seeds} fine-tuning seed{'s' if scale.seeds > 1 else ''}",
             "precision": self._dtype(),
             "recipe": recipe,
@@ -325,7 +329,7 @@ class Experiment:
             extend(model.model, arm.method, factor=arm.factor)
         # Rows name the study's model; arm and seed tell which training. A path would differ between machines.
         model.name = scale.start_name(seed, arm)
-        text = load_corpus(arm.text or scale.text, split=scale.split)
+        text = _text(arm.text or scale.text, split=scale.split)
         facts |= {"dtype": self._dtype(), "method": arm.method, "factor": arm.factor}
         return measured(model, text, measures, folder, evaluator=scale.start(seed, arm), **facts)
 

@@ -4,8 +4,9 @@
     CACHE/arms/ARM/MEASURE-SETTINGS.jsonl    the samples of a measurement
 
 ARM is the hash of the recipe and of the fingerprints of its model and its text. SETTINGS is the hash of the
-measurement and of the fingerprint of the text that it reads. Names of models, of texts and of arms are in neither,
-nor are settings at their defaults: a setting that is added later changes no key. Interrupted work continues.
+measurement and of the fingerprint of the text that it reads. Neither has names of texts, of arms or of models (but
+for the evaluator of LongPPL), nor settings at their defaults: a setting that is added later changes no key.
+Interrupted work continues.
 """
 
 from __future__ import annotations
@@ -106,11 +107,11 @@ def measured(
 
     Args:
         model: the model of an arm.
-        text: what is read.
+        text: that is read.
         measures: settings by name.
         folder: of the arm.
         evaluator: the model that finds the key tokens of LongPPL: one for all arms, so that all have the same.
-        facts: what else tells this model from others of the same arm: dtype, extension, steps.
+        facts: what else distinguishes this model from others of the same arm: dtype, extension, steps.
 
     Raises:
         Interrupted: Ctrl-C. Finished samples stay.
@@ -145,7 +146,7 @@ def measured(
 
 
 def measure_named(name: str) -> type[Measurement]:
-    """The measurement of a name in `Measures`; a word after it tells apart two with other settings."""
+    """The measurement of a name in `Measures`. Its first word decides; a second word keeps two names apart."""
     return MEASURES[name.partition(" ")[0]]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lengthwise.measure import Perplexity
+from lengthwise.results import read_results
 from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise.training.recipe import Recipe
 from lengthwise_studies import store
@@ -104,14 +105,14 @@ def test_a_setting_that_is_added_later_changes_no_key(
     assert files() == kept
 
 
-def test_a_killed_training_continues(short: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_training_continues(short: Small, tmp_path: Path) -> None:
     experiment, scale = short
-    experiment = replace(experiment, arms=experiment.arms[:1], reference=None)
+    experiment, scale = replace(experiment, arms=experiment.arms[:1], reference=None), replace(scale, steps=4)
     whole = experiment.run(tmp_path / "whole", scale)
     (results,) = store_folder().glob("*/train/results.json")
-    (weights,) = store_folder().glob("*/train/model/*.safetensors")
+    shutil.rmtree(results.parent / "checkpoints" / "checkpoint-4")
     for path in (results, *store_folder().glob("*/*.jsonl")):
         path.unlink()
     again = experiment.run(tmp_path / "again", scale)
     assert again.rows == whole.rows
-    assert weights.exists()
+    assert read_results(results).provenance["resumed_at_step"] == 2

@@ -165,16 +165,21 @@ def judge(
     ]
 
 
-def over_seeds(numbers: Sequence[Row] | Sequence[float]) -> Estimate | None:
-    """The mean over seeds of one number of one arm, with its 95 % interval; None with fewer than `FEWEST_SEEDS`.
+def over_seeds(rows: Sequence[Row]) -> Estimate | None:
+    """The mean paired difference over seeds, with its 95 % interval over seeds and documents.
 
     Args:
-        numbers: paired differences, a row for each seed, whose interval is over seeds and documents (None if a row
-            has no interval over documents); or plain values, whose interval is over seeds alone.
+        rows: one number of one arm, a row for each seed. Fewer than `FEWEST_SEEDS`, or a row without an interval over
+            documents, give None.
     """
-    rows = [one for one in numbers if isinstance(one, Row)]
-    test = _of_seeds(rows) if rows else _of_values([one for one in numbers if not isinstance(one, Row)])
-    return None if isinstance(test, str) else replace(test.estimate, signed=bool(rows))
+    test = _of_seeds(rows)
+    return None if isinstance(test, str) else test.estimate
+
+
+def values_over_seeds(values: Sequence[float]) -> Estimate | None:
+    """The mean of one value a seed, with Student's 95 % interval; None with fewer than `FEWEST_SEEDS`."""
+    test = _of_values(values)
+    return None if isinstance(test, str) else replace(test.estimate, signed=False)
 
 
 def range_over_seeds(rows: Sequence[Row], *, signed: bool = False) -> Estimate | None:

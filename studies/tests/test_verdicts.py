@@ -14,7 +14,14 @@ from lengthwise.measure.comparison import holm_corrected
 from lengthwise.report.tables import Estimate
 from lengthwise.results import Row
 from lengthwise_studies.paired_claims import PairedClaim, Quantity
-from lengthwise_studies.verdicts import Judged, judge, over_seeds, range_over_seeds, verdict_table
+from lengthwise_studies.verdicts import (
+    Judged,
+    judge,
+    over_seeds,
+    range_over_seeds,
+    values_over_seeds,
+    verdict_table,
+)
 
 LOSS = Quantity(heading="loss at 2L", task="perplexity", metric="loss", times=2)
 LOWER = PairedClaim(
@@ -70,10 +77,10 @@ def test_the_interval_by_hand():
 
 
 def test_plain_values_have_students_interval_over_seeds():
-    found = over_seeds([0.1, 0.2, 0.3])
+    found = values_over_seeds([0.1, 0.2, 0.3])
     half = 4.302653 * 0.1 / math.sqrt(3)
     assert found == Estimate(pytest.approx(0.2), pytest.approx(0.2 - half), pytest.approx(0.2 + half))
-    assert over_seeds([0.1, 0.2]) is None
+    assert values_over_seeds([0.1, 0.2]) is None
     assert range_over_seeds(_rows([0.3, 0.1])) == Estimate(0.2, 0.1, 0.3)
     assert range_over_seeds([*_rows([0.3]), replace(_rows([0.1])[0], value=None)]) is None
     first, second = _rows([0.3, 0.1])

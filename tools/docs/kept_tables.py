@@ -15,6 +15,7 @@ from lengthwise.files import atomic_write_text
 from lengthwise.report.tables import Table, cell_text
 from lengthwise.runs import finished_results
 from lengthwise_studies.study_table import study_named
+from tools.docs.kept_results import results_folder
 
 CLAIMS = "The paper's claims"
 """The caption of a table of verdicts."""
@@ -41,7 +42,7 @@ def keep_tables(name: str, run: Path, root: Path) -> Path:
             kept += [_plain(table) for section in sections for table in section.tables]
     if not kept:
         raise UsageError(f"{run} has no finished part of {name}", expected="the folder of a finished study")
-    target = root / "studies" / "results" / "tables" / f"{name}.json"
+    target = results_folder(root) / "tables" / f"{name}.json"
     atomic_write_text(target, json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
     return target
 
@@ -57,7 +58,7 @@ def _plain(table: Table) -> dict[str, Any]:
 
 def kept_tables(name: str, root: Path) -> list[Table]:
     """The kept tables of a study, in the order of its page; none where nothing is kept."""
-    path = root / "studies" / "results" / "tables" / f"{name}.json"
+    path = results_folder(root) / "tables" / f"{name}.json"
     return [Table(**plain) for plain in json.loads(path.read_text())] if path.is_file() else []
 
 

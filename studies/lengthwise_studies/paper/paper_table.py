@@ -268,5 +268,5 @@ def times_table(rows: Sequence[Row]) -> Table:
     return Table(
         columns=["", "seconds a step", f"of {PLAIN}'s"],
         rows=lines,
-        caption="Time of a training step, measured in this run",
+        caption="Time of a training step, all arms measured in turns",
     )

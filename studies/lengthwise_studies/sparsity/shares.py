@@ -82,7 +82,7 @@ def binomial_interval(successes: int, trials: int) -> tuple[float, float]:
 
 def over_seeds(values: Sequence[float]) -> Estimate:
     """The mean over seeds with Student's 95 % interval; none with fewer than three."""
-    return verdicts.over_seeds(values) or Estimate(fmean(values))
+    return verdicts.values_over_seeds(values) or Estimate(fmean(values))
 
 
 def difference(one: Share, other: Share) -> Estimate:

@@ -147,7 +147,11 @@ def _mistakes(kind: Any, error: ValidationError) -> Iterator[LengthwiseError]:
                 named = line if line.startswith(where) else f"{where}: {line}"
                 yield type(found)(named, expected=found.expected, fix=found.fix)
         elif problem["type"] == "extra_forbidden":
-            yield UsageError(f"unknown key {where!r}", expected=nearest(path[-1], _names_in(kind, path[:-1])))
+            *sections, key = path
+            expected, fix = nearest(key, _names_in(kind, sections)), None
+            if sections and key in kind.model_fields and expected.startswith("one of"):
+                fix = f"move {key!r} out of {sections[0]!r}, to the first level"
+            yield UsageError(f"unknown key {where!r}", expected=expected, fix=fix)
         elif problem["type"] == "missing":
             yield UsageError(f"missing key {where!r}")
         else:

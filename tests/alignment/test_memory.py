@@ -39,7 +39,8 @@ class Allocations(TorchDispatchMode):
 @pytest.fixture
 def measure(problem, monkeypatch):
     """Allocations of a forward and backward pass, without the gradients themselves."""
-    monkeypatch.setattr(chunked, "_TILE_LOGITS_A_THREAD", TILE_ROWS * VOCABULARY // torch.get_num_threads())
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(chunked, "_TILE_LOGITS_A_THREAD", -(-TILE_ROWS * VOCABULARY // threads))
 
     def measure(
         batch, length, *, run="fused", wanted=("hidden_long", "hidden_short", "head_weight"), **options

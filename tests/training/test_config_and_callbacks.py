@@ -16,6 +16,7 @@ from lengthwise.measure import Misalignment
 from lengthwise.testing import tiny_llama, tiny_text, tiny_tokenizer
 from lengthwise.text import TokenDocument
 from lengthwise.training import (
+    AlignmentArguments,
     AlignmentConfig,
     AlignmentTrainer,
     MeasureCallback,
@@ -58,6 +59,8 @@ def test_a_config_is_parsed_saved_and_trained_with(documents: Sequence[TokenDocu
         ["--output_dir", str(tmp_path), "--use_cpu", *words]
     )
     assert parsed.objective() == Objective(**TERMS)
+    (alone,) = HfArgumentParser(AlignmentArguments).parse_args_into_dataclasses(words)  # type: ignore[arg-type]
+    assert alone.objective() == parsed.objective()
     assert {name: parsed.to_dict()[name] for name in TERMS} == TERMS
 
     config = AlignmentConfig(str(tmp_path / "a"), **SETTINGS, **TERMS, save_steps=4)

@@ -75,6 +75,12 @@ def test_an_objective_that_cannot_be_trained_is_refused():
     assert "'short'" in refused(objective={"ce_on": "shrot"})
 
 
+def test_a_key_in_the_wrong_section_names_its_place():
+    assert "fix: move 'offsets' out of 'objective'" in refused(objective={"offsets": [1, 3]})
+    sampler = {"sampler": "skip", "target_length": 512, "length": 512}
+    assert "did you mean 'target_length'?" in refused(positions=sampler)
+
+
 def test_offsets_default_to_all_that_leave_a_pair():
     for length, min_context, last in ((16, None, 7), (17, None, 8), (16, 0, 15), (16, 12, 3)):
         recipe = Recipe(**MINIMAL | {"length": length, "objective": {"min_context": min_context}})
@@ -111,7 +117,7 @@ def test_accumulation_follows_from_size_micro_and_processes():
         ({"steps": 10**30}, "steps"),
         ({"seed": 2**32}, "seed"),
         ({"parallel": {}, "adapter": {"r": 2}, "quantize": "nf4"}, "parallel with quantize"),
-        ({"save_at": [7]}, "save_at"),
+        ({"save_at": [7, 3, 9]}, "save_at names 7, 9"),
         ({"batch": {"size": 10**30}}, "batch.size"),
         ({"optimizer": {"learning_rate": True}}, "optimizer.learning_rate"),
         ({"optimizer": MINIMAL["optimizer"] | {"warmup_steps": 10**30}}, "optimizer.warmup_steps"),
@@ -136,6 +142,8 @@ def test_the_config_of_a_run_is_a_recipe(tmp_path: Path):
     recipe = Recipe(**MINIMAL | {"adapter": {"target_modules": ["q_proj", "v_proj"]}} | changes)
     (tmp_path / "config.yaml").write_text(to_yaml({"kind": "train", **recipe.to_dict()}))
     assert read_recipe(tmp_path / "config.yaml") == recipe
+    with pytest.raises(UsageError, match="unknown key 'kind'"):
+        read_recipe(tmp_path / "config.yaml", ["kind=train"])
 
 
 @pytest.mark.parametrize("name", sorted(shipped_recipes()))

@@ -305,8 +305,8 @@ class Recipe(Settings):
             yield "quantize without adapter: weights of 4 bits are frozen, so nothing would be trained; add adapter"
         if self.quantize is not None and self.parallel is not None:
             yield "parallel with quantize: 4-bit weights are not sharded; expected whole copies, without parallel"
-        if (last := max(self.save_at, default=0)) > self.steps:
-            yield f"save_at names step {last}: expected 1 to steps = {self.steps}"
+        if late := ", ".join(str(step) for step in self.save_at if step > self.steps):
+            yield f"save_at names {late}: expected 1 to steps = {self.steps}"
         if self.positions is not None and (target := self.positions.target_length) <= self.length:
             yield f"positions.target_length = {target}: expected more than length = {self.length}"
         # At least one row has to be paired: 0 < length - offset - min_context.
@@ -337,10 +337,10 @@ def read_recipe(path: Path | str, overrides: Iterable[str] = ()) -> Recipe:
             expected=nearest(str(path), shipped),
             fix="lengthwise ls recipes",
         )
-    settings = override(read_yaml(file), overrides)
+    settings = read_yaml(file)
     if settings.get("kind") == "train":
         del settings["kind"]
-    return checked(Recipe, settings, source=str(path))
+    return checked(Recipe, override(settings, overrides), source=str(path))
 
 
 def shipped_recipes() -> dict[str, Path]:

@@ -58,7 +58,8 @@ class AlignmentArguments(_FIELDS):
 
     def __post_init__(self) -> None:
         self.objective()
-        super().__post_init__()  # type: ignore[misc]
+        # None without a config class among the bases: HfArgumentParser also takes these fields by themselves.
+        getattr(super(), "__post_init__", lambda: None)()
 
 
 @dataclass

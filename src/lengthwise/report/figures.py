@@ -16,7 +16,6 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from lengthwise.measure.served import verdict
 from lengthwise.report.drawing import (
     COLORS,
     Curve,
@@ -27,6 +26,7 @@ from lengthwise.report.drawing import (
     token_axis,
 )
 from lengthwise.report.heatmaps import misalignment_matrix, score_by_depth
+from lengthwise.report.served_verdict import verdict
 from lengthwise.report.tables import QUESTIONS, row_estimate, series_names
 from lengthwise.results import Row
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from lengthwise.report.served_verdict import verdict
 from lengthwise.report.tables import row_estimate, tasks_in_order
 from lengthwise.results import Results, Row
 
@@ -196,8 +197,6 @@ def _influence_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
 
 
 def _served_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
-    from lengthwise.measure.served import verdict
-
     longest = max((row.length for row in rows if row.length is not None), default=None)
     points = [
         (row.position_end, row)

@@ -9,7 +9,7 @@ import numpy as np
 
 from lengthwise.measure.measurement import Item, Measurement
 from lengthwise.testing import tiny_text, tiny_tokenizer
-from lengthwise.text import Corpus, TokenDocument, TokenDocuments
+from lengthwise.text import Corpus, TokenDocument, TokenDocuments, tokenize
 
 _DOCUMENTS = 64
 _TOKENS = 1 << 20
@@ -34,4 +34,5 @@ def items_read(measurement: Measurement, *, trained: int | None, texts: int = 16
     # A word has at least one token.
     words = tiny_text(getattr(resolved, "length", 1024) + 1024)
     corpus = {str(index): words for index in range(texts)}
-    return resolved.items(model, Corpus.of("words", corpus, split="all", split_rule=""), model)
+    text = Corpus.of("words", corpus, split="all", split_rule="")
+    return resolved.items(model, (text, tokenize(text, model.tokenizer, cache=False)), model)

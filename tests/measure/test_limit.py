@@ -216,7 +216,7 @@ def copying(reach: int) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 class Reading:
-    """A `FakeModel` that is read anew at every step."""
+    """A `FakeModel` that is read from the beginning at every step."""
 
     def __init__(self, fake: Any, logits: Callable[[torch.Tensor], torch.Tensor]) -> None:
         self.model = fake(logits, VOCABULARY)

@@ -167,7 +167,9 @@ def test_undefined_values_and_missing_intervals_are_drawn_around(made: SimpleNam
 
 def test_differences_of_two_metrics_do_not_share_a_scale(made: SimpleNamespace) -> None:
     rows = differences(made)
-    other = made.estimate(1.0, 0.1, model="m", task="recall", metric="benefit", length=64, reference="plain")
+    other = made.estimate(
+        1.0, 0.1, model="m", task="recall", metric="benefit", distance=64, reference="plain"
+    )
     with pytest.raises(ValueError, match="unpack"):
         paired_differences([*rows, other], better="lower")
 

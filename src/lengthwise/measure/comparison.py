@@ -130,7 +130,7 @@ def compare_runs(
     Rows: the numbers of all runs, then the differences, which have a `reference` and `p_holm`.
 
     Args:
-        paths: run folders of one kind (measure, ppl, recall, limit, longppl, eval).
+        paths: run folders of one kind, any of `MEASUREMENTS`.
         reference: which of them the others are compared with; default the first.
         metrics: only these numbers; default all. The fewer, the less power Holm's correction costs.
 

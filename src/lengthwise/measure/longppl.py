@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
@@ -29,18 +28,19 @@ from cyclopts import Parameter
 from pydantic import model_validator
 
 from lengthwise.errors import UsageError
+from lengthwise.files import named_path
 from lengthwise.measure.measurement import Display, Item, Record, WindowMeasurement, in_groups
 from lengthwise.measure.statistics import Estimator, Statistic, ratio
 from lengthwise.results import Results
 from lengthwise.runs import read_run
 from lengthwise.settings import PYTHON_ONLY, Count, Finite
-from lengthwise.text import tokenize, view
+from lengthwise.text import view
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lengthwise.models import Predictor, Reader
-    from lengthwise.text import Corpus
+    from lengthwise.text import Corpus, TokenDocuments
 
 
 def _exponential(totals: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -144,15 +144,15 @@ class LongPpl(WindowMeasurement):
             of_the_evaluator = {name: earlier[name] for name in of_the_evaluator}
         return super().facts(model, other) | of_the_evaluator | {"stride": self.advance}
 
-    def items(self, model: Reader, text: Corpus, other: Reader) -> list[Item]:
+    def items(self, model: Reader, text: tuple[Corpus, TokenDocuments], other: Reader) -> list[Item]:
         """The texts: windows of the evaluator's tokens, or those of the earlier run; by their characters."""
-        whole = text.documents
+        whole, tokens = text[0].documents, text[1]
         places: list[tuple[str, int, int, Record | None]] = []
         if self.key_tokens is not None:
             records = self._earlier().records.values()
             places = [(found["document"], found["start"], found["end"], found) for found in records]
         else:
-            for window in self.sampled(tokenize(text, other.tokenizer), self.length):
+            for window in self.sampled(tokens, self.length):
                 name = window.document_id
                 _, offsets = _encode(other, whole[name])
                 begin, end = offsets[window.start, 0], offsets[window.start + self.length - 1, 1]
@@ -169,13 +169,13 @@ class LongPpl(WindowMeasurement):
                     f"characters {begin} to {end} of {name!r} are not the text that the key tokens were found in",
                     expected="the text of the earlier run",
                 )
-            tokens = self.length if found is not None else finding + (0 if model is other else self.length)
+            to_read = self.length if found is not None else finding + (0 if model is other else self.length)
             items.append(
                 Item(
                     key=f"longppl/L{self.length}/K{self.short}/t{index:04d}",
                     facts={"document": name, "start": begin, "end": end, "crc": crc},
                     content=(content, found),
-                    tokens=tokens,
+                    tokens=to_read,
                     longest=self.length,
                     stretch=self.length,
                 )
@@ -299,7 +299,7 @@ class LongPpl(WindowMeasurement):
 
     def _earlier(self) -> Results:
         """The run that the key tokens come from, which must be of the texts and settings of this one."""
-        earlier = read_run(Path(str(self.key_tokens)))
+        earlier = read_run(named_path(str(self.key_tokens), what="--key-tokens"))
         if earlier.kind != self.kind:
             raise UsageError(f"{self.key_tokens} is a run of {earlier.kind!r}", expected="a run of 'longppl'")
         settings, own = earlier.provenance["measurement"], {**dict(self), "stride": self.advance}

@@ -79,7 +79,7 @@ class Measurement(Settings):
     fail_above: ClassVar[str | None] = None
     """The metric that --fail-above checks."""
     reads: ClassVar[Literal["tokens", "characters", "questions"]] = "tokens"
-    """What `items` takes: the text in the model's tokens, or a Corpus; "questions" may need no text."""
+    """What `items` takes: tokens; for characters the corpus and its tokens; for questions a corpus, or None."""
     other: ClassVar[str | None] = None
     """The field that names a second model: an evaluator, a selector. None in it is the measured model."""
     one_by_one: ClassVar[bool] = False
@@ -170,7 +170,7 @@ class Measurement(Settings):
 
         Args:
             model: the measured model, or what is known of it before it is loaded.
-            text: TokenDocuments, or a Corpus (see `reads`).
+            text: TokenDocuments, (Corpus, TokenDocuments), or a Corpus or None (see `reads`).
             other: the second model of a measurement that has one; else `model`.
         """
 

@@ -93,7 +93,7 @@ def run(
         return parse_results(received(store, "results"))
     opened = contextlib.nullcontext()
     if out is not None:
-        config = spec.model_dump(mode="json") | measurement.model_dump(mode="json")
+        config = _config(measurement, spec)
         opened = RunFolder(out, kind=measurement.kind, config=config, resume=resume, overwrite=overwrite)
     with opened as folder:
         log = SampleLog() if folder is None else folder.samples
@@ -121,8 +121,7 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
     from lengthwise.models.plan import SERVED_COST, reading_cost, unknown_cost
     from lengthwise.models.resolve import check_served
 
-    config = spec.model_dump(mode="json") | measurement.model_dump(mode="json")
-    settings = {"kind": measurement.kind} | config
+    settings = {"kind": measurement.kind} | _config(measurement, spec)
     subject = measurement.check_subject(spec)
     served = is_url(subject.model)
     check_served(subject)
@@ -163,13 +162,13 @@ class _Prepared:
         cache: bool = True,
     ) -> None:
         self.spec, self.text, self.model, self.other = spec, text, model, other
-        self.config = spec.model_dump(mode="json") | measurement.model_dump(mode="json")
+        self.config = _config(measurement, spec)
         self.measurement = measurement.resolved(model, other)
         self.documents = text if isinstance(text, TokenDocuments) else None
         if isinstance(text, Corpus) and measurement.reads != "questions":
             self.documents = tokenize(text, other.tokenizer, cache=cache)
-        read = self.documents if measurement.reads == "tokens" else text
-        self.items = self.measurement.items(model, read, other)
+        read = {"tokens": self.documents, "characters": (text, self.documents), "questions": text}
+        self.items = self.measurement.items(model, read[measurement.reads], other)
         self.longest = max(item.longest for item in self.items)
 
     def check(self) -> None:
@@ -303,6 +302,11 @@ class _Prepared:
             }
             left_out |= self.documents.left_out({item.stretch for item in self.items})
         return facts | {"left_out": left_out} if facts else {}
+
+
+def _config(measurement: Measurement, spec: Subject) -> dict[str, Any]:
+    """The config of a run: running it again repeats the run."""
+    return spec.model_dump(mode="json") | measurement.model_dump(mode="json")
 
 
 def _given(

@@ -298,7 +298,7 @@ def paired_differences(
             break
     else:
         return None
-    [(metric, unit)] = {(row.metric, row.unit) for row in placed}
+    [(metric, unit)] = {(row.metric, row.unit) for row in chosen}
     references = ", ".join(sorted({row.reference for row in placed if row.reference}))
     return curve_picture(
         {"": curves_of(placed, attrgetter(across), series=series)},

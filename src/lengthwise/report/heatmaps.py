@@ -21,7 +21,7 @@ Cells = dict[tuple[float, float], float]
 
 
 def misalignment_matrix(rows: Sequence[Row]) -> Picture | None:
-    """Jeffreys by (l1, l2): one panel for each model and L, one colour scale for all.
+    """Jeffreys by (l1, l2): one panel for each model and L (the first 12), one colour scale for all.
 
     Takes the rows with `context` and `context_other`, the upper ends of two bins of context lengths up to
     L = `length`. Seeds are averaged; the measure is symmetric, so each pair fills both of its cells. None where
@@ -62,7 +62,7 @@ def misalignment_matrix(rows: Sequence[Row]) -> Picture | None:
 
 
 def score_by_depth(rows: Sequence[Row]) -> Picture | None:
-    """One panel for each model: length across, depth down, a share in each cell.
+    """One panel for each model (the first 12): length across, depth down, a share in each cell.
 
     Takes the rows of one task that have a length and a depth. Seeds are averaged. None where there are none.
     """

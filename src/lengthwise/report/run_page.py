@@ -63,11 +63,10 @@ def build_report(paths: Sequence[Path | str], out: Path | str | None = None) -> 
     runs = _read(paths)
     target = _target(runs, named_path(out, what="--out") if out is not None else None)
     parts = _by_task(runs)
-    title = f"{runs[0].results.kind}: {runs[0].label}"
-    lead = QUESTIONS.get(next(iter(parts), ""), "")
+    title, lead = f"{runs[0].results.kind}: {runs[0].label}", []
     if len(runs) > 1:
         title = f"{len(runs)} runs side by side"
-        lead = f"Compared: {'; '.join(run.label for run in runs)}."
+        lead = [f"Compared: {'; '.join(run.label for run in runs)}."]
     partial = [run.label for run in runs if run.results.partial]
     notices = [
         f"`{label}` is partial: the run was interrupted, limited or has not ended." for label in partial
@@ -75,7 +74,7 @@ def build_report(paths: Sequence[Path | str], out: Path | str | None = None) -> 
     sections = [_section(task, of_task) for task, of_task in parts.items()]
     page = render_page(
         title,
-        [lead] if lead else [],
+        lead,
         sections,
         {
             f"Where it comes from: {run.label}": {

@@ -129,3 +129,8 @@ def test_dry_run_measures_nothing(
     assert plan["tokens_to_run"] == 128
     assert plan["settings"]["tokenizer"] == str(folder)
     assert stub.seen["/v1/completions"] == 2
+
+
+def test_dry_run_with_an_evaluator_that_is_not_loaded(runs: tuple[Subject, Subject], folder: Path) -> None:
+    spec = SPECS["longppl"].model_copy(update={"evaluator": str(folder)})
+    assert plan_run(spec, runs[1])["tokens_to_run"] == plan_run(spec, runs[0])["tokens_to_run"] + 2 * 96

@@ -140,7 +140,9 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
         facts |= {"documents": len(read), "text_tokens": read.total_tokens, "longest_document": read.longest}
     facts |= prepared.measurement.plan(prepared.items)
     if served:
-        prepared.check()
+        # The second model is not loaded.
+        model.check_ready(prepared.longest)
+        prepared.measurement.check_models(model, model, prepared.items)
         cost = SERVED_COST
     else:
         at_once = measurement.batch_size * prepared.longest

@@ -60,12 +60,20 @@ def test_too_short_text_says_how_much_is_needed(numbered):
         sample_windows(numbered, 301)
     with pytest.raises(UsageError, match=r"301.*300"):
         WindowSampler(numbered).window(0, 301)
+    for length in (0, -1):
+        with pytest.raises(UsageError):
+            sample_windows(numbered, length)
+        with pytest.raises(UsageError):
+            WindowSampler(numbered).window(0, length)
 
 
 def test_more_windows_than_there_are(numbered):
     with pytest.raises(UsageError, match=r"27 .*20 .*26"):
         sample_windows(numbered, 20, count=27)
     assert len(sample_windows(numbered, 20, count=27, allow_fewer=True)) == 26
+    for count in (0, -1):
+        with pytest.raises(UsageError):
+            sample_windows(numbered, 20, count=count)
 
 
 def test_sampler_is_a_function_of_seed_index_and_length(numbered):
@@ -137,6 +145,11 @@ def test_always_and_never():
 def test_always_without_a_bos_token_is_refused():
     with pytest.raises(UsageError):
         resolve_bos(tiny_tokenizer(), "always")
+
+
+def test_an_unknown_bos_is_refused():
+    with pytest.raises(UsageError, match="'always'"):
+        resolve_bos(tiny_tokenizer(), "alwasy")
 
 
 def test_view_replaces_the_first_token_and_keeps_rows():

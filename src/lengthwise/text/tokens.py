@@ -9,11 +9,11 @@ import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from lengthwise.errors import LengthwiseError, UsageError
+from lengthwise.errors import LengthwiseError, UsageError, nearest, require
 from lengthwise.files import build_once, cache_dir
 from lengthwise.machine import progress
 from lengthwise.text.corpus import Corpus, TextLike, as_corpus
@@ -165,6 +165,7 @@ def sample_windows(
     Raises:
         UsageError: no document is long enough, or there are fewer than `count` windows.
     """
+    require(count is None or count >= 1, f"the number of windows is {count}", "at least 1")
     _check_length(documents, length)
     order = np.random.default_rng([seed, 0]).permutation(len(documents))
     slots = {index: _slots(documents[index], length, seed) for index in order}
@@ -233,6 +234,7 @@ def pack_documents(
 
 
 def _check_length(documents: Sequence[TokenDocument], length: int) -> None:
+    require(length >= 1, f"the length of windows is {length}", "at least 1")
     longest = max((len(document.ids) for document in documents), default=0)
     if longest < length:
         raise UsageError(
@@ -245,8 +247,9 @@ def resolve_bos(tokenizer: Any, setting: Bos) -> int | None:
     """The BOS id at the start of every view, or None; "auto" follows the tokenizer's own behaviour on plain text.
 
     Raises:
-        UsageError: "always" with a tokenizer that has no BOS token.
+        UsageError: an unknown setting, or "always" with a tokenizer that has no BOS token.
     """
+    require(setting in get_args(Bos), f"unknown bos {setting!r}", nearest(setting, get_args(Bos)))
     bos_id = tokenizer.bos_token_id
     if setting == "always" and bos_id is None:
         raise UsageError(

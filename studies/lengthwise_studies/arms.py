@@ -14,11 +14,6 @@ Measures = Mapping[str, Mapping[str, Any]]
 """The settings of each measure, by name."""
 
 
-def slug(name: str) -> str:
-    """The folder's name of what is called so in tables."""
-    return name.replace(",", "").replace(" ", "-").lower()
-
-
 class Start(Protocol):
     """A model of one pretraining seed."""
 

@@ -110,8 +110,11 @@ class Experiment:
         with RunFolder(out, kind=self.kind, config=settings, resume=resume, overwrite=overwrite) as folder:
             if finished := folder.finished:
                 return finished
-            results = self.filled(scale)
+            if (fan_out := FAN_OUT.get()) is not None:
+                fan_out(self, scale)
+            results = self.fill(scale)
             results.config = settings
+            results.provenance = {**self._provenance(scale), **results.provenance}
             folder.write_results(results)
             return results
 
@@ -137,20 +140,13 @@ class Experiment:
             found["equal_time"] = True
         return found
 
-    def filled(self, scale: Scale) -> Results:
-        """Train and measure what the store lacks, where `FAN_OUT` says; the results, which have no settings."""
-        if (fan_out := FAN_OUT.get()) is not None:
-            fan_out(self, scale)
-        return self.fill(scale)
-
     def fill(self, scale: Scale) -> Results:
-        """Train and measure what the store lacks, in this process; the results, which have no settings.
+        """Train and measure what the store lacks, in this process. The results have no settings yet.
 
         Raises:
             Interrupted: Ctrl-C. Finished arms and samples stay.
         """
         paces, rows = self._paces(scale)
-        provenance = self._provenance(scale)
         places: dict[str, dict[str, str]] = {}
         untrained: dict[str, dict[str, Results]] = {}
         for seed in self.seeds(scale):
@@ -190,7 +186,7 @@ class Experiment:
             config={},
             rows=rows,
             notes=[note.format_map(facts) for note in self.notes],
-            provenance={**provenance, "arms": places},
+            provenance={"arms": places},
         )
 
     @property

@@ -119,7 +119,7 @@ def test_a_pickle_is_not_run_and_is_named(copy: Path, folder: str, safe: str, na
     ],
 )
 def test_code_of_a_model_is_not_run(copy: Path, file: str, change: dict, monkeypatch: pytest.MonkeyPatch):
-    """Nor asked about: transformers would ask on standard input, and a script may answer anything."""
+    """Nor does transformers ask on standard input, where a script may answer anything."""
     monkeypatch.setattr("builtins.input", lambda _: "y")
     path, ran = copy / "model" / file, copy / "ran"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))

@@ -54,7 +54,7 @@ def test_scale_soft_cap_and_bias_are_those_of_the_configuration():
 
 
 class OwnLogits(nn.Module):
-    """Something a model does to its logits that no configuration tells of."""
+    """Something a model does to its logits that no configuration records."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -157,7 +157,7 @@ def test_finding_changes_neither_modes_nor_random_state():
     assert all(not module._forward_hooks for module in model.modules())
 
 
-# PEFT asks transformers for a property under its old name.
+# PEFT reads a property of transformers by its old name.
 peft_warns = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
 
 

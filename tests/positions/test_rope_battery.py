@@ -220,8 +220,8 @@ def test_generation_with_a_cache_is_generation_without(method: str, architecture
         for use_cache in (True, False)
     ]
     torch.testing.assert_close(runs[0].sequences, runs[1].sequences)
-    for cached, anew in zip(runs[0].logits, runs[1].logits, strict=True):
-        torch.testing.assert_close(cached, anew, rtol=1e-3, atol=1e-3)
+    for cached, uncached in zip(runs[0].logits, runs[1].logits, strict=True):
+        torch.testing.assert_close(cached, uncached, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("method", sorted(CHANGES_WITH_EVERY_TOKEN))

@@ -25,7 +25,7 @@ class EmbeddedModel:
     install: str
     """The command that installs its sources."""
     gguf: tuple[tuple[str, str], ...] = ()
-    """Where its GGUF file is: (module, file in it) of each part, in order. None: it comes with lengthwise."""
+    """Where its GGUF file is: (module, file in it) of each part, in order. Empty: it comes with lengthwise."""
     sha256: str | None = None
     """The hash of the GGUF file, if it is in parts."""
 
@@ -79,9 +79,10 @@ def build_embedded(name: str) -> Path:
         MissingError: a package is not installed, or its file is not the expected one.
     """
     model = EMBEDDED[name]
-    write = _join if model.gguf else _widen
     return build_once(
-        cache_dir() / "models" / name, lambda folder: write(model, folder), what=f"the model {name}"
+        cache_dir() / "models" / name,
+        lambda folder: _join(model, folder) if model.gguf else _widen(folder),
+        what=f"the model {name}",
     )
 
 
@@ -101,7 +102,7 @@ def _join(model: EmbeddedModel, folder: Path) -> None:
     whole.unlink()
 
 
-def _widen(_model: EmbeddedModel, folder: Path) -> None:
+def _widen(folder: Path) -> None:
     """Write the shipped model to `folder`, its float16 weights as float32."""
     from safetensors.torch import load_file, save_file
 

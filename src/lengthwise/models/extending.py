@@ -96,14 +96,14 @@ def restore_extension(model: nn.Module, extension: Extension, resolved: Resolved
     base = unwrap(model)
     _attach(base, extension)
     for name, module in clex_modules(base):
-        own = module.state_dict()
-        saved = _saved_tensors(resolved, [f"{name}.{key}" for key in own])
-        if missing := sorted({f"{name}.{key}" for key in own} - saved.keys()):
+        own = {f"{name}.{key}": key for key in module.state_dict()}
+        saved = _saved_tensors(resolved, [*own])
+        if missing := sorted(own.keys() - saved.keys()):
             raise MissingError(
                 f"the checkpoint has no weights for its {extension.method} extension: {', '.join(missing)}",
                 fix="save the model again with save_pretrained",
             )
-        module.load_state_dict({key: saved[f"{name}.{key}"] for key in own})
+        module.load_state_dict({own[full]: tensor for full, tensor in saved.items()})
 
 
 def extend_for_adapter(model: nn.Module, adapter: str) -> None:

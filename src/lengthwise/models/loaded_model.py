@@ -60,7 +60,7 @@ class Reader(Protocol):
 class Predictor(Reader, Protocol):
     """A model that gives the log-probabilities of given tokens: a `LoadedModel`, or an `Endpoint` that serves one.
 
-    What needs hidden states, so the whole distribution at every position, asks for a `LoadedModel`.
+    Code that needs hidden states, and so the whole distribution at every position, takes a `LoadedModel`.
     """
 
     def check_ready(self, tokens: int) -> None:

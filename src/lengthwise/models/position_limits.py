@@ -34,7 +34,7 @@ def max_positions(model: nn.Module) -> int | None:
 
 
 def check_positions_fit(limit: int | None, needed: int, *, name: str, setting: str | None = None) -> None:
-    """Raise UsageError if a model has fewer than `needed` positions; `setting` asks for them, or the text."""
+    """Raise UsageError if a model has fewer than `needed` positions. `setting` needs them; None is the text."""
     if limit is not None and needed > limit:
         wanted = f"{needed} tokens are needed" if setting is None else f"{setting} = {needed}"
         raise UsageError(

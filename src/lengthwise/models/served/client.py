@@ -21,9 +21,9 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "prompt_logprobs": {"prompt_logprobs": 0},
     "echo": {"echo": True, "logprobs": 1},
 }
-"""The ways in which servers give log-probabilities of a prompt, in the order of the probe: what a request has."""
+"""The ways in which servers give log-probabilities of a prompt, in the order of the probe: fields of the request."""
 DISTRIBUTION = {"logprobs": -1, "return_tokens_as_token_ids": True}
-"""What asks for the whole distribution of the next token (vLLM with --max-logprobs -1)."""
+"""Fields of a request for the whole distribution of the next token (vLLM with --max-logprobs -1)."""
 
 MOST_AT_ONCE = 8
 """Requests under way at a time."""
@@ -39,7 +39,7 @@ _MOST_SHOWN = 300
 
 
 class Refused(LengthwiseError):
-    """An error of the server that another attempt does not change, or an answer without what was asked for.
+    """An error of the server that another attempt does not change, or an answer that lacks what the request wants.
 
     Attributes:
         status: of the HTTP answer.
@@ -80,7 +80,12 @@ class Client:
         self._certificates = httpx.create_ssl_context()
 
     def get(self, url: str) -> Any:
-        """The JSON at `url`, asked once; the errors are those of `post`, and a MissingError if nothing answers."""
+        """The JSON at `url`, requested once.
+
+        Raises:
+            MissingError: no server answers.
+            LengthwiseError: as `post`.
+        """
         return self._run("GET", url, [None], attempts=1)[0]
 
     def post(self, url: str, bodies: Sequence[dict[str, Any]]) -> list[Any]:

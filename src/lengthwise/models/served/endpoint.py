@@ -130,7 +130,7 @@ class Endpoint:
         """
         for prompt in prompts:
             self.check_ready(len(prompt) + new_tokens - 2)
-        asks: dict[str, Any] = {"max_tokens": new_tokens}
+        fields: dict[str, Any] = {"max_tokens": new_tokens}
         if stop_ids or at_least:
             if self.protocol != "prompt_logprobs":
                 raise UsageError(
@@ -138,8 +138,8 @@ class Endpoint:
                     expected="a server of vLLM, for tasks whose replies end there",
                     fix="use --mode likelihood, or a task without it",
                 )
-            asks |= {"stop_token_ids": list(stop_ids), "min_tokens": at_least}
-        return [written(answer) for answer in self._complete([list(prompt) for prompt in prompts], asks)]
+            fields |= {"stop_token_ids": list(stop_ids), "min_tokens": at_least}
+        return [written(answer) for answer in self._complete([list(prompt) for prompt in prompts], fields)]
 
     def describe(self) -> dict[str, Any]:
         """What a result records about its model; JSON values only."""
@@ -169,9 +169,9 @@ class Endpoint:
             "tokenizer": tokenizer_fingerprint(self.tokenizer),
         }
 
-    def _complete(self, prompts: Sequence[Any], asks: Any) -> list[Any]:
+    def _complete(self, prompts: Sequence[Any], fields: Any) -> list[Any]:
         common = {"model": self.served_model, "max_tokens": 1, "temperature": 0}
-        bodies = [{**common, "prompt": prompt, **asks} for prompt in prompts]
+        bodies = [{**common, "prompt": prompt, **fields} for prompt in prompts]
         return self._client.post(f"{self._client.url}/completions", bodies)
 
     def _log_probs(self, prompts: Sequence[Sequence[int]], protocol: str | None = None) -> list[list[float]]:

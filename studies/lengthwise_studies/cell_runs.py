@@ -16,8 +16,6 @@ from lengthwise_studies.side_by_side import run_missing
 from lengthwise_studies.skeleton import Part
 
 MODEL = "small Transformer"
-NOT_TRAINED = "says nothing: not trained"
-"""The verdict of a claim on models that did not learn their training range."""
 
 
 class AnyCell(Hashable, Protocol):

@@ -1,19 +1,33 @@
-"""A statement about two arms of an experiment, as data: the number, the direction, the paper's own values.
+"""The test of a claim about two arms of an experiment: their paired differences over seeds and documents.
 
-A claim is judged by `lengthwise_studies.verdicts`. What would confirm it and what would contradict it follow from its
-direction, so no sentence about it is written by hand.
+A claim that two arms do the same has a margin. It is confirmed where the difference lies within it (two one-sided
+tests), and contradicted where it lies outside. A claim that one arm is not higher (or lower) than the other by more
+than a margin is tested against that margin alone. The statistics are those of `lengthwise.measure.over_seeds`.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import fmean
 from typing import Literal
 
+from lengthwise.measure.over_seeds import FEWEST_SEEDS, POWER, OverSeeds
+from lengthwise.measure.over_seeds import over_seeds as difference_over_seeds
+from lengthwise.report.tables import Estimate
 from lengthwise.results import Row
+from lengthwise_studies.claims import NOT_RUN, OPPOSITE, REPRODUCED, Found
 
 Direction = Literal["lower", "higher", "same", "not higher", "not lower"]
 """The last three have a margin."""
+NOTE = (
+    "Intervals at 95 % over seeds and documents. p is corrected over the table (Holm). The last column is "
+    f"the smallest difference (of a claim with a margin: margin) that would have been more than noise in "
+    f"{POWER:.0%} of cases. Fewer than {FEWEST_SEEDS} seeds give no verdict."
+)
+"""Below a table of verdicts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,93 +65,127 @@ class Quantity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairedClaim:
-    """One statement about two arms of an experiment, a paper's or our own, without a rule of its own.
-
-    The paired differences of its `quantity` decide on it, by the one rule of `verdicts` (seeds, documents,
-    Holm's correction over the table). A statement about anything else is a `skeleton.Claim`.
+class Measured:
+    """Rows with the paired differences of each seed (`arm`, `reference`, `seed`).
 
     Args:
-        place: the table or the answer of the rebuttal that makes it.
-        source: section, page and line of the paper's text; None for a claim of our own.
-        says: the statement, in short.
+        rows: of a run.
+        length: L in tokens, at this scale; 1 where quantities have tokens.
+        steps: what arms are called after the paper's steps, as a suffix of their names.
+    """
+
+    rows: Sequence[Row]
+    length: int = 1
+    steps: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paired:
+    """Two arms compared in one number.
+
+    Args:
         quantity: what is compared.
         arm: the arm that the statement is about.
         against: the arm that it is compared with.
         direction: what the statement says of the arm's number against the other's.
         margin: in the quantity's unit. For "same": differences up to this are the same. For "not higher" and "not
             lower": how much higher or lower is still allowed.
-        paper: the paper's values of both arms, in the unit of `paper_metric`; None where it prints none.
-        paper_metric: the paper's number.
         steps: training steps after which it is compared, in the paper's count; None: at the end.
     """
 
-    place: str
-    source: str | None
-    says: str
     quantity: Quantity
     arm: str
     against: str
     direction: Direction
     margin: float | None = None
-    paper: tuple[float, float] | None = None
-    paper_metric: Literal["perplexity", "LongBench-E", "accuracy"] | None = None
     steps: int | None = None
 
     def __post_init__(self) -> None:
-        assert (self.margin is None) == (self.direction in ("lower", "higher")), self.says
-        assert self.margin is None or self.margin > 0, self.says
+        assert (self.margin is None) == (self.direction in ("lower", "higher")), self
+        assert self.margin is None or self.margin > 0, self
 
-    @property
-    def difference(self) -> str:
-        """The tested difference in words."""
+    def __call__(self, measured: Measured) -> Found:
+        """The mean difference over seeds and documents, and the verdict if it is more than noise."""
         after = "" if self.steps is None else f" after {self.steps} of the paper's steps"
-        return f"{self.quantity.heading}, {self.arm} minus {self.against}{after}"
+        found = partial(
+            Found,
+            what=f"{self.quantity.heading}, {self.arm} minus {self.against}{after}",
+            unit=self.quantity.unit,
+        )
+        over = self._over_seeds(measured)
+        if isinstance(over, str):
+            return found(verdict=NOT_RUN, why=over)
+        same, margin = self.direction == "same", self.margin or 0.0
+        below = self.direction in ("lower", "not higher")
+        # The truth that separates what confirms the claim from what contradicts it.
+        bound = math.copysign(margin, over.mean) if same else margin if below else -margin
+        as_claimed = abs(over.mean) < margin if same else (over.mean < bound) == below
+        return found(
+            verdict=REPRODUCED if as_claimed else OPPOSITE,
+            ours=Estimate(over.mean, *over.interval, signed=True),
+            p=over.p_value(bound),
+            detectable=partial(over.detectable, both_ends=same),
+        )
 
-    @property
-    def confirms(self) -> str:
-        """What would confirm the claim."""
-        if self.direction == "same":
-            return f"within ±{self.margin:g} {self.quantity.unit} beyond noise"
-        return f"{'below' if self.below else 'above'} {self._bound} beyond noise"
+    def _over_seeds(self, measured: Measured) -> OverSeeds | str:
+        """The difference over seeds, or what it lacks."""
+        if self.steps is not None and self.steps not in measured.steps:
+            return "this scale keeps no such checkpoint"
+        after = "" if self.steps is None else measured.steps[self.steps]
+        pair = self.arm + after, self.against + after
+        rows = [
+            row
+            for row in measured.rows
+            if (row.arm, row.reference) == pair and self.quantity.is_in(row, measured.length)
+        ]
+        if not rows:
+            return "not measured at this scale"
+        if len({row.seed for row in rows}) != len(rows):
+            raise AssertionError(f"{self.quantity.heading} of {self.arm} names several numbers of one seed")
+        return _of_rows(rows)
 
-    @property
-    def contradicts(self) -> str:
-        """What would contradict the claim."""
-        if self.direction == "same":
-            return f"outside ±{self.margin:g} {self.quantity.unit} beyond noise"
-        return f"{'above' if self.below else 'below'} {self._bound} beyond noise"
 
-    @property
-    def below(self) -> bool:
-        """Whether a difference below `bound` confirms the claim; not for "same"."""
-        return self.direction in ("lower", "not higher")
+def over_seeds(rows: Sequence[Row]) -> Estimate | None:
+    """The mean paired difference over seeds, with its 95 % interval over seeds and documents.
 
-    @property
-    def bound(self) -> float:
-        """The difference that separates what confirms the claim from what contradicts it; not for "same"."""
-        margin = self.margin or 0.0
-        return margin if self.below else -margin
+    Args:
+        rows: one number of one arm, a row for each seed. Too few, or a row without an interval over documents, give
+            None.
+    """
+    over = _of_rows(rows)
+    return None if isinstance(over, str) else Estimate(over.mean, *over.interval, signed=True)
 
-    @property
-    def _bound(self) -> str:
-        return f"{self.bound:+g} {self.quantity.unit}" if self.bound else "0"
 
-    @property
-    def paper_difference(self) -> float | None:
-        """The paper's difference: of logarithms for perplexity (nats), of shares for a score of 0 to 100."""
-        if self.paper is None:
-            return None
-        arm, against = self.paper
-        if self.paper_metric == "perplexity":
-            return math.log(arm / against)
-        return (arm - against) / 100
+def values_over_seeds(values: Sequence[float]) -> Estimate | None:
+    """The mean of one value a seed, with Student's 95 % interval; None with fewer than `FEWEST_SEEDS`."""
+    if len(values) < FEWEST_SEEDS:
+        return None
+    over = difference_over_seeds([(value, 0.0, 2) for value in values])
+    return Estimate(over.mean, *over.interval)
 
-    @property
-    def paper_text(self) -> str:
-        """The paper's values in words."""
-        if self.paper is None:
-            return "no number in the text"
-        assert self.paper_difference is not None
-        arm, against = self.paper
-        return f"{self.paper_metric} {arm:g} against {against:g} ({self.paper_difference:+.3f})"
+
+def range_over_seeds(rows: Sequence[Row], *, signed: bool = False) -> Estimate | None:
+    """The mean over seeds with the lowest and the highest; the 95 % interval of one seed.
+
+    None where a seed has no value: a mean over the others would be of other models.
+    """
+    values = [row.value for row in rows if row.value is not None]
+    if not values or len(values) < len(rows):
+        return None
+    at_least = any(row.at_least for row in rows)
+    low, high = (rows[0].ci_low, rows[0].ci_high) if len(values) == 1 else (min(values), max(values))
+    return Estimate(fmean(values), low, high, signed=signed, at_least=at_least)
+
+
+def _of_rows(rows: Sequence[Row]) -> OverSeeds | str:
+    """One number of one arm over seeds, or what it lacks."""
+    found = [
+        (row.value, row.stderr, row.documents or 0)
+        for row in rows
+        if row.value is not None and row.stderr is not None
+    ]
+    if len(rows) < FEWEST_SEEDS:
+        return f"{len(rows)} seed{'s' if len(rows) > 1 else ''} of the {FEWEST_SEEDS} that a verdict needs"
+    if len(found) < len(rows) or min(documents for *_, documents in found) < 2:
+        return "a number has no interval over documents"
+    return difference_over_seeds(found)

@@ -5,7 +5,7 @@ A study is data: an instance of `Study`, in its own file, named in the table of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,9 +16,6 @@ from lengthwise.report.html import Section, render_page
 from lengthwise.report.tables import Table
 from lengthwise.report.writers import to_markdown
 from lengthwise.results import Results
-
-Verdict = tuple[str, str]
-"""Our numbers in words, and whether the claim holds in them."""
 
 
 class Run(Protocol):
@@ -79,46 +76,6 @@ class Produced:
 
     page: Path
     tables: list[Table]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Claim:
-    """One statement of the paper about any numbers of a study (curves, ranks, bounds), with a rule of its own.
-
-    A statement about the difference of two arms of an experiment is a `paired_claims.PairedClaim`.
-
-    Args:
-        place: the panel, table or equation that makes it.
-        claim: in short.
-        paper: the number that the paper gives.
-        judge: our numbers and the verdict.
-        rule: when the claim holds.
-    """
-
-    place: str
-    claim: str
-    paper: str
-    judge: Callable[[Any], Verdict | None]
-    rule: str
-
-    def verdict(self, numbers: Any) -> Verdict | None:
-        """Our numbers and whether the claim holds; None where `numbers` cannot decide it."""
-        return self.judge(numbers)
-
-
-def claims_table(
-    claims: Iterable[Claim], numbers: Any, *, ours: str, notes: Sequence[str] = ()
-) -> Table | None:
-    """The verdict on every claim that `numbers` can decide; None if there is none. `ours` heads our numbers."""
-    rows = [
-        [one.place, one.claim, one.paper, *verdict, one.rule]
-        for one in claims
-        if (verdict := one.verdict(numbers)) is not None
-    ]
-    columns = ["place", "claim", "paper", ours, "verdict", "rule"]
-    return (
-        Table(columns=columns, rows=rows, caption="The paper's claims", notes=list(notes)) if rows else None
-    )
 
 
 def chosen_scale(

@@ -18,7 +18,8 @@ from lengthwise.report.drawing import Curve, Picture, draw_curves, drawn, legend
 from lengthwise.report.html import Section
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
-from lengthwise_studies.skeleton import Claim, Part, Study, Verdict, claims_table
+from lengthwise_studies.claims import FAILS, HOLDS, Claim, Decision, Rule, judge, verdict_table
+from lengthwise_studies.skeleton import Part, Study
 from lengthwise_studies.synthetic import theorem1
 from lengthwise_studies.synthetic.theorem1 import Terms
 
@@ -154,82 +155,81 @@ def _values(results: Results, arm: str, metric: str) -> dict[int, float]:
     return {row.length or 0: row.value for row in rows if row.value is not None}
 
 
-def _printed_holds(results: Results) -> Verdict:
+def _printed_holds(results: Results) -> Decision:
     errors, bounds = _values(results, BROKEN, ERROR), _values(results, BROKEN, PRINTED)
     broken = [length for length, error in errors.items() if error > bounds[length] + 1e-9]
     at = max(errors)
     ours = f"at test length {at}: error {errors[at]:.3f}, bound {bounds[at]:.3f}"
-    return ours, f"does not hold: broken at {len(broken)} of {len(errors)} lengths" if broken else "holds"
+    return ours, f"{FAILS}: broken at {len(broken)} of {len(errors)} lengths" if broken else HOLDS
 
 
-def _holds(metric: str) -> Callable[[Results], Verdict]:
-    def judge(results: Results) -> Verdict:
+def _holds(metric: str) -> Callable[[Results], Decision]:
+    def decide(results: Results) -> Decision:
         [ratio] = [row.value for row in results.select(arm=DRAWN_MODELS, metric=f"{metric}_ratio")]
         errors, bounds = _values(results, BROKEN, ERROR), _values(results, BROKEN, metric)
         assert ratio is not None
         worst = max(ratio, *(errors[length] / bounds[length] for length in errors))
-        return f"largest error / bound: {worst:.3f}", "holds" if worst <= 1 + 1e-9 else "does not hold"
+        return f"largest error / bound: {worst:.3f}", HOLDS if worst <= 1 + 1e-9 else FAILS
 
-    return judge
+    return decide
 
 
-def _vacuous(results: Results) -> Verdict:
+def _vacuous(results: Results) -> Decision:
     least = min(_values(results, BROKEN, CORRECTED).values())
     return f"least bound {least:.2f}, greatest possible error {LARGEST:g}", (
         "vacuous" if least >= LARGEST else "informative"
     )
 
 
-def _grows(results: Results) -> Verdict:
+def _grows(results: Results) -> Decision:
     found = {name: list(_values(results, name, "constants_ratio").values()) for name in (PRINTED, CORRECTED)}
     ours = "; ".join(f"{name.split('_')[0]}: {one[0]:.3f} to {one[-1]:.3f}" for name, one in found.items())
     grows = all(one == sorted(one) and one[0] < one[-1] for one in found.values())
-    return ours, "holds" if grows else "does not hold"
+    return ours, HOLDS if grows else FAILS
 
 
 CLAIMS = (
     Claim(
         place="Eq. 28-29",
-        claim="the printed bound holds",
+        says="the printed bound holds",
         paper="proved",
-        judge=_printed_holds,
-        rule="no test length at which the counterexample's error exceeds the largest printed bound over its views",
+        test=Rule(
+            "no test length at which the counterexample's error exceeds the largest printed bound over its views",
+            _printed_holds,
+        ),
     ),
     Claim(
         place="Eq. 28-29, corrected",
-        claim="the bound with factors 12, 12, 2 and 12 + 4 C0 holds",
+        says="the bound with factors 12, 12, 2 and 12 + 4 C0 holds",
         paper="ours",
-        judge=_holds(CORRECTED),
-        rule="no error of the counterexample or of a random model exceeds it",
+        test=Rule("no error of the counterexample or of a random model exceeds it", _holds(CORRECTED)),
     ),
     Claim(
         place="Eq. 28-29, corrected",
-        claim="the corrected bound says something beyond the training length",
+        says="the corrected bound says something beyond the training length",
         paper="ours",
-        judge=_vacuous,
-        rule="at some test length it is below the greatest squared distance of two unit vectors",
+        test=Rule(
+            "at some test length it is below the greatest squared distance of two unit vectors", _vacuous
+        ),
     ),
     Claim(
         place="identity behind the proof",
-        claim="the error is at most the mean of near and far errors, weighted by their lengths",
+        says="the error is at most the mean of near and far errors, weighted by their lengths",
         paper="ours",
-        judge=_holds(CONVEX),
-        rule="no error of the counterexample or of a random model exceeds it",
+        test=Rule("no error of the counterexample or of a random model exceeds it", _holds(CONVEX)),
     ),
     Claim(
         place="below Eq. 29",
-        claim="C1 / C2 grows with the test length",
+        says="C1 / C2 grows with the test length",
         paper="proved",
-        judge=_grows,
-        rule="the ratio of both bounds rises at every test length",
+        test=Rule("the ratio of both bounds rises at every test length", _grows),
     ),
 )
 
 
 def sections(results: Results, folder: Path) -> list[Section]:
     """The verdicts and the picture of the broken bound."""
-    table = claims_table(CLAIMS, results, ours="ours")
-    assert table is not None
+    judged = judge(CLAIMS, results)
     return [
         Section(
             title="Theorem 1, checked",
@@ -237,9 +237,9 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 "Theorem 1 bounds the error at a test length by the misalignment and the losses at training lengths. "
                 "A linear attention model with neither loss nor misalignment breaks the printed bound; the same "
                 "proof with its two slips corrected gives a bound that holds but is vacuous.",
-                *(f"{row[1]}: {row[4]}." for row in table.rows),
+                *(f"{one.claim.says}: {one.verdict}." for one in judged),
             ],
-            tables=[table],
+            tables=[verdict_table(judged)],
             figures=[bounds_picture(results)],
             notes=results.notes,
         )

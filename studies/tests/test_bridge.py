@@ -9,6 +9,7 @@ import pytest
 
 from lengthwise.measure.statistics import estimate
 from lengthwise.results import Row
+from lengthwise_studies.claims import judge
 from lengthwise_studies.sparsity.bridge import (
     DENSE,
     NO_GAIN,
@@ -83,7 +84,7 @@ def test_what_training_forgets_and_what_other_forms_spare():
                 for place, long, needed in ((40, 5.0, None), (41, 1.0 + doc / 10, 2.0), (42, 1.0, math.inf))
             ]
     rows = bridge_rows(arms, 0.5, "m")
-    found = [claim.verdict(rows)[1] for claim in claims()]
+    found = [one.verdict for one in judge(claims(), rows)]
     assert found == ["yes", "no", "no", "no", "yes", "yes"]
     [value] = {
         row.value
@@ -108,8 +109,8 @@ def test_a_seed_without_an_interval_decides_nothing():
             documents=documents,
         )
 
-    judge = partial(in_every_seed, "a", "b", "forgotten", None, 1)
-    assert judge([]) is None
-    assert judge([row(0, 0.5, 1.5), row(1, None, None)])[1] == TOO_FEW
-    assert judge([row(0, 0.5, 1.5), row(1, 0.5, 1.5, documents=7)])[1] == TOO_FEW
-    assert judge([row(0, 0.5, 1.5), row(1, -0.5, 1.5)])[1] == "not decided"
+    decide = partial(in_every_seed, "a", "b", "forgotten", None, 1)
+    assert decide([]) is None
+    assert decide([row(0, 0.5, 1.5), row(1, None, None)])[1] == TOO_FEW
+    assert decide([row(0, 0.5, 1.5), row(1, 0.5, 1.5, documents=7)])[1] == TOO_FEW
+    assert decide([row(0, 0.5, 1.5), row(1, -0.5, 1.5)])[1] == "not decided"

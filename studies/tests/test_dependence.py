@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from lengthwise_studies.paper.dependence import Relation, partial_correlation, relate, williams_t
+from lengthwise_studies.claims import Claim, judge
+from lengthwise_studies.paper.dependence import Correlation, partial_correlation, williams_t
 from lengthwise_studies.paper.table1 import PRINTED, of_the_papers_models
 
 
@@ -44,15 +45,16 @@ def test_verdicts():
     }
     for own in models.values():
         own["minus"] = -own["close"]
-    relations = (
-        Relation("close", "close", "score"),
-        Relation("minus close", "minus", "score"),
-        Relation("noise", "noise", "score"),
-        Relation("stronger", "close", "score", stronger_than="weak"),
-        Relation("weak given close", "weak", "score", given=("close",)),
-        Relation("missing", "other", "score"),
+    tests = (
+        Correlation("close", "score"),
+        Correlation("minus", "score"),
+        Correlation("noise", "score"),
+        Correlation("close", "score", stronger_than="weak"),
+        Correlation("weak", "score", given=("close",)),
+        Correlation("other", "score"),
     )
-    found = relate(relations, models)
+    claims = [Claim(place="", says="", test=test) for test in tests]
+    found = judge(claims, models)
     assert [one.verdict for one in found] == [
         "reproduced",
         "opposite",
@@ -64,7 +66,7 @@ def test_verdicts():
     assert found[2].detectable is not None
     assert 0.3 < found[2].detectable < 0.7
     few = {name: models[name] for name in list(models)[:11]}
-    assert {one.verdict for one in relate(relations, few)} == {"not run"}
+    assert {one.verdict for one in judge(claims, few)} == {"not run"}
 
 
 def test_the_papers_own_table():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lengthwise.results import Row, read_results
+from lengthwise_studies.claims import judge
 from lengthwise_studies.sparsity.bridge import TOO_FEW
 from lengthwise_studies.sparsity.influence import CLAIMS, Numbers
 from lengthwise_studies.study_table import produce
@@ -44,12 +45,12 @@ CONTROLS = {"random": (0.1, 0.0, 0.2), "recent": (0.1, 0.0, 0.2), "copies": (0.5
 )
 def test_verdicts_by_rule(greedy: tuple, net: tuple, verdicts: list[str]):
     found = numbers(greedy=greedy, net=net, **CONTROLS)
-    assert [(claim.verdict(found) or ("", ""))[1] for claim in CLAIMS] == verdicts
+    assert [one.verdict for one in judge(CLAIMS, found)] == verdicts
 
 
 def test_few_documents_decide_nothing():
     found = numbers(7, greedy=(0.9, 0.82, 0.95), net=(0.7, 0.6, 0.8), **CONTROLS)
-    assert {(claim.verdict(found) or ("", ""))[1] for claim in CLAIMS} == {TOO_FEW}
+    assert {one.verdict for one in judge(CLAIMS, found)} == {TOO_FEW}
 
 
 @pytest.mark.real

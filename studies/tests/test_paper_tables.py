@@ -32,14 +32,13 @@ def test_more_seeds_start_from_pretrainings_of_their_own():
 def test_every_claim_compares_arms_that_some_setting_has(name):
     table = TABLES[name]
     assert STUDIES[name].load().title == table.title
+    tests = [claim.test for claim in table.claims]
     for size in (LAPTOP, PAPER):
         experiment, _ = table.experiment(table.sizes["laptop" if size is LAPTOP else "paper"])
         compared = {(arm.name, arm.against) for arm in experiment.arms} | {*experiment.contrasts}
-        missing = {
-            (claim.arm, claim.against) for claim in table.claims if (claim.arm, claim.against) not in compared
-        }
+        missing = {(one.arm, one.against) for one in tests} - compared
         # Kept results have nothing but losses of arms after fewer steps.
-        assert all(claim.steps is None or claim.quantity.metric == "loss" for claim in table.claims)
+        assert all(one.steps is None or one.quantity.metric == "loss" for one in tests)
         # At the paper's scale both corpora are one, so the second setting of tables 2 and 9 is not run.
         assert all(size is PAPER and arm.startswith("PG19") for arm, _ in missing)
 
@@ -47,9 +46,9 @@ def test_every_claim_compares_arms_that_some_setting_has(name):
 def test_the_papers_numbers_of_table_4():
     claims = {claim.says: claim for claim in TABLES["table4"].claims}
     claim = claims["alpha 0.1 lowers the perplexity after 200 steps"]
-    assert claim.paper == (5.88, 6.12)
-    assert claim.paper_difference == pytest.approx(-0.0400, abs=1e-4)
-    assert len([claim for claim in claims.values() if claim.paper_metric == "perplexity"]) == 12
+    assert claim.paper == "perplexity 5.88 against 6.12 (-0.040)"
+    assert claims["alpha 0.1 raises LongBench-E"].paper == "LongBench-E 26.6 against 24.7 (+0.019)"
+    assert len([claim for claim in claims.values() if claim.paper.startswith("perplexity")]) == 12
 
 
 def test_the_paper_scale_has_the_papers_values():
@@ -191,9 +190,10 @@ def test_equal_time_and_marks(tmp_path, monkeypatch):
 def test_arms_of_two_settings_are_compared_on_the_same_tokens(tmp_path, monkeypatch):
     monkeypatch.setattr(paper_table, "standard_arms", lambda *given: standard_arms(*given)[:3])
     table = TABLES["table11"]
-    within, between, _ = (claim for claim in table.claims if claim.quantity.metric == "loss")
+    claims = [claim for claim in table.claims if claim.test.quantity.metric == "loss"][:2]
+    within, between = (claim.test for claim in claims)
     settings = tuple(replace(one, more=lambda window: ()) for one in table.settings[:2])
-    table = replace(table, settings=settings, claims=(within, between))
+    table = replace(table, settings=settings, claims=tuple(claims))
     size = replace(_tiny(LAPTOP, tmp_path), seeds=2, starts=())
     rows = table.run(tmp_path / "run", size).rows
     arm, against = between.arm, between.against

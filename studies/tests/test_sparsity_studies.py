@@ -10,6 +10,7 @@ import pytest
 
 from lengthwise.errors import Interrupted, UsageError
 from lengthwise.results import read_results
+from lengthwise_studies.claims import judge
 from lengthwise_studies.sparsity import bounds, coupling_study, parity
 from lengthwise_studies.sparsity.parity import of_k
 from lengthwise_studies.sparsity.shares import Outcome, decision, difference, over_seeds, place, pooled, share
@@ -120,7 +121,7 @@ def _parity_outcome(scale, accuracy):
 
 
 def _verdicts(claims, numbers):
-    return [found[1] for claim in claims if (found := claim.verdict(numbers)) is not None]
+    return [one.verdict for one in judge(claims, numbers)]
 
 
 class TestParityVerdicts:

@@ -8,13 +8,12 @@ from pathlib import Path
 
 from lengthwise.report.tables import Cell, Table
 from lengthwise.results import Results, Row
-from lengthwise_studies.paired_claims import Quantity
+from lengthwise_studies.paired_claims import Quantity, range_over_seeds
 from lengthwise_studies.paper.measures import PARTS, loss, recalled
 from lengthwise_studies.paper.methods import BEST, ENTROPY, JEFFREYS, PLAIN, SCE, UNTRAINED
 from lengthwise_studies.paper.paper_table import Setting
 from lengthwise_studies.paper.rebuttal import TABLES
 from lengthwise_studies.paper.sizes import Size
-from lengthwise_studies.verdicts import range_over_seeds
 from tools.docs.kept_results import runs_of
 
 LOSS, JEFFREYS_PART, RECALL = loss(2), PARTS[2], recalled(1)

@@ -94,10 +94,11 @@ def _tiny_books(results: Results) -> Table:
 
 
 def _verdicts(results: Results) -> Table:
+    from lengthwise_studies.claims import verdict_table
+    from lengthwise_studies.paired_claims import NOTE
     from lengthwise_studies.paper.rebuttal import TABLES
-    from lengthwise_studies.verdicts import verdict_table
 
-    return verdict_table(TABLES[results.kind].judged(results), caption="")
+    return verdict_table(TABLES[results.kind].judged(results), caption="", notes=[NOTE])
 
 
 def _differences(results: Results) -> Table:
@@ -132,11 +133,10 @@ def _temperatures(results: Results) -> Table:
 
 def _table1(results: Results, which: str) -> Table:
     from lengthwise_studies.paper import table1
-    from lengthwise_studies.paper.dependence import relations_table
 
     if which == "models":
         return replace(table1.models_table(results), caption="")
-    return relations_table(table1.relations(results)[which], caption="")
+    return replace(table1.relations(results)[which], caption="")
 
 
 def _encodings(results: Results) -> Table:

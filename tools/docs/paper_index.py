@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lengthwise.report.tables import Cell, Estimate, Table
-from lengthwise_studies.paper.dependence import relate
+from lengthwise_studies.claims import Judged, judge
+from lengthwise_studies.paired_claims import Measured
+from lengthwise_studies.paper import table1
 from lengthwise_studies.paper.rebuttal import TABLES
-from lengthwise_studies.paper.table1 import RELATIONS, relations
-from lengthwise_studies.verdicts import judge
 from tools.docs.kept_results import runs_of
 
 
@@ -133,48 +133,36 @@ def claims_index(results: Path) -> Table:
     """
     return Table(
         columns=["place", "claim", "source", "command", "theirs", "scale", "ours", "verdict"],
-        rows=[*_relations(results), *(row for name in TABLES for row in _claims(results, name))],
+        rows=[row for name in ("table1", *TABLES) for row in _claims(results, name)],
     )
 
 
 def _claims(folder: Path, name: str) -> Iterator[list[Cell]]:
-    table = TABLES[name]
-    runs = [(run.scale, run.variant, table.judged(run.results)) for run in runs_of(folder, name)]
-    for scale, variant, judged in runs or [("none", "", judge(table.claims, [], length=1))]:
+    for scale, variant, judged in _verdicts(folder, name):
         for one in judged:
-            ours = (
-                ""
-                if one.difference is None
-                else Estimate(one.difference, one.low, one.high, signed=True).text
-            )
+            ours = one.found.ours.text if isinstance(one.found.ours, Estimate) else ""
             yield [
                 one.claim.place,
                 f"{one.claim.says}, {variant}" if variant else one.claim.says,
                 one.claim.source,
                 f"lengthwise reproduce {name}",
-                one.claim.paper_text,
+                one.claim.paper,
                 scale,
-                f"{ours} {one.claim.quantity.unit}" if ours else "",
+                f"{ours} {one.found.unit}".strip() if ours else "",
                 one.verdict,
             ]
 
 
-def _relations(folder: Path) -> Iterator[list[Cell]]:
-    runs = [
-        (f"{run.scale}, {which} models", related)
-        for run in runs_of(folder, "table1")
-        for which, related in relations(run.results).items()
-    ]
-    for scale, related in runs or [("none", relate(RELATIONS, {}))]:
-        for one in related:
-            ours = "" if one.estimate is None else one.estimate.text
-            yield [
-                "Table 1" if one.relation.claimed else "Table 1, control",
-                one.relation.says,
-                "Sec. 4.1.2, Table 1, page 6",
-                "lengthwise reproduce table1",
-                "" if one.relation.paper is None else f"{one.relation.paper:g}",
-                scale,
-                ours,
-                one.verdict,
-            ]
+def _verdicts(folder: Path, name: str) -> list[tuple[str, str, list[Judged]]]:
+    """Scale, variant and verdicts of every kept run of a table; those of no run where none is kept."""
+    runs = runs_of(folder, name)
+    if name == "table1":
+        found = [
+            (f"{run.scale}, {who} models", run.variant, judged)
+            for run in runs
+            for who, judged in table1.judged(run.results).items()
+        ]
+        return found or [("none", "", judge(table1.CLAIMS, {}))]
+    table = TABLES[name]
+    found = [(run.scale, run.variant, table.judged(run.results)) for run in runs]
+    return found or [("none", "", judge(table.claims, Measured(rows=[])))]

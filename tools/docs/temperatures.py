@@ -5,11 +5,10 @@ from __future__ import annotations
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results
 from lengthwise_studies.arms import Arm
-from lengthwise_studies.paired_claims import Quantity
+from lengthwise_studies.paired_claims import Quantity, range_over_seeds
 from lengthwise_studies.paper.methods import PLAIN
 from lengthwise_studies.paper.rebuttal import TABLES
 from lengthwise_studies.paper.sizes import Size
-from lengthwise_studies.verdicts import range_over_seeds
 
 
 def inverse_temperature(times: float) -> Quantity:

@@ -10,11 +10,11 @@ from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise.results import Results, Row
 from lengthwise_studies.arm_tables import arms_table, by_line, first_estimate
+from lengthwise_studies.claims import Claim, judge, verdict_table
 from lengthwise_studies.far.pictures import depth_pictures
-from lengthwise_studies.paired_claims import PairedClaim, Quantity
-from lengthwise_studies.verdicts import judge, over_seeds, verdict_table
+from lengthwise_studies.paired_claims import NOTE, Measured, Paired, Quantity, over_seeds
 
-Claims = Callable[[Results], Sequence[PairedClaim]]
+Claims = Callable[[Results], Sequence[Claim[Paired]]]
 _ANSWERS = (
     ("accuracy", "accuracy", "share"),
     ("gold", "gold_probability", "share"),
@@ -47,8 +47,8 @@ def far_sections(
 
 def verdicts_table(results: Results, claims: Claims) -> Table:
     """Each claim with its mean difference over seeds and documents, and the verdict."""
-    judged = judge(claims(results), results.rows, length=1)
-    return verdict_table(judged, caption="What a form has to do")
+    judged = judge(claims(results), Measured(rows=results.rows))
+    return verdict_table(judged, caption="What a form has to do", notes=[NOTE])
 
 
 def far_tables(results: Results, reference: str) -> list[Table]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from lengthwise.results import Results
 from lengthwise_studies.arms import Arm, Scale
+from lengthwise_studies.claims import Claim
 from lengthwise_studies.experiments import Experiment
 from lengthwise_studies.far.arms import (
     CONTROL,
@@ -27,7 +28,7 @@ from lengthwise_studies.far.arms import (
 )
 from lengthwise_studies.far.claims import claims_on, gold_claim, long_text_claims, question_claims
 from lengthwise_studies.far.page import Claims, far_sections
-from lengthwise_studies.paired_claims import PairedClaim
+from lengthwise_studies.paired_claims import Paired
 from lengthwise_studies.skeleton import Part, Study
 
 ON_BOOKS = (CONTROL, REPEATS)
@@ -55,21 +56,21 @@ class FarPart:
         )
 
 
-def _needles(results: Results) -> list[PairedClaim]:
+def _needles(results: Results) -> list[Claim[Paired]]:
     """What the form has to do against cross entropy, and that it answers more than skips alone."""
     beyond = claims_on(REPEATS.name, HALF.name, results)[0]
     return [*question_claims(REPEATS.name, CONTROL.name, results), replace(beyond, place="beyond skips")]
 
 
-def _gemma(results: Results) -> list[PairedClaim]:
+def _gemma(results: Results) -> list[Claim[Paired]]:
     """What the form has to do, and that it makes the right answer more probable: twelve contexts hold few answers."""
     found = claims_on(REPEATS.name, CONTROL.name, results)
     return [*found, gold_claim(found[0])]
 
 
 def _claims_of(
-    make: Callable[[str, str, Results], list[PairedClaim]], *pairs: tuple[Arm, Arm]
-) -> Callable[[Results], list[PairedClaim]]:
+    make: Callable[[str, str, Results], list[Claim[Paired]]], *pairs: tuple[Arm, Arm]
+) -> Callable[[Results], list[Claim[Paired]]]:
     """The claims of one kind on several pairs of a form and its control."""
     return lambda results: [
         claim for form, control in pairs for claim in make(form.name, control.name, results)

@@ -11,10 +11,9 @@ from lengthwise.report.tables import Estimate
 from lengthwise.results import Results
 from lengthwise_studies.arms import Arm, Scale
 from lengthwise_studies.experiments import Experiment
-from lengthwise_studies.paired_claims import Quantity
+from lengthwise_studies.paired_claims import Quantity, range_over_seeds
 from lengthwise_studies.skeleton import Part, Study
 from lengthwise_studies.tiny_models import TinyModel
-from lengthwise_studies.verdicts import range_over_seeds
 
 
 def model_arm(

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Table
 from lengthwise.results import Results, Row
 from lengthwise_studies.arm_tables import arms_table, by_line
 from lengthwise_studies.arms import Arm, Scale, arm_after, is_final
+from lengthwise_studies.claims import Claim, Judged, judge, verdict_table
 from lengthwise_studies.experiments import Experiment
-from lengthwise_studies.paired_claims import Direction, PairedClaim, Quantity
+from lengthwise_studies.paired_claims import NOTE, Direction, Measured, Paired, Quantity, range_over_seeds
 from lengthwise_studies.paper.measures import all_measures, columns
 from lengthwise_studies.paper.methods import PLAIN, Adjustment, standard_arms
 from lengthwise_studies.paper.sizes import SIZES, Size
 from lengthwise_studies.skeleton import Part, Study
-from lengthwise_studies.verdicts import Judged, judge, range_over_seeds, verdict_table
 
 STEPS = 200
 """The paper's training steps."""
@@ -41,7 +41,7 @@ SOURCES = {
     "Rebuttal, within T": "rebuttal, extra question 2 of the first reviewer",
 }
 """Place of a claim -> where in the paper's text it is."""
-_PAPER_METRICS: dict[str, Literal["perplexity", "LongBench-E", "accuracy"]] = {
+_PAPER_METRICS = {
     "perplexity": "perplexity",
     "longbench_e": "LongBench-E",
     "babilong_qa1": "accuracy",
@@ -60,21 +60,23 @@ def claim(
     margin: float | None = None,
     paper: tuple[float, float] | None = None,
     steps: int | None = None,
-) -> PairedClaim:
+) -> Claim[Paired]:
     """A claim of the paper at one of `SOURCES`; `paper` has its values of both arms."""
-    return PairedClaim(
+    return Claim(
         place=place,
         source=SOURCES[place],
         says=says,
-        quantity=quantity,
-        arm=arm,
-        against=against,
-        direction=direction,
-        margin=margin,
-        paper=paper,
-        paper_metric=None if paper is None else _PAPER_METRICS[quantity.task],
-        steps=steps,
+        paper="no number in the text" if paper is None else _of_both(_PAPER_METRICS[quantity.task], *paper),
+        test=Paired(
+            quantity=quantity, arm=arm, against=against, direction=direction, margin=margin, steps=steps
+        ),
     )
+
+
+def _of_both(metric: str, arm: float, against: float) -> str:
+    """The paper's values of both arms, and their difference: of logarithms for perplexity, of shares for a score."""
+    difference = math.log(arm / against) if metric == "perplexity" else (arm - against) / 100
+    return f"{metric} {arm:g} against {against:g} ({difference:+.3f})"
 
 
 def _no_more(window: int) -> tuple[Arm, ...]:
@@ -125,7 +127,7 @@ class PaperTable:
     title: str
     shows: str
     settings: tuple[Setting, ...]
-    claims: tuple[PairedClaim, ...]
+    claims: tuple[Claim[Paired], ...]
     follows: bool = False
     equal_time: bool = False
     sizes: Mapping[str, Size] = field(default_factory=lambda: SIZES)
@@ -148,7 +150,7 @@ class PaperTable:
             (one.adjustment.name, size.corpora[one.corpus], one.more): one for one in reversed(self.settings)
         }
         arms = [arm for one in self.settings if one in told_apart.values() for arm in self._arms(one, size)]
-        pairs = dict.fromkeys((claim.arm, claim.against) for claim in self.claims)
+        pairs = dict.fromkeys((claim.test.arm, claim.test.against) for claim in self.claims)
         experiment = Experiment(
             kind=self.name,
             arms=tuple(arms),
@@ -195,17 +197,16 @@ class PaperTable:
     def judged(self, results: Results) -> list[Judged]:
         """The verdicts on all claims of the table, from the rows of a run."""
         size = Size.of(results.config["size"])
-        at = {STEPS: ""}
+        steps = {STEPS: ""}
         if self.follows:
-            at |= {STEPS * part // 4: arm_after("", size.steps * part // 4) for part in (1, 2)}
-        return judge(self.claims, results.rows, length=size.trained, at=at)
+            steps |= {STEPS * part // 4: arm_after("", size.steps * part // 4) for part in (1, 2)}
+        return judge(self.claims, Measured(rows=results.rows, length=size.trained, steps=steps))
 
     def sections(self, results: Results, folder: Path) -> list[Section]:
         """The table as one section of a page."""
-        judged = self.judged(results)
         size = Size.of(results.config["size"])
         tables = [
-            verdict_table(judged),
+            verdict_table(self.judged(results), notes=[NOTE]),
             values_table(results.rows, columns(size), size.trained, caption="Every arm"),
             values_table(results.rows, columns(size), size.trained, differences=True, caption=_DIFFERENCES),
         ]
@@ -214,7 +215,7 @@ class PaperTable:
         return [
             Section(
                 title=self.title,
-                paragraphs=[self.shows, *(one.sentence for one in judged)],
+                paragraphs=[self.shows],
                 tables=[table for table in tables if table.rows],
                 notes=results.notes,
             )

@@ -12,14 +12,8 @@ from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise.results import Results
 from lengthwise_studies.arms import Arm
-from lengthwise_studies.paper.dependence import (
-    Related,
-    Relation,
-    partial_correlation,
-    relate,
-    relations_table,
-    williams_t,
-)
+from lengthwise_studies.claims import Claim, Judged, judge, verdict_table
+from lengthwise_studies.paper.dependence import Correlation, partial_correlation, williams_t
 from lengthwise_studies.paper.measures import PARTS, loss
 from lengthwise_studies.paper.models import Models, lengths_of, model_arm, number_of, study_of_models
 from lengthwise_studies.tiny_models import TinyModel
@@ -37,18 +31,30 @@ PRINTED: dict[str, tuple[float, float, float, float]] = {
 
 SHORT, SCE, ENTROPY, JEFFREYS = "loss at T", "SCE", "entropy", "Jeffreys"
 LONG, RISE = "loss beyond T", "rise beyond T"
-RELATIONS = (
-    Relation("SCE goes with the loss beyond T", SCE, LONG, claimed=True),
-    Relation("SCE goes more with it than the loss at T does", SCE, LONG, stronger_than=SHORT, claimed=True),
-    Relation("Jeffreys goes with the loss beyond T", JEFFREYS, LONG),
-    Relation("entropy alone goes with the loss beyond T", ENTROPY, LONG),
-    Relation("the loss at T goes with the loss beyond T", SHORT, LONG, paper=0.67),
-    Relation("SCE, given the loss at T", SCE, LONG, given=(SHORT,)),
-    Relation("Jeffreys, given the loss at T", JEFFREYS, LONG, given=(SHORT,)),
-    Relation("Jeffreys, given entropy", JEFFREYS, LONG, given=(ENTROPY,)),
-    Relation("SCE goes with the rise beyond T", SCE, RISE),
-    Relation("Jeffreys goes with the rise beyond T", JEFFREYS, RISE),
-    Relation("entropy goes with the rise beyond T", ENTROPY, RISE),
+
+
+def _claim(says: str, test: Correlation, *, claimed: bool = False, paper: str = "") -> Claim[Correlation]:
+    """A statement of the paper, or a control of ours."""
+    place = "Table 1" if claimed else "Table 1, control"
+    return Claim(place=place, source="Sec. 4.1.2, Table 1, page 6", says=says, paper=paper, test=test)
+
+
+CLAIMS = (
+    _claim("SCE goes with the loss beyond T", Correlation(SCE, LONG), claimed=True),
+    _claim(
+        "SCE goes more with it than the loss at T does",
+        Correlation(SCE, LONG, stronger_than=SHORT),
+        claimed=True,
+    ),
+    _claim("Jeffreys goes with the loss beyond T", Correlation(JEFFREYS, LONG)),
+    _claim("entropy alone goes with the loss beyond T", Correlation(ENTROPY, LONG)),
+    _claim("the loss at T goes with the loss beyond T", Correlation(SHORT, LONG), paper="0.67"),
+    _claim("SCE, given the loss at T", Correlation(SCE, LONG, given=(SHORT,))),
+    _claim("Jeffreys, given the loss at T", Correlation(JEFFREYS, LONG, given=(SHORT,))),
+    _claim("Jeffreys, given entropy", Correlation(JEFFREYS, LONG, given=(ENTROPY,))),
+    _claim("SCE goes with the rise beyond T", Correlation(SCE, RISE)),
+    _claim("Jeffreys goes with the rise beyond T", Correlation(JEFFREYS, RISE)),
+    _claim("entropy goes with the rise beyond T", Correlation(ENTROPY, RISE)),
 )
 
 _SIBLINGS = (
@@ -119,11 +125,23 @@ def of_the_papers_models() -> str:
     )
 
 
-def relations(results: Results) -> dict[str, list[Related]]:
+def judged(results: Results) -> dict[str, list[Judged]]:
     """The verdicts over all models, and over those that share text and tokenizer."""
     return {
-        "all": relate(RELATIONS, numbers(results)),
-        "small": relate(RELATIONS, numbers(results, tiny_alone=True)),
+        "all": judge(CLAIMS, numbers(results)),
+        "small": judge(CLAIMS, numbers(results, tiny_alone=True)),
+    }
+
+
+def relations(results: Results) -> dict[str, Table]:
+    """Their tables."""
+    note = (
+        "Models share text, and some share weights, so they are less independent than the intervals and p-values "
+        "assume."
+    )
+    return {
+        who: verdict_table(several, caption=f"Over {who} models", notes=[note])
+        for who, several in judged(results).items()
     }
 
 
@@ -139,7 +157,6 @@ def models_table(results: Results) -> Table:
 
 def sections(results: Results, folder: Path) -> list[Section]:
     """The table as one section of a page."""
-    related = relations(results)
     return [
         Section(
             title="Table 1: does misalignment go with long-context scores?",
@@ -150,7 +167,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 of_the_papers_models(),
             ],
             tables=[
-                *(relations_table(several, caption=f"Over {who} models") for who, several in related.items()),
+                *relations(results).values(),
                 models_table(results),
                 Table(
                     columns=["model", "training loss", "SCE", "log perplexity at 16k", "LongBench-E"],

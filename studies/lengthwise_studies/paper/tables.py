@@ -6,7 +6,8 @@ Numbers that a claim lacks are not in the text that we have.
 from __future__ import annotations
 
 from lengthwise_studies.arms import Arm
-from lengthwise_studies.paired_claims import Direction, PairedClaim, Quantity
+from lengthwise_studies.claims import Claim
+from lengthwise_studies.paired_claims import Direction, Paired, Quantity
 from lengthwise_studies.paper.measures import DEPTHS, answered, loss, scored
 from lengthwise_studies.paper.methods import CLEX, EABF, LONGQLORA, PLAIN, RAW, SCE, term, weights
 from lengthwise_studies.paper.paper_table import PaperTable, Setting, claim
@@ -32,13 +33,13 @@ def beside_plain(
     quantity: Quantity,
     direction: Direction,
     margin: float | None = None,
-) -> PairedClaim:
+) -> Claim[Paired]:
     """A claim on SCE 0.1 against plain CE in one setting of several."""
     arms = setting.arm(SCE), setting.arm(PLAIN)
     return claim(place, f"{setting.name}: {says}", quantity, *arms, direction, margin=margin)
 
 
-def at_t(place: str) -> tuple[PairedClaim, ...]:
+def at_t(place: str) -> tuple[Claim[Paired], ...]:
     """What tables 2 and 9 say of both corpora."""
     greater = "books: a greater weight does not always help more"
     return (
@@ -50,9 +51,9 @@ def at_t(place: str) -> tuple[PairedClaim, ...]:
     )
 
 
-def at_2t(place: str) -> tuple[PairedClaim, ...]:
+def at_2t(place: str) -> tuple[Claim[Paired], ...]:
     """What tables 3 and 10 say of both adjustments."""
-    found: list[PairedClaim] = []
+    found: list[Claim[Paired]] = []
     for setting in (QLORA, ENTROPY_ABF):
         too_great = f"{setting.name}: too great a weight has a higher perplexity"
         found += [
@@ -92,7 +93,7 @@ _BY_WEIGHT: dict[float, dict[int, tuple[float, float]]] = {
 """alpha -> steps -> (LongBench-E, perplexity): Table 4."""
 
 
-def _by_weight(alpha: float) -> list[PairedClaim]:
+def _by_weight(alpha: float) -> list[Claim[Paired]]:
     arms = f"SCE {alpha:g}", PLAIN
     falls, rises = ("lower", "higher") if alpha <= 0.3 else ("higher", "lower")
     found = []
@@ -177,7 +178,7 @@ _BY_DEPTH: dict[float, tuple[float, ...]] = {
 
 def _at_depth(
     alpha: float, depth: float, direction: Direction, says: str, margin: float | None = None
-) -> PairedClaim:
+) -> Claim[Paired]:
     at = DEPTHS.index(depth)
     return claim(
         "Table 7" if alpha == 0.1 else "Rebuttal, depth and alpha",
@@ -230,7 +231,7 @@ TABLE10 = PaperTable(
 )
 
 
-def _two(better: str, worse: str, arm: str, against: str) -> tuple[PairedClaim, ...]:
+def _two(better: str, worse: str, arm: str, against: str) -> tuple[Claim[Paired], ...]:
     return (
         claim("Table 11", f"{better} has a lower perplexity than {worse}", loss(2), arm, against, "lower"),
         claim(

@@ -12,7 +12,17 @@ from itertools import pairwise
 from statistics import fmean
 
 from lengthwise.report.tables import Table
-from lengthwise_studies.cell_runs import NOT_TRAINED
+from lengthwise_studies.claims import (
+    FAILS,
+    HOLDS,
+    NOT_DECIDED,
+    NOT_TRAINED,
+    Claim,
+    Decision,
+    Found,
+    judge,
+    verdict_table,
+)
 from lengthwise_studies.section3.cells import Cell, Outcome
 from lengthwise_studies.section3.grid import (
     Outcomes,
@@ -25,7 +35,6 @@ from lengthwise_studies.section3.grid import (
     within,
 )
 from lengthwise_studies.section3.panels import OPTIMIZERS, PAPERS_ENCODINGS, Varied, curves
-from lengthwise_studies.skeleton import Claim, Verdict, claims_table
 
 TESTED = 50
 """The longest test length of the paper."""
@@ -66,70 +75,73 @@ Reads = Mapping[str, Read]
 """By what tells the cells of a claim apart; the first is what the others are compared with, where they are."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CellClaim(Claim):
-    """A claim about cells, decided where all of them were run and tested at the paper's lengths."""
+@dataclass(frozen=True)
+class CellRule:
+    """A rule on cells, which decides where all of them were run and tested at the paper's lengths."""
 
+    rule: str
+    decide: Callable[[Reads], Decision]
     cells: Mapping[str, Cell]
 
-    def verdict(self, numbers: Outcomes) -> Verdict | None:
-        """Our numbers and whether the claim holds; None where a cell is missing. Few seeds decide nothing."""
+    def __call__(self, numbers: Outcomes) -> Found | None:
+        """Our numbers and the verdict; None where a cell is missing. Few seeds decide nothing."""
         found = {name: (cell, numbers[cell]) for name, cell in self.cells.items() if cell in numbers}
         if len(found) < len(self.cells) or any(one.lengths[-1] < TESTED for _, one in found.values()):
             return None
-        verdict = self.judge({name: Read(*one) for name, one in found.items()})
-        if verdict is None or min(len(one.mse) for _, one in found.values()) >= FEWEST_SEEDS:
-            return verdict
-        return verdict[0], f"not decided: fewer than {FEWEST_SEEDS} seeds"
+        ours, verdict = self.decide({name: Read(*one) for name, one in found.items()})
+        if min(len(one.mse) for _, one in found.values()) < FEWEST_SEEDS:
+            verdict = f"{NOT_DECIDED}: fewer than {FEWEST_SEEDS} seeds"
+        return Found(ours=ours, verdict=verdict, rule=self.rule)
 
 
-def section3_claims_table(outcomes: Outcomes, panels: Collection[str] | None = None) -> Table | None:
-    """Every claim (of these panels) whose cells were run and tested at the paper's lengths; None if there is none."""
+def section3_claims_table(outcomes: Outcomes, panels: Collection[str] | None = None) -> Table:
+    """Every claim (of these panels) whose cells were run and tested at the paper's lengths."""
     chosen = [claim for claim in CLAIMS if panels is None or claim.place in panels]
-    return claims_table(chosen, outcomes, ours="ours, median over seeds [best, worst]", notes=[FITS])
+    judged = judge(chosen, outcomes)
+    return verdict_table(judged, ours="ours, median over seeds [best, worst]", notes=[FITS])
 
 
-def _far_better(reads: Reads) -> Verdict:
+def _far_better(reads: Reads) -> Decision:
     [one] = reads.values()
     holds = one.end.high is not None and one.end.high < one.constant / 10
     return f"{one.end.text}; best constant {two_digits(one.constant)}", _holds(holds)
 
 
-def _stays(reads: Reads) -> Verdict:
+def _stays(reads: Reads) -> Decision:
     [one] = reads.values()
     stays = one.end.high is not None and one.within.value is not None and one.end.high < 10 * one.within.value
     ours = f"in range: {one.within.text}; at 50: {one.end.text}"
     return ours, _holds(stays) if one.trained else NOT_TRAINED
 
 
-def _rises(reads: Reads) -> Verdict:
+def _rises(reads: Reads) -> Decision:
     trained = [one for one in reads.values() if one.trained]
     rising = sum(one.ends_above(100, one.constant / 10) for one in trained)
     verdict = f"holds for {rising} of {len(trained)} encodings{_untrained(reads)}"
     if not trained:
         verdict = NOT_TRAINED
     elif rising == len(reads):
-        verdict = "holds"
+        verdict = HOLDS
     return _listed({name: one.end for name, one in reads.items()}), verdict
 
 
-def _nearly_perfect(reads: Reads) -> Verdict:
+def _nearly_perfect(reads: Reads) -> Decision:
     [one] = reads.values()
     holds = one.nearly.high is not None and one.nearly.high < 1 / 4
     return one.nearly.text, _holds(holds) if one.trained else NOT_TRAINED
 
 
-def _best_function(reads: Reads) -> Verdict:
+def _best_function(reads: Reads) -> Decision:
     found = {name: one.beyond for name, one in reads.items()}
     best = found.pop("1/sqrt")
     behind = [name for name, one in found.items() if best.below(one)]
     ahead = [name for name, one in found.items() if one.below(best)]
-    verdict = "holds" if len(behind) == len(found) else f"better than {', '.join(behind) or 'none'}"
+    verdict = HOLDS if len(behind) == len(found) else f"better than {', '.join(behind) or 'none'}"
     verdict += f"; worse than {', '.join(ahead)}" if ahead else ""
     return f"1/sqrt: {best.text}", verdict + _untrained(reads)
 
 
-def _longer(reads: Reads) -> Verdict:
+def _longer(reads: Reads) -> Decision:
     ends = {name: one.end for name, one in reads.items()}
     if not all(one.trained for one in reads.values()):
         return _listed(ends), NOT_TRAINED
@@ -139,20 +151,20 @@ def _longer(reads: Reads) -> Verdict:
     return _listed(ends), f"lower with length: {words[lower]}; still rising: {words[rises]}"
 
 
-def _beyond(reads: Reads) -> Verdict:
+def _beyond(reads: Reads) -> Decision:
     return _compared({name: one.beyond for name, one in reads.items()})
 
 
-def _within(reads: Reads) -> Verdict:
+def _within(reads: Reads) -> Decision:
     return _compared({name: one.within for name, one in reads.items()})
 
 
-def _functions(reads: Reads) -> Verdict:
+def _functions(reads: Reads) -> Decision:
     ours, verdict = _beyond(reads)
     return ours, verdict + _untrained(reads)
 
 
-def _compared(found: Mapping[str, Spread]) -> Verdict:
+def _compared(found: Mapping[str, Spread]) -> Decision:
     """Which have all their seeds below, or above, all of the first."""
     base, *others = found.items()
     better = [name for name, one in others if one.below(base[1])]
@@ -171,7 +183,7 @@ def _untrained(reads: Reads) -> str:
 
 
 def _holds(holds: bool) -> str:
-    return "holds" if holds else "does not hold"
+    return HOLDS if holds else FAILS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +195,7 @@ class Kind:
         paper: the number that the paper gives.
         varies: what its cells differ in.
         only: which of them it is about; empty: all.
-        judge: our numbers and the verdict from what was read.
+        decide: our numbers and the verdict from what was read.
         rule: when it holds.
         optimizers: with which it is judged.
     """
@@ -192,7 +204,7 @@ class Kind:
     paper: str = DRAWN
     varies: Varied
     only: tuple[str, ...] = ()
-    judge: Callable[[Reads], Verdict]
+    decide: Callable[[Reads], Decision]
     rule: str
     optimizers: tuple[str, ...] = OPTIMIZERS
 
@@ -201,21 +213,21 @@ FAR_BETTER = Kind(
     claim="NoPE predicts the mean at length 50 far better than 1/2 does ({task}, {optimizer})",
     varies="encoding",
     only=("none",),
-    judge=_far_better,
+    decide=_far_better,
     rule="the worst seed's error at length 50 is under a tenth of the best constant's",
 )
 STAYS = Kind(
     claim="NoPE's error of the mean stays as it is in training range ({task}, {optimizer})",
     varies="encoding",
     only=("none",),
-    judge=_stays,
+    decide=_stays,
     rule="every seed's error at length 50 is under 10 times the median error in training range",
 )
 RISES = Kind(
     claim="the error of the {task} rises beyond training with each of the four encodings ({optimizer})",
     varies="encoding",
     only=PAPERS_ENCODINGS,
-    judge=_rises,
+    decide=_rises,
     rule="every seed's error at length 50 is over 100 times the median error in training range, and over a tenth "
     "of the best constant's",
 )
@@ -223,7 +235,7 @@ REPARAMETERIZED = Kind(
     claim="every f lowers the error of the {task} beyond training, in original units ({optimizer})",
     paper="all f improve, 1/sqrt most",
     varies="function",
-    judge=_functions,
+    decide=_functions,
     rule="better or worse: mean error beyond training, the seeds of f and of no f do not overlap",
 )
 NEARLY_PERFECT = Kind(
@@ -231,20 +243,20 @@ NEARLY_PERFECT = Kind(
     paper="nearly perfect",
     varies="function",
     only=("1/sqrt",),
-    judge=_nearly_perfect,
+    decide=_nearly_perfect,
     rule=f"every seed's error at length {NEARLY_PERFECT_TO} is under 1/4, so that the nearest length is right",
 )
 BEST_FUNCTION = Kind(
     claim="of all f, 1/sqrt lowers the error of the {task} most ({optimizer})",
     paper="the best, also of 1/x and 1/log(x+1)",
     varies="function",
-    judge=_best_function,
+    decide=_best_function,
     rule="mean error beyond training, the seeds of 1/sqrt do not overlap with those of any other f",
 )
 LONGER = Kind(
     claim="training on longer strings lowers the error of the {task} at length 50, which still rises",
     varies="train_length",
-    judge=_longer,
+    decide=_longer,
     rule="the seeds of each training length lie below those of the shorter one; every seed's error at length 50 "
     "is over 10 times the median in training range",
     optimizers=("adam",),
@@ -253,35 +265,34 @@ ALIGNED = Kind(
     claim="alignment lowers the error of the {task} beyond training",
     paper="none: not tried on these tasks",
     varies="alignment",
-    judge=_beyond,
+    decide=_beyond,
     rule="better or worse: mean error beyond training, the seeds with and without alignment do not overlap",
     optimizers=("adam",),
 )
 ALIGNED_WITHIN = replace(
     ALIGNED,
     claim="alignment keeps the error of the {task} in training range",
-    judge=_within,
+    decide=_within,
     rule="better or worse: mean error in training range, the seeds with and without alignment do not overlap",
 )
 
 
 def _claims(
     place: str, task: str, kind: Kind, *, paper: str | None = None, shift: int = 0
-) -> Iterator[CellClaim]:
+) -> Iterator[Claim]:
     """The claim with each of its optimizers."""
     for optimizer in kind.optimizers:
         cells = curves(task, kind.varies, shift=shift, optimizer=optimizer)
-        yield CellClaim(
+        chosen = {name: cell for name, cell in cells.items() if name in (kind.only or cells)}
+        yield Claim(
             place=place,
-            claim=kind.claim.format(task=task, optimizer=optimizer),
+            says=kind.claim.format(task=task, optimizer=optimizer),
             paper=paper or kind.paper,
-            cells={name: cell for name, cell in cells.items() if name in (kind.only or cells)},
-            judge=kind.judge,
-            rule=kind.rule,
+            test=CellRule(kind.rule, kind.decide, chosen),
         )
 
 
-CLAIMS: tuple[CellClaim, ...] = (
+CLAIMS: tuple[Claim, ...] = (
     *_claims("1a", "mean", FAR_BETTER, paper="about 1e-5"),
     *_claims("1a", "mean", STAYS, paper="nearly consistent"),
     *_claims("1b", "length", RISES),

@@ -48,8 +48,8 @@ LEAD = (
 def page(panels: tuple[Panel, ...], _: Scale, outcomes: Outcomes) -> list[Section]:
     """The claims that the run can decide; then of every panel what the paper says, its numbers and pictures."""
     claims = section3_claims_table(outcomes, {panel.name for panel in panels})
-    title = "The paper's claims" if claims is not None else "What was run"
-    sections = [Section(title=title, tables=[] if claims is None else [claims])]
+    title = "The paper's claims" if claims.rows else "What was run"
+    sections = [Section(title=title, tables=[claims] if claims.rows else [])]
     for panel in panels:
         tables = [panel_table(panel, outcomes)]
         if panel.varies == "alignment":

@@ -20,7 +20,8 @@ from lengthwise.errors import UsageError
 from lengthwise.report.drawing import Curve, Picture, curve_picture
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
-from lengthwise_studies.skeleton import Claim, Study, Verdict, claims_table
+from lengthwise_studies.claims import Claim, Decision, Rule, judge, verdict_table
+from lengthwise_studies.skeleton import Study
 from lengthwise_studies.sparsity import coupling_study, parity
 from lengthwise_studies.sparsity.coupling_study import TOKENS, CoupledCell, CouplingScale
 from lengthwise_studies.sparsity.parity import ParityCell, ParityScale, of_k, over
@@ -132,7 +133,7 @@ def judged(scale: ParityScale, found: Mapping[ParityCell, Outcome]) -> list[Judg
     return numbers
 
 
-def _informative(bound: str, numbers: list[Judged]) -> Verdict:
+def _informative(bound: str, numbers: list[Judged]) -> Decision:
     telling = sum(one.bound(bound) < GUESSING for one in numbers)
     ours = "; ".join(
         f"{one.cell.key}, length {one.length}: delta {one.delta:.2g}, bound {_text(one.bound(bound))}"
@@ -141,14 +142,14 @@ def _informative(bound: str, numbers: list[Judged]) -> Verdict:
     return ours, f"says something at {telling} of {len(numbers)}" if telling else "vacuous"
 
 
-def _kept(bound: str, numbers: list[Judged]) -> Verdict:
+def _kept(bound: str, numbers: list[Judged]) -> Decision:
     broken = sum(1 - one.right.high > one.bound(bound) for one in numbers)
     ratios = [(1 - one.right.value) / one.bound(bound) for one in numbers if one.bound(bound) < math.inf]
     ours = f"largest error / bound: {max(ratios):.2g}" if ratios else "no finite bound"
     return ours, f"needs a constant above 1 at {broken} of {len(numbers)}" if broken else "holds"
 
 
-def _needs_locality(numbers: list[Judged]) -> Verdict:
+def _needs_locality(numbers: list[Judged]) -> Decision:
     ours, better = [], 0
     for length in sorted({one.length for one in numbers}):
         by_law = {one.cell.local: one.right for one in numbers if one.length == length}
@@ -159,8 +160,10 @@ def _needs_locality(numbers: list[Judged]) -> Verdict:
     return "; ".join(ours), f"locality lowers the error at {better} of {len(ours)} lengths"
 
 
-def _claim(place: str, claim: str, paper: str, judge: Callable[[list[Judged]], Verdict], rule: str) -> Claim:
-    return Claim(place=place, claim=claim, paper=paper, judge=judge, rule=rule)
+def _claim(
+    place: str, claim: str, paper: str, decide: Callable[[list[Judged]], Decision], rule: str
+) -> Claim:
+    return Claim(place=place, says=claim, paper=paper, test=Rule(rule, decide))
 
 
 _BELOW = "with a constant of 1 it lies below the error of guessing, 1/2"
@@ -207,17 +210,16 @@ CLAIMS = (
 def page(scale: ParityScale, found: Mapping[ParityCell, Outcome]) -> list[Section]:
     """Claims, the numbers, and the picture."""
     numbers = judged(scale, found)
-    table = claims_table(CLAIMS, numbers, ours="ours")
+    verdicts = judge(CLAIMS, numbers)
     drawn = bounds_picture(numbers)
-    assert table is not None
     return [
         Section(
             title="The bounds against sparse parity",
             paragraphs=[
                 "What theorem 4.3 and the bound of the rebuttal allow, and what trained models do. "
-                + " ".join(f"{row[0]}: {row[1]}: {row[4]}." for row in table.rows)
+                + " ".join(f"{one.claim.place}: {one.claim.says}: {one.verdict}." for one in verdicts)
             ],
-            tables=[table, bounds_table(numbers)],
+            tables=[verdict_table(verdicts), bounds_table(numbers)],
             figures=[drawn] if drawn else [],
         )
     ]

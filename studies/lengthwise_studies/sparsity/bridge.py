@@ -19,7 +19,7 @@ from lengthwise.measure.statistics import Statistic, expanded_tail
 from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Row
 from lengthwise.samples import SampleLog
-from lengthwise_studies.skeleton import Verdict
+from lengthwise_studies.claims import FAILS, HOLDS, NOT_DECIDED, Decision
 
 FEW = 4
 """A prediction is sparse if so many distant tokens, or fewer, are enough for it."""
@@ -29,7 +29,7 @@ KEY_GAIN, KEY_LOSS = 2.0, 2.0
 """LongPPL's key tokens gain more than the first and have a loss below the second, in nats."""
 FEWEST_DOCUMENTS = 8
 """Intervals over fewer are too rough for a verdict."""
-TOO_FEW = f"not decided: fewer than {FEWEST_DOCUMENTS} documents"
+TOO_FEW = f"{NOT_DECIDED}: fewer than {FEWEST_DOCUMENTS} documents"
 _RESAMPLES = 1000
 
 
@@ -175,10 +175,10 @@ def decided(
     rows: Sequence[Row],
     holds: Callable[[list[tuple[float, float]]], bool],
     fails: Callable[[list[tuple[float, float]]], bool],
-    words: tuple[str, str] = ("holds", "does not hold"),
-) -> Verdict:
+    words: tuple[str, str] = (HOLDS, FAILS),
+) -> Decision:
     """A verdict from the intervals of these rows; none where one has no interval, or one over few documents."""
     ends = [(row.ci_low, row.ci_high) for row in rows if row.ci_low is not None and row.ci_high is not None]
     if len(ends) < len(rows) or min(row.documents or 0 for row in rows) < FEWEST_DOCUMENTS:
         return ours, TOO_FEW
-    return ours, words[0] if holds(ends) else words[1] if fails(ends) else "not decided"
+    return ours, words[0] if holds(ends) else words[1] if fails(ends) else NOT_DECIDED

@@ -15,6 +15,7 @@ from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Table, row_estimate
 from lengthwise.results import Results, Row
 from lengthwise_studies.arms import Scale
+from lengthwise_studies.claims import Claim, Decision, Rule, judge, verdict_table
 from lengthwise_studies.far.arms import (
     CONTROL,
     EVERY,
@@ -24,7 +25,7 @@ from lengthwise_studies.far.arms import (
     TRUNCATION_SCE,
     far_experiment,
 )
-from lengthwise_studies.skeleton import Claim, Study, Verdict, claims_table
+from lengthwise_studies.skeleton import Study
 from lengthwise_studies.sparsity.bridge import (
     FEW,
     GROUPS,
@@ -99,24 +100,28 @@ def claims() -> Iterator[Claim]:
     for arm in (*ALIGNED, *OTHERS):
         yield Claim(
             **ours,
-            claim=f"{arm} forgets far and sparse tokens more than those without a gain",
-            judge=partial(in_every_seed, arm, CONTROL.name, "forgotten_more", None, 1),
-            rule="change of the loss on far and sparse tokens minus that on tokens without a gain; above 0 in "
-            "every seed (interval over documents)",
+            says=f"{arm} forgets far and sparse tokens more than those without a gain",
+            test=Rule(
+                "change of the loss on far and sparse tokens minus that on tokens without a gain; above 0 in "
+                "every seed (interval over documents)",
+                partial(in_every_seed, arm, CONTROL.name, "forgotten_more", None, 1),
+            ),
         )
     for arm in OTHERS:
         yield Claim(
             **ours,
-            claim=f"{arm} spares the far and sparse tokens that {ALIGNED[0]} forgets",
-            judge=partial(in_every_seed, arm, ALIGNED[0], "forgotten", SPARSE, -1),
-            rule=f"its loss on far and sparse tokens minus that of {ALIGNED[0]}; below 0 in every seed "
-            "(interval over documents)",
+            says=f"{arm} spares the far and sparse tokens that {ALIGNED[0]} forgets",
+            test=Rule(
+                f"its loss on far and sparse tokens minus that of {ALIGNED[0]}; below 0 in every seed "
+                "(interval over documents)",
+                partial(in_every_seed, arm, ALIGNED[0], "forgotten", SPARSE, -1),
+            ),
         )
 
 
 def in_every_seed(
     arm: str, reference: str, metric: str, group: str | None, sign: int, rows: Sequence[Row]
-) -> Verdict | None:
+) -> Decision | None:
     """Whether a change has this sign in every seed, with its whole interval."""
     found = [
         row
@@ -141,7 +146,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
     arms = arms_of(results)
     start = arms[START.name, None]
     rows = bridge_rows(arms, threshold, results.model_name)
-    verdicts = claims_table(claims(), rows, ours="ours, nats a token, by seed")
+    verdicts = verdict_table(judge(claims(), rows), ours="ours, nats a token, by seed")
     trained = [arm.name for arm in EXPERIMENT.arms if arm.changes is not None]
     changed = [name for name in trained if name != CONTROL.name]
     return [
@@ -163,7 +168,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 f"Loss with all context minus that of `{CONTROL.name}`, on the same tokens; positive is worse."
             ],
             tables=[
-                *([verdicts] if verdicts else []),
+                *([verdicts] if verdicts.rows else []),
                 groups_table(rows, "forgotten", changed, "Change of the loss, nats per token"),
                 groups_table(rows, "jeffreys", trained, "Jeffreys after training"),
             ],

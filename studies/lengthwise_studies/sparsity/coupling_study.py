@@ -13,7 +13,8 @@ from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell as TableCell
 from lengthwise.report.tables import Table
 from lengthwise_studies.cell_runs import Grid
-from lengthwise_studies.skeleton import Claim, Study, Verdict, claims_table
+from lengthwise_studies.claims import Claim, Decision, Rule, judge, verdict_table
+from lengthwise_studies.skeleton import Study
 from lengthwise_studies.sparsity.coupled_tasks import COUPLED_TASKS, CoupledTask
 from lengthwise_studies.sparsity.coupling import (
     ARMS,
@@ -204,7 +205,7 @@ def _by_encoding(
             yield name, cells, inside, inside.value >= LEARNED
 
 
-def _higher(scale: CouplingScale, task: str, arms: tuple[Ids, Ids], found: Found) -> Verdict | None:
+def _higher(scale: CouplingScale, task: str, arms: tuple[Ids, Ids], found: Found) -> Decision | None:
     """More exact responses than another arm at the longest length, for every encoding that was run."""
     cases: list[Case] = []
     for name, cells, _, learned in _by_encoding(task, arms, found):
@@ -214,7 +215,7 @@ def _higher(scale: CouplingScale, task: str, arms: tuple[Ids, Ids], found: Found
     return verdict_on(cases, "higher with {0} of {2} encodings, lower with {1}".format) if cases else None
 
 
-def _holds(scale: CouplingScale, task: str, arm: Ids, found: Found) -> Verdict | None:
+def _holds(scale: CouplingScale, task: str, arm: Ids, found: Found) -> Decision | None:
     """Exact responses at the longest length in most cases."""
     cases: list[Case] = []
     for name, [cell], inside, learned in _by_encoding(task, (arm,), found):
@@ -244,26 +245,29 @@ def claims(scale: CouplingScale) -> Iterator[Claim]:
         for arm, against, says in COMPARED:
             yield Claim(
                 place=task,
-                claim=f"{says} ({task})",
+                says=f"{says} ({task})",
                 paper="ours" if arm == "pointed" else NO_NUMBER,
-                judge=partial(_higher, scale, task, (arm, against)),
-                rule=f"at {times} the interval of {ARM_NAMES[arm]} minus {ARM_NAMES[against]} leaves out 0",
+                test=Rule(
+                    f"at {times} the interval of {ARM_NAMES[arm]} minus {ARM_NAMES[against]} leaves out 0",
+                    partial(_higher, scale, task, (arm, against)),
+                ),
             )
         for arm in ("coupled", "predicted"):
             yield Claim(
                 place=task,
-                claim=f"{ARM_NAMES[arm]} ids hold at {times} ({task})",
+                says=f"{ARM_NAMES[arm]} ids hold at {times} ({task})",
                 paper=NUMBERS.get((task, arm), NO_NUMBER),
-                judge=partial(_holds, scale, task, arm),
-                rule=f"the interval of exact responses lies at or above {LEARNED}",
+                test=Rule(
+                    f"the interval of exact responses lies at or above {LEARNED}",
+                    partial(_holds, scale, task, arm),
+                ),
             )
 
 
 def page(scale: CouplingScale, found: Found) -> list[Section]:
     """Claims, the table, and a picture for each encoding."""
-    table = claims_table(
-        claims(scale),
-        found,
+    table = verdict_table(
+        judge(claims(scale), found),
         ours="ours, mean over seeds [95 %]",
         notes=[
             f"A cell counts as trained if at least {LEARNED} of its responses at the longest training length are "
@@ -277,7 +281,7 @@ def page(scale: CouplingScale, found: Found) -> list[Section]:
                 "Tokens that belong together share a position id. Do models that are given such ids, or predict "
                 "them, answer questions four times as long as those they were trained on?"
             ],
-            tables=[*([table] if table else []), exact_table(scale, found)],
+            tables=[*([table] if table.rows else []), exact_table(scale, found)],
             figures=[one for encoding in ENCODINGS for one in exact_picture(scale, found, encoding)],
         )
     ]

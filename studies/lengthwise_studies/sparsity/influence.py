@@ -15,8 +15,9 @@ from lengthwise.report.figures import recovered_by_kept
 from lengthwise.report.html import Section, influential_passages
 from lengthwise.report.tables import Table, row_estimate
 from lengthwise.results import Results, Row
+from lengthwise_studies.claims import Claim, Decision, Rule, judge, verdict_table
 from lengthwise_studies.experiments import Arm, Experiment, Scale
-from lengthwise_studies.skeleton import Claim, Part, Study, Verdict, claims_table
+from lengthwise_studies.skeleton import Part, Study
 from lengthwise_studies.sparsity.bridge import decided, rank_table, tokens_of
 from lengthwise_studies.store import sample_log
 
@@ -35,7 +36,7 @@ def _sizes(numbers: Numbers) -> list[int]:
     return sorted({kept for _, kept in numbers if kept is not None})
 
 
-def _at_least(metric: str, threshold: float, numbers: Numbers) -> Verdict | None:
+def _at_least(metric: str, threshold: float, numbers: Numbers) -> Decision | None:
     """Whether the whole interval of a share is above a threshold."""
     k = _sizes(numbers)[-1]
     row = numbers.get((metric, k))
@@ -45,7 +46,7 @@ def _at_least(metric: str, threshold: float, numbers: Numbers) -> Verdict | None
     return decided(ours, [row], lambda ends: ends[0][0] >= threshold, lambda ends: ends[0][1] < threshold)
 
 
-def _above_controls(numbers: Numbers) -> Verdict:
+def _above_controls(numbers: Numbers) -> Decision:
     """Whether the interval of greedy is above those of all controls."""
     k = _sizes(numbers)[-1]
     rows = [numbers[f"recovered_{name}", k] for name in ("greedy", "random", "recent", "copies")]
@@ -62,24 +63,27 @@ def _above_controls(numbers: Numbers) -> Verdict:
 CLAIMS = (
     Claim(
         place="Fig. 2, 6",
-        claim="a few tokens of the long context predict nearly as well as all of them",
+        says="a few tokens of the long context predict nearly as well as all of them",
         paper="drawn, no number",
-        judge=partial(_at_least, "recovered_greedy", NEARLY_ALL),
-        rule=f"greedy recovers {NEARLY_ALL:.0%} of the gain or more with the largest k (whole interval)",
+        test=Rule(
+            f"greedy recovers {NEARLY_ALL:.0%} of the gain or more with the largest k (whole interval)",
+            partial(_at_least, "recovered_greedy", NEARLY_ALL),
+        ),
     ),
     Claim(
         place="Fig. 2, 6",
-        claim="the same, beyond what choosing by the reported loss recovers from a foreign text",
+        says="the same, beyond what choosing by the reported loss recovers from a foreign text",
         paper="not considered",
-        judge=partial(_at_least, "recovered_net", MOST),
-        rule=f"recovered_net is {MOST:.0%} or more with the largest k (whole interval)",
+        test=Rule(
+            f"recovered_net is {MOST:.0%} or more with the largest k (whole interval)",
+            partial(_at_least, "recovered_net", MOST),
+        ),
     ),
     Claim(
         place="Fig. 2, 6",
-        claim="which tokens are kept matters",
+        says="which tokens are kept matters",
         paper="drawn, no number",
-        judge=_above_controls,
-        rule="the interval of greedy is above those of random, recent and copies",
+        test=Rule("the interval of greedy is above those of random, recent and copies", _above_controls),
     ),
 )
 
@@ -104,7 +108,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
     """One text: claims, recovery by k, and passages."""
     numbers = numbers_of(results.rows)
     text = folder.name.removeprefix("influence-")
-    claims = claims_table(CLAIMS, numbers, ours="ours")
+    claims = verdict_table(judge(CLAIMS, numbers))
     picture = recovered_by_kept(results.rows, name=folder.name)
     samples = sample_log(results, ARM.name, "influence")
     gain, gaining = numbers["gain", None], numbers["gaining", None]
@@ -118,7 +122,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 "removed:",
             ],
             tables=[
-                *([claims] if claims else []),
+                *([claims] if claims.rows else []),
                 recovery_table(numbers, caption=f"Recovered gain on {text}, 95 % intervals over documents"),
                 rank_table(tokens_of(samples, results.config["measures"]["influence"]["kept"])),
             ],

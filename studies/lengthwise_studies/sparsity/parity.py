@@ -13,7 +13,8 @@ from lengthwise.report.drawing import Picture
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise_studies.cell_runs import Grid
-from lengthwise_studies.skeleton import Claim, Study, Verdict, claims_table
+from lengthwise_studies.claims import Claim, Decision, Rule, judge, verdict_table
+from lengthwise_studies.skeleton import Study
 from lengthwise_studies.sparsity import planted
 from lengthwise_studies.sparsity.grid import LEARNED, GridScale, run_stack, share_picture, share_rows
 from lengthwise_studies.sparsity.shares import (
@@ -198,7 +199,7 @@ def trained(found: Found, scale: ParityScale) -> dict[ParityCell, Share]:
     return {cell: one for cell, one in inside.items() if one.value >= LEARNED}
 
 
-def _keeps(scale: ParityScale, factor: int, found: Found) -> Verdict:
+def _keeps(scale: ParityScale, factor: int, found: Found) -> Decision:
     """Over half of what is above chance in range is left at so many times L."""
     cases: list[Case] = []
     for cell, inside in trained(found, scale).items():
@@ -210,7 +211,7 @@ def _keeps(scale: ParityScale, factor: int, found: Found) -> Verdict:
     return ours, said + others
 
 
-def _falls(scale: ParityScale, found: Found) -> Verdict:
+def _falls(scale: ParityScale, found: Found) -> Decision:
     """The smallest tested k is better at 2L than the largest in training."""
     cases: list[Case] = []
     for cell in trained(found, scale):
@@ -222,7 +223,7 @@ def _falls(scale: ParityScale, found: Found) -> Verdict:
     return verdict_on(cases)
 
 
-def _beyond_k(scale: ParityScale, found: Found) -> Verdict:
+def _beyond_k(scale: ParityScale, found: Found) -> Decision:
     """Nearer to chance than to right at the largest tested k, at length L."""
     cases: list[Case] = []
     largest = scale.test_ks[-1]
@@ -233,7 +234,7 @@ def _beyond_k(scale: ParityScale, found: Found) -> Verdict:
     return verdict_on(cases)
 
 
-def _locality(scale: ParityScale, found: Found) -> Verdict:
+def _locality(scale: ParityScale, found: Found) -> Decision:
     """Local against anywhere at 2L, where both are trained."""
     cases: list[Case] = []
     fitting = trained(found, scale)
@@ -252,39 +253,45 @@ def claims(scale: ParityScale) -> tuple[Claim, ...]:
         *(
             Claim(
                 **figure,
-                claim=f"with few planted tokens accuracy holds at {factor} times the training length",
-                judge=partial(_keeps, scale, factor),
-                rule="the interval of the accuracy lies above the middle of chance and the accuracy in range",
+                says=f"with few planted tokens accuracy holds at {factor} times the training length",
+                test=Rule(
+                    "the interval of the accuracy lies above the middle of chance and the accuracy in range",
+                    partial(_keeps, scale, factor),
+                ),
             )
             for factor in (2, scale.reach)
         ),
         Claim(
             **figure,
-            claim="at twice the training length accuracy falls as k grows",
-            judge=partial(_falls, scale),
-            rule="the accuracy at the largest tested k in training minus that at the smallest lies below 0",
+            says="at twice the training length accuracy falls as k grows",
+            test=Rule(
+                "the accuracy at the largest tested k in training minus that at the smallest lies below 0",
+                partial(_falls, scale),
+            ),
         ),
         Claim(
             **figure,
-            claim="models fail at a k beyond training",
-            judge=partial(_beyond_k, scale),
-            rule="at length L and the largest tested k, the interval lies below 3/4",
+            says="models fail at a k beyond training",
+            test=Rule(
+                "at length L and the largest tested k, the interval lies below 3/4", partial(_beyond_k, scale)
+            ),
         ),
         Claim(
             place="Theorem 4.3, locality",
-            claim="local planted tokens generalize to longer samples, others need not",
+            says="local planted tokens generalize to longer samples, others need not",
             paper="the bound needs locality",
-            judge=partial(_locality, scale),
-            rule="better or worse: at 2L the interval of local minus anywhere leaves out 0",
+            test=Rule(
+                "better or worse: at 2L the interval of local minus anywhere leaves out 0",
+                partial(_locality, scale),
+            ),
         ),
     )
 
 
 def page(scale: ParityScale, found: Found) -> list[Section]:
     """Claims, the table, and a picture with and one without locality."""
-    table = claims_table(
-        claims(scale),
-        found,
+    table = verdict_table(
+        judge(claims(scale), found),
         ours="ours, mean over seeds [95 %]",
         notes=[
             f"A model counts as trained if its accuracy in training range, over the tested k within training, is at "
@@ -292,7 +299,6 @@ def page(scale: ParityScale, found: Found) -> list[Section]:
             "Intervals of the claims are Student's over seeds, of differences paired by seed.",
         ],
     )
-    assert table is not None
     lengths = scale.test_lengths
     accuracy = Table(
         columns=["trained on", "tested k", *(f"at {length}" for length in lengths)],

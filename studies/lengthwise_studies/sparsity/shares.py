@@ -8,9 +8,8 @@ from statistics import fmean
 from typing import Any
 
 from lengthwise.report.tables import Estimate
-from lengthwise_studies import verdicts
-from lengthwise_studies.cell_runs import NOT_TRAINED
-from lengthwise_studies.skeleton import Verdict
+from lengthwise_studies.claims import FAILS, HOLDS, NOT_DECIDED, NOT_TRAINED, Decision
+from lengthwise_studies.paired_claims import values_over_seeds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +81,7 @@ def binomial_interval(successes: int, trials: int) -> tuple[float, float]:
 
 def over_seeds(values: Sequence[float]) -> Estimate:
     """The mean over seeds with Student's 95 % interval; none with fewer than three."""
-    return verdicts.values_over_seeds(values) or Estimate(fmean(values))
+    return values_over_seeds(values) or Estimate(fmean(values))
 
 
 def difference(one: Share, other: Share) -> Estimate:
@@ -115,7 +114,7 @@ def case(
 
 def verdict_on(
     cases: Iterable[Case], words: Callable[[int, int, int], str] | None = None, *, of: str = ""
-) -> Verdict:
+) -> Decision:
     """All numbers, and a verdict on the cases that count: `words` of how many confirm, contradict, and are."""
     cases = list(cases)
     counted = [one for one in cases if one.counts]
@@ -129,10 +128,10 @@ def decision(holding: int, failing: int, tried: int, *, of: str = "") -> str:
     if not tried:
         return NOT_TRAINED
     if failing == tried:
-        return "does not hold"
+        return FAILS
     if holding == tried:
-        return f"holds for {holding} of {tried}{of}" if of else "holds"
-    said = f"holds for {holding} of {tried}{of}" if holding else "not decided"
+        return f"holds for {holding} of {tried}{of}" if of else HOLDS
+    said = f"holds for {holding} of {tried}{of}" if holding else NOT_DECIDED
     if failing and not holding:
         said = f"does not hold for {failing} of {tried}{of}"
     undecided = tried - holding - failing

@@ -8,11 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from lengthwise.errors import Interrupted
 from lengthwise.report.html import Section
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog
-from lengthwise_studies.side_by_side import run_missing
+from lengthwise_studies.side_by_side import processes_for, side_by_side
 from lengthwise_studies.skeleton import Part
 
 MODEL = "small Transformer"
@@ -106,14 +107,19 @@ class Grid:
                 folder.write_results(found)
                 return found
 
-            run_missing(
-                {cell.key: cell for cell in cells},
-                partial(self.work, scale=scale),
-                folder.samples,
-                scale=scale,
-                what="cells",
-                so_far=lambda: results(partial=True),
-            )
+            missing = [cell for cell in cells if cell.key not in folder.samples]
+            try:
+                side_by_side(
+                    partial(self.work, scale=scale),
+                    missing,
+                    lambda cell, outcome: folder.samples.append(cell.key, outcome.to_dict()),
+                    processes=processes_for(scale.steps, len(missing)),
+                    what="cells",
+                    before=len(cells) - len(missing),
+                )
+            except Interrupted as stop:
+                stop.partial = results(partial=True)
+                raise
             return folder.finished or results(partial=False)
 
     def finished(self, log: SampleLog, scale: Any) -> dict[Any, Any]:

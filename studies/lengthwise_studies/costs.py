@@ -184,7 +184,7 @@ def _cells(part: Part, size: Any) -> StudyCost:
     few = seconds(_FEW)
     a_step = max(0.0, seconds(_MORE) - few) / (_MORE - _FEW)
     each = few + a_step * max(0, size.steps - _FEW)
-    processes = processes_for(size, len(cells))
+    processes = processes_for(size.steps, len(cells))
     return StudyCost(
         what=f"{part.heading}: cells, {processes} at once",
         trainings=len(cells),

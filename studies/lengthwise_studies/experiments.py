@@ -32,7 +32,7 @@ from lengthwise_studies.store import key_of, measured, recipe_key, store_folder,
 Measurements = tuple[dict[str, Results], dict[str, str]]
 """The results of every measure of a model, and the files of their samples, both by measure."""
 FAN_OUT: ContextVar[Callable[[Experiment, Scale], None] | None] = ContextVar("FAN_OUT", default=None)
-"""What fills the store before its arms are read: processes (`jobs`), or Ray (`fan_out`)."""
+"""What fills the store before its arms are read: see `fan_out`."""
 
 # All arms, seeds and marks are measured on the same one or two texts.
 _text = lru_cache(maxsize=2)(load_corpus)
@@ -85,7 +85,6 @@ class Experiment:
             folder=folder,
             heading=heading,
             plan=lambda scale: [(self, scale)],
-            has_arms=True,
         )
 
     def run(

@@ -1,43 +1,89 @@
-"""The arms and seeds of an experiment as Ray tasks: each fills its part of the store, which the study then reads.
+"""The arms and seeds of an experiment at once: each fills its part of the store, which the study then reads.
 
+    lengthwise reproduce tiny-books --seeds 3 --jobs 2 --out runs/tiny-books
     lengthwise reproduce tiny-books --seeds 3 --ray auto --out /shared/runs/tiny-books
 
-The cache has to be a folder that every machine of the cluster sees (LENGTHWISE_CACHE). A task whose worker dies, is
-ended by Ray for memory or is lost with its machine is started again, and continues from its last checkpoint and
-finished samples.
+With `--jobs` they are processes of this machine, which share its cores: small models hardly gain from more threads.
+With `--ray` they are tasks of a cluster. The cache has to be a folder that every machine of it sees
+(LENGTHWISE_CACHE). A task whose worker dies, is ended by Ray for memory or is lost with its machine is started again,
+and continues from its last checkpoint and finished samples.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.util
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
+
+import torch
 
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
 from lengthwise.files import cache_dir
 from lengthwise.machine import progress
 from lengthwise_studies.experiments import FAN_OUT, Experiment, Scale
+from lengthwise_studies.side_by_side import cores, side_by_side
 
 RETRIES = 3
 """How often a task is started again after its worker died, and as often after Ray ended it for memory."""
 _LIBRARIES = 2**30
 
 
-@contextlib.contextmanager
-def on_ray(address: str) -> Iterator[None]:
-    """Let experiments inside the block train and measure on Ray.
+@contextmanager
+def at_once(*, jobs: int | None = None, ray: str | None = None) -> Iterator[None]:
+    """Let experiments inside the block train and measure arms and seeds at once.
 
     Args:
-        address: "local" starts Ray on this machine and ends it; "auto" and "HOST:PORT" are a running cluster.
+        jobs: so many processes of this machine.
+        ray: "local" starts Ray on this machine and ends it; "auto" and "HOST:PORT" are a running cluster.
 
     Raises:
+        UsageError: both; fewer than one job; a GPU, which jobs would share.
         MissingError: Ray is not installed.
         LengthwiseError: there is no such cluster.
     """
+    if jobs is not None and ray is not None:
+        raise UsageError("--jobs and --ray", expected="one of them: Ray decides how many tasks run at once")
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"--jobs {jobs}", expected="1 or more")
+    if (jobs or 1) > 1 and torch.cuda.is_available():
+        raise UsageError("several jobs on one GPU", fix="--ray local gives each task a GPU of its own")
+    cluster = None if ray is None else _connected(ray)
+    token = FAN_OUT.set(partial(in_jobs, jobs) if cluster is None else partial(on_ray, cluster))
+    try:
+        yield
+    finally:
+        FAN_OUT.reset(token)
+        if cluster is not None:
+            cluster.shutdown()
+
+
+def in_jobs(jobs: int, experiment: Experiment, scale: Scale) -> None:
+    """Run every arm and seed of the experiment, at most `jobs` at once, and wait for all.
+
+    Raises:
+        UsageError: its arms train for equal times, which jobs on the same cores would change.
+        LengthwiseError, Interrupted: as `side_by_side`. Checkpoints and finished samples stay.
+    """
+    if experiment.equal_time:
+        raise UsageError("equal times of arms that share their cores", fix="leave --jobs out")
+    tasks = experiment.alone(scale)
+    jobs = min(jobs, len(tasks))
+    if jobs > 1:
+        run = partial(_fill, scale=scale, threads=max(1, cores() // jobs))
+        side_by_side(run, tasks, processes=jobs, what="arms and seeds")
+
+
+def _fill(task: Experiment, *, scale: Scale, threads: int) -> None:
+    torch.set_num_threads(threads)
+    task.fill(scale)
+
+
+def _connected(address: str) -> Any:
+    """Ray, connected to a cluster."""
     if importlib.util.find_spec("ray") is None:
         raise MissingError("--ray needs Ray, which is not installed", fix="pip install './studies[ray]'")
     # Ray counts these apart from other deaths, and by default without end: a task too large would run for ever.
@@ -51,34 +97,17 @@ def on_ray(address: str) -> Iterator[None]:
         raise LengthwiseError(
             f"no Ray cluster at {address}: {error}", fix="ray start --head, or --ray local"
         ) from error
-    token = FAN_OUT.set(partial(fan_out, ray))
-    try:
-        yield
-    finally:
-        FAN_OUT.reset(token)
-        ray.shutdown()
+    return ray
 
 
-def resources(experiment: Experiment, scale: Scale, *, gpus: bool) -> dict[str, float]:
-    """What Ray sets aside for a task, from the plan of its training: one GPU, or main memory."""
-    from lengthwise.training import plan
-
-    if gpus:
-        return {"num_cpus": 1, "num_gpus": 1}
-    (arm,) = experiment.arms
-    recipe = experiment.recipe_of(scale, arm, experiment.seeds(scale)[0])
-    needed = None if recipe is None or arm.changes is None else plan(recipe)["memory_bytes"]
-    return {"num_cpus": 1} if needed is None else {"num_cpus": 1, "memory": needed + _LIBRARIES}
-
-
-def fan_out(
+def on_ray(
     ray: Any,
     experiment: Experiment,
     scale: Scale,
     *,
     work: Callable[[Experiment, Scale], Any] = Experiment.fill,
 ) -> None:
-    """Run every task of the experiment on the cluster, and wait for all.
+    """Run every arm and seed of the experiment on the cluster, and wait for all.
 
     Raises:
         UsageError: its arms train for equal times, which machines of a cluster do not share.
@@ -99,7 +128,7 @@ def fan_out(
                 fix="add a larger machine, or run without --ray",
             )
         waiting.append(remote.options(**wanted).remote(task, scale))
-    with progress(waiting, what="arms and seeds", total=len(waiting)) as bar:
+    with progress((), what="arms and seeds", total=len(waiting)) as bar:
         while waiting:
             done, waiting = ray.wait(waiting)
             try:
@@ -107,26 +136,29 @@ def fan_out(
             except ray.exceptions.RayError as error:
                 for other in waiting:
                     ray.cancel(other, force=True)
-                explained = _explained(ray.exceptions, error)
-                if explained is None:
-                    raise
-                raise explained from error
+                raise _explained(ray.exceptions, error) from error
             bar.update(len(done))
 
 
-def _explained(known: Any, error: Any) -> LengthwiseError | None:
-    """Our own error that a task failed with, or that its worker died too often; None for any other."""
+def resources(experiment: Experiment, scale: Scale, *, gpus: bool) -> dict[str, float]:
+    """What Ray sets aside for a task, from the plan of its training: one GPU, or main memory."""
+    from lengthwise.training import plan
+
+    if gpus:
+        return {"num_cpus": 1, "num_gpus": 1}
+    (arm,) = experiment.arms
+    recipe = experiment.recipe_of(scale, arm, experiment.seeds(scale)[0])
+    needed = None if recipe is None or arm.changes is None else plan(recipe)["memory_bytes"]
+    return {"num_cpus": 1} if needed is None else {"num_cpus": 1, "memory": needed + _LIBRARIES}
+
+
+def _explained(known: Any, error: Any) -> Exception:
+    """The error of ours that a task failed with, or that its worker died too often; any other as it is."""
     if isinstance(error, known.RayTaskError):
-        return error.cause if isinstance(error.cause, LengthwiseError) else None
-    deaths = {
-        known.WorkerCrashedError: ("died", "look at Ray's logs"),
-        known.OutOfMemoryError: ("was ended for memory", "use larger machines, or fewer tasks at once"),
-        known.NodeDiedError: ("was lost with its machine", "look at the machines of the cluster"),
-    }
-    for kind, (what, fix) in deaths.items():
-        if isinstance(error, kind):
-            return LengthwiseError(
-                f"a worker {what} {RETRIES + 1} times at the same task",
-                fix=f"{fix}; --resume continues from what is finished",
-            )
-    return None
+        return error.cause if isinstance(error.cause, LengthwiseError) else error
+    if isinstance(error, (known.WorkerCrashedError, known.OutOfMemoryError, known.NodeDiedError)):
+        return LengthwiseError(
+            f"a worker was lost {RETRIES + 1} times at the same task ({type(error).__name__})",
+            fix="larger machines, or fewer tasks at once (Ray's logs tell more); --resume continues",
+        )
+    return error

@@ -39,7 +39,6 @@ class Part:
         plan: the experiments at a scale, for a dry run; None for a part without.
         cells: the cells at a scale, and what trains and tests one of them; None for a part without.
         time: of a part without experiments or cells, in words.
-        has_arms: whether it runs experiments, whose arms can run at once.
     """
 
     run: Run
@@ -50,7 +49,6 @@ class Part:
     plan: Callable[[Any], Sequence[tuple[Any, Any]]] | None = None
     cells: Callable[[Any], tuple[Sequence[Any], Callable[..., Any]]] | None = None
     time: str = "seconds"
-    has_arms: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

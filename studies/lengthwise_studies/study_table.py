@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from contextlib import ExitStack
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -159,17 +158,11 @@ def produce(name: str, out: Path, *, ray: str | None = None, jobs: int | None = 
     study = study_named(name).load()
     from lengthwise_studies.skeleton import produce_page
 
-    if ray is not None and jobs is not None:
-        raise UsageError("--jobs and --ray", expected="one of them: Ray decides how many tasks run at once")
-    if (ray, jobs) != (None, None) and not any(part.has_arms for part in study.parts):
+    if (ray, jobs) == (None, None):
+        return produce_page(study, out, **how)
+    if not any(part.plan for part in study.parts):
         raise UsageError(f"{name} has no arms", fix="leave --jobs and --ray out")
-    with ExitStack() as where:
-        if jobs is not None:
-            from lengthwise_studies.jobs import in_jobs
+    from lengthwise_studies.fan_out import at_once
 
-            where.enter_context(in_jobs(jobs))
-        if ray is not None:
-            from lengthwise_studies.fan_out import on_ray
-
-            where.enter_context(on_ray(ray))
+    with at_once(jobs=jobs, ray=ray):
         return produce_page(study, out, **how)

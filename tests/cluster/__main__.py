@@ -23,7 +23,7 @@ from lengthwise.results import read_results
 from lengthwise.samples import SampleLog
 from lengthwise.testing import save_tiny_model, tiny_text
 from lengthwise_studies.experiments import FAN_OUT, Arm, Experiment, Scale
-from lengthwise_studies.fan_out import fan_out
+from lengthwise_studies.fan_out import on_ray
 from lengthwise_studies.store import arm_folder, recipe_key, store_folder
 
 RECIPE = """\
@@ -99,7 +99,7 @@ def main(folder: Path) -> int:
     sides = folder / "ray", folder / "alone"
     os.environ["LENGTHWISE_CACHE"] = str(sides[0])
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-    token = FAN_OUT.set(partial(fan_out, ray, work=killed_once))
+    token = FAN_OUT.set(partial(on_ray, ray, work=killed_once))
     spread = made.run(folder / "on-ray", scale)
     FAN_OUT.reset(token)
     ray.shutdown()

@@ -140,7 +140,6 @@ class PaperTable:
             sections=self.sections,
             scales=self.sizes,
             plan=lambda size: [self.experiment(size)],
-            has_arms=True,
         )
         return Study(title=self.title, parts=(part,), takes=("seeds", "steps"))
 

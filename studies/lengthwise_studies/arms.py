@@ -39,7 +39,7 @@ class Arm:
         method: a rope method switched on without training, by `factor`.
         factor: of `method`.
         text: the corpus that it is measured on; None: the scale's.
-        measures: what is measured of it; None: the scale's.
+        measures: what is measured of it, with settings over the scale's of the same measure; None: the scale's.
         starts: the models that it starts from, one for each pretraining seed: names, or models to pretrain; empty:
             the scale's.
         against: the arm that it is compared with; None: the experiment's reference.
@@ -58,6 +58,10 @@ class Arm:
     against: str | None = None
     compared: bool = True
 
+    def starts_at(self, seed: int | None) -> bool:
+        """Whether the arm has a start of this seed."""
+        return not self.starts or (seed or 0) < len(self.starts)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
@@ -66,8 +70,6 @@ class Scale:
     Args:
         model: what all arms start from.
         measures: what is measured of every arm.
-        trained_measures: what is measured of trained arms in its place, which are then compared among themselves
-            alone; None: the same.
         seeds: fine-tuning seeds (data order and offsets); each trains every arm.
         steps: training steps; None: as the recipe says.
         changes: of the recipe, for all arms.
@@ -81,7 +83,6 @@ class Scale:
 
     model: str
     measures: Measures
-    trained_measures: Measures | None = None
     seeds: int = 1
     steps: int | None = None
     changes: tuple[str, ...] = ()
@@ -91,10 +92,11 @@ class Scale:
     marks: tuple[int, ...] = ()
     mark_measures: Measures = field(default_factory=dict)
 
-    @property
-    def of_trained(self) -> Measures:
-        """What is measured of every trained arm."""
-        return self.measures if self.trained_measures is None else self.trained_measures
+    def measures_of(self, arm: Arm) -> Measures:
+        """What is measured of an arm."""
+        if arm.measures is None:
+            return self.measures
+        return {name: {**self.measures.get(name, {}), **own} for name, own in arm.measures.items()}
 
     def start(self, seed: int | None, arm: Arm | None = None) -> str:
         """The name or folder of the model that arms of this seed start from, or this arm."""

@@ -232,7 +232,7 @@ def _cost(experiment: Experiment, scale: Scale, device: _Device) -> StudyCost:
     work, trained_tokens, read_tokens, memory = 0.0, 0, 0, None
     trainings = measured = 0
     for arm in experiment.arms:
-        measures = [arm.measures or (scale.measures if arm.changes is None else scale.of_trained)]
+        measures = [scale.measures_of(arm)]
         models = seeds if scale.starts or arm.changes is not None else 1
         if arm.changes is not None:
             recipe = experiment.recipe_of(replace(scale, starts=()), arm, 0)

@@ -6,7 +6,7 @@ Arms that are measured on the same text predict the same tokens, so their differ
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from lengthwise.machine import process_count
 from lengthwise.measure import paired_difference
-from lengthwise.models import LoadedModel, load
+from lengthwise.models import load
 from lengthwise.models.extending import extend
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
@@ -23,14 +23,15 @@ from lengthwise.settings import Dtype
 from lengthwise.text import load_corpus
 from lengthwise.training import read_recipe
 from lengthwise.training.recipe import Recipe
-from lengthwise_studies.arms import Arm, Measures, Scale, arm_after, steps_at
+from lengthwise_studies.arms import Arm, Scale, arm_after, steps_at
 from lengthwise_studies.precision import fast_dtype
 from lengthwise_studies.skeleton import Part, Section
 from lengthwise_studies.step_times import measure_step_times
 from lengthwise_studies.store import key_of, measured, recipe_key, store_folder, trained
 
-Measurements = tuple[dict[str, Results], dict[str, str]]
-"""The results of every measure of a model, and the files of their samples, both by measure."""
+Found = dict[str, dict[str, Results]]
+"""The results of every measure, by arm and measure."""
+_PLAIN = Scale(model="", measures={})
 FAN_OUT: ContextVar[Callable[[Experiment, Scale], None] | None] = ContextVar("FAN_OUT", default=None)
 """What fills the store before its arms are read: see `fan_out`."""
 
@@ -73,18 +74,11 @@ class Experiment:
         self,
         sections: Callable[[Results, Path], list[Section]],
         scales: Mapping[str, Scale],
-        *,
-        folder: str = ".",
-        heading: str = "Where it comes from",
+        **where: str,
     ) -> Part:
         """The experiment as a part of a study."""
         return Part(
-            run=self.run,
-            sections=sections,
-            scales=scales,
-            folder=folder,
-            heading=heading,
-            plan=lambda scale: [(self, scale)],
+            run=self.run, sections=sections, scales=scales, plan=lambda scale: [(self, scale)], **where
         )
 
     def run(
@@ -129,10 +123,11 @@ class Experiment:
             "arms": {arm.name: _plain(arm) for arm in self.arms},
             "recipe": None if recipe is None else recipe.to_dict(),
         }
-        usual = {"text": "books", "split": "test", "marks": (), "mark_measures": {}, "trained_measures": None}
-        for name, default in usual.items():
-            if (value := getattr(scale, name)) != default:
-                found[name] = list(value) if name == "marks" else value
+        for name in ("text", "split", "mark_measures"):
+            if (value := getattr(scale, name)) != getattr(_PLAIN, name):
+                found[name] = value
+        if scale.marks:
+            found["marks"] = [*scale.marks]
         if scale.starts:
             found["starts"] = [start.name for start in scale.starts]
         if self.equal_time:
@@ -147,29 +142,26 @@ class Experiment:
         """
         paces, rows = self._paces(scale)
         places: dict[str, dict[str, str]] = {}
-        untrained: dict[str, dict[str, Results]] = {}
+
+        def measure(arms: Sequence[Arm], seed: int | None, after: int | None = None) -> Found:
+            found: Found = {}
+            for arm in arms:
+                found[arm.name], files = self._measured(arm, scale, seed, paces.get(arm.name, 1.0), after)
+                if after is None:
+                    places[arm.name if seed is None else f"{arm.name}, seed {seed}"] = files
+            return found
+
+        untrained: Found = {}
         for seed in self.seeds(scale):
             if self._has_starts(scale) or not untrained:
                 of = seed if self._has_starts(scale) else None
-                untrained = {}
-                for arm in self.arms:
-                    if arm.changes is None and not (arm.starts and (of or 0) >= len(arm.starts)):
-                        untrained[arm.name], places[_label(arm.name, of)] = self._untrained(arm, scale, of)
-                rows += _rows_of(untrained, seed=of)
-            last: dict[str, dict[str, Results]] = {}
-            marked: dict[int, dict[str, dict[str, Results]]] = {mark: {} for mark in scale.marks}
-            for arm in self.trained_arms:
-                pace = paces.get(arm.name, 1.0)
-                for mark in scale.marks:
-                    marked[mark][arm.name], _ = self._trained(arm, scale, seed, pace, mark)
-                last[arm.name], places[_label(arm.name, seed)] = self._trained(arm, scale, seed, pace)
-            # Differences are paired, so arms that were measured otherwise have none.
-            alike = last if scale.trained_measures is not None else {**untrained, **last}
-            rows += _rows_of(last, seed=seed) + self._differences(alike, seed)
-            for mark, of_mark in marked.items():
-                rows += _rows_of(of_mark, seed=seed, after=mark) + self._differences(
-                    of_mark, seed, after=mark
-                )
+                as_they_are = [arm for arm in self.arms if arm.changes is None and arm.starts_at(of)]
+                untrained = measure(as_they_are, of)
+                rows += _rows_of(untrained, of)
+            for after in (None, *scale.marks):
+                found = measure(self.trained_arms, seed, after)
+                alike = {**untrained, **found} if after is None else found
+                rows += _rows_of(found, seed, after) + self._differences(alike, seed, after)
         recipe = self.recipe_of(scale)
         facts = {
             "documents": len(_text(scale.text, split=scale.split).documents),
@@ -208,7 +200,7 @@ class Experiment:
             replace(self, arms=(arm,), reference=None, only_seed=seed)
             for arm in self.arms
             for seed in ([None] if arm.changes is None and not self._has_starts(scale) else self.seeds(scale))
-            if not (arm.starts and (seed or 0) >= len(arm.starts))
+            if arm.starts_at(seed)
         ]
 
     def recipe_of(
@@ -270,9 +262,7 @@ class Experiment:
             paces[arm.name] = seconds[against] / seconds[arm.name]
         return paces, [replace(row, arm=name, value=value) for name, value in seconds.items()]
 
-    def _differences(
-        self, found: Mapping[str, Mapping[str, Results]], seed: int | None, *, after: int | None = None
-    ) -> list[Row]:
+    def _differences(self, found: Found, seed: int | None, after: int | None) -> list[Row]:
         pairs = [
             (arm.name, against)
             for arm in self.arms
@@ -287,53 +277,35 @@ class Experiment:
             for row in paired_difference(results, found[other][name])
         ]
 
-    def _untrained(self, arm: Arm, scale: Scale, seed: int | None) -> Measurements:
-        """The model as it is, or extended."""
-        model = load(scale.start(seed, arm), dtype=self._dtype())
-        folder = store_folder() / key_of({"model": model.fingerprint()})
-        return self._measured(arm, model, scale, seed, arm.measures or scale.measures, folder)
-
-    def _trained(
-        self, arm: Arm, scale: Scale, seed: int | None, pace: float, mark: int | None = None
-    ) -> Measurements:
-        """A trained arm after all steps, or after `mark` of the reference's."""
-        recipe = self.recipe_of(scale, arm, seed, pace)
-        assert recipe is not None
-        folder = trained(recipe)
-        of = folder / "train"
-        of = of / "model" if mark is None else of / "checkpoints" / f"checkpoint-{steps_at(mark, pace)}"
-        if (of / "adapter_config.json").is_file():
-            model = load(scale.start(seed, arm), dtype=self._dtype(), adapter=str(of))
-        else:
-            model = load(str(of), dtype=self._dtype())
-        measures = (arm.measures or scale.of_trained) if mark is None else scale.mark_measures
-        steps = {} if mark is None else {"steps": steps_at(mark, pace)}
-        return self._measured(arm, model, scale, seed, measures, folder, **steps)
-
     def _measured(
-        self,
-        arm: Arm,
-        model: LoadedModel,
-        scale: Scale,
-        seed: int | None,
-        measures: Measures,
-        folder: Path,
-        **facts: Any,
-    ) -> Measurements:
+        self, arm: Arm, scale: Scale, seed: int | None, pace: float, after: int | None
+    ) -> tuple[dict[str, Results], dict[str, str]]:
+        """The results of every measure of an arm, and the files of their samples; `after` so many steps if given."""
+        start, measures, facts = scale.start(seed, arm), scale.measures_of(arm), {}
+        if arm.changes is None:
+            model = load(start, dtype=self._dtype())
+            folder = store_folder() / key_of({"model": model.fingerprint()})
+        else:
+            recipe = self.recipe_of(scale, arm, seed, pace)
+            assert recipe is not None
+            folder = trained(recipe)
+            of = folder / "train" / "model"
+            if after is not None:
+                measures, facts = scale.mark_measures, {"steps": steps_at(after, pace)}
+                of = folder / "train" / "checkpoints" / f"checkpoint-{facts['steps']}"
+            adapter = (of / "adapter_config.json").is_file()
+            source = start if adapter else str(of)
+            model = load(source, dtype=self._dtype(), adapter=str(of) if adapter else None)
         if arm.method is not None:
             extend(model.model, arm.method, factor=arm.factor)
         # Rows name the study's model; arm and seed tell which training. A path would differ between machines.
         model.name = scale.start_name(seed, arm)
         text = _text(arm.text or scale.text, split=scale.split)
         facts |= {"dtype": self._dtype(), "method": arm.method, "factor": arm.factor}
-        return measured(model, text, measures, folder, evaluator=scale.start(seed, arm), **facts)
+        return measured(model, text, measures, folder, evaluator=start, **facts)
 
     def _dtype(self) -> Dtype:
         return fast_dtype() if self.dtype == "fast" else self.dtype
-
-
-def _label(arm: str, seed: int | None) -> str:
-    return arm if seed is None else f"{arm}, seed {seed}"
 
 
 def _plain(arm: Arm) -> dict[str, Any]:
@@ -345,9 +317,7 @@ def _plain(arm: Arm) -> dict[str, Any]:
     return found if arm.changes is None else {**found, "changes": list(arm.changes)}
 
 
-def _rows_of(
-    found: Mapping[str, Mapping[str, Results]], *, seed: int | None, after: int | None = None
-) -> list[Row]:
+def _rows_of(found: Found, seed: int | None, after: int | None = None) -> list[Row]:
     return [
         replace(row, arm=arm_after(name, after), seed=seed)
         for name, measurements in found.items()

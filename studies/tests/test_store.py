@@ -57,8 +57,9 @@ def test_what_differs_is_done_again(short: Small, tmp_path: Path, change: str) -
     before = experiment.run(tmp_path / "one", scale)
     other = scale
     if change == "measure":
-        settings = {**scale.measures["perplexity"], "segments": 3}
-        other = replace(scale, measures={"perplexity": settings})
+        # Over the settings of the scale.
+        arm = replace(experiment.arms[0], measures={"perplexity": {"segments": 3}})
+        experiment = replace(experiment, arms=(arm,))
     elif change == "text":
         (tmp_path / "unseen").mkdir()
         (tmp_path / "unseen" / "one.txt").write_text(tiny_text(2000, seed=99))

@@ -14,7 +14,6 @@ import pytest
 
 from lengthwise.results import Results
 from lengthwise_studies import experiments, store
-from lengthwise_studies.experiments import Scale
 from lengthwise_studies.tiny_books import EXPERIMENT, PLAIN, SCALES, SCE, START, YARN, measures
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
@@ -119,16 +118,3 @@ def test_an_interrupted_study_continues_and_ends_the_same(tmp_path, monkeypatch)
             experiment.run(tmp_path / "stopped", SCALES["smoke"])
     resumed = experiment.run(tmp_path / "stopped", SCALES["smoke"], resume=True)
     assert json.loads(resumed.to_json())["rows"] == json.loads(whole.to_json())["rows"]
-
-
-def test_arms_that_are_measured_otherwise_are_not_compared(tmp_path):
-    experiment = replace(
-        EXPERIMENT, arms=tuple(arm for arm in EXPERIMENT.arms if arm.name in (START, PLAIN, SCE))
-    )
-    measures = {"perplexity": {"lengths": [64], "segments": 3}}
-    scale = Scale(model="tiny-books", measures=measures, steps=1)
-    alike = experiment.run(tmp_path / "alike", scale)
-    fewer = {"perplexity": {"lengths": [64], "segments": 2}}
-    otherwise = experiment.run(tmp_path / "otherwise", replace(scale, trained_measures=fewer))
-    for results, compared in ((alike, {START, SCE}), (otherwise, {SCE})):
-        assert {row.arm for row in results.rows if row.reference is not None} == compared

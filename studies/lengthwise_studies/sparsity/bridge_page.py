@@ -6,6 +6,7 @@ The study compares tokens of real text one by one, and groups what training forg
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,12 +47,12 @@ OTHERS = (HALF.name, EVERY.name)
 """Other forms of training, each compared with the first aligned arm."""
 EXPERIMENT = far_experiment(
     "sparsity-bridge-real",
-    START,
-    CONTROL,
-    TRUNCATION_JEFFREYS,
-    TRUNCATION_SCE,
-    HALF,
-    EVERY,
+    replace(START, compared=False),
+    # The model before training says what a token needs; for the trained models, losses are enough.
+    *(
+        replace(arm, measures={"influence": {"targets": 0}})
+        for arm in (CONTROL, TRUNCATION_JEFFREYS, TRUNCATION_SCE, HALF, EVERY)
+    ),
     notes=(
         "Every trained arm: LoRA, {recipe.steps} steps of {recipe.batch.size} windows of {recipe.length} tokens "
         "of {recipe.data.corpus}. {seeds}, so nothing is said of the spread over seeds.",
@@ -214,8 +215,6 @@ def _scales(text: str, windows: int) -> dict[str, Scale]:
         return Scale(
             model=model,
             measures={"influence": influence},
-            # The model before training says what a token needs; for the trained models, losses are enough.
-            trained_measures={"influence": {**influence, "targets": 0}},
             text=text,
             **settings,
         )

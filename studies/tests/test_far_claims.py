@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from lengthwise.report.tables import Estimate
+from lengthwise.report.tables import Cell, Estimate, Table
 from lengthwise.results import Results, Row
 from lengthwise.training import read_recipe
-from lengthwise_studies.far import arms
-from lengthwise_studies.far.claims import claims_on
-from lengthwise_studies.far.page import (
-    depths_over_seeds_table,
-    far_tables,
-    over_seeds_table,
-    verdicts_table,
-)
-from lengthwise_studies.far.pictures import MOST_ARMS, depth_pictures
-from lengthwise_studies.far.studies import ON_BOOKS, ON_CODE, PARTS
+from lengthwise_studies.far.claims import ANSWERS
+from lengthwise_studies.far.page import depth_pictures
+from lengthwise_studies.far.studies import CONTROL, EVERY, HALF, ON_BOOKS, ON_CODE, PARTS, REPEATS
 
-START, CONTROL, HALF, EVERY = (arm.name for arm in (arms.START, arms.CONTROL, arms.HALF, arms.EVERY))
-REPEATS = arms.REPEATS
-
-LENGTHS = {
-    "eval": {"tasks": ["needle_multi_key"], "lengths": [2048, 7000]},
-    "perplexity": {"lengths": [1024, 2048]},
-}
+NEEDLE = ("needle_multi_key", "accuracy")
+LOSS = ("perplexity", "loss")
 
 
-def results(far: float, cost: float, near: float) -> Results:
-    """Three seeds around these differences from the control, over a hundred documents."""
+def results(values: dict[tuple[str, str, int], float], *arms: str, **measures: Any) -> Results:
+    """Three seeds around these differences of the arms from the control, over a hundred documents."""
+    asked = {"tasks": ["needle_multi_key"], "lengths": [2048, 7000], "depths": [0.0]}
     rows = [
         Row(
             model="m",
@@ -42,23 +30,25 @@ def results(far: float, cost: float, near: float) -> Results:
             stderr=0.001,
             documents=100,
             length=length,
-            arm=HALF,
-            reference=CONTROL,
+            arm=arm,
+            reference=CONTROL.name,
             seed=seed,
         )
         for seed in range(3)
-        for task, metric, length, value in (
-            ("needle_multi_key", "accuracy", 7000, far),
-            ("needle_multi_key", "accuracy", 2048, near),
-            ("perplexity", "loss", 1024, cost),
-        )
+        for arm in arms or (HALF.name,)
+        for (task, metric, length), value in values.items()
     ]
-    return Results(
-        kind="far-repeats",
-        model_name="m",
-        config={"measures": deepcopy(LENGTHS), "arms": {HALF: {}}},
-        rows=rows,
-    )
+    config = {"measures": measures or {"eval": asked, "perplexity": {"lengths": [1024, 2048]}}}
+    return Results(kind="far-repeats", model_name="m", config=config, rows=rows)
+
+
+def answers(far: float, cost: float, near: float) -> Results:
+    """Differences of accuracy on long prompts, of the loss, and of accuracy on short prompts."""
+    return results({(*NEEDLE, 7000): far, (*LOSS, 1024): cost, (*NEEDLE, 2048): near})
+
+
+def column(table: Table, name: str) -> list[Cell]:
+    return [row[table.columns.index(name)] for row in table.rows]
 
 
 @pytest.mark.parametrize(
@@ -72,130 +62,90 @@ def results(far: float, cost: float, near: float) -> Results:
     ],
 )
 def test_the_form_is_judged_by_its_three_claims(differences: tuple[float, float, float], expected: list[str]):
-    table = verdicts_table(results(*differences), lambda found: claims_on(HALF, CONTROL, found))
-    assert [row[table.columns.index("verdict")] for row in table.rows] == expected
+    part = replace(PARTS["far-repeats"], claims=((HALF, CONTROL, ANSWERS),))
+    table = part.tables(answers(*differences))["verdicts"]
+    assert column(table, "verdict") == expected
     # No paper says anything of this form.
     assert "paper" not in table.columns
 
 
 def test_differences_over_seeds_name_another_reference_and_need_three_seeds() -> None:
-    found = results(0.2, 0.004, 0.0)
-    found.config["measures"]["eval"]["depths"] = [0.0]
+    found = answers(0.2, 0.004, 0.0)
     found.rows += [replace(row, depth=0.0, value=0.5) for row in found.rows if row.length == 7000]
-    found.rows += [replace(row, reference=HALF, arm=EVERY, value=0.1) for row in found.rows]
-    pairs = [HALF, f"{EVERY} minus {HALF}"]
-    table, depths = over_seeds_table(found, CONTROL), depths_over_seeds_table(found, CONTROL)
-    assert [row[0] for row in table.rows] == [row[0] for row in depths.rows] == pairs
+    found.rows += [replace(row, reference=HALF.name, arm=EVERY.name, value=0.1) for row in found.rows]
+    tables = PARTS["far-repeats"].tables(found)
+    table, depths = tables["over-seeds"], tables["depths-over-seeds"]
+    pairs = [HALF.name, f"{EVERY.name} minus {HALF.name}"]
+    assert column(table, "") == column(depths, "") == pairs
     assert depths.columns == ["", "accuracy at 7,000, depth 0 %"]
-    assert [row[1].value for row in depths.rows if isinstance(row[1], Estimate)] == [0.5, pytest.approx(0.1)]
-    cost = table.columns.index("loss at 1,024")
-    assert [row[cost].value for row in table.rows if isinstance(row[cost], Estimate)] == [
-        pytest.approx(0.004 * 1.01),
-        pytest.approx(0.1),
-    ]
+    means = (column(depths, depths.columns[1]), column(table, "loss at 1,024"))
+    for cells, mean in zip(means, (0.5, 0.00404), strict=True):
+        values = [cell.value for cell in cells if isinstance(cell, Estimate)]
+        assert values == pytest.approx([mean, 0.1])
     two = replace(found, rows=[row for row in found.rows if row.seed != 2])
-    assert over_seeds_table(two, CONTROL).rows == []
+    assert "over-seeds" not in PARTS["far-repeats"].tables(two)
 
 
-@pytest.mark.parametrize("kind", ["far-repeats", "far-code", "far-gemma-repeats", "far-tracking"])
-def test_every_claim_on_repeats_has_its_differences(kind: str) -> None:
+@pytest.mark.parametrize("kind", [kind for kind, part in PARTS.items() if part.claims])
+def test_every_claim_has_its_differences(kind: str) -> None:
     """A claim about a pair that the experiment does not compare would never get a verdict."""
     part = PARTS[kind]
-    assert part.claims is not None
-    experiment = part.experiment
-    found = results(0.2, 0.004, 0.0)
-    tasks = part.scales["default"].measures["eval"]["tasks"]
-    found.config["measures"]["eval"] |= {"tasks": tasks, "depths": [0.0, 50.0]}
-    compared = {(arm.name, experiment.reference) for arm in experiment.arms} | set(experiment.contrasts)
-    found.rows = [
-        replace(row, arm=arm, reference=reference, metric=metric, task=task)
-        for row in found.rows
-        for arm, reference in compared
-        for metric in {row.metric, "gold_probability" if row.metric == "accuracy" else row.metric}
-        for task in (tasks if row.metric == "accuracy" else [row.task])
-    ]
-    middle = [replace(row, depth=50.0) for row in found.rows if row.length == 7000]
-    table = verdicts_table(replace(found, rows=found.rows + middle), part.claims)
-    column = table.columns.index("verdict")
-    assert len(table.rows) >= 4
-    assert {row[column] for row in table.rows} == {"reproduced"}
-
-
-def test_long_texts_are_measured_as_in_far_reach_and_every_form_is_judged_at_each_length() -> None:
-    scale, reach = (PARTS[kind].scales["default"] for kind in ("far-long-texts", "far-reach"))
-    assert (scale.measures, scale.seeds) == (reach.measures, 3)
-    lengths = [1024, 4096, 8192]
-    measured = {
-        **{
-            ("perplexity", "loss", length): of
-            for length, of in zip(lengths, (0.004, 0.009, 0.03), strict=True)
-        },
+    measures = part.scales["default"].measures
+    reference = part.experiment.reference
+    compared = {(arm.name, reference) for arm in part.experiment.arms} | set(part.experiment.contrasts)
+    values = {
+        **{(*LOSS, length): 0.004 for length in measures["perplexity"]["lengths"]},
         ("longppl", "loss_key", 8192): -0.2,
         ("limit", "used_up_to", 12288): 900.0,
     }
-    found = results(0.0, 0.004, 0.0)
-    found.config["measures"] = scale.measures
-    found.rows = [
-        replace(
-            row,
-            arm=arm,
-            task=task,
-            metric=metric,
-            length=length,
-            value=value * (1 + 0.01 * (row.seed or 0)),
-        )
-        for row in found.rows
-        if row.task == "perplexity"
-        for arm in (HALF, REPEATS.name)
-        for (task, metric, length), value in measured.items()
-    ]
-    claims = PARTS["far-long-texts"].claims
-    assert claims is not None
-    table = verdicts_table(found, claims)
-    verdicts = [row[table.columns.index("verdict")] for row in table.rows]
-    assert (
-        verdicts
-        == ["reproduced", "not distinguishable from noise", "opposite", "reproduced", "reproduced"] * 2
-    )
-    # No question is asked, so no table has depths.
-    arms, over_seeds, differences = far_tables(found, CONTROL)
-    losses = [f"loss at {length:,}" for length in lengths]
-    columns = ["", *losses, "loss of key tokens", "used up to"]
-    assert [table.columns for table in (differences, over_seeds)] == [columns] * 2
-    assert not arms.rows
-    assert [row[0] for row in differences.rows] == [
-        arm if seed == 0 else f"{arm} (seed {seed})" for seed in range(3) for arm in (HALF, REPEATS.name)
-    ]
-    # The means that the verdicts are on.
-    means = [row[table.columns.index("ours")] for row in table.rows]
-    assert [row[0] for row in over_seeds.rows] == [HALF, REPEATS.name]
-    assert [cell for row in over_seeds.rows for cell in row[1:] if cell is not None] == means
+    asked = measures.get("eval", {"tasks": (), "lengths": (), "depths": ()})
+    for task in asked["tasks"]:
+        for length in asked["lengths"]:
+            values |= {(task, metric, length): 0.2 for metric in ("accuracy", "gold_probability")}
+    found = results(values, **measures)
+    found.rows = [replace(row, arm=arm, reference=other) for row in found.rows for arm, other in compared]
+    found.rows += [replace(row, depth=depth) for row in found.rows for depth in asked["depths"]]
+    verdicts = column(part.tables(found)["verdicts"], "verdict")
+    assert len(verdicts) >= 3
+    assert set(verdicts) == {"reproduced"}
 
 
-def test_the_picture_by_depth_tells_what_the_longest_prompts_answer_at_the_beginning() -> None:
-    found = results(0.2, 0.004, 0.0)
+def test_long_texts_are_judged_at_each_length_by_the_means_that_are_shown() -> None:
+    part, reach = PARTS["far-long-texts"], PARTS["far-reach"]
+    scale = part.scales["default"]
+    assert (scale.measures, scale.seeds) == (reach.scales["default"].measures, 3)
+    lengths = [1024, 4096, 8192]
+    values = {(*LOSS, length): of for length, of in zip(lengths, (0.004, 0.009, 0.03), strict=True)}
+    values |= {("longppl", "loss_key", 8192): -0.2, ("limit", "used_up_to", 12288): 900.0}
+    arms = (HALF.name, REPEATS.name)
+    # No question is asked, so no table has depths, and no arm has a number of its own here.
+    tables = part.tables(results(values, *arms, **scale.measures))
+    assert list(tables) == ["verdicts", "arms", "over-seeds", "differences"]
+    one = ["reproduced", "not distinguishable from noise", "opposite", "reproduced", "reproduced"]
+    assert column(tables["verdicts"], "verdict") == one * 2
+    over_seeds, differences = tables["over-seeds"], tables["differences"]
+    columns = ["", *(f"loss at {length:,}" for length in lengths), "loss of key tokens", "used up to"]
+    assert over_seeds.columns == differences.columns == columns
+    assert column(differences, "") == [
+        arm if seed == 0 else f"{arm} (seed {seed})" for seed in range(3) for arm in arms
+    ]
+    assert [cell for row in over_seeds.rows for cell in row[1:]] == column(tables["verdicts"], "ours")
+
+
+def test_the_picture_by_depth_has_a_panel_for_each_length() -> None:
+    found = answers(0.2, 0.004, 0.0)
+    row = Row(model="m", task=NEEDLE[0], metric=NEEDLE[1], value=0.0)
     found.rows = [
-        Row(
-            model="m",
-            task="needle_multi_key",
-            metric="accuracy",
-            value=value,
-            length=length,
-            depth=depth,
-            arm=arm,
-        )
-        for arm, value in ((CONTROL, 0.25), (HALF, 0.75))
+        replace(row, value=value, length=length, depth=depth, arm=arm)
+        for arm, value in (("one", 0.25), ("other", 0.75))
         for length in (2048, 7000)
         for depth in (0.0, 50.0)
     ]
+    found.config["measures"]["eval"]["depths"] = [0.0, 50.0]
     (picture,) = depth_pictures(found)
-    assert picture.alt.endswith(f"At 7,000 tokens and depth 0 %: {CONTROL} 0.25; {HALF} 0.75.")
-    assert "<svg" in picture.svg
-    # Seven colours tell seven arms apart.
-    found.rows = [
-        replace(row, arm=f"arm {number}") for number in range(MOST_ARMS + 1) for row in found.rows[:4]
-    ]
-    assert depth_pictures(found) == []
+    assert picture.alt.endswith(
+        "7,000 tokens: one: 0.2500 at 0, 0.2500 at 50. other: 0.7500 at 0, 0.7500 at 50."
+    )
 
 
 def _recipe(kind: str, arm: Any) -> dict[str, Any]:

@@ -33,24 +33,11 @@ _PART = re.compile(r"(<!-- table: (\S+)((?: \S+)*) -->\n).*?(<!-- end of table -
 PAGES = ("README.md", "docs/**/*.md")
 
 
-def _far(results: Results, which: str, length: str = "") -> Table:
-    from lengthwise_studies.far import page
+def _far(results: Results, *which: str) -> Table:
     from lengthwise_studies.far.studies import PARTS
 
-    part = PARTS[results.kind]
-    reference = part.experiment.reference
-    assert reference is not None
-    if which == "verdicts":
-        assert part.claims is not None
-        return replace(page.verdicts_table(results, part.claims), caption="", notes=[])
-    made = {
-        "arms": lambda: page.seeds_table(results),
-        "differences": lambda: page.seeds_table(results, reference=reference),
-        "over-seeds": lambda: page.over_seeds_table(results, reference),
-        "depths-over-seeds": lambda: page.depths_over_seeds_table(results, reference),
-        "depths": lambda: page.depths_table(results, int(length) if length else None),
-    }
-    return replace(made[which](), caption="")
+    table = PARTS[results.kind].tables(results)[" ".join(which)]
+    return replace(table, caption="", notes=[])
 
 
 def _against_chance(root: Path, *names: str) -> Table:
@@ -252,16 +239,12 @@ def show(results: Results) -> list[Table]:
 
     The text of the documentation quotes numbers of the pages of far studies.
     """
-    from lengthwise_studies.far.page import far_tables
     from lengthwise_studies.far.studies import PARTS
     from lengthwise_studies.paper.rebuttal import TABLES
 
     kind = results.kind
     if kind in PARTS:
-        part = PARTS[kind]
-        assert part.experiment.reference is not None
-        verdicts = [] if part.claims is None else [_far(results, "verdicts")]
-        return [*verdicts, *far_tables(results, part.experiment.reference)]
+        return list(PARTS[kind].tables(results).values())
     if kind in TABLES:
         found = [_verdicts(results), _differences(results), _times(results)]
         return [*found, _temperatures(results)] if kind == "table4" else found
@@ -305,7 +288,7 @@ def _without_folders(value: Any) -> Any:
 
 def draw_pictures(folder: Path, root: Path, *names: str) -> list[Path]:
     """Draw the answers by depth of kept far studies into `folder`; returns the files."""
-    from lengthwise_studies.far.pictures import depth_pictures
+    from lengthwise_studies.far.page import depth_pictures
 
     paths = []
     for found in (picture for name in names for picture in depth_pictures(kept_run(root, name))):

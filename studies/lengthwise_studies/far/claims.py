@@ -1,95 +1,156 @@
-"""What a form has to do, as claims: answer more far away, at a small cost, and lose nothing elsewhere."""
+"""The numbers of an arm, and what a form has to do in them: answer more far away, at a small cost, and lose nothing.
+
+Lengths and distances are tokens.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lengthwise.results import Results
+from lengthwise_studies.arms import Arm
 from lengthwise_studies.claims import Claim
-from lengthwise_studies.far.page import KEY_LOSS, LIMITS, loss_at, task_prefix, tasks_of
-from lengthwise_studies.paired_claims import Paired, Quantity
+from lengthwise_studies.paired_claims import Direction, Paired, Quantity
 
-COST = 0.01
-"""Nats a token that a form may cost."""
-SHORT_LOSS = 0.05
-"""Share of the short questions that it may lose."""
-_POINTS = f"{100 * SHORT_LOSS:g}"
-_NEARLY_KEPT: dict[str, Any] = {"direction": "not lower", "margin": SHORT_LOSS}
+_ANSWERS = (
+    ("accuracy", "accuracy", "share"),
+    ("gold", "gold_probability", "share"),
+    ("gold loss", "gold_loss", "nats"),
+)
+"""What is measured of answers: heading, metric and unit."""
 
 
-def claims_on(form: str, control: str, results: Results) -> list[Claim[Paired]]:
-    """At the lengths and of the tasks that were measured."""
-    lengths = results.config["measures"]["eval"]["lengths"]
+def numbers(results: Results) -> list[Quantity]:
+    """Those that its measures can give."""
+    measures = results.config["measures"]
+    answers = [
+        Quantity(
+            heading=f"{task_prefix(task, results)}{name} at {length:,}",
+            task=task,
+            metric=metric,
+            times=length,
+            unit=unit,
+        )
+        for task in tasks_of(results)
+        for length in _asked(results)["lengths"]
+        for name, metric, unit in _ANSWERS
+    ]
+    losses = [
+        Quantity(heading=f"loss at {length:,}", task="perplexity", metric="loss", times=length)
+        for length in measures["perplexity"]["lengths"]
+    ]
+    limits = [
+        Quantity(heading=f"{kind} up to", task="limit", metric=f"{kind}_up_to", unit="tokens")
+        for kind in ("sound", "used")
+    ]
+    recalls = [
+        Quantity(heading=f"recall at {distance}", task="recall", metric="benefit", distance=distance)
+        for distance in measures.get("recall", {}).get("distances", ())
+    ]
+    key = Quantity(heading="loss of key tokens", task="longppl", metric="loss_key")
+    return [*answers, *losses, key, *limits, *recalls]
+
+
+def at_depth(number: Quantity, depth: float) -> Quantity:
+    """The number at one depth of the answer, in per cent of the prompt."""
+    return replace(number, heading=f"{number.heading}, depth {depth:g} %", depth=depth)
+
+
+def tasks_of(results: Results) -> list[str]:
+    """The tasks whose questions were asked; none where no questions were."""
+    return list(_asked(results).get("tasks", ()))
+
+
+def depths_of(results: Results) -> list[float]:
+    """The depths of their answers."""
+    return list(_asked(results).get("depths", ()))
+
+
+def task_prefix(task: str, results: Results) -> str:
+    """What comes before a number of this task, where several were asked."""
     tasks = tasks_of(results)
-    compared = partial(Paired, arm=form, against=control)
+    return f"{task}: " if task in tasks and len(tasks) > 1 else ""
 
-    def on_each_task(place: str, says: str, length: int, **judged: Any) -> list[Claim[Paired]]:
+
+def _asked(results: Results) -> Mapping[str, Any]:
+    return results.config["measures"].get("eval", {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demand:
+    """What a form has to do in one number.
+
+    Args:
+        place, says: of the claim.
+        metric: of the number.
+        at: which of the lengths at which it was measured; None: all.
+        deepest: whether only the deepest answers count.
+        direction, margin: of the paired test.
+    """
+
+    place: str
+    says: str
+    metric: str
+    at: Callable[[Sequence[float]], float] | None = None
+    deepest: bool = False
+    direction: Direction
+    margin: float | None = None
+
+    def claims(self, form: str, control: str, results: Results) -> list[Claim[Paired]]:
+        """At the lengths and of the tasks that were measured; the shortest length is one of several."""
+        found = [one for one in numbers(results) if one.metric == self.metric]
+        lengths = sorted({one.times for one in found if one.times is not None})
+        if self.at is not None:
+            lengths = [self.at(lengths)] if self.at is max or len(lengths) > 1 else []
         return [
-            Claim(
-                place=place,
-                says=prefix + says,
-                test=compared(
-                    quantity=Quantity(
-                        heading=f"{prefix}accuracy at {length:,}",
-                        task=task,
-                        metric="accuracy",
-                        times=length,
-                        unit="share",
-                    ),
-                    **judged,
-                ),
-            )
-            for task in tasks
-            for prefix in [task_prefix(task, tasks)]
+            self._claim(one, form, control, results)
+            for one in found
+            if one.times is None or one.times in lengths
         ]
 
-    far = on_each_task("far", "it answers more", max(lengths), direction="higher")
-    near = on_each_task("near", f"it loses at most {_POINTS} points", min(lengths), **_NEARLY_KEPT)
-    cost = cost_claim(form, control, min(results.config["measures"]["perplexity"]["lengths"]))
-    return [*far, cost, *(near if min(lengths) < max(lengths) else [])]
+    def _claim(self, number: Quantity, form: str, control: str, results: Results) -> Claim[Paired]:
+        if self.deepest:
+            number = at_depth(number, max(depths_of(results)))
+        test = Paired(
+            quantity=number, arm=form, against=control, direction=self.direction, margin=self.margin
+        )
+        return Claim(place=self.place, says=task_prefix(number.task, results) + self.says, test=test)
 
 
-def cost_claim(form: str, control: str, length: int) -> Claim[Paired]:
-    """What it may cost at this length."""
-    test = Paired(quantity=loss_at(length), arm=form, against=control, direction="not higher", margin=COST)
-    return Claim(place="cost", says=f"it costs at most {COST:g} nats", test=test)
+Comparison = tuple[Arm, Arm, tuple[Demand, ...]]
+"""A form, the arm that it is compared with, and what it has to do."""
+_FEW = "it loses at most 5 points"
+FAR = Demand(place="far", says="it answers more", metric="accuracy", at=max, direction="higher")
+COST = Demand(
+    place="cost",
+    says="it costs at most 0.01 nats",
+    metric="loss",
+    at=min,
+    direction="not higher",
+    margin=0.01,
+)
+NEAR = Demand(place="near", says=_FEW, metric="accuracy", at=min, direction="not lower", margin=0.05)
+MIDDLE = replace(NEAR, place="middle", says=f"{_FEW} in the middle", at=max, deepest=True)
+BEYOND_SKIPS = replace(FAR, place="beyond skips")
+GOLD = replace(FAR, place="gold", says="it makes the right answer more probable", metric="gold_probability")
+COST_ANYWHERE = replace(COST, at=None)
+KEY_TOKENS = Demand(
+    place="key tokens", says="what far context makes likely is likelier", metric="loss_key", direction="lower"
+)
+USED = Demand(place="used", says="it uses more context", metric="used_up_to", direction="higher")
+ANSWERS = (FAR, COST, NEAR)
+"""What every form has to do with questions."""
+LONG_TEXTS = (COST_ANYWHERE, KEY_TOKENS, USED)
+"""And with long texts, where no question is asked."""
 
 
-def question_claims(form: str, control: str, results: Results) -> list[Claim[Paired]]:
-    """`claims_on` a form, and that it keeps the middle of the longest prompts."""
-    found = claims_on(form, control, results)
-    far = found[0].test.quantity
-    depth = max(results.config["measures"]["eval"]["depths"])
-    middle = replace(far, heading=f"{far.heading}, depth {depth:g} %", depth=depth)
-    kept = Claim(
-        place="middle",
-        says=f"it loses at most {_POINTS} points in the middle",
-        test=replace(found[0].test, quantity=middle, **_NEARLY_KEPT),
-    )
-    return [*found, kept]
-
-
-def gold_claim(far: Claim[Paired]) -> Claim[Paired]:
-    """The claim of more right answers as one of a higher probability of the right answer."""
-    accuracy = far.test.quantity
-    gold = replace(accuracy, heading=accuracy.heading.replace("accuracy", "gold"), metric="gold_probability")
-    says = "it makes the right answer more probable"
-    return Claim(place="gold", says=says, test=replace(far.test, quantity=gold))
-
-
-def long_text_claims(form: str, control: str, results: Results) -> list[Claim[Paired]]:
-    """What a form may cost at every length, and what it does if it uses more context."""
-    compared = partial(Paired, arm=form, against=control)
-    lengths = results.config["measures"]["perplexity"]["lengths"]
-    key = "what far context makes likely is likelier"
+def claims_on(results: Results, comparisons: Sequence[Comparison]) -> list[Claim[Paired]]:
+    """Every claim of a table, in order."""
     return [
-        *[cost_claim(form, control, length) for length in lengths],
-        Claim(place="key tokens", says=key, test=compared(quantity=KEY_LOSS, direction="lower")),
-        Claim(
-            place="used",
-            says="it uses more context",
-            test=compared(quantity=LIMITS["used"], direction="higher"),
-        ),
+        claim
+        for form, control, demands in comparisons
+        for demand in demands
+        for claim in demand.claims(form.name, control.name, results)
     ]

@@ -1,80 +1,125 @@
-"""The studies of far context, each with parts that train the same arms and ask something else of them."""
+"""The studies of far context, each with parts that train the same arms and ask something else of them.
+
+Which training makes a real model use far context that it reads soundly and ignores? SmolLM2-135M was trained for
+8,192 tokens. Every arm trains the same LoRA and then answers questions at three depths of a long prompt. No arm
+trains on such questions. Arms with planted repeats train something close: the answer follows words that come again.
+
+Sources: the skip is PoSE's. KL(student || teacher) on skipped or rotated views is RoPE-perturbed self-distillation
+(arXiv 2604.14339).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from lengthwise.results import Results
-from lengthwise_studies.arms import Arm, Scale
-from lengthwise_studies.claims import Claim
+from lengthwise_studies.arms import Arm, Measures, Scale
 from lengthwise_studies.experiments import Experiment
-from lengthwise_studies.far.arms import (
-    CONTROL,
-    FEWER,
-    HALF,
-    LOSSES,
-    NO_SKIP,
-    NOTES,
-    REPEATS,
-    START,
-    TRACKING,
-    TRAINED,
-    changed,
-    far_experiment,
-    far_scales,
-    questions,
+from lengthwise_studies.far.claims import ANSWERS, BEYOND_SKIPS, COST, FAR, GOLD, LONG_TEXTS, MIDDLE
+from lengthwise_studies.far.page import FarPart
+from lengthwise_studies.skeleton import Study
+
+TRAINED = 8192
+"""Tokens that SmolLM2-135M was trained for."""
+_ALWAYS = ("positions.options={shifted: 0.5}",)
+_ANYWHERE = ("views=repeat", "view_options={share: 1.0, source: anywhere, place: anywhere}")
+_TRUNCATION = ("views=truncation", "positions=null", "objective.ce_on=both")
+
+START = Arm(name="before", question="the model as it is")
+CONTROL = Arm(
+    name="no skip, CE", changes=(*_ALWAYS, "objective.ce_on=long"), question="the same windows and steps, CE"
 )
-from lengthwise_studies.far.claims import claims_on, gold_claim, long_text_claims, question_claims
-from lengthwise_studies.far.page import Claims, far_sections
-from lengthwise_studies.paired_claims import Paired
-from lengthwise_studies.skeleton import Part, Study
+HALF = Arm(name="skip in half of the steps, CE", changes=(), question="every other step skips, on average")
+EVERY = Arm(name="skip, CE", changes=_ALWAYS, question="PoSE within the trained length")
+REPEATS = Arm(
+    name="skip + long repeats, CE",
+    changes=(*_ANYWHERE, "view_options.passage=128", *_ALWAYS),
+    question="every window skips and repeats 128 tokens",
+)
+FEWER = Arm(
+    name="skip in half of the steps + repeats, CE",
+    changes=_ANYWHERE,
+    question="every window with a skip repeats 64 tokens",
+)
+NO_SKIP = Arm(
+    name="long repeats, no skip, CE",
+    # The contiguous view of the same windows.
+    changes=(*(REPEATS.changes or ()), "objective.ce_on=long"),
+    question="the same text, with its own positions",
+)
+TRUNCATION_SCE = Arm(
+    name="truncation, SCE",
+    changes=(*_TRUNCATION, "objective.divergence=sce", "objective.alpha=0.1"),
+    question="the paper's form",
+)
+TRUNCATION_JEFFREYS = Arm(
+    name="truncation, Jeffreys",
+    changes=(*_TRUNCATION, "objective.divergence=jeffreys", "objective.alpha=10"),
+    question="the paper's views, disagreement alone",
+)
+
+
+def changed(arm: Arm, *changes: str, name: str) -> Arm:
+    """The arm with further changes of its recipe."""
+    return replace(arm, name=name.format(arm.name), changes=(*(arm.changes or ()), *changes))
+
+
+def far_experiment(kind: str, *arms: Arm, **more: Any) -> Experiment:
+    """These arms on one recipe, against the control."""
+    return Experiment(
+        kind=kind,
+        recipe="smollm2-skip",
+        seeded=True,
+        dtype="fast",
+        fast_training=True,
+        arms=arms,
+        **{"reference": CONTROL.name, "notes": NOTES, **more},
+    )
+
+
+NOTES = (
+    "Every trained arm: LoRA, {recipe.steps} steps, each with {recipe.batch.size} x {recipe.length} tokens of books. "
+    "A divergence and CE on both views read each window twice. {seeds}.",
+    "Held-out text: {documents} whole documents, the background of the questions too. All arms answer the same "
+    "questions and predict the same tokens. Computed in {precision}.",
+)
+NEEDLE = "needle_multi_key"
+TRACKING = ("tracking_one_move", "tracking_two_moves")
+
+
+def questions(*tasks: str, **settings: Any) -> dict[str, Any]:
+    """What is asked of every arm: `tasks` with other settings where given."""
+    usual = {"lengths": [2048, 7000], "depths": [0.0, 25.0, 50.0], "samples": 24}
+    return {"tasks": list(tasks or (NEEDLE,)), "mode": "likelihood", **usual, **settings}
+
+
+LOSSES = {"lengths": [1024, 2048], "segments": 8}
+
+
+def far_scales(
+    measures: Measures | None = None,
+    *,
+    smoke: Measures | None = None,
+    tasks: tuple[str, ...] = (),
+    **settings: Any,
+) -> dict[str, Scale]:
+    """The scales of a study: `measures`, or questions of `tasks` and short losses; settings of the scale."""
+    short = questions(*tasks, lengths=[384], depths=[0.0, 50.0], samples=2)
+    changes = ("length=64", "positions.target_length=256")
+    return {
+        "default": Scale(
+            measures=measures or {"eval": questions(*tasks), "perplexity": LOSSES},
+            **{"model": "smollm2-135m", **settings},
+        ),
+        "smoke": Scale(
+            measures=smoke or {"eval": short, "perplexity": {"lengths": [64, 128], "segments": 2}},
+            **{**settings, "model": "tiny-books", "steps": 2, "changes": changes},
+        ),
+    }
+
 
 ON_BOOKS = (CONTROL, REPEATS)
 ON_CODE = tuple(changed(arm, "data.corpus=code", name="on code: {}") for arm in ON_BOOKS)
-
-
-@dataclass(frozen=True)
-class FarPart:
-    """Arms and what is asked of them, with claims and a heading. The kind of its results names it."""
-
-    heading: str
-    experiment: Experiment
-    scales: dict[str, Scale]
-    claims: Claims | None = None
-
-    def part(self) -> Part:
-        """As a part of a study, in a folder of the kind's name."""
-        return self.experiment.part(
-            lambda results, folder: far_sections(
-                results, self.heading, self.experiment.reference, self.claims
-            ),
-            self.scales,
-            folder=self.experiment.kind,
-            heading=self.heading,
-        )
-
-
-def _needles(results: Results) -> list[Claim[Paired]]:
-    """What the form has to do against cross entropy, and that it answers more than skips alone."""
-    beyond = claims_on(REPEATS.name, HALF.name, results)[0]
-    return [*question_claims(REPEATS.name, CONTROL.name, results), replace(beyond, place="beyond skips")]
-
-
-def _gemma(results: Results) -> list[Claim[Paired]]:
-    """What the form has to do, and that it makes the right answer more probable: twelve contexts hold few answers."""
-    found = claims_on(REPEATS.name, CONTROL.name, results)
-    return [*found, gold_claim(found[0])]
-
-
-def _claims_of(
-    make: Callable[[str, str, Results], list[Claim[Paired]]], *pairs: tuple[Arm, Arm]
-) -> Callable[[Results], list[Claim[Paired]]]:
-    """The claims of one kind on several pairs of a form and its control."""
-    return lambda results: [
-        claim for form, control in pairs for claim in make(form.name, control.name, results)
-    ]
 
 
 _LONG = {
@@ -134,19 +179,19 @@ PARTS = {
                 },
                 seeds=3,
             ),
-            _needles,
+            ((REPEATS, CONTROL, (*ANSWERS, MIDDLE)), (REPEATS, HALF, (BEYOND_SKIPS,))),
         ),
         FarPart(
             "Where someone is",
             far_experiment("far-tracking", START, CONTROL, REPEATS),
             far_scales(tasks=TRACKING, seeds=3),
-            _claims_of(claims_on, (REPEATS, CONTROL)),
+            ((REPEATS, CONTROL, ANSWERS),),
         ),
         FarPart(
             "Long texts",
             far_experiment("far-long-texts", START, CONTROL, HALF, REPEATS, notes=(NOTES[0], _LONG_NOTE)),
             far_scales(_LONG, smoke=_SMOKE_LONG, seeds=3),
-            _claims_of(long_text_claims, (HALF, CONTROL), (REPEATS, CONTROL)),
+            ((HALF, CONTROL, LONG_TEXTS), (REPEATS, CONTROL, LONG_TEXTS)),
         ),
         FarPart(
             "On source code",
@@ -159,7 +204,10 @@ PARTS = {
                 notes=(_CODE_NOTE, *NOTES[1:]),
             ),
             far_scales(text="code", seeds=3),
-            _claims_of(question_claims, (REPEATS, CONTROL), (ON_CODE[1], ON_CODE[0])),
+            (
+                (REPEATS, CONTROL, (*ANSWERS, MIDDLE)),
+                (ON_CODE[1], ON_CODE[0], (*ANSWERS, MIDDLE)),
+            ),
         ),
         FarPart(
             "A second model",
@@ -167,7 +215,8 @@ PARTS = {
             far_scales(
                 {"eval": questions(lengths=[7000], samples=12), "perplexity": LOSSES}, seeds=3, **_GEMMA
             ),
-            _gemma,
+            # Twelve contexts hold few answers, so the probability of the right answer is judged too.
+            ((REPEATS, CONTROL, (FAR, COST, GOLD)),),
         ),
         FarPart(
             "Where someone is, on a second model",

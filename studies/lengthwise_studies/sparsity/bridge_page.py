@@ -17,7 +17,7 @@ from lengthwise.report.tables import Cell, Table, row_estimate
 from lengthwise.results import Results, Row
 from lengthwise_studies.arms import Scale
 from lengthwise_studies.claims import Claim, Decision, Rule, judge, verdict_table
-from lengthwise_studies.far.arms import (
+from lengthwise_studies.far.studies import (
     CONTROL,
     EVERY,
     HALF,

@@ -171,7 +171,7 @@ def _rate(device: str, dtype: str) -> float:
 def _cells(part: Part, size: Any) -> StudyCost:
     """Cells, from one that is trained for a few steps and tested; or a part that computes its numbers."""
     if part.cells is None:
-        return StudyCost(what=f"{part.heading}: computed, {part.time}", basis="stated for what is computed")
+        return StudyCost(what=f"{part.heading}: computed", basis="a minute at most for what is computed")
     cells, work = part.cells(size)
     middle = cells[len(cells) // 2]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,17 +15,11 @@ _DOCUMENTS = 64
 _TOKENS = 1 << 20
 
 
-@dataclass
-class _Outline:
-    name: str
-    tokenizer: Any
-    trained_length: int | None
-    max_positions: int | None = None
-
-
 def items_read(measurement: Measurement, *, trained: int | None, texts: int = 16) -> list[Item]:
     """The items of a measurement of a model that was trained for `trained` tokens; `texts` where it reads words."""
-    model = _Outline("a model", tiny_tokenizer(), trained)
+    model: Any = SimpleNamespace(
+        name="a model", tokenizer=tiny_tokenizer(), trained_length=trained, max_positions=None
+    )
     resolved = measurement.resolved(model, model)
     if measurement.reads == "tokens":
         ids = np.zeros(_TOKENS, dtype=np.int32)

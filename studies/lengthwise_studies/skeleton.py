@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from lengthwise.errors import UsageError, nearest
 from lengthwise.files import atomic_write_text
@@ -18,42 +18,32 @@ from lengthwise.report.writers import to_markdown
 from lengthwise.results import Results
 
 
-class Run(Protocol):
-    """Fills a run folder at a scale, or continues it."""
-
-    def __call__(self, out: Path, scale: Any, *, resume: bool, overwrite: bool) -> Results:
-        """The results, which are also in the folder."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Part:
     """One run folder of a study.
 
     Args:
-        run: measures (and trains) what the part needs.
+        run: `run(out, scale, resume=, overwrite=)` trains and measures what the part needs, and gives the results.
         sections: the part of the page that shows the results of this run folder.
         scales: the sizes offered, by name; dataclasses, with fields `seeds` and `steps` where the study takes them.
         folder: the run folder below that of the study.
         heading: of the part's settings at the end of the page.
         plan: the experiments at a scale, for a dry run; None for a part without.
         cells: the cells at a scale, and what trains and tests one of them; None for a part without.
-        time: of a part without experiments or cells, in words.
     """
 
-    run: Run
+    run: Callable[..., Results]
     sections: Callable[[Results, Path], list[Section]]
     scales: Mapping[str, Any]
     folder: str = "."
     heading: str = "Where it comes from"
     plan: Callable[[Any], Sequence[tuple[Any, Any]]] | None = None
     cells: Callable[[Any], tuple[Sequence[Any], Callable[..., Any]]] | None = None
-    time: str = "seconds"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """One table, figure, theorem or demonstration as one command.
+    """One table, figure, theorem or demonstration.
 
     Args:
         title: of the page.

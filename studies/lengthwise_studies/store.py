@@ -11,10 +11,10 @@ Interrupted work continues.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ _INPUTS: dict[str, dict[str, Any]] = {}
 
 
 def trained(recipe: Recipe) -> Path:
-    """The folder of the arm that this recipe trains; trains it, or what is left of it.
+    """The folder of the arm that this recipe trains, trained now if it is not there.
 
     Raises:
         UsageError, LengthwiseError, Interrupted: as `train`.
@@ -106,18 +106,14 @@ def measured(
     Finished samples stay in `folder`, where a second call continues.
 
     Args:
-        model: the model of an arm.
-        text: that is read.
-        measures: settings by name.
-        folder: of the arm.
+        model, text, measures, folder: of the arm.
         evaluator: the model that finds the key tokens of LongPPL: one for all arms, so that all have the same.
         facts: what else distinguishes this model from others of the same arm: dtype, extension, steps.
 
     Raises:
         Interrupted: Ctrl-C. Finished samples stay.
     """
-    found: dict[str, Results] = {}
-    files: dict[str, str] = {}
+    found, files = {}, {}
     # One call for all measurements: the text is tokenised once.
     documents = tokenize(text, model.tokenizer)
     for name, settings in measures.items():
@@ -160,12 +156,9 @@ def sample_log(results: Results, label: str, measure: str) -> SampleLog:
     return SampleLog(store_folder() / results.provenance["arms"][label][measure])
 
 
-@contextlib.contextmanager
-def _held(folder: Path) -> Iterator[None]:
+def _held(folder: Path) -> AbstractContextManager[Any]:
     """One process at a time; those of torchrun train and measure together, and rank 0 holds the lock."""
     if not is_main_process():
-        yield
-        return
+        return nullcontext()
     folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / ".lock"):
-        yield
+    return FileLock(folder / ".lock")

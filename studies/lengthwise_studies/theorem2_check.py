@@ -193,7 +193,7 @@ def _shown(row: Row) -> str:
 
 def part(**options: Any) -> Part:
     """Theorem 2 as a part of a study, with other fields of `Part` where given."""
-    return Part(run=run_theorem2, sections=sections, scales=SCALES, time="a minute", **options)
+    return Part(run=run_theorem2, sections=sections, scales=SCALES, **options)
 
 
 THEOREM2 = Study(

@@ -18,7 +18,7 @@ from lengthwise_studies.paper.rebuttal import TABLES
 from lengthwise_studies.paper.sizes import LAPTOP, PAPER, SIZES, Size
 from lengthwise_studies.skeleton import Study, chosen_scale
 from lengthwise_studies.store import arm_folder
-from lengthwise_studies.study_table import STUDIES
+from lengthwise_studies.study_table import study_named
 
 
 def test_more_seeds_start_from_pretrainings_of_their_own():
@@ -31,7 +31,7 @@ def test_more_seeds_start_from_pretrainings_of_their_own():
 @pytest.mark.parametrize("name", TABLES)
 def test_every_claim_compares_arms_that_some_setting_has(name):
     table = TABLES[name]
-    assert STUDIES[name].load().title == table.title
+    assert study_named(name).title == table.title
     tests = [claim.test for claim in table.claims]
     for size in (LAPTOP, PAPER):
         experiment, _ = table.experiment(table.sizes["laptop" if size is LAPTOP else "paper"])

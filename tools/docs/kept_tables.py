@@ -35,7 +35,7 @@ def keep_tables(name: str, run: Path, root: Path) -> Path:
         UsageError: no such study; no finished part.
     """
     kept: list[dict[str, Any]] = []
-    for part in study_named(name).load().parts:
+    for part in study_named(name).parts:
         folder = run / part.folder
         if finished := finished_results(folder):
             sections = part.sections(finished, folder)

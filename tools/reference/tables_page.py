@@ -13,7 +13,7 @@ from lengthwise.models.embedded_models import EMBEDDED
 from lengthwise.positions import ATTENTIONS, POSITION_SAMPLERS, ROPE_METHODS
 from lengthwise.text import EMBEDDED_CORPORA
 from lengthwise.training.views import VIEWS
-from lengthwise_studies.study_table import STUDIES
+from lengthwise_studies.study_table import studies
 from tools.reference.declared import Field, keywords_of
 from tools.reference.words import code, default_words, plain, table, type_words
 
@@ -135,7 +135,7 @@ def _named() -> Iterator[str]:
     yield table(["name", "what"], ((code(one["name"]), plain(one["what"])) for one in recipes()))
     yield "## Studies\n"
     yield "`lengthwise reproduce NAME`. The [paper index](paper-index.md) has their verdicts.\n"
-    rows = ((plain(one.group), code(one.name), plain(one.description)) for one in STUDIES.values())
+    rows = ((plain(one["about"]), code(one["name"]), plain(one["what"])) for one in studies())
     yield table(["about", "name", "what it shows"], rows)
 
 

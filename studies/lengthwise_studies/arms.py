@@ -5,26 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from lengthwise.text import Split
 
+if TYPE_CHECKING:
+    from lengthwise_studies.tiny_models import TinyModel
+
 Measures = Mapping[str, Mapping[str, Any]]
 """The settings of each measure, by name."""
-
-
-class Start(Protocol):
-    """A model of one pretraining seed."""
-
-    @property
-    def name(self) -> str:
-        """Which model and seed."""
-        ...
-
-    def build(self) -> Path:
-        """Its folder, trained at the first call."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +43,7 @@ class Arm:
     factor: float = 1.0
     text: str | None = None
     measures: Measures | None = None
-    starts: tuple[Start | str, ...] = ()
+    starts: tuple[TinyModel | str, ...] = ()
     against: str | None = None
     compared: bool = True
 
@@ -88,7 +77,7 @@ class Scale:
     changes: tuple[str, ...] = ()
     text: str = "books"
     split: Split = "test"
-    starts: tuple[Start, ...] = ()
+    starts: tuple[TinyModel, ...] = ()
     marks: tuple[int, ...] = ()
     mark_measures: Measures = field(default_factory=dict)
 
@@ -98,20 +87,10 @@ class Scale:
             return self.measures
         return {name: {**self.measures.get(name, {}), **own} for name, own in arm.measures.items()}
 
-    def start(self, seed: int | None, arm: Arm | None = None) -> str:
-        """The name or folder of the model that arms of this seed start from, or this arm."""
+    def start(self, seed: int | None, arm: Arm | None = None) -> TinyModel | str:
+        """What arms of this seed start from, or this arm: the name of a model, or one to pretrain."""
         starts = (arm.starts if arm is not None else ()) or self.starts
-        if not starts:
-            return self.model
-        start = starts[(seed or 0) % len(starts)]
-        return start if isinstance(start, str) else str(start.build())
-
-    def start_name(self, seed: int | None, arm: Arm) -> str:
-        """What rows of this arm call its model: the scale's name, or that of the arm's own start."""
-        if not arm.starts:
-            return self.model
-        start = arm.starts[(seed or 0) % len(arm.starts)]
-        return start if isinstance(start, str) else start.name
+        return starts[(seed or 0) % len(starts)] if starts else self.model
 
 
 def steps_at(steps: int, pace: float) -> int:

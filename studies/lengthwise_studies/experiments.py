@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from lengthwise.machine import process_count
 from lengthwise.measure import paired_difference
@@ -29,11 +29,15 @@ from lengthwise_studies.skeleton import Part, Section
 from lengthwise_studies.step_times import measure_step_times
 from lengthwise_studies.store import key_of, measured, recipe_key, store_folder, trained
 
+if TYPE_CHECKING:
+    from lengthwise_studies.tiny_models import TinyModel
+
 Found = dict[str, dict[str, Results]]
 """The results of every measure, by arm and measure."""
-_PLAIN = Scale(model="", measures={})
 FAN_OUT: ContextVar[Callable[[Experiment, Scale], None] | None] = ContextVar("FAN_OUT", default=None)
 """What fills the store before its arms are read: see `fan_out`."""
+_OF_AN_ARM = ("recipe", "changes", "method", "factor", "text", "measures")
+"""What makes an arm another model than the others."""
 
 # All arms, seeds and marks are measured on the same one or two texts.
 _text = lru_cache(maxsize=2)(load_corpus)
@@ -112,27 +116,26 @@ class Experiment:
             return results
 
     def settings(self, scale: Scale) -> dict[str, Any]:
-        """What a run records, and a resumed run must agree with. Settings at their defaults are left out."""
+        """What a run records, and a resumed run must agree with."""
         recipe = self.recipe_of(scale)
-        found: dict[str, Any] = {
+        return {
             "model": scale.model,
             "dtype": self._dtype(),
             "seeds": scale.seeds,
+            "starts": [start.name for start in scale.starts],
             "steps": None if recipe is None else recipe.steps,
+            "equal_time": self.equal_time,
+            "text": scale.text,
+            "split": scale.split,
             "measures": {name: dict(of) for name, of in scale.measures.items()},
-            "arms": {arm.name: _plain(arm) for arm in self.arms},
+            "marks": [*scale.marks],
+            "mark_measures": {name: dict(of) for name, of in scale.mark_measures.items()},
+            "arms": {
+                arm.name: {name: value for name in _OF_AN_ARM if (value := getattr(arm, name)) is not None}
+                for arm in self.arms
+            },
             "recipe": None if recipe is None else recipe.to_dict(),
         }
-        for name in ("text", "split", "mark_measures"):
-            if (value := getattr(scale, name)) != getattr(_PLAIN, name):
-                found[name] = value
-        if scale.marks:
-            found["marks"] = [*scale.marks]
-        if scale.starts:
-            found["starts"] = [start.name for start in scale.starts]
-        if self.equal_time:
-            found["equal_time"] = True
-        return found
 
     def fill(self, scale: Scale) -> Results:
         """Train and measure what the store lacks, in this process. The results have no settings yet.
@@ -210,7 +213,7 @@ class Experiment:
         shipped = (arm and arm.recipe) or self.recipe
         if shipped is None:
             return None
-        changes = [f"model={scale.model if arm is None else scale.start(seed, arm)}", *scale.changes]
+        changes = [f"model={scale.model if arm is None else _folder(scale.start(seed, arm))}", *scale.changes]
         if process_count() == 1:
             # Shares of the training state need several processes; one has it whole.
             changes.append("parallel=null")
@@ -239,7 +242,7 @@ class Experiment:
     def _provenance(self, scale: Scale) -> dict[str, Any]:
         if all(arm.starts for arm in self.arms):
             return {}
-        start = load(scale.start(0), dtype=self._dtype())
+        start = load(_folder(scale.start(0)), dtype=self._dtype())
         provenance: dict[str, Any] = {"model": start.describe()}
         pretraining = Path(start.source) / "pretraining.json"
         if pretraining.is_file():
@@ -282,8 +285,9 @@ class Experiment:
     ) -> tuple[dict[str, Results], dict[str, str]]:
         """The results of every measure of an arm, and the files of their samples; `after` so many steps if given."""
         start, measures, facts = scale.start(seed, arm), scale.measures_of(arm), {}
+        source = _folder(start)
         if arm.changes is None:
-            model = load(start, dtype=self._dtype())
+            model = load(source, dtype=self._dtype())
             folder = store_folder() / key_of({"model": model.fingerprint()})
         else:
             recipe = self.recipe_of(scale, arm, seed, pace)
@@ -294,27 +298,25 @@ class Experiment:
                 measures, facts = scale.mark_measures, {"steps": steps_at(after, pace)}
                 of = folder / "train" / "checkpoints" / f"checkpoint-{facts['steps']}"
             adapter = (of / "adapter_config.json").is_file()
-            source = start if adapter else str(of)
-            model = load(source, dtype=self._dtype(), adapter=str(of) if adapter else None)
+            files = str(of)
+            model = load(
+                source if adapter else files, dtype=self._dtype(), adapter=files if adapter else None
+            )
         if arm.method is not None:
             extend(model.model, arm.method, factor=arm.factor)
         # Rows name the study's model; arm and seed tell which training. A path would differ between machines.
-        model.name = scale.start_name(seed, arm)
+        model.name = scale.model if not arm.starts else start if isinstance(start, str) else start.name
         text = _text(arm.text or scale.text, split=scale.split)
         facts |= {"dtype": self._dtype(), "method": arm.method, "factor": arm.factor}
-        return measured(model, text, measures, folder, evaluator=start, **facts)
+        return measured(model, text, measures, folder, evaluator=source, **facts)
 
     def _dtype(self) -> Dtype:
         return fast_dtype() if self.dtype == "fast" else self.dtype
 
 
-def _plain(arm: Arm) -> dict[str, Any]:
-    """What makes the arm another model than the others."""
-    found: dict[str, Any] = {} if arm.method is None else {"method": arm.method, "factor": arm.factor}
-    for name in ("recipe", "text", "measures"):
-        if (value := getattr(arm, name)) is not None:
-            found[name] = value
-    return found if arm.changes is None else {**found, "changes": list(arm.changes)}
+def _folder(start: TinyModel | str) -> str:
+    """The name or folder of a model, pretrained at the first call."""
+    return start if isinstance(start, str) else str(start.build())
 
 
 def _rows_of(found: Found, seed: int | None, after: int | None = None) -> list[Row]:

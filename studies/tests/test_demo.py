@@ -8,7 +8,7 @@ import pytest
 
 from lengthwise.results import read_results
 from lengthwise_studies.demo import DEMO
-from lengthwise_studies.study_table import STUDIES, produce
+from lengthwise_studies.study_table import produce, studies, study_named
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -28,6 +28,6 @@ def test_the_demo_begins_with_where_the_context_ends(tmp_path: Path) -> None:
 
 
 def test_every_study_loads_and_offers_a_smoke_scale() -> None:
-    for entry in STUDIES.values():
-        study = entry.load()
+    for entry in studies():
+        study = study_named(entry["name"])
         assert all({"default", "smoke"} <= set(part.scales) for part in study.parts)

@@ -16,8 +16,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from lengthwise_studies.pretraining import RECORD_FILE
-from lengthwise_studies.tiny_models import TinyModel
+from lengthwise_studies.tiny_models import RECORD_FILE, TinyModel
 
 FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", RECORD_FILE)
 

@@ -27,12 +27,11 @@ from lengthwise.training.training_plan import (
 from lengthwise_studies.arms import Arm, Measures, Scale
 from lengthwise_studies.experiments import Experiment
 from lengthwise_studies.precision import fast_dtype
-from lengthwise_studies.pretraining import Pretraining
 from lengthwise_studies.reading import items_read
 from lengthwise_studies.side_by_side import processes_for
 from lengthwise_studies.skeleton import Part, Study, chosen_scales
 from lengthwise_studies.store import measure_named
-from lengthwise_studies.tiny_models import TinyModel
+from lengthwise_studies.tiny_models import Pretraining, TinyModel
 
 
 def llama(vocabulary: int, width: int, inner: int, layers: int, heads: int, **more: Any) -> dict[str, Any]:

@@ -1,23 +1,40 @@
-"""Siblings of tiny-books: other sizes, encodings, trained lengths, amounts of pretraining and seeds.
+"""tiny-books and its siblings: other sizes, encodings, trained lengths, amounts of pretraining and seeds.
 
-All share its text, its BPE of 1024 entries and its optimizer, so they can be compared on the same tokens.
+All are trained from scratch on the books by one plain loop, with the same BPE and optimizer, so they can be compared
+on the same tokens.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
-from lengthwise.files import build_once, cache_dir
+import numpy as np
+import torch
+import transformers
+from torch import Tensor
+from transformers import AutoTokenizer, PreTrainedModel
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+from lengthwise.errors import LengthwiseError
+from lengthwise.files import atomic_write_json, build_once, cache_dir
+from lengthwise.machine import progress
+from lengthwise.models.embedded_models import SHIPPED
+from lengthwise.models.hidden import final_hidden_states
+from lengthwise.models.resolve import quiet_transformers
+from lengthwise.text.corpus import load_corpus
+from lengthwise.text.tokens import TokenDocument, WindowSampler, sample_windows, tokenize
 
+RECORD_FILE = "pretraining.json"
 VOCABULARY = 1024
 LENGTHS = 8
 """Learned position embeddings reach this many times the trained length, so that the model can be read there. Those
 beyond the trained length keep their initial values: that is what learned positions are outside of training."""
+_CHUNK_ROWS = 256
+_HELD_OUT_WINDOWS = 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +75,7 @@ class TinyModel:
         return self.configuration == TinyModel(steps=self.steps).configuration
 
     def build(self) -> Path:
-        """The folder of the model in the cache, pretrained at the first call; an interrupted one is continued.
+        """The folder of the model in the cache, pretrained at the first call.
 
         An ordinary transformers folder with `pretraining.json` beside the weights: settings, the loss of each step,
         the loss on held-out text.
@@ -66,24 +83,41 @@ class TinyModel:
         Raises:
             MissingError: the packages of the books are not installed.
         """
-        from lengthwise_studies import pretraining
+        return build_once(cache_dir() / "models" / self.name, self._train, what=f"the model {self.name}")
 
-        folder = cache_dir() / "models" / self.name
-        checkpoint = folder.with_name(f"{folder.name}.checkpoint")
-        settings = pretraining.Pretraining(steps=self.steps, seed=self.seed, length=self.length)
-        if not self._is_tiny_books:
-            settings = replace(settings, warmup_steps=min(80, self.steps))
-
-        def build(temporary: Path) -> None:
-            name = "tiny-books" if self._is_tiny_books else self.name
-            pretraining.train_on_books(temporary, settings, checkpoint, make=self.make, name=name)
-
-        return build_once(folder, build, what=f"the model {self.name}")
+    def _train(self, folder: Path) -> None:
+        started = time.monotonic()
+        train, test = (load_corpus("books", split=split) for split in ("train", "test"))
+        shipped = AutoTokenizer.from_pretrained(SHIPPED)
+        # A BPE of the same kind and size, of these texts.
+        tokenizer = shipped.train_new_from_iterator(train.documents.values(), VOCABULARY, show_progress=False)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            model = self.make()
+        settings = Pretraining(
+            steps=self.steps, seed=self.seed, length=self.length, warmup_steps=min(80, self.steps)
+        )
+        name = "tiny-books" if self._is_tiny_books else self.name
+        losses = pretrain(model, tokenize(train, tokenizer), settings, what=f"pretraining {name}")
+        record = {
+            "model": name,
+            "corpus": train.name,
+            "split_rule": train.split_rule,
+            "corpus_fingerprint": train.fingerprint,
+            "parameters": model.num_parameters(),
+            **vars(settings),
+            "threads": torch.get_num_threads(),
+            "seconds": round(time.monotonic() - started, 1),
+            "held_out_loss": held_out_loss(model, tokenize(test, tokenizer), self.length),
+            "losses": [round(loss, 4) for loss in losses],
+        }
+        with quiet_transformers():
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+        atomic_write_json(folder / RECORD_FILE, record)
 
     def make(self) -> PreTrainedModel:
         """The model with initial weights. tiny-books: SwiGLU of 352, RMSNorm, RoPE (theta 10000), tied head."""
-        import transformers
-
         heads = self.width // 32
         common = {"vocab_size": VOCABULARY, "bos_token_id": None, "eos_token_id": 0, "pad_token_id": None}
         llama = {
@@ -112,3 +146,124 @@ class TinyModel:
             "learned": (transformers.GPT2Config, {**common, **gpt}),
         }[self.encoding]
         return transformers.AutoModelForCausalLM.from_config(kind(**settings))
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """The settings of one pretraining.
+
+    AdamW with the given betas and decay (matrices only), learning rate warmed up linearly and then lowered
+    on a cosine to `final_share` of its peak, gradients clipped to norm `clip`.
+    """
+
+    steps: int
+    seed: int
+    length: int = 128
+    batch_size: int = 32
+    peak_learning_rate: float = 3e-3
+    warmup_steps: int = 80
+    final_share: float = 0.05
+    weight_decay: float = 0.1
+    betas: tuple[float, float] = (0.9, 0.95)
+    clip: float = 1.0
+
+    def learning_rate(self, step: int) -> float:
+        """The learning rate of step 0, 1, ..."""
+        if step < self.warmup_steps:
+            return self.peak_learning_rate * (step + 1) / self.warmup_steps
+        share = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
+        cosine = 0.5 * (1 + math.cos(math.pi * share))
+        return self.peak_learning_rate * (self.final_share + (1 - self.final_share) * cosine)
+
+
+def pretrain(
+    model: PreTrainedModel, documents: Sequence[TokenDocument], settings: Pretraining, *, what: str
+) -> list[float]:
+    """Train `model` in place with next-token cross-entropy; returns the loss of every step (nats per token).
+
+    The data of a step depend on the seed and the step alone.
+
+    Raises:
+        LengthwiseError: the loss is not finite.
+    """
+    parameters = list(model.parameters())
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": settings.weight_decay},
+            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        ],
+        betas=settings.betas,
+        fused=True,
+    )
+    sampler, losses = WindowSampler(documents, seed=settings.seed), []
+    model.train()
+    for step in progress(range(settings.steps), what=what, total=settings.steps):
+        for group in optimizer.param_groups:
+            group["lr"] = settings.learning_rate(step)
+        rows = range(step * settings.batch_size, (step + 1) * settings.batch_size)
+        windows = np.stack([sampler.window(row, settings.length + 1) for row in rows])
+        loss = next_token_loss(model, torch.from_numpy(windows.astype(np.int64)))
+        if not loss.isfinite():
+            raise LengthwiseError(f"{what}: the loss of step {step} is {loss.item()}")
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, settings.clip)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    model.eval()
+    return losses
+
+
+def next_token_loss(model: PreTrainedModel, tokens: Tensor) -> Tensor:
+    """Mean cross-entropy, in nats per token, of tokens 1 .. T of windows [B, T + 1] given those before.
+
+    For a model whose logits are its hidden states times its output embedding.
+    """
+    hidden = final_hidden_states(model, tokens[:, :-1])
+    weight: Any = model.get_output_embeddings().weight  # pyright: ignore[reportOptionalMemberAccess]
+    loss = _LinearCrossEntropy.apply(hidden.flatten(0, 1), weight, tokens[:, 1:].flatten())
+    assert isinstance(loss, Tensor)
+    return loss
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """cross_entropy(hidden @ weight.T, labels), with the gradients formed in the forward pass.
+
+    For a model this small, passing whole [N, V] tensors through memory costs as much as the head's matrix
+    products; a chunk of rows stays in the processor's cache.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+        rows = hidden.shape[0]
+        hidden_gradient = torch.empty_like(hidden)
+        weight_gradient = torch.zeros_like(weight)
+        total = hidden.new_zeros(())
+        for start in range(0, rows, _CHUNK_ROWS):
+            chunk = hidden[start : start + _CHUNK_ROWS]
+            target = labels[start : start + _CHUNK_ROWS, None]
+            logits = chunk @ weight.T
+            normalizer = logits.logsumexp(-1, keepdim=True)
+            total += (normalizer - logits.gather(1, target)).sum()
+            error = logits.sub_(normalizer).exp_()
+            error.scatter_add_(1, target, error.new_full(target.shape, -1.0))
+            hidden_gradient[start : start + _CHUNK_ROWS] = error @ weight
+            weight_gradient.addmm_(error.T, chunk)
+        ctx.save_for_backward(hidden_gradient.div_(rows), weight_gradient.div_(rows))
+        return total / rows
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        hidden_gradient, weight_gradient = ctx.saved_tensors
+        return hidden_gradient * gradients[0], weight_gradient * gradients[0], None
+
+
+@torch.no_grad()
+def held_out_loss(model: PreTrainedModel, documents: Sequence[TokenDocument], length: int) -> float:
+    """Mean loss, in nats per token, over windows of `length` tokens of held-out text."""
+    windows = sample_windows(documents, length + 1, count=_HELD_OUT_WINDOWS)
+    losses = [
+        next_token_loss(model, torch.from_numpy(window.ids.astype("int64"))[None]).item()
+        for window in windows
+    ]
+    return sum(losses) / len(losses)

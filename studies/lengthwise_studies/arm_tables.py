@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from lengthwise.report.tables import Cell, Estimate, Table, row_estimate
 from lengthwise.results import Row
 from lengthwise_studies.paired_claims import Quantity
 
 
+@dataclass(frozen=True)
+class OfArm:
+    """An arm as a column: its own numbers, or its differences from `reference`."""
+
+    heading: str
+    reference: str | None = None
+
+    def is_in(self, row: Row, length: int) -> bool:
+        """Whether `row` is a number of the arm."""
+        return (row.arm, row.reference) == (self.heading, self.reference)
+
+
 def arms_table(
     lines: Mapping[str, Sequence[Row]],
-    shown: Sequence[Quantity],
+    shown: Sequence[Quantity | OfArm],
     cell: Callable[[list[Row]], Cell],
     *,
     length: int = 1,
@@ -22,7 +35,7 @@ def arms_table(
 
     Args:
         lines: the rows of each line, by its name.
-        shown: the numbers.
+        shown: the numbers; or arms, where each line is a number.
         cell: of the rows of one line and number: one a seed.
         length: L in tokens; 1 where the lengths of `shown` are tokens.
         caption, notes: of the table.

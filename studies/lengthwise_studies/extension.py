@@ -7,13 +7,13 @@ fast.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from lengthwise.report.figures import loss_by_position
 from lengthwise.report.html import Section
-from lengthwise.report.tables import Cell, Estimate, Table
-from lengthwise.results import Results, Row
+from lengthwise.report.tables import Table
+from lengthwise.results import Results
+from lengthwise_studies.arm_tables import OfArm, arms_table, by_line, first_estimate
 from lengthwise_studies.experiments import Arm, Experiment, Scale
 from lengthwise_studies.far.studies import PARTS
 from lengthwise_studies.skeleton import Study
@@ -64,7 +64,7 @@ SCALES = {
 def sections(results: Results, folder: Path) -> list[Section]:
     """Table and picture of the loss by position."""
     drawn = [row for row in results.rows if row.reference is None]
-    pictures = (loss_by_position(drawn, name="extension-loss-by-position"),)
+    picture = loss_by_position(drawn, name="extension-loss-by-position")
     trained = results.provenance["model"]["trained_length"]
     [length] = results.config["measures"]["perplexity"]["lengths"]
     return [
@@ -75,7 +75,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 "the same tokens by their position in the window, for each way to extend the context."
             ],
             tables=[position_table(results)],
-            figures=[picture for picture in pictures if picture is not None],
+            figures=[] if picture is None else [picture],
             notes=results.notes,
         )
     ]
@@ -83,23 +83,16 @@ def sections(results: Results, folder: Path) -> list[Section]:
 
 def position_table(results: Results) -> Table:
     """One line for each stretch of positions, one column for each arm; nats per token."""
-    arms = [arm.name for arm in EXPERIMENT.arms]
-    plain = results.select(task="perplexity", metric="loss", reference=None)
-    stretches = sorted({(row.position, row.position_end) for row in plain if row.position is not None})
-
-    def line(rows_of: list[Row]) -> Iterator[Estimate | None]:
-        for arm in arms:
-            found = [row for row in rows_of if row.arm == arm]
-            yield Estimate(found[0].value, found[0].ci_low, found[0].ci_high) if found else None
-
-    cells: list[list[Cell]] = []
-    for begin, end in stretches:
-        here = [row for row in plain if (row.position, row.position_end) == (begin, end)]
-        cells.append([f"{begin}-{(end or 0) - 1}", *line(here)])
-    cells.append(["all", *line([row for row in plain if row.position is None])])
-    return Table(
-        columns=["position", *arms],
-        rows=cells,
+    losses = results.select(task="perplexity", metric="loss", reference=None)
+    whole = [row for row in losses if row.position is None]
+    stretches = by_line(
+        [row for row in losses if row.position is not None],
+        lambda row: f"{row.position}-{(row.position_end or 0) - 1}",
+    )
+    return arms_table(
+        {**stretches, "all": whole},
+        [OfArm(arm.name) for arm in EXPERIMENT.arms],
+        first_estimate,
         caption="Loss (nats per token) by position, with 95 % intervals over documents",
     )
 

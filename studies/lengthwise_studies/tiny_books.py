@@ -7,17 +7,17 @@ at 4L.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from lengthwise.report.drawing import paired_differences
 from lengthwise.report.figures import loss_by_length, recall_by_distance
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Table, row_estimate
 from lengthwise.results import Results, Row
+from lengthwise_studies.arm_tables import OfArm, arms_table
 from lengthwise_studies.experiments import Arm, Experiment, Scale
 from lengthwise_studies.paired_claims import Quantity
 from lengthwise_studies.skeleton import Study
@@ -92,26 +92,18 @@ NUMBERS = (
     Quantity(heading="Jeffreys part", task="misalignment", metric="jeffreys"),
     *(Quantity(heading=f"recall at {d}", task="recall", metric="benefit", distance=d) for d in DISTANCES),
 )
-"""The lines of the tables; lengths and distances are tokens."""
+"""The lines of the table; lengths and distances are tokens."""
 _DECIMALS = {"loss": 3, "loss_best_temperature": 3, "entropy": 2, "jeffreys": 4, "benefit": 4}
 
 
 def sections(results: Results, folder: Path) -> list[Section]:
     """The study as one section of a page."""
     plain = [row for row in results.rows if row.reference is None]
-    drawn = [row for row in results.rows if row.reference and row.position is None and row.seed == 0]
-    losses = [row for row in drawn if row.metric == "loss"]
-    recalls = [row for row in drawn if row.metric == "benefit"]
-    # One colour for an arm in all pictures.
-    series = list(dict.fromkeys(row.arm for row in plain if row.arm is not None))
+    asked = "; ".join(f"{arm.name} ({arm.question})" for arm in EXPERIMENT.arms if arm.question)
     pictures = (
         loss_by_length(plain, name="study-loss-by-length"),
         recall_by_distance(plain, name="study-recall"),
-        paired_differences(losses, better="lower", series=series, name="study-loss-differences"),
-        paired_differences(recalls, better="higher", series=series, name="study-recall-differences"),
     )
-    trained = [arm.name for arm in EXPERIMENT.arms if arm.changes is not None]
-    asked = "; ".join(f"{arm.name} ({arm.question})" for arm in EXPERIMENT.arms if arm.question)
     return [
         Section(
             title="A small controlled study",
@@ -119,100 +111,44 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 f"A Llama of about 1M parameters is trained from scratch on the books at L = {LENGTH} tokens, then "
                 f"fine-tuned in four arms on the same windows with the same offsets: {asked}. For comparison: the "
                 "same model with YaRN x4 and no training.",
-                *reading(results),
             ],
-            tables=[
-                values_table(
-                    results,
-                    [START, *trained, YARN],
-                    caption=f"The small study in nats per token, L = {LENGTH}: lower is better, except for recall",
-                ),
-                differences_table(results, [*trained[1:], YARN]),
-            ],
+            tables=[differences_beside_plain(results, START)],
             figures=[picture for picture in pictures if picture is not None],
             notes=results.notes,
         )
     ]
 
 
-def differences_beside_plain(results: Results) -> Table:
-    """Plain cross entropy's own numbers, and beside them what every other arm changes."""
-    others = [SCE, ENTROPY, JEFFREYS, YARN]
-    plain, changes = values_table(results, [PLAIN]), differences_table(results, others)
-    rows = [[*ours, *theirs[1:]] for ours, theirs in zip(plain.rows, changes.rows, strict=True)]
-    return Table(columns=[*plain.columns, *others], rows=rows, caption="")
-
-
-def values_table(results: Results, arms: Sequence[str], *, caption: str = "") -> Table:
-    """Every number, averaged over seeds: one column for each arm."""
-
-    def cell(rows: list[Row]) -> Cell:
-        return f"{_mean(rows):.{_DECIMALS[rows[0].metric]}f}"
-
-    return _table(results, arms, cell, caption=caption)
-
-
-def differences_table(results: Results, arms: Sequence[str]) -> Table:
-    """Every number minus plain CE's; an interval for one seed, mean and standard deviation for several."""
+def differences_beside_plain(results: Results, *more: str) -> Table:
+    """Plain cross entropy's own numbers, averaged over seeds, and beside them what every other arm changes."""
     seeds = len({row.seed for row in results.rows if row.reference is not None})
     spread = "mean and standard deviation over seeds" if seeds > 1 else "95 % interval over documents"
-    caption = f"Paired difference from {PLAIN} ({seeds} seed{'s' if seeds > 1 else ''}; {spread})"
-
-    def cell(rows: list[Row]) -> Cell:
-        if len(rows) == 1:
-            return row_estimate(rows[0])
-        decimals = _DECIMALS[rows[0].metric]
-        sd = stdev(row.value for row in rows if row.value is not None)
-        return f"{_mean(rows):+.{decimals}f} ± {sd:.{decimals}f}"
-
-    return _table(results, arms, cell, caption=caption, reference=PLAIN)
-
-
-def _table(
-    results: Results,
-    arms: Sequence[str],
-    cell: Callable[[list[Row]], Cell],
-    *,
-    caption: str,
-    reference: str | None = None,
-) -> Table:
-    lines: list[list[Cell]] = []
-    for number in NUMBERS:
-        of_arms = [_rows_of(results, arm, number, reference) for arm in arms]
-        lines.append([number.heading, *(cell(rows) if rows else None for rows in of_arms)])
-    return Table(columns=["", *arms], rows=lines, caption=caption)
+    lines = {one.heading: [row for row in results.rows if one.is_in(row, 1)] for one in NUMBERS}
+    others = [OfArm(arm, PLAIN) for arm in (SCE, ENTROPY, JEFFREYS, YARN, *more)]
+    return arms_table(
+        lines,
+        [OfArm(PLAIN), *others],
+        _cell,
+        caption=f"{PLAIN} in nats per token, L = {LENGTH}, and the paired differences of the others from it "
+        f"({seeds} seed{'s' if seeds > 1 else ''}; {spread}): lower is better, except for recall",
+    )
 
 
-def _rows_of(results: Results, arm: str, number: Quantity, reference: str | None) -> list[Row]:
-    """One number of one arm, a row for each seed."""
-    return [
-        row
-        for row in results.rows
-        if (row.arm, row.reference) == (arm, reference) and number.is_in(row, 1) and row.value is not None
-    ]
+def _cell(rows: Sequence[Row]) -> Cell:
+    """A number of an arm, or its difference: an interval for one seed, mean and standard deviation for several."""
+    values = [row.value for row in rows if row.value is not None]
+    if not values:
+        return None
+    if rows[0].reference is not None and len(rows) == 1:
+        return row_estimate(rows[0])
+    decimals = _DECIMALS[rows[0].metric]
+    if rows[0].reference is None:
+        return f"{fmean(values):.{decimals}f}"
+    return f"{fmean(values):+.{decimals}f} ± {stdev(values):.{decimals}f}"
 
 
-def _mean(rows: Sequence[Row]) -> float:
-    return fmean(row.value for row in rows if row.value is not None)
-
-
-def reading(results: Results) -> list[str]:
-    """What the numbers of this run say; every sentence is made from them."""
-    at_l, at_4l, entropy, disagreement, far = NUMBERS[0], NUMBERS[2], NUMBERS[4], NUMBERS[5], NUMBERS[-1]
-
-    def change(arm: str, number: Quantity) -> float:
-        return _mean(_rows_of(results, arm, number, PLAIN))
-
-    gap = change(SCE, at_4l) - change(ENTROPY, at_4l)
-    return [
-        f"SCE at 0.1 changes the loss by {change(SCE, at_l):+.3f} nats at L and {change(SCE, at_4l):+.3f} at 4L. Its "
-        f"entropy part changes by {change(SCE, entropy):+.2f}, its disagreement by {change(SCE, disagreement):+.4f}. "
-        f"Penalising the entropy alone does the same to within {abs(gap):.3f} nats at 4L.",
-        f"Jeffreys at 10 changes the loss by {change(JEFFREYS, at_l):+.3f} at L and {change(JEFFREYS, at_4l):+.3f} "
-        f"at 4L, and the benefit of a passage {far.distance} tokens back by {change(JEFFREYS, far):+.4f}.",
-        f"YaRN without any training changes the loss at 4L by {change(YARN, at_4l):+.3f}.",
-    ]
-
-
-PART = EXPERIMENT.part(sections, SCALES)
-TINY_BOOKS = Study(title="What does each term of the objective do?", parts=(PART,), takes=("seeds", "steps"))
+TINY_BOOKS = Study(
+    title="What does each term of the objective do?",
+    parts=(EXPERIMENT.part(sections, SCALES),),
+    takes=("seeds", "steps"),
+)

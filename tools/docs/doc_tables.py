@@ -77,7 +77,7 @@ def _recipe_runs(results: Results) -> Table:
 def _tiny_books(results: Results) -> Table:
     from lengthwise_studies.tiny_books import differences_beside_plain
 
-    return differences_beside_plain(results)
+    return replace(differences_beside_plain(results), caption="")
 
 
 def _verdicts(results: Results) -> Table:

@@ -25,8 +25,7 @@ class Arm:
         question: what the arm is for.
         changes: what differs from the recipe in training; None: not trained.
         recipe: that the arm is trained by; None: the experiment's.
-        method: a rope method switched on without training, by `factor`.
-        factor: of `method`.
+        method, factor: a rope method switched on without training, and its factor.
         text: the corpus that it is measured on; None: the scale's.
         measures: what is measured of it, with settings over the scale's of the same measure; None: the scale's.
         starts: the models that it starts from, one for each pretraining seed: names, or models to pretrain; empty:
@@ -62,12 +61,10 @@ class Scale:
         seeds: fine-tuning seeds (data order and offsets); each trains every arm.
         steps: training steps; None: as the recipe says.
         changes: of the recipe, for all arms.
-        text: the corpus that arms are measured on.
-        split: of this corpus. Held-out documents, unless nothing was trained on the others.
+        text, split: the corpus that arms are measured on; held-out documents, unless nothing was trained on others.
         starts: models of several pretraining seeds in place of `model`; seed s starts from number s, modulo their
             count.
-        marks: steps after which every trained arm is measured too, before the last.
-        mark_measures: what is measured then.
+        marks, mark_measures: steps after which every trained arm is measured too, and what is measured then.
     """
 
     model: str

@@ -10,21 +10,12 @@ from lengthwise.measure.comparison import holm_corrected
 from lengthwise.report.tables import Cell, Table
 from lengthwise.results import SIGNIFICANCE
 
-REPRODUCED, OPPOSITE, NOISE, NOT_RUN = (
-    "reproduced",
-    "opposite",
-    "not distinguishable from noise",
-    "not run",
-)
-"""The verdicts of a test with a p value."""
-HOLDS, FAILS, NOT_DECIDED, NOT_TRAINED = (
-    "holds",
-    "does not hold",
-    "not decided",
-    "says nothing: not trained",
-)
-"""The verdicts of a rule. Of several cases it says in how many the claim holds. NOT_TRAINED: the models did not
-learn their training range."""
+REPRODUCED, OPPOSITE = "reproduced", "opposite"
+NOISE, NOT_RUN = "not distinguishable from noise", "not run"
+"""These four are the verdicts of a test with a p value."""
+HOLDS, FAILS, NOT_DECIDED = "holds", "does not hold", "not decided"
+NOT_TRAINED = "says nothing: not trained"
+"""The verdicts of a rule; of several cases it says in how many the claim holds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +25,7 @@ class Found:
     Args:
         verdict: of a test with a p value: if it is more than noise.
         ours: the number with its interval, or numbers in words.
-        what: the tested number in words.
-        unit: of the number.
+        what, unit: the tested number in words, and its unit.
         rule: when the claim holds.
         n: models.
         p: before Holm's correction; None for a rule.
@@ -79,10 +69,9 @@ class Claim(Generic[T]):
     """One statement of a paper, or our own.
 
     Args:
-        place: the table, panel, equation or answer that makes it.
+        place, source: the table, panel or answer that makes it; section, page and line of the paper's text.
         says: the statement, in short.
         test: how numbers decide it.
-        source: section, page and line of the paper's text.
         paper: the paper's number; "" for a claim of our own.
     """
 
@@ -95,15 +84,7 @@ class Claim(Generic[T]):
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """A claim with its verdict.
-
-    Args:
-        claim: what was judged.
-        found: by its test.
-        verdict: of the test, or NOISE.
-        p: after Holm's correction over the table.
-        detectable: the smallest effect that would have been seen in this table.
-    """
+    """A claim with its verdict; `p` is after Holm's correction, `detectable` what its table would have shown."""
 
     claim: Claim
     found: Found

@@ -5,7 +5,6 @@ Arms that are measured on the same text predict the same tokens, so their differ
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -55,8 +54,7 @@ class Experiment:
         contrasts: further pairs of arms that are compared: the first minus the second.
         equal_time: whether arms train for as long as the one that they are compared with, by their measured time a
             step, in place of as many steps.
-        seeded: whether rows tell seeds apart.
-        only_seed: the one seed of a seeded experiment that is run; None: all of the scale.
+        seeded, only_seed: whether rows tell seeds apart; the one seed that is run, None: all of the scale.
         dtype: of the measurements, a name that `load` takes, or "fast": that of `fast_dtype`.
         fast_training: whether arms train in `fast_dtype`, whatever the recipe says.
         notes: with `{documents}`, `{seeds}`, `{tokens}`, `{precision}`, `{recipe...}` and `{measures...}` filled in.
@@ -214,17 +212,12 @@ class Experiment:
         if shipped is None:
             return None
         changes = [f"model={scale.model if arm is None else _folder(scale.start(seed, arm))}", *scale.changes]
-        if process_count() == 1:
-            # Shares of the training state need several processes; one has it whole.
-            changes.append("parallel=null")
-        if self.fast_training:
-            changes.append(f"precision={fast_dtype()}")
-        if arm is not None:
-            changes += arm.changes or ()
-        if seed is not None:
-            changes.append(f"seed={seed}")
-        if scale.steps is not None:
-            changes.append(f"steps={scale.steps}")
+        # Shares of the training state need several processes; one has it whole.
+        changes += ["parallel=null"] if process_count() == 1 else []
+        changes += [f"precision={fast_dtype()}"] if self.fast_training else []
+        changes += (arm and arm.changes) or ()
+        changes += [] if seed is None else [f"seed={seed}"]
+        changes += [] if scale.steps is None else [f"steps={scale.steps}"]
         recipe = read_recipe(shipped, changes)
         if arm is None:
             return recipe
@@ -242,27 +235,22 @@ class Experiment:
     def _provenance(self, scale: Scale) -> dict[str, Any]:
         if all(arm.starts for arm in self.arms):
             return {}
-        start = load(_folder(scale.start(0)), dtype=self._dtype())
-        provenance: dict[str, Any] = {"model": start.describe()}
-        pretraining = Path(start.source) / "pretraining.json"
-        if pretraining.is_file():
-            provenance["pretraining"] = json.loads(pretraining.read_text())
-        return provenance
+        return {"model": load(_folder(scale.start(0)), dtype=self._dtype()).describe()}
 
     def _paces(self, scale: Scale) -> tuple[dict[str, float], list[Row]]:
         """In equal-time mode, steps of each arm for one of its reference, and the measured times as rows."""
         if not self.equal_time:
             return {}, []
-        found = {arm.name: self.recipe_of(scale, arm, 0) for arm in self.trained_arms}
-        recipes = {name: recipe for name, recipe in found.items() if recipe is not None}
+        found = ((arm.name, self.recipe_of(scale, arm, 0)) for arm in self.trained_arms)
+        recipes = {name: recipe for name, recipe in found if recipe is not None}
         keys = {name: recipe_key(recipe) for name, recipe in recipes.items()}
         seconds = measure_step_times(recipes, store_folder() / f"step-times-{key_of(keys)}.json")
         row = Row(model=scale.model, task="training", metric="seconds_per_step", value=None, unit="seconds")
-        paces = {}
-        for arm in self.trained_arms:
-            against = self._against(arm)
-            assert against is not None
-            paces[arm.name] = seconds[against] / seconds[arm.name]
+        paces = {
+            arm.name: seconds[against] / seconds[arm.name]
+            for arm in self.trained_arms
+            if (against := self._against(arm)) is not None
+        }
         return paces, [replace(row, arm=name, value=value) for name, value in seconds.items()]
 
     def _differences(self, found: Found, seed: int | None, after: int | None) -> list[Row]:

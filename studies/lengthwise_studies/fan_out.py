@@ -42,8 +42,7 @@ def at_once(*, jobs: int | None = None, ray: str | None = None) -> Iterator[None
 
     Raises:
         UsageError: both; fewer than one job; a GPU, which jobs would share.
-        MissingError: Ray is not installed.
-        LengthwiseError: there is no such cluster.
+        LengthwiseError: Ray is not installed; there is no such cluster.
     """
     if jobs is not None and ray is not None:
         raise UsageError("--jobs and --ray", expected="one of them: Ray decides how many tasks run at once")
@@ -65,16 +64,20 @@ def in_jobs(jobs: int, experiment: Experiment, scale: Scale) -> None:
     """Run every arm and seed of the experiment, at most `jobs` at once, and wait for all.
 
     Raises:
-        UsageError: its arms train for equal times, which jobs on the same cores would change.
+        UsageError: its arms train for equal times.
         LengthwiseError, Interrupted: as `side_by_side`. Checkpoints and finished samples stay.
     """
-    if experiment.equal_time:
-        raise UsageError("equal times of arms that share their cores", fix="leave --jobs out")
-    tasks = experiment.alone(scale)
+    tasks = _tasks(experiment, scale)
     jobs = min(jobs, len(tasks))
     if jobs > 1:
         run = partial(_fill, scale=scale, threads=max(1, cores() // jobs))
         side_by_side(run, tasks, processes=jobs, what="arms and seeds")
+
+
+def _tasks(experiment: Experiment, scale: Scale) -> list[Experiment]:
+    if experiment.equal_time:
+        raise UsageError("equal times of arms that run at once", fix="leave --jobs and --ray out")
+    return experiment.alone(scale)
 
 
 def _fill(task: Experiment, *, scale: Scale, threads: int) -> None:
@@ -110,21 +113,18 @@ def on_ray(
     """Run every arm and seed of the experiment on the cluster, and wait for all.
 
     Raises:
-        UsageError: its arms train for equal times, which machines of a cluster do not share.
+        UsageError: its arms train for equal times.
         LengthwiseError: a task failed, with its own error; or no machine of the cluster is large enough for one.
     """
-    if experiment.equal_time:
-        raise UsageError("equal times of arms on several machines", fix="leave --ray out")
     remote = ray.remote(max_retries=RETRIES)(work)
     machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     gpus = any(machine.get("GPU") for machine in machines)
     waiting: list[Any] = []
-    for task in experiment.alone(scale):
-        wanted = resources(task, scale, gpus=gpus)
-        named = {"CPU": wanted["num_cpus"], "memory": wanted.get("memory", 0)}
-        if not any(all(m.get(name, 0) >= amount for name, amount in named.items()) for m in machines):
+    for task in _tasks(experiment, scale):
+        wanted = {"num_cpus": 1, "num_gpus": 1} if gpus else {"num_cpus": 1, "memory": memory(task, scale)}
+        if all(wanted.get("memory", 0) > machine.get("memory", 0) for machine in machines):
             raise LengthwiseError(
-                f"no machine of the cluster has {named['memory'] / 1e9:.1f} GB for {task.arms[0].name}",
+                f"no machine of the cluster has {wanted['memory'] / 1e9:.1f} GB for {task.arms[0].name}",
                 fix="add a larger machine, or run without --ray",
             )
         waiting.append(remote.options(**wanted).remote(task, scale))
@@ -140,16 +140,14 @@ def on_ray(
             bar.update(len(done))
 
 
-def resources(experiment: Experiment, scale: Scale, *, gpus: bool) -> dict[str, float]:
-    """What Ray sets aside for a task, from the plan of its training: one GPU, or main memory."""
+def memory(experiment: Experiment, scale: Scale) -> int:
+    """The bytes that Ray sets aside for an arm and seed on a machine without GPUs, from the plan of its training."""
     from lengthwise.training import plan
 
-    if gpus:
-        return {"num_cpus": 1, "num_gpus": 1}
     (arm,) = experiment.arms
     recipe = experiment.recipe_of(scale, arm, experiment.seeds(scale)[0])
     needed = None if recipe is None or arm.changes is None else plan(recipe)["memory_bytes"]
-    return {"num_cpus": 1} if needed is None else {"num_cpus": 1, "memory": needed + _LIBRARIES}
+    return 0 if needed is None else needed + _LIBRARIES
 
 
 def _explained(known: Any, error: Any) -> Exception:

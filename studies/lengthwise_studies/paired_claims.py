@@ -36,10 +36,8 @@ class Quantity:
 
     Args:
         heading: in tables, such as "loss at 2L".
-        task: of the rows.
-        metric: of the rows.
-        times: length / L; None for a number without a length.
-        distance: distance / L, for recall.
+        task, metric: of the rows.
+        times, distance: length / L, and that of recall; None for a number without.
         depth: of the answer, in per cent of the context; None averages over depths.
         unit: of the number.
     """
@@ -66,12 +64,10 @@ class Quantity:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """Rows with the paired differences of each seed (`arm`, `reference`, `seed`).
+    """The rows of a run, with the paired differences of each seed (`arm`, `reference`, `seed`).
 
-    Args:
-        rows: of a run.
-        length: L in tokens, at this scale; 1 where quantities have tokens.
-        steps: what arms are called after the paper's steps, as a suffix of their names.
+    `length` is L in tokens (1 where quantities have tokens), `steps` what the names of arms end with after so many
+    steps of the paper.
     """
 
     rows: Sequence[Row]
@@ -85,8 +81,7 @@ class Paired:
 
     Args:
         quantity: what is compared.
-        arm: the arm that the statement is about.
-        against: the arm that it is compared with.
+        arm, against: the arm that the statement is about, and the other.
         direction: what the statement says of the arm's number against the other's.
         margin: in the quantity's unit. For "same": differences up to this are the same. For "not higher" and "not
             lower": how much higher or lower is still allowed.
@@ -146,22 +141,12 @@ class Paired:
 
 
 def over_seeds(rows: Sequence[Row]) -> Estimate | None:
-    """The mean paired difference over seeds, with its 95 % interval over seeds and documents.
+    """The mean of a row for each seed, with its 95 % interval over seeds and documents.
 
-    Args:
-        rows: one number of one arm, a row for each seed. Too few, or a row without an interval over documents, give
-            None.
+    None with too few rows, or one without an interval over documents.
     """
     over = _of_rows(rows)
     return None if isinstance(over, str) else Estimate(over.mean, *over.interval, signed=True)
-
-
-def values_over_seeds(values: Sequence[float]) -> Estimate | None:
-    """The mean of one value a seed, with Student's 95 % interval; None with fewer than `FEWEST_SEEDS`."""
-    if len(values) < FEWEST_SEEDS:
-        return None
-    over = difference_over_seeds([(value, 0.0, 2) for value in values])
-    return Estimate(over.mean, *over.interval)
 
 
 def range_over_seeds(rows: Sequence[Row], *, signed: bool = False) -> Estimate | None:

@@ -113,7 +113,8 @@ def measured(
     Raises:
         Interrupted: Ctrl-C. Finished samples stay.
     """
-    found, files = {}, {}
+    found: dict[str, Results] = {}
+    files: dict[str, str] = {}
     # One call for all measurements: the text is tokenised once.
     documents = tokenize(text, model.tokenizer)
     for name, settings in measures.items():

@@ -28,12 +28,9 @@ ALIGNMENT = {
     "cream": ("paper.rebuttal:CREAM_TABLE.study", "the term with CREAM (rebuttal)"),
     "ranges": (
         "paper.rebuttal:RANGES_TABLE.study",
-        "nearly equal lengths, and readings of the overlap (rebuttal)",
+        "nearly equal lengths, readings of the overlap (rebuttal)",
     ),
-    "truncation": (
-        "paper.rebuttal:TRUNCATION_TABLE.study",
-        "read all, or only the last T tokens? (rebuttal)",
-    ),
+    "truncation": ("paper.rebuttal:TRUNCATION_TABLE.study", "read all, or the last T tokens? (rebuttal)"),
     "within": ("paper.rebuttal:WITHIN_TABLE.study", "loss within length T (rebuttal)"),
     "encodings": ("paper.encoding_misalignment:STUDY", "misalignment by encoding (rebuttal)"),
     "figure1": ("section3.panel_page:FIGURE1", "mean, length, reparameterized length"),
@@ -49,7 +46,7 @@ SPARSITY = {
     "sparse-parity": ("sparsity.parity:SPARSE_PARITY", "parity of k planted bits by length, k, locality"),
     "position-coupling": (
         "sparsity.coupling_study:POSITION_COUPLING",
-        "coupled ids, given or predicted, three tasks",
+        "ids that couple tokens, given or predicted",
     ),
     "sparsity-bounds": ("sparsity.bounds:SPARSITY_BOUNDS", "its bounds against errors of trained models"),
 }
@@ -60,10 +57,7 @@ OWN = {
     "far-gemma": ("far.studies:FAR_GEMMA", "skips and repeats on Gemma 3 270M (3 hours)"),
     "far-parts": ("far.studies:FAR_PARTS", "skips, repeats, or both: one seed (3 hours)"),
     "extension": ("extension:EXTENSION", "SmolLM2-135M beyond its context: rope, LoRA, skips"),
-    "sparsity-bridge-real": (
-        "sparsity.bridge_page:BRIDGE_REAL",
-        "the tokens that alignment forgets (an hour)",
-    ),
+    "sparsity-bridge-real": ("sparsity.bridge_page:BRIDGE_REAL", "tokens that alignment forgets (an hour)"),
     "alignment": ("section3.panel_page:ALIGNMENT", "does alignment help mean, length and sum?"),
 }
 STUDIES = {"the alignment paper": ALIGNMENT, "the sparsity paper": SPARSITY, "our own": OWN}

@@ -29,7 +29,6 @@ from lengthwise_studies.paired_claims import (
     Quantity,
     over_seeds,
     range_over_seeds,
-    values_over_seeds,
 )
 
 LOSS = Quantity(heading="loss at 2L", task="perplexity", metric="loss", times=2)
@@ -108,10 +107,6 @@ def test_means_over_seeds():
     # The same number where no claim is judged.
     assert over_seeds(rows(GOOD)) == judge(rows(GOOD))[0].found.ours
     assert over_seeds(rows(GOOD[:2])) is None
-    half = 4.302653 * 0.1 / 3**0.5
-    students = Estimate(pytest.approx(0.2), pytest.approx(0.2 - half), pytest.approx(0.2 + half))
-    assert values_over_seeds([0.1, 0.2, 0.3]) == students
-    assert values_over_seeds([0.1, 0.2]) is None
     first, second = rows([0.3, 0.1])
     assert range_over_seeds([first, second]) == Estimate(0.2, 0.1, 0.3)
     assert range_over_seeds([first, replace(second, value=None)]) is None

@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from typing import Any
 
+from lengthwise.measure.over_seeds import FEWEST_SEEDS
+from lengthwise.measure.over_seeds import over_seeds as seeds_and_documents
 from lengthwise.report.tables import Estimate
 from lengthwise_studies.claims import FAILS, HOLDS, NOT_DECIDED, NOT_TRAINED, Decision
-from lengthwise_studies.paired_claims import values_over_seeds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +82,11 @@ def binomial_interval(successes: int, trials: int) -> tuple[float, float]:
 
 def over_seeds(values: Sequence[float]) -> Estimate:
     """The mean over seeds with Student's 95 % interval; none with fewer than three."""
-    return values_over_seeds(values) or Estimate(fmean(values))
+    if len(values) < FEWEST_SEEDS:
+        return Estimate(fmean(values))
+    # Without a part of documents the quantile is Student's.
+    found = seeds_and_documents([(value, 0.0, 2) for value in values])
+    return Estimate(found.mean, *found.interval)
 
 
 def difference(one: Share, other: Share) -> Estimate:

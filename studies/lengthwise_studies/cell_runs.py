@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from lengthwise.errors import Interrupted
 from lengthwise.report.html import Section
@@ -19,38 +19,15 @@ from lengthwise_studies.skeleton import Part
 MODEL = "small Transformer"
 
 
-class AnyCell(Hashable, Protocol):
-    """One configuration."""
-
-    @property
-    def key(self) -> str:
-        """Everything that tells this cell from another, in one line."""
-        ...
-
-
-class AnyOutcome(Protocol):
-    """What a cell gave: a dataclass of plain numbers, which JSON keeps whole."""
-
-    @property
-    def seconds(self) -> float:
-        """Of training and testing."""
-        ...
-
-    def to_dict(self) -> dict[str, Any]:
-        """The record of a sample log."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Grid:
     """The cells of a study, and what its page shows of them.
 
     Args:
         kind: of the results.
-        name: of the model in the results; default: `kind`.
         scale: what a run records of its size, a dataclass.
-        outcome: what `work` returns, made again from its record.
-        cells: at a scale, in the order of the results.
+        outcome: what `work` returns, a dataclass of plain numbers, with `seconds` of training and testing.
+        cells: at a scale, in the order of the results; the `key` of a cell tells it from all others.
         check: refuses a cell that cannot run at a scale.
         work: trains and tests a cell at a scale, called with `scale` by name.
         rows: of the cells that are finished.
@@ -59,12 +36,11 @@ class Grid:
     """
 
     kind: str
-    name: str = ""
     scale: type
-    outcome: Callable[..., AnyOutcome]
-    cells: Callable[[Any], Sequence[AnyCell]]
-    check: Callable[[Any, Any], None]
-    work: Callable[..., AnyOutcome]
+    outcome: type
+    cells: Callable[[Any], Sequence[Any]]
+    check: Callable[[Any, Any], None] = lambda cell, scale: None
+    work: Callable[..., Any]
     rows: Callable[[Any], list[Row]]
     notes: Callable[[Any], list[str]]
     page: Callable[[Any, Any], list[Section]]
@@ -97,7 +73,7 @@ class Grid:
                 seconds = sum(one.seconds for one in outcomes.values())
                 found = Results(
                     kind=self.kind,
-                    model_name=self.name or self.kind,
+                    model_name=self.kind,
                     config=settings,
                     rows=self.rows(outcomes),
                     notes=self.notes(scale),
@@ -112,7 +88,7 @@ class Grid:
                 side_by_side(
                     partial(self.work, scale=scale),
                     missing,
-                    lambda cell, outcome: folder.samples.append(cell.key, outcome.to_dict()),
+                    lambda cell, outcome: folder.samples.append(cell.key, asdict(outcome)),
                     processes=processes_for(scale.steps, len(missing)),
                     what="cells",
                     before=len(cells) - len(missing),
@@ -128,10 +104,8 @@ class Grid:
 
     def sections(self, results: Results, folder: Path) -> list[Section]:
         """The page of a run folder."""
-        plain = results.config["scale"]
+        plain = results.config["scale"].items()
         # JSON has lists where the scale has tuples.
-        scale = self.scale(
-            **{name: tuple(one) if isinstance(one, list) else one for name, one in plain.items()}
-        )
+        scale = self.scale(**{name: tuple(one) if isinstance(one, list) else one for name, one in plain})
         first, *others = self.page(scale, self.finished(SampleLog(folder / "samples.jsonl"), scale))
         return [replace(first, notes=results.notes), *others]

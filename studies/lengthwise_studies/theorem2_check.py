@@ -150,9 +150,8 @@ def _rows(task: str, scale: Scale) -> Iterator[Row]:
 
 
 def _row(task: str, metric: str, value: float | Spread, **about: Any) -> Row:
-    over = value if isinstance(value, Spread) else Spread(value, None, None)
-    interval = {"ci_low": over.low, "ci_high": over.high}
-    return Row(model=MODEL, task=task, metric=metric, value=over.value, unit=ORIGINAL, **interval, **about)
+    numbers: dict[str, Any] = value.plain if isinstance(value, Spread) else {"value": value}
+    return Row(model=MODEL, task=task, metric=metric, unit=ORIGINAL, **numbers, **about)
 
 
 def _curve(results: Results, task: str, arm: str, style: int) -> Curve:
@@ -186,7 +185,7 @@ def _table(results: Results) -> Table:
 
 
 def _shown(row: Row) -> str:
-    if row.ci_low is None:
+    if row.value is None or row.ci_low is None or row.ci_high is None:
         return f"{row.value:.6g}"
     return Spread(row.value, row.ci_low, row.ci_high).text
 

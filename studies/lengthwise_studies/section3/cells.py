@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lengthwise.errors import UsageError
 from lengthwise_studies.section3.number_alignment import (
-    AlignedLosses,
+    ALIGNMENTS,
     aligned_batches,
-    alignment_named,
-    model_disagreements,
+    aligned_losses,
+    disagreements,
 )
-from lengthwise_studies.synthetic.encodings import check_length
-from lengthwise_studies.synthetic.optimizers import optimizer_named
-from lengthwise_studies.synthetic.reparameterization import Reparameterization, reparameterization
-from lengthwise_studies.synthetic.tasks import VOCABULARY, BitTask, bit_task
+from lengthwise_studies.synthetic.optimizers import OPTIMIZERS
+from lengthwise_studies.synthetic.reparameterization import (
+    Reparameterization,
+    constant_error,
+    reparameterization,
+)
+from lengthwise_studies.synthetic.tasks import BIT_TASKS, VOCABULARY, BitTask
 from lengthwise_studies.synthetic.training import (
     batches,
     final_losses,
@@ -68,13 +71,27 @@ class Cell:
             f"{self.optimizer}{aligned}"
         )
 
+    @property
+    def of(self) -> BitTask:
+        """The task itself."""
+        return BIT_TASKS[self.task]
+
+    @property
+    def f(self) -> Reparameterization:
+        """What the outcomes are mapped by in training."""
+        return reparameterization(self.function, self.of, shift=self.shift)
+
+    def constant_errors(self, lengths: Iterable[int], *, transformed: bool = False) -> list[float]:
+        """Errors by length of the best constant, in original units or in those of f."""
+        task, f, longest = self.of, self.f, self.train_length
+        return [constant_error(task, f, train_length=longest, length=one)[transformed] for one in lengths]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
     """How large a sweep is.
 
     Args:
-        name: the key in its table.
         seeds: models of each cell.
         steps: training steps; an optimizer may take a multiple of them.
         batch: samples a step and model.
@@ -84,7 +101,6 @@ class Scale:
         table: positions of encodings that have a table.
     """
 
-    name: str
     seeds: int
     steps: int
     batch: int
@@ -109,10 +125,9 @@ class Scale:
         )
 
 
-_SMALL = {"width": 8, "layers": 1, "heads": 2}
 SCALES: dict[str, Scale] = {
-    "default": Scale(name="default", seeds=5, steps=3000, batch=16, test_length=50, samples=256),
-    "smoke": Scale(name="smoke", seeds=2, steps=20, batch=8, test_length=12, samples=8, **_SMALL),
+    "default": Scale(seeds=5, steps=3000, batch=16, test_length=50, samples=256),
+    "smoke": Scale(seeds=2, steps=20, batch=8, test_length=12, samples=8, width=8, layers=1, heads=2),
 }
 
 Number = float | None
@@ -125,8 +140,6 @@ class Outcome:
 
     rate: float
     """The learning rate that was kept: the best median training loss."""
-    rates: dict[str, Number]
-    """Median final training loss of every rate tried."""
     steps: list[int]
     """Steps of the training curve."""
     curve: list[list[Number]]
@@ -138,71 +151,42 @@ class Outcome:
     """[seed][length] test error in original units."""
     mse_transformed: list[list[Number]]
     """[seed][length] test error in units of f."""
-    clamped: list[list[float]]
+    clamped: list[list[Number]]
     """[seed][length] share of predictions that had to be clamped before f could be inverted."""
     seconds: float
-    disagreement: dict[str, list[Number]] = field(default_factory=dict)
+    disagreement: dict[str, list[Number]]
     """[seed] how far predictions from strings of training length and from their ends differ, for each
     reading of alignment, in squared units of f."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The record of a sample log."""
-        return asdict(self)
-
-
-def check(cell: Cell, scale: Scale) -> None:
-    """Refuse a cell that cannot run, before anything is trained.
-
-    Raises:
-        UsageError: unknown names; a function undefined on a task's outcomes; lengths beyond an
-            encoding's table; no seeds or steps.
-    """
-    counts = [(name, getattr(scale, name)) for name in ("seeds", "steps", "test_length")]
-    for name, value in [*counts, ("train_length", cell.train_length)]:
-        if value < 1:
-            raise UsageError(f"{name} is {value}", expected="1 or more")
-    reparameterization(cell.function, bit_task(cell.task), shift=cell.shift)
-    optimizer_named(cell.optimizer)
-    longest = scale.architecture(cell.encoding).build_encoding().longest
-    check_length(cell.encoding, longest, max(scale.test_length, cell.train_length) + 2)
-    if cell.alignment is None:
-        if cell.weight:
-            raise UsageError(f"a weight of {cell.weight:g} without alignment", expected="weight=0")
-        return
-    alignment_named(cell.alignment)
-    if not cell.weight > 0:
-        raise UsageError(f"alignment with a weight of {cell.weight:g}", expected="more than 0")
-    if cell.train_length < 2:
-        raise UsageError("alignment on strings of one bit", expected="train_length of 2 or more")
 
 
 @one_thread()
 def run_cell(cell: Cell, scale: Scale) -> Outcome:
-    """Train every seed at every learning rate, keep the rate that fits best, test at every length.
-
-    Raises:
-        UsageError: see `check`.
-    """
-    check(cell, scale)
+    """Train every seed at every learning rate, keep the rate that fits best, test at every length."""
     started = time.perf_counter()
-    task, optimizer = bit_task(cell.task), optimizer_named(cell.optimizer)
-    function = reparameterization(cell.function, task, shift=cell.shift)
-    steps, rates = scale.steps * optimizer.budget, optimizer.rates
-    seeds = list(range(scale.seeds))
+    task, optimizer = cell.of, OPTIMIZERS[cell.optimizer]
+    steps, rates, seeds = scale.steps * optimizer.budget, optimizer.rates, list(range(scale.seeds))
     model = StackedTransformer(scale.architecture(cell.encoding), seeds * len(rates))
-    sampling = {"longest": cell.train_length, "seeds": seeds * len(rates)}
-    own = batches(task, function, model.encoding, size=scale.batch, steps=steps, **sampling)
-    drawn: Iterable[Any] = own
-    losses: Any = value_losses
-    both = None
-    if cell.alignment is not None:
-        alignment = alignment_named(cell.alignment)
-        drawn = aligned_batches(own, alignment, task, model.encoding, **sampling)
-        losses = both = AlignedLosses(alignment, cell.weight)
-    each = [rate for rate in rates for _ in seeds]
-    trained = list(train(model, drawn, optimizer, count=steps, rates=each, losses=losses))
+    sampling: dict[str, Any] = {"longest": cell.train_length, "seeds": seeds * len(rates)}
+    drawn: Iterable[Any] = batches(task, cell.f, model.encoding, size=scale.batch, steps=steps, **sampling)
+    alignment = None if cell.alignment is None else ALIGNMENTS[cell.alignment]
+    if alignment is not None:
+        drawn = aligned_batches(drawn, alignment, task, model.encoding, **sampling)
     # The error alone, by which cells with and without alignment are compared.
-    errors = torch.stack(trained if both is None else both.errors)
+    taken: list[Tensor] = []
+
+    def losses(model: StackedTransformer, batch: Any) -> Tensor:
+        if alignment is None:
+            error = loss = value_losses(model, batch)
+        else:
+            error, distance = aligned_losses(model, batch, alignment)
+            loss = error + 2 * cell.weight * distance
+        taken.append(error.detach())
+        return loss
+
+    each = [rate for rate in rates for _ in seeds]
+    for _ in train(model, drawn, optimizer, count=steps, rates=each, losses=losses):
+        pass
+    errors = torch.stack(taken)
     final = final_losses(errors).view(len(rates), -1)
     # A diverged model fits worst.
     by_rate = [median(row) for row in final.nan_to_num(nan=math.inf, posinf=math.inf).tolist()]
@@ -210,24 +194,22 @@ def run_cell(cell: Cell, scale: Scale) -> Outcome:
     kept = [best * scale.seeds + seed for seed in seeds]
     stretches = errors[:, kept].split(max(1, math.ceil(steps / _CURVE_POINTS)))
     model = model.keep(kept)
-    tested = _test(model, task, function, scale)
-    apart = model_disagreements(model, task, longest=cell.train_length)
+    tested = _test(model, cell, scale)
+    apart = disagreements(partial(predictions, model), task, longest=cell.train_length)
     return Outcome(
         rate=rates[best],
-        rates={f"{rate:g}": _number(loss) for rate, loss in zip(rates, by_rate, strict=True)},
         steps=torch.tensor([len(stretch) for stretch in stretches]).cumsum(0).tolist(),
-        curve=_by_seed([stretch.mean(0) for stretch in stretches]),
-        train_loss=_numbers(final[best]),
+        curve=_plain(torch.stack([stretch.mean(0) for stretch in stretches], dim=1)),
+        train_loss=_plain(final[best]),
         seconds=time.perf_counter() - started,
-        disagreement={name: _numbers(distances) for name, distances in apart.items()},
+        disagreement={name: _plain(distances) for name, distances in apart.items()},
         **tested,
     )
 
 
-def _test(
-    model: StackedTransformer, task: BitTask, function: Reparameterization, scale: Scale
-) -> dict[str, Any]:
-    lowest = float(task.outcomes(1).values.min())
+def _test(model: StackedTransformer, cell: Cell, scale: Scale) -> dict[str, Any]:
+    task, f = cell.of, cell.f
+    lowest, highest = float(task.outcomes(1).values.min()), float(CEILING * scale.test_length)
     lengths = list(range(1, scale.test_length + 1))
     columns: dict[str, list[Tensor]] = {"mse": [], "mse_transformed": [], "clamped": []}
     for length in lengths:
@@ -237,21 +219,15 @@ def _test(
         bits = task.draw(of, length, generator)
         outcome = task.outcome(bits, of)
         z = predictions(model, bits, length, generator)
-        y, clamped = function.invert(z, lowest=lowest, highest=float(CEILING * scale.test_length))
+        y, clamped = f.invert(z, lowest=lowest, highest=highest)
         columns["mse"].append((y - outcome).square().mean(1))
-        columns["mse_transformed"].append((z - function.apply(outcome)).square().mean(1))
+        columns["mse_transformed"].append((z - f.apply(outcome)).square().mean(1))
         columns["clamped"].append(clamped.float().mean(1))
-    return {"lengths": lengths, **{name: _by_seed(column) for name, column in columns.items()}}
+    return {"lengths": lengths, **{name: _plain(torch.stack(one, dim=1)) for name, one in columns.items()}}
 
 
-def _by_seed(columns: Sequence[Tensor]) -> list[list[Number]]:
-    """Numbers [seed][column] of columns [S]."""
-    return [_numbers(row) for row in torch.stack(list(columns), dim=1)]
-
-
-def _numbers(values: Tensor) -> list[Number]:
-    return [_number(value) for value in values.tolist()]
-
-
-def _number(value: float) -> Number:
-    return value if math.isfinite(value) else None
+def _plain(values: Tensor) -> list[Any]:
+    """Numbers that JSON keeps, [seed] or [seed][column]."""
+    if values.dim() > 1:
+        return [_plain(row) for row in values]
+    return [value if math.isfinite(value) else None for value in values.tolist()]

@@ -30,36 +30,18 @@ Shapes: S models, B samples, N strings, T tokens.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from lengthwise_studies.synthetic import named
 from lengthwise_studies.synthetic.encodings import Encoding
 from lengthwise_studies.synthetic.reparameterization import Reparameterization
 from lengthwise_studies.synthetic.tasks import BitTask, encode
-from lengthwise_studies.synthetic.training import Batch, predictions, stack
+from lengthwise_studies.synthetic.training import Batch, stack
 from lengthwise_studies.synthetic.transformer import StackedTransformer
 
-Predict = Callable[[Tensor, int, torch.Generator], Tensor]
-"""Predictions [S, N] from strings [N, length] of a length."""
 _SAMPLES = 128
-
-
-@dataclass(frozen=True)
-class Alignment:
-    """One reading.
-
-    Args:
-        distance: of predictions [S, B] from whole and from cut strings, where a pair counts [S, B]: [S].
-        one_length: the pairs of a step are fresh strings, all of one length and cut by the same e; else they
-            are the strings that are trained on, each cut by its own e.
-    """
-
-    distance: Callable[[Tensor, Tensor, Tensor], Tensor]
-    one_length: bool
 
 
 def by_string(long: Tensor, short: Tensor, paired: Tensor) -> Tensor:
@@ -73,31 +55,20 @@ def by_distribution(long: Tensor, short: Tensor, paired: Tensor) -> Tensor:
     return (long.sort(dim=1).values - short.sort(dim=1).values).square().mean(1)
 
 
+class Alignment(NamedTuple):
+    """One reading."""
+
+    distance: Callable[[Tensor, Tensor, Tensor], Tensor]
+    """Of predictions [S, B] from whole and from cut strings, where a pair counts [S, B]: [S]."""
+    one_length: bool
+    """The pairs of a step are fresh strings, all of one length and cut by the same e; else they are the strings
+    that are trained on, each cut by its own e."""
+
+
 ALIGNMENTS = {
     "string": Alignment(by_string, one_length=False),
     "distribution": Alignment(by_distribution, one_length=True),
 }
-
-
-def alignment_named(name: str) -> Alignment:
-    """The reading of that name.
-
-    Raises:
-        UsageError: there is none.
-    """
-    return named(ALIGNMENTS, name, "alignment")
-
-
-@dataclass(frozen=True)
-class AlignedBatch:
-    """A batch and what it is aligned on."""
-
-    own: Batch
-    """What is trained on, as without alignment."""
-    views: Batch
-    """The cut strings, behind the whole ones where those are fresh [S, B or 2B, T]; lengths as targets."""
-    paired: Tensor
-    """[S, B] whether a string could be cut (one bit cannot)."""
 
 
 def aligned_batches(
@@ -108,33 +79,38 @@ def aligned_batches(
     *,
     longest: int,
     seeds: Sequence[int],
-) -> Iterator[AlignedBatch]:
-    """Each batch as it is, with the strings that alignment compares; these depend on a model's seed alone."""
+) -> Iterator[tuple[Batch, Tensor]]:
+    """The samples of each batch as they are, and behind them the strings that alignment compares.
+
+    Those are whole strings, where they are fresh, and the ends. Besides, whether a
+    string could be cut [S, B] (one bit cannot). The strings of a model depend on its seed alone.
+    """
     distinct = list(dict.fromkeys(seeds))
     column = [distinct.index(seed) for seed in seeds]
     # Streams of their own, so that the batches are those of the baseline.
     generators = [torch.Generator().manual_seed(seed + 2**21) for seed in distinct]
     for own in drawn:
-        size = own.last.shape[1]
-        views, paired = [], []
+        joined, paired = [], []
         for seed, generator in zip(distinct, generators, strict=True):
-            model = list(seeds).index(seed)
+            one = own.of([list(seeds).index(seed)])
+            parts = [(one.tokens[0], one.last[0])]
             if alignment.one_length:
+                size = one.last.shape[1]
                 lengths = torch.randint(2, longest + 1, (1,), generator=generator).expand(size)
                 bits = task.draw(lengths, longest, generator)
                 cut = _cuts(lengths[:1], generator).expand(size)
-                whole = [encode(bits, lengths)]
+                parts.append(encode(bits, lengths))
             else:
-                lengths, whole = own.last[model] - 1, []
-                tokens = own.tokens[model, :, 1:-1]
-                bits = torch.where(torch.arange(tokens.shape[1]) < lengths.unsqueeze(1), tokens, 0)
+                lengths, bits = one.last[0] - 1, one.tokens[0, :, 1:-1]
                 cut = _cuts(lengths, generator)
-            parts = [*whole, encode(*without_first(bits, lengths, cut))]
+            parts.append(encode(*without_first(bits, lengths, cut)))
             tokens, last = (torch.cat(part) for part in zip(*parts, strict=True))
-            ids = positions.draw(len(tokens), tokens.shape[1], generator)
-            views.append(Batch(tokens, last, last - 1, ids))
+            ids = positions.draw(len(tokens) - len(cut), tokens.shape[1], generator)
+            if ids is not None and one.positions is not None:
+                ids = torch.cat([one.positions[0], ids])
+            joined.append(Batch(tokens, last, one.target[0], ids))
             paired.append(cut > 0)
-        yield AlignedBatch(own, stack(views).of(column), torch.stack(paired)[column])
+        yield stack(joined).of(column), torch.stack(paired)[column]
 
 
 def without_first(bits: Tensor, lengths: Tensor, cut: Tensor) -> tuple[Tensor, Tensor]:
@@ -151,51 +127,34 @@ def without_first(bits: Tensor, lengths: Tensor, cut: Tensor) -> tuple[Tensor, T
     return moved * (at < lengths.unsqueeze(1)), lengths - cut
 
 
-@dataclass
-class AlignedLosses:
-    """Squared error + 2 alpha distance, of every model [S]; `weight` is alpha."""
-
-    alignment: Alignment
-    weight: float
-    errors: list[Tensor] = field(default_factory=list)
-    """[S] of each step: the squared error alone."""
-
-    def __call__(self, model: StackedTransformer, batch: AlignedBatch) -> Tensor:
-        """The loss of one step."""
-        own, views, size = batch.own, batch.views, batch.own.last.shape[1]
-        positions = None
-        if own.positions is not None and views.positions is not None:
-            positions = torch.cat([own.positions, views.positions], dim=1)
-        tokens, last = (
-            torch.cat(both, dim=1) for both in ((own.tokens, views.tokens), (own.last, views.last))
-        )
-        values = model.value(tokens, last, positions)
-        error = (values[:, :size] - own.target).square().mean(1)
-        self.errors.append(error.detach())
-        long, short = values[:, -2 * size :].chunk(2, dim=1)
-        return error + 2 * self.weight * self.alignment.distance(long, short, batch.paired)
+def aligned_losses(
+    model: StackedTransformer, aligned: tuple[Batch, Tensor], alignment: Alignment
+) -> tuple[Tensor, Tensor]:
+    """The squared error of every model [S] on its own samples, and the distance of its predictions [S]."""
+    batch, paired = aligned
+    size = batch.target.shape[1]
+    values = model.value(batch.tokens, batch.last, batch.positions)
+    long, short = values[:, -2 * size :].chunk(2, dim=1)
+    return (values[:, :size] - batch.target).square().mean(1), alignment.distance(long, short, paired)
 
 
-def disagreements(predict: Predict, task: BitTask, *, longest: int) -> dict[str, Tensor]:
+def disagreements(
+    predict: Callable[[Tensor, int, torch.Generator], Tensor], task: BitTask, *, longest: int
+) -> dict[str, Tensor]:
     """The distance of each reading [S], the mean over lengths 2 .. longest, by name.
 
-    At each length, 128 strings (the same for all models) lose the middle one of the cuts 1 .. l // 2.
+    At each length, 128 strings (the same for all models) lose the middle one of the cuts 1 .. l // 2. `predict`
+    gives [S, N] from strings [N, length] of a length.
     """
     found: dict[str, list[Tensor]] = {name: [] for name in ALIGNMENTS}
     for length in range(2, longest + 1):
         generator = torch.Generator().manual_seed(length)
-        of = torch.full((_SAMPLES,), length)
-        bits = task.draw(of, length, generator)
+        bits = task.draw(torch.full((_SAMPLES,), length), length, generator)
         cut = (length // 2 + 1) // 2
         long, short = predict(bits, length, generator), predict(bits[:, cut:], length - cut, generator)
         for name, alignment in ALIGNMENTS.items():
             found[name].append(alignment.distance(long, short, torch.ones_like(long, dtype=torch.bool)))
     return {name: torch.stack(by_length).mean(0) for name, by_length in found.items() if by_length}
-
-
-def model_disagreements(model: StackedTransformer, task: BitTask, *, longest: int) -> dict[str, Tensor]:
-    """What the models of a stack disagree by, in units of f."""
-    return disagreements(partial(predictions, model), task, longest=longest)
 
 
 def right_disagreements(task: BitTask, function: Reparameterization, *, longest: int) -> dict[str, float]:

@@ -2,158 +2,123 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from lengthwise.report.drawing import Curve, Picture, draw_curves, drawn, legend_below, picture
-from lengthwise_studies.section3.cells import Cell, Number, Outcome
-from lengthwise_studies.section3.grid import (
-    Outcomes,
-    at_length,
-    best_constant_errors,
-    length_alone_errors,
-    spread,
-    two_digits,
-)
-from lengthwise_studies.section3.panels import Panel, label_of
+from lengthwise.report.drawing import COLORS, Curve, Picture, draw_curves, drawn, legend_below, picture
+from lengthwise_studies.section3.cells import Cell, Number
+from lengthwise_studies.section3.grid import Outcomes, at_length, spread
+from lengthwise_studies.section3.panels import OPTIMIZERS, Panel
+from lengthwise_studies.synthetic.reparameterization import length_alone_error
 
-OPTIMIZER_NAMES = {"adam": "Adam", "sgd": "SGD, the paper's"}
-_FLOOR = 1e-12
-"""An error of exactly 0 has no place on a logarithmic axis."""
+BySeed = Sequence[Sequence[Number]]
 
 
 def panel_pictures(panel: Panel, outcomes: Outcomes) -> list[Picture]:
     """One picture for each optimizer in original units, and one in units of f where f differs."""
     pictures = []
-    for optimizer, name in OPTIMIZER_NAMES.items():
-        chosen = {
-            cell: outcomes[cell] for cell in panel.cells if cell.optimizer == optimizer and cell in outcomes
-        }
-        if not chosen:
-            continue
-        pictures.append(_errors_and_training(panel, chosen, name, f"panel-{panel.name}-{optimizer}"))
+    for optimizer in panel.optimizers:
+        chosen = {label: cell for cell, label in panel.cells.items() if cell.optimizer == optimizer}
+        pictures.append(_errors_and_training(panel, chosen, outcomes, optimizer))
         if panel.varies == "function":
-            pictures.append(_transformed(panel, chosen, name, f"panel-{panel.name}-{optimizer}-transformed"))
+            pictures.append(_transformed(panel, chosen, outcomes, optimizer))
     return pictures
 
 
-def _errors_and_training(panel: Panel, chosen: Outcomes, optimizer: str, name: str) -> Picture:
-    tested = _curves(panel, chosen, lambda outcome: (outcome.lengths, outcome.mse))
-    references = _references(chosen)
+def _errors_and_training(
+    panel: Panel, chosen: dict[str, Cell], outcomes: Outcomes, optimizer: str
+) -> Picture:
+    lengths = outcomes[next(iter(chosen.values()))].lengths
+    tested = _curves(lengths, {label: outcomes[cell].mse for label, cell in chosen.items()})
+    references = _references(list(chosen.values()), lengths)
+    steps = outcomes[next(iter(chosen.values()))].steps
+    trained = _curves(steps, {label: outcomes[cell].curve for label, cell in chosen.items()})
+    ends = "; ".join(
+        f"{label} {at_length(outcomes[cell], lengths[-1]).text}" for label, cell in chosen.items()
+    )
     with drawn(height=3.3, panels=(1, 2), legend=[*tested, *references]) as (figure, axes):
         left, right = axes[0]
         _shade(left, chosen)
-        _draw(left, tested)
-        for index, one in enumerate(references):
-            style = ("--", ":", "-.", (0, (1, 3)), (0, (5, 5)))[index % 5]
+        _draw(left, tested, "test length (bits)", "original units")
+        for one, style in zip(references, ("--", ":", "-.", (0, (1, 3)), (0, (5, 5))), strict=False):
             left.plot(one.x, one.y, color="#777777", linestyle=style, linewidth=1.3, label=one.label)
-        _logarithmic(left, "test length (bits)", "mean squared error, original units", "Test error")
-        _draw(right, _curves(panel, chosen, lambda outcome: (outcome.steps, outcome.curve)))
-        _logarithmic(right, "training step", "mean squared error, units of f", "Training loss")
+        left.set_title("Test error")
+        _draw(right, trained, "training step", "units of f")
+        right.set_title("Training loss")
         legend_below(figure, left)
         return picture(
             figure,
-            name=name,
-            title=f"{panel.name}. {panel.title} ({optimizer})",
-            alt=f"Test error in original units by length, and training loss by step, {optimizer}. "
-            + _ends(panel, chosen),
+            name=f"panel-{panel.name}-{optimizer}",
+            title=f"{panel.name}. {panel.title} ({OPTIMIZERS[optimizer]})",
+            alt=f"Test error in original units by length, and training loss by step. At {lengths[-1]} bits: {ends}.",
             caption="Every seed as a thin line, their median as a thick one, with a band from the best to the "
             "worst seed. Shaded: training lengths. Grey: predictors that need no model.",
         )
 
 
-def _transformed(panel: Panel, chosen: Outcomes, optimizer: str, name: str) -> Picture:
-    curves = _curves(panel, chosen, lambda outcome: (outcome.lengths, outcome.mse_transformed))
+def _transformed(panel: Panel, chosen: dict[str, Cell], outcomes: Outcomes, optimizer: str) -> Picture:
+    lengths = outcomes[next(iter(chosen.values()))].lengths
+    curves = _curves(lengths, {label: outcomes[cell].mse_transformed for label, cell in chosen.items()})
     with drawn(height=3.0, legend=curves) as (figure, axes):
         axis = axes[0][0]
         _shade(axis, chosen)
-        _draw(axis, curves)
-        for style, (cell, outcome) in enumerate(chosen.items()):
-            errors = best_constant_errors(cell, outcome.lengths, transformed=True)
-            _draw(axis, [replace(_line("", outcome.lengths, errors), style=style, faint=True)])
-            axis.lines[-1].set_linestyle("--")
-        _logarithmic(axis, "test length (bits)", "mean squared error, units of f", "")
+        _draw(axis, curves, "test length (bits)", "units of f")
+        for color, cell in zip(COLORS, chosen.values(), strict=False):
+            errors = cell.constant_errors(lengths, transformed=True)
+            axis.plot(lengths, errors, color=color, linestyle="--", linewidth=0.8, alpha=0.45)
         legend_below(figure, axis)
         return picture(
             figure,
-            name=name,
-            title=f"{panel.name}. The same in units of f ({optimizer})",
+            name=f"panel-{panel.name}-{optimizer}-transformed",
+            title=f"{panel.name}. The same in units of f ({OPTIMIZERS[optimizer]})",
             alt=f"Test error in units of each f by length, {optimizer}.",
             caption="Not comparable between curves: a compressing f makes every error small, also that of the "
             "best constant (dashed, in the colour of its f), which sees nothing.",
         )
 
 
-def _curves(
-    panel: Panel,
-    chosen: Outcomes,
-    read: Callable[[Outcome], tuple[Sequence[int], Sequence[Sequence[Number]]]],
-) -> list[Curve]:
-    """Each seed of each cell, faint, and their median with a band."""
+def _curves(x: Sequence[int], found: dict[str, BySeed]) -> list[Curve]:
+    """Each seed, faint, and their median with a band. Points at which a model diverged are left out."""
     curves = []
-    for style, (cell, outcome) in enumerate(chosen.items()):
-        label, (x, by_seed) = label_of(cell, panel.varies), read(outcome)
-        seeds = [replace(_line(label, x, values), style=style, faint=True) for values in by_seed]
-        over = [spread(values) for values in zip(*by_seed, strict=True)]
-        median = replace(
-            _line(label, x, [one.value for one in over]),
-            low=[
-                one.low if one.low is None else max(one.low, _FLOOR) for one in over if one.value is not None
-            ],
-            high=[
-                one.high if one.high is None else max(one.high, _FLOOR)
-                for one in over
-                if one.value is not None
-            ],
-            style=style,
-        )
-        curves += [curve for curve in (*seeds, median) if curve.x]
-    return curves
+    for style, (label, by_seed) in enumerate(found.items()):
+        for values in by_seed:
+            seed = {at: value for at, value in zip(x, values, strict=True) if value is not None}
+            curves.append(Curve(label=label, x=list(seed), y=list(seed.values()), style=style, faint=True))
+        over = [(at, spread(values).plain) for at, *values in zip(x, *by_seed, strict=True)]
+        over = [(at, one) for at, one in over if one["value"] is not None]
+        low, high = ([one[end] for _, one in over] for end in ("ci_low", "ci_high"))
+        y = [one["value"] or 0 for _, one in over]
+        curves.append(Curve(label=label, x=[at for at, _ in over], y=y, low=low, high=high, style=style))
+    return [curve for curve in curves if curve.x]
 
 
-def _line(label: str, x: Sequence[int], values: Sequence[Number]) -> Curve:
-    """Points at which a model diverged are left out."""
-    points = [(at, max(value, _FLOOR)) for at, value in zip(x, values, strict=True) if value is not None]
-    return Curve(label=label, x=[at for at, _ in points], y=[value for _, value in points])
-
-
-def _draw(axis: Axes, curves: Sequence[Curve]) -> None:
-    """One at a time: together, many curves would be moved aside, away from their seeds."""
-    for curve in curves:
-        draw_curves(axis, [curve])
-
-
-def _references(chosen: Outcomes) -> list[Curve]:
-    """The best constant for each training length, and knowing the length alone where that is not exact."""
-    lengths = next(iter(chosen.values())).lengths
-    plain = list(dict.fromkeys(Cell(task=cell.task, train_length=cell.train_length) for cell in chosen))
-    references = []
-    for cell in plain:
-        label = f"best constant of 1..{cell.train_length}" if len(plain) > 1 else "best constant"
-        references.append(_line(label, lengths, best_constant_errors(cell, lengths)))
-    alone = length_alone_errors(plain[0], lengths)
-    if max(alone) > 0:
-        references.append(_line("knowing the length alone", lengths, alone))
-    return references
-
-
-def _shade(axis: Axes, chosen: Outcomes) -> None:
-    for length in sorted({cell.train_length for cell in chosen}):
+def _shade(axis: Axes, chosen: dict[str, Cell]) -> None:
+    for length in sorted({cell.train_length for cell in chosen.values()}):
         axis.axvspan(1, length, color="#E69F00", alpha=0.13, linewidth=0)
 
 
-def _logarithmic(axis: Axes, x: str, y: str, title: str) -> None:
+def _draw(axis: Axes, curves: Sequence[Curve], across: str, unit: str) -> None:
+    """One at a time: together, many curves would be moved aside, away from their seeds."""
+    for curve in curves:
+        draw_curves(axis, [curve])
     axis.set_yscale("log")
-    axis.set(xlabel=x, ylabel=y, title=title)
+    axis.set(xlabel=across, ylabel=f"mean squared error, {unit}")
 
 
-def _ends(panel: Panel, chosen: Outcomes) -> str:
-    ends = []
-    for cell, outcome in chosen.items():
-        end = at_length(outcome, outcome.lengths[-1]).value
-        ends.append(
-            f"{label_of(cell, panel.varies)} ends at {'no number' if end is None else two_digits(end)}"
+def _references(cells: Sequence[Cell], lengths: Sequence[int]) -> list[Curve]:
+    """The best constant for each training length, and knowing the length alone where that is not exact."""
+    plain = list(dict.fromkeys(Cell(task=cell.task, train_length=cell.train_length) for cell in cells))
+    several = len(plain) > 1
+    references = [
+        Curve(
+            label=f"best constant of 1..{cell.train_length}" if several else "best constant",
+            x=lengths,
+            y=cell.constant_errors(lengths),
         )
-    return "; ".join(ends) + "."
+        for cell in plain
+    ]
+    alone = [length_alone_error(plain[0].of, length=length) for length in lengths]
+    if max(alone) > 0:
+        references.append(Curve(label="knowing the length alone", x=lengths, y=alone))
+    return references

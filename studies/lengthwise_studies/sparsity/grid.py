@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lengthwise.report.drawing import Curve, Picture, curve_picture
 from lengthwise.results import Row
-from lengthwise_studies.cell_runs import MODEL, AnyCell
+from lengthwise_studies.cell_runs import MODEL
 from lengthwise_studies.sparsity.shares import Outcome, Share, pooled
 from lengthwise_studies.synthetic.optimizers import OPTIMIZERS
 from lengthwise_studies.synthetic.training import final_losses, one_thread, train
@@ -70,9 +70,7 @@ def run_stack(
     )
 
 
-def share_rows(
-    names: Callable[[Any, str], tuple[str, str]], outcomes: Mapping[AnyCell, Outcome]
-) -> list[Row]:
+def share_rows(names: Callable[[Any, str], tuple[str, str]], outcomes: Mapping[Any, Outcome]) -> list[Row]:
     """The training loss by seed, and the share of right answers of every test with its binomial interval.
 
     `names` gives task and metric of a cell's test; where the test is "", of the training loss.

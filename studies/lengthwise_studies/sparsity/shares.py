@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
 
 from lengthwise.measure.over_seeds import FEWEST_SEEDS
 from lengthwise.measure.over_seeds import over_seeds as seeds_and_documents
@@ -24,10 +23,6 @@ class Outcome:
     right: dict[str, list[int]]
     """[seed] right answers, by place (what was tested, and at which length: `place`)."""
     seconds: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """The record of a sample log."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

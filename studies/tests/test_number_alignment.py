@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
 
-from lengthwise.errors import UsageError
-from lengthwise_studies.section3.cells import SCALES, Cell, check, run_cell
+from lengthwise_studies.section3.cells import SCALES, Cell, run_cell
 from lengthwise_studies.section3.number_alignment import (
     ALIGNMENTS,
-    AlignedLosses,
     aligned_batches,
     aligned_length_error,
+    aligned_losses,
     by_distribution,
     by_string,
     disagreements,
-    model_disagreements,
     right_disagreements,
 )
 from lengthwise_studies.synthetic.reparameterization import FUNCTIONS, Reparameterization
 from lengthwise_studies.synthetic.tasks import BIT_TASKS
-from lengthwise_studies.synthetic.training import batches, value_losses
+from lengthwise_studies.synthetic.training import batches, predictions, value_losses
 from lengthwise_studies.synthetic.transformer import Architecture, StackedTransformer
 
 IDENTITY = Reparameterization(FUNCTIONS["identity"])
@@ -79,51 +78,44 @@ def test_distances_by_hand():
     assert by_distribution(long, long.flip(1), every).item() == 0
 
 
+@pytest.mark.parametrize("name", ALIGNMENTS)
 @pytest.mark.parametrize("encoding", ["none", "randomised"])
-def test_what_is_trained_on_stays_and_each_string_is_paired_with_its_end(encoding):
-    model, seeds = _model([0, 1, 0], encoding), [0, 1, 0]
-    plain = list(_drawn(model, seeds, size=64))
-    for name in ALIGNMENTS:
-        cuts = set()
-        for batch, own in zip(_aligned(model, seeds, name, size=64), plain, strict=True):
-            assert torch.equal(batch.own.tokens, own.tokens)
-            assert torch.equal(batch.own.target, own.target)
-            assert torch.equal(batch.views.tokens[0], batch.views.tokens[2]), "one seed, the same strings"
-            assert not torch.equal(batch.views.tokens[0], batch.views.tokens[1])
-            assert (batch.views.positions is None) == (encoding == "none")
-            for model_at in range(2):
-                pairs = batch.views.tokens[model_at], batch.views.last[model_at]
-                texts = [_text(*one) for one in zip(*pairs, strict=True)]
-                short = texts[-64:]
-                long = texts[:64]
-                if name == "string":
-                    whole = own.tokens[model_at], own.last[model_at]
-                    long = [_text(*one) for one in zip(*whole, strict=True)]
-                else:
-                    assert len({len(one) for one in long}) == 1
-                    assert len({len(one) for one in short}) == 1
-                for one, end, paired in zip(long, short, batch.paired[model_at].tolist(), strict=True):
-                    cut = len(one) - len(end)
-                    assert one.endswith(end)
-                    assert paired == (len(one) > 1)
-                    assert (1 <= cut <= len(one) // 2) if paired else cut == 0
-                    cuts.add(cut)
-        assert name == "distribution" or cuts == {0, 1, 2, 3}
+def test_what_is_trained_on_stays_and_each_string_is_paired_with_its_end(encoding, name):
+    model, seeds, size = _model([0, 1, 0], encoding), [0, 1, 0], 64
+    cuts = set()
+    drawn = zip(_aligned(model, seeds, name, size=size), _drawn(model, seeds, size=size), strict=True)
+    for (batch, paired), own in drawn:
+        assert torch.equal(batch.tokens[:, :size], own.tokens)
+        assert torch.equal(batch.target, own.target)
+        assert torch.equal(batch.tokens[0], batch.tokens[2]), "one seed, the same strings"
+        assert not torch.equal(batch.tokens[0], batch.tokens[1])
+        assert (batch.positions is None) == (encoding == "none")
+        for at in range(2):
+            texts = [_text(*one) for one in zip(batch.tokens[at], batch.last[at], strict=True)]
+            long, short = texts[-2 * size : -size], texts[-size:]
+            if name == "distribution":
+                assert len({len(one) for one in long}) == len({len(one) for one in short}) == 1
+            for one, end, counts in zip(long, short, paired[at].tolist(), strict=True):
+                cut = len(one) - len(end)
+                assert one.endswith(end)
+                assert counts == (len(one) > 1)
+                assert (1 <= cut <= len(one) // 2) if counts else cut == 0
+                cuts.add(cut)
+    assert name == "distribution" or cuts == {0, 1, 2, 3}
 
 
-def test_the_loss_is_error_plus_twice_alpha_times_distance():
-    for name, alignment in ALIGNMENTS.items():
-        model = _model([0, 1])
-        [batch] = _aligned(model, [0, 1], name, steps=1)
-        error = value_losses(model, batch.own)
-        assert torch.allclose(AlignedLosses(alignment, 0.0)(model, batch), error, atol=1e-6)
-        views = model.value(batch.views.tokens, batch.views.last)
-        own = model.value(batch.own.tokens, batch.own.last)
-        long, short = (own, views) if name == "string" else views.chunk(2, dim=1)
-        expected = error + 2 * 0.5 * alignment.distance(long, short, batch.paired)
-        losses = AlignedLosses(alignment, 0.5)
-        assert torch.allclose(losses(model, batch), expected, atol=1e-6)
-        assert torch.allclose(losses.errors[0], error, atol=1e-6)
+@pytest.mark.parametrize("name", ALIGNMENTS)
+def test_the_error_is_that_without_alignment_and_the_distance_that_of_the_views(name):
+    model = _model([0, 1])
+    [own], [(batch, paired)] = (
+        list(make) for make in (_drawn(model, [0, 1], steps=1), _aligned(model, [0, 1], name, steps=1))
+    )
+    error, distance = aligned_losses(model, (batch, paired), ALIGNMENTS[name])
+    assert torch.allclose(error, value_losses(model, own), atol=1e-6)
+    long, short = (
+        model.value(batch.tokens[:, part], batch.last[:, part]) for part in (slice(-16, -8), slice(-8, None))
+    )
+    assert torch.allclose(distance, ALIGNMENTS[name].distance(long, short, paired), atol=1e-6)
 
 
 def test_right_answers_pay_what_can_be_computed():
@@ -143,7 +135,7 @@ def test_a_model_that_says_one_number_agrees_and_each_reading_bounds_the_other()
         return torch.full((3, len(bits)), 5.5)
 
     assert all((found == 0).all() for found in disagreements(constant, BIT_TASKS["sum"], longest=4).values())
-    apart = model_disagreements(_model([0, 1]), BIT_TASKS["sum"], longest=LONGEST)
+    apart = disagreements(partial(predictions, _model([0, 1])), BIT_TASKS["sum"], longest=LONGEST)
     assert apart["string"].shape == (2,)
     assert (apart["distribution"] <= apart["string"]).all()
 
@@ -167,17 +159,3 @@ def test_alignment_pulls_predictions_together():
             v for v in before if v is not None
         )
         assert aligned.curve[0][0] == pytest.approx(plain.curve[0][0]), "the error alone, on the same samples"
-
-
-@pytest.mark.parametrize(
-    ("cell", "message"),
-    [
-        (Cell(task="sum", alignment="strng", weight=0.1), "did you mean 'string'"),
-        (Cell(task="sum", alignment="string"), "alignment with a weight of 0"),
-        (Cell(task="sum", weight=0.1), "without alignment"),
-        (Cell(task="sum", alignment="string", weight=0.1, train_length=1), "strings of one bit"),
-    ],
-)
-def test_alignment_that_cannot_be_is_refused(cell, message):
-    with pytest.raises(UsageError, match=message):
-        check(cell, SCALES["smoke"])

@@ -116,11 +116,11 @@ def disagreement_table(panel: Panel, outcomes: Outcomes) -> Table:
     )
 
 
-def _study(name: str, title: str, panels: tuple[Panel, ...], *others: Part, scales=SCALES) -> Study:
+def grid_of(name: str, panels: tuple[Panel, ...]) -> Grid:
     """Every cell once, whichever panels share it; those of the quick optimizer first."""
     cells = list(dict.fromkeys(cell for panel in panels for cell in panel.cells))
     cells.sort(key=lambda cell: list(OPTIMIZERS).index(cell.optimizer))
-    whole = Grid(
+    return Grid(
         kind=f"synth-{name}",
         scale=Scale,
         outcome=Outcome,
@@ -130,12 +130,11 @@ def _study(name: str, title: str, panels: tuple[Panel, ...], *others: Part, scal
         notes=grid.notes,
         page=partial(page, panels),
     )
-    return Study(
-        title=f"Synthetic studies: {title}",
-        lead=LEAD,
-        parts=(whole.part(scales), *others),
-        takes=("seeds", "steps"),
-    )
+
+
+def _study(name: str, title: str, panels: tuple[Panel, ...], *others: Part, scales=SCALES) -> Study:
+    parts = (grid_of(name, panels).part(scales), *others)
+    return Study(title=f"Synthetic studies: {title}", lead=LEAD, parts=parts, takes=("seeds", "steps"))
 
 
 FIGURE1, FIGURE3, FIGURE4, FIGURE5 = (

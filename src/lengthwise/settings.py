@@ -126,6 +126,14 @@ class Subject(Settings):
     """auto: split every layer over the processes of torchrun."""
     quantize: Literal["nf4", "int8"] | None = None
     """Linear layers in 4 or 8 bits, through bitsandbytes."""
+    attn: Annotated[str | None, PYTHON_ONLY] = None
+    """Implementation of attention: sdpa, eager, flash_attention_2, ... Default: transformers decides."""
+    kv_cache: Annotated[str | None, PYTHON_ONLY] = None
+    """For `compare`: a cache of transformers, such as static or quanto-int4, that the model is read through."""
+    cache: Annotated[str | None, PYTHON_ONLY] = None
+    """For `compare`: module:function that returns a cache of your own."""
+    read: Annotated[str | None, PYTHON_ONLY] = None
+    """For `compare`: prefill, chunks=N, decode or decode=N. Default: prefill; with a cache chunks."""
     text: str = "books"
     """Text to measure on: books, code, a .txt, .md, .jsonl or .parquet file, a folder, hf://owner/name."""
     split: Literal["test", "train", "all"] = "test"
@@ -134,6 +142,10 @@ class Subject(Settings):
     """For an endpoint: the served model's name. Default: the only one that it serves."""
     tokenizer: Annotated[str | None, Parameter(metavar="MODEL")] = None
     """For an endpoint: hub id or folder of its tokenizer. Default: the one that the server says it loaded."""
+
+
+PATH_FIELDS = ("attn", "kv_cache", "cache", "read")
+"""The fields of a subject that say along which path it is read."""
 
 
 def _mistakes(kind: Any, error: ValidationError) -> Iterator[LengthwiseError]:

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 import torch
+from lengthwise.measure.served import position_edges
+from lengthwise.report.served_verdict import verdict
 
 from lengthwise.cli.main import run
 from lengthwise.errors import UsageError
 from lengthwise.measure import Served
 from lengthwise.measure.runner import plan_run
 from lengthwise.measure.runner import run as measure
-from lengthwise.measure.served import position_edges
 from lengthwise.models import LoadedModel
 from lengthwise.report.run_page import build_report
-from lengthwise.report.served_verdict import verdict
 from lengthwise.results import Row
 from lengthwise.settings import Subject
 from lengthwise.testing import tiny_llama, tiny_text

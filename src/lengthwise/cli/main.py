@@ -11,6 +11,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from cyclopts import App, CycloptsError, Group, Parameter
@@ -20,14 +21,13 @@ from lengthwise.catalogue import studies_module
 from lengthwise.cli import verbs
 from lengthwise.cli.options import with_fields
 from lengthwise.errors import Interrupted, LengthwiseError, UsageError
-from lengthwise.files import is_url
 from lengthwise.machine import is_main_process
 from lengthwise.measure.table import MEASUREMENTS
 
-# `served` is `compare` with an endpoint. What is no measurement is a function of its name.
+# `compare` makes two of the measurements. What is no measurement is a function of its name.
 VERBS = (
-    *(name for name in MEASUREMENTS if name != "served"), "extend", "train", "merge", "compare", "report",
-    "reproduce", "ls", "cp", "doctor",
+    *(name for name in MEASUREMENTS if name not in ("difference", "predictions")),
+    "extend", "train", "merge", "compare", "report", "reproduce", "ls", "cp", "doctor",
 )  # fmt: skip
 EXAMPLES = (
     "lengthwise measure smollm2-135m --out runs/before",
@@ -123,9 +123,7 @@ def command_line(words: Sequence[str]) -> App:
     for place, name in enumerate(VERBS):
         verb = App(name, help=summary(name), sort_key=place)
         if name in words[:1]:
-            # `compare` with an endpoint measures; with run folders it reads them. Each has its own options.
-            served = name == "compare" and any(map(is_url, words))
-            _complete(verb, "served" if served else name)
+            _complete(verb, name, words[1:])
         app.command(verb)
     return app
 
@@ -134,19 +132,21 @@ def summary(name: str) -> str:
     """What a verb does, in one line, without importing a measurement."""
     if name in MEASUREMENTS:
         return MEASUREMENTS[name].summary
+    if name == "compare":
+        return MEASUREMENTS["difference"].summary
     if name == "reproduce":
         # The help lists it also where the studies are not installed.
         return "Run a study and write its page."
     return _prose(_function(name)).partition("\n")[0]
 
 
-def _complete(verb: App, name: str) -> None:
-    """Give a verb its options, its whole help and its examples."""
+def _complete(verb: App, name: str, words: Sequence[str]) -> None:
+    """Give a verb its options, its whole help and its examples; `words` follow it."""
     if name in MEASUREMENTS:
         kind = MEASUREMENTS[name].measurement
         function, examples = verbs.measuring(kind), kind.examples
     else:
-        function = with_fields(_function(name))
+        function = with_fields(_compare(words) if name == "compare" else _function(name))
         examples = (inspect.getdoc(function) or "").partition("Examples:\n")[2].splitlines()
     verb.help, verb.help_epilogue = _prose(function), _examples(examples)
     verb.default(function)
@@ -154,6 +154,15 @@ def _complete(verb: App, name: str) -> None:
 
 def _function(name: str) -> Any:
     return getattr(studies_module("command") if name == "reproduce" else verbs, name)
+
+
+def _compare(words: Sequence[str]) -> Any:
+    """Models are compared unless a run folder is named; both have their own options."""
+    from lengthwise.cli import compare
+
+    # A word after an option may be its value, such as the folder of --out.
+    names = [word for before, word in pairwise(["", *words]) if not before.startswith("-")]
+    return compare.compare_runs if any(map(compare.is_run_folder, names)) else compare.compare
 
 
 def _prose(function: Any) -> str:

@@ -28,14 +28,14 @@ def show(run: Callable[..., Results], output: Output) -> Results:
         results = run(out=output.out, resume=output.resume, overwrite=output.overwrite)
     except Interrupted as stop:
         if stop.partial is not None and is_main_process():
-            _print_results(stop.partial, output)
+            print_results(stop.partial, output)
         raise
     if is_main_process():
-        _print_results(results, output)
+        print_results(results, output)
     return results
 
 
-def _print_results(results: Results, output: Output) -> None:
+def print_results(results: Results, output: Output) -> None:
     """The answer in a few lines and the notes; with -v, and where nothing answers, the table of headline numbers."""
     if output.as_json:
         sys.stdout.write(results.to_json())
@@ -93,9 +93,11 @@ def fail_above(results: Results, metric: str, threshold: float) -> int:
     """The exit code: 4, with the lengths on standard error, if the metric's value at any is above the threshold."""
     from lengthwise.report.tables import headline_rows, row_estimate
 
+    rows = results.rows if metric == "difference" else headline_rows(results.rows)
     crossed = [
-        f"{row.length} tokens: {row_estimate(row).text}"
-        for row in headline_rows(results.rows)
+        (f"{row.length} tokens" if row.position is None else f"tokens {row.position} to {row.position_end}")
+        + f": {row_estimate(row).text}"
+        for row in rows
         if row.metric == metric and row.value is not None and row.value > threshold
     ]
     if not crossed:

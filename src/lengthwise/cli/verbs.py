@@ -159,59 +159,6 @@ def merge(run: str, *, out: str, dtype: Dtype = "float32", as_json: AsJson = Fal
     print_plan(merge_run(run, out, dtype=dtype), as_json=as_json, caption="what was done")
 
 
-def compare(
-    runs: tuple[str, ...],
-    *,
-    reference: str | None = None,
-    metric: tuple[str, ...] = (),
-    correlate: tuple[str, str] | None = None,
-    format: Literal["csv", "latex", "markdown"] | None = None,
-    as_json: AsJson = False,
-) -> None:
-    """Which differences between runs are more than noise?
-
-    Paired differences on the same items (tokens, windows, questions), with intervals by bootstrap over documents
-    and p-values corrected for the whole table (Holm). Runs on different tokens are refused.
-
-    With a checkpoint and the URL of an endpoint in place of runs: does the served model predict as its checkpoint
-    does? The example with `--help` shows the options for that.
-
-    Args:
-        runs: Run folders (what --out named).
-        reference: The run to compare the others with. Default: the first.
-        metric: Only this metric; repeat it for several. Fewer metrics weaken Holm's correction.
-        correlate: Instead: correlate two numbers over models. TASK/METRIC or TASK/METRIC@LENGTH.
-        format: Print the table alone, in this format.
-
-    Examples:
-        lengthwise compare runs/before runs/after
-        lengthwise compare runs/plain runs/sce runs/jeffreys --reference runs/plain --metric loss
-        lengthwise compare runs/before runs/after --metric loss --format latex
-        lengthwise compare ./checkpoint http://127.0.0.1:8000/v1 --help
-        lengthwise compare runs/*/measure runs/*/eval --correlate misalignment/jeffreys@1024 babilong/accuracy@4096
-    """
-    from lengthwise.measure.comparison import compare_runs
-    from lengthwise.measure.correlation import correlate_runs
-    from lengthwise.report.tables import comparison_table, rows_table
-    from lengthwise.report.writers import written
-
-    if correlate is None:
-        found, draw = compare_runs(runs, reference=reference, metrics=metric), comparison_table
-    elif reference is not None or metric:
-        raise UsageError("--correlate takes neither --reference nor --metric")
-    else:
-        found, draw = correlate_runs(runs, *correlate), rows_table
-    table = draw(found.rows, caption=f"{found.kind}: {found.model_name}")
-    if as_json:
-        print(found.to_json(), end="")
-    elif format is not None:
-        print(written(table, format), end="")
-    else:
-        print_table(table)
-        for note in found.notes:
-            print(note)
-
-
 def report(
     runs: tuple[str, ...],
     *,

@@ -3,6 +3,7 @@
 from lengthwise.measure.comparison import compare_runs as compare_runs
 from lengthwise.measure.comparison import paired_difference as paired_difference
 from lengthwise.measure.correlation import correlate as correlate
+from lengthwise.measure.difference import Difference as Difference
 from lengthwise.measure.influence import Influence as Influence
 from lengthwise.measure.limit import Limit as Limit
 from lengthwise.measure.longppl import LongPpl as LongPpl
@@ -13,5 +14,4 @@ from lengthwise.measure.misalignment import Misalignment as Misalignment
 from lengthwise.measure.perplexity import Perplexity as Perplexity
 from lengthwise.measure.recall import Recall as Recall
 from lengthwise.measure.runner import run as run
-from lengthwise.measure.served import Served as Served
 from lengthwise.measure.table import MEASUREMENTS as MEASUREMENTS

@@ -69,7 +69,7 @@ def paired_difference(a: Results, b: Results) -> list[Row]:
     Raises:
         UsageError: the two runs are not of the same items, or have other settings.
     """
-    _check_same_items(a, b)
+    check_same_items(a, b)
     measurement = measurement_of(a)
     one, other = (measurement.statistics(list(side.records.values())) for side in (a, b))
     by_place = {statistic.row.place: statistic for statistic in other}
@@ -92,7 +92,8 @@ def paired_difference(a: Results, b: Results) -> list[Row]:
     return found
 
 
-def _check_same_items(a: Results, b: Results) -> None:
+def check_same_items(a: Results, b: Results) -> None:
+    """Raise UsageError unless two runs are of the same items, with the same settings."""
     one, other = a.provenance["measurement"], b.provenance["measurement"]
     differing = sorted(key for key in {**one, **other} if one.get(key) != other.get(key))
     if differing:

@@ -90,6 +90,8 @@ class Measurement(Settings):
     """Fields that do not decide the numbers, or only through the BOS id."""
     levels: ClassVar[tuple[str, ...]] = ()
     """Metrics that are set, or that another number is made of: they have no paired difference."""
+    along_paths: ClassVar[bool] = False
+    """Whether it reads along the path of the subject: `read`, `kv_cache`, `cache`, `attn`."""
     not_of_the_run: ClassVar[tuple[str, ...]] = ()
     """Settings of the subject that the measurement cannot use, so that its verb has no option for them."""
 
@@ -121,15 +123,24 @@ class Measurement(Settings):
         """The settings that the measured model is loaded with; UsageError if it cannot be measured."""
         return run
 
+    def second_subject(self, run: Subject) -> Subject | None:
+        """How the second model is loaded, beside the first as `run` says; None where the settings name no other."""
+        if self.second is None or (self.second == run.model and run.adapter is None):
+            return None
+        return run.model_copy(update={"model": self.second, "adapter": None})
+
     def open_other(self, model: Predictor, run: Subject | None) -> Predictor:
         """The second model, loaded as the first one is (`run`); the first where the settings name none."""
         from lengthwise.models import open_model
 
-        if self.second is None or (run is not None and self.second == run.model and run.adapter is None):
-            return model
         if run is None:
-            return open_model(Subject(model=self.second))
-        return open_model(run.model_copy(update={"model": self.second, "adapter": None}))
+            return model if self.second is None else open_model(Subject(model=self.second))
+        subject = self.second_subject(run)
+        return model if subject is None else open_model(subject)
+
+    def name_of(self, run: Subject) -> str:
+        """What results call the measured model."""
+        return run.model
 
     def facts(self, model: Reader, other: Reader) -> dict[str, Any]:
         """What decides the numbers besides weights and text: settings, and what the models say."""

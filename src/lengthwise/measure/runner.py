@@ -13,7 +13,6 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import Interrupted, UsageError
@@ -24,7 +23,7 @@ from lengthwise.measure.statistics import few_documents
 from lengthwise.results import Results, parse_results
 from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog, new_store, received
-from lengthwise.settings import Subject
+from lengthwise.settings import PATH_FIELDS, Subject
 from lengthwise.text import Corpus, TokenDocuments, as_corpus, left_out_note, tokenize
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
         UsageError, MissingError: the model, the text or a setting cannot work.
     """
     from lengthwise.machine import usable_device
-    from lengthwise.models import open_model
+    from lengthwise.models.outline import outline
     from lengthwise.models.plan import SERVED_COST, reading_cost, unknown_cost
     from lengthwise.models.resolve import check_served
 
@@ -128,12 +127,12 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
     if not served:
         usable_device(subject.device)
     given = _given(measurement, spec, None)
-    second = measurement.second or subject.model
-    for name in {subject.model, second}:
+    second = measurement.second_subject(subject)
+    for name in {subject.model, (second or subject).model}:
         if (cost := unknown_cost(name)) is not None:
             return {"settings": settings, **cost.to_dict()}
-    model = open_model(subject) if served else _outline(subject.model)
-    other = model if second == subject.model else _outline(second)
+    model = outline(subject)
+    other = model if second is None else outline(second, tokenizer=model.tokenizer)
     prepared = _Prepared(measurement, spec, given, model, other)
     facts: dict[str, Any] = {}
     if (read := prepared.documents) is not None:
@@ -259,9 +258,9 @@ class _Prepared:
         text = self._text_facts()
         found = Results(
             kind=measurement.kind,
-            model_name=self.spec.model,
+            model_name=measurement.name_of(self.spec),
             config=self.config,
-            rows=[replace(row, model=self.spec.model) for row in rows],
+            rows=[replace(row, model=measurement.name_of(self.spec)) for row in rows],
             partial=partial,
             provenance={
                 "model": model.describe(),
@@ -307,8 +306,20 @@ class _Prepared:
 
 
 def _config(measurement: Measurement, spec: Subject) -> dict[str, Any]:
-    """The config of a run: running it again repeats the run."""
-    return spec.model_dump(mode="json") | measurement.model_dump(mode="json")
+    """The config of a run: running it again repeats the run.
+
+    Raises:
+        UsageError: the subject has a reading path, and the measurement reads along its own.
+    """
+    subject = spec.model_dump(mode="json")
+    if not measurement.along_paths:
+        for name in PATH_FIELDS:
+            if subject.pop(name) is not None:
+                raise UsageError(
+                    f"{name} is given, and {measurement.kind} reads a text in its own way",
+                    fix="`lengthwise compare` reads along a path, through any cache",
+                )
+    return subject | measurement.model_dump(mode="json")
 
 
 def _given(
@@ -332,19 +343,3 @@ def _subject_of(model: ModelLike, text: TextLike | TokenDocuments | None) -> Sub
     # Of token documents, a corpus, or a list of strings; a path has a `name` too.
     named = getattr(text, "corpus", getattr(text, "name", "texts"))
     return Subject(model=name, text=str(text) if isinstance(text, str | Path) else named)
-
-
-def _outline(name: str) -> Any:
-    """What is known of a model before its weights are loaded: a `Reader`."""
-    from lengthwise.models.plan import model_skeleton
-    from lengthwise.models.position_limits import max_positions, trained_length
-    from lengthwise.models.resolve import read_config, read_tokenizer, resolve
-
-    resolved = resolve(name)
-    config = read_config(resolved)
-    return SimpleNamespace(
-        name=name,
-        tokenizer=read_tokenizer(resolved),
-        trained_length=trained_length(config),
-        max_positions=max_positions(model_skeleton(config)),
-    )

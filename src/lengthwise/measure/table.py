@@ -32,7 +32,8 @@ MEASUREMENTS = {
     "limit": Entry("measure.limit:Limit", "Where does the useful context end, on this text?"),
     "longppl": Entry("measure.longppl:LongPpl", "How well are the tokens predicted that need far context?"),
     "influence": Entry("measure.influence:Influence", "How many distant tokens does a prediction need?"),
-    "served": Entry("measure.served:Served", "Does the served model predict as its checkpoint does?"),
+    "difference": Entry("measure.difference:Difference", "Do two configurations of a model predict alike?"),
+    "predictions": Entry("measure.kept_predictions:KeptPredictions", "Predictions of one side, kept."),
     "eval": Entry("evaluation.evaluate:Evaluation", "Does a model answer questions over long input?"),
 }
-"""By verb; the verb of `served` is `compare` with an endpoint."""
+"""By verb; the verb of the last but one and two is `compare`."""

@@ -32,6 +32,7 @@ from lengthwise.models.position_limits import (
     rope_parameters,
     trained_length,
 )
+from lengthwise.models.reading_path import ReadingPath
 from lengthwise.text import tokenizer_fingerprint
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ class Reader(Protocol):
     @property
     def trained_length(self) -> int | None:
         """Context in tokens that the model was trained for, before any extension; None if not known."""
+
+    @property
+    def path(self) -> ReadingPath:
+        """How a comparison reads it."""
 
 
 class Predictor(Reader, Protocol):
@@ -104,6 +109,8 @@ class LoadedModel:
         config: the configuration of the text model.
         max_positions: the number of positions that have an embedding; None if every position has one (rope, ALiBi).
         continues: whether its cache is proven to continue a text; None before `reader_of` has looked.
+        path: how a comparison reads it; every other measurement decides by itself.
+        make_cache: (configuration, most tokens) -> the cache of that path; None: the model makes it.
     """
 
     model: Any
@@ -114,6 +121,8 @@ class LoadedModel:
     config: Any = field(init=False, repr=False)
     max_positions: int | None = field(init=False, repr=False)
     continues: bool | None = field(init=False, repr=False, compare=False, default=None)
+    path: ReadingPath = field(default_factory=ReadingPath, repr=False)
+    make_cache: Callable[[Any, int], Any] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         self.config = self.model.config.get_text_config()

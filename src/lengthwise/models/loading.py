@@ -17,6 +17,7 @@ from lengthwise.models.extending import extend_for_adapter, restore_extension
 from lengthwise.models.extension import read_extension
 from lengthwise.models.hidden import unwrap
 from lengthwise.models.loaded_model import LoadedModel, Predictor
+from lengthwise.models.reading_path import cache_maker, reading_path
 from lengthwise.models.resolve import (
     ResolvedModel,
     check_served,
@@ -55,19 +56,28 @@ def as_model(model: ModelLike) -> Predictor:
             )
 
 
-def open_model(subject: Subject) -> Predictor:
-    """The model of a subject, loaded, or its endpoint, opened.
+def open_model(subject: Subject, *, tokenizer: Any = None) -> Predictor:
+    """The model of a subject, loaded, or its endpoint, opened; `tokenizer` for an endpoint that names none.
 
     Raises:
         UsageError, MissingError: as `load` or `Endpoint`; or a setting that only the other of the two has.
     """
     check_served(subject)
+    path, make_cache = reading_path(subject), cache_maker(subject)
+    model: Any
     if is_url(subject.model):
         from lengthwise.models.served.endpoint import Endpoint
 
-        return Endpoint(subject.model, served_model=subject.served_model, tokenizer=subject.tokenizer)
-    same = subject.model_dump(include={"dtype", "device", "adapter", "device_map", "tp_plan"})
-    return load(subject.model, quantization=subject.quantize, **same)
+        model = Endpoint(
+            subject.model, served_model=subject.served_model, tokenizer=subject.tokenizer or tokenizer
+        )
+    else:
+        same = subject.model_dump(include={"dtype", "device", "adapter", "device_map", "tp_plan"})
+        how = {"quantization": subject.quantize, "attn_implementation": subject.attn}
+        model = load(subject.model, **how, **same)
+        model.make_cache = make_cache
+    model.path = path
+    return model
 
 
 def load(

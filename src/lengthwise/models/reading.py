@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
-from lengthwise.errors import UsageError
+from lengthwise.errors import MissingError, UsageError, reason
 from lengthwise.models.head import Head
 from lengthwise.models.hidden import accepted, hidden_states_and_output
 from lengthwise.models.position_limits import rope_by_input_length
@@ -36,12 +36,14 @@ class PieceReader:
         model: the model.
         cached: False reads everything again at each step, for models whose cache cannot be continued
             (`reader_of` decides). It takes no padding.
+        cache: an empty cache to begin with; None leaves it to the model.
     """
 
-    def __init__(self, model: LoadedModel, *, cached: bool = True) -> None:
+    def __init__(self, model: LoadedModel, *, cached: bool = True, cache: Cache | None = None) -> None:
         self._model = model
         self.cached = cached
-        self._cache: Any = None
+        self._cache: Any = cache
+        self._own = cache is not None
         self._mask: Tensor | None = None
         """[B, tokens read], 0 where it was padding; None before the first piece."""
         self._ids = torch.empty((1, 0), dtype=torch.long)
@@ -71,15 +73,19 @@ class PieceReader:
         ids = ids.to(model.device)
         real = torch.ones_like(ids) if real is None else real.to(ids)
         arguments: dict[str, Any] = {"input_ids": ids, "use_cache": True}
+        first = self._mask is None
         if self._mask is None:
             self._mask = real.new_zeros((len(ids), 0))
-        else:
+        if self._own or not first:
             arguments["past_key_values"] = self._continued
         positions = (self._mask.sum(dim=1, keepdim=True) + real.cumsum(dim=1) - 1).clamp(min=0)
         self._mask = torch.cat([self._mask, real], dim=1)
         # Without padding the model's own defaults say the same, and are faster.
         if not bool(self._mask.all()):
             arguments |= {"attention_mask": self._mask, **accepted(model.model, position_ids=positions)}
+        elif self._own:
+            # A cache that forgets counts fewer tokens than were read.
+            arguments |= accepted(model.model, position_ids=positions)
         if isinstance(model.head, Head):
             hidden, output = hidden_states_and_output(model.model, **arguments)
         else:
@@ -133,6 +139,33 @@ def reader_of(model: LoadedModel) -> PieceReader:
             logger.warning("%s: every length is read from its beginning (slower): %s", model.name, reason)
         model.continues = reason is None
     return PieceReader(model, cached=model.continues)
+
+
+@torch.no_grad()
+def read_along(model: LoadedModel, ids: Tensor) -> Tensor:
+    """What `model.head.logits` takes for every token [B, T, ...], read along `model.path` with `model.make_cache`.
+
+    Args:
+        model: the model.
+        ids: [B, T].
+
+    Raises:
+        UsageError: the cache cannot be made for this model, or cannot be continued.
+    """
+    if model.path.in_one_pass:
+        return model.hidden_states(ids)
+    cache = None
+    if model.make_cache is not None:
+        try:
+            cache = model.make_cache(model.config, ids.shape[1])
+        except (ImportError, ValueError, TypeError) as error:
+            missing = isinstance(error, ImportError)
+            kind = MissingError if missing else UsageError
+            raise kind(f"the cache of {model.name} cannot be made: {reason(error)}") from error
+    reader = PieceReader(model, cache=cache)
+    return torch.cat(
+        [reader.read(piece) for piece in ids.split(model.path.pieces(ids.shape[1]), dim=1)], dim=1
+    )
 
 
 def _why_not_cached(model: LoadedModel) -> str | None:

@@ -126,7 +126,7 @@ def check_served(subject: Subject) -> None:
     """Raise UsageError for a setting that only weights have and an endpoint is given, or the other way round."""
     served = is_url(subject.model)
     what = "is an endpoint, whose server decides" if served else "is no endpoint"
-    names = ("adapter", "dtype", "device", "device_map", "tp_plan", "quantize")
+    names = ("adapter", "dtype", "device", "device_map", "tp_plan", "quantize", "attn", "kv_cache", "cache")
     for name in names if served else ("served_model", "tokenizer"):
         if getattr(subject, name) != Subject.model_fields[name].default:
             raise UsageError(f"{name} is given, and {subject.model} {what}", fix=f"leave {name} out")

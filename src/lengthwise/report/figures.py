@@ -16,6 +16,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from lengthwise.report.difference_verdict import verdict
 from lengthwise.report.drawing import (
     COLORS,
     Curve,
@@ -26,7 +27,6 @@ from lengthwise.report.drawing import (
     token_axis,
 )
 from lengthwise.report.heatmaps import misalignment_matrix, score_by_depth
-from lengthwise.report.served_verdict import verdict
 from lengthwise.report.tables import QUESTIONS, row_estimate, series_names
 from lengthwise.results import Row
 
@@ -198,32 +198,41 @@ def limit_curves(rows: Sequence[Row], *, name: str = "limit") -> Picture | None:
     )
 
 
-def differences_by_position(rows: Sequence[Row], *, name: str = "served-by-position") -> Picture | None:
-    """The mean absolute difference of a served model and the shift of its loss by position, for each length."""
-    difference, shift = (
-        _by_length([row for row in rows if row.position is not None and row.metric == metric])
-        for metric in ("difference", "shift")
-    )
-    if not (difference and shift):
+def differences_by_position(rows: Sequence[Row], *, name: str = "difference-by-position") -> Picture | None:
+    """The mean absolute difference of two sides by position, and the benefit of repeated passages on both."""
+    bins = [row for row in rows if row.position is not None and row.metric == "difference"]
+    if all(row.position for row in bins):
+        # Decoded ends of windows: one bin for each length.
+        difference = curves_of(bins, attrgetter("position_end"), series=series_names(bins))
+    else:
+        difference = _by_length(bins)
+    sides = [
+        replace(row, model=f"benefit to {row.metric[-1].upper()}")
+        for row in rows
+        if row.metric in ("benefit_a", "benefit_b")
+    ]
+    if not difference:
         return None
-    ticks = [place for place in (16 * 4**step for step in range(12)) if place <= difference[-1].x[-1]]
 
-    def dress(axes: Axes, heading: str, _: Sequence[float]) -> None:
-        doubling_axis(axes, ticks)
+    def dress(axes: Axes, heading: str, x: Sequence[float]) -> None:
+        ticks = [place for place in (16 * 4**step for step in range(12)) if place <= max(x)]
+        doubling_axis(axes, ticks if heading.startswith("How far") and len(x) > 8 else x)
         for row in rows:
             if heading.startswith("How far") and row.metric == "tolerance" and row.value is not None:
                 _level(axes, row, "#555555")
 
     return curve_picture(
-        {"How far apart? Mean |difference|": difference, "Which is better? Served - checkpoint": shift},
+        {
+            "How far apart? Mean |difference|": difference,
+            "Is far context used? Benefit": curves_of(sides, attrgetter("distance")),
+        },
         name=name,
-        title="Served model against its checkpoint, by position",
-        across="position (tokens)",
+        title="B against A, by position and by distance",
+        across="position, or distance of the passage (tokens)",
         up=NATS,
         caption=" ".join(verdict(rows))
-        + " The same tokens, read by the server and by the checkpoint. 0 on the "
-        "left is an equal model, the dashed line the tolerance; above 0 on the right the served model predicts "
-        f"worse. {BANDS}",
+        + " Left, the same tokens read by both: 0 is equal, the dashed line the tolerance. Right, what a repeated "
+        f"passage is worth to each side. {BANDS}",
         share_y=False,
         levels=[0],
         dress=dress,
@@ -267,7 +276,7 @@ FIGURES: Mapping[str, Sequence[Callable[[Sequence[Row]], Picture | None]]] = {
     "recall": (recall_by_distance,),
     "limit": (limit_curves,),
     "influence": (recovered_by_kept,),
-    "served": (differences_by_position,),
+    "difference": (differences_by_position,),
 }
 """Task -> the figures of its rows."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lengthwise.report.served_verdict import verdict
+from lengthwise.report.difference_verdict import verdict
 from lengthwise.report.tables import row_estimate, tasks_in_order
 from lengthwise.results import Results, Row
 
@@ -196,19 +196,32 @@ def _influence_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _served_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
-    longest = max((row.length for row in rows if row.length is not None), default=None)
-    points = [
-        (row.position_end, row)
-        for row in rows
-        if row.metric == "difference" and row.position_end is not None and row.length == longest
-    ]
+def _difference_answer(rows: Sequence[Row], _: Mapping[str, Any]) -> list[str]:
+    bins = [row for row in rows if row.metric == "difference" and row.position is not None]
+    longest = max((row.length for row in bins if row.length is not None), default=None)
+    decoded = all(row.position for row in bins)
+    points = [(row.position_end or 0, row) for row in bins if decoded or row.length == longest]
     # Two to a doubling; the last of each doubling, and the last of all.
     shown = points[::2] if len(points) > 12 else points
     shown += [point for point in points[-1:] if point not in shown]
+    benefits = [row for row in rows if row.metric in ("benefit_a", "benefit_b")]
     return [
         *verdict(rows),
         *_plot(shown, "up to", "mean |difference|, nats per token; line at 0", levels=[0.0]),
+        *_in_nats("  benefit of a passage", benefits),
+    ]
+
+
+def _in_nats(corner: str, rows: Sequence[Row]) -> list[str]:
+    """A small table of the benefits of both sides by distance."""
+    distances = sorted({row.distance for row in rows if row.distance is not None})[-5:]
+    if not distances:
+        return []
+    cells = {(row.metric, row.distance): row for row in rows}
+    return ["", corner + "".join(f"{distance:>10,}" for distance in distances) + "  tokens back"] + [
+        f"{f'  {metric[-1].upper()}, nats per token':<{len(corner)}}"
+        + "".join(f"{_number(cells[metric, distance]):>10.2f}" for distance in distances)
+        for metric in ("benefit_a", "benefit_b")
     ]
 
 
@@ -219,7 +232,7 @@ ANSWERS: Mapping[str, tuple[str, Callable[[Sequence[Row], Mapping[str, Any]], li
     "limit": ("sound_up_to", _limit_answer),
     "longppl": ("perplexity", _longppl_answer),
     "influence": ("gain", _influence_answer),
-    "served": ("equal_up_to", _served_answer),
+    "difference": ("difference", _difference_answer),
     "training": ("cross_entropy_first", _training_answer),
 }
 """Task -> the metric without which there is no answer, and what answers for its rows, given the settings too.

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lengthwise.errors import LengthwiseError, MissingError, UsageError
 from lengthwise.models.head import NonFiniteLogits
+from lengthwise.models.reading_path import ReadingPath
 from lengthwise.models.resolve import read_tokenizer
 from lengthwise.models.served.client import (
     DISTRIBUTION,
@@ -55,6 +56,7 @@ class Endpoint:
     def __init__(self, url: str, *, served_model: str | None = None, tokenizer: Any = None) -> None:
         self._client = Client(url)
         self.name = url
+        self.path = ReadingPath()
         self._card = _card(self._client, served_model)
         self.served_model: str = self._card["id"]
         length = self._card.get("max_model_len")

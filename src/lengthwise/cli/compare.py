@@ -1,0 +1,240 @@
+"""`compare`: two configurations of a model on the same tokens, or finished runs on the same items."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from lengthwise.cli.options import AsJson, Output
+from lengthwise.cli.output import (
+    THRESHOLD_CROSSED,
+    fail_above,
+    print_plan,
+    print_results,
+    print_table,
+    show,
+)
+from lengthwise.errors import UsageError, nearest
+from lengthwise.machine import is_main_process
+from lengthwise.measure.difference import SIDE, Difference
+from lengthwise.results import Results
+from lengthwise.runs import read_run
+from lengthwise.settings import Dtype, Subject, override
+
+_Side = Annotated[tuple[str, ...], Parameter(metavar="KEY=VALUE")]
+_ABOVE = Parameter(
+    "--fail-above",
+    help="Exit with 4 if the difference of any length or bin of positions (not its interval) is above this.",
+)
+_USE = Parameter(
+    "--fail-use",
+    help="Exit with 4 if B lost more than this share of a benefit that is clear for A, at any distance.",
+)
+
+
+def is_run_folder(path: str) -> bool:
+    """Whether `compare` reads a run there instead of a model."""
+    return (Path(path).expanduser() / "config.yaml").is_file()
+
+
+def compare(
+    first: str,
+    second: str | None = None,
+    *,
+    a: _Side = (),
+    b: _Side = (),
+    text: str = "books",
+    split: Literal["test", "train", "all"] = "test",
+    dtype: Dtype = "auto",
+    device: str = "auto",
+    measurement: Difference,
+    threshold: Annotated[float | None, _ABOVE] = None,
+    fail_use: Annotated[float | None, _USE] = None,
+    sequential: bool = False,
+    output: Output,
+) -> int | None:
+    """Do two configurations of a model predict alike, at every position, and use far context alike?
+
+    Reads the same tokens with both and compares their predictions: by position, and in the benefit of passages that
+    come again. A tokenizer that makes other ids is refused. With run folders in place of models: which differences
+    between the runs are more than noise? `lengthwise compare RUN RUN --help` shows the options for that.
+
+    Args:
+        first: A: a hub id, folder, .gguf file, embedded name, or the URL of an endpoint.
+        second: B. Without it the predictions of A are kept in --out, to be compared later or elsewhere.
+        a: Change A: adapter, dtype, quantize, attn, kv_cache, cache, read, served_model, tokenizer; repeatable.
+        b: Change B: read=prefill, chunks=N, decode=N; kv_cache=static, quanto-int4, ...; cache=module:function; ...
+        text: Text to measure on: books, code, a .txt, .md, .jsonl or .parquet file, a folder, hf://owner/name.
+        split: Documents of the text to use.
+        dtype: Of both sides, unless --a or --b says otherwise.
+        device: Of both sides.
+        sequential: Load one side after the other: half the memory; KL is then a lower bound.
+
+    Examples:
+        lengthwise compare ./model ./model-yarn
+        lengthwise compare ./model ./model --b quantize=nf4
+        lengthwise compare ./model ./model --b kv_cache=quanto-int4
+        lengthwise compare ./model ./model --b read=decode --fail-above 0.05 --fail-use 0.2
+        lengthwise compare ./model http://127.0.0.1:8000/v1 --b read=decode --out runs/served
+        lengthwise compare ./model --out runs/a
+        lengthwise compare runs/before runs/after
+    """
+    for name, value in (("--fail-above", threshold), ("--fail-use", fail_use)):
+        if value is not None and not math.isfinite(value):
+            raise UsageError(f"{name} is {value}", expected="a finite number")
+    shared = {"text": text, "split": split, "dtype": dtype, "device": device}
+    one = _side("--a", first, a, shared)
+    if second is None:
+        from lengthwise.measure.kept_predictions import KeptPredictions
+
+        alone = [
+            name
+            for name, value in {"--b": b, "--fail-above": threshold, "--fail-use": fail_use}.items()
+            if value
+        ]
+        if alone or sequential or (output.out is None and not output.dry_run):
+            raise UsageError(
+                f"there is one model, {first}, and {', '.join(alone) or 'nothing to compare it with'}",
+                expected="two models, or one with --out, whose predictions are kept there",
+            )
+        given = measurement.model_dump(include=measurement.model_fields_set - {"tolerance"})
+        kept: Any = KeptPredictions(**given)
+        if output.dry_run:
+            _plan(kept, one, output)
+        else:
+            show(partial(_run, kept, one), output)
+        return None
+    two = _side("--b", second, b, shared)
+    whole = measurement.model_copy(
+        update={"side_b": two.model_dump(exclude={"text", "split"}, exclude_defaults=True)}
+    )
+    whole.check_subject(one)
+    if output.dry_run:
+        _plan(whole, one, output)
+        return None
+    run = partial(_in_turn, whole, one, two) if sequential else partial(_run, whole, one)
+    results = show(run, output)
+    codes = [] if threshold is None else [fail_above(results, "difference", threshold)]
+    if fail_use is not None:
+        codes.append(_fail_use(results, fail_use))
+    return max(codes, default=0)
+
+
+def _side(option: str, model: str, assignments: Sequence[str], shared: dict[str, Any]) -> Subject:
+    """A side: what both share where it can take it, and what its option changes."""
+    from lengthwise.files import is_url
+
+    changes = override({}, assignments)
+    for key in changes:
+        if key not in SIDE:
+            raise UsageError(f"{option}: no setting {key!r} of a side", expected=nearest(key, SIDE))
+    if is_url(model):
+        shared = {name: value for name, value in shared.items() if name in ("text", "split")}
+    return Subject(**{**shared, "model": model, **changes})
+
+
+def _run(measurement: Any, subject: Subject, **where: Any) -> Results:
+    from lengthwise.measure.runner import run
+
+    return run(measurement, subject, **where)
+
+
+def _plan(measurement: Any, subject: Subject, output: Output) -> None:
+    from lengthwise.measure.runner import plan_run
+
+    print_plan(plan_run(measurement, subject), as_json=output.as_json)
+
+
+def _in_turn(measurement: Difference, one: Subject, two: Subject, **where: Any) -> Results:
+    from lengthwise.measure.kept_predictions import run_in_turn
+
+    return run_in_turn(measurement, one, two, **where)
+
+
+def _fail_use(results: Results, threshold: float) -> int:
+    """The exit code: 4, with the distances on standard error, where B lost a greater share of a clear benefit."""
+    clear = {
+        (row.length, row.distance)
+        for row in results.rows
+        if row.metric == "benefit_a" and row.ci_low is not None and row.ci_low > 0
+    }
+    crossed = [
+        f"{row.distance} tokens back: {1 - row.value:.0%}"
+        for row in results.rows
+        if row.metric == "benefit_kept" and row.value is not None and (row.length, row.distance) in clear
+        if 1 - row.value > threshold
+    ]
+    if crossed and is_main_process():
+        print(
+            f"lengthwise: the benefit lost is above {threshold:.0%} at {'; '.join(crossed)}", file=sys.stderr
+        )
+    return THRESHOLD_CROSSED if crossed else 0
+
+
+def _kept(runs: Sequence[str]) -> list[Results] | None:
+    """Two runs of kept predictions; None for any others."""
+    if len(runs) != 2 or not all(map(is_run_folder, runs)):
+        return None
+    found = [read_run(Path(path).expanduser()) for path in runs]
+    return found if all(run.kind == "predictions" for run in found) else None
+
+
+def compare_runs(
+    runs: tuple[str, ...],
+    *,
+    reference: str | None = None,
+    metric: tuple[str, ...] = (),
+    correlate: tuple[str, str] | None = None,
+    format: Literal["csv", "latex", "markdown"] | None = None,
+    as_json: AsJson = False,
+) -> None:
+    """Which differences between runs are more than noise?
+
+    Paired differences on the same items (tokens, windows, questions), with intervals by bootstrap over documents
+    and p-values corrected for the whole table (Holm). Runs on different tokens are refused. Two runs of
+    `lengthwise compare MODEL --out RUN` are compared as their models would be.
+
+    Args:
+        runs: Run folders (what --out named).
+        reference: The run to compare the others with. Default: the first.
+        metric: Only this metric; repeat it for several. Fewer metrics weaken Holm's correction.
+        correlate: Instead: correlate two numbers over models. TASK/METRIC or TASK/METRIC@LENGTH.
+        format: Print the table alone, in this format.
+
+    Examples:
+        lengthwise compare runs/before runs/after
+        lengthwise compare runs/plain runs/sce runs/jeffreys --reference runs/plain --metric loss
+        lengthwise compare runs/before runs/after --metric loss --format latex
+        lengthwise compare runs/*/measure runs/*/eval --correlate misalignment/jeffreys@1024 babilong/accuracy@4096
+    """
+    from lengthwise.measure import comparison
+    from lengthwise.measure.correlation import correlate_runs
+    from lengthwise.report.tables import comparison_table, rows_table
+    from lengthwise.report.writers import written
+
+    if (kept := _kept(runs)) is not None:
+        from lengthwise.measure.kept_predictions import difference_of_kept
+
+        print_results(difference_of_kept(*kept), Output(as_json=as_json))
+        return
+    if correlate is None:
+        found, draw = comparison.compare_runs(runs, reference=reference, metrics=metric), comparison_table
+    elif reference is not None or metric:
+        raise UsageError("--correlate takes neither --reference nor --metric")
+    else:
+        found, draw = correlate_runs(runs, *correlate), rows_table
+    table = draw(found.rows, caption=f"{found.kind}: {found.model_name}")
+    if as_json:
+        print(found.to_json(), end="")
+    elif format is not None:
+        print(written(table, format), end="")
+    else:
+        print_table(table)
+        for note in found.notes:
+            print(note)

@@ -1,0 +1,365 @@
+"""Two configurations of a model compared: on the same tokens, by position, in all, and in the use of far context.
+
+For a token t with context x, with sides A and B,
+
+    d = log p_B(t | x) - log p_A(t | x)      (nats)
+
+`difference` is the mean of |d|, `shift` the mean of -d: how much higher the loss of B is. `kl` is KL(p_A || p_B) of
+the whole distributions. The windows end with repeated passages (`repeated_windows`): their `benefit` on each side
+says whether what is far back is still used, which a compressed cache loses first.
+
+Rounding gives differences too. So `tolerance`, up to which a bin of positions counts as equal, comes from the run:
+the greater of what the dtypes usually give and three times the floor, which is side A against itself with another
+batch shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from lengthwise.errors import UsageError
+from lengthwise.files import is_url
+from lengthwise.measure.comparison import holm
+from lengthwise.measure.measurement import Display, Item, Record, grouped
+from lengthwise.measure.repeated_windows import Layout, RepeatedWindows
+from lengthwise.measure.statistics import Statistic
+from lengthwise.results import Results, Row
+from lengthwise.settings import PYTHON_ONLY, Positive, Subject, checked
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lengthwise.measure.predictions import RowDifferences
+    from lengthwise.models import Predictor, Reader
+
+USUAL = {"float64": 1e-4, "float32": 1e-4, "float16": 0.02, "bfloat16": 0.05}
+"""The `difference` that rounding gives, by the less exact dtype: sound pairs lie below."""
+USUAL_ELSEWHERE = 0.08
+"""The same where one side is computed by other software, in a dtype that is not known here."""
+FLOORS = 3.0
+"""The tolerance in floors."""
+SIDE = (
+    "adapter",
+    "dtype",
+    "quantize",
+    "attn",
+    "kv_cache",
+    "cache",
+    "read",
+    "served_model",
+    "tokenizer",
+)
+_CURVES = ("difference", "shift", "kl")
+
+
+class Difference(RepeatedWindows):
+    """Do two configurations of a model predict alike, at every position, and use far context alike?
+
+    Reads the same tokens with both and compares the predictions: by position, and in the benefit of passages that
+    come again. --a and --b change one side: adapter, dtype, quantize, attn, kv_cache, cache, read (prefill, chunks=N
+    or decode=N), served_model, tokenizer. --fail-above checks the mean absolute difference (nats per token) of every
+    length and bin of positions, --fail-use the share of a benefit that B has lost.
+    """
+
+    kind = "difference"
+    display = Display(
+        title="Two configurations of a model",
+        metrics={
+            "equal_up_to": "tokens of context up to which the difference stays within the tolerance",
+            "difference": "mean |log p B - log p A| of the same tokens",
+            "tolerance": "the difference up to which a bin of positions counts as equal",
+            "floor": "the difference of A from itself with another batch shape",
+            "cached_from": "tokens of the first pass: only from there on a cache is read",
+            "shift": "loss of B - loss of A: above 0 B predicts worse",
+            "kl": "KL(A || B) of the next-token distributions",
+            "same_top": "share of positions with the same most likely token",
+            "largest": "the largest difference of one token",
+            "loss_a": "cross entropy of the next token, A",
+            "loss_b": "cross entropy of the next token, B",
+            "benefit_a": "what a repeated passage is worth to A, by its distance",
+            "benefit_b": "the same to B",
+            "benefit_change": "benefit of B - benefit of A",
+            "benefit_kept": "benefit of B / benefit of A",
+        },
+    )
+    fail_above = "difference"
+    other = "side_b"
+    levels = ("tolerance", "floor", "cached_from")
+
+    side_b: Annotated[dict[str, Any], PYTHON_ONLY] = Field(default={})
+    """The second side: fields of `Subject`, its `model` among them."""
+    tolerance: Positive | None = None
+    """Mean absolute difference, in nats per token, that counts as equal. Default: from dtypes and rounding."""
+
+    @property
+    def second(self) -> str | None:
+        """The name of the second side's model."""
+        return self.side_b.get("model")
+
+    def second_subject(self, run: Subject) -> Subject | None:
+        """The second side: what `side_b` says, on the text of the first."""
+        if not self.side_b:
+            return None
+        given = {"text": run.text, "split": run.split, **self.side_b}
+        return checked(Subject, given, source="the second side")
+
+    def check_subject(self, run: Subject) -> Subject:
+        """The first side; UsageError if both are the same in everything."""
+        if self.second_subject(run) == run:
+            raise UsageError(
+                "both sides are the same in everything",
+                expected="another model, or a setting of one side, as in --b dtype=float32",
+            )
+        return run
+
+    def open_other(self, model: Predictor, run: Subject | None) -> Predictor:
+        """The second side; an endpoint takes the first side's tokenizer unless it names one."""
+        from lengthwise.models import open_model
+
+        subject = self.second_subject(run or Subject(model=model.name))
+        if subject is None:
+            return model
+        of_first = subject.tokenizer is None and is_url(subject.model)
+        return open_model(subject, tokenizer=model.tokenizer if of_first else None)
+
+    def name_of(self, run: Subject) -> str:
+        """Both sides, each with what the other lacks."""
+        if not self.side_b:
+            return run.model
+        sides = [run.model_dump(), {**run.model_dump(exclude=set(SIDE)), **self.side_b}]
+        names = []
+        for side, other in (sides, sides[::-1]):
+            own = [
+                f"{key}={side[key]}"
+                for key in SIDE
+                if side.get(key) != other.get(key) and side.get(key) not in (None, "auto")
+            ]
+            names.append(f"{side['model']} ({', '.join(own)})" if own else side["model"])
+        return " against ".join(names)
+
+    def facts(self, model: Reader, other: Reader) -> dict[str, Any]:
+        """What decides the numbers, without the name of the second side."""
+        return {name: value for name, value in super().facts(model, other).items() if name != "side_b"}
+
+    def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
+        """Raise UsageError unless both tokenizers make the same ids of the windows' text."""
+        for item in items[:3]:
+            text = model.tokenizer.decode(item.content[0, : self.layouts()[0].text])
+            one, two = (
+                list(each.tokenizer(text, add_special_tokens=False).input_ids) for each in (model, other)
+            )
+            if one != two:
+                raise UsageError(
+                    f"the tokenizers make other ids of the same text ({len(one)} and {len(two)} tokens)",
+                    expected="one tokenizer: log-probabilities of other tokens cannot be compared",
+                    fix="compare answers: `lengthwise eval` of each with --out, then both runs",
+                )
+
+    def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
+        """The sums of the differences by position, and the losses of the repeated passages."""
+        from lengthwise.measure.predictions import predictions
+        from lengthwise.models import LoadedModel
+
+        layout, windows, views = self.read_as(model, items)
+        one, two = (predictions(each, windows, views, layout.first) for each in (model, other))
+        local = isinstance(model, LoadedModel)
+        usual = max(map(usual_difference, (model, other)))
+        for index, item in enumerate(items):
+            pair = slice(2 * index, 2 * index + 2)
+            found = self.compared(layout, windows[pair], one[pair], two[pair])
+            floor = {}
+            if local and item.key.endswith("w0000"):
+                alone = [
+                    predictions(model, windows[each : each + 1], views[each : each + 1], layout.first)[0]
+                    for each in (pair.start, pair.start + 1)
+                ]
+                again = self.compared(layout, windows[pair], one[pair], alone)
+                floor = {"floor": sum(again["difference"])}
+            yield {**found, **floor, "usual": usual}
+
+    def compared(
+        self, layout: Layout, windows: NDArray[np.int64], one: Sequence[Any], two: Sequence[Any]
+    ) -> Record:
+        """The record of a pair of windows, from what both sides predict in each."""
+        import torch
+
+        from lengthwise.measure.predictions import difference
+
+        rows = [
+            difference(a, b, torch.from_numpy(window[1:]), layout.first)
+            for a, b, window in zip(one, two, windows, strict=True)
+        ]
+        edges = [edge - layout.first for edge in layout.edges[:-1]]
+        apart = [each.other - each.own for each in rows]
+        columns = {
+            "difference": [abs(each) for each in apart],
+            "shift": apart,
+            "loss": [each.own for each in rows],
+        }
+        if rows[0].kl is not None:
+            columns["kl"] = [each.kl for each in rows]
+            columns["same_top"] = [each.same_top for each in rows]
+        record: Record = {
+            name: np.add.reduceat(np.sum(both, axis=0, dtype=np.float64), edges).tolist()
+            for name, both in columns.items()
+        }
+        largest = [int(each.argmax()) for each in columns["difference"]]
+        half = int(np.argmax([each[row] for each, row in zip(columns["difference"], largest, strict=True)]))
+        record["largest"] = [float(apart[half][largest[half]]), half, layout.first + largest[half]]
+        record["bounded"] = rows[0].bounded
+        record["benefit"] = _benefits(layout, rows)
+        record["targets"] = 2 * (layout.length - layout.first)
+        return record
+
+    def statistics(self, records: Sequence[Record]) -> list[Statistic]:
+        """The numbers of each length that have intervals; the differences also by position, benefits by distance."""
+        found: list[Statistic] = []
+        tolerance = self.tolerated(records)
+        for length, some in grouped(records, "length"):
+            layout, size = (
+                Layout(length, self.decode),
+                {"length": length, "n": sum(r["targets"] for r in some)},
+            )
+            if not self.decode:
+                first_unequal = partial(_equal_up_to, edges=layout.edges, tolerance=tolerance)
+                totals = lambda r: [*r["difference"], 2]  # noqa: E731
+                unit = {"unit": "tokens", "estimator": first_unequal}
+                found.append(self.statistic(some, totals, metric="equal_up_to", **unit, **size))
+            sums = {
+                "difference": ("difference",),
+                "shift": ("shift",),
+                "kl": ("kl",),
+                "same_top": ("same_top",),
+                "loss_a": ("loss",),
+                "loss_b": ("loss", "shift"),
+            }
+            for metric, parts in sums.items():
+                if parts[0] in some[0]:
+                    of = partial(_summed, parts=parts)
+                    unit = {"unit": "share"} if metric == "same_top" else {}
+                    found.append(self.statistic(some, of, metric=metric, **unit, **size))
+            for metric in _CURVES:
+                if metric in some[0]:
+                    by_half = [{**r, metric: [each / 2 for each in r[metric]]} for r in some]
+                    found += self.curve(by_half, metric, layout.edges, metric=metric, length=length)
+            for index, distance in enumerate(layout.distances):
+                where = {
+                    "distance": distance,
+                    "length": length,
+                    "n": sum(r["benefit"][index][-1] for r in some),
+                }
+                for metric, (top, bottom) in _BENEFITS.items():
+                    of = partial(_benefit, index=index, top=top, bottom=bottom)
+                    unit = {"unit": "nats" if bottom is None else "ratio"}
+                    found.append(self.statistic(some, of, metric=metric, **unit, **where))
+        return found
+
+    def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:
+        """The numbers; Holm's correction over the shifts and the changes of benefit; what has no interval."""
+        found = [
+            replace(row, at_least=True) if row.metric == "equal_up_to" and row.value == row.length else row
+            for row in super().rows(statistics, records)
+        ]
+        tested = [row.is_whole and row.metric in ("shift", "benefit_change") for row in found]
+        corrected = iter(holm([row for row, one in zip(found, tested, strict=True) if one]))
+        found = [next(corrected) if one else row for row, one in zip(found, tested, strict=True)]
+        for length, some in grouped(records, "length"):
+            row = Row(model="", task=self.task, metric="largest", value=None, length=length)
+            largest = max(abs(record["largest"][0]) for record in some)
+            found.append(replace(row, value=largest, n=sum(record["targets"] for record in some)))
+        row = Row(model="", task=self.task, metric="tolerance", value=self.tolerated(records))
+        found.append(row)
+        if (floor := _floor(records)) is not None:
+            found.append(replace(row, metric="floor", value=floor))
+        if self.cached_from:
+            found.append(replace(row, metric="cached_from", value=self.cached_from, unit="tokens"))
+        return found
+
+    def tolerated(self, records: Sequence[Record]) -> float:
+        """The tolerance: what the user says, or the greater of the usual one and `FLOORS` floors."""
+        if self.tolerance is not None:
+            return self.tolerance
+        usual = max((record["usual"] for record in records), default=USUAL_ELSEWHERE)
+        return max(usual, FLOORS * (_floor(records) or 0.0))
+
+    def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
+        """As every measurement; where the largest difference is, and what is bounded."""
+        found = super().notes(model, other, items, results)
+        records = [(key, record) for key, record in results.records.items()]
+        if records:
+            key, record = max(records, key=lambda each: abs(each[1]["largest"][0]))
+            value, half, row = record["largest"]
+            [item] = [item for item in items if item.key == key]
+            window = item.content[half]
+            before, token = (
+                model.tokenizer.decode(ids)
+                for ids in (window[max(0, row - 11) : row + 1], window[row + 1 : row + 2])
+            )
+            found.append(
+                f"The largest difference: log p of {token!r} is {abs(value):.3g} nats "
+                f"{'lower' if value > 0 else 'higher'} in B, at token {row + 1} of the {('first', 'second')[half]} "
+                f"window from token {record['start']} of {record['document']!r}, after {before!r}."
+            )
+            if record["bounded"]:
+                found.append("kl is a lower bound, from the likeliest tokens of each side alone.")
+        return found
+
+
+def usual_difference(side: Predictor) -> float:
+    """The `difference` that the rounding of a side usually gives."""
+    model = getattr(side, "model", None)
+    return USUAL.get(str(getattr(model, "dtype", "")).removeprefix("torch."), USUAL_ELSEWHERE)
+
+
+def _benefits(layout: Layout, rows: Sequence[RowDifferences]) -> list[list[float]]:
+    """By distance: losses of side A after the same passage and another, of side B after both, summed; their count."""
+    found = [[0.0, 0.0, 0.0, 0.0, 0] for _ in layout.distances]
+    for place, (_, half, scored) in enumerate(layout.passages()):
+        some, part = found[place // 2], slice(scored.start - layout.first, scored.stop - layout.first)
+        same, foreign = rows[half], rows[1 - half]
+        losses = (same.own, foreign.own, same.other, foreign.other)
+        for column, values in enumerate(losses):
+            some[column] += float(values[part].sum())
+        some[-1] += scored.stop - scored.start
+    return found
+
+
+_A, _B = (-1, 1, 0, 0), (0, 0, -1, 1)
+"""The benefit of a side in the summed losses of `_benefits`."""
+_BENEFITS: dict[str, tuple[Sequence[int], Sequence[int] | None]] = {
+    "benefit_a": (_A, None),
+    "benefit_b": (_B, None),
+    "benefit_change": ((1, -1, -1, 1), None),
+    "benefit_kept": (_B, _A),
+}
+"""Metric -> what is divided by what; None: by the count of tokens."""
+
+
+def _benefit(record: Record, *, index: int, top: Sequence[int], bottom: Sequence[int] | None) -> list[float]:
+    *losses, count = record["benefit"][index]
+    return [float(np.dot(top, losses)), count if bottom is None else float(np.dot(bottom, losses))]
+
+
+def _floor(records: Sequence[Record]) -> float | None:
+    """The mean difference of the first side from itself, over the records that have it."""
+    some = [record for record in records if "floor" in record]
+    return sum(r["floor"] for r in some) / sum(r["targets"] for r in some) if some else None
+
+
+def _summed(record: Record, parts: Sequence[str]) -> list[float]:
+    return [sum(sum(record[part]) for part in parts), record["targets"]]
+
+
+def _equal_up_to(
+    totals: NDArray[np.float64], *, edges: Sequence[int], tolerance: float
+) -> NDArray[np.float64]:
+    """Where the first bin begins whose mean is above the tolerance, or the end: [R, bins + 1] -> [R]."""
+    means = totals[:, :-1] / (totals[:, -1:] * np.diff(edges))
+    above = np.concatenate([means > tolerance, np.ones((len(means), 1), dtype=bool)], axis=1)
+    return np.asarray(edges, dtype=np.float64)[above.argmax(axis=1)]

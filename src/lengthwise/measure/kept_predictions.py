@@ -1,0 +1,145 @@
+"""The predictions of one side, kept: compared later, with another side that this machine or environment cannot load.
+
+The log holds, of every token, the log-probability and the likeliest tokens: 520 bytes, a third more as text.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lengthwise.measure.comparison import check_same_items
+from lengthwise.measure.difference import Difference, usual_difference
+from lengthwise.measure.measurement import Display, Item, Record, grouped
+from lengthwise.measure.repeated_windows import Layout, RepeatedWindows
+from lengthwise.measure.runner import run
+from lengthwise.measure.statistics import Statistic
+from lengthwise.models.reading_path import reading_path
+from lengthwise.results import Results
+from lengthwise.runs import RunFolder
+from lengthwise.settings import Subject
+
+if TYPE_CHECKING:
+    from lengthwise.models import Predictor
+
+
+class KeptPredictions(RepeatedWindows):
+    """Keep the predictions of one configuration of a model, to compare them with another one later."""
+
+    kind = "predictions"
+    task = "kept_predictions"
+    display = Display(title="Predictions of one side", metrics={"loss": "cross entropy of the next token"})
+    beside_the_numbers = (*RepeatedWindows.beside_the_numbers, "cached_from")
+
+    def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
+        """The losses and the likeliest tokens of both windows of each pair."""
+        import torch
+
+        from lengthwise.measure.predictions import kept, predictions
+
+        layout, windows, views = self.read_as(model, items)
+        found = predictions(model, windows, views, layout.first)
+        for index in range(len(items)):
+            pair = slice(2 * index, 2 * index + 2)
+            halves = [
+                kept(one, torch.from_numpy(window[1:]), layout.first)
+                for one, window in zip(found[pair], windows[pair], strict=True)
+            ]
+            yield {
+                "halves": halves,
+                "usual": usual_difference(model),
+                "targets": 2 * (layout.length - layout.first),
+            }
+
+    def statistics(self, records: Sequence[Record]) -> list[Statistic]:
+        """The loss of each length."""
+        from lengthwise.measure.predictions import read_kept
+
+        def totals(record: Record) -> list[float]:
+            losses = [read_kept(half, 0).values.sum().item() for half in record["halves"]]
+            return [sum(losses), record["targets"]]
+
+        return [
+            self.statistic(some, totals, metric="loss", length=length, n=sum(r["targets"] for r in some))
+            for length, some in grouped(records, "length")
+        ]
+
+
+def difference_of_kept(a: Results, b: Results, *, tolerance: float | None = None) -> Results:
+    """The results of `Difference`, from the kept predictions of both sides.
+
+    KL is a lower bound, from the likeliest tokens of each side.
+
+    Raises:
+        UsageError: the sides are not of the same tokens, or with other settings.
+    """
+    from lengthwise.measure.predictions import read_kept
+
+    check_same_items(a, b)
+    settings = a.provenance["measurement"]
+    measurement = Difference(
+        lengths=settings["lengths"],
+        windows=settings["windows"],
+        decode=settings["decode"],
+        tolerance=tolerance,
+    )
+    records = {}
+    for key, one in a.records.items():
+        layout, two = Layout(one["length"], measurement.decode), b.records[key]
+        sides = [[read_kept(half, layout.first) for half in side["halves"]] for side in (one, two)]
+        found = measurement.compared(layout, np.zeros((2, layout.length + 1), dtype=np.int64), *sides)
+        facts = {name: one[name] for name in ("document", "start", "crc", "length")}
+        records[key] = {**facts, **found, "usual": max(one["usual"], two["usual"])}
+    statistics = measurement.statistics(list(records.values()))
+    name = f"{a.model_name} against {b.model_name}"
+    rows = measurement.rows(statistics, list(records.values()))
+    return Results(
+        kind="difference",
+        model_name=name,
+        config={"a": a.config, "b": b.config},
+        rows=[replace(row, model=name) for row in rows],
+        notes=["kl is a lower bound, from the likeliest tokens of each side."],
+        provenance={"a": a.provenance, "b": b.provenance, "measurement": settings},
+        records=records,
+    )
+
+
+def run_in_turn(
+    measurement: Difference,
+    one: Subject,
+    two: Subject,
+    *,
+    out: Path | str | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> Results:
+    """Compare two sides of which one is loaded at a time; their predictions go to `a` and `b` in the run folder.
+
+    Raises:
+        UsageError, MissingError, Interrupted: as `run`.
+    """
+    decode = max(reading_path(side).decode for side in (one, two))
+    given = measurement.model_dump(include={"lengths", "windows", "seed", "batch_size", "bos"})
+    kept = KeptPredictions(**given, decode=max(decode, measurement.decode))
+    opened: Any = contextlib.nullcontext()
+    config = one.model_dump(mode="json") | measurement.model_dump(mode="json")
+    if out is not None:
+        opened = RunFolder(out, kind=measurement.kind, config=config, resume=resume, overwrite=overwrite)
+    with opened as folder:
+        if folder is not None and folder.finished:
+            return folder.finished
+        places = [None if folder is None else folder.path / name for name in "ab"]
+        sides = [
+            run(kept, side, out=place, resume=place is not None and place.exists())
+            for side, place in zip((one, two), places, strict=True)
+        ]
+        results = difference_of_kept(*sides, tolerance=measurement.tolerance)
+        results.config = config
+        if folder is not None:
+            folder.write_results(results)
+        return results

@@ -1,0 +1,224 @@
+"""What one side of a comparison predicts in a window, and how far two sides are apart, row by row.
+
+No tensor of [T, V] is made: hidden states are kept, and logits come a chunk of rows at a time from both sides.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lengthwise.models.head import NonFiniteLogits, chunk_rows, require_finite
+from lengthwise.models.loaded_model import LoadedModel
+from lengthwise.models.reading import read_along
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lengthwise.models import Predictor
+
+TOP = 64
+"""Tokens of each distribution that a log keeps."""
+
+
+class Predictions(Protocol):
+    """What one side predicts in one window of T + 1 tokens; row i is the prediction of token i + 1."""
+
+    def losses(self, labels: Tensor, first: int) -> Tensor:
+        """-log p of the labels of rows `first` to T: fp64 [T - first], nats, on the CPU."""
+        ...
+
+    def top(self, first: int) -> tuple[Tensor, Tensor] | None:
+        """Ids and log p of the `TOP` likeliest tokens of these rows, [T - first, TOP] each; None: not known."""
+        ...
+
+
+@dataclass
+class FromWeights:
+    """Predictions of a model whose weights are here.
+
+    Args:
+        model: the model.
+        hidden: what its head takes, [T, ...].
+    """
+
+    model: LoadedModel
+    hidden: Tensor
+
+    def log_p(self, rows: slice) -> Tensor:
+        """log p of every token, [n, V], in float32 (float64 for a float64 model)."""
+        return self.model.head.logits(self.hidden[rows]).log_softmax(dim=-1)
+
+    def losses(self, labels: Tensor, first: int) -> Tensor:
+        """See `Predictions`."""
+        return torch.cat([-_of_labels(self.log_p(rows), labels[rows]) for rows in self.chunks(first)])
+
+    def top(self, first: int) -> tuple[Tensor, Tensor]:
+        """See `Predictions`."""
+        found = [self.log_p(rows).topk(min(TOP, self.model.vocab_size)) for rows in self.chunks(first)]
+        return torch.cat([each.indices.cpu() for each in found]), torch.cat(
+            [each.values.cpu() for each in found]
+        )
+
+    def chunks(self, first: int) -> list[slice]:
+        """The rows from `first` on, as many at a time as fit in memory."""
+        size = chunk_rows(self.model.vocab_size)
+        return [slice(begin, begin + size) for begin in range(first, len(self.hidden), size)]
+
+
+@dataclass
+class Numbers:
+    """Predictions as numbers: of an endpoint, or from a log.
+
+    Args:
+        values: -log p of the label of each row from `begin` on, fp64.
+        begin: the first row that is known.
+        likeliest: ids and log p of the likeliest tokens of these rows, if they are known.
+    """
+
+    values: Tensor
+    begin: int
+    likeliest: tuple[Tensor, Tensor] | None = None
+
+    def losses(self, labels: Tensor, first: int) -> Tensor:
+        """See `Predictions`."""
+        return self.values[first - self.begin :]
+
+    def top(self, first: int) -> tuple[Tensor, Tensor] | None:
+        """See `Predictions`."""
+        if self.likeliest is None:
+            return None
+        ids, log_p = self.likeliest
+        return ids[first - self.begin :], log_p[first - self.begin :]
+
+
+def predictions(
+    model: Predictor, windows: NDArray[np.int64], views: NDArray[np.int64], first: int
+) -> list[Predictions]:
+    """What a model predicts in windows, read along its path in one batch.
+
+    Args:
+        model: the side.
+        windows: [B, T + 1].
+        views: what it reads, [B, T]: the windows without their last token, and with BOS.
+        first: the first row that counts.
+    """
+    if isinstance(model, LoadedModel):
+        hidden = read_along(model, torch.from_numpy(views))
+        return [FromWeights(model, each) for each in hidden]
+    labels = list(windows[:, first + 1 :])
+    found = model.token_losses(list(views), labels)
+    return [Numbers(losses, first) for losses in found]
+
+
+@dataclass
+class RowDifferences:
+    """How far two sides are apart in one window, each [T - first] on the CPU; nats.
+
+    Args:
+        own: -log p of the labels, first side.
+        other: the same, second side.
+        kl: KL(first || second) of each row, fp64; a lower bound where `bounded`; None without distributions.
+        same_top: whether the likeliest token is the same.
+        bounded: whether `kl` comes from the likeliest tokens alone.
+    """
+
+    own: NDArray[np.float64]
+    other: NDArray[np.float64]
+    kl: NDArray[np.float64] | None = None
+    same_top: NDArray[np.bool_] | None = None
+    bounded: bool = False
+
+
+@torch.no_grad()
+def difference(a: Predictions, b: Predictions, labels: Tensor, first: int) -> RowDifferences:
+    """How far two sides are apart in one window; `labels` [T] are the tokens after each row.
+
+    KL(p || q) = sum_v p_v (log p_v - log q_v), exactly where both sides give distributions. From their likeliest
+    tokens alone it is the sum over those that both name, with all others as one token, which is never more.
+
+    Raises:
+        NonFiniteLogits: a number is NaN or infinite; its position is the row.
+    """
+    if isinstance(a, FromWeights) and isinstance(b, FromWeights):
+        parts = [_exact(a.log_p(rows), b.log_p(rows), labels[rows]) for rows in a.chunks(first)]
+        own, other, kl, same = (torch.cat(each) for each in zip(*parts, strict=True))
+        _check(torch.stack([own, other, kl], dim=1), first)
+        return RowDifferences(own.numpy(), other.numpy(), kl.numpy(), same.numpy())
+    own, other = a.losses(labels, first), b.losses(labels, first)
+    _check(torch.stack([own, other], dim=1), first)
+    tops = a.top(first), b.top(first)
+    if tops[0] is None or tops[1] is None:
+        return RowDifferences(own.numpy(), other.numpy())
+    bound, same = _bounded(*tops)
+    return RowDifferences(own.numpy(), other.numpy(), bound.numpy(), same.numpy(), bounded=True)
+
+
+def _check(values: Tensor, first: int) -> None:
+    try:
+        require_finite(values)
+    except NonFiniteLogits as error:
+        raise NonFiniteLogits(first + error.position) from error
+
+
+def _exact(p: Tensor, q: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+    """Losses of both sides, KL and same top of a chunk of rows, from log p and log q [n, V]."""
+    own, other = -_of_labels(p, labels), -_of_labels(q, labels)
+    # A vocabulary may be padded on one side.
+    both = min(p.shape[1], q.shape[1])
+    p, q = p[:, :both], q[:, :both].to(p)
+    top = p.max(dim=1).indices == q.max(dim=1).indices
+    return own, other, (p.exp() * (p - q)).sum(dim=1).cpu().double(), top.cpu()
+
+
+def _of_labels(log_p: Tensor, labels: Tensor) -> Tensor:
+    return log_p.gather(1, labels[:, None].to(log_p.device))[:, 0].cpu().double()
+
+
+def _bounded(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """The lower bound of KL from the likeliest tokens of both sides, and whether the first are the same."""
+    (ids, p), (others, q) = ((names, values.double()) for names, values in (a, b))
+    match = ids[:, :, None] == others[:, None, :]
+    known = match.any(dim=2)
+    # log q of the tokens that the first side names, where the second names them too.
+    q_of = torch.where(match, q[:, None, :], 0.0).sum(dim=2)
+    found = torch.where(known, p.exp() * (p - q_of), 0.0).sum(dim=1)
+    rest_p, rest_q = (1 - torch.where(known, each.exp(), 0.0).sum(dim=1) for each in (p, q_of))
+    tiny = 1e-12
+    rest_p, rest_q = rest_p.clamp(min=tiny), rest_q.clamp(min=tiny)
+    return (found + rest_p * (rest_p / rest_q).log()).clamp(min=0), ids[:, 0] == others[:, 0]
+
+
+@torch.no_grad()
+def kept(predicted: Predictions, labels: Tensor, first: int) -> dict[str, str]:
+    """Predictions as a record of a log: losses as float32, likeliest tokens as int32 and float32, each in base64."""
+    record = {"losses": _packed(predicted.losses(labels, first), np.float32)}
+    top = predicted.top(first)
+    if top is not None:
+        record |= {"top_ids": _packed(top[0], np.int32), "top_log_p": _packed(top[1], np.float32)}
+    return record
+
+
+def read_kept(record: dict[str, str], first: int) -> Numbers:
+    """The predictions of a record that `kept` made."""
+    losses = _unpacked(record["losses"], np.float32).double()
+    if "top_ids" not in record:
+        return Numbers(losses, first)
+    ids, log_p = (
+        _unpacked(record[name], kind).reshape(len(losses), -1)
+        for name, kind in (("top_ids", np.int32), ("top_log_p", np.float32))
+    )
+    return Numbers(losses, first, (ids, log_p.double()))
+
+
+def _packed(values: Tensor, kind: Any) -> str:
+    return base64.b64encode(values.numpy().astype(kind).tobytes()).decode()
+
+
+def _unpacked(text: str, kind: Any) -> Tensor:
+    return torch.from_numpy(np.frombuffer(base64.b64decode(text), dtype=kind).copy())

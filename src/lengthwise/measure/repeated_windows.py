@@ -1,0 +1,186 @@
+"""Pairs of windows that end alike: read once, they give losses by position and the benefit of repeated passages.
+
+Two neighbouring stretches x and y of one document, n tokens each, get the same tail. It repeats a passage of x and
+one of y for each distance:
+
+    S_x = x | x[passage 1] y[passage 1] x[passage 2] y[passage 2] ...
+    S_y = y | x[passage 1] y[passage 1] x[passage 2] y[passage 2] ...
+
+A passage of x stands at the same place of both, after the same tokens of the tail. In S_x it came before, `distance`
+tokens back; in S_y it did not. Its benefit is
+
+    loss(end of the passage | the other window) - loss(end of the passage | its own window)
+
+in nats a token. So every token is read once, and the benefit costs the tail alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import numpy as np
+from annotated_types import Ge
+from cyclopts import Parameter
+
+from lengthwise.errors import UsageError
+from lengthwise.measure.measurement import Item, WindowMeasurement
+from lengthwise.settings import PYTHON_ONLY, Count, Seed, Whole
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lengthwise.models import Reader
+
+_FIRST_EDGE = 16
+_PASSAGE = 64
+"""Tokens of a passage; fewer in short windows."""
+_DISTANCES = 4
+_SCORED = 3 / 4
+"""The share of a passage whose loss counts, at its end; what is before is the cue for the copy."""
+SHORTEST = 64
+DEFAULT_LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
+"""Tokens of the windows where the user does not say: the greatest that fits, or all that have room for decoding."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where things are in a window of `length` tokens, of which the last `decode` are read one by one (0: none).
+
+    Row i is the prediction of token i + 1, so a window is made of `length` + 1 tokens.
+    """
+
+    length: int
+    decode: int = 0
+
+    @property
+    def passage(self) -> int:
+        """Tokens of a passage."""
+        return max(2, min(_PASSAGE, self.decode // 4 if self.decode else self.length // 32))
+
+    @property
+    def text(self) -> int:
+        """n, the tokens of text before the tail."""
+        return self.length + 1 - self.tail
+
+    @property
+    def tail(self) -> int:
+        """Tokens of the tail. Where a window's end is decoded, it repeats one distance alone."""
+        return 2 * self.passage * (1 if self.decode else _DISTANCES)
+
+    @property
+    def distances(self) -> list[int]:
+        """Tokens from a passage to its repetition."""
+        if self.decode:
+            return [self.text - 1]
+        spread = np.geomspace(self.tail, self.text - 1, _DISTANCES)
+        return [int(each) // self.passage * self.passage for each in spread[:-1]] + [self.text - 1]
+
+    @property
+    def first(self) -> int:
+        """The first row that counts."""
+        return self.length - self.decode if self.decode else 0
+
+    @property
+    def edges(self) -> list[int]:
+        """Edges of the bins of rows: 0, 16, 24, 32, 48, ..., two to each doubling; of decoded rows one bin."""
+        return [self.first, self.length] if self.decode else position_edges(self.length)
+
+    def passages(self) -> list[tuple[int, int, slice]]:
+        """(distance, half that it is from, its scored rows) of every passage of the tail."""
+        found = []
+        for index, distance in enumerate(self.distances):
+            for half in range(2):
+                end = self.text + (2 * index + half + 1) * self.passage - 1
+                found.append((distance, half, slice(end - round(_SCORED * self.passage), end)))
+        return found
+
+    def sequences(self, stretch: NDArray[Any]) -> NDArray[np.int64]:
+        """Both windows, [2, length + 1], of a stretch of 2 n tokens."""
+        halves = stretch[: 2 * self.text].reshape(2, self.text)
+        parts = []
+        for index, distance in enumerate(self.distances):
+            for half in range(2):
+                start = self.text + (2 * index + half) * self.passage - distance
+                parts.append(halves[half, start : start + self.passage])
+        tail = np.concatenate(parts)
+        return np.concatenate([halves, np.broadcast_to(tail, (2, len(tail)))], axis=1).astype(np.int64)
+
+
+class RepeatedWindows(WindowMeasurement):
+    """What measurements of such pairs share: their lengths, and the items."""
+
+    task = "difference"
+    along_paths = True
+
+    lengths: Annotated[
+        tuple[Annotated[Whole, Ge(SHORTEST)], ...] | None, Parameter("--length", metavar="TOKENS")
+    ] = None
+    """Tokens of the windows; repeat it for several. Default: 4096; with read=decode 256, 512, ..., 4096."""
+    windows: Annotated[Count, Parameter("--limit")] = 4
+    """Pairs of windows, from as many documents; each is read at every length."""
+    decode: Annotated[Seed, Parameter(metavar="TOKENS")] = 0
+    """Only the last tokens of each window count, as with read=decode=N, which sets it."""
+    cached_from: Annotated[Seed, PYTHON_ONLY] = 0
+    """Tokens of the first pass of a side that reads in chunks: only from there on it reads from its cache."""
+
+    def resolved(self, model: Reader, other: Reader) -> Self:
+        """With `decode` of the sides, and lengths that both have positions for."""
+        paths = (model.path, other.path)
+        decode = max(self.decode, *(path.decode for path in paths))
+        cached_from = max(self.cached_from, *(path.chunk or 0 for path in paths))
+        lengths = self.lengths
+        if lengths is None:
+            limits = [each.max_positions for each in (model, other) if each.max_positions is not None]
+            fit = [length for length in DEFAULT_LENGTHS if length <= min([DEFAULT_LENGTHS[-1], *limits])]
+            lengths = tuple(length for length in fit if length >= 2 * decode) if decode else tuple(fit[-1:])
+        if not lengths or (decode and min(lengths) < 2 * decode):
+            raise UsageError(
+                f"{decode} tokens of windows of {min(lengths, default=0)} would be read one by one",
+                expected=f"windows of {2 * decode} tokens or more (--length), or a smaller read=decode=N",
+            )
+        return self.model_copy(
+            update={"decode": decode, "cached_from": cached_from, "lengths": tuple(sorted(set(lengths)))}
+        )
+
+    def layouts(self) -> list[Layout]:
+        """The layout of each length, ascending."""
+        assert self.lengths is not None
+        return [Layout(length, self.decode) for length in self.lengths]
+
+    def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
+        """Every pair at every length."""
+        layouts = {layout.length: layout for layout in self.layouts()}
+        stretches = self.sampled(text, 2 * layouts[max(layouts)].text)
+        return [
+            self.item(
+                f"L{length}/w{index:04d}",
+                stretch,
+                length,
+                tokens=2 * length,
+                content=layouts[length].sequences(stretch.ids),
+                length=length,
+            )
+            for length, index, stretch in self.by_size(stretches, layouts)
+        ]
+
+    def read_as(
+        self, model: Reader, items: Sequence[Item]
+    ) -> tuple[Layout, NDArray[np.int64], NDArray[np.int64]]:
+        """The layout of a batch, its windows [B, T + 1], two of each item, and what is read of them [B, T]."""
+        windows = np.concatenate([item.content for item in items])
+        views = windows[:, :-1].copy()
+        if (bos_id := self.bos_id(model)) is not None:
+            views[:, 0] = bos_id
+        return Layout(items[0].longest, self.decode), windows, views
+
+
+def position_edges(length: int) -> list[int]:
+    """Edges of the bins of positions: 0, 16, 24, 32, 48, ..., two to each doubling, and `length`."""
+    edges = [0]
+    step = _FIRST_EDGE
+    while step < length:
+        edges += [edge for edge in (step, step + step // 2) if edge < length]
+        step *= 2
+    return [*edges, length]

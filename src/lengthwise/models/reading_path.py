@@ -1,0 +1,152 @@
+"""How a model reads a text: in one pass, in chunks through its cache, or its end token by token, as serving does.
+
+A fault of a cache, of a sliding window or of the decode kernel does not show in one pass: nothing is read back there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from lengthwise.errors import MissingError, UsageError, nearest
+from lengthwise.settings import Subject
+
+CHUNK = 256
+"""Tokens of a pass through a cache, where the user does not say."""
+DECODE = 128
+"""Tokens that are read one by one, where the user does not say."""
+
+
+@dataclass(frozen=True)
+class ReadingPath:
+    """Which tokens of a sequence one forward pass reads.
+
+    Args:
+        chunk: tokens of a pass; None reads all of them in one.
+        decode: how many tokens at the end are read one at a time, after a prefill.
+    """
+
+    chunk: int | None = None
+    decode: int = 0
+
+    @property
+    def in_one_pass(self) -> bool:
+        """Whether nothing is read back from a cache."""
+        return self.chunk is None and not self.decode
+
+    def pieces(self, length: int) -> list[int]:
+        """The tokens of each pass over a sequence of `length` tokens; they add up to it."""
+        decoded = min(self.decode, length)
+        size = self.chunk or max(1, length - decoded)
+        full, rest = divmod(length - decoded, size)
+        return [size] * full + [rest] * (rest > 0) + [1] * decoded
+
+
+def reading_path(subject: Subject) -> ReadingPath:
+    """The path of a subject: what it names; default one pass, or chunks where a cache is named.
+
+    Raises:
+        UsageError: no such path, or one pass with a cache, which it would never read.
+    """
+    cached = subject.kv_cache is not None or subject.cache is not None
+    if subject.read is None:
+        return ReadingPath(chunk=CHUNK if cached else None)
+    kind, given, number = subject.read.partition("=")
+    count = int(number) if number.isdecimal() else None
+    known = {
+        "prefill": ReadingPath(),
+        "chunks": ReadingPath(chunk=count),
+        "decode": ReadingPath(decode=count or DECODE),
+    }
+    wrong = kind not in known or (bool(given) and not count) or (kind == "chunks" and not count)
+    if wrong or (kind == "prefill" and given):
+        raise UsageError(
+            f"read is {subject.read!r}",
+            expected="prefill (one pass), chunks=N (passes of N tokens), decode or decode=N (the last N one by one)",
+        )
+    if kind == "prefill" and cached:
+        raise UsageError(
+            "one pass never reads from a cache",
+            expected=f"read=chunks={CHUNK} or read=decode with kv_cache or cache",
+        )
+    return known[kind]
+
+
+def _static(config: Any, tokens: int, **how: Any) -> Any:
+    from transformers import StaticCache
+
+    return StaticCache(config=config, max_cache_len=tokens, **how)
+
+
+def _dynamic(config: Any, tokens: int, **how: Any) -> Any:
+    from transformers import DynamicCache
+
+    return DynamicCache(config=config, **how)
+
+
+def _every_layer(config: Any, tokens: int) -> Any:
+    from transformers import DynamicCache
+
+    return DynamicCache()
+
+
+def _quantized(config: Any, tokens: int, *, backend: str, **how: Any) -> Any:
+    from transformers import QuantizedCache
+
+    return QuantizedCache(backend=backend, config=config, **how)
+
+
+KV_CACHES: dict[str, Callable[[Any, int], Any]] = {
+    "dynamic": _dynamic,
+    "full": _every_layer,
+    "offloaded": partial(_dynamic, offloading=True),
+    "static": _static,
+    "static-offloaded": partial(_static, offloading=True),
+    "fp8": partial(_quantized, backend="fp8"),
+    "quanto-int4": partial(_quantized, backend="quanto", nbits=4),
+    "quanto-int2": partial(_quantized, backend="quanto", nbits=2),
+    **{
+        f"hqq-int{bits}": partial(_quantized, backend="hqq", nbits=bits, axis_key=1, axis_value=1)
+        for bits in (8, 4, 3, 2, 1)
+    },
+}
+"""The caches of transformers by name, each (configuration, most tokens) -> Cache.
+
+"dynamic" forgets what lies outside of the sliding windows of a model that has some; "full" forgets nothing.
+"""
+
+
+def cache_maker(subject: Subject) -> Callable[[Any, int], Any] | None:
+    """What makes the subject's cache for a sequence, of the text model's configuration; None: the model does.
+
+    Raises:
+        UsageError: two caches, an unknown one, or `cache` that is no function.
+        MissingError: its module cannot be imported.
+    """
+    if subject.cache is None:
+        if subject.kv_cache is None:
+            return None
+        if subject.kv_cache not in KV_CACHES:
+            raise UsageError(f"no cache {subject.kv_cache!r}", expected=nearest(subject.kv_cache, KV_CACHES))
+        return KV_CACHES[subject.kv_cache]
+    if subject.kv_cache is not None:
+        raise UsageError("kv_cache and cache each name a cache", expected="one of them")
+    module, _, name = subject.cache.partition(":")
+    try:
+        make = getattr(importlib.import_module(module), name) if name else None
+    except ImportError as error:
+        raise MissingError(f"the module of cache {subject.cache!r} cannot be imported: {error}") from error
+    except AttributeError:
+        make = None
+    if not callable(make):
+        raise UsageError(
+            f"cache is {subject.cache!r}",
+            expected="module:function, which returns a transformers Cache (its argument, if it has one, is the "
+            "model's configuration)",
+        )
+    takes = len(inspect.signature(make).parameters) > 0
+    return lambda config, _: make(config) if takes else make()

@@ -1,0 +1,184 @@
+"""What the numbers of `difference` say, in sentences for the terminal and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from lengthwise.results import Row
+
+APART = 2.0
+"""How many times as far apart predictions must be on one side of a position as on the other to call it a change."""
+
+_CAUSES = {
+    "flat": "That is precision: another dtype, quantized weights or a quantized cache",
+    "flat, far": "Such a distance everywhere is another model: other weights, an adapter that was not loaded, or "
+    "another rope base or scaling",
+    "later": "That is a fault of long context: another rope scaling, a sliding window, a cache that forgets, or a "
+    "cut context",
+    "first": "That is the beginning of the input: another BOS, or an offset of the positions",
+}
+_FAR = 0.5
+"""Nats a token from which on a flat difference is called more than precision."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The mean difference over positions `begin` to `end`."""
+
+    begin: int
+    end: int
+    mean: float
+    n: int
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """How a difference depends on the position.
+
+    Args:
+        kind: "equal" within the tolerance everywhere; "flat"; "later": it begins or grows at `place`; "first": it is
+            largest before `place`.
+        place: the position at which it changes; 0 where it does not.
+        before, after: the mean on both sides of it, equal where it does not change.
+    """
+
+    kind: Literal["equal", "flat", "later", "first"]
+    place: int
+    before: float
+    after: float
+
+
+def pattern(curve: Sequence[Stretch], tolerance: float) -> Pattern:
+    """Where a difference changes, by the edge that best splits the curve into two constants (least squares)."""
+    whole = _mean(curve)
+    if all(part.mean <= tolerance for part in curve):
+        return Pattern("equal", 0, whole, whole)
+    splits = [(_scatter(curve[:index]) + _scatter(curve[index:]), index) for index in range(1, len(curve))]
+    if splits:
+        _, index = min(splits)
+        before, after, place = _mean(curve[:index]), _mean(curve[index:]), curve[index].begin
+        if after > tolerance and after >= APART * before:
+            return Pattern("later", place, before, after)
+        if before > tolerance and before >= APART * after:
+            return Pattern("first", place, before, after)
+    return Pattern("flat", 0, whole, whole)
+
+
+def verdict(rows: Sequence[Row]) -> list[str]:
+    """How far apart both sides are, from where on, what does such a thing, and whether far context is used alike."""
+    whole = [row for row in rows if row.is_whole and row.value is not None]
+    at = {(row.metric, row.length): row.value for row in whole if row.distance is None}
+    lengths = sorted(length for metric, length in at if metric == "difference" and length)
+    if not lengths:
+        return []
+    tolerance = next(value for (metric, _), value in at.items() if metric == "tolerance")
+    cached_from = next((value for (metric, _), value in at.items() if metric == "cached_from"), 0) or 0
+    curve = difference_curve(rows)
+    # Before a cache is read there is nothing that it could change.
+    cached = [part for part in curve if part.begin >= cached_from] or curve
+    found = pattern(cached, tolerance)
+    longest = lengths[-1]
+    largest = max(at["largest", length] for length in lengths)
+    moved = _moved(at, lengths)
+    if found.kind == "equal":
+        text = (
+            f"B predicts as A does, up to {longest:,} tokens: {_mean(curve):.2g} nats per token apart on average, "
+            f"{largest:.2g} at most. Up to {tolerance:.2g} on average is rounding here."
+        )
+    elif found.kind == "flat":
+        cause = _CAUSES["flat, far" if found.after > _FAR else "flat"]
+        where = f"at all positions alike, once a cache is read (from token {cached_from:,.0f} on)"
+        where = where if cached_from else "at all positions alike"
+        text = f"B differs from A by {found.after:.2g} nats per token {where}. {cause}."
+    elif moved:
+        text = f"{moved} There {found.after:.2g} nats per token lie between them. {_CAUSES['later']}."
+    elif found.kind == "later":
+        equal = found.before <= tolerance
+        text = (
+            f"B is equal to A up to {found.place:,} tokens, and {found.after:.2g} nats per token apart beyond, up to "
+            f"{longest:,}. "
+            if equal
+            else f"B differs from A by {found.before:.2g} nats per token before token {found.place:,} and by "
+            f"{found.after:.2g} beyond, up to {longest:,}. "
+        ) + f"{_CAUSES['later']}."
+    else:
+        text = (
+            f"B differs from A by {found.before:.2g} nats per token in the first {found.place:,} tokens and by "
+            f"{found.after:.2g} beyond. {_CAUSES['first']}."
+        )
+    return [text, *_use(whole)]
+
+
+def difference_curve(rows: Sequence[Row]) -> list[Stretch]:
+    """The mean difference by position at the greatest length; of decoded ends of windows, at every length."""
+    bins = [row for row in rows if row.metric == "difference" and row.position is not None]
+    longest = max((row.length or 0 for row in bins), default=0)
+    decoded = all(row.position for row in bins)
+    found = [
+        Stretch(row.position, row.position_end, row.value, row.n or 1)
+        for row in bins
+        if row.position is not None and row.position_end is not None and row.value is not None
+        if decoded or row.length == longest
+    ]
+    return sorted(found, key=lambda part: part.begin)
+
+
+def _use(rows: Sequence[Row]) -> list[str]:
+    """Whether what is far back is used alike, at the distance where most is lost; nothing without a clear benefit."""
+    at = {(row.metric, row.length, row.distance): row for row in rows if row.distance is not None}
+    clear = [
+        (length, distance)
+        for (metric, length, distance), row in at.items()
+        if metric == "benefit_a" and (row.ci_low or 0.0) > 0
+    ]
+    if not clear:
+        return ["Whether far context is used cannot be told: repeated passages have no clear benefit for A."]
+
+    def lost(place: tuple[int | None, int | None]) -> float:
+        return -(at["benefit_change", *place].value or 0.0)
+
+    worst = max(clear, key=lost)
+    a, b, change = (at[f"benefit_{what}", *worst] for what in ("a", "b", "change"))
+    if change.beyond_noise and lost(worst) > 0:
+        return [
+            f"B uses far context less: a passage {worst[1]:,} tokens back is worth {b.value:.2g} nats per token in "
+            f"place of {a.value:.2g}."
+        ]
+    farthest = max(clear, key=lambda place: place[1] or 0)
+    a, b = (at[f"benefit_{side}", *farthest] for side in "ab")
+    return [
+        f"Far context is used alike: a passage {farthest[1]:,} tokens back is worth {a.value:.2g} nats per token to "
+        f"A and {b.value:.2g} to B."
+    ]
+
+
+def _moved(at: Mapping[tuple[str, int | None], float | None], lengths: Sequence[int]) -> str | None:
+    """Whether the first unequal position moves with the length of the window, in a sentence; None if it does not."""
+    places = {
+        length: at["equal_up_to", length] for length in lengths if at.get(("equal_up_to", length)) is not None
+    }
+    unequal = [length for length, place in places.items() if (place or 0) < length]
+    if len(places) < 2 or not unequal:
+        return None
+    place = places[unequal[0]] or 0
+    # With a longer input the same place may fall into the next bin.
+    if all(found == min(length, place) for length, found in places.items()):
+        return None
+    equal = " and ".join(f"{length:,}" for length in lengths if length not in unequal)
+    return (
+        f"B is {f'equal to A in windows of {equal} tokens' if equal else 'equal to A at no length'}; in windows of "
+        f"{unequal[-1]:,} tokens it differs from token {places[unequal[-1]]:,.0f} on. The place moves with the "
+        "length of the window, as with a rope scaling that depends on it."
+    )
+
+
+def _mean(curve: Sequence[Stretch]) -> float:
+    return sum(part.mean * part.n for part in curve) / sum(part.n for part in curve)
+
+
+def _scatter(curve: Sequence[Stretch]) -> float:
+    """The summed squared distance from the mean."""
+    middle = _mean(curve)
+    return sum(part.n * (part.mean - middle) ** 2 for part in curve)

@@ -20,22 +20,26 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 from pydantic import Field
 
 from lengthwise.errors import UsageError
 from lengthwise.files import is_url
 from lengthwise.measure.comparison import holm
 from lengthwise.measure.measurement import Display, Item, Record, grouped
+from lengthwise.measure.pair_records import (
+    BENEFITS,
+    benefit_totals,
+    equal_up_to,
+    floor_of,
+    pair_record,
+    summed,
+)
 from lengthwise.measure.repeated_windows import Layout, RepeatedWindows
 from lengthwise.measure.statistics import Statistic
 from lengthwise.results import Results, Row
 from lengthwise.settings import PYTHON_ONLY, Positive, Subject, checked
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from lengthwise.measure.predictions import RowDifferences
     from lengthwise.models import Predictor, Reader
 
 USUAL = {"float64": 1e-4, "float32": 1e-4, "float16": 0.02, "bfloat16": 0.05}
@@ -172,50 +176,22 @@ class Difference(RepeatedWindows):
         usual = max(map(usual_difference, (model, other)))
         for index, item in enumerate(items):
             pair = slice(2 * index, 2 * index + 2)
-            found = self.compared(layout, windows[pair], one[pair], two[pair])
+            found = pair_record(layout, windows[pair], one[pair], two[pair])
             floor = {}
             if local and item.key.endswith("w0000"):
                 alone = [
                     predictions(model, windows[each : each + 1], views[each : each + 1], layout.first)[0]
                     for each in (pair.start, pair.start + 1)
                 ]
-                again = self.compared(layout, windows[pair], one[pair], alone)
+                again = pair_record(layout, windows[pair], one[pair], alone)
                 floor = {"floor": sum(again["difference"])}
             yield {**found, **floor, "usual": usual}
 
-    def compared(
-        self, layout: Layout, windows: NDArray[np.int64], one: Sequence[Any], two: Sequence[Any]
-    ) -> Record:
-        """The record of a pair of windows, from what both sides predict in each."""
-        import torch
-
-        from lengthwise.measure.predictions import difference
-
-        rows = [
-            difference(a, b, torch.from_numpy(window[1:]), layout.first)
-            for a, b, window in zip(one, two, windows, strict=True)
-        ]
-        edges = [edge - layout.first for edge in layout.edges[:-1]]
-        apart = [each.other - each.own for each in rows]
-        columns = {
-            "difference": [abs(each) for each in apart],
-            "shift": apart,
-            "loss": [each.own for each in rows],
-        }
-        if rows[0].kl is not None:
-            columns["kl"] = [each.kl for each in rows]
-            columns["same_top"] = [each.same_top for each in rows]
-        record: Record = {
-            name: np.add.reduceat(np.sum(both, axis=0, dtype=np.float64), edges).tolist()
-            for name, both in columns.items()
-        }
-        largest = [int(each.argmax()) for each in columns["difference"]]
-        half = int(np.argmax([each[row] for each, row in zip(columns["difference"], largest, strict=True)]))
-        record["largest"] = [float(apart[half][largest[half]]), half, layout.first + largest[half]]
-        record["bounded"] = rows[0].bounded
-        record["benefit"] = _benefits(layout, rows)
-        record["targets"] = 2 * (layout.length - layout.first)
-        return record
+    def plan(self, items: Sequence[Item]) -> dict[str, Any]:
+        """As every measurement; both sides read every token, and decode one at a time."""
+        found = super().plan(items)
+        decoded = {"decode_passes": 2 * self.decode * len(items)} if self.decode else {}
+        return {**found, "tokens_to_run": 2 * found["tokens_to_run"], **decoded}
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """The numbers of each length that have intervals; the differences also by position, benefits by distance."""
@@ -227,7 +203,7 @@ class Difference(RepeatedWindows):
                 {"length": length, "n": sum(r["targets"] for r in some)},
             )
             if not self.decode:
-                first_unequal = partial(_equal_up_to, edges=layout.edges, tolerance=tolerance)
+                first_unequal = partial(equal_up_to, edges=layout.edges, tolerance=tolerance)
                 totals = lambda r: [*r["difference"], 2]  # noqa: E731
                 unit = {"unit": "tokens", "estimator": first_unequal}
                 found.append(self.statistic(some, totals, metric="equal_up_to", **unit, **size))
@@ -241,7 +217,7 @@ class Difference(RepeatedWindows):
             }
             for metric, parts in sums.items():
                 if parts[0] in some[0]:
-                    of = partial(_summed, parts=parts)
+                    of = partial(summed, parts=parts)
                     unit = {"unit": "share"} if metric == "same_top" else {}
                     found.append(self.statistic(some, of, metric=metric, **unit, **size))
             for metric in _CURVES:
@@ -254,8 +230,8 @@ class Difference(RepeatedWindows):
                     "length": length,
                     "n": sum(r["benefit"][index][-1] for r in some),
                 }
-                for metric, (top, bottom) in _BENEFITS.items():
-                    of = partial(_benefit, index=index, top=top, bottom=bottom)
+                for metric, (top, bottom) in BENEFITS.items():
+                    of = partial(benefit_totals, index=index, top=top, bottom=bottom)
                     unit = {"unit": "nats" if bottom is None else "ratio"}
                     found.append(self.statistic(some, of, metric=metric, **unit, **where))
         return found
@@ -275,7 +251,7 @@ class Difference(RepeatedWindows):
             found.append(replace(row, value=largest, n=sum(record["targets"] for record in some)))
         row = Row(model="", task=self.task, metric="tolerance", value=self.tolerated(records))
         found.append(row)
-        if (floor := _floor(records)) is not None:
+        if (floor := floor_of(records)) is not None:
             found.append(replace(row, metric="floor", value=floor))
         if self.cached_from:
             found.append(replace(row, metric="cached_from", value=self.cached_from, unit="tokens"))
@@ -286,7 +262,7 @@ class Difference(RepeatedWindows):
         if self.tolerance is not None:
             return self.tolerance
         usual = max((record["usual"] for record in records), default=USUAL_ELSEWHERE)
-        return max(usual, FLOORS * (_floor(records) or 0.0))
+        return max(usual, FLOORS * (floor_of(records) or 0.0))
 
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
         """As every measurement; where the largest difference is, and what is bounded."""
@@ -315,51 +291,3 @@ def usual_difference(side: Predictor) -> float:
     """The `difference` that the rounding of a side usually gives."""
     model = getattr(side, "model", None)
     return USUAL.get(str(getattr(model, "dtype", "")).removeprefix("torch."), USUAL_ELSEWHERE)
-
-
-def _benefits(layout: Layout, rows: Sequence[RowDifferences]) -> list[list[float]]:
-    """By distance: losses of side A after the same passage and another, of side B after both, summed; their count."""
-    found = [[0.0, 0.0, 0.0, 0.0, 0] for _ in layout.distances]
-    for place, (_, half, scored) in enumerate(layout.passages()):
-        some, part = found[place // 2], slice(scored.start - layout.first, scored.stop - layout.first)
-        same, foreign = rows[half], rows[1 - half]
-        losses = (same.own, foreign.own, same.other, foreign.other)
-        for column, values in enumerate(losses):
-            some[column] += float(values[part].sum())
-        some[-1] += scored.stop - scored.start
-    return found
-
-
-_A, _B = (-1, 1, 0, 0), (0, 0, -1, 1)
-"""The benefit of a side in the summed losses of `_benefits`."""
-_BENEFITS: dict[str, tuple[Sequence[int], Sequence[int] | None]] = {
-    "benefit_a": (_A, None),
-    "benefit_b": (_B, None),
-    "benefit_change": ((1, -1, -1, 1), None),
-    "benefit_kept": (_B, _A),
-}
-"""Metric -> what is divided by what; None: by the count of tokens."""
-
-
-def _benefit(record: Record, *, index: int, top: Sequence[int], bottom: Sequence[int] | None) -> list[float]:
-    *losses, count = record["benefit"][index]
-    return [float(np.dot(top, losses)), count if bottom is None else float(np.dot(bottom, losses))]
-
-
-def _floor(records: Sequence[Record]) -> float | None:
-    """The mean difference of the first side from itself, over the records that have it."""
-    some = [record for record in records if "floor" in record]
-    return sum(r["floor"] for r in some) / sum(r["targets"] for r in some) if some else None
-
-
-def _summed(record: Record, parts: Sequence[str]) -> list[float]:
-    return [sum(sum(record[part]) for part in parts), record["targets"]]
-
-
-def _equal_up_to(
-    totals: NDArray[np.float64], *, edges: Sequence[int], tolerance: float
-) -> NDArray[np.float64]:
-    """Where the first bin begins whose mean is above the tolerance, or the end: [R, bins + 1] -> [R]."""
-    means = totals[:, :-1] / (totals[:, -1:] * np.diff(edges))
-    above = np.concatenate([means > tolerance, np.ones((len(means), 1), dtype=bool)], axis=1)
-    return np.asarray(edges, dtype=np.float64)[above.argmax(axis=1)]

@@ -6,7 +6,7 @@ The log holds, of every token, the log-probability and the likeliest tokens: 520
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ import numpy as np
 from lengthwise.measure.comparison import check_same_items
 from lengthwise.measure.difference import Difference, usual_difference
 from lengthwise.measure.measurement import Display, Item, Record, grouped
+from lengthwise.measure.pair_records import pair_record
 from lengthwise.measure.repeated_windows import Layout, RepeatedWindows
 from lengthwise.measure.runner import run
 from lengthwise.measure.statistics import Statistic
@@ -35,6 +36,10 @@ class KeptPredictions(RepeatedWindows):
     task = "kept_predictions"
     display = Display(title="Predictions of one side", metrics={"loss": "cross entropy of the next token"})
     beside_the_numbers = (*RepeatedWindows.beside_the_numbers, "cached_from")
+
+    def describe(self, items: Sequence[Item], records: Mapping[str, Record]) -> dict[str, Any]:
+        """From where on the side reads a cache, which may differ between sides."""
+        return {"cached_from": self.cached_from}
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The losses and the likeliest tokens of both windows of each pair."""
@@ -82,17 +87,14 @@ def difference_of_kept(a: Results, b: Results, *, tolerance: float | None = None
 
     check_same_items(a, b)
     settings = a.provenance["measurement"]
-    measurement = Difference(
-        lengths=settings["lengths"],
-        windows=settings["windows"],
-        decode=settings["decode"],
-        tolerance=tolerance,
-    )
+    given = {name: settings[name] for name in ("lengths", "windows", "decode")}
+    cached_from = max(side.provenance["cached_from"] for side in (a, b))
+    measurement = Difference(**given, cached_from=cached_from, tolerance=tolerance)
     records = {}
     for key, one in a.records.items():
         layout, two = Layout(one["length"], measurement.decode), b.records[key]
         sides = [[read_kept(half, layout.first) for half in side["halves"]] for side in (one, two)]
-        found = measurement.compared(layout, np.zeros((2, layout.length + 1), dtype=np.int64), *sides)
+        found = pair_record(layout, np.zeros((2, layout.length + 1), dtype=np.int64), *sides)
         facts = {name: one[name] for name in ("document", "start", "crc", "length")}
         records[key] = {**facts, **found, "usual": max(one["usual"], two["usual"])}
     statistics = measurement.statistics(list(records.values()))

@@ -152,10 +152,10 @@ def difference(a: Predictions, b: Predictions, labels: Tensor, first: int) -> Ro
         return RowDifferences(own.numpy(), other.numpy(), kl.numpy(), same.numpy())
     own, other = a.losses(labels, first), b.losses(labels, first)
     _check(torch.stack([own, other], dim=1), first)
-    tops = a.top(first), b.top(first)
-    if tops[0] is None or tops[1] is None:
+    top_a, top_b = a.top(first), b.top(first)
+    if top_a is None or top_b is None:
         return RowDifferences(own.numpy(), other.numpy())
-    bound, same = _bounded(*tops)
+    bound, same = _bounded(top_a, top_b)
     return RowDifferences(own.numpy(), other.numpy(), bound.numpy(), same.numpy(), bounded=True)
 
 

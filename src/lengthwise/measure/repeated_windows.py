@@ -140,9 +140,13 @@ class RepeatedWindows(WindowMeasurement):
                 f"{decode} tokens of windows of {min(lengths, default=0)} would be read one by one",
                 expected=f"windows of {2 * decode} tokens or more (--length), or a smaller read=decode=N",
             )
-        return self.model_copy(
-            update={"decode": decode, "cached_from": cached_from, "lengths": tuple(sorted(set(lengths)))}
-        )
+        if cached_from >= min(lengths):
+            raise UsageError(
+                f"windows of {min(lengths)} tokens are read in one pass of {cached_from}: no cache is read",
+                expected=f"windows of more than {cached_from} tokens (--length), or a smaller read=chunks=N",
+            )
+        resolved = {"decode": decode, "cached_from": cached_from, "lengths": tuple(sorted(set(lengths)))}
+        return self.model_copy(update=resolved)
 
     def layouts(self) -> list[Layout]:
         """The layout of each length, ascending."""

@@ -48,6 +48,8 @@ class Reader(Protocol):
     name: str
     """As the user wrote it."""
     tokenizer: Any
+    path: ReadingPath
+    """How a comparison reads it."""
 
     @property
     def max_positions(self) -> int | None:
@@ -56,10 +58,6 @@ class Reader(Protocol):
     @property
     def trained_length(self) -> int | None:
         """Context in tokens that the model was trained for, before any extension; None if not known."""
-
-    @property
-    def path(self) -> ReadingPath:
-        """How a comparison reads it."""
 
 
 class Predictor(Reader, Protocol):

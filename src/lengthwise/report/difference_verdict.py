@@ -69,12 +69,11 @@ def pattern(curve: Sequence[Stretch], tolerance: float) -> Pattern:
 def verdict(rows: Sequence[Row]) -> list[str]:
     """How far apart both sides are, from where on, what does such a thing, and whether far context is used alike."""
     whole = [row for row in rows if row.is_whole and row.value is not None]
-    at = {(row.metric, row.length): row.value for row in whole if row.distance is None}
+    at = {(row.metric, row.length): row.value or 0.0 for row in whole if row.distance is None}
     lengths = sorted(length for metric, length in at if metric == "difference" and length)
     if not lengths:
         return []
-    tolerance = next(value for (metric, _), value in at.items() if metric == "tolerance")
-    cached_from = next((value for (metric, _), value in at.items() if metric == "cached_from"), 0) or 0
+    tolerance, cached_from = at["tolerance", None], at.get(("cached_from", None), 0)
     curve = difference_curve(rows)
     # Before a cache is read there is nothing that it could change.
     cached = [part for part in curve if part.begin >= cached_from] or curve
@@ -127,7 +126,7 @@ def difference_curve(rows: Sequence[Row]) -> list[Stretch]:
 
 def _use(rows: Sequence[Row]) -> list[str]:
     """Whether what is far back is used alike, at the distance where most is lost; nothing without a clear benefit."""
-    at = {(row.metric, row.length, row.distance): row for row in rows if row.distance is not None}
+    at = {(row.metric, row.length, row.distance or 0): row for row in rows if row.distance is not None}
     clear = [
         (length, distance)
         for (metric, length, distance), row in at.items()
@@ -136,7 +135,7 @@ def _use(rows: Sequence[Row]) -> list[str]:
     if not clear:
         return ["Whether far context is used cannot be told: repeated passages have no clear benefit for A."]
 
-    def lost(place: tuple[int | None, int | None]) -> float:
+    def lost(place: tuple[int | None, int]) -> float:
         return -(at["benefit_change", *place].value or 0.0)
 
     worst = max(clear, key=lost)
@@ -146,7 +145,7 @@ def _use(rows: Sequence[Row]) -> list[str]:
             f"B uses far context less: a passage {worst[1]:,} tokens back is worth {b.value:.2g} nats per token in "
             f"place of {a.value:.2g}."
         ]
-    farthest = max(clear, key=lambda place: place[1] or 0)
+    farthest = max(clear, key=lambda place: place[1])
     a, b = (at[f"benefit_{side}", *farthest] for side in "ab")
     return [
         f"Far context is used alike: a passage {farthest[1]:,} tokens back is worth {a.value:.2g} nats per token to "
@@ -154,15 +153,15 @@ def _use(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _moved(at: Mapping[tuple[str, int | None], float | None], lengths: Sequence[int]) -> str | None:
+def _moved(at: Mapping[tuple[str, int | None], float], lengths: Sequence[int]) -> str | None:
     """Whether the first unequal position moves with the length of the window, in a sentence; None if it does not."""
     places = {
         length: at["equal_up_to", length] for length in lengths if at.get(("equal_up_to", length)) is not None
     }
-    unequal = [length for length, place in places.items() if (place or 0) < length]
+    unequal = [length for length, place in places.items() if place < length]
     if len(places) < 2 or not unequal:
         return None
-    place = places[unequal[0]] or 0
+    place = places[unequal[0]]
     # With a longer input the same place may fall into the next bin.
     if all(found == min(length, place) for length, found in places.items()):
         return None

@@ -1,0 +1,108 @@
+"""The record of a pair of windows that two sides predicted, and the totals that its numbers are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lengthwise.measure.measurement import Record
+from lengthwise.measure.repeated_windows import Layout
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lengthwise.measure.predictions import Predictions, RowDifferences
+
+_A, _B = (-1, 1, 0, 0), (0, 0, -1, 1)
+"""The benefit of a side in the summed losses of `_benefits`."""
+BENEFITS: dict[str, tuple[Sequence[int], Sequence[int] | None]] = {
+    "benefit_a": (_A, None),
+    "benefit_b": (_B, None),
+    "benefit_change": ((1, -1, -1, 1), None),
+    "benefit_kept": (_B, _A),
+}
+"""Metric -> what is divided by what; None: by the count of tokens."""
+
+
+def pair_record(
+    layout: Layout, windows: NDArray[np.int64], one: Sequence[Predictions], two: Sequence[Predictions]
+) -> Record:
+    """What both sides predict in the two windows of a pair, summed by position and by distance.
+
+    Args:
+        layout: of the windows.
+        windows: [2, T + 1].
+        one, two: the predictions of each side in each window.
+    """
+    import torch
+
+    from lengthwise.measure.predictions import difference
+
+    rows = [
+        difference(a, b, torch.from_numpy(window[1:]), layout.first)
+        for a, b, window in zip(one, two, windows, strict=True)
+    ]
+    edges = [edge - layout.first for edge in layout.edges[:-1]]
+    apart = [each.other - each.own for each in rows]
+    columns: dict[str, Sequence[Any]] = {
+        "difference": [abs(each) for each in apart],
+        "shift": apart,
+        "loss": [each.own for each in rows],
+    }
+    if rows[0].kl is not None:
+        columns |= {"kl": [each.kl for each in rows], "same_top": [each.same_top for each in rows]}
+    sums = {
+        name: np.add.reduceat(np.sum(both, axis=0, dtype=np.float64), edges).tolist()
+        for name, both in columns.items()
+    }
+    half, row = divmod(int(np.argmax(np.concatenate(columns["difference"]))), layout.length - layout.first)
+    return {
+        **sums,
+        "targets": 2 * (layout.length - layout.first),
+        "largest": [float(apart[half][row]), half, layout.first + row],
+        "bounded": rows[0].bounded,
+        "benefit": _benefits(layout, rows),
+    }
+
+
+def _benefits(layout: Layout, rows: Sequence[RowDifferences]) -> list[list[float]]:
+    """By distance: losses of side A after the same passage and another, of side B after both, summed; their count."""
+    found = [[0.0, 0.0, 0.0, 0.0, 0] for _ in layout.distances]
+    for place, (_, half, scored) in enumerate(layout.passages()):
+        some, part = found[place // 2], slice(scored.start - layout.first, scored.stop - layout.first)
+        same, foreign = rows[half], rows[1 - half]
+        losses = (same.own, foreign.own, same.other, foreign.other)
+        for column, values in enumerate(losses):
+            some[column] += float(values[part].sum())
+        some[-1] += scored.stop - scored.start
+    return found
+
+
+def benefit_totals(
+    record: Record, *, index: int, top: Sequence[int], bottom: Sequence[int] | None
+) -> list[float]:
+    """Benefit and what it is divided by, of one distance; see `BENEFITS`."""
+    *losses, count = record["benefit"][index]
+    return [float(np.dot(top, losses)), count if bottom is None else float(np.dot(bottom, losses))]
+
+
+def floor_of(records: Sequence[Record]) -> float | None:
+    """The mean difference of the first side from itself, over the records that have it."""
+    some = [record for record in records if "floor" in record]
+    return sum(r["floor"] for r in some) / sum(r["targets"] for r in some) if some else None
+
+
+def summed(record: Record, parts: Sequence[str]) -> list[float]:
+    """The sum of columns over all positions, and the tokens."""
+    return [sum(sum(record[part]) for part in parts), record["targets"]]
+
+
+def equal_up_to(
+    totals: NDArray[np.float64], *, edges: Sequence[int], tolerance: float
+) -> NDArray[np.float64]:
+    """Where the first bin begins whose mean is above the tolerance, or the end: [R, bins + 1] -> [R]."""
+    means = totals[:, :-1] / (totals[:, -1:] * np.diff(edges))
+    above = np.concatenate([means > tolerance, np.ones((len(means), 1), dtype=bool)], axis=1)
+    return np.asarray(edges, dtype=np.float64)[above.argmax(axis=1)]

@@ -9,8 +9,8 @@ the whole distributions. The windows end with repeated passages (`repeated_windo
 says whether what is far back is still used, which a compressed cache loses first.
 
 Rounding gives differences too. So `tolerance`, up to which a bin of positions counts as equal, comes from the run:
-the greater of what the dtypes usually give and three times the floor, which is side A against itself with another
-batch shape.
+the greater of what the dtypes usually give and three times the floor (but at most three times the usual): side A
+against itself, where it reads only the first quarter of a window, so that its kernels work in other shapes.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Difference(RepeatedWindows):
             "equal_up_to": "tokens of context up to which the difference stays within the tolerance",
             "difference": "mean |log p B - log p A| of the same tokens",
             "tolerance": "the difference up to which a bin of positions counts as equal",
-            "floor": "the difference of A from itself with another batch shape",
+            "floor": "the difference of A from itself, where it reads the first quarter of a window alone",
             "cached_from": "tokens of the first pass: only from there on a cache is read",
             "shift": "loss of B - loss of A: above 0 B predicts worse",
             "kl": "KL(A || B) of the next-token distributions",
@@ -167,25 +167,18 @@ class Difference(RepeatedWindows):
 
     def score(self, model: Predictor, items: Sequence[Item], other: Predictor) -> Iterator[Record]:
         """The sums of the differences by position, and the losses of the repeated passages."""
-        from lengthwise.measure.predictions import predictions
+        from lengthwise.measure.predictions import predictions, self_difference
         from lengthwise.models import LoadedModel
 
         layout, windows, views = self.read_as(model, items)
         one, two = (predictions(each, windows, views, layout.first) for each in (model, other))
-        local = isinstance(model, LoadedModel)
         usual = max(map(usual_difference, (model, other)))
         for index, item in enumerate(items):
             pair = slice(2 * index, 2 * index + 2)
-            found = pair_record(layout, windows[pair], one[pair], two[pair])
-            floor = {}
-            if local and item.key.endswith("w0000"):
-                alone = [
-                    predictions(model, windows[each : each + 1], views[each : each + 1], layout.first)[0]
-                    for each in (pair.start, pair.start + 1)
-                ]
-                again = pair_record(layout, windows[pair], one[pair], alone)
-                floor = {"floor": sum(again["difference"])}
-            yield {**found, **floor, "usual": usual}
+            record = pair_record(layout, windows[pair], one[pair], two[pair])
+            if item.key.endswith("w0000") and isinstance(model, LoadedModel) and model.path.in_one_pass:
+                record["floor"] = self_difference(model, windows[pair], views[pair], one[pair])
+            yield {**record, "usual": usual}
 
     def plan(self, items: Sequence[Item]) -> dict[str, Any]:
         """As every measurement; both sides read every token, and decode one at a time."""
@@ -262,7 +255,7 @@ class Difference(RepeatedWindows):
         if self.tolerance is not None:
             return self.tolerance
         usual = max((record["usual"] for record in records), default=USUAL_ELSEWHERE)
-        return max(usual, FLOORS * (floor_of(records) or 0.0))
+        return max(usual, FLOORS * min(usual, floor_of(records) or 0.0))
 
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
         """As every measurement; where the largest difference is, and what is bounded."""

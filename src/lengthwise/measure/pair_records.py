@@ -90,8 +90,8 @@ def benefit_totals(
 
 def floor_of(records: Sequence[Record]) -> float | None:
     """The mean difference of the first side from itself, over the records that have it."""
-    some = [record for record in records if "floor" in record]
-    return sum(r["floor"] for r in some) / sum(r["targets"] for r in some) if some else None
+    found = [record["floor"] for record in records if "floor" in record]
+    return sum(found) / len(found) if found else None
 
 
 def summed(record: Record, parts: Sequence[str]) -> list[float]:

@@ -6,6 +6,7 @@ No tensor of [T, V] is made: hidden states are kept, and logits come a chunk of 
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -157,6 +158,27 @@ def difference(a: Predictions, b: Predictions, labels: Tensor, first: int) -> Ro
         return RowDifferences(own.numpy(), other.numpy())
     bound, same = _bounded(top_a, top_b)
     return RowDifferences(own.numpy(), other.numpy(), bound.numpy(), same.numpy(), bounded=True)
+
+
+def self_difference(
+    model: LoadedModel, windows: NDArray[np.int64], views: NDArray[np.int64], whole: Sequence[Predictions]
+) -> float:
+    """The rounding of a model: mean |d| from itself over the first quarter of each window, which it reads alone.
+
+    Args:
+        model: the first side, which reads in one pass.
+        windows, views: as `predictions`.
+        whole: what it predicts in the whole windows.
+    """
+    quarter = views.shape[1] // 4
+    apart = []
+    for window, view, predicted in zip(windows, views, whole, strict=True):
+        assert isinstance(predicted, FromWeights)
+        labels = torch.from_numpy(window[1 : quarter + 1])
+        [alone] = predictions(model, window[None], view[None, :quarter], 0)
+        rows = difference(FromWeights(model, predicted.hidden[:quarter]), alone, labels, 0)
+        apart.append(abs(rows.other - rows.own).mean())
+    return float(np.mean(apart))
 
 
 def _check(values: Tensor, first: int) -> None:

@@ -9,7 +9,7 @@ the whole distributions. The windows end with repeated passages (`repeated_windo
 says whether what is far back is still used, which a compressed cache loses first.
 
 Rounding gives differences too. So `tolerance`, up to which a bin of positions counts as equal, comes from the run:
-the greater of what the dtypes usually give and three times the floor (but at most three times the usual): side A
+the greater of what the dtypes usually give and two floors (but at most twice the usual): side A
 against itself, where it reads only the first quarter of a window, so that its kernels work in other shapes.
 """
 
@@ -46,7 +46,7 @@ USUAL = {"float64": 1e-4, "float32": 1e-4, "float16": 0.02, "bfloat16": 0.05}
 """The `difference` that rounding gives, by the less exact dtype: sound pairs lie below."""
 USUAL_ELSEWHERE = 0.08
 """The same where one side is computed by other software, in a dtype that is not known here."""
-FLOORS = 3.0
+FLOORS = 2.0
 """The tolerance in floors."""
 SIDE = (
     "adapter",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -136,6 +137,9 @@ def cache_maker(subject: Subject) -> Callable[[Any, int], Any] | None:
     if subject.kv_cache is not None:
         raise UsageError("kv_cache and cache each name a cache", expected="one of them")
     module, _, name = subject.cache.partition(":")
+    if "" not in sys.path:
+        # A module in the current folder, as `python -m` finds it.
+        sys.path.append("")
     try:
         make = getattr(importlib.import_module(module), name) if name else None
     except ImportError as error:

@@ -12,14 +12,19 @@ APART = 2.0
 """How many times as far apart predictions must be on one side of a position as on the other to call it a change."""
 
 _CAUSES = {
-    "flat": "That is precision: another dtype, quantized weights or a quantized cache",
-    "flat, far": "Such a distance everywhere is another model: other weights, an adapter that was not loaded, or "
-    "another rope base or scaling",
-    "later": "That is a fault of long context: another rope scaling, a sliding window, a cache that forgets, or a "
-    "cut context",
+    "flat": "That is precision (another dtype, quantized weights, a quantized cache) or a small change of weights "
+    "(an adapter)",
+    "flat, far": "That is another model: other weights, an adapter that was not loaded, or another rope base or "
+    "scaling",
+    "later": "That is a fault of long context: another rope scaling, a sliding window, or a cut context",
+    "later, cached": "That is a fault of the cache: a window or a budget beyond which it forgets, or an offset",
     "first": "That is the beginning of the input: another BOS, or an offset of the positions",
 }
-_FAR = 0.5
+EARLIEST = 128
+"""A difference that grows before this position is one of all positions: early tokens have little context."""
+LOST = 0.1
+"""The share of a benefit from which on a loss of it is called one."""
+_FAR = 1.0
 """Nats a token from which on a flat difference is called more than precision."""
 
 
@@ -51,15 +56,21 @@ class Pattern:
 
 
 def pattern(curve: Sequence[Stretch], tolerance: float) -> Pattern:
-    """Where a difference changes, by the edge that best splits the curve into two constants (least squares)."""
+    """Where a difference changes: at its first stretch above the tolerance, or at the edge that splits it best.
+
+    The best split into two constants is that of least squares.
+    """
     whole = _mean(curve)
-    if all(part.mean <= tolerance for part in curve):
+    unequal = [index for index, part in enumerate(curve) if part.mean > tolerance]
+    if not unequal:
         return Pattern("equal", 0, whole, whole)
     splits = [(_scatter(curve[:index]) + _scatter(curve[index:]), index) for index in range(1, len(curve))]
-    if splits:
-        _, index = min(splits)
-        before, after, place = _mean(curve[:index]), _mean(curve[index:]), curve[index].begin
-        if after > tolerance and after >= APART * before:
+    for index in [unequal[0], *([min(splits)[1]] if splits else [])]:
+        if not index:
+            continue
+        before, after, place = _mean(curve[:index]), _mean(curve[index:]), curve[index - 1].end
+        grown = after > tolerance and after >= APART * before
+        if grown and (before <= tolerance or place >= EARLIEST):
             return Pattern("later", place, before, after)
         if before > tolerance and before >= APART * after:
             return Pattern("first", place, before, after)
@@ -81,7 +92,11 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     longest = lengths[-1]
     largest = max(at["largest", length] for length in lengths)
     moved = _moved(at, lengths)
-    if found.kind == "equal":
+    through_cache = bool(cached_from) or all(part.begin for part in curve)
+    later = _CAUSES["later, cached" if through_cache else "later"]
+    if moved:
+        text = f"{moved} {later}."
+    elif found.kind == "equal":
         text = (
             f"B predicts as A does, up to {longest:,} tokens: {_mean(curve):.2g} nats per token apart on average, "
             f"{largest:.2g} at most. Up to {tolerance:.2g} on average is rounding here."
@@ -91,8 +106,6 @@ def verdict(rows: Sequence[Row]) -> list[str]:
         where = f"at all positions alike, once a cache is read (from token {cached_from:,.0f} on)"
         where = where if cached_from else "at all positions alike"
         text = f"B differs from A by {found.after:.2g} nats per token {where}. {cause}."
-    elif moved:
-        text = f"{moved} There {found.after:.2g} nats per token lie between them. {_CAUSES['later']}."
     elif found.kind == "later":
         equal = found.before <= tolerance
         text = (
@@ -101,7 +114,7 @@ def verdict(rows: Sequence[Row]) -> list[str]:
             if equal
             else f"B differs from A by {found.before:.2g} nats per token before token {found.place:,} and by "
             f"{found.after:.2g} beyond, up to {longest:,}. "
-        ) + f"{_CAUSES['later']}."
+        ) + f"{later}."
     else:
         text = (
             f"B differs from A by {found.before:.2g} nats per token in the first {found.place:,} tokens and by "
@@ -140,10 +153,12 @@ def _use(rows: Sequence[Row]) -> list[str]:
 
     worst = max(clear, key=lost)
     a, b, change = (at[f"benefit_{what}", *worst] for what in ("a", "b", "change"))
-    if change.beyond_noise and lost(worst) > 0:
+    sure = not change.stderr or (change.ci_high or 0.0) < 0
+    if sure and lost(worst) > LOST * (a.value or 0.0):
+        p = "" if change.p_holm is None else f" (p {change.p_holm:.2g} after Holm)"
         return [
             f"B uses far context less: a passage {worst[1]:,} tokens back is worth {b.value:.2g} nats per token in "
-            f"place of {a.value:.2g}."
+            f"place of {a.value:.2g}{p}."
         ]
     farthest = max(clear, key=lambda place: place[1])
     a, b = (at[f"benefit_{side}", *farthest] for side in "ab")

@@ -1,0 +1,261 @@
+"""Two sides of a comparison: the windows, the sums, the sentences, against plain formulas and planted numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from lengthwise.errors import UsageError
+from lengthwise.measure.difference import Difference
+from lengthwise.measure.predictions import FromWeights, Numbers, difference, kept, read_kept
+from lengthwise.measure.repeated_windows import Layout, position_edges
+from lengthwise.measure.runner import run
+from lengthwise.models import LoadedModel
+from lengthwise.models.reading_path import ReadingPath, reading_path
+from lengthwise.report.difference_verdict import Stretch, pattern, verdict
+from lengthwise.results import Row
+from lengthwise.settings import Subject
+from lengthwise.testing import tiny_llama, tiny_tokenizer
+
+MODEL = Subject(model="m")
+
+
+class Shifted:
+    """A side whose losses are those of a model and `by(position, length)` nats more."""
+
+    max_positions = trained_length = None
+    path = ReadingPath()
+
+    def __init__(self, model: LoadedModel, by: Callable[[int, int], float]) -> None:
+        self.name, self.tokenizer, self._model, self._by = "shifted", model.tokenizer, model, by
+
+    def check_ready(self, tokens: int) -> None:
+        pass
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+    def token_losses(self, views: list[Any], labels: list[Any]) -> list[Tensor]:
+        found = self._model.token_losses(views, labels)
+        return [each + torch.tensor([self._by(p, len(each)) for p in range(len(each))]) for each in found]
+
+
+class Copies:
+    """A side that predicts a token well (0.5 nats) where it came before after the same token, up to `reach` back."""
+
+    max_positions = trained_length = None
+    path = ReadingPath()
+
+    def __init__(self, reach: int) -> None:
+        self.name, self.tokenizer, self._reach = "copies", tiny_tokenizer(), reach
+
+    def check_ready(self, tokens: int) -> None:
+        pass
+
+    def describe(self) -> dict[str, Any]:
+        return {}
+
+    def token_losses(self, views: list[Any], labels: list[Any]) -> list[Tensor]:
+        found = []
+        for ids, following in zip(views, labels, strict=True):
+            pairs = list(zip(ids, following, strict=True))
+            known = [pair in pairs[max(0, at - self._reach) : at] for at, pair in enumerate(pairs)]
+            found.append(torch.where(torch.tensor(known), 0.5, 3.0).double())
+        return found
+
+
+@pytest.mark.parametrize("layout", [Layout(128), Layout(1024), Layout(512, decode=128)])
+def test_every_passage_came_before_in_its_own_window_alone(layout: Layout) -> None:
+    stretch = np.arange(2 * layout.text)
+    both = layout.sequences(stretch)
+    assert both.shape == (2, layout.length + 1)
+    assert (both[0, layout.text :] == both[1, layout.text :]).all()
+    for distance, half, rows in layout.passages():
+        tokens = slice(rows.start + 1, rows.stop + 1)
+        before = slice(tokens.start - distance, tokens.stop - distance)
+        assert (both[half, tokens] == both[half, before]).all()
+        assert not set(both[half, tokens]) & set(both[1 - half, : layout.text])
+        assert rows.start >= layout.first
+    assert max(layout.distances) == layout.text - 1
+
+
+def test_edges() -> None:
+    assert position_edges(128) == [0, 16, 24, 32, 48, 64, 96, 128]
+    assert position_edges(100)[-2:] == [96, 100]
+
+
+def rows_of(spec: Difference, a: Any, b: Any, documents: Any) -> dict[tuple[Any, ...], Row]:
+    found = run(spec, a, documents, other=b)
+    return {
+        (row.metric, row.length, row.distance if row.position is None else row.position): row
+        for row in found.rows
+    }
+
+
+def test_the_numbers_are_those_of_whole_logits(
+    model: LoadedModel, other_model: LoadedModel, documents: Any
+) -> None:
+    """Against [T, V] softmaxes of both models on every window."""
+    spec = Difference(lengths=(128,), windows=3)
+    rows = rows_of(spec, model, other_model, documents)
+    own, other, kl, top = [], [], [], []
+    for item in spec.resolved(model, other_model).items(model, documents, other_model):
+        for window in item.content:
+            ids = torch.from_numpy(window)
+            p, q = (
+                each.model(ids[None, :-1]).logits[0].double().log_softmax(-1) for each in (model, other_model)
+            )
+            own.append(-p.gather(1, ids[1:, None])[:, 0])
+            other.append(-q.gather(1, ids[1:, None])[:, 0])
+            kl.append((p.exp() * (p - q)).sum(-1))
+            top.append(p.argmax(-1) == q.argmax(-1))
+    a, b = torch.cat(own), torch.cat(other)
+    expected = {
+        "difference": (b - a).abs().mean(),
+        "shift": (b - a).mean(),
+        "loss_a": a.mean(),
+        "loss_b": b.mean(),
+        "kl": torch.cat(kl).mean(),
+        "same_top": torch.cat(top).double().mean(),
+        "largest": (b - a).abs().max(),
+    }
+    for metric, value in expected.items():
+        assert rows[metric, 128, None].value == pytest.approx(value.item(), abs=2e-5), metric
+    at = torch.stack([(y - x).abs() for x, y in zip(own, other, strict=True)])
+    assert rows["difference", 128, 48].value == pytest.approx(at[:, 48:64].mean().item(), abs=2e-5)
+
+
+def test_the_bound_of_kl(model: LoadedModel, other_model: LoadedModel) -> None:
+    """From the likeliest tokens KL is never more than exact, and exact where they are all tokens."""
+    ids = torch.randint(320, (65,), generator=torch.Generator().manual_seed(1))
+    a, b = (FromWeights(each, each.hidden_states(ids[None, :-1])[0]) for each in (model, other_model))
+    exact = difference(a, b, ids[1:], 0)
+    one, two = (read_kept(kept(each, ids[1:], 0), 0) for each in (a, b))
+    bounded = difference(one, two, ids[1:], 0)
+    assert exact.kl is not None
+    assert bounded.kl is not None
+    assert bounded.bounded
+    assert (bounded.kl <= exact.kl + 1e-6).all()
+    everything = difference(*(replace_top(each, a.model.vocab_size) for each in (a, b)), ids[1:], 0)
+    np.testing.assert_allclose(everything.kl, exact.kl, atol=1e-5)
+    np.testing.assert_allclose(bounded.other - bounded.own, exact.other - exact.own, atol=1e-5)
+    assert (bounded.same_top == exact.same_top).all()
+
+
+def replace_top(side: FromWeights, count: int) -> Numbers:
+    """The side with its `count` likeliest tokens."""
+    best = side.log_p(slice(None)).topk(count)
+    return Numbers(torch.zeros(len(side.hidden)), 0, (best.indices, best.values))
+
+
+def test_benefits_are_exact(make_documents: Callable[..., Any]) -> None:
+    """A side that copies from up to 300 tokens back has the benefit at smaller distances, and not at greater ones."""
+    documents = make_documents([2200] * 3, vocabulary=300)
+    rows = rows_of(Difference(lengths=(1024,), windows=3), Copies(2000), Copies(300), documents)
+    distances = Layout(1024).distances
+    assert min(distances) <= 300 < max(distances)
+    for distance in distances:
+        assert rows["benefit_a", 1024, distance].value == pytest.approx(2.5, abs=0.1)
+        expected = 2.5 if distance <= 300 else 0.0
+        assert rows["benefit_b", 1024, distance].value == pytest.approx(expected, abs=0.1)
+        assert rows["benefit_kept", 1024, distance].value == pytest.approx(expected / 2.5, abs=0.05)
+    [use] = verdict(list(rows.values()))[1:]
+    assert "uses far context less" in use
+
+
+def test_signs_do_not_cancel(model: LoadedModel, documents: Any) -> None:
+    rows = rows_of(
+        Difference(lengths=(128,), windows=3),
+        model,
+        Shifted(model, lambda p, _: 0.2 if p % 2 else -0.2),
+        documents,
+    )
+    assert rows["difference", 128, None].value == pytest.approx(0.2)
+    assert rows["shift", 128, None].value == pytest.approx(0, abs=1e-9)
+    assert rows["equal_up_to", 128, None].value == 0
+
+
+@pytest.mark.parametrize(
+    ("by", "words"),
+    [
+        (lambda p, _: 0.001, ["predicts as A does", "256 tokens"]),
+        (lambda p, _: 0.5 if p >= 48 else 0, ["equal to A up to 48 tokens", "0.5 nats"]),
+        (lambda p, _: 0.3, ["0.3 nats", "at all positions alike", "precision"]),
+        (lambda p, _: 2.0, ["2 nats", "another model"]),
+        (lambda p, _: 1.0 if p < 48 else 0.1, ["in the first 48 tokens", "BOS"]),
+        (
+            lambda p, length: 0.3 if length > 128 else 0,
+            ["equal to A in windows of 128", "moves with the length"],
+        ),
+        (lambda p, _: 1.0 if p >= 128 else 0.1, ["before token 128", "1 beyond", "long context"]),
+    ],
+)
+def test_verdicts(by: Any, words: list[str], model: LoadedModel, documents: Any) -> None:
+    spec = Difference(lengths=(128, 256), windows=3, tolerance=0.05)
+    found = run(spec, model, documents, other=Shifted(model, by))  # type: ignore[arg-type]
+    text = " ".join(verdict(found.rows))
+    for word in words:
+        assert word in text
+
+
+def test_patterns_of_a_curve() -> None:
+    def kind(*means: float) -> tuple[str, int]:
+        edges = [0, 64, 128, 256, 512, 1024]
+        curve = [Stretch(a, b, m, b - a) for a, b, m in zip(edges, edges[1:], means, strict=False)]
+        found = pattern(curve, 0.1)
+        return found.kind, found.place
+
+    assert kind(0.1, 0.05, 0.02, 0.1, 0.1) == ("equal", 0)
+    assert kind(0.2, 0.15, 0.2, 0.25, 0.2) == ("flat", 0)
+    assert kind(0.01, 0.01, 0.3, 1.1, 1.3) == ("later", 128)
+    assert kind(0.2, 0.2, 0.2, 0.2, 0.9) == ("later", 512)
+    assert kind(0.9, 0.1, 0.1, 0.1, 0.1) == ("first", 64)
+    # Early tokens have little context to differ in.
+    assert kind(0.2, 0.9, 0.9, 0.9, 0.9) == ("flat", 0)
+
+
+def test_paths() -> None:
+    assert ReadingPath().pieces(10) == [10]
+    assert ReadingPath(chunk=4).pieces(10) == [4, 4, 2]
+    assert ReadingPath(decode=3).pieces(10) == [7, 1, 1, 1]
+    assert reading_path(MODEL) == ReadingPath()
+    assert reading_path(MODEL.model_copy(update={"read": "chunks=32"})) == ReadingPath(chunk=32)
+    assert reading_path(MODEL.model_copy(update={"read": "decode"})) == ReadingPath(decode=128)
+    assert reading_path(MODEL.model_copy(update={"read": "decode=8"})) == ReadingPath(decode=8)
+    assert reading_path(MODEL.model_copy(update={"kv_cache": "static"})).chunk
+    for wrong in ("chunk", "chunks", "chunks=0", "decode=", "decode=x", "prefill=3"):
+        with pytest.raises(UsageError):
+            reading_path(MODEL.model_copy(update={"read": wrong}))
+    with pytest.raises(UsageError, match="never reads"):
+        reading_path(MODEL.model_copy(update={"read": "prefill", "kv_cache": "static"}))
+
+
+@pytest.mark.parametrize(
+    "path", [ReadingPath(chunk=32), ReadingPath(decode=32), ReadingPath(chunk=20, decode=16)]
+)
+def test_other_paths_of_a_sound_model_are_equal(path: ReadingPath, documents: Any) -> None:
+    a, b = (LoadedModel(tiny_llama(), tiny_tokenizer(), "tiny", "memory") for _ in range(2))
+    b.path = path
+    rows = rows_of(Difference(lengths=(128,), windows=2), a, b, documents)
+    assert (rows["difference", 128, None].value or 0) < 1e-5
+
+
+def test_windows_that_never_reach_the_cache_are_refused(documents: Any) -> None:
+    a, b = (LoadedModel(tiny_llama(), tiny_tokenizer(), "tiny", "memory") for _ in range(2))
+    b.path = ReadingPath(chunk=128)
+    with pytest.raises(UsageError, match="no cache is read"):
+        run(Difference(lengths=(128,)), a, documents, other=b)
+    b.path = ReadingPath(decode=100)
+    with pytest.raises(UsageError, match="one by one"):
+        run(Difference(lengths=(128,)), a, documents, other=b)
+
+
+def test_other_ids_are_refused(model: LoadedModel, documents: Any) -> None:
+    other = LoadedModel(tiny_llama(vocab_size=300), tiny_tokenizer(vocab_size=300), "other", "memory")
+    with pytest.raises(UsageError, match="other ids"):
+        run(Difference(lengths=(64,)), model, documents, other=other)

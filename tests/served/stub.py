@@ -16,6 +16,7 @@ from lengthwise.models.loaded_model import LoadedModel
 
 NAME = "tiny"
 LIMIT = 512
+BLOCK = 16
 
 
 class Stub:
@@ -28,6 +29,7 @@ class Stub:
         failures: statuses of the first completions after the probe, 0 for a cut connection.
         tokenizer: the server's, if it is another.
         most_logprobs: entries of a whole distribution, if fewer than V.
+        mixes_prompts: its prefix cache returns the first block of another prompt, except for a salted request.
     """
 
     def __init__(
@@ -38,11 +40,14 @@ class Stub:
         failures: tuple[int, ...] = (),
         tokenizer: Any = None,
         most_logprobs: int | None = None,
+        mixes_prompts: bool = False,
     ) -> None:
         self.model, self.shape = model, shape
         self.tokenizer = tokenizer or model.tokenizer
         self.failures = list(failures)
         self.most_logprobs = most_logprobs
+        self.mixes_prompts = mixes_prompts
+        self.blocks: list[list[int]] = []
         self.seen: Counter[str] = Counter()
         self.keys: set[str | None] = set()
         self.url = ""
@@ -69,6 +74,9 @@ class Stub:
         ids = self.tokenizer(prompt).input_ids if isinstance(prompt, str) else prompt
         if len(ids) + body["max_tokens"] > LIMIT:
             return 400, {"error": {"message": f"maximum context length is {LIMIT} tokens"}}
+        if self.mixes_prompts and "allowed_token_ids" in body and "cache_salt" not in body:
+            self.blocks.append(ids[:BLOCK])
+            ids = [*next((block for block in self.blocks if block != ids[:BLOCK]), ids[:BLOCK]), *ids[BLOCK:]]
         with torch.no_grad():
             log_p = self.model.model(torch.tensor([ids])).logits[0].double().log_softmax(-1)
         own = [log_p[place, token].item() for place, token in enumerate(ids[1:])]
@@ -96,6 +104,9 @@ class Stub:
                 f"token_id:{t}": v for t, v in zip(best.indices.tolist(), best.values.tolist(), strict=True)
             }
             choice["logprobs"] = {"top_logprobs": [named]}
+        if forced := body.get("allowed_token_ids"):
+            named = {f"token_id:{token}": log_p[-1, token].item() for token in forced}
+            choice["logprobs"] = {"top_logprobs": [named]} if self.shape == "vllm" else None
         if body["max_tokens"] > 1:
             choice["text"] = self._written(ids, body)
         return 200, {"choices": [choice], "usage": {"prompt_tokens": len(ids)}}

@@ -41,7 +41,7 @@ def _measured() -> Iterator[str]:
     yield "The settings of a measurement are the options of [its verb](cli.md) and the fields of its class.\n"
     rows = (
         (
-            "`compare` with a URL" if name == "served" else code(name),
+            {"difference": "`compare`", "predictions": "`compare` with one model"}.get(name, code(name)),
             plain(entry.summary),
             code(entry.measurement.__name__),
             code(entry.measurement.fail_above or ""),

@@ -84,6 +84,7 @@ class Difference(RepeatedWindows):
             "kl": "KL(A || B) of the next-token distributions",
             "same_top": "share of positions with the same most likely token",
             "largest": "the largest difference of one token",
+            "prefix_cache": "mean |log p| of B's decode path with the server's prefix cache - without it",
             "loss_a": "cross entropy of the next token, A",
             "loss_b": "cross entropy of the next token, B",
             "benefit_a": "what a repeated passage is worth to A, by its distance",
@@ -207,6 +208,7 @@ class Difference(RepeatedWindows):
                 "same_top": ("same_top",),
                 "loss_a": ("loss",),
                 "loss_b": ("loss", "shift"),
+                "prefix_cache": ("prefix_cache",),
             }
             for metric, parts in sums.items():
                 if parts[0] in some[0]:

@@ -58,8 +58,15 @@ def pair_record(
         for name, both in columns.items()
     }
     half, row = divmod(int(np.argmax(np.concatenate(columns["difference"]))), layout.length - layout.first)
+    cold = [getattr(each, "cold", None) for each in two]
+    warmed = [
+        float(abs(each.values - apart).sum())
+        for each, apart in zip(two, cold, strict=True)
+        if apart is not None
+    ]
     return {
         **sums,
+        **({"prefix_cache": [sum(warmed)]} if warmed else {}),
         "targets": 2 * (layout.length - layout.first),
         "largest": [float(apart[half][row]), half, layout.first + row],
         "bounded": rows[0].bounded,

@@ -17,6 +17,7 @@ from torch import Tensor
 from lengthwise.models.head import NonFiniteLogits, chunk_rows, require_finite
 from lengthwise.models.loaded_model import LoadedModel
 from lengthwise.models.reading import read_along
+from lengthwise.models.served.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,11 +81,13 @@ class Numbers:
         values: -log p of the label of each row from `begin` on, fp64.
         begin: the first row that is known.
         likeliest: ids and log p of the likeliest tokens of these rows, if they are known.
+        cold: the same numbers without the server's prefix cache, of an endpoint's decode path.
     """
 
     values: Tensor
     begin: int
     likeliest: tuple[Tensor, Tensor] | None = None
+    cold: Tensor | None = None
 
     def losses(self, labels: Tensor, first: int) -> Tensor:
         """See `Predictions`."""
@@ -113,8 +116,11 @@ def predictions(
         hidden = read_along(model, torch.from_numpy(views))
         return [FromWeights(model, each) for each in hidden]
     labels = list(windows[:, first + 1 :])
-    found = model.token_losses(list(views), labels)
-    return [Numbers(losses, first) for losses in found]
+    if isinstance(model, Endpoint) and model.path.decode:
+        # Cold first: afterwards the cache holds these prompts.
+        cold, warm = (model.decoded_losses(list(views), labels, cold=cold) for cold in (True, False))
+        return [Numbers(values, first, cold=each) for values, each in zip(warm, cold, strict=True)]
+    return [Numbers(losses, first) for losses in model.token_losses(list(views), labels)]
 
 
 @dataclass

@@ -16,6 +16,7 @@ _CAUSES = {
     "(an adapter)",
     "flat, far": "That is another model: other weights, an adapter that was not loaded, or another rope base or "
     "scaling",
+    "flat, cached": "That is the precision of the cache: quantized keys and values",
     "later": "That is a fault of long context: another rope scaling, a sliding window, or a cut context",
     "later, cached": "That is a fault of the cache: a window or a budget beyond which it forgets, or an offset",
     "first": "That is the beginning of the input: another BOS, or an offset of the positions",
@@ -102,7 +103,9 @@ def verdict(rows: Sequence[Row]) -> list[str]:
             f"{largest:.2g} at most. Up to {tolerance:.2g} on average is rounding here."
         )
     elif found.kind == "flat":
+        exact = [part.mean <= tolerance for part in curve if part.end <= cached_from]
         cause = _CAUSES["flat, far" if found.after > _FAR else "flat"]
+        cause = _CAUSES["flat, cached"] if exact and all(exact) else cause
         where = f"at all positions alike, once a cache is read (from token {cached_from:,.0f} on)"
         where = where if cached_from else "at all positions alike"
         text = f"B differs from A by {found.after:.2g} nats per token {where}. {cause}."
@@ -119,6 +122,12 @@ def verdict(rows: Sequence[Row]) -> list[str]:
         text = (
             f"B differs from A by {found.before:.2g} nats per token in the first {found.place:,} tokens and by "
             f"{found.after:.2g} beyond. {_CAUSES['first']}."
+        )
+    warmed = max((at.get(("prefix_cache", length), 0.0) for length in lengths), default=0.0)
+    if warmed > tolerance:
+        text += (
+            f" With its prefix cache the server predicts otherwise than without: {warmed:.2g} nats per token apart. "
+            "The cache returns keys of another prompt, or of other positions."
         )
     return [text, *_use(whole)]
 

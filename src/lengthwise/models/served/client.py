@@ -25,6 +25,9 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 DISTRIBUTION = {"logprobs": -1, "return_tokens_as_token_ids": True}
 """Fields of a request for the whole distribution of the next token (vLLM with --max-logprobs -1)."""
 
+FORCED = {"logprobs": 1, "return_tokens_as_token_ids": True}
+"""Fields of a request for the log-probability of one token, which `allowed_token_ids` names (vLLM)."""
+
 MOST_AT_ONCE = 8
 """Requests under way at a time."""
 ATTEMPTS = 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from lengthwise.models.reading_path import ReadingPath
 from lengthwise.models.resolve import read_tokenizer
 from lengthwise.models.served.client import (
     DISTRIBUTION,
+    FORCED,
     PROTOCOLS,
     Client,
     Refused,
@@ -99,6 +101,51 @@ class Endpoint:
                 raise NonFiniteLogits(first + int(bad[0]), model=self.name, view=index)
             found.append(losses)
         return found
+
+    def decoded_losses(
+        self, views: Sequence[NDArray[Any]], labels: Sequence[NDArray[Any]], *, cold: bool
+    ) -> list[Tensor]:
+        """-log p of the last N labels of each view, each as the one token that is generated after its prefix.
+
+        The prefixes of a view grow by a token, so a server with a prefix cache reads all but the newest from it.
+
+        Args:
+            views, labels: as `Predictor.token_losses`.
+            cold: give every request a salt of its own, which keeps vLLM from using its prefix cache.
+
+        Raises:
+            UsageError: the server gives no log-probability of a token that we choose.
+        """
+        found = []
+        for view, following in zip(views, labels, strict=True):
+            self.check_ready(len(view))
+            first = len(view) - len(following) + 1
+            values = [
+                self._forced(view[: first + step], int(token), cold=cold)
+                for step, token in enumerate(following)
+            ]
+            found.append(-torch.tensor(values, dtype=torch.float64))
+        return found
+
+    def _forced(self, prefix: NDArray[Any], token: int, *, cold: bool) -> float:
+        """log p of a token after a prefix, from a request that allows the server no other token."""
+        salt = {"cache_salt": uuid.uuid4().hex} if cold else {}
+        fields = {**FORCED, "allowed_token_ids": [token], **salt}
+        try:
+            [answer] = self._complete([[int(each) for each in prefix]], fields)
+            value = distribution(answer)[token]
+        except (Refused, KeyError) as error:
+            raise UsageError(
+                f"{self.name} gives no log-probability of a token that we choose: {error}",
+                expected="a server with allowed_token_ids and logprobs on /v1/completions, such as vLLM",
+                fix="compare without read=decode: then prompts are scored",
+            ) from error
+        if value == 0.0:
+            raise UsageError(
+                f"{self.name} gives log-probabilities of the allowed tokens alone, which are always 0",
+                fix="start vLLM with --logprobs-mode raw_logprobs",
+            )
+        return value
 
     def next_logits(self, view: NDArray[Any]) -> Tensor:
         """log p of every token after `view`: [1, V], fp64.

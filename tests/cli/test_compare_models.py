@@ -1,0 +1,120 @@
+"""`compare A B`: sides and their keys, kept predictions, exit codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lengthwise.testing import save_tiny_model
+
+SIZES = ("--length", 96, "--limit", 3)
+EVICTS = ("cache=tests.measure.faulty_caches:forgets", "read=chunks=48")
+
+
+@pytest.fixture
+def other(tmp_path: Any) -> str:
+    return str(save_tiny_model(tmp_path / "other", seed=1))
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--b", "kvcache=static"], "no setting 'kvcache' of a side"),
+        (["--b", "text=code"], "no setting 'text' of a side"),
+        (["--b", "kv_cache=dinamic"], "no cache 'dinamic'"),
+        (["--b", "read=decoded"], "read is 'decoded'"),
+        (["--b", "read=decode=90"], "would be read one by one"),
+        (["--b", "kv_cache=static"], "no cache is read"),
+        (["--b", "kv_cache=static", "--b", "read=prefill"], "never reads from a cache"),
+        (["--b", "cache=nowhere:cache"], "cannot be imported"),
+        (["--b", "cache=math"], "cache is 'math'"),
+        (["--b", "kv_cache=static", "--b", "cache=math:pi"], "each name a cache"),
+        ([], "the same in everything"),
+    ],
+)
+def test_wrong_sides(
+    lengthwise: Callable[..., Any], model: str, text: list[str], words: list[str], problem: str
+) -> None:
+    done = lengthwise("compare", model, model, *text, *SIZES, *words, "--dry-run")
+    assert done.code in (2, 3)
+    assert problem in done.err
+
+
+def test_thresholds(lengthwise: Callable[..., Any], model: str, text: list[str]) -> None:
+    changes = [word for each in EVICTS for word in ("--b", each)]
+    # One forgets what is more than 128 tokens back.
+    words = ["compare", model, model, *text, "--length", 512, "--limit", 3, *changes]
+    done = lengthwise(*words, "--fail-above", 0.01, "--json")
+    assert done.code == 4
+    assert "difference is above 0.01" in done.err
+    assert "tokens 384 to 512" in done.err
+    found = {row["metric"] for row in done.json["rows"]}
+    assert {
+        "difference",
+        "shift",
+        "kl",
+        "same_top",
+        "largest",
+        "equal_up_to",
+        "benefit_a",
+        "benefit_b",
+    } <= found
+    assert lengthwise(*words, "--fail-above", 100).code == 0
+
+
+def test_a_lost_benefit() -> None:
+    from lengthwise.cli.compare import _fail_use
+    from lengthwise.results import Results, Row
+
+    row = Row(
+        model="m", task="difference", metric="benefit_a", value=2.0, ci_low=1.5, ci_high=2.5, distance=100
+    )
+    kept = Row(model="m", task="difference", metric="benefit_kept", value=0.7, unit="ratio", distance=100)
+    results = Results(kind="difference", model_name="m", config={}, rows=[row, kept])
+    assert _fail_use(results, 0.2) == 4
+    assert _fail_use(results, 0.4) == 0
+
+
+def test_kept_predictions_give_the_same_numbers(
+    lengthwise: Callable[..., Any], model: str, other: str, text: list[str]
+) -> None:
+    both = lengthwise("compare", model, other, *text, *SIZES, "--json").json
+    for name, which in (("a", model), ("b", other)):
+        assert lengthwise("compare", which, *text, *SIZES, "--out", name).code == 0
+    apart = lengthwise("compare", "a", "b", "--json").json
+    in_turn = lengthwise("compare", model, other, *text, *SIZES, "--sequential", "--out", "c", "--json").json
+    assert in_turn["rows"] == [{**row, "model": in_turn["rows"][0]["model"]} for row in apart["rows"]]
+
+    def numbers(results: Any) -> dict[Any, float]:
+        places = ("metric", "length", "position", "distance")
+        return {tuple(row.get(key) for key in places): row["value"] for row in results["rows"]}
+
+    whole, kept = numbers(both), numbers(apart)
+    for place, value in whole.items():
+        if place[0] == "kl":
+            assert kept[place] <= value + 1e-6
+        elif place[0] not in ("floor", "tolerance"):
+            assert kept[place] == pytest.approx(value, abs=1e-5), place
+    # Finished sides are read, not repeated.
+    assert (
+        lengthwise("compare", model, other, *text, *SIZES, "--sequential", "--out", "c", "--resume").code == 0
+    )
+
+
+def test_kept_predictions_of_other_tokens(
+    lengthwise: Callable[..., Any], model: str, text: list[str]
+) -> None:
+    for name, seed in (("a", 0), ("b", 1)):
+        assert lengthwise("compare", model, *text, *SIZES, "--seed", seed, "--out", name).code == 0
+    assert lengthwise("compare", "a", "b").code == 2
+    assert lengthwise("compare", model).code == 2
+    assert lengthwise("compare", model, "--out", "c", "--b", "read=decode").code == 2
+
+
+def test_the_plan(lengthwise: Callable[..., Any], model: str, text: list[str]) -> None:
+    done = lengthwise("compare", model, model, *text, *SIZES, "--b", "read=decode=16", "--dry-run", "--json")
+    assert done.json["tokens_to_run"] == 2 * 3 * 2 * 96
+    assert done.json["decode_passes"] == 2 * 3 * 16
+    assert done.json["settings"]["side_b"]["read"] == "decode=16"

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lengthwise.report.served_verdict import verdict
+from lengthwise.report.difference_verdict import verdict
 
 from lengthwise.cli.main import run as lengthwise
 from lengthwise.cli.main import treat_sigterm_as_interrupt

@@ -45,7 +45,7 @@ def test_a_number_that_one_side_alone_defines_is_no_equality():
 
 def test_tables():
     def of(metric: str, value: float, **more: object) -> Row:
-        return Row(model="m", task="served", metric=metric, value=value, length=128, arm="A", **more)  # type: ignore[arg-type]
+        return Row(model="m", task="difference", metric=metric, value=value, length=128, arm="A", **more)  # type: ignore[arg-type]
 
     rows = [
         of("equal_up_to", 96, unit="tokens"),

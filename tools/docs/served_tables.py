@@ -40,12 +40,12 @@ def apart(verb: str, own: Sequence[Row], served: Sequence[Row]) -> list[Row]:
 
 def comparisons_table(results: Results) -> Table:
     """A line for each server, checkpoint and length."""
-    arms = list(dict.fromkeys(row.arm for row in results.rows if row.task == "served"))
+    arms = list(dict.fromkeys(row.arm for row in results.rows if row.task == "difference"))
     lines = []
     for arm in arms:
         lengths = sorted({row.length for row in results.rows if row.arm == arm and row.length is not None})
         for length in lengths:
-            by = {row.metric: row for row in results.select(task="served", arm=arm, length=length)}
+            by = {row.metric: row for row in results.select(task="difference", arm=arm, length=length)}
             place = by["equal_up_to"]
             lines.append(
                 (
@@ -70,7 +70,7 @@ def verdicts_table(results: Results) -> Table:
 def verbs_table(results: Results) -> Table:
     """A line for each verb that was run on the checkpoint and over HTTP."""
     lines = []
-    for verb in dict.fromkeys(row.task for row in results.rows if row.task != "served"):
+    for verb in dict.fromkeys(row.task for row in results.rows if row.task != "difference"):
         rows = results.select(task=verb, metric="apart")
         [missing] = results.select(task=verb, metric="not over HTTP")
         words = "; ".join(f"{_small(row.value or 0)} {row.unit} ({row.n})" for row in rows)

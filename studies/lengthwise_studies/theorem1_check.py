@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from lengthwise.report.drawing import Curve, Picture, draw_curves, drawn, legend_below, picture
+from lengthwise.report.drawing import Curve, Picture, curve_picture
 from lengthwise.report.html import Section
 from lengthwise.results import Results, Row
-from lengthwise.runs import RunFolder
 from lengthwise_studies.claims import FAILS, HOLDS, Claim, Decision, Rule, judge, verdict_table
+from lengthwise_studies.computed import computed
 from lengthwise_studies.skeleton import Part, Study
 from lengthwise_studies.synthetic import theorem1
-from lengthwise_studies.synthetic.theorem1 import Terms
+from lengthwise_studies.synthetic.theorem1 import CONVEX, CORRECTED, ERROR, PRINTED, error_and_bounds
 
 BROKEN, DRAWN_MODELS = "counterexample", "random models"
-ERROR, PRINTED, CORRECTED, CONVEX = "squared_error", "printed_bound", "corrected_bound", "convex_bound"
 TRAIN_LENGTH = 2
 """Of the counterexample."""
 LARGEST = 4.0
@@ -42,35 +41,11 @@ class Scale:
 SCALES = {"default": Scale(models=400, longest=100), "smoke": Scale(models=10, longest=20)}
 
 
-def run_theorem1(out: Path | str, scale: Scale, *, resume: bool = False, overwrite: bool = False) -> Results:
+def _rows(scale: Scale) -> Iterator[Row]:
     """The error and every bound of the counterexample by test length, and the closest call over random models.
 
     Rows of the random models are the largest ratio of the error to each bound: 1 or less where the bound holds.
-
-    Raises:
-        UsageError: see `RunFolder`.
     """
-    settings = {"scale": asdict(scale), "train_length": TRAIN_LENGTH}
-    with RunFolder(out, kind="theorem1", config=settings, resume=resume, overwrite=overwrite) as folder:
-        if finished := folder.finished:
-            return finished
-        results = Results(
-            kind="theorem1",
-            model_name="theorem1",
-            config=settings,
-            rows=list(_rows(scale)),
-            notes=[
-                "Everything is computed in fp64. The counterexample's views of training length err by 0 and agree, "
-                "so every bound consists of its constant term alone.",
-                f"Random models: {scale.models} draws of A, B, unit tokens and a unit label, of lengths up to "
-                f"{scale.longest}.",
-            ],
-        )
-        folder.write_results(results)
-        return results
-
-
-def _rows(scale: Scale) -> Iterator[Row]:
     row = partial(Row, model="linear attention", task="theorem1")
     lengths = range(TRAIN_LENGTH + 1, scale.longest + 1)
     for length in lengths:
@@ -79,20 +54,28 @@ def _rows(scale: Scale) -> Iterator[Row]:
     for metric, ratio in largest_ratios(scale).items():
         yield row(arm=DRAWN_MODELS, metric=f"{metric}_ratio", value=ratio)
     for length in lengths:
-        for arm, bound in ((PRINTED, theorem1.printed_bound), (CORRECTED, theorem1.corrected_bound)):
-            yield row(arm=arm, metric="constants_ratio", value=constants_ratio(bound, length), length=length)
+        for arm, factors in ((PRINTED, theorem1.printed_factors), (CORRECTED, theorem1.corrected_factors)):
+            ratio = theorem1.constants_ratio(factors(TRAIN_LENGTH, length))
+            yield row(arm=arm, metric="constants_ratio", value=ratio, length=length)
+
+
+def _notes(scale: Scale) -> list[str]:
+    return [
+        "Everything is computed in fp64. The counterexample's views of training length err by 0 and agree, "
+        "so every bound consists of its constant term alone.",
+        f"Random models: {scale.models} draws of A, B, unit tokens and a unit label, of lengths up to "
+        f"{scale.longest}.",
+    ]
 
 
 def counterexample_numbers(length: int) -> dict[str, float]:
     """The error and the bounds of the model that breaks the printed bound; the largest bound over all views."""
-    tokens, a, b, y = theorem1.counterexample(length)
-    bounds = []
-    for near, nearer in itertools.combinations_with_replacement(range(TRAIN_LENGTH, 0, -1), 2):
-        terms, proved = _bounds(tokens, a, b, y, (near, nearer), TRAIN_LENGTH)
-        printed = theorem1.printed_bound(terms, theorem1.printed_c0(a, b), TRAIN_LENGTH, length)
-        bounds.append({PRINTED: printed, **proved})
-    largest = {name: max(one[name] for one in bounds) for name in bounds[0]}
-    return {ERROR: _square(theorem1.read(tokens, a, b) - y), **largest}
+    model = theorem1.counterexample(length)
+    over_views = [
+        error_and_bounds(*model, near=near, nearer=nearer, trained=TRAIN_LENGTH)
+        for near, nearer in itertools.combinations_with_replacement(range(TRAIN_LENGTH, 0, -1), 2)
+    ]
+    return {name: max(one[name] for one in over_views) for name in over_views[0]}
 
 
 def largest_ratios(scale: Scale) -> dict[str, float]:
@@ -102,51 +85,20 @@ def largest_ratios(scale: Scale) -> dict[str, float]:
     def whole(low: int, high: int) -> int:
         return int(torch.randint(low, high, (), generator=generator))
 
+    def unit(count: int) -> Tensor:
+        vectors = torch.randn(count, 4, generator=generator, dtype=torch.float64)
+        return vectors / vectors.norm(dim=1, keepdim=True)
+
     ratios = {CORRECTED: 0.0, CONVEX: 0.0}
     for _ in range(scale.models):
         trained = whole(2, 9)
         length = whole(trained + 1, max(scale.longest, trained + 2))
-        tokens, y = _unit(length, generator), _unit(1, generator)[0]
+        tokens, y = unit(length), unit(1)[0]
         a, b = torch.randn(2, 4, 4, generator=generator, dtype=torch.float64)
         near = whole(1, trained + 1)
-        nearer = whole(1, near + 1)
-        error = _square(theorem1.read(tokens, a, b) - y)
-        _, bounds = _bounds(tokens, a, b, y, (near, nearer), trained)
-        ratios = {name: max(ratio, error / bounds[name]) for name, ratio in ratios.items()}
+        found = error_and_bounds(tokens, a, b, y, near=near, nearer=whole(1, near + 1), trained=trained)
+        ratios = {name: max(ratio, found[ERROR] / found[name]) for name, ratio in ratios.items()}
     return ratios
-
-
-def _bounds(
-    tokens: Tensor, a: Tensor, b: Tensor, y: Tensor, views: tuple[int, int], trained: int
-) -> tuple[Terms, dict[str, float]]:
-    """What the bounds are made of, with these two lengths of views, and the bounds that hold."""
-    length, (near, nearer) = len(tokens), views
-    v, w = theorem1.read(tokens[-near:], a, b), theorem1.read(tokens[-nearer:], a, b)
-    terms = Terms(_square(v - w), _square(v - y), _square(w - y))
-    # The prediction from the far tokens, asked by the same last token.
-    far = tokens[:-near]
-    r = tokens[-1] @ a @ (far.T @ far / len(far)) @ b
-    return terms, {
-        CORRECTED: theorem1.corrected_bound(terms, theorem1.spectral_c0(a, b), trained, length),
-        CONVEX: theorem1.convex_bound(terms.near, _square(r - y), near, length),
-    }
-
-
-def constants_ratio(bound: Callable[[Terms, float, int, int], float], length: int) -> float:
-    """C1 / C2 of a bound C1 misalignment + C2 training loss + C3, where both views have that loss."""
-    zero = bound(Terms(0, 0, 0), 0, TRAIN_LENGTH, length)
-    c1 = bound(Terms(1, 0, 0), 0, TRAIN_LENGTH, length) - zero
-    c2 = bound(Terms(0, 1, 1), 0, TRAIN_LENGTH, length) - zero
-    return c1 / c2
-
-
-def _unit(count: int, generator: torch.Generator) -> Tensor:
-    drawn = torch.randn(count, 4, generator=generator, dtype=torch.float64)
-    return drawn / drawn.norm(dim=1, keepdim=True)
-
-
-def _square(x: Tensor) -> float:
-    return float(x.square().sum())
 
 
 def _values(results: Results, arm: str, metric: str) -> dict[int, float]:
@@ -165,10 +117,9 @@ def _printed_holds(results: Results) -> Decision:
 
 def _holds(metric: str) -> Callable[[Results], Decision]:
     def decide(results: Results) -> Decision:
-        [ratio] = [row.value for row in results.select(arm=DRAWN_MODELS, metric=f"{metric}_ratio")]
         errors, bounds = _values(results, BROKEN, ERROR), _values(results, BROKEN, metric)
-        assert ratio is not None
-        worst = max(ratio, *(errors[length] / bounds[length] for length in errors))
+        ratios = [errors[length] / bounds[length] for length in errors]
+        worst = max(*_values(results, DRAWN_MODELS, f"{metric}_ratio").values(), *ratios)
         return f"largest error / bound: {worst:.3f}", HOLDS if worst <= 1 + 1e-9 else FAILS
 
     return decide
@@ -188,88 +139,87 @@ def _grows(results: Results) -> Decision:
     return ours, HOLDS if grows else FAILS
 
 
-CLAIMS = (
-    Claim(
-        place="Eq. 28-29",
-        says="the printed bound holds",
-        paper="proved",
-        test=Rule(
+_NEVER_EXCEEDED = "no error of the counterexample or of a random model exceeds it"
+CLAIMS = tuple(
+    Claim(place=place, says=says, paper=paper, test=Rule(rule, decide))
+    for place, says, paper, rule, decide in (
+        (
+            "Eq. 28-29",
+            "the printed bound holds",
+            "proved",
             "no test length at which the counterexample's error exceeds the largest printed bound over its views",
             _printed_holds,
         ),
-    ),
-    Claim(
-        place="Eq. 28-29, corrected",
-        says="the bound with factors 12, 12, 2 and 12 + 4 C0 holds",
-        paper="ours",
-        test=Rule("no error of the counterexample or of a random model exceeds it", _holds(CORRECTED)),
-    ),
-    Claim(
-        place="Eq. 28-29, corrected",
-        says="the corrected bound says something beyond the training length",
-        paper="ours",
-        test=Rule(
-            "at some test length it is below the greatest squared distance of two unit vectors", _vacuous
+        (
+            "Eq. 28-29, corrected",
+            "the bound with factors 12, 12, 2 and 12 + 4 C0 holds",
+            "ours",
+            _NEVER_EXCEEDED,
+            _holds(CORRECTED),
         ),
-    ),
-    Claim(
-        place="identity behind the proof",
-        says="the error is at most the mean of near and far errors, weighted by their lengths",
-        paper="ours",
-        test=Rule("no error of the counterexample or of a random model exceeds it", _holds(CONVEX)),
-    ),
-    Claim(
-        place="below Eq. 29",
-        says="C1 / C2 grows with the test length",
-        paper="proved",
-        test=Rule("the ratio of both bounds rises at every test length", _grows),
-    ),
+        (
+            "Eq. 28-29, corrected",
+            "the corrected bound says something beyond the training length",
+            "ours",
+            "at some test length it is below the greatest squared distance of two unit vectors",
+            _vacuous,
+        ),
+        (
+            "identity behind the proof",
+            "the error is at most the mean of near and far errors, weighted by their lengths",
+            "ours",
+            _NEVER_EXCEEDED,
+            _holds(CONVEX),
+        ),
+        (
+            "below Eq. 29",
+            "C1 / C2 grows with the test length",
+            "proved",
+            "the ratio of both bounds rises at every test length",
+            _grows,
+        ),
+    )
 )
 
 
 def sections(results: Results, folder: Path) -> list[Section]:
     """The verdicts and the picture of the broken bound."""
-    judged = judge(CLAIMS, results)
     return [
         Section(
             title="Theorem 1, checked",
             paragraphs=[
                 "Theorem 1 bounds the error at a test length by the misalignment and the losses at training lengths. "
                 "A linear attention model with neither loss nor misalignment breaks the printed bound; the same "
-                "proof with its two slips corrected gives a bound that holds but is vacuous.",
-                *(f"{one.claim.says}: {one.verdict}." for one in judged),
+                "proof with its two slips corrected gives a bound that holds but is vacuous."
             ],
-            tables=[verdict_table(judged)],
-            figures=[bounds_picture(results)],
+            tables=[verdict_table(judge(CLAIMS, results))],
+            figures=bounds_picture(results),
             notes=results.notes,
         )
     ]
 
 
-def bounds_picture(results: Results) -> Picture:
+def bounds_picture(results: Results) -> list[Picture]:
     """Error and bounds of the counterexample by test length."""
     labels = {ERROR: "error", PRINTED: "printed bound", CORRECTED: "corrected bound", CONVEX: "convex bound"}
     curves = []
     for style, (metric, label) in enumerate(labels.items()):
         values = _values(results, BROKEN, metric)
         curves.append(Curve(label=label, x=list(values), y=list(values.values()), style=style))
-    with drawn(height=3.2, legend=curves) as (figure, grid):
-        axes = grid[0][0]
-        draw_curves(axes, curves)
-        axes.set_yscale("log")
-        axes.set(xlabel="test length (tokens)", ylabel="squared error")
-        legend_below(figure, axes)
-        return picture(
-            figure,
-            name="theorem1-bounds",
-            title="A model that breaks the printed bound of theorem 1",
-            alt="Error and bounds of the counterexample by test length: the error lies above the printed bound.",
-            caption=f"Training length {TRAIN_LENGTH}. The printed bound is the largest over all views of training "
-            "length; the convex bound uses the error of the far tokens alone.",
-        )
+    found = curve_picture(
+        {"": curves},
+        name="theorem1-bounds",
+        title="A model that breaks the printed bound of theorem 1",
+        across="test length (tokens)",
+        up="squared error",
+        dress=lambda axes, *_: axes.set_yscale("log"),
+        caption=f"Training length {TRAIN_LENGTH}. The printed bound is the largest over all views of training "
+        "length; the convex bound uses the error of the far tokens alone.",
+    )
+    return [found] if found else []
 
 
+_RUN = computed("theorem1", _rows, model_name="theorem1", notes=_notes, train_length=TRAIN_LENGTH)
 THEOREM1 = Study(
-    title="Theorem 1: does the bound hold?",
-    parts=(Part(run=run_theorem1, sections=sections, scales=SCALES),),
+    title="Theorem 1: does the bound hold?", parts=(Part(run=_RUN, sections=sections, scales=SCALES),)
 )

@@ -19,12 +19,11 @@ from lengthwise_studies.section3.number_alignment import (
     disagreements,
     right_disagreements,
 )
-from lengthwise_studies.synthetic.reparameterization import FUNCTIONS, Reparameterization
+from lengthwise_studies.synthetic.reparameterization import IDENTITY
 from lengthwise_studies.synthetic.tasks import BIT_TASKS
 from lengthwise_studies.synthetic.training import batches, predictions, value_losses
 from lengthwise_studies.synthetic.transformer import Architecture, StackedTransformer
 
-IDENTITY = Reparameterization(FUNCTIONS["identity"])
 LONGEST = 6
 
 

@@ -15,10 +15,10 @@ the sum, 0 .. l, grow with the length (Fig. 3 and 4). `uniform-count-mean` has a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,12 +31,10 @@ VOCABULARY = 4
 
 
 class Outcomes(NamedTuple):
-    """The exact law of a task's outcome at one length."""
+    """The exact law of a number: every value [K] and its probability [K], fp64."""
 
     values: Tensor
-    """Every outcome [K], fp64."""
     probabilities: Tensor
-    """Of each, [K], fp64."""
 
 
 @dataclass(frozen=True)
@@ -45,40 +43,43 @@ class BitTask:
 
     Args:
         name: the key in its table.
-        draw: strings of the given lengths, bits [N, longest] with zeros behind each string's end.
-        outcome: what is to be predicted, [N].
-        outcomes: the law of the outcome at a length.
+        of: what is to be predicted, from the number of ones and the length: numbers or tensors.
+        uniform: whether the number of ones is uniform on 0 .. length; otherwise the bits are fair.
     """
 
     name: str
-    draw: Callable[[Tensor, int, torch.Generator], Tensor]
-    outcome: Callable[[Tensor, Tensor], Tensor]
-    outcomes: Callable[[int], Outcomes]
+    of: Callable[[Any, Any], Any]
+    uniform: bool = False
+
+    def draw(self, lengths: Tensor, longest: int, generator: torch.Generator) -> Tensor:
+        """Strings of the given lengths: bits [N, longest] with zeros behind each string's end."""
+        inside = torch.arange(longest) < lengths.unsqueeze(1)
+        if not self.uniform:
+            return torch.randint(0, 2, (len(lengths), longest), generator=generator) * inside
+        # Placed at random (appendix F).
+        counts = (torch.rand(len(lengths), generator=generator) * (lengths + 1)).long()
+        keys = torch.rand(len(lengths), longest, generator=generator).masked_fill_(~inside, 2.0)
+        ranks = keys.argsort(dim=-1).argsort(dim=-1)
+        return (ranks < counts.unsqueeze(1)).long()
+
+    def outcome(self, bits: Tensor, lengths: Tensor) -> Tensor:
+        """What is to be predicted [N]."""
+        return self.of(bits.sum(-1), lengths).float()
+
+    def outcomes(self, length: int) -> Outcomes:
+        """The law of the outcome at a length."""
+        counts, probabilities = count_law(length, uniform=self.uniform)
+        values = self.of(counts, length)
+        if not isinstance(values, Tensor):
+            return Outcomes(torch.tensor([float(values)]).double(), torch.ones(1).double())
+        return Outcomes(values, probabilities)
 
 
-def fair_bits(lengths: Tensor, longest: int, generator: torch.Generator) -> Tensor:
-    """Bits [N, longest] that are 0 or 1 with equal probability; 0 behind each string's end."""
-    bits = torch.randint(0, 2, (len(lengths), longest), generator=generator)
-    return bits * (torch.arange(longest) < lengths.unsqueeze(1))
-
-
-def uniform_count_bits(lengths: Tensor, longest: int, generator: torch.Generator) -> Tensor:
-    """Bits whose number of ones is uniform on 0 .. length, placed at random (appendix F)."""
-    counts = (torch.rand(len(lengths), generator=generator) * (lengths + 1)).long()
-    keys = torch.rand(len(lengths), longest, generator=generator)
-    keys.masked_fill_(torch.arange(longest) >= lengths.unsqueeze(1), 2.0)
-    ranks = keys.argsort(dim=-1).argsort(dim=-1)
-    return (ranks < counts.unsqueeze(1)).long()
-
-
-def count_law(length: int, *, uniform: bool) -> Outcomes:
+def count_law(length: int, *, uniform: bool = False) -> Outcomes:
     """The law of the number of ones: binomial for fair bits, or uniform on 0 .. length."""
-    counts = torch.arange(length + 1, dtype=torch.float64)
-    if uniform:
-        return Outcomes(counts, torch.full_like(counts, 1 / (length + 1)))
-    n = torch.tensor(float(length), dtype=torch.float64)
-    log_choose = torch.lgamma(n + 1) - torch.lgamma(counts + 1) - torch.lgamma(n - counts + 1)
-    return Outcomes(counts, (log_choose - n * torch.log(torch.tensor(2.0, dtype=torch.float64))).exp())
+    ways = [1 if uniform else math.comb(length, ones) for ones in range(length + 1)]
+    probabilities = torch.tensor([way / sum(ways) for way in ways], dtype=torch.float64)
+    return Outcomes(torch.arange(length + 1).double(), probabilities)
 
 
 def encode(bits: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -96,34 +97,10 @@ def encode(bits: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     return tokens, lengths + 1
 
 
-def _length(bits: Tensor, lengths: Tensor) -> Tensor:
-    return lengths.float()
-
-
-def _sum(bits: Tensor, lengths: Tensor) -> Tensor:
-    return bits.sum(-1).float()
-
-
-def _mean(bits: Tensor, lengths: Tensor) -> Tensor:
-    return bits.sum(-1) / lengths
-
-
-def _length_law(length: int) -> Outcomes:
-    return Outcomes(torch.tensor([float(length)], dtype=torch.float64), torch.ones(1, dtype=torch.float64))
-
-
-def _mean_law(length: int, *, uniform: bool) -> Outcomes:
-    counts, probabilities = count_law(length, uniform=uniform)
-    return Outcomes(counts / length, probabilities)
-
-
-MEAN = BitTask("mean", fair_bits, _mean, partial(_mean_law, uniform=False))
-LENGTH = BitTask("length", fair_bits, _length, _length_law)
-SUM = BitTask("sum", fair_bits, _sum, partial(count_law, uniform=False))
-UNIFORM_COUNT_MEAN = BitTask(
-    "uniform-count-mean", uniform_count_bits, _mean, partial(_mean_law, uniform=True)
-)
-
+MEAN = BitTask("mean", lambda ones, length: ones / length)
+LENGTH = BitTask("length", lambda ones, length: length)
+SUM = BitTask("sum", lambda ones, length: ones)
+UNIFORM_COUNT_MEAN = BitTask("uniform-count-mean", MEAN.of, uniform=True)
 BIT_TASKS: dict[str, BitTask] = {task.name: task for task in (MEAN, LENGTH, SUM, UNIFORM_COUNT_MEAN)}
 
 

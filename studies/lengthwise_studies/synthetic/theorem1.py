@@ -8,70 +8,72 @@ Linear attention with an output projection reads the last n tokens as
 With l <= l_test, k = l_test - l, the near view v = g(x[-l:]) and the far view r = g of the other k tokens
 (with the same last token as query), the whole view is exactly u = (l v + k r) / l_test. Everything below follows
 from this (`docs/explanation/theory.md`).
+
+A bound is the product of its four factors with the misalignment |g(x[-l:]) - g(x[-l'':])|^2 of two views of training
+lengths l'' <= l, the training errors |g(x[-l'':]) - y|^2 and |g(x[-l:]) - y|^2, and 1. K = L / l_test with
+L = l_test - l_train / 2.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
+ERROR, PRINTED, CORRECTED, CONVEX = "squared_error", "printed_bound", "corrected_bound", "convex_bound"
+Factors = tuple[float, float, float, float]
 
-def read(tokens: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """g of a view: tokens [n, D], the last one as query, A [D, D], B [D, V]; gives [V] (Eq. 25)."""
+
+def read(tokens: Tensor, a: Tensor, b: Tensor, query: Tensor | None = None) -> Tensor:
+    """g of a view: tokens [n, D], the query (default: the last token), A [D, D], B [D, V]; gives [V] (Eq. 25)."""
     gathered = tokens.T @ tokens / len(tokens)
-    return tokens[-1] @ a @ gathered @ b
+    return (tokens[-1] if query is None else query) @ a @ gathered @ b
 
 
-@dataclass(frozen=True)
-class Terms:
-    """What the bound is made of: squared L2 norms, averaged over whatever the user averages over."""
+def printed_factors(trained: int, length: int, c0: float = 0.0) -> Factors:
+    """Eq. 28 as printed, with C0 = |A B|^2 as the paper defines it. It does not hold.
 
-    misalignment: float
-    """|g(x[-l:]) - g(x[-(l - l'):])|^2."""
-    near: float
-    """Training error |g(x[-l:]) - y|^2."""
-    nearer: float
-    """Training error |g(x[-(l - l'):]) - y|^2 of the shorter view."""
-
-
-def printed_bound(terms: Terms, c0: float, longest: int, length: int) -> float:
-    """The right side of Eq. 28 as printed: K^2 misalignment + K^2 nearer + near + (1 + C0) K^2.
-
-    K = (l_test - l_train / 2) / l_test, and C0 = |A B|^2 as the paper defines it. It does not hold.
+    C0 can be 0 while the model attends to everything.
     """
-    k2 = _reach(longest, length) ** 2
-    return k2 * terms.misalignment + k2 * terms.nearer + terms.near + (1 + c0) * k2
+    k2 = ((length - trained / 2) / length) ** 2
+    return k2, k2, 1, (1 + c0) * k2
 
 
-def corrected_bound(terms: Terms, c0: float, longest: int, length: int) -> float:
-    """The same proof with its two slips mended; C0 = |A|^2 |B|^2 (spectral norms).
+def corrected_factors(trained: int, length: int, c0: float = 0.0) -> Factors:
+    """The same proof with its two slips corrected; C0 = |A|^2 |B|^2 (spectral norms).
 
     |a + b|^2 <= 2 |a|^2 + 2 |b|^2 in place of |a|^2 + |b|^2, and |x_0 A R B| <= |A| |B| |R|, since R is
-    between A and B: 12 K^2 misalignment + 12 K^2 nearer + 2 near + (12 + 4 C0) K^2.
+    between A and B.
     """
-    k2 = _reach(longest, length) ** 2
-    return 12 * k2 * (terms.misalignment + terms.nearer) + 2 * terms.near + (12 + 4 * c0) * k2
+    k2 = ((length - trained / 2) / length) ** 2
+    return 12 * k2, 12 * k2, 2, (12 + 4 * c0) * k2
 
 
-def convex_bound(near: float, far: float, near_length: int, length: int) -> float:
-    """What the identity u = (l v + k r) / l_test gives at once: (l near + k far) / l_test.
+def constants_ratio(factors: Factors) -> float:
+    """C1 / C2 of a bound C1 misalignment + C2 training loss + C3, where both views have that loss."""
+    return factors[0] / (factors[1] + factors[2])
 
-    `far` is |r - y|^2, at most 2 for probability vectors. It says what the printed bound hides: what counts
-    is whether the far tokens alone predict the same.
+
+def error_and_bounds(
+    tokens: Tensor, a: Tensor, b: Tensor, y: Tensor, *, near: int, nearer: int, trained: int
+) -> dict[str, float]:
+    """|u - y|^2 of the whole view, and every bound on it from the last `near` and `nearer` tokens.
+
+    The convex bound is what the identity gives at once: (l |v - y|^2 + k |r - y|^2) / l_test. It says what the
+    printed bound hides: what counts is whether the far tokens alone predict the same.
     """
-    return (near_length * near + (length - near_length) * far) / length
-
-
-def spectral_c0(a: Tensor, b: Tensor) -> float:
-    """|A|^2 |B|^2, the constant that the proof needs."""
-    return float(torch.linalg.matrix_norm(a, 2) ** 2 * torch.linalg.matrix_norm(b, 2) ** 2)
-
-
-def printed_c0(a: Tensor, b: Tensor) -> float:
-    """|A B|^2, the constant as printed; it can be 0 while the model attends to everything."""
-    return float(torch.linalg.matrix_norm(a @ b, 2) ** 2)
+    length = len(tokens)
+    v, w = read(tokens[-near:], a, b), read(tokens[-nearer:], a, b)
+    r = read(tokens[:-near], a, b, query=tokens[-1])
+    terms = (_square(v - w), _square(w - y), _square(v - y), 1.0)
+    factors = {
+        PRINTED: printed_factors(trained, length, _norm(a @ b) ** 2),
+        CORRECTED: corrected_factors(trained, length, (_norm(a) * _norm(b)) ** 2),
+    }
+    return {
+        ERROR: _square(read(tokens, a, b) - y),
+        **{name: sum(f * term for f, term in zip(own, terms, strict=True)) for name, own in factors.items()},
+        CONVEX: (near * _square(v - y) + (length - near) * _square(r - y)) / length,
+    }
 
 
 def counterexample(length: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -92,6 +94,9 @@ def counterexample(length: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return tokens, a, b, torch.tensor([1.0, 0.0], dtype=torch.float64)
 
 
-def _reach(longest: int, length: int) -> float:
-    """K = L / l_test with L = l_test - l_train / 2."""
-    return (length - longest / 2) / length
+def _square(x: Tensor) -> float:
+    return float(x.square().sum())
+
+
+def _norm(matrix: Tensor) -> float:
+    return float(torch.linalg.matrix_norm(matrix, 2))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,7 +24,7 @@ from lengthwise.training import read_recipe
 from lengthwise.training.recipe import Recipe
 from lengthwise_studies.arms import Arm, Scale, arm_after, steps_at
 from lengthwise_studies.precision import fast_dtype
-from lengthwise_studies.skeleton import Part, Section
+from lengthwise_studies.skeleton import Part, Sections
 from lengthwise_studies.step_times import measure_step_times
 from lengthwise_studies.store import key_of, measured, recipe_key, store_folder, trained
 
@@ -72,37 +72,27 @@ class Experiment:
     fast_training: bool = False
     notes: tuple[str, ...] = ()
 
-    def part(
-        self,
-        sections: Callable[[Results, Path], list[Section]],
-        scales: Mapping[str, Scale],
-        **where: str,
-    ) -> Part:
+    def part(self, sections: Sections, scales: Mapping[str, Scale], **where: str) -> Part:
         """The experiment as a part of a study."""
         return Part(
             run=self.run, sections=sections, scales=scales, plan=lambda scale: [(self, scale)], **where
         )
 
     def run(
-        self,
-        out: Path | str,
-        scale: Scale,
-        *,
-        settings: dict[str, Any] | None = None,
-        resume: bool = False,
-        overwrite: bool = False,
+        self, out: Path | str, scale: Scale, *, settings: dict[str, Any] | None = None, **how: Any
     ) -> Results:
         """Train and measure every arm that the store lacks, and write rows and paired differences to `out`.
 
         Args:
+            out, how: as `RunFolder`: resume, overwrite.
+            scale: the size.
             settings: what the run records; default: `self.settings(scale)`.
 
         Raises:
-            UsageError: see `RunFolder`.
-            Interrupted: Ctrl-C. Finished arms and samples stay in the store.
+            UsageError, Interrupted: see `RunFolder`; finished arms and samples stay in the store.
         """
         settings = self.settings(scale) if settings is None else settings
-        with RunFolder(out, kind=self.kind, config=settings, resume=resume, overwrite=overwrite) as folder:
+        with RunFolder(out, kind=self.kind, config=settings, **how) as folder:
             if finished := folder.finished:
                 return finished
             if (fan_out := FAN_OUT.get()) is not None:
@@ -116,31 +106,20 @@ class Experiment:
     def settings(self, scale: Scale) -> dict[str, Any]:
         """What a run records, and a resumed run must agree with."""
         recipe = self.recipe_of(scale)
-        return {
-            "model": scale.model,
-            "dtype": self._dtype(),
-            "seeds": scale.seeds,
+        return asdict(scale) | {
             "starts": [start.name for start in scale.starts],
-            "steps": None if recipe is None else recipe.steps,
+            "dtype": self._dtype(),
             "equal_time": self.equal_time,
-            "text": scale.text,
-            "split": scale.split,
-            "measures": {name: dict(of) for name, of in scale.measures.items()},
-            "marks": [*scale.marks],
-            "mark_measures": {name: dict(of) for name, of in scale.mark_measures.items()},
             "arms": {
                 arm.name: {name: value for name in _OF_AN_ARM if (value := getattr(arm, name)) is not None}
                 for arm in self.arms
             },
             "recipe": None if recipe is None else recipe.to_dict(),
+            "steps": None if recipe is None else recipe.steps,
         }
 
     def fill(self, scale: Scale) -> Results:
-        """Train and measure what the store lacks, in this process. The results have no settings yet.
-
-        Raises:
-            Interrupted: Ctrl-C. Finished arms and samples stay.
-        """
+        """Train and measure what the store lacks, in this process. The results have no settings yet."""
         paces, rows = self._paces(scale)
         places: dict[str, dict[str, str]] = {}
 
@@ -193,10 +172,7 @@ class Experiment:
         return list(range(scale.seeds)) if self.only_seed is None else [self.only_seed]
 
     def alone(self, scale: Scale) -> list[Experiment]:
-        """One experiment for each arm and seed, which together fill the store.
-
-        An untrained arm is one, unless every seed has its own start.
-        """
+        """One experiment for each arm and seed; an untrained arm is one, unless every seed has its own start."""
         return [
             replace(self, arms=(arm,), reference=None, only_seed=seed)
             for arm in self.arms

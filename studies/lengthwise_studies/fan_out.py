@@ -65,7 +65,6 @@ def in_jobs(jobs: int, experiment: Experiment, scale: Scale) -> None:
 
     Raises:
         UsageError: its arms train for equal times.
-        LengthwiseError, Interrupted: as `side_by_side`. Checkpoints and finished samples stay.
     """
     tasks = _tasks(experiment, scale)
     jobs = min(jobs, len(tasks))
@@ -136,7 +135,14 @@ def on_ray(
             except ray.exceptions.RayError as error:
                 for other in waiting:
                     ray.cancel(other, force=True)
-                raise _explained(ray.exceptions, error) from error
+                if isinstance(own := getattr(error, "cause", None), LengthwiseError):
+                    raise own from error
+                if isinstance(error, ray.exceptions.RayTaskError):
+                    raise
+                raise LengthwiseError(
+                    f"Ray gave up an arm and seed: {type(error).__name__}",
+                    fix="larger machines, or fewer tasks at once (Ray's logs tell more); --resume continues",
+                ) from error
             bar.update(len(done))
 
 
@@ -148,15 +154,3 @@ def memory(experiment: Experiment, scale: Scale) -> int:
     recipe = experiment.recipe_of(scale, arm, experiment.seeds(scale)[0])
     needed = None if recipe is None or arm.changes is None else plan(recipe)["memory_bytes"]
     return 0 if needed is None else needed + _LIBRARIES
-
-
-def _explained(known: Any, error: Any) -> Exception:
-    """The error of ours that a task failed with, or that its worker died too often; any other as it is."""
-    if isinstance(error, known.RayTaskError):
-        return error.cause if isinstance(error.cause, LengthwiseError) else error
-    if isinstance(error, (known.WorkerCrashedError, known.OutOfMemoryError, known.NodeDiedError)):
-        return LengthwiseError(
-            f"a worker was lost {RETRIES + 1} times at the same task ({type(error).__name__})",
-            fix="larger machines, or fewer tasks at once (Ray's logs tell more); --resume continues",
-        )
-    return error

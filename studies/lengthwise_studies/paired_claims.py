@@ -14,8 +14,8 @@ from functools import partial
 from statistics import fmean
 from typing import Literal
 
-from lengthwise.measure.over_seeds import FEWEST_SEEDS, POWER, OverSeeds
-from lengthwise.measure.over_seeds import over_seeds as difference_over_seeds
+from lengthwise.errors import UsageError
+from lengthwise.measure.over_seeds import FEWEST_SEEDS, POWER, OverSeeds, rows_over_seeds
 from lengthwise.report.tables import Estimate
 from lengthwise.results import Row
 from lengthwise_studies.claims import NOT_RUN, OPPOSITE, REPRODUCED, Found
@@ -107,9 +107,10 @@ class Paired:
             what=f"{self.quantity.heading}, {self.arm} minus {self.against}{after}",
             unit=self.quantity.unit,
         )
-        over = self._over_seeds(measured)
-        if isinstance(over, str):
-            return found(verdict=NOT_RUN, why=over)
+        try:
+            over = self._over_seeds(measured)
+        except UsageError as lacks:
+            return found(verdict=NOT_RUN, why=lacks.problem)
         same, margin = self.direction == "same", self.margin or 0.0
         below = self.direction in ("lower", "not higher")
         # The truth that separates what confirms the claim from what contradicts it.
@@ -122,10 +123,9 @@ class Paired:
             detectable=partial(over.detectable, both_ends=same),
         )
 
-    def _over_seeds(self, measured: Measured) -> OverSeeds | str:
-        """The difference over seeds, or what it lacks."""
+    def _over_seeds(self, measured: Measured) -> OverSeeds:
         if self.steps is not None and self.steps not in measured.steps:
-            return "this scale keeps no such checkpoint"
+            raise UsageError("this scale keeps no such checkpoint")
         after = "" if self.steps is None else measured.steps[self.steps]
         pair = self.arm + after, self.against + after
         rows = [
@@ -134,19 +134,18 @@ class Paired:
             if (row.arm, row.reference) == pair and self.quantity.is_in(row, measured.length)
         ]
         if not rows:
-            return "not measured at this scale"
-        if len({row.seed for row in rows}) != len(rows):
-            raise AssertionError(f"{self.quantity.heading} of {self.arm} names several numbers of one seed")
-        return _of_rows(rows)
+            raise UsageError("not measured at this scale")
+        assert len({row.seed for row in rows}) == len(rows), f"{self} names several numbers of one seed"
+        return rows_over_seeds(rows)
 
 
 def over_seeds(rows: Sequence[Row]) -> Estimate | None:
-    """The mean of a row for each seed, with its 95 % interval over seeds and documents.
-
-    None with too few rows, or one without an interval over documents.
-    """
-    over = _of_rows(rows)
-    return None if isinstance(over, str) else Estimate(over.mean, *over.interval, signed=True)
+    """The mean of a row for each seed, with its 95 % interval over seeds and documents; None without one."""
+    try:
+        over = rows_over_seeds(rows)
+    except UsageError:
+        return None
+    return Estimate(over.mean, *over.interval, signed=True)
 
 
 def range_over_seeds(rows: Sequence[Row], *, signed: bool = False) -> Estimate | None:
@@ -160,17 +159,3 @@ def range_over_seeds(rows: Sequence[Row], *, signed: bool = False) -> Estimate |
     at_least = any(row.at_least for row in rows)
     low, high = (rows[0].ci_low, rows[0].ci_high) if len(values) == 1 else (min(values), max(values))
     return Estimate(fmean(values), low, high, signed=signed, at_least=at_least)
-
-
-def _of_rows(rows: Sequence[Row]) -> OverSeeds | str:
-    """One number of one arm over seeds, or what it lacks."""
-    found = [
-        (row.value, row.stderr, row.documents or 0)
-        for row in rows
-        if row.value is not None and row.stderr is not None
-    ]
-    if len(rows) < FEWEST_SEEDS:
-        return f"{len(rows)} seed{'s' if len(rows) > 1 else ''} of the {FEWEST_SEEDS} that a verdict needs"
-    if len(found) < len(rows) or min(documents for *_, documents in found) < 2:
-        return "a number has no interval over documents"
-    return difference_over_seeds(found)

@@ -52,7 +52,6 @@ def side_by_side(
     Raises:
         Interrupted: Ctrl-C.
         LengthwiseError: a process was killed, for example because memory ran out.
-        Exception: whatever `work` or `finished` raises.
     """
     done = before
     with progress((), what=what, total=before + len(items), initial=before) as bar:
@@ -99,12 +98,12 @@ def _in_processes(
 
 def _attend() -> None:
     """Leave Ctrl-C, which reaches every process of a terminal, to the first process, and do not outlive it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_the_first, daemon=True).start()
-
-
-def _end_with_the_first() -> None:
     first = parent_process()
     assert first is not None
-    first.join()
-    os._exit(1)
+
+    def end_with_it() -> None:
+        first.join()
+        os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=end_with_it, daemon=True).start()

@@ -17,6 +17,9 @@ from lengthwise.report.tables import Table
 from lengthwise.report.writers import to_markdown
 from lengthwise.results import Results
 
+Sections = Callable[[Results, Path], list[Section]]
+"""Makes the part of a page from the results of a run folder."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
@@ -24,7 +27,7 @@ class Part:
 
     Args:
         run: `run(out, scale, resume=, overwrite=)` trains and measures what the part needs, and gives the results.
-        sections: the part of the page that shows the results of this run folder.
+        sections: its part of the page.
         scales: the sizes offered, by name; dataclasses, with fields `seeds` and `steps` where the study takes them.
         folder: the run folder below that of the study.
         heading: of the part's settings at the end of the page.
@@ -33,7 +36,7 @@ class Part:
     """
 
     run: Callable[..., Results]
-    sections: Callable[[Results, Path], list[Section]]
+    sections: Sections
     scales: Mapping[str, Any]
     folder: str = "."
     heading: str = "Where it comes from"
@@ -66,9 +69,7 @@ class Produced:
     tables: list[Table]
 
 
-def chosen_scale(
-    scales: Mapping[str, Any], name: str, *, seeds: int | None = None, steps: int | None = None
-) -> Any:
+def chosen_scale(scales: Mapping[str, Any], name: str, **given: int | None) -> Any:
     """The scale of that name, with other seeds and steps where given; `laptop` is `default` unless it is listed.
 
     Raises:
@@ -78,25 +79,23 @@ def chosen_scale(
         name = "default"
     if name not in scales:
         raise UsageError(f"no scale {name!r}", expected=nearest(name, scales))
-    given = {what: value for what, value in (("seeds", seeds), ("steps", steps)) if value is not None}
-    for what, value in given.items():
+    changes = {what: value for what, value in given.items() if value is not None}
+    for what, value in changes.items():
         if value < 1:
             raise UsageError(f"{what} is {value}", expected="1 or more")
-    return replace(scales[name], **given)
+    return replace(scales[name], **changes)
 
 
-def chosen_scales(
-    study: Study, scale: str, *, seeds: int | None = None, steps: int | None = None
-) -> list[Any]:
-    """The scale of each part.
+def chosen_scales(study: Study, scale: str, **given: int | None) -> list[Any]:
+    """The scale of each part, with other `seeds` and `steps` where given.
 
     Raises:
         UsageError: an unknown scale; seeds or steps below 1, or for a study that takes none.
     """
-    for what, value in (("seeds", seeds), ("steps", steps)):
+    for what, value in given.items():
         if value is not None and what not in study.takes:
             raise UsageError(f"this study takes no {what}", expected=f"without --{what}")
-    return [chosen_scale(part.scales, scale, seeds=seeds, steps=steps) for part in study.parts]
+    return [chosen_scale(part.scales, scale, **given) for part in study.parts]
 
 
 def produce_page(
@@ -104,18 +103,17 @@ def produce_page(
     out: Path,
     *,
     scale: str = "default",
-    seeds: int | None = None,
-    steps: int | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    **given: int | None,
 ) -> Produced:
     """Run every part of a study and write `report.html`, and `figures/` with its pictures and tables.
 
     Raises:
-        UsageError: an unknown scale; seeds or steps below 1, or for a study that takes none; see `RunFolder`.
+        UsageError: see `chosen_scales` and `RunFolder`.
         Interrupted: Ctrl-C. Finished work stays, and `resume` continues it.
     """
-    scales = chosen_scales(study, scale, seeds=seeds, steps=steps)
+    scales = chosen_scales(study, scale, **given)
     sections: list[Section] = []
     provenance: dict[str, dict[str, Any]] = {}
     partial = False

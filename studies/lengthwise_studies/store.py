@@ -74,11 +74,7 @@ _INPUTS: dict[str, dict[str, Any]] = {}
 
 
 def trained(recipe: Recipe) -> Path:
-    """The folder of the arm that this recipe trains, trained now if it is not there.
-
-    Raises:
-        UsageError, LengthwiseError, Interrupted: as `train`.
-    """
+    """The folder of the arm that this recipe trains, trained now if it is not there; raises what `train` does."""
     folder = store_folder() / recipe_key(recipe)
     with _held(folder):
         run_folder = folder / "train"
@@ -101,17 +97,13 @@ def measured(
     evaluator: str | None = None,
     **facts: Any,
 ) -> tuple[dict[str, Results], dict[str, str]]:
-    """Every measurement of a model, by name, and the file of its samples below the store.
+    """Every measurement of a model of an arm, by name, and the file of its samples below the store.
 
     Finished samples stay in `folder`, where a second call continues.
 
     Args:
-        model, text, measures, folder: of the arm.
         evaluator: the model that finds the key tokens of LongPPL: one for all arms, so that all have the same.
         facts: what else distinguishes this model from others of the same arm: dtype, extension, steps.
-
-    Raises:
-        Interrupted: Ctrl-C. Finished samples stay.
     """
     found: dict[str, Results] = {}
     files: dict[str, str] = {}

@@ -88,35 +88,28 @@ def study_named(name: str) -> Study:
     return attrgetter(attribute)(importlib.import_module(f"lengthwise_studies.{module}"))
 
 
-def plan_study(name: str, **size: Any) -> Table:
+def plan_study(name: str, *, scale: str = "default", **given: int | None) -> Table:
     """The grid of the study `name`, with tokens, memory and time, before any weight is loaded.
 
-    Args:
-        name: of the study.
-        size: the arguments of `study_costs`: scale, seeds, steps.
-
     Raises:
-        UsageError: no such study or scale; seeds or steps below 1.
+        UsageError: see `chosen_scales`.
     """
     study = study_named(name)
     from lengthwise_studies.costs import costs_table, study_costs
 
-    size.setdefault("scale", "default")
-    return costs_table(study_costs(study, **size), caption=f"{name} at scale {size['scale']}")
+    return costs_table(study_costs(study, scale, **given), caption=f"{name} at scale {scale}")
 
 
 def produce(name: str, out: Path, *, ray: str | None = None, jobs: int | None = None, **how: Any) -> Produced:
     """Run the study `name` in the folder `out`, or continue it, to its page.
 
     Args:
-        name: of the study.
-        out: the folder of the run.
+        name, out: of the study and of the folder.
         ray, jobs: see `at_once`; None: one arm and seed after the other, on this machine.
         how: the arguments of `produce_page`.
 
     Raises:
-        UsageError: no such study or scale; seeds or steps below 1, or for a study that takes none; jobs or a
-            cluster for a study without arms.
+        UsageError: see `produce_page`; jobs or a cluster for a study without arms.
         Interrupted: Ctrl-C. Finished work stays.
     """
     study = study_named(name)

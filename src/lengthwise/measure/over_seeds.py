@@ -20,7 +20,7 @@ from statistics import fmean, variance
 
 from lengthwise.errors import UsageError
 from lengthwise.measure.statistics import students_t
-from lengthwise.results import SIGNIFICANCE
+from lengthwise.results import SIGNIFICANCE, Row
 
 FEWEST_SEEDS = 3
 POWER = 0.8
@@ -94,15 +94,31 @@ def over_seeds(differences: Sequence[tuple[float, float, int]]) -> OverSeeds:
     Raises:
         UsageError: fewer than `FEWEST_SEEDS`, or fewer than two documents.
     """
-    if len(differences) < FEWEST_SEEDS:
-        raise UsageError(f"{len(differences)} seeds", expected=f"{FEWEST_SEEDS} or more")
+    if (seeds := len(differences)) < FEWEST_SEEDS:
+        raise UsageError(f"{seeds} seed{'s' if seeds > 1 else ''} of the {FEWEST_SEEDS} that a verdict needs")
     values, errors, documents = zip(*differences, strict=True)
     if min(documents) < 2:
-        raise UsageError("a difference over fewer than two documents", expected="two or more")
+        raise UsageError("a number has no interval over documents")
     return OverSeeds(
         mean=fmean(values),
-        of_seeds=variance(values) / len(values),
+        of_seeds=variance(values) / seeds,
         of_documents=fmean(errors) ** 2,
-        seeds=len(values),
+        seeds=seeds,
         documents=min(documents),
+    )
+
+
+def rows_over_seeds(rows: Sequence[Row]) -> OverSeeds:
+    """The same of one number, a row with a paired difference for each seed.
+
+    Raises:
+        UsageError: too few seeds; a row without a value or an interval over documents.
+    """
+    return over_seeds(
+        [
+            (0.0, 0.0, 0)
+            if row.value is None or row.stderr is None
+            else (row.value, row.stderr, row.documents or 0)
+            for row in rows
+        ]
     )

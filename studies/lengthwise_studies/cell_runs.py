@@ -28,7 +28,7 @@ class Grid:
         scale: what a run records of its size, a dataclass.
         outcome: what `work` returns, a dataclass of plain numbers, with `seconds` of training and testing.
         cells: at a scale, in the order of the results; the `key` of a cell tells it from all others.
-        check: refuses a cell that cannot run at a scale.
+        check: refuses a cell that cannot run at a scale; default: none.
         work: trains and tests a cell at a scale, called with `scale` by name.
         rows: of the cells that are finished.
         notes: at a scale: how to read the numbers.

@@ -57,7 +57,7 @@ OWN = {
     "far-gemma": ("far.studies:FAR_GEMMA", "skips and repeats on Gemma 3 270M (3 hours)"),
     "far-parts": ("far.studies:FAR_PARTS", "skips, repeats, or both: one seed (3 hours)"),
     "extension": ("extension:EXTENSION", "SmolLM2-135M beyond its context: rope, LoRA, skips"),
-    "sparsity-bridge-real": ("sparsity.bridge_page:BRIDGE_REAL", "tokens that alignment forgets (an hour)"),
+    "sparsity-bridge-real": ("sparsity.bridge:BRIDGE_REAL", "tokens that alignment forgets (an hour)"),
     "alignment": ("section3.panel_page:ALIGNMENT", "does alignment help mean, length and sum?"),
 }
 STUDIES = {"the alignment paper": ALIGNMENT, "the sparsity paper": SPARSITY, "our own": OWN}

@@ -15,28 +15,30 @@ from lengthwise_studies.sparsity.bounds import (
     proof_etas,
     theorem_factor,
 )
-from lengthwise_studies.sparsity.planted import Anywhere, Within, regularity
+from lengthwise_studies.sparsity.planted import ANYWHERE, Within
 
 
 def test_the_bounds_are_their_formulas():
     assert theorem_factor(32, 128, etas=(2, 3)) == 6 * 32 * 128**2
     # L_local = L/4: 16 (M/L)^2.
-    assert improved_factor(32, 128) == 16 * 4**2
-    assert improved_factor(32, 128, local=4, etas=(1, 2)) == 2 * 32**2
+    assert improved_factor(32, 128, 8) == 16 * 4**2
+    assert improved_factor(32, 128, 4, etas=(1, 2)) == 2 * 32**2
     assert theorem_factor(32, 128, etas=(1, math.inf)) == math.inf
-    assert needed_delta(improved_factor(32, 128)) == pytest.approx(0.5 / 256)
+    assert needed_delta(improved_factor(32, 128, 8)) == pytest.approx(0.5 / 256)
     assert needed_delta(math.inf) == 0
 
 
-@pytest.mark.parametrize("local", [0, 8.5])
-def test_a_chunk_above_a_quarter_of_the_length_is_refused(local):
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda: improved_factor(32, 64, 0),
+        lambda: improved_factor(32, 64, 8.5),
+        lambda: proof_etas(Within(8), train_length=16, test_length=32, local=8, k=2),
+    ],
+)
+def test_chunks_that_are_too_wide_are_refused(refused):
     with pytest.raises(UsageError):
-        improved_factor(32, 64, local=local)
-
-
-def test_no_room_between_the_chunks_is_refused():
-    with pytest.raises(UsageError):
-        proof_etas(Within(8), train_length=16, test_length=32, local=8, k=2)
+        refused()
 
 
 class TestErrata:
@@ -63,15 +65,15 @@ class TestErrata:
         bounds = []
         for width in (4, 6, 8):
             etas = proof_etas(Within(width), train_length=32, test_length=128, local=width, k=4)
-            bounds.append(improved_factor(32, 128, local=width, etas=etas))
+            bounds.append(improved_factor(32, 128, width, etas))
         assert bounds == sorted(bounds, reverse=True)
         assert bounds[0] == pytest.approx(4 * bounds[-1])
 
     def test_from_long_to_short_eta_is_at_most_one_for_local_sets_and_infinite_for_others(self):
         """The rebuttal's O(1), where the longer length is the numerator; without locality there is no eta."""
         assert proof_etas(Within(8), train_length=32, test_length=128, local=8, k=4) == (1, 1)
-        assert regularity(Within(8), 128, 16, 4) < 1
-        assert proof_etas(Anywhere(), train_length=32, test_length=128, local=8, k=4) == (
+        assert Within(8).regularity(128, 16, 4) < 1
+        assert proof_etas(ANYWHERE, train_length=32, test_length=128, local=8, k=4) == (
             math.inf,
             math.inf,
         )
@@ -80,11 +82,11 @@ class TestErrata:
         """Remark C.1's O(length): the ratio grows with the length's first power; anywhere, with its k-th."""
 
         def growth(law):
-            few, many = (regularity(law, 32, length, 4) for length in (128, 256))
+            few, many = (law.regularity(32, length, 4) for length in (128, 256))
             return math.log2(many / few)
 
         assert growth(Within(8)) == pytest.approx(1, abs=0.1)
-        assert growth(Anywhere()) == pytest.approx(4, abs=0.1)
+        assert growth(ANYWHERE) == pytest.approx(4, abs=0.1)
 
     def test_with_one_position_relativity_leaves_a_bag_of_words(self):
         """Attention over k-subsets whose key does not change under shifts: for k = 1 the order of tokens is lost."""

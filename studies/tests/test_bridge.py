@@ -7,28 +7,22 @@ from functools import partial
 
 import pytest
 
-from lengthwise.measure.statistics import estimate
 from lengthwise.results import Row
 from lengthwise_studies.claims import judge
 from lengthwise_studies.sparsity.bridge import (
+    ALIGNED,
     DENSE,
     NO_GAIN,
-    SPARSE,
-    TOO_FEW,
-    Token,
-    forgotten,
-    group_of,
-    rank_correlation_by_document,
-    tokens_of,
-)
-from lengthwise_studies.sparsity.bridge_page import (
-    ALIGNED,
-    EXPERIMENT,
     OTHERS,
+    SPARSE,
+    TRAINED,
     bridge_rows,
     claims,
+    forgotten,
+    group_of,
     in_every_seed,
 )
+from lengthwise_studies.sparsity.influence import TOO_FEW, Token, tokens_of
 
 
 def record(document: str, shift: float) -> dict:
@@ -53,37 +47,28 @@ def test_groups_and_what_is_forgotten():
     assert [group_of(token, 1.0) for token in start[:4]] == [NO_GAIN, SPARSE, DENSE, None]
     assert [token.needed for token in start[:4]] == [None, 2, math.inf, None]
     assert [token.is_key for token in start[:4]] == [False, True, True, True]
-    found = {
-        (one.row.metric, one.row.bucket): estimate(one).value
-        for one in forgotten(arm, control, start, 1.0, model="m", arm="arm")
+    rows = forgotten(arm, control, start, 1.0, model="m", arm="arm")
+    found = {(row.metric, row.bucket): row.value for row in rows}
+    assert found == {
+        ("forgotten", NO_GAIN): pytest.approx(0.4),
+        ("forgotten", SPARSE): pytest.approx(1.2),
+        ("forgotten", DENSE): 0,
+        ("forgotten_more", None): pytest.approx(0.8),
     }
-    assert found["forgotten", NO_GAIN] == pytest.approx(0.4)
-    assert found["forgotten", SPARSE] == pytest.approx(1.2)
-    assert found["forgotten", DENSE] == 0
-    assert found["forgotten_more", None] == pytest.approx(0.8)
-
-
-def test_rank_correlation_resamples_documents():
-    x = [1.0, 2, 3, 4, 5, 6]
-    found = rank_correlation_by_document(x, [value**3 for value in x], list("aabbcc"))
-    assert found.value == pytest.approx(1)
-    assert found.low == pytest.approx(1)
-    assert rank_correlation_by_document(x, x, list("aabbbb")).low is None
-    assert rank_correlation_by_document(x, [1.0] * 6, list("aabbcc")).value is None
 
 
 def test_what_training_forgets_and_what_other_forms_spare():
     """The aligned arm loses 1 on far and sparse tokens, the others nothing."""
-    arms = {}
-    for arm in EXPERIMENT.arms:
-        for seed in [None] if arm.changes is None else (0, 1):
-            lost = arm.name == ALIGNED[0]
-            arms[arm.name, seed] = [
-                Token(f"d{doc}", f"w{doc}", place, long + lost * (place == 41), 5.0, 1.0, needed)
-                for doc in range(9)
-                for place, long, needed in ((40, 5.0, None), (41, 1.0 + doc / 10, 2.0), (42, 1.0, math.inf))
-            ]
-    rows = bridge_rows(arms, 0.5, "m")
+
+    def tokens(lost: int) -> list[Token]:
+        return [
+            Token(f"d{doc}", f"w{doc}", place, long + lost * (place == 41), 5.0, 1.0, needed)
+            for doc in range(9)
+            for place, long, needed in ((40, 5.0, None), (41, 1.0 + doc / 10, 2.0), (42, 1.0, math.inf))
+        ]
+
+    trained = {(arm.name, seed): tokens(arm.name == ALIGNED[0]) for arm in TRAINED for seed in (0, 1)}
+    rows = bridge_rows(tokens(0), trained, 0.5, "m")
     found = [one.verdict for one in judge(claims(), rows)]
     assert found == ["yes", "no", "no", "no", "yes", "yes"]
     [value] = {
@@ -95,22 +80,12 @@ def test_what_training_forgets_and_what_other_forms_spare():
 
 
 def test_a_seed_without_an_interval_decides_nothing():
-    def row(seed, low, high, documents=9):
-        return Row(
-            model="m",
-            task="bridge",
-            metric="forgotten",
-            value=1.0,
-            arm="a",
-            reference="b",
-            seed=seed,
-            ci_low=low,
-            ci_high=high,
-            documents=documents,
-        )
+    def row(low, high, documents=9):
+        at = {"model": "m", "task": "bridge", "metric": "forgotten", "arm": "a", "reference": "b"}
+        return Row(**at, value=1.0, ci_low=low, ci_high=high, documents=documents)
 
     decide = partial(in_every_seed, "a", "b", "forgotten", None, 1)
     assert decide([]) is None
-    assert decide([row(0, 0.5, 1.5), row(1, None, None)])[1] == TOO_FEW
-    assert decide([row(0, 0.5, 1.5), row(1, 0.5, 1.5, documents=7)])[1] == TOO_FEW
-    assert decide([row(0, 0.5, 1.5), row(1, -0.5, 1.5)])[1] == "not decided"
+    assert decide([row(0.5, 1.5), row(None, None)])[1] == TOO_FEW
+    assert decide([row(0.5, 1.5), row(0.5, 1.5, documents=7)])[1] == TOO_FEW
+    assert decide([row(0.5, 1.5), row(-0.5, 1.5)])[1] == "not decided"

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from lengthwise.errors import UsageError
-from lengthwise_studies.sparsity import coupling_study
 from lengthwise_studies.sparsity.coupled_tasks import ADDITION, COUPLED_TASKS, PARITY
 from lengthwise_studies.sparsity.coupling import (
-    ARMS,
     IGNORED,
     PREDICTED,
     coupled_batch,
@@ -24,6 +20,7 @@ from lengthwise_studies.sparsity.coupling import (
     exact_responses,
     held_out_batch,
 )
+from lengthwise_studies.sparsity.coupling_study import ARM_NAMES
 from lengthwise_studies.synthetic.optimizers import OPTIMIZERS
 from lengthwise_studies.synthetic.training import one_thread, train
 from lengthwise_studies.synthetic.transformer import (
@@ -73,14 +70,15 @@ class TestBatches:
         assert batch.id_labels is not None
         # The start is drawn from the same source as the sample, so the sample is compared in form alone.
         assert len(tokens) == batch.tokens.shape[1] == 9
-        assert batch.begin == 5
         assert batch.labels[0].tolist() == [IGNORED] * 4 + batch.tokens[0, 5:].tolist() + [IGNORED]
         assert batch.id_labels[0].tolist() == [IGNORED] * 4 + batch.ids[0, 5:].tolist() + [IGNORED]
         assert (batch.ids[0] - batch.ids[0, 0]).tolist() == list(sample.ids)
 
     @pytest.mark.parametrize("task", COUPLED_TASKS.values(), ids=lambda task: task.name)
     def test_all_arms_see_the_same_samples(self, task):
-        batches = [held_out_batch(task, arm, length=3, models=2, samples=4, seed=7, table=32) for arm in ARMS]
+        batches = [
+            held_out_batch(task, arm, length=3, models=2, samples=4, seed=7, table=32) for arm in ARM_NAMES
+        ]
         for batch in batches[1:]:
             assert torch.equal(batch.tokens, batches[0].tokens)
         assert not torch.equal(batches[0].tokens[0], batches[0].tokens[1])
@@ -95,14 +93,6 @@ class TestBatches:
         batch = _tested("random")
         assert (batch.ids.diff(dim=-1) > 0).all()
         assert batch.ids.max() < TABLE
-
-    @pytest.mark.parametrize(("arm", "length"), [("coupled", TABLE - 1), ("random", 7)])
-    def test_ids_beyond_the_table_are_refused(self, arm, length, monkeypatch):
-        monkeypatch.setitem(coupling_study.TRAIN_LENGTHS, "parity", 1)
-        cell, scale = coupling_study.CoupledCell("parity", arm), coupling_study.SCALES["smoke"]
-        coupling_study.check(cell, replace(scale, table=TABLE, factors=(length - 1,)))
-        with pytest.raises(UsageError):
-            coupling_study.check(cell, replace(scale, table=TABLE, factors=(length,)))
 
 
 @torch.no_grad()

@@ -8,28 +8,21 @@ import pytest
 
 from lengthwise.results import Row, read_results
 from lengthwise_studies.claims import judge
-from lengthwise_studies.sparsity.bridge import TOO_FEW
-from lengthwise_studies.sparsity.influence import CLAIMS, Numbers
+from lengthwise_studies.sparsity.influence import CLAIMS, TOO_FEW, Numbers, rank_correlation_by_document
 from lengthwise_studies.study_table import produce
 
 
 def numbers(documents: int = 8, **shares: tuple[float, float | None, float | None]) -> Numbers:
     return {
         (f"recovered_{name}", k): Row(
-            model="m",
-            task="influence",
-            metric=f"recovered_{name}",
-            value=value,
-            kept=k,
-            ci_low=low,
-            ci_high=high,
-            documents=documents,
+            metric=f"recovered_{name}", value=value, ci_low=low, ci_high=high, documents=documents, **AT
         )
         for name, (value, low, high) in shares.items()
         for k in (1, 8)
     }
 
 
+AT = {"model": "m", "task": "influence"}
 CONTROLS = {"random": (0.1, 0.0, 0.2), "recent": (0.1, 0.0, 0.2), "copies": (0.5, 0.4, 0.6)}
 
 
@@ -51,6 +44,14 @@ def test_verdicts_by_rule(greedy: tuple, net: tuple, verdicts: list[str]):
 def test_few_documents_decide_nothing():
     found = numbers(7, greedy=(0.9, 0.82, 0.95), net=(0.7, 0.6, 0.8), **CONTROLS)
     assert {one.verdict for one in judge(CLAIMS, found)} == {TOO_FEW}
+
+
+def test_rank_correlation_resamples_documents():
+    x = [1.0, 2, 3, 4, 5, 6]
+    found = rank_correlation_by_document(x, [value**3 for value in x], list("aabbcc"))
+    assert (found.value, found.low) == pytest.approx((1, 1))
+    assert rank_correlation_by_document(x, x, list("aabbbb")).low is None
+    assert rank_correlation_by_document(x, [1.0] * 6, list("aabbcc")).value is None
 
 
 @pytest.mark.real

@@ -5,51 +5,29 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from dataclasses import dataclass
 
 import pytest
 import torch
 
 from lengthwise.errors import UsageError
 from lengthwise_studies.sparsity.planted import (
+    ANYWHERE,
     BEGIN,
     END,
-    Anywhere,
-    PositionLaw,
     Within,
     label_losses,
-    locality,
     planted_batches,
-    regularity,
-    relativity,
     right_labels,
     sparse_parity,
 )
 
-
-@dataclass(frozen=True)
-class Early(PositionLaw):
-    """Sets that begin early and are narrow are more probable: shifts matter."""
-
-    def weight(self, length: int, first: int, span: int) -> float:
-        return 1 / ((1 + first) * span)
+LAWS = [ANYWHERE, Within(4)]
 
 
-def _early(one: tuple[int, ...]) -> float:
-    return 1 / ((1 + one[0]) * (one[-1] - one[0] + 1))
-
-
-def _within(one: tuple[int, ...]) -> float:
-    return float(one[-1] - one[0] < 4)
-
-
-LAWS = [(Anywhere(), lambda one: 1.0), (Within(4), _within), (Early(), _early)]
-
-
-def _enumerated(weight, length: int, k: int) -> dict[tuple[int, ...], float]:
-    weights = {one: weight(one) for one in itertools.combinations(range(length), k)}
-    total = sum(weights.values())
-    return {one: value / total for one, value in weights.items()}
+def _enumerated(law, length: int, k: int) -> dict[tuple[int, ...], float]:
+    sets = list(itertools.combinations(range(length), k))
+    fits = [one for one in sets if one[-1] - one[0] < law.width]
+    return dict.fromkeys(sets, 0.0) | dict.fromkeys(fits, 1 / len(fits))
 
 
 def _shifts(one: tuple[int, ...], length: int) -> list[tuple[int, ...]]:
@@ -68,51 +46,33 @@ def _ratio(above: dict, below: dict, length: int) -> float:
     return largest
 
 
-@pytest.mark.parametrize(("law", "weight"), LAWS)
+@pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("k", [1, 2, 3])
-def test_a_law_is_what_enumeration_gives(law, weight, k):
-    here, longer = _enumerated(weight, 7, k), _enumerated(weight, 9, k)
-    for one, probability in here.items():
-        assert law.table(7, k)[one[0], one[-1] - one[0] + 1] == pytest.approx(probability)
-    assert locality(law, 7, k) == max(one[-1] - one[0] + 1 for one, p in here.items() if p)
-    assert relativity(law, 7, k) == pytest.approx(_ratio(here, here, 7))
-    assert regularity(law, 7, 9, k) == pytest.approx(_ratio(here, longer, 9))
-    assert regularity(law, 9, 7, k) == pytest.approx(_ratio(longer, here, 7))
+def test_a_law_is_what_enumeration_gives(law, k):
+    here, longer = _enumerated(law, 7, k), _enumerated(law, 9, k)
+    assert law.sets(7, k) == sum(p > 0 for p in here.values())
+    assert law.locality(7, k) == max(one[-1] - one[0] + 1 for one, p in here.items() if p)
+    assert law.regularity(7, 7, k) == pytest.approx(_ratio(here, here, 7)) == 1
+    assert law.regularity(7, 9, k) == pytest.approx(_ratio(here, longer, 9))
+    assert law.regularity(9, 7, k) == pytest.approx(_ratio(longer, here, 7))
 
 
-@pytest.mark.parametrize(("law", "weight"), LAWS)
+@pytest.mark.parametrize(("law", "k"), [(ANYWHERE, 0), (ANYWHERE, 9), (Within(3), 4)])
+def test_a_k_without_room_is_refused(law, k):
+    with pytest.raises(UsageError):
+        law.sets(8, k)
+
+
+@pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("k", [1, 2, 4])
-def test_draws_follow_the_law(law, weight, k):
+def test_draws_follow_the_law(law, k):
     count = 20_000
     drawn = Counter(map(tuple, law.draw(count, 6, k, torch.Generator().manual_seed(k)).tolist()))
-    law_of = _enumerated(weight, 6, k)
+    law_of = _enumerated(law, 6, k)
     assert set(drawn) <= {one for one, probability in law_of.items() if probability}
     for one, probability in law_of.items():
         spread = math.sqrt(count * probability * (1 - probability))
         assert abs(drawn[one] - count * probability) <= 5 * spread
-
-
-def test_the_three_numbers_of_the_shipped_laws():
-    assert relativity(Anywhere(), 32, 4) == relativity(Within(8), 32, 4) == 1
-    assert locality(Anywhere(), 32, 4) == 32
-    assert locality(Within(8), 32, 4) == 8
-    # Anywhere: eta to longer samples is a ratio of binomial coefficients; nothing bounds it to shorter ones.
-    assert regularity(Anywhere(), 16, 32, 4) == pytest.approx(math.comb(32, 4) / math.comb(16, 4))
-    assert regularity(Anywhere(), 32, 16, 4) == math.inf
-    # Local: a ratio of the numbers of sets, which grow in proportion to the length; below 1 from long to short.
-    sets = {
-        length: sum(math.comb(min(7, length - 1 - first), 3) for first in range(length))
-        for length in (16, 128)
-    }
-    assert regularity(Within(8), 16, 128, 4) == pytest.approx(sets[128] / sets[16])
-    assert regularity(Within(8), 128, 16, 4) == pytest.approx(sets[16] / sets[128])
-    assert 128 / 16 < sets[128] / sets[16] < 2 * 128 / 16
-
-
-@pytest.mark.parametrize(("law", "k"), [(Anywhere(), 0), (Anywhere(), 9), (Within(3), 4)])
-def test_a_k_without_room_is_refused(law, k):
-    with pytest.raises(UsageError):
-        law.table(8, k)
 
 
 def test_sparse_parity_is_the_parity_of_its_bits():
@@ -135,7 +95,7 @@ class Oracle:
 
 
 def _batches(seeds):
-    return list(planted_batches(Anywhere(), lengths=(5, 8), ks=(1, 3), size=40, steps=3, seeds=seeds))
+    return list(planted_batches(ANYWHERE, lengths=(5, 8), ks=(1, 3), size=40, steps=3, seeds=seeds))
 
 
 def test_batches_hold_the_lengths_and_ks_asked_for():
@@ -158,6 +118,6 @@ def test_samples_of_a_model_depend_on_its_seed_alone():
 
 def test_right_labels_and_losses_of_an_oracle():
     oracle = Oracle()
-    assert right_labels(oracle, Anywhere(), length=9, k=4, samples=50, seed=1) == [50, 0]
+    assert right_labels(oracle, ANYWHERE, length=9, k=4, samples=50, seed=1) == [50, 0]
     losses = label_losses(oracle, _batches([0, 1])[0])
     assert losses.tolist() == pytest.approx([0.0, 20.0], abs=1e-4)

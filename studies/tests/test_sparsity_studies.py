@@ -12,8 +12,7 @@ from lengthwise.errors import Interrupted, UsageError
 from lengthwise.results import read_results
 from lengthwise_studies.claims import judge
 from lengthwise_studies.sparsity import bounds, coupling_study, parity
-from lengthwise_studies.sparsity.parity import of_k
-from lengthwise_studies.sparsity.shares import Outcome, decision, difference, over_seeds, place, pooled, share
+from lengthwise_studies.sparsity.grid import Outcome, decision, difference, over_seeds, place, share
 from lengthwise_studies.study_table import produce
 from tools.docs.kept_tables import keep_tables, kept_table
 
@@ -54,14 +53,6 @@ def test_an_interrupted_study_is_continued_cell_by_cell(tmp_path):
     assert json.loads(resumed.to_json())["rows"] == json.loads(whole.to_json())["rows"]
 
 
-def test_bad_settings_are_refused_before_anything_is_trained(tmp_path):
-    with pytest.raises(UsageError):
-        parity.GRID.run(tmp_path / "k", replace(SMOKE, test_ks=(2, 5)))
-    with pytest.raises(UsageError):
-        coupling_study.GRID.run(tmp_path / "ids", replace(coupling_study.SCALES["smoke"], table=30))
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_study_without_a_finished_part_keeps_no_tables(tmp_path):
     with pytest.raises(UsageError):
         keep_tables("sparsity-bridge-real", tmp_path, tmp_path)
@@ -72,7 +63,7 @@ def test_a_study_without_a_finished_part_keeps_no_tables(tmp_path):
 def test_shares_and_their_intervals():
     counts = {place("a", 1): [10, 10], place("b", 1): [5, 7], place("c", 1): [0, 0]}
     outcome = Outcome(train_loss=[0.0, 0.0], samples=10, right=counts, seconds=0.0)
-    all_right, some, none = (share(outcome, what, 1) for what in "abc")
+    all_right, some, none = (share(outcome, place(what, 1)) for what in "abc")
     assert some.value == 0.6
     assert some.seeds == (0.5, 0.7)
     # Clopper and Pearson: 12 of 20.
@@ -80,7 +71,7 @@ def test_shares_and_their_intervals():
     assert (all_right.low, all_right.high) == pytest.approx((0.025 ** (1 / 20), 1))
     assert (none.low, none.high) == pytest.approx((0, 1 - 0.025 ** (1 / 20)))
     assert all_right.wrong == 1 - all_right.low
-    assert pooled(outcome, list(counts)[:2]).seeds == (0.75, 0.85)
+    assert share(outcome, *list(counts)[:2]).seeds == (0.75, 0.85)
     apart = difference(all_right, some)
     assert (apart.value, apart.low) == (pytest.approx(0.4), None), "two seeds have no interval"
     # Student's t at two degrees of freedom: 4.3027; the standard error is 0.1 / sqrt(3).
@@ -92,7 +83,6 @@ def test_shares_and_their_intervals():
 @pytest.mark.parametrize(
     ("counts", "said"),
     [
-        ((0, 0, 0), "says nothing: not trained"),
         ((4, 0, 4), "holds"),
         ((0, 4, 4), "does not hold"),
         ((0, 0, 4), "not decided"),
@@ -105,19 +95,19 @@ def test_a_claim_fails_only_where_the_numbers_contradict_it(counts, said):
     assert decision(*counts) == said
 
 
-def _parity_outcome(scale, accuracy):
-    """By (k, length)."""
-    return Outcome(
-        train_loss=[0.1] * 5,
-        samples=1000,
-        right={
-            # Seeds differ a little; their mean is 2 of 1000 above the accuracy.
-            place(of_k(k), length): [round(1000 * accuracy(k, length)) + seed for seed in range(5)]
+def _parity_outcomes(scale, near, far):
+    """Of models with these accuracies by k and length, where planted tokens are local, and where not."""
+
+    def outcome(accuracy):
+        # Seeds differ a little; their mean is 2 of 1000 above the accuracy.
+        right = {
+            place(f"k={k}", length): [round(1000 * accuracy(k, length)) + seed for seed in range(5)]
             for k in scale.test_ks
             for length in scale.test_lengths
-        },
-        seconds=1.0,
-    )
+        }
+        return Outcome(train_loss=[0.1] * 5, samples=1000, right=right, seconds=1.0)
+
+    return {cell: outcome(near if cell.local else far) for cell in parity.cells_of(scale)}
 
 
 def _verdicts(claims, numbers):
@@ -127,11 +117,10 @@ def _verdicts(claims, numbers):
 class TestParityVerdicts:
     scale = replace(parity.SCALES["default"], train_ks=(4, 6))
 
-    def _found(self, near, far):
-        return {
-            cell: _parity_outcome(self.scale, near if cell.local else far)
-            for cell in parity.cells_of(self.scale)
-        }
+    def _verdicts(self, near, far):
+        return _verdicts(
+            parity.CLAIMS, parity.Accuracies(self.scale, _parity_outcomes(self.scale, near, far))
+        )
 
     def test_models_that_generalize_where_tokens_are_local(self):
         def near(k, length):
@@ -140,7 +129,7 @@ class TestParityVerdicts:
         def far(k, length):
             return 0.5 if length > 32 or k > 6 else 0.98
 
-        verdicts = _verdicts(parity.claims(self.scale), self._found(near, far))
+        verdicts = self._verdicts(near, far)
         assert verdicts == [
             "holds for 2 of 4",
             "holds for 2 of 4",
@@ -150,8 +139,7 @@ class TestParityVerdicts:
         ]
 
     def test_models_that_were_not_trained_decide_nothing(self):
-        verdicts = _verdicts(parity.claims(self.scale), self._found(lambda k, n: 0.6, lambda k, n: 0.6))
-        assert verdicts == ["says nothing: not trained"] * 5
+        assert self._verdicts(*[lambda k, n: 0.6] * 2) == ["says nothing: not trained"] * 5
 
 
 def test_verdicts_on_bounds():
@@ -163,10 +151,7 @@ def test_verdicts_on_bounds():
     def failing(k, length):
         return 0.993 if length <= 32 else 0.6
 
-    found = {
-        cell: _parity_outcome(scale, perfect if cell.local else failing) for cell in parity.cells_of(scale)
-    }
-    numbers = bounds.judged(scale, found)
+    numbers = bounds.bounded(scale, _parity_outcomes(scale, perfect, failing))
     local = [one for one in numbers if one.cell.local and one.length == 64]
     # delta 0.005; L = 32, M = 64, L_local = 8, etas 1: 32 * 64^2 * 0.005 and 64 * 0.005.
     assert local[0].delta == pytest.approx(0.005)
@@ -178,8 +163,8 @@ def test_verdicts_on_bounds():
     assert verdicts[2:4] == ["holds", "holds"]
     assert verdicts[4] == "locality lowers the error at 4 of 4 lengths"
     # A model that fails at twice the length breaks the improved bound with a constant of 1.
-    broken = {cell: _parity_outcome(scale, failing) for cell in found}
-    assert _verdicts(bounds.CLAIMS, bounds.judged(scale, broken))[3].startswith("needs a constant")
+    broken = bounds.bounded(scale, _parity_outcomes(scale, failing, failing))
+    assert _verdicts(bounds.CLAIMS, broken)[3].startswith("needs a constant")
 
 
 def test_verdicts_on_coupling():
@@ -196,7 +181,8 @@ def test_verdicts_on_coupling():
     ends = {"none": 0, "random": 0, "coupled": 64, "predicted": 32, "pointed": 64}
     cells = [cell for cell in coupling_study.CELLS if cell.task == "parity" and cell.encoding == "none"]
     found = {cell: outcome(cell, ends[cell.ids]) for cell in cells}
-    assert _verdicts(coupling_study.claims(scale), found) == [
+    ours = [claim for claim in coupling_study.claims(scale) if claim.place == "parity"]
+    assert _verdicts(ours, found) == [
         "higher with 1 of 1 encodings, lower with 0",
         "higher with 1 of 1 encodings, lower with 0",
         "higher with 1 of 1 encodings, lower with 0",

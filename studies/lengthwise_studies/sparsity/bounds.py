@@ -12,7 +12,8 @@ within training, with the upper end of its binomial interval where no error was 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import random
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -24,40 +25,31 @@ from lengthwise_studies.claims import Claim, Decision, Rule, judge, verdict_tabl
 from lengthwise_studies.skeleton import Study
 from lengthwise_studies.sparsity import coupling_study, parity
 from lengthwise_studies.sparsity.coupling_study import TOKENS, CoupledCell, CouplingScale
-from lengthwise_studies.sparsity.parity import ParityCell, ParityScale, of_k, over
-from lengthwise_studies.sparsity.planted import PositionLaw, regularity
-from lengthwise_studies.sparsity.shares import Outcome, Share, share
+from lengthwise_studies.sparsity.grid import Outcome, Share, place, share
+from lengthwise_studies.sparsity.parity import Accuracies, Outcomes, ParityCell, ParityScale
+from lengthwise_studies.sparsity.planted import Within
 
 GUESSING = 0.5
 """The error of guessing a bit."""
+THEOREM, IMPROVED = "theorem 4.3", "improved (rebuttal)"
+Etas = tuple[float, float]
+"""eta_L and eta_M; 1 under the conditions of Remark C.1."""
 
 
-def theorem_factor(train_length: int, test_length: int, *, etas: tuple[float, float] = (1.0, 1.0)) -> float:
+def theorem_factor(train_length: int, test_length: int, etas: Etas = (1.0, 1.0)) -> float:
     """Theorem 4.3: eta_L * eta_M * L * M^2 (* delta)."""
     return math.prod(etas) * train_length * test_length**2
 
 
-def improved_factor(
-    train_length: int,
-    test_length: int,
-    *,
-    local: float | None = None,
-    etas: tuple[float, float] = (1.0, 1.0),
-) -> float:
+def improved_factor(train_length: int, test_length: int, local: float, etas: Etas = (1.0, 1.0)) -> float:
     """The rebuttal's: eta_L * eta_M * (M / L_local)^2 (* delta); at L_local = L/4 it is O((M/L)^2 delta).
 
     It is for a hypothesis trained on the worst length; one trained on the average of lengths costs a factor L more.
-
-    Args:
-        train_length: L.
-        test_length: M.
-        local: L_local, the width of the chunks of the proof, at most L/4; L/4 where it is None.
-        etas: of L and M; 1 under the conditions of Remark C.1.
+    L_local is the width of the chunks of the proof.
 
     Raises:
         UsageError: L_local is above L/4.
     """
-    local = train_length / 4 if local is None else local
     if not 0 < local <= train_length / 4:
         raise UsageError(
             f"L_local is {local:g} at a training length of {train_length}", expected="above 0, at most L/4"
@@ -65,23 +57,18 @@ def improved_factor(
     return math.prod(etas) * (test_length / local) ** 2
 
 
-def proof_etas(
-    law: PositionLaw, *, train_length: int, test_length: int, local: int, k: int
-) -> tuple[float, float]:
+def proof_etas(law: Within, *, train_length: int, test_length: int, local: int, k: int) -> Etas:
     """eta_L and eta_M of a law where the proof needs them: from L, and from M, to L - 2 L_local; each at least 1.
 
     Infinite where sets occur that do not fit into L - 2 L_local: without locality the theorem says nothing.
+
+    Raises:
+        UsageError: k positions do not fit.
     """
     core = train_length - 2 * local
     if core < k:
-        raise UsageError(
-            f"L - 2 L_local is {core} at a training length of {train_length} and k = {k}",
-            expected="room for k positions",
-        )
-    eta_train, eta_test = (
-        max(1.0, regularity(law, length, core, k)) for length in (train_length, test_length)
-    )
-    return eta_train, eta_test
+        raise UsageError(f"L - 2 L_local is {core}, and k is {k}", expected="room for k positions")
+    return max(1.0, law.regularity(train_length, core, k)), max(1.0, law.regularity(test_length, core, k))
 
 
 def needed_delta(factor: float) -> float:
@@ -90,50 +77,45 @@ def needed_delta(factor: float) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
-    """What theory and models say of one cell at one test length."""
+class Bounded:
+    """What theory and models say of one cell at one test length. `factors` are of the bounds, by name."""
 
     cell: ParityCell
     length: int
     delta: float
     right: Share
-    """Of labels; over tested k within training."""
-    etas: tuple[float, float]
+    etas: Etas
     factors: dict[str, float]
-    """Of each bound, by name."""
 
     def bound(self, name: str) -> float:
         """On the error."""
         return self.factors[name] * self.delta
 
 
-THEOREM, IMPROVED = "theorem 4.3", "improved (rebuttal)"
-
-
-def judged(scale: ParityScale, found: Mapping[ParityCell, Outcome]) -> list[Judged]:
+def bounded(scale: ParityScale, found: Outcomes) -> list[Bounded]:
     """Every cell at every length beyond training."""
-    numbers: list[Judged] = []
-    longest = scale.train_length
-    for cell, outcome in found.items():
+    numbers: list[Bounded] = []
+    longest, local, accuracies = scale.train_length, scale.local, Accuracies(scale, found)
+    for cell in found:
         inside = [at for at in scale.test_lengths if at <= longest]
-        delta = max(share(outcome, of_k(k), at).wrong for k in cell.tested(scale) for at in inside)
+        delta = max(accuracies.at(cell, k, at).wrong for k in cell.tested(scale) for at in inside)
         for length in scale.test_lengths[len(inside) :]:
             # Sets of the largest k in training spread most, so its etas are the largest.
             etas = proof_etas(
-                cell.law(scale), train_length=longest, test_length=length, local=scale.local, k=cell.k
+                cell.law(scale), train_length=longest, test_length=length, local=local, k=cell.k
             )
             factors = {
-                THEOREM: theorem_factor(longest, length, etas=etas),
-                IMPROVED: improved_factor(longest, length, local=scale.local, etas=etas),
+                THEOREM: theorem_factor(longest, length, etas),
+                IMPROVED: improved_factor(longest, length, local, etas),
             }
-            right = over(cell, found, scale, length)
+            right = accuracies.over(cell, length)
             numbers.append(
-                Judged(cell=cell, length=length, delta=delta, right=right, etas=etas, factors=factors)
+                Bounded(cell=cell, length=length, delta=delta, right=right, etas=etas, factors=factors)
             )
     return numbers
 
 
-def _informative(bound: str, numbers: list[Judged]) -> Decision:
+def _informative(bound: str, numbers: list[Bounded]) -> Decision:
     telling = sum(one.bound(bound) < GUESSING for one in numbers)
     ours = "; ".join(
         f"{one.cell.key}, length {one.length}: delta {one.delta:.2g}, bound {_text(one.bound(bound))}"
@@ -142,95 +124,71 @@ def _informative(bound: str, numbers: list[Judged]) -> Decision:
     return ours, f"says something at {telling} of {len(numbers)}" if telling else "vacuous"
 
 
-def _kept(bound: str, numbers: list[Judged]) -> Decision:
+def _kept(bound: str, numbers: list[Bounded]) -> Decision:
     broken = sum(1 - one.right.high > one.bound(bound) for one in numbers)
     ratios = [(1 - one.right.value) / one.bound(bound) for one in numbers if one.bound(bound) < math.inf]
     ours = f"largest error / bound: {max(ratios):.2g}" if ratios else "no finite bound"
     return ours, f"needs a constant above 1 at {broken} of {len(numbers)}" if broken else "holds"
 
 
-def _needs_locality(numbers: list[Judged]) -> Decision:
+def _needs_locality(numbers: list[Bounded]) -> Decision:
     ours, better = [], 0
     for length in sorted({one.length for one in numbers}):
-        by_law = {one.cell.local: one.right for one in numbers if one.length == length}
-        if set(by_law) == {False, True}:
-            near, far = by_law[True], by_law[False]
-            ours.append(f"length {length}: error {1 - near.value:.2f} local, {1 - far.value:.2f} anywhere")
-            better += near.low > far.high
+        near, far = (
+            next(one.right for one in numbers if (one.length, one.cell.local) == (length, local))
+            for local in (True, False)
+        )
+        ours.append(f"length {length}: error {1 - near.value:.2f} local, {1 - far.value:.2f} anywhere")
+        better += near.low > far.high
     return "; ".join(ours), f"locality lowers the error at {better} of {len(ours)} lengths"
-
-
-def _claim(
-    place: str, claim: str, paper: str, decide: Callable[[list[Judged]], Decision], rule: str
-) -> Claim:
-    return Claim(place=place, says=claim, paper=paper, test=Rule(rule, decide))
 
 
 _BELOW = "with a constant of 1 it lies below the error of guessing, 1/2"
 _MOST = "with a constant of 1 the lower end of the error's interval is at most the bound"
-CLAIMS = (
-    _claim(
-        "Theorem 4.3",
-        "the bound says something about these models",
-        "informative for delta in o(L^-5)",
-        partial(_informative, THEOREM),
-        _BELOW,
-    ),
-    _claim(
+_BOUNDS = (
+    ("Theorem 4.3", "the bound", THEOREM, "informative for delta in o(L^-5)", "proved, up to a constant"),
+    (
         "rebuttal",
-        "the improved bound says something about these models",
+        "the improved bound",
+        IMPROVED,
         "O((M/L)^2 delta) does not decay with L",
-        partial(_informative, IMPROVED),
-        _BELOW,
-    ),
-    _claim(
-        "Theorem 4.3",
-        "the error lies below the bound",
-        "proved, up to a constant",
-        partial(_kept, THEOREM),
-        _MOST,
-    ),
-    _claim(
-        "rebuttal",
-        "the error lies below the improved bound",
         "in outline, up to a constant",
-        partial(_kept, IMPROVED),
-        _MOST,
     ),
-    _claim(
-        "Theorem 4.3, locality",
-        "without locality, where the bound is infinite, models err more",
-        "locality is needed in the proof; the text says it can break without",
-        _needs_locality,
-        "the binomial intervals of local and anywhere do not overlap",
+)
+CLAIMS = (
+    *(
+        Claim(
+            place=place,
+            says=f"{bound} says something about these models",
+            paper=paper,
+            test=Rule(_BELOW, partial(_informative, name)),
+        )
+        for place, bound, name, paper, _ in _BOUNDS
+    ),
+    *(
+        Claim(
+            place=place,
+            says=f"the error lies below {bound}",
+            paper=paper,
+            test=Rule(_MOST, partial(_kept, name)),
+        )
+        for place, bound, name, _, paper in _BOUNDS
+    ),
+    Claim(
+        place="Theorem 4.3, locality",
+        says="without locality, where the bound is infinite, models err more",
+        paper="locality is needed in the proof; the text says it can break without",
+        test=Rule("the binomial intervals of local and anywhere do not overlap", _needs_locality),
     ),
 )
 
 
-def page(scale: ParityScale, found: Mapping[ParityCell, Outcome]) -> list[Section]:
+def page(scale: ParityScale, found: Outcomes) -> list[Section]:
     """Claims, the numbers, and the picture."""
-    numbers = judged(scale, found)
-    verdicts = judge(CLAIMS, numbers)
-    drawn = bounds_picture(numbers)
-    return [
-        Section(
-            title="The bounds against sparse parity",
-            paragraphs=[
-                "What theorem 4.3 and the bound of the rebuttal allow, and what trained models do. "
-                + " ".join(f"{one.claim.place}: {one.claim.says}: {one.verdict}." for one in verdicts)
-            ],
-            tables=[verdict_table(verdicts), bounds_table(numbers)],
-            figures=[drawn] if drawn else [],
-        )
-    ]
-
-
-def bounds_table(numbers: list[Judged]) -> Table:
-    """One line for each cell and length."""
+    numbers = bounded(scale, found)
     columns = ["law", "test length", "error", "delta (ours)", "eta_L", "eta_M", "theorem 4.3", "improved"]
-    needed = ["delta that theorem 4.3 needs", "delta that the improved one needs"]
-    return Table(
-        columns=[*columns, *needed],
+    table = Table(
+        columns=[*columns, "delta that theorem 4.3 needs", "delta that the improved one needs"],
         rows=[
             [
                 one.cell.key,
@@ -244,35 +202,36 @@ def bounds_table(numbers: list[Judged]) -> Table:
         ],
         caption="Errors and bounds with a constant of 1; a bound below 0.5 says something",
     )
-
-
-def bounds_picture(numbers: list[Judged]) -> Picture | None:
-    """Error and finite bounds by length, a panel for each law."""
-
-    def curves(numbers: list[Judged]) -> list[Curve]:
-        lengths = [one.length for one in numbers]
-        errors = Curve(
-            label="error",
-            x=lengths,
-            y=[max(one.right.wrong, 1e-9) for one in numbers],
-            low=[max(1 - one.right.high, 1e-9) for one in numbers],
-            high=[1 - one.right.low for one in numbers],
+    drawn = bounds_picture(numbers)
+    return [
+        Section(
+            title="The bounds against sparse parity",
+            paragraphs=["What theorem 4.3 and the bound of the rebuttal allow, and what trained models do."],
+            tables=[verdict_table(judge(CLAIMS, numbers)), table],
+            figures=[drawn] if drawn else [],
         )
-        bounds = {name: [one.bound(name) for one in numbers] for name in (THEOREM, IMPROVED)}
-        return [
-            errors,
-            *(
-                Curve(label=name, x=lengths, y=values, style=style)
-                for style, (name, values) in enumerate(bounds.items(), start=1)
-                if all(map(math.isfinite, values))
-            ),
-        ]
+    ]
 
+
+def bounds_picture(numbers: list[Bounded]) -> Picture | None:
+    """Error and finite bounds by length, a panel for each law."""
+    panels: dict[str, list[Curve]] = {}
+    for where in ("anywhere", "local"):
+        ours = [one for one in numbers if one.cell.where == where]
+        curve = partial(Curve, x=[one.length for one in ours])
+        errors = curve(
+            label="error",
+            y=[max(one.right.wrong, 1e-9) for one in ours],
+            low=[max(1 - one.right.high, 1e-9) for one in ours],
+            high=[1 - one.right.low for one in ours],
+        )
+        bounds = (
+            curve(label=name, y=[one.bound(name) for one in ours], style=style)
+            for style, name in enumerate((THEOREM, IMPROVED), start=1)
+        )
+        panels[where] = [errors, *(one for one in bounds if all(map(math.isfinite, one.y)))]
     return curve_picture(
-        {
-            where: curves([one for one in numbers if one.cell.local == local])
-            for where, local in (("anywhere", False), ("local", True))
-        },
+        panels,
         name="sparsity-bounds",
         title="Sparse parity: error and bounds",
         across="test length (tokens)",
@@ -296,8 +255,22 @@ def coupled_page(scale: CouplingScale, found: Mapping[CoupledCell, Outcome]) -> 
     """
     [(cell, outcome)] = found.items()
     lengths = cell.lengths(scale)
-    delta = share(outcome, TOKENS, lengths[0]).wrong
-    ids = [cell.of.ids(length) for length in lengths]
+    delta = share(outcome, place(TOKENS, lengths[0])).wrong
+    ids = [cell.of.draw(length, random.Random(0)).ids_used for length in lengths]
+    table = Table(
+        columns=["length", "ids", "error of a response", "delta (ours)", "bound in ids"],
+        rows=[
+            [
+                length,
+                many,
+                f"{1 - share(outcome, place(TOKENS, length)).value:.3f}",
+                f"{delta:.2g}",
+                f"{theorem_factor(ids[0], many) * delta:.2g}",
+            ]
+            for length, many in zip(lengths, ids, strict=True)
+        ],
+        caption="Parity with coupled ids; a bound below 1 says something",
+    )
     return [
         Section(
             title="Proposition 4.4 against parity with scratchpad",
@@ -306,22 +279,7 @@ def coupled_page(scale: CouplingScale, found: Mapping[CoupledCell, Outcome]) -> 
                 "it is next to it. The theorem then applies to ids. The proposition's own text was not found; this "
                 "reading is ours, with etas of 1."
             ],
-            tables=[
-                Table(
-                    columns=["length", "ids", "error of a response", "delta (ours)", "bound in ids"],
-                    rows=[
-                        [
-                            length,
-                            many,
-                            f"{1 - share(outcome, TOKENS, length).value:.3f}",
-                            f"{delta:.2g}",
-                            f"{theorem_factor(ids[0], many) * delta:.2g}",
-                        ]
-                        for length, many in zip(lengths, ids, strict=True)
-                    ],
-                    caption="Parity with coupled ids; a bound below 1 says something",
-                )
-            ],
+            tables=[table],
         )
     ]
 

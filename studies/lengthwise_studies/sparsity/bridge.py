@@ -1,75 +1,60 @@
-"""The tokens of real text that `influence` examined, grouped by what they need of the distant context.
+"""Does training on more and less context forget where predictions are sparse and far? In neither paper.
 
-Jeffreys, token by token, is compared with the gain from distant context, the number of tokens needed, and LongPPL's
-key tokens. Changes by training are grouped by what the model needs for a token before training.
+The study examines tokens of real text one by one, with `influence`, and groups what training forgets by what the
+model before training needs for a token.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lengthwise.measure.influence import ENOUGH
-from lengthwise.measure.statistics import Statistic, expanded_tail
-from lengthwise.report.tables import Cell, Estimate, Table
-from lengthwise.results import Row
-from lengthwise.samples import SampleLog
-from lengthwise_studies.claims import FAILS, HOLDS, NOT_DECIDED, Decision
+from lengthwise.measure.statistics import Statistic, estimate
+from lengthwise.report.html import Section
+from lengthwise.report.tables import Table, row_estimate
+from lengthwise.results import Results, Row
+from lengthwise_studies.arms import Scale
+from lengthwise_studies.claims import Claim, Decision, Rule, judge, verdict_table
+from lengthwise_studies.far.studies import (
+    CONTROL,
+    EVERY,
+    HALF,
+    START,
+    TRUNCATION_JEFFREYS,
+    TRUNCATION_SCE,
+    far_experiment,
+)
+from lengthwise_studies.skeleton import Study
+from lengthwise_studies.sparsity.influence import REAL, Token, decided, tokens_of
+from lengthwise_studies.store import sample_log
 
 FEW = 4
 """A prediction is sparse if so many distant tokens, or fewer, are enough for it."""
 NO_GAIN, SPARSE, DENSE = "no gain", "far and sparse", "far and dense"
 GROUPS = (NO_GAIN, SPARSE, DENSE)
-KEY_GAIN, KEY_LOSS = 2.0, 2.0
-"""LongPPL's key tokens gain more than the first and have a loss below the second, in nats."""
-FEWEST_DOCUMENTS = 8
-"""Intervals over fewer are too rough for a verdict."""
-TOO_FEW = f"{NOT_DECIDED}: fewer than {FEWEST_DOCUMENTS} documents"
-_RESAMPLES = 1000
-
-
-@dataclass(frozen=True)
-class Token:
-    """One examined token; losses in nats. `needed`: the fewest kept tokens that are enough, inf; None if untried."""
-
-    document: str
-    key: str
-    place: int
-    long: float
-    short: float
-    jeffreys: float
-    needed: float | None
-
-    @property
-    def gain(self) -> float:
-        """What distant context is worth to it."""
-        return self.short - self.long
-
-    @property
-    def is_key(self) -> bool:
-        """Whether LongPPL would count it, by its thresholds."""
-        return self.gain > KEY_GAIN and self.long < KEY_LOSS
-
-
-def tokens_of(samples: SampleLog, kept: Sequence[int]) -> list[Token]:
-    """Every examined token of a run of `influence`, by sample; `kept` are the k of the run, in any order."""
-    sizes, found = sorted(set(kept)), []
-    for key in sorted(samples):
-        record = samples[key]
-        chosen = {target["position"]: target["losses"]["greedy"] for target in record["targets"]}
-        for place, long, short, jeffreys in record["examined"]:
-            needed = None
-            if place in chosen:
-                enough = ENOUGH * (short - long)
-                losses = zip(sizes, chosen[place], strict=True)
-                needed = next((float(k) for k, loss in losses if short - loss >= enough), math.inf)
-            found.append(Token(record["document"], key, place, long, short, jeffreys, needed))
-    return found
+ALIGNED = (TRUNCATION_JEFFREYS.name, TRUNCATION_SCE.name)
+"""Arms that make more and less context agree."""
+OTHERS = (HALF.name, EVERY.name)
+"""Other forms of training, each compared with the first aligned arm."""
+TRAINED = (CONTROL, TRUNCATION_JEFFREYS, TRUNCATION_SCE, HALF, EVERY)
+EXPERIMENT = far_experiment(
+    "sparsity-bridge-real",
+    replace(START, compared=False),
+    # The model before training says what a token needs; for the trained models, losses are enough.
+    *(replace(arm, measures={"influence": {"targets": 0}}) for arm in TRAINED),
+    notes=(
+        "Every trained arm: LoRA, {recipe.steps} steps of {recipe.batch.size} windows of {recipe.length} tokens "
+        "of {recipe.data.corpus}. {seeds}, so nothing is said of the spread over seeds.",
+        "Held-out text: {documents} whole documents. Every arm examines the same tokens, grouped by what the "
+        "model before training needs. Intervals over documents. Computed in {precision}.",
+    ),
+)
 
 
 def group_of(token: Token, threshold: float) -> str | None:
@@ -81,32 +66,32 @@ def group_of(token: Token, threshold: float) -> str | None:
     return SPARSE if token.needed <= FEW else DENSE
 
 
-def mean_of(name: str, pairs: Sequence[tuple[str, float]], **place: Any) -> Statistic:
-    """The mean of values by document, as a number of the task "bridge"."""
-    row = Row(task="bridge", metric=name, value=None, n=len(pairs), **place)
-    return Statistic.of(row, [(document, (value, 1.0)) for document, value in pairs])
-
-
 def forgotten(
     tokens: Sequence[Token], control: Sequence[Token], start: Sequence[Token], threshold: float, **place: Any
-) -> list[Statistic]:
+) -> list[Row]:
     """Loss with all context of `tokens` minus that of the control, on the same tokens, by what `start` needs.
 
     Last comes "far and sparse" minus "no gain": whether the arm forgets these tokens in particular.
     """
-    changes: dict[str, list[tuple[str, float]]] = {group: [] for group in GROUPS}
+    changes: dict[str | None, list[tuple[str, float]]] = {}
     for one, other, before in zip(tokens, control, start, strict=True):
         assert (one.key, one.place) == (other.key, other.place) == (before.key, before.place)
-        group = group_of(before, threshold)
-        if group is not None:
-            changes[group].append((one.document, one.long - other.long))
-    found = [mean_of("forgotten", pairs, bucket=group, **place) for group, pairs in changes.items() if pairs]
-    if changes[SPARSE] and changes[NO_GAIN]:
+        changes.setdefault(group_of(before, threshold), []).append((one.document, one.long - other.long))
+    row = Row(task="bridge", metric="forgotten", value=None, **place)
+    found = [
+        Statistic.of(
+            replace(row, bucket=group, n=len(changes[group])),
+            [(document, (value, 1.0)) for document, value in changes[group]],
+        )
+        for group in GROUPS
+        if group in changes
+    ]
+    if SPARSE in changes and NO_GAIN in changes:
         totals = [(name, (value, 1.0, 0.0, 0.0)) for name, value in changes[SPARSE]]
         totals += [(name, (0.0, 0.0, value, 1.0)) for name, value in changes[NO_GAIN]]
-        row = Row(task="bridge", metric="forgotten_more", value=None, n=len(changes[SPARSE]), **place)
-        found.append(Statistic.of(row, totals, estimator=_difference))
-    return found
+        more = replace(row, metric="forgotten_more", n=len(changes[SPARSE]))
+        found.append(Statistic.of(more, totals, estimator=_difference))
+    return [estimate(one) for one in found]
 
 
 def _difference(totals: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -114,71 +99,135 @@ def _difference(totals: NDArray[np.float64]) -> NDArray[np.float64]:
         return totals[:, 0] / totals[:, 1] - totals[:, 2] / totals[:, 3]
 
 
-def rank_correlation_by_document(
-    x: Sequence[float], y: Sequence[float], documents: Sequence[str]
-) -> Estimate:
-    """Spearman's rho of tokens with a 95 % interval, whole documents resampled; none for fewer than three."""
-    from scipy.stats import rankdata
-
-    def rho(pairs: NDArray[np.float64]) -> float:
-        ranks = rankdata(pairs, axis=1)
-        if pairs.shape[1] < 3 or (np.ptp(ranks, axis=1) == 0).any():
-            return math.nan
-        return float(np.corrcoef(ranks)[0, 1])
-
-    pairs = np.array([x, y], dtype=np.float64)
-    names = np.array(documents)
-    parts = [pairs[:, names == name] for name in sorted(set(documents))]
-    value = rho(pairs)
-    if math.isnan(value):
-        return Estimate(None, signed=True)
-    rng = np.random.default_rng(0)
-    drawn = [
-        rho(np.concatenate([parts[index] for index in rng.integers(len(parts), size=len(parts))], axis=1))
-        for _ in range(_RESAMPLES if len(parts) > 2 else 0)
-    ]
-    defined = [each for each in drawn if not math.isnan(each)]
-    if len(defined) < 0.95 * len(drawn) or not defined:
-        return Estimate(value, signed=True)
-    tail = expanded_tail(len(parts))
-    low, high = np.quantile(defined, [tail, 1 - tail])
-    return Estimate(value, float(low), float(high), signed=True)
-
-
-def rank_table(tokens: Sequence[Token]) -> Table:
-    """Does Jeffreys go with what a token gains from distant context, and with what it needs of it?"""
-    tried = [token for token in tokens if token.needed is not None]
-    pairs: list[tuple[str, Sequence[Token], Callable[[Token], float]]] = [
-        ("gain from distant context", tokens, lambda token: token.gain),
-        ("size of the gain, |gain|", tokens, lambda token: abs(token.gain)),
-        ("loss with near context", tokens, lambda token: token.short),
-        ("distant tokens needed (targets)", tried, lambda token: token.needed or 0.0),
-        ("being a key token of LongPPL", tokens, lambda token: float(token.is_key)),
-    ]
-    rows: list[list[Cell]] = []
-    for name, some, value in pairs:
-        jeffreys, documents = [one.jeffreys for one in some], [one.document for one in some]
-        rows.append(
-            [name, rank_correlation_by_document(jeffreys, list(map(value, some)), documents), len(some)]
+def bridge_rows(
+    start: Sequence[Token], trained: dict[tuple[str, int], list[Token]], threshold: float, model: str
+) -> list[Row]:
+    """The change of loss by group, for every trained arm and seed: against the control, or the first aligned arm."""
+    return [
+        row
+        for (name, seed), tokens in trained.items()
+        for reference in (CONTROL.name, *(ALIGNED[:1] if name in OTHERS else ()))
+        if name != reference
+        for row in forgotten(
+            *(tokens, trained[reference, seed], start, threshold),
+            model=model,
+            arm=name,
+            seed=seed,
+            reference=reference,
         )
-    keys = sum(token.is_key for token in tokens)
-    return Table(
-        columns=["Jeffreys against", "Spearman's rho [95 % interval]", "tokens"],
-        rows=rows,
-        caption="Rank correlation over tokens, documents resampled",
-        notes=[f"{keys} of {len(tokens)} examined tokens are key tokens."],
+    ]
+
+
+def claims() -> Iterator[Claim]:
+    """What alignment forgets, and whether the other forms spare it."""
+    ours = partial(Claim, place="the bridge", paper="in neither paper")
+    for arm in (*ALIGNED, *OTHERS):
+        yield ours(
+            says=f"{arm} forgets far and sparse tokens more than those without a gain",
+            test=Rule(
+                "change of the loss on far and sparse tokens minus that on tokens without a gain; above 0 in "
+                "every seed (interval over documents)",
+                partial(in_every_seed, arm, CONTROL.name, "forgotten_more", None, 1),
+            ),
+        )
+    for arm in OTHERS:
+        yield ours(
+            says=f"{arm} spares the far and sparse tokens that {ALIGNED[0]} forgets",
+            test=Rule(
+                f"its loss on far and sparse tokens minus that of {ALIGNED[0]}; below 0 in every seed "
+                "(interval over documents)",
+                partial(in_every_seed, arm, ALIGNED[0], "forgotten", SPARSE, -1),
+            ),
+        )
+
+
+def in_every_seed(
+    arm: str, reference: str, metric: str, group: str | None, sign: int, rows: Sequence[Row]
+) -> Decision | None:
+    """Whether a change has this sign in every seed, with its whole interval."""
+    which = (arm, reference, metric, group)
+    found = [row for row in rows if (row.arm, row.reference, row.metric, row.bucket) == which]
+    if not found:
+        return None
+    return decided(
+        "; ".join(row_estimate(row).text for row in found),
+        found,
+        lambda *ends: np.min(sign * np.array(ends)) > 0,
+        lambda *ends: np.max(sign * np.array(ends)) <= 0,
+        ("yes", "no"),
     )
 
 
-def decided(
-    ours: str,
-    rows: Sequence[Row],
-    holds: Callable[[list[tuple[float, float]]], bool],
-    fails: Callable[[list[tuple[float, float]]], bool],
-    words: tuple[str, str] = (HOLDS, FAILS),
-) -> Decision:
-    """A verdict from the intervals of these rows; none where one has no interval, or one over few documents."""
-    ends = [(row.ci_low, row.ci_high) for row in rows if row.ci_low is not None and row.ci_high is not None]
-    if len(ends) < len(rows) or min(row.documents or 0 for row in rows) < FEWEST_DOCUMENTS:
-        return ours, TOO_FEW
-    return ours, words[0] if holds(ends) else words[1] if fails(ends) else NOT_DECIDED
+def sections(results: Results, folder: Path) -> list[Section]:
+    """What training forgets."""
+    influence = results.config["measures"]["influence"]
+    text = results.config["recipe"]["data"]["corpus"]
+
+    def examined(label: str) -> list[Token]:
+        return tokens_of(sample_log(results, label, "influence"), influence["kept"])
+
+    start = examined(START.name)
+    trained = {
+        (arm.name, seed): examined(f"{arm.name}, seed {seed}")
+        for arm in TRAINED
+        for seed in range(results.config["seeds"])
+    }
+    rows = bridge_rows(start, trained, influence["gain"], results.model_name)
+    verdicts = verdict_table(judge(claims(), rows), ours="ours, nats a token, by seed")
+    return [
+        Section(
+            title=f"What training forgets: {results.model_name}, {text}",
+            paragraphs=[
+                f"Loss with all context minus that of `{CONTROL.name}`, on the same {len(start)} tokens; positive "
+                f"is worse. A token is far and sparse if, before training, it gains over {influence['gain']:g} nats "
+                f"from distant context and {FEW} distant tokens are enough.",
+            ],
+            tables=[*([verdicts] if verdicts.rows else []), groups_table(rows)],
+            notes=results.notes,
+        ),
+    ]
+
+
+def groups_table(rows: Sequence[Row]) -> Table:
+    """One line for each arm and seed, one column for each group; changes are from the control."""
+    lines: dict[str, dict[str | None, Row]] = {}
+    for row in rows:
+        if (row.metric, row.reference) == ("forgotten", CONTROL.name):
+            lines.setdefault(f"{row.arm}, seed {row.seed}", {})[row.bucket] = row
+    return Table(
+        columns=["", *GROUPS],
+        rows=[
+            [label, *(row_estimate(groups[name]) if name in groups else None for name in GROUPS)]
+            for label, groups in lines.items()
+        ],
+        caption="Change of the loss, nats per token, 95 % intervals over documents",
+    )
+
+
+def _scales(text: str, windows: int) -> dict[str, Scale]:
+    def scale(windows: int, targets: int, model: str = "smollm2-135m", **settings: Any) -> Scale:
+        sizes = {"length": 384, "short": 32, "gain": 0.5, "batch_size": 64}
+        influence = {**REAL, **sizes, "windows": windows, "targets": targets}
+        return Scale(model=model, measures={"influence": influence}, text=text, **settings)
+
+    corpus = f"data.corpus={text}"
+    small = ("length=64", "positions.target_length=256", corpus)
+    return {
+        "default": scale(windows, 3, changes=(corpus,)),
+        "laptop": scale(8, 2, steps=30, changes=(corpus,)),
+        "smoke": scale(3, 3, model="tiny-books", steps=2, changes=small),
+    }
+
+
+BRIDGE_REAL = Study(
+    title="What does alignment forget in a real model?",
+    # Seven held-out books decide nothing by the rule; 33 files of code do.
+    parts=(
+        EXPERIMENT.part(sections, _scales("books", 24), folder="text", heading="Books"),
+        EXPERIMENT.part(sections, _scales("code", 40), folder="code", heading="Code"),
+    ),
+    lead=(
+        "Alignment of more and less context, from one paper, against sparsity and locality, from the other.",
+    ),
+    takes=("seeds", "steps"),
+)

@@ -1,8 +1,8 @@
 """Tasks with coupled position ids: tokens that belong together share an id.
 
 A sample is a prompt and a response, with an id for each token, counted from 0; training adds a random start to all
-ids of a sample. `sources` says for each token of the response which tokens decide it (indices into both), so that
-sparsity and locality can be computed, in the order of tokens and in ids.
+ids of a sample. `sources` says for each token of the response which tokens decide it (indices into both): how many
+they are is its sparsity, and how far apart, in the order of tokens or in ids, its locality.
 
 Ids of parity and addition follow the public code of position coupling (Cho et al. 2024), with the direction of
 addition ours: ids rise in the response, so that each is one more than the one before. Those of variable assignment
@@ -38,6 +38,11 @@ class CoupledSample:
     sources: tuple[tuple[int, ...], ...]
     """For each token of the response, the indices of tokens before it that decide it."""
 
+    @property
+    def ids_used(self) -> int:
+        """How many rows of a table of ids it needs."""
+        return max(self.ids) + 1
+
 
 @dataclass(frozen=True)
 class CoupledTask:
@@ -47,15 +52,11 @@ class CoupledTask:
         name: the key in its table.
         alphabet: every symbol besides the markers.
         draw: a sample of a length; each task has its own unit of length.
-        ids: how many ids a sample of a length has.
-        tokens: how many tokens it has.
     """
 
     name: str
     alphabet: str
     draw: Callable[[int, random.Random], CoupledSample]
-    ids: Callable[[int], int]
-    tokens: Callable[[int], int]
 
     @property
     def vocabulary(self) -> str:
@@ -130,53 +131,11 @@ _VARIABLES = string.ascii_lowercase
 _DIGITS = "0123"
 """Of addition: base 4 is ours; a sum of decimal digits is slow to learn for models this small."""
 
-PARITY = CoupledTask(
-    "parity",
-    "01",
-    _parity,
-    lambda length: length + 2,
-    lambda length: 2 * length + 3,
-)
+PARITY = CoupledTask("parity", "01", _parity)
 """Running parity of a string of bits. The length counts bits."""
-VARIABLE_ASSIGNMENT = CoupledTask(
-    "variable-assignment",
-    _VARIABLES,
-    _variable_assignment,
-    lambda length: length + 1,
-    lambda length: 3 * length + 4,
-)
+VARIABLE_ASSIGNMENT = CoupledTask("variable-assignment", _VARIABLES, _variable_assignment)
 """Pairs of variables in any order; the answer follows them from one to the next. The length counts pairs."""
-ADDITION = CoupledTask(
-    "addition",
-    _DIGITS + "+",
-    _addition,
-    lambda length: length + 3,
-    lambda length: 3 * length + 5,
-)
+ADDITION = CoupledTask("addition", _DIGITS + "+", _addition)
 """The sum of two numbers in base 4, lowest digit first. The length counts the digits of one."""
 
 COUPLED_TASKS: dict[str, CoupledTask] = {task.name: task for task in (PARITY, VARIABLE_ASSIGNMENT, ADDITION)}
-
-
-def sparsity(sample: CoupledSample) -> int:
-    """The largest number of tokens that decide one token of the response: k."""
-    return max(map(len, sample.sources))
-
-
-def locality_in_tokens(sample: CoupledSample) -> int:
-    """The largest span, in the order of tokens, of what decides a token of the response and its predecessor."""
-    first = len(sample.prompt) - 1
-    return max(_span((*sources, first + step)) for step, sources in enumerate(sample.sources))
-
-
-def locality_in_ids(sample: CoupledSample) -> int:
-    """The same span in ids: what a model sees that goes by ids alone."""
-    first = len(sample.prompt) - 1
-    return max(
-        _span([sample.ids[index] for index in (*sources, first + step)])
-        for step, sources in enumerate(sample.sources)
-    )
-
-
-def _span(places: tuple[int, ...] | list[int]) -> int:
-    return max(places) - min(places) + 1

@@ -16,7 +16,7 @@ ids of a sample begin at a random start, so that all ids up to the last of the t
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -30,7 +30,6 @@ IGNORED = -100
 """Label of a token outside of the response; torch's cross entropy skips it."""
 
 Ids = Literal["none", "random", "coupled", "predicted", "pointed"]
-ARMS: tuple[Ids, ...] = ("none", "random", "coupled", "predicted", "pointed")
 PREDICTED: tuple[Ids, ...] = ("predicted", "pointed")
 
 
@@ -45,8 +44,6 @@ class CoupledBatch(NamedTuple):
     """[..., N, T] the next token where it belongs to the response, else `IGNORED`."""
     id_labels: Tensor | None
     """[..., N, T] its id, else `IGNORED`; None where no id is predicted."""
-    begin: int
-    """Index of the first token of the response; of the first sample where lengths differ."""
 
 
 def coupled_batch(
@@ -54,27 +51,40 @@ def coupled_batch(
 ) -> CoupledBatch:
     """One sample for each length; with `start`, coupled ids begin at a random one. The table must hold them."""
     known = {symbol: index for index, symbol in enumerate(task.vocabulary)}
-    width = max(map(task.tokens, lengths))
-    tokens = torch.full((len(lengths), width), known[END])
-    ids, labels, id_labels = torch.zeros_like(tokens), *(torch.full_like(tokens, IGNORED) for _ in range(2))
     # Of its own, so that all arms see the same samples.
     id_rng = random.Random(rng.random())
-    begin = 0
-    for row, length in enumerate(lengths):
-        sample = task.draw(length, rng)
+    samples = [task.draw(length, rng) for length in lengths]
+    width = max(len(sample.ids) for sample in samples)
+    tokens = torch.full((len(lengths), width), known[END])
+    ids, labels, id_labels = torch.zeros_like(tokens), *(torch.full_like(tokens, IGNORED) for _ in range(2))
+    for row, sample in enumerate(samples):
         count, asked = len(sample.ids), len(sample.prompt)
-        begin = begin or asked
         tokens[row, :count] = torch.tensor([known[symbol] for symbol in sample.prompt + sample.response])
         labels[row, asked - 1 : count - 1] = tokens[row, asked:count]
         if arm == "random":
             ids[row] = torch.tensor(sorted(id_rng.sample(range(table), width)))
         else:
-            first = id_rng.randint(0, table - task.ids(length)) if start and arm != "none" else 0
+            first = id_rng.randint(0, table - sample.ids_used) if start and arm != "none" else 0
             ids[row, :count] = torch.tensor(sample.ids) + first
         id_labels[row, asked - 1 : count - 1] = ids[row, asked:count]
     return CoupledBatch(
-        tokens, None if arm == "none" else ids, labels, id_labels if arm in PREDICTED else None, begin
+        tokens, None if arm == "none" else ids, labels, id_labels if arm in PREDICTED else None
     )
+
+
+def stacked_batch(
+    task: CoupledTask,
+    arm: Ids,
+    lengths: Sequence[int],
+    sources: Iterable[random.Random],
+    *,
+    table: int,
+    start: bool = False,
+) -> CoupledBatch:
+    """Samples [S, B, T] of these lengths, a model's drawn from its source."""
+    own = (coupled_batch(task, arm, lengths, source, table=table, start=start) for source in sources)
+    fields = zip(*own, strict=True)
+    return CoupledBatch(*(None if parts[0] is None else torch.stack(parts) for parts in fields))  # type: ignore[arg-type]
 
 
 def coupled_batches(
@@ -82,21 +92,12 @@ def coupled_batches(
 ) -> Iterator[CoupledBatch]:
     """Fresh samples [S, B, T] for each step, a model's drawn from its seed.
 
-    Lengths are uniform on 1 .. longest, drawn from the first seed for all models.
+    Lengths are uniform on 1 .. longest, drawn from the first seed for all models, so that little is padded.
     """
     sources = [random.Random(seed) for seed in seeds]
     for _ in range(steps):
-        # One draw of lengths for all models, so that little is padded.
         lengths = [sources[0].randint(1, longest) for _ in range(size)]
-        own = [coupled_batch(task, arm, lengths, source, table=table, start=True) for source in sources]
-        yield _stacked(own)
-
-
-def _stacked(own: Sequence[CoupledBatch]) -> CoupledBatch:
-    fields = zip(*own, strict=True)
-    return CoupledBatch(
-        *(torch.stack(parts) if isinstance(parts[0], Tensor) else parts[0] for parts in fields)  # type: ignore[arg-type]
-    )
+        yield stacked_batch(task, arm, lengths, sources, table=table, start=True)
 
 
 def coupled_losses(model: StackedTransformer, batch: CoupledBatch) -> Tensor:
@@ -123,7 +124,8 @@ def exact_responses(model: StackedTransformer, batch: CoupledBatch) -> tuple[lis
     The model reads what it predicts, tokens and ids. Where ids are not predicted, they are given.
     """
     tokens, ids = batch.tokens.clone(), None if batch.ids is None else batch.ids.clone()
-    for at in range(batch.begin, tokens.shape[-1]):
+    begin = int((batch.labels.flatten(0, -2)[0] != IGNORED).nonzero()[0]) + 1
+    for at in range(begin, tokens.shape[-1]):
         logits, id_logits = model.heads(tokens[..., :at], ids=None if ids is None else ids[..., :at])
         tokens[..., at] = logits[..., -1, :].argmax(-1)
         if batch.id_labels is not None:
@@ -140,11 +142,5 @@ def held_out_batch(
 ) -> CoupledBatch:
     """`samples` of one length for each model [S, B, T], each its own, the same for all arms."""
     rng = random.Random(seed)
-    return _stacked(
-        [
-            coupled_batch(
-                task, arm, [length] * samples, random.Random(rng.random()), table=table, start=False
-            )
-            for _ in range(models)
-        ]
-    )
+    sources = [random.Random(rng.random()) for _ in range(models)]
+    return stacked_batch(task, arm, [length] * samples, sources, table=table)

@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
-from lengthwise.errors import UsageError
 from lengthwise.report.drawing import Picture
 from lengthwise.report.html import Section
-from lengthwise.report.tables import Cell as TableCell
 from lengthwise.report.tables import Table
 from lengthwise_studies.cell_runs import Grid
-from lengthwise_studies.claims import Claim, Decision, Rule, judge, verdict_table
+from lengthwise_studies.claims import Claim, judge, verdict_table
 from lengthwise_studies.skeleton import Study
+from lengthwise_studies.sparsity import coupling, grid
 from lengthwise_studies.sparsity.coupled_tasks import COUPLED_TASKS, CoupledTask
-from lengthwise_studies.sparsity.coupling import (
-    ARMS,
-    PREDICTED,
-    Ids,
-    coupled_batches,
-    coupled_losses,
-    exact_responses,
-    held_out_batch,
-)
-from lengthwise_studies.sparsity.grid import LEARNED, GridScale, run_stack, share_picture, share_rows
-from lengthwise_studies.sparsity.shares import (
-    Case,
-    Outcome,
-    Share,
-    case,
-    difference,
-    over_seeds,
-    place,
-    share,
-    verdict_on,
-)
+from lengthwise_studies.sparsity.coupling import PREDICTED, Ids
+from lengthwise_studies.sparsity.grid import LEARNED, Case, Outcome, Share, by_cases, place
 from lengthwise_studies.synthetic.transformer import StackedTransformer
 
 TRAIN_LENGTHS = {"parity": 10, "variable-assignment": 5, "addition": 5}
@@ -54,22 +34,18 @@ ARM_NAMES: dict[Ids, str] = {
     "pointed": "predicted by pointing (ours)",
 }
 TOKENS, BOTH = "tokens", "tokens and ids"
+TABLE = 128
+"""Rows of the table of ids."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CouplingScale(GridScale):
-    """How large the study is, besides what `GridScale` has; a task takes its budget of steps.
-
-    Args:
-        factors: test lengths, in units of the longest in training.
-        table: rows of the table of ids.
-    """
+class CouplingScale(grid.GridScale):
+    """How large the study is. `factors` are the test lengths, in units of the longest in training."""
 
     steps: int = 500
     samples: int = 64
     width: int = 64
     factors: tuple[int, ...] = (1, 2, 3, 4)
-    table: int = 128
 
 
 SCALES: dict[str, CouplingScale] = {
@@ -81,7 +57,7 @@ SCALES: dict[str, CouplingScale] = {
 
 @dataclass(frozen=True)
 class CoupledCell:
-    """A name of `COUPLED_TASKS`, an arm of `ARMS`, and an encoding of the order of tokens."""
+    """A name of `COUPLED_TASKS`, an arm of `ARM_NAMES`, and an encoding of the order of tokens."""
 
     task: str
     ids: Ids
@@ -107,55 +83,40 @@ class CoupledCell:
         return tuple(TRAIN_LENGTHS[self.task] * factor for factor in scale.factors)
 
 
-def check(cell: CoupledCell, scale: CouplingScale) -> None:
-    """Refuse a test length whose ids the table does not hold."""
-    longest = max(cell.lengths(scale))
-    ids = {"none": 0, "random": cell.of.tokens(longest)}.get(cell.ids, cell.of.ids(longest))
-    if ids > scale.table:
-        raise UsageError(
-            f"{cell.task} of length {longest} has {ids} {cell.ids} ids, and the table holds {scale.table}",
-            expected=f"a table of {ids} or more",
-            fix="test shorter samples, or give the model a larger table",
-        )
-
-
 def run_cell(cell: CoupledCell, scale: CouplingScale) -> Outcome:
     """Train on every length up to the longest, decode at every test length."""
-    task, symbols, steps = cell.of, len(cell.of.vocabulary), scale.steps * BUDGETS[cell.task]
+    symbols, steps = len(cell.of.vocabulary), scale.steps * BUDGETS[cell.task]
 
     def test(model: StackedTransformer) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
-        sizes = {"models": scale.seeds, "samples": scale.samples, "table": scale.table}
+        sizes = {"models": scale.seeds, "samples": scale.samples, "table": TABLE}
         for length in cell.lengths(scale):
             # The seed is the length alone: all arms meet the same samples.
-            exact = exact_responses(
-                model, held_out_batch(task, cell.ids, length=length, seed=length, **sizes)
-            )
-            counts: dict[str, list[int]] = dict(zip((TOKENS, BOTH), exact, strict=True))
+            batch = coupling.held_out_batch(cell.of, cell.ids, length=length, seed=length, **sizes)
+            counts = dict(zip((TOKENS, BOTH), coupling.exact_responses(model, batch), strict=True))
             found |= {place(what, length): counts[what] for what in reversed(cell.tested)}
         return found
 
-    batches = coupled_batches(
-        task,
-        cell.ids,
-        longest=TRAIN_LENGTHS[cell.task],
-        size=scale.batch,
-        steps=steps,
-        seeds=range(scale.seeds),
-        table=scale.table,
-    )
-    return run_stack(
+    return grid.run_stack(
         scale,
-        batches,
-        coupled_losses,
+        coupling.coupled_batches(
+            cell.of,
+            cell.ids,
+            longest=TRAIN_LENGTHS[cell.task],
+            size=scale.batch,
+            steps=steps,
+            seeds=range(scale.seeds),
+            table=TABLE,
+        ),
+        coupling.coupled_losses,
         test,
         steps=steps,
         rate=3e-3,
         vocabulary=symbols,
         encoding=cell.encoding,
         tokens=symbols,
-        id_table=0 if cell.ids == "none" else scale.table,
-        ids=scale.table if cell.ids in PREDICTED else 0,
+        id_table=0 if cell.ids == "none" else TABLE,
+        ids=TABLE if cell.ids in PREDICTED else 0,
         pointing=cell.ids == "pointed",
         layers=LAYERS[cell.task],
     )
@@ -169,7 +130,7 @@ def names(cell: CoupledCell, what: str) -> tuple[str, str]:
 Found = Mapping[CoupledCell, Outcome]
 CELLS = [
     CoupledCell(task, ids, encoding)
-    for encoding, task, ids in product(ENCODINGS, TRAIN_LENGTHS, ARMS)
+    for encoding, task, ids in product(ENCODINGS, TRAIN_LENGTHS, ARM_NAMES)
     if (encoding, ids) != ("rotary", "pointed")
 ]
 
@@ -184,50 +145,40 @@ def notes(scale: CouplingScale) -> list[str]:
         f"Exact: every token of the greedily decoded response is right, and, where ids are predicted, every id; "
         f"over {scale.samples} samples for each seed and length. The interval is the exact binomial one given these "
         "models.",
-        f"Ids are rows of a learned table of {scale.table}, added to the embedding. Rotary positions count tokens.",
+        f"Ids are rows of a learned table of {TABLE}, added to the embedding. Rotary positions count tokens.",
         "The pointing head, the ids of variable assignment, and all sizes are ours.",
     ]
 
 
-def exact(cell: CoupledCell, found: Found, length: int) -> Share:
-    """The share of a cell at a length that decides."""
-    return share(found[cell], cell.tested[0], length)
-
-
 def _by_encoding(
-    task: str, arms: tuple[Ids, ...], found: Found
-) -> Iterator[tuple[str, list[CoupledCell], Share, bool]]:
-    """The cells of these arms where all were run: encoding, cells, the first one's share in range, if it learned."""
+    scale: CouplingScale, task: str, arms: tuple[Ids, ...], found: Found
+) -> Iterator[tuple[str, Share, list[Share]]]:
+    """For each encoding with all of these arms: the first one's share in training range, and each one's farthest."""
     for encoding, name in ENCODINGS.items():
         cells = [CoupledCell(task, arm, encoding) for arm in arms]
-        if all(cell in found for cell in cells):
-            inside = exact(cells[0], found, TRAIN_LENGTHS[task])
-            yield name, cells, inside, inside.value >= LEARNED
+        if set(cells) <= set(found):
+            lengths = cells[0].lengths(scale)
+            of = partial(grid.by_length, lengths=(lengths[0], lengths[-1]))
+            shares = [of(found[cell], cell.tested[0]) for cell in cells]
+            yield name, shares[0][0], [farthest for _, farthest in shares]
 
 
-def _higher(scale: CouplingScale, task: str, arms: tuple[Ids, Ids], found: Found) -> Decision | None:
+def _higher(scale: CouplingScale, task: str, arms: tuple[Ids, Ids], found: Found) -> Iterator[Case]:
     """More exact responses than another arm at the longest length, for every encoding that was run."""
-    cases: list[Case] = []
-    for name, cells, _, learned in _by_encoding(task, arms, found):
-        gained = difference(*(exact(cell, found, cell.lengths(scale)[-1]) for cell in cells))
-        words = f"{name}: {gained.text}{'' if learned else ', not trained'}"
-        cases.append(case(words, gained, counts=learned))
-    return verdict_on(cases, "higher with {0} of {2} encodings, lower with {1}".format) if cases else None
+    for name, inside, shares in _by_encoding(scale, task, arms, found):
+        gained, learned = grid.difference(*shares), inside.value >= LEARNED
+        yield Case(f"{name}: {gained.text}{'' if learned else ', not trained'}", gained, counts=learned)
 
 
-def _holds(scale: CouplingScale, task: str, arm: Ids, found: Found) -> Decision | None:
+def _holds(scale: CouplingScale, task: str, arm: Ids, found: Found) -> Iterator[Case]:
     """Exact responses at the longest length in most cases."""
-    cases: list[Case] = []
-    for name, [cell], inside, learned in _by_encoding(task, (arm,), found):
-        at = over_seeds(exact(cell, found, cell.lengths(scale)[-1]).seeds)
-        words = f"{name}: {over_seeds(inside.seeds).text} in training range, {at.text}"
-        one = case(words, at, LEARNED, counts=learned)
-        # Seeds that all agree have an interval of no width.
-        cases.append(replace(one, holds=at.low is not None and at.low >= LEARNED))
-    return verdict_on(cases, of=" encodings") if cases else None
+    for name, inside, [farthest] in _by_encoding(scale, task, (arm,), found):
+        at = grid.over_seeds(farthest.seeds)
+        words = f"{name}: {grid.over_seeds(inside.seeds).text} in training range, {at.text}"
+        yield Case(words, at, LEARNED, counts=inside.value >= LEARNED)
 
 
-COMPARED: Sequence[tuple[Ids, Ids, str]] = (
+COMPARED: tuple[tuple[Ids, Ids, str], ...] = (
     ("coupled", "none", "position coupling generalizes further than no ids"),
     ("coupled", "random", "position coupling generalizes further than random ids"),
     ("predicted", "none", "predictive position coupling generalizes further than no ids"),
@@ -247,9 +198,10 @@ def claims(scale: CouplingScale) -> Iterator[Claim]:
                 place=task,
                 says=f"{says} ({task})",
                 paper="ours" if arm == "pointed" else NO_NUMBER,
-                test=Rule(
+                test=by_cases(
                     f"at {times} the interval of {ARM_NAMES[arm]} minus {ARM_NAMES[against]} leaves out 0",
                     partial(_higher, scale, task, (arm, against)),
+                    "higher with {0} of {2} encodings, lower with {1}".format,
                 ),
             )
         for arm in ("coupled", "predicted"):
@@ -257,9 +209,10 @@ def claims(scale: CouplingScale) -> Iterator[Claim]:
                 place=task,
                 says=f"{ARM_NAMES[arm]} ids hold at {times} ({task})",
                 paper=NUMBERS.get((task, arm), NO_NUMBER),
-                test=Rule(
+                test=by_cases(
                     f"the interval of exact responses lies at or above {LEARNED}",
                     partial(_holds, scale, task, arm),
+                    partial(grid.decision, of=" encodings"),
                 ),
             )
 
@@ -281,45 +234,40 @@ def page(scale: CouplingScale, found: Found) -> list[Section]:
                 "Tokens that belong together share a position id. Do models that are given such ids, or predict "
                 "them, answer questions four times as long as those they were trained on?"
             ],
-            tables=[*([table] if table.rows else []), exact_table(scale, found)],
-            figures=[one for encoding in ENCODINGS for one in exact_picture(scale, found, encoding)],
+            tables=[table, exact_table(scale, found)],
+            figures=[one for encoding in ENCODINGS if (one := exact_picture(scale, found, encoding))],
         )
     ]
 
 
 def exact_table(scale: CouplingScale, found: Found) -> Table:
     """One line for each cell and metric."""
-    rows: list[list[TableCell]] = [
-        [
-            cell.task,
-            f"{ARM_NAMES[cell.ids]}, {ENCODINGS[cell.encoding]}",
-            what,
-            *(share(outcome, what, length).estimate for length in cell.lengths(scale)),
-        ]
-        for cell, outcome in found.items()
-        for what in cell.tested
-    ]
     return Table(
         columns=["task", "arm", "exact", *(f"at {factor} times" for factor in scale.factors)],
-        rows=rows,
+        rows=[
+            [
+                cell.task,
+                f"{ARM_NAMES[cell.ids]}, {ENCODINGS[cell.encoding]}",
+                what,
+                *(one.estimate for one in grid.by_length(outcome, what, cell.lengths(scale))),
+            ]
+            for cell, outcome in found.items()
+            for what in cell.tested
+        ],
         caption="Exact responses by length, in units of the longest in training; pooled over seeds [95 %]",
     )
 
 
-def exact_picture(scale: CouplingScale, found: Found, encoding: str) -> list[Picture]:
+def exact_picture(scale: CouplingScale, found: Found, encoding: str) -> Picture | None:
     """One panel for each task, one curve for each arm and metric."""
-    return share_picture(
+    return grid.share_picture(
         (
-            (
-                cell.task,
-                ARM_NAMES[cell.ids] + (", tokens alone" if what != cell.tested[0] else ""),
-                cell.lengths(scale),
-                [share(outcome, what, length) for length in cell.lengths(scale)],
-            )
-            for cell, outcome in found.items()
+            (cell.task, ARM_NAMES[cell.ids] + (", tokens alone" if what != cell.tested[0] else ""), one, what)
+            for cell, one in found.items()
             for what in cell.tested
             if cell.encoding == encoding
         ),
+        {cell.task: cell.lengths(scale) for cell in found},
         {task: (1, longest) for task, longest in TRAIN_LENGTHS.items()},
         name=f"position-coupling-{ENCODINGS[encoding].lower()}",
         title=f"Exact responses by length and ids ({ENCODINGS[encoding]})",
@@ -333,10 +281,9 @@ GRID = Grid(
     kind="position-coupling",
     scale=CouplingScale,
     cells=lambda scale: CELLS,
-    check=check,
     work=run_cell,
     outcome=Outcome,
-    rows=partial(share_rows, names),
+    rows=partial(grid.share_rows, names),
     notes=notes,
     page=page,
 )

@@ -1,20 +1,29 @@
-"""Studies of cells: in each a stack of small models, one for each seed, is trained and tested by length."""
+"""Studies of cells: in each a stack of small models, one for each seed, is trained, and its right answers counted.
+
+Claims about them are decided on cases: an interval over seeds for each cell that the claim is about.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from statistics import fmean
 from typing import Any, TypeVar
 
 import torch
 from matplotlib.axes import Axes
+from scipy.special import betaincinv
 from torch import Tensor
 
+from lengthwise.measure.over_seeds import FEWEST_SEEDS
+from lengthwise.measure.over_seeds import over_seeds as seeds_and_documents
 from lengthwise.report.drawing import Curve, Picture, curve_picture
+from lengthwise.report.tables import Estimate
 from lengthwise.results import Row
 from lengthwise_studies.cell_runs import MODEL
-from lengthwise_studies.sparsity.shares import Outcome, Share, pooled
+from lengthwise_studies.claims import FAILS, HOLDS, NOT_DECIDED, NOT_TRAINED, Decision, Rule
 from lengthwise_studies.synthetic.optimizers import OPTIMIZERS
 from lengthwise_studies.synthetic.training import final_losses, one_thread, train
 from lengthwise_studies.synthetic.transformer import Architecture, StackedTransformer
@@ -26,15 +35,7 @@ LEARNED = 0.9
 
 @dataclass(frozen=True, kw_only=True)
 class GridScale:
-    """How large a study is.
-
-    Args:
-        seeds: models of each cell.
-        steps: training steps.
-        batch: samples a step and model.
-        samples: test samples for each model and test.
-        width, heads: of every model; the inner layer is four times as wide.
-    """
+    """How large a study is: models of each cell, training and test samples of each model, and the models' size."""
 
     seeds: int = 5
     steps: int
@@ -42,6 +43,23 @@ class GridScale:
     samples: int
     width: int
     heads: int = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a cell gave, by seed: plain numbers, which JSON keeps whole.
+
+    Args:
+        train_loss: [seed] over the last twentieth of the steps, in nats.
+        samples: trials of each count.
+        right: [seed] right answers, by place (what was tested, and at which length: `place`).
+        seconds: of training and testing.
+    """
+
+    train_loss: list[float]
+    samples: int
+    right: dict[str, list[int]]
+    seconds: float
 
 
 def run_stack(
@@ -62,12 +80,110 @@ def run_stack(
     with one_thread():
         taken = list(train(model, batches, OPTIMIZERS["adam"], count=steps, rates=rates, losses=losses))
         right = test(model)
-    return Outcome(
-        train_loss=final_losses(torch.stack(taken)).tolist(),
-        samples=scale.samples,
-        right=right,
-        seconds=time.perf_counter() - started,
-    )
+    loss, seconds = final_losses(torch.stack(taken)).tolist(), time.perf_counter() - started
+    return Outcome(train_loss=loss, samples=scale.samples, right=right, seconds=seconds)
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of right answers over all seeds, with its exact binomial 95 % interval, and that of each seed."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+    seeds: tuple[float, ...]
+
+    @property
+    def estimate(self) -> Estimate:
+        """As a cell of a table."""
+        return Estimate(self.value, self.low, self.high)
+
+    @property
+    def wrong(self) -> float:
+        """The share of wrong answers, or what it may be at most where none was seen."""
+        return 1 - self.value if self.value < 1 else 1 - self.low
+
+
+def place(what: str, length: int) -> str:
+    """The key of a test in an outcome."""
+    return f"{what}, length={length}"
+
+
+def share(outcome: Outcome, *places: str) -> Share:
+    """The share of right answers over these places together."""
+    counts = [sum(seed) for seed in zip(*(outcome.right[one] for one in places), strict=True)]
+    each = outcome.samples * len(places)
+    trials, right = each * len(counts), sum(counts)
+    # Clopper and Pearson (1934): quantiles of beta laws.
+    low = float(betaincinv(right, trials - right + 1, 0.025)) if right else 0.0
+    high = float(betaincinv(right + 1, trials - right, 0.975)) if right < trials else 1.0
+    return Share(right / trials, low, high, trials, tuple(count / each for count in counts))
+
+
+def by_length(outcome: Outcome, what: str, lengths: Sequence[int]) -> list[Share]:
+    """The share of right answers in a test at each length."""
+    return [share(outcome, place(what, length)) for length in lengths]
+
+
+def over_seeds(values: Sequence[float], *, signed: bool = False) -> Estimate:
+    """The mean over seeds with Student's 95 % interval; none with fewer than three."""
+    if len(values) < FEWEST_SEEDS:
+        return Estimate(fmean(values), signed=signed)
+    # Without a part of documents the quantile is Student's.
+    found = seeds_and_documents([(value, 0.0, 2) for value in values])
+    return Estimate(found.mean, *found.interval, signed=signed)
+
+
+def difference(one: Share, other: Share) -> Estimate:
+    """`one` - `other`, paired by seed."""
+    return over_seeds([a - b for a, b in zip(one.seeds, other.seeds, strict=True)], signed=True)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case of a claim: confirmed where the whole interval lies above the level, or below it if `lower`.
+
+    Contradicted where it lies on the other side. `words` are its numbers; a case that does not count decides nothing.
+    """
+
+    words: str
+    estimate: Estimate
+    level: float = 0.0
+    lower: bool = False
+    counts: bool = True
+
+    def lies(self, *, below: bool) -> bool:
+        """Whether the whole interval lies on that side of the level; without one it does not."""
+        end = self.estimate.high if below else self.estimate.low
+        return end is not None and (end < self.level if below else end > self.level)
+
+
+def decision(holding: int, failing: int, tried: int, _: int = 0, *, of: str = "") -> str:
+    """Whether a claim holds in the cases that were tried; it fails where the interval contradicts it."""
+    if failing == tried:
+        return FAILS
+    if holding == tried:
+        return f"holds for {holding} of {tried}{of}" if of else HOLDS
+    said = f"holds for {holding} of {tried}{of}" if holding else NOT_DECIDED
+    if failing and not holding:
+        said = f"does not hold for {failing} of {tried}{of}"
+    undecided = tried - holding - failing
+    return f"{said}, {undecided} not decided" if undecided and undecided < tried else said
+
+
+def by_cases(rule: str, cases: Callable[[Any], Iterable[Case]], words: Callable[..., str] = decision) -> Rule:
+    """The rule of a claim that is decided on cases, in `words` of how many confirm, contradict, count, and are."""
+
+    def decide(numbers: Any) -> Decision:
+        every = list(cases(numbers))
+        counted = [one for one in every if one.counts]
+        confirm = sum(one.lies(below=one.lower) for one in counted)
+        contradict = sum(one.lies(below=not one.lower) for one in counted)
+        said = words(confirm, contradict, len(counted), len(every)) if counted else NOT_TRAINED
+        return "; ".join(one.words for one in every if one.words) or "none", said
+
+    return Rule(rule, decide)
 
 
 def share_rows(names: Callable[[Any, str], tuple[str, str]], outcomes: Mapping[Any, Outcome]) -> list[Row]:
@@ -77,47 +193,44 @@ def share_rows(names: Callable[[Any, str], tuple[str, str]], outcomes: Mapping[A
     """
     rows: list[Row] = []
     for cell, outcome in outcomes.items():
+        row = partial(Row, model=MODEL, arm=cell.key)
         task, metric = names(cell, "")
-        blank = Row(model=MODEL, task=task, metric=metric, value=None, arm=cell.key)
-        rows += [replace(blank, value=loss, seed=seed) for seed, loss in enumerate(outcome.train_loss)]
+        losses = enumerate(outcome.train_loss)
+        rows += [row(task=task, metric=metric, value=loss, seed=seed) for seed, loss in losses]
         for tested in outcome.right:
             what, _, length = tested.rpartition(", length=")
             task, metric = names(cell, what)
-            one = pooled(outcome, [tested])
-            whole = replace(blank, task=task, metric=metric, value=one.value, unit="share")
-            rows.append(replace(whole, length=int(length), ci_low=one.low, ci_high=one.high, n=one.n))
+            one = share(outcome, tested)
+            of = row(task=task, metric=metric, value=one.value, unit="share", length=int(length))
+            rows.append(replace(of, ci_low=one.low, ci_high=one.high, n=one.n))
     return rows
 
 
 def share_picture(
-    lines: Iterable[tuple[str, str, Sequence[int], Sequence[Share]]],
+    lines: Iterable[tuple[str, str, Outcome, str]],
+    lengths: Mapping[str, Sequence[int]],
     trained: Mapping[str, tuple[int, int]],
     *,
     caption: str,
-    levels: Sequence[float] = (),
     **words: Any,
-) -> list[Picture]:
-    """Shares by length with each seed as a thin line; none where there are no lines.
+) -> Picture | None:
+    """Shares by length with each seed as a thin line; None where there are no lines.
 
     Args:
-        lines: panel, label, lengths, and the share at each.
+        lines: panel, label, the outcome of a cell, and what was tested.
+        lengths: by panel, of the tests.
         trained: by panel, the range of lengths in training, which is shaded.
         caption: besides what holds for all.
-        levels: shares that get a line.
-        words: `name`, `title` and the names of both axes, as `curve_picture` takes them.
+        words: as `curve_picture` takes them.
     """
     panels: dict[str, list[Curve]] = {panel: [] for panel in trained}
     styles: dict[str, int] = {}
-    for panel, label, lengths, shares in lines:
-        style = styles.setdefault(label, len(styles))
+    for panel, label, outcome, what in lines:
+        shares = by_length(outcome, what, lengths[panel])
+        curve = partial(Curve, label=label, x=lengths[panel], style=styles.setdefault(label, len(styles)))
+        panels[panel] += [curve(y=y, faint=True) for y in zip(*(one.seeds for one in shares), strict=True)]
         low, high = [one.low for one in shares], [one.high for one in shares]
-        panels[panel] += [
-            *(
-                Curve(label=label, x=lengths, y=seed, style=style, faint=True)
-                for seed in zip(*(one.seeds for one in shares), strict=True)
-            ),
-            Curve(label=label, x=lengths, y=[one.value for one in shares], low=low, high=high, style=style),
-        ]
+        panels[panel].append(curve(y=[one.value for one in shares], low=low, high=high))
 
     def dress(axes: Axes, panel: str, _: Sequence[float]) -> None:
         axes.axvspan(*trained[panel], color="#E69F00", alpha=0.13, linewidth=0)
@@ -127,5 +240,4 @@ def share_picture(
         "Pooled over seeds, with exact binomial 95 % intervals; each seed as a thin line. Shaded: training lengths. "
         + caption
     )
-    found = curve_picture(panels, levels=levels, dress=dress, caption=caption, **words)
-    return [found] if found else []
+    return curve_picture(panels, dress=dress, caption=caption, **words)

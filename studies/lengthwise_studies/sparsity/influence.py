@@ -1,94 +1,149 @@
 """Do a few tokens suffice? Figures 2 and 6 of the sparsity paper in small, on books and on code.
 
 The paper trains its own models on C4 and keeps the k tokens of the long context that its Eq. 20 names; neither sizes
-nor that equation were found. Here a released model is measured, and the choices are ours.
+nor that equation were found. Here a released model is measured, and the choices are ours. The page also compares
+Jeffreys, token by token, with the gain from distant context, the number of tokens needed, and LongPPL's key tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from lengthwise.measure.influence import METHODS
+import numpy as np
+from numpy.typing import NDArray
+
+from lengthwise.measure.influence import ENOUGH, METHODS
+from lengthwise.measure.statistics import expanded_tail
 from lengthwise.report.figures import recovered_by_kept
 from lengthwise.report.html import Section, influential_passages
-from lengthwise.report.tables import Table, row_estimate
+from lengthwise.report.tables import Estimate, Table, row_estimate
 from lengthwise.results import Results, Row
-from lengthwise_studies.claims import Claim, Decision, Rule, judge, verdict_table
-from lengthwise_studies.experiments import Arm, Experiment, Scale
+from lengthwise.samples import SampleLog
+from lengthwise_studies.arms import Arm, Scale
+from lengthwise_studies.claims import FAILS, HOLDS, NOT_DECIDED, Claim, Decision, Rule, judge, verdict_table
+from lengthwise_studies.experiments import Experiment
 from lengthwise_studies.skeleton import Part, Study
-from lengthwise_studies.sparsity.bridge import decided, rank_table, tokens_of
 from lengthwise_studies.store import sample_log
 
 ARM = Arm(name="as it is")
 NEARLY_ALL, MOST = 0.8, 0.5
+KEY_GAIN, KEY_LOSS = 2.0, 2.0
+"""LongPPL's key tokens gain more than the first and have a loss below the second, in nats."""
+FEWEST_DOCUMENTS = 8
+"""Intervals over fewer are too rough for a verdict."""
+TOO_FEW = f"{NOT_DECIDED}: fewer than {FEWEST_DOCUMENTS} documents"
+_RESAMPLES = 1000
 Numbers = dict[tuple[str, int | None], Row]
+"""The rows by metric and k."""
 
 
-def numbers_of(rows: Sequence[Row]) -> Numbers:
-    """The rows by metric and k."""
-    return {(row.metric, row.kept): row for row in rows if row.reference is None}
+@dataclass(frozen=True)
+class Token:
+    """One examined token; losses in nats. `needed`: the fewest kept tokens that are enough, inf; None if untried."""
+
+    document: str
+    key: str
+    place: int
+    long: float
+    short: float
+    jeffreys: float
+    needed: float | None
+
+    @property
+    def gain(self) -> float:
+        """What distant context is worth to it."""
+        return self.short - self.long
+
+    @property
+    def is_key(self) -> bool:
+        """Whether LongPPL would count it, by its thresholds."""
+        return self.gain > KEY_GAIN and self.long < KEY_LOSS
 
 
-def _sizes(numbers: Numbers) -> list[int]:
-    """Every k that was measured; claims are on the largest."""
-    return sorted({kept for _, kept in numbers if kept is not None})
+def tokens_of(samples: SampleLog, kept: Sequence[int]) -> list[Token]:
+    """Every examined token of a run of `influence`, by sample; `kept` are the k of the run, in any order."""
+    sizes, found = sorted(set(kept)), []
+    for key in sorted(samples):
+        record = samples[key]
+        chosen = {target["position"]: target["losses"]["greedy"] for target in record["targets"]}
+        for place, long, short, jeffreys in record["examined"]:
+            needed = None
+            if place in chosen:
+                enough = ENOUGH * (short - long)
+                losses = zip(sizes, chosen[place], strict=True)
+                needed = next((float(k) for k, loss in losses if short - loss >= enough), math.inf)
+            found.append(Token(record["document"], key, place, long, short, jeffreys, needed))
+    return found
+
+
+def decided(
+    ours: str,
+    rows: Sequence[Row],
+    holds: Callable[[NDArray[np.float64], NDArray[np.float64]], bool],
+    fails: Callable[[NDArray[np.float64], NDArray[np.float64]], bool],
+    words: tuple[str, str] = (HOLDS, FAILS),
+) -> Decision:
+    """A verdict from both ends of these intervals; none where one is missing, or over few documents."""
+    if any(row.ci_low is None or (row.documents or 0) < FEWEST_DOCUMENTS for row in rows):
+        return ours, TOO_FEW
+    ends = np.array([row.ci_low for row in rows]), np.array([row.ci_high for row in rows])
+    return ours, words[0] if holds(*ends) else words[1] if fails(*ends) else NOT_DECIDED
 
 
 def _at_least(metric: str, threshold: float, numbers: Numbers) -> Decision | None:
-    """Whether the whole interval of a share is above a threshold."""
+    """Whether the whole interval of a share is above a threshold, with the largest k."""
     k = _sizes(numbers)[-1]
     row = numbers.get((metric, k))
     if row is None:
         return None
     ours = f"{row_estimate(row).text} with {k} tokens"
-    return decided(ours, [row], lambda ends: ends[0][0] >= threshold, lambda ends: ends[0][1] < threshold)
+    return decided(ours, [row], lambda low, _: low[0] >= threshold, lambda _, high: high[0] < threshold)
 
 
 def _above_controls(numbers: Numbers) -> Decision:
-    """Whether the interval of greedy is above those of all controls."""
+    """Whether the interval of greedy is above those of all controls, with the largest k."""
     k = _sizes(numbers)[-1]
     rows = [numbers[f"recovered_{name}", k] for name in ("greedy", "random", "recent", "copies")]
     ours = ", ".join(f"{row.metric.removeprefix('recovered_')} {row_estimate(row).text}" for row in rows)
     greedy, *controls = (row.value or 0.0 for row in rows)
-    return decided(
-        ours,
-        rows,
-        lambda ends: ends[0][0] > max(high for _, high in ends[1:]),
-        lambda ends: greedy <= max(controls),
-    )
+    return decided(ours, rows, lambda low, high: low[0] > max(high[1:]), lambda *_: greedy <= max(controls))
 
 
-CLAIMS = (
-    Claim(
-        place="Fig. 2, 6",
-        says="a few tokens of the long context predict nearly as well as all of them",
-        paper="drawn, no number",
-        test=Rule(
+def _sizes(numbers: Numbers) -> list[int]:
+    """Every k that was measured."""
+    return sorted({kept for _, kept in numbers if kept is not None})
+
+
+CLAIMS = [
+    Claim(place="Fig. 2, 6", says=says, paper=paper, test=Rule(rule, decide))
+    for says, paper, rule, decide in (
+        (
+            "a few tokens of the long context predict nearly as well as all of them",
+            "drawn, no number",
             f"greedy recovers {NEARLY_ALL:.0%} of the gain or more with the largest k (whole interval)",
             partial(_at_least, "recovered_greedy", NEARLY_ALL),
         ),
-    ),
-    Claim(
-        place="Fig. 2, 6",
-        says="the same, beyond what choosing by the reported loss recovers from a foreign text",
-        paper="not considered",
-        test=Rule(
+        (
+            "the same, beyond what choosing by the reported loss recovers from a foreign text",
+            "not considered",
             f"recovered_net is {MOST:.0%} or more with the largest k (whole interval)",
             partial(_at_least, "recovered_net", MOST),
         ),
-    ),
-    Claim(
-        place="Fig. 2, 6",
-        says="which tokens are kept matters",
-        paper="drawn, no number",
-        test=Rule("the interval of greedy is above those of random, recent and copies", _above_controls),
-    ),
-)
+        (
+            "which tokens are kept matters",
+            "drawn, no number",
+            "the interval of greedy is above those of random, recent and copies",
+            _above_controls,
+        ),
+    )
+]
 
 
-def recovery_table(numbers: Numbers, *, caption: str) -> Table:
+def recovery_table(numbers: Numbers, text: str) -> Table:
     """One line for each choice and control, one column for each k."""
     sizes = _sizes(numbers)
     names = {f"recovered_{name}": name.replace("_", " ") for name in (*METHODS, "net")}
@@ -100,15 +155,68 @@ def recovery_table(numbers: Numbers, *, caption: str) -> Table:
             for metric, name in names.items()
             if (metric, sizes[0]) in numbers
         ],
-        caption=caption,
+        caption=f"Recovered gain on {text}, 95 % intervals over documents",
+    )
+
+
+def rank_correlation_by_document(
+    x: Sequence[float], y: Sequence[float], documents: Sequence[str]
+) -> Estimate:
+    """Spearman's rho of tokens with a 95 % interval, whole documents resampled; none for fewer than three."""
+    from scipy.stats import rankdata
+
+    def rho(parts: Sequence[NDArray[np.float64]]) -> float:
+        ranks = rankdata(np.concatenate(parts, axis=1), axis=1)
+        if ranks.shape[1] < 3 or (np.ptp(ranks, axis=1) == 0).any():
+            return math.nan
+        return float(np.corrcoef(ranks)[0, 1])
+
+    pairs, names = np.array([x, y], dtype=np.float64), np.array(documents)
+    parts = [pairs[:, names == name] for name in sorted(set(documents))]
+    if math.isnan(value := rho(parts)):
+        return Estimate(None, signed=True)
+    rng, many = np.random.default_rng(0), len(parts)
+    drawn = [rho([parts[one] for one in rng.integers(many, size=many)]) for _ in range(_RESAMPLES)]
+    defined = [each for each in drawn if not math.isnan(each)]
+    if many < 3 or len(defined) < 0.95 * len(drawn):
+        return Estimate(value, signed=True)
+    tail = expanded_tail(many)
+    low, high = np.quantile(defined, [tail, 1 - tail])
+    return Estimate(value, float(low), float(high), signed=True)
+
+
+def rank_table(tokens: Sequence[Token]) -> Table:
+    """Does Jeffreys go with what a token gains from distant context, and with what it needs of it?"""
+    tried = [token for token in tokens if token.needed is not None]
+    pairs: list[tuple[str, Sequence[Token], Callable[[Token], float]]] = [
+        ("gain from distant context", tokens, lambda token: token.gain),
+        ("size of the gain, |gain|", tokens, lambda token: abs(token.gain)),
+        ("loss with near context", tokens, lambda token: token.short),
+        ("distant tokens needed (targets)", tried, lambda token: token.needed or 0.0),
+        ("being a key token of LongPPL", tokens, lambda token: float(token.is_key)),
+    ]
+    keys = sum(token.is_key for token in tokens)
+    return Table(
+        columns=["Jeffreys against", "Spearman's rho [95 % interval]", "tokens"],
+        rows=[
+            [
+                name,
+                rank_correlation_by_document(
+                    [one.jeffreys for one in some], [*map(value, some)], [one.document for one in some]
+                ),
+                len(some),
+            ]
+            for name, some, value in pairs
+        ],
+        caption="Rank correlation over tokens, documents resampled",
+        notes=[f"{keys} of {len(tokens)} examined tokens are key tokens."],
     )
 
 
 def sections(results: Results, folder: Path) -> list[Section]:
     """One text: claims, recovery by k, and passages."""
-    numbers = numbers_of(results.rows)
+    numbers = {(row.metric, row.kept): row for row in results.rows if row.reference is None}
     text = folder.name.removeprefix("influence-")
-    claims = verdict_table(judge(CLAIMS, numbers))
     picture = recovered_by_kept(results.rows, name=folder.name)
     samples = sample_log(results, ARM.name, "influence")
     gain, gaining = numbers["gain", None], numbers["gaining", None]
@@ -122,8 +230,8 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 "removed:",
             ],
             tables=[
-                *([claims] if claims.rows else []),
-                recovery_table(numbers, caption=f"Recovered gain on {text}, 95 % intervals over documents"),
+                verdict_table(judge(CLAIMS, numbers)),
+                recovery_table(numbers, text),
                 rank_table(tokens_of(samples, results.config["measures"]["influence"]["kept"])),
             ],
             figures=[picture] if picture else [],
@@ -155,7 +263,6 @@ SMOKE = {
     "targets": 1,
     "candidates": 5,
     "gain": 0.1,
-    "batch_size": 32,
 }
 
 
@@ -171,7 +278,7 @@ def _part(text: str) -> Part:
         {
             "default": scale(40, 3),
             "laptop": scale(12, 2),
-            "smoke": Scale(model="tiny-books", text=text, measures={"influence": SMOKE}),
+            "smoke": Scale(model="tiny-books", text=text, measures={"influence": {**REAL, **SMOKE}}),
         },
         folder=f"influence-{text}",
         heading=f"Where it comes from: {text}",

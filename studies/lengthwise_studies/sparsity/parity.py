@@ -3,40 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
-from lengthwise.errors import UsageError
 from lengthwise.report.drawing import Picture
 from lengthwise.report.html import Section
-from lengthwise.report.tables import Table
 from lengthwise_studies.cell_runs import Grid
-from lengthwise_studies.claims import Claim, Decision, Rule, judge, verdict_table
+from lengthwise_studies.claims import Claim, judge, verdict_table
 from lengthwise_studies.skeleton import Study
-from lengthwise_studies.sparsity import planted
-from lengthwise_studies.sparsity.grid import LEARNED, GridScale, run_stack, share_picture, share_rows
-from lengthwise_studies.sparsity.shares import (
-    Case,
-    Outcome,
-    Share,
-    case,
-    difference,
-    over_seeds,
-    place,
-    pooled,
-    share,
-    verdict_on,
-)
-from lengthwise_studies.synthetic.transformer import StackedTransformer
+from lengthwise_studies.sparsity import grid, planted
+from lengthwise_studies.sparsity.grid import LEARNED, Case, Outcome, Share, by_cases, place
 
 KS = (4, 6, 8, 10, 12)
 CHANCE = 0.5
+REACH = 4
+"""The longest test length in units of L."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParityScale(GridScale):
+class ParityScale(grid.GridScale):
     """How large the study is, besides what `GridScale` has.
 
     Args:
@@ -44,7 +31,6 @@ class ParityScale(GridScale):
         local: the width that planted positions lie within, where they are local.
         train_ks: the largest k in training, one model each; k is uniform on 1 .. this.
         test_ks: k at test.
-        reach: the longest test length in units of L.
         layers: of every model.
     """
 
@@ -55,7 +41,6 @@ class ParityScale(GridScale):
     local: int = 16
     train_ks: tuple[int, ...] = KS
     test_ks: tuple[int, ...] = KS
-    reach: int = 4
     layers: int = 2
 
     @property
@@ -67,32 +52,16 @@ class ParityScale(GridScale):
     def test_lengths(self) -> tuple[int, ...]:
         """L/2, L, 3L/2, and multiples of L up to the reach."""
         longest = self.train_length
-        beyond = range(2 * longest, self.reach * longest + 1, longest)
+        beyond = range(2 * longest, REACH * longest + 1, longest)
         return (self.train_lengths[0], longest, 3 * longest // 2, *beyond)
 
 
+_SMALL = {"steps": 6, "batch": 4, "samples": 8, "width": 8, "layers": 1, "heads": 2}
 SCALES: dict[str, ParityScale] = {
     "default": ParityScale(),
     "laptop": ParityScale(seeds=3),
-    "smoke": ParityScale(
-        seeds=2,
-        steps=6,
-        batch=4,
-        train_length=16,
-        local=4,
-        train_ks=(2, 4),
-        test_ks=(2, 4),
-        samples=8,
-        width=8,
-        layers=1,
-        heads=2,
-    ),
+    "smoke": ParityScale(seeds=2, train_length=16, local=4, train_ks=(2, 4), test_ks=(2, 4), **_SMALL),
 }
-
-
-def of_k(k: int) -> str:
-    """What a test is called in an outcome."""
-    return f"k={k}"
 
 
 @dataclass(frozen=True)
@@ -103,55 +72,49 @@ class ParityCell:
     local: bool
 
     @property
+    def where(self) -> str:
+        """The name of the law."""
+        return "local" if self.local else "anywhere"
+
+    @property
     def key(self) -> str:
         """The last word is the encoding of positions."""
-        return f"k up to {self.k}, {'local' if self.local else 'anywhere'}, none"
+        return f"k up to {self.k}, {self.where}, none"
 
-    def law(self, scale: ParityScale) -> planted.PositionLaw:
+    def law(self, scale: ParityScale) -> planted.Within:
         """Of the planted positions."""
-        return planted.Within(scale.local) if self.local else planted.Anywhere()
+        return planted.Within(scale.local) if self.local else planted.ANYWHERE
 
     def tested(self, scale: ParityScale) -> list[int]:
         """The tested k that it was trained on."""
         return [k for k in scale.test_ks if k <= self.k]
 
 
-def check(cell: ParityCell, scale: ParityScale) -> None:
-    """Refuse a k above the shortest length or, where positions are local, the width."""
-    largest, room = max(cell.k, *scale.test_ks), scale.train_lengths[0]
-    if cell.local:
-        room = min(room, scale.local)
-    if largest > room:
-        raise UsageError(f"k is {largest} where {room} positions can be planted", expected="k at most that")
+Outcomes = Mapping[ParityCell, Outcome]
+
+
+def cells_of(scale: ParityScale) -> list[ParityCell]:
+    """Every largest k with and without locality."""
+    return [ParityCell(k, local) for k, local in product(scale.train_ks, (False, True))]
 
 
 def run_cell(cell: ParityCell, scale: ParityScale) -> Outcome:
     """Train on every length and k, test by both."""
-    law = cell.law(scale)
-
-    def test(model: StackedTransformer) -> dict[str, list[int]]:
+    law, ks, seeds = cell.law(scale), range(1, cell.k + 1), range(scale.seeds)
+    return grid.run_stack(
+        scale,
+        planted.planted_batches(
+            law, lengths=scale.train_lengths, ks=ks, size=scale.batch, steps=scale.steps, seeds=seeds
+        ),
+        planted.label_losses,
         # The seed is of length and k alone: cells of one law meet the same samples.
-        return {
-            place(of_k(k), length): planted.right_labels(
+        lambda model: {
+            place(f"k={k}", length): planted.right_labels(
                 model, law, length=length, k=k, samples=scale.samples, seed=1000 * length + k
             )
             for k in scale.test_ks
             for length in scale.test_lengths
-        }
-
-    batches = planted.planted_batches(
-        law,
-        lengths=scale.train_lengths,
-        ks=range(1, cell.k + 1),
-        size=scale.batch,
-        steps=scale.steps,
-        seeds=range(scale.seeds),
-    )
-    return run_stack(
-        scale,
-        batches,
-        planted.label_losses,
-        test,
+        },
         steps=scale.steps,
         rate=2e-3,
         vocabulary=planted.SYMBOLS,
@@ -162,17 +125,11 @@ def run_cell(cell: ParityCell, scale: ParityScale) -> Outcome:
 
 def names(cell: ParityCell, what: str) -> tuple[str, str]:
     """Task and metric: accuracy by k, or the training loss."""
-    if not what:
-        return "sparse parity", "train_loss"
-    return f"sparse parity, {what.replace('=', ' = ')}", "accuracy"
-
-
-Found = Mapping[ParityCell, Outcome]
-
-
-def cells_of(scale: ParityScale) -> list[ParityCell]:
-    """Every largest k with and without locality."""
-    return [ParityCell(k, local) for k, local in product(scale.train_ks, (False, True))]
+    return (
+        (f"sparse parity, {what.replace('=', ' = ')}", "accuracy")
+        if what
+        else ("sparse parity", "train_loss")
+    )
 
 
 def notes(scale: ParityScale) -> list[str]:
@@ -188,126 +145,113 @@ def notes(scale: ParityScale) -> list[str]:
     ]
 
 
-def over(cell: ParityCell, found: Found, scale: ParityScale, *lengths: int) -> Share:
-    """Accuracy pooled over these lengths and the tested k that the cell was trained on."""
-    return pooled(found[cell], [place(of_k(k), length) for k in cell.tested(scale) for length in lengths])
+@dataclass(frozen=True)
+class Accuracies:
+    """The right answers of all cells at a scale. Claims are decided on those that learned their training range."""
+
+    scale: ParityScale
+    outcomes: Outcomes
+
+    def at(self, cell: ParityCell, k: int, length: int) -> Share:
+        """With k planted tokens."""
+        return grid.share(self.outcomes[cell], place(f"k={k}", length))
+
+    def over(self, cell: ParityCell, *lengths: int) -> Share:
+        """Pooled over these lengths and the tested k that the cell was trained on."""
+        places = product(cell.tested(self.scale), lengths)
+        return grid.share(self.outcomes[cell], *(place(f"k={k}", length) for k, length in places))
+
+    def inside(self, cell: ParityCell) -> float:
+        """In training range."""
+        return self.over(cell, self.scale.train_lengths[0], self.scale.train_length).value
+
+    @property
+    def trained(self) -> list[ParityCell]:
+        """The cells that learned their training range."""
+        return [cell for cell in self.outcomes if self.inside(cell) >= LEARNED]
 
 
-def trained(found: Found, scale: ParityScale) -> dict[ParityCell, Share]:
-    """The cells that learned their training range, with the accuracy in it."""
-    inside = {cell: over(cell, found, scale, scale.train_lengths[0], scale.train_length) for cell in found}
-    return {cell: one for cell, one in inside.items() if one.value >= LEARNED}
-
-
-def _keeps(scale: ParityScale, factor: int, found: Found) -> Decision:
+def _keeps(factor: int, numbers: Accuracies) -> Iterator[Case]:
     """Over half of what is above chance in range is left at so many times L."""
-    cases: list[Case] = []
-    for cell, inside in trained(found, scale).items():
-        at = over_seeds(over(cell, found, scale, factor * scale.train_length).seeds)
-        words = f"{cell.key}: {inside.value:.2f} in range, {at.text}"
-        cases.append(case(words, at, (inside.value + CHANCE) / 2))
-    others = f"; {len(found) - len(cases)} not trained" if len(found) > len(cases) > 0 else ""
-    ours, said = verdict_on(cases)
-    return ours, said + others
+    for cell in numbers.outcomes:
+        inside, learned = numbers.inside(cell), cell in numbers.trained
+        at = grid.over_seeds(numbers.over(cell, factor * numbers.scale.train_length).seeds)
+        words = f"{cell.key}: {inside:.2f} in range, {at.text}" if learned else ""
+        yield Case(words, at, (inside + CHANCE) / 2, counts=learned)
 
 
-def _falls(scale: ParityScale, found: Found) -> Decision:
+def _kept(holding: int, failing: int, tried: int, every: int) -> str:
+    others = f"; {every - tried} not trained" if every > tried else ""
+    return grid.decision(holding, failing, tried) + others
+
+
+def _falls(numbers: Accuracies) -> Iterator[Case]:
     """The smallest tested k is better at 2L than the largest in training."""
-    cases: list[Case] = []
-    for cell in trained(found, scale):
-        few, many = cell.tested(scale)[0], cell.tested(scale)[-1]
+    for cell in numbers.trained:
+        few, many = cell.tested(numbers.scale)[0], cell.tested(numbers.scale)[-1]
         if few < many:
-            at = [share(found[cell], of_k(k), 2 * scale.train_length) for k in (many, few)]
-            lost = difference(*at)
-            cases.append(case(f"{cell.key}: k = {many} minus k = {few} {lost.text}", lost, lower=True))
-    return verdict_on(cases)
-
-
-def _beyond_k(scale: ParityScale, found: Found) -> Decision:
-    """Nearer to chance than to right at the largest tested k, at length L."""
-    cases: list[Case] = []
-    largest = scale.test_ks[-1]
-    for cell in trained(found, scale):
-        if largest > cell.k:
-            one = over_seeds(share(found[cell], of_k(largest), scale.train_length).seeds)
-            cases.append(case(f"{cell.key}: k = {largest} {one.text}", one, (1 + CHANCE) / 2, lower=True))
-    return verdict_on(cases)
-
-
-def _locality(scale: ParityScale, found: Found) -> Decision:
-    """Local against anywhere at 2L, where both are trained."""
-    cases: list[Case] = []
-    fitting = trained(found, scale)
-    for k in scale.train_ks:
-        pair = [ParityCell(k, local) for local in (True, False)]
-        if all(cell in fitting for cell in pair):
-            gained = difference(*(over(cell, found, scale, 2 * scale.train_length) for cell in pair))
-            cases.append(case(f"k up to {k}: local minus anywhere {gained.text}", gained))
-    return verdict_on(cases, "local better at {0} of {2}, worse at {1}".format)
-
-
-def claims(scale: ParityScale) -> tuple[Claim, ...]:
-    """What the paper says of sparse parity; each is decided on the cells that learned their training range."""
-    figure = {"place": "sparse parity, figure", "paper": "drawn, no number found"}
-    return (
-        *(
-            Claim(
-                **figure,
-                says=f"with few planted tokens accuracy holds at {factor} times the training length",
-                test=Rule(
-                    "the interval of the accuracy lies above the middle of chance and the accuracy in range",
-                    partial(_keeps, scale, factor),
-                ),
+            lost = grid.difference(
+                *(numbers.at(cell, k, 2 * numbers.scale.train_length) for k in (many, few))
             )
-            for factor in (2, scale.reach)
-        ),
-        Claim(
-            **figure,
-            says="at twice the training length accuracy falls as k grows",
-            test=Rule(
-                "the accuracy at the largest tested k in training minus that at the smallest lies below 0",
-                partial(_falls, scale),
-            ),
-        ),
-        Claim(
-            **figure,
-            says="models fail at a k beyond training",
-            test=Rule(
-                "at length L and the largest tested k, the interval lies below 3/4", partial(_beyond_k, scale)
-            ),
-        ),
-        Claim(
-            place="Theorem 4.3, locality",
-            says="local planted tokens generalize to longer samples, others need not",
-            paper="the bound needs locality",
-            test=Rule(
-                "better or worse: at 2L the interval of local minus anywhere leaves out 0",
-                partial(_locality, scale),
-            ),
-        ),
-    )
+            yield Case(f"{cell.key}: k = {many} minus k = {few} {lost.text}", lost, lower=True)
 
 
-def page(scale: ParityScale, found: Found) -> list[Section]:
-    """Claims, the table, and a picture with and one without locality."""
+def _beyond_k(numbers: Accuracies) -> Iterator[Case]:
+    """Nearer to chance than to right at the largest tested k, at length L."""
+    largest = numbers.scale.test_ks[-1]
+    for cell in numbers.trained:
+        if largest > cell.k:
+            one = grid.over_seeds(numbers.at(cell, largest, numbers.scale.train_length).seeds)
+            yield Case(f"{cell.key}: k = {largest} {one.text}", one, (1 + CHANCE) / 2, lower=True)
+
+
+def _locality(numbers: Accuracies) -> Iterator[Case]:
+    """Local against anywhere at 2L, where both are trained."""
+    for k in numbers.scale.train_ks:
+        pair = [ParityCell(k, local) for local in (True, False)]
+        if set(pair) <= set(numbers.trained):
+            gained = grid.difference(*(numbers.over(cell, 2 * numbers.scale.train_length) for cell in pair))
+            yield Case(f"k up to {k}: local minus anywhere {gained.text}", gained)
+
+
+_drawn = partial(Claim, place="sparse parity, figure", paper="drawn, no number found")
+_KEEPS = "the interval of the accuracy lies above the middle of chance and the accuracy in range"
+_FALLS = "the accuracy at the largest tested k in training minus that at the smallest lies below 0"
+_BEYOND_K = "at length L and the largest tested k, the interval lies below 3/4"
+CLAIMS = (
+    *(
+        _drawn(
+            says=f"with few planted tokens accuracy holds at {factor} times the training length",
+            test=by_cases(_KEEPS, partial(_keeps, factor), _kept),
+        )
+        for factor in (2, REACH)
+    ),
+    _drawn(says="at twice the training length accuracy falls as k grows", test=by_cases(_FALLS, _falls)),
+    _drawn(says="models fail at a k beyond training", test=by_cases(_BEYOND_K, _beyond_k)),
+    Claim(
+        place="Theorem 4.3, locality",
+        says="local planted tokens generalize to longer samples, others need not",
+        paper="the bound needs locality",
+        test=by_cases(
+            "better or worse: at 2L the interval of local minus anywhere leaves out 0",
+            _locality,
+            "local better at {0} of {2}, worse at {1}".format,
+        ),
+    ),
+)
+
+
+def page(scale: ParityScale, found: Outcomes) -> list[Section]:
+    """Claims, and a picture with and one without locality."""
+    pictures = [accuracy_picture(scale, found, where) for where in ("anywhere", "local")]
     table = verdict_table(
-        judge(claims(scale), found),
+        judge(CLAIMS, Accuracies(scale, found)),
         ours="ours, mean over seeds [95 %]",
         notes=[
             f"A model counts as trained if its accuracy in training range, over the tested k within training, is at "
             f"least {LEARNED}.",
             "Intervals of the claims are Student's over seeds, of differences paired by seed.",
         ],
-    )
-    lengths = scale.test_lengths
-    accuracy = Table(
-        columns=["trained on", "tested k", *(f"at {length}" for length in lengths)],
-        rows=[
-            [cell.key, k, *(share(one, of_k(k), length).estimate.text for length in lengths)]
-            for cell, one in found.items()
-            for k in cell.tested(scale)
-        ],
-        caption="Accuracy by length, pooled over seeds [95 %]; chance is 0.5",
     )
     return [
         Section(
@@ -316,31 +260,26 @@ def page(scale: ParityScale, found: Found) -> list[Section]:
                 "The label is the parity of k bits among symbols that mean nothing. Does what is learned on short "
                 "samples hold on longer ones, by how many bits matter?"
             ],
-            tables=[table, accuracy],
-            figures=[one for local in (False, True) for one in accuracy_picture(scale, found, local=local)],
+            tables=[table],
+            figures=[one for one in pictures if one],
         )
     ]
 
 
-def accuracy_picture(scale: ParityScale, found: Found, *, local: bool) -> list[Picture]:
+def accuracy_picture(scale: ParityScale, found: Outcomes, where: str) -> Picture | None:
     """One panel for each tested k, one curve for each largest k in training."""
-    lengths = scale.test_lengths
-    where = ("local", "close together") if local else ("anywhere", "anywhere")
-    return share_picture(
+    panels = {k: f"k = {k}" for k in scale.test_ks}
+    return grid.share_picture(
         (
-            (
-                f"k = {k}",
-                f"trained on k up to {cell.k}",
-                lengths,
-                [share(one, of_k(k), length) for length in lengths],
-            )
+            (panel, f"trained on k up to {cell.k}", one, f"k={k}")
             for cell, one in found.items()
-            for k in scale.test_ks
-            if cell.local == local
+            for k, panel in panels.items()
+            if cell.where == where
         ),
-        {f"k = {k}": (scale.train_lengths[0], scale.train_length) for k in scale.test_ks},
-        name=f"sparse-parity-{where[0]}",
-        title=f"Sparse parity, planted tokens {where[1]}",
+        dict.fromkeys(panels.values(), scale.test_lengths),
+        dict.fromkeys(panels.values(), (scale.train_lengths[0], scale.train_length)),
+        name=f"sparse-parity-{where}",
+        title=f"Sparse parity, planted tokens {'close together' if where == 'local' else where}",
         across="test length (tokens)",
         up="accuracy",
         caption="Line: chance.",
@@ -352,10 +291,9 @@ GRID = Grid(
     kind="sparse-parity",
     scale=ParityScale,
     cells=cells_of,
-    check=check,
     work=run_cell,
     outcome=Outcome,
-    rows=partial(share_rows, names),
+    rows=partial(grid.share_rows, names),
     notes=notes,
     page=page,
 )

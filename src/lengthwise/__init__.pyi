@@ -21,6 +21,7 @@ from lengthwise.measure import compare_runs as compare_runs
 from lengthwise.measure import paired_difference as paired_difference
 from lengthwise.measure import run as run
 from lengthwise.models import LoadedModel as LoadedModel
+from lengthwise.models import check_rope as check_rope
 from lengthwise.models import extend as extend
 from lengthwise.models import find_head as find_head
 from lengthwise.models import load as load

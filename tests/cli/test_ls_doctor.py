@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -116,3 +118,33 @@ def test_doctor_finds_a_cache_that_cannot_be_written(
     done = lengthwise("doctor")
     assert done.code == 3
     assert "LENGTHWISE_CACHE" in done.err
+
+
+def test_doctor_of_a_model(lengthwise: Callable[..., Any], shared: Path) -> None:
+    done = lengthwise("doctor", str(shared / "model"))
+    assert done.code == 0
+    assert done.out.startswith(f"{shared / 'model'} reads positions as configured: plain rope, base 10,000")
+    found = lengthwise("doctor", str(shared / "model"), "--config-only", "--json")
+    assert found.code == 0
+    assert (found.json["trained_length"], found.json["position_table"], found.json["faults"]) == (
+        128,
+        None,
+        [],
+    )
+
+
+def test_doctor_of_a_model_with_a_fault(lengthwise: Callable[..., Any], shared: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(shared / "model", tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"rope_theta": 500_000.0}))
+    done = lengthwise("doctor", str(folder), "--json")
+    assert done.code == 1
+    assert [each["fault"] for each in done.json["faults"]] == ["wrong base"]
+    assert "wrong base: config.json has rope_theta = 500000.0" in done.err
+    assert "fix: " in done.err
+
+
+def test_doctor_of_no_model(lengthwise: Callable[..., Any]) -> None:
+    assert lengthwise("doctor", "nowhere/at/all").code == 3
+    assert lengthwise("doctor", "--config-only").code == 2
+    assert lengthwise("doctor", "http://127.0.0.1:1/v1").code == 2

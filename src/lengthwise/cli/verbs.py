@@ -253,15 +253,51 @@ def cp(recipe: str, file: str | None = None) -> None:
     print(target)
 
 
-def doctor(*, as_json: AsJson = False) -> None:
-    """Show what works here, what is missing, and how to install it.
+def doctor(
+    model: str | None = None,
+    *,
+    adapter: str | None = None,
+    config_only: bool = False,
+    as_json: AsJson = False,
+) -> None:
+    """Check what works on this machine, or what positions a model will really use.
 
-    Exits with 0 if models can be measured and trained here, else with 3.
+    Without a model: packages, torch, cache, embedded models and texts, and how to install what is missing. Exits with
+    3 if models cannot be measured here.
+
+    With a model: the rope in its configuration and in its loaded modules, trained length, sliding windows, BOS,
+    output head, adapter. Exits with 1, and the fix, where the model does not do what its configuration says.
+
+    Args:
+        model: A hub id, a folder, a .gguf file, or a name from `lengthwise ls models`.
+        adapter: PEFT adapter on top of the model: a folder or a hub id.
+        config_only: Read the model's configuration and tokenizer, no weights.
 
     Examples:
         lengthwise doctor
-        lengthwise doctor --json
+        lengthwise doctor smollm2-135m
+        lengthwise doctor smollm2-135m --adapter runs/lora/model
+        lengthwise doctor ./model-70b --config-only --json
     """
+    if model is not None:
+        from lengthwise.models.doctor import examine, raise_faults
+
+        report = examine(model, adapter=adapter, config_only=config_only)
+        if as_json:
+            print_plan(report, as_json=True)
+        else:
+            print(report.pop("verdict"))
+            print_plan(
+                {key: report[key] for key in report if key not in ("faults", "notes")},
+                as_json=False,
+                caption="",
+            )
+            for note in report["notes"]:
+                print(f"- {note}")
+        raise_faults(report["faults"])
+        return
+    if adapter is not None or config_only:
+        raise UsageError("--adapter and --config-only are of a model", fix="lengthwise doctor MODEL")
     from lengthwise.catalogue import diagnose
     from lengthwise.report.tables import Table
 

@@ -1,5 +1,6 @@
 """What `lengthwise.models` exports, as `lengthwise/__init__.pyi`."""
 
+from lengthwise.models.doctor import check_rope as check_rope
 from lengthwise.models.embedded_models import EMBEDDED as EMBEDDED
 from lengthwise.models.embedded_models import EmbeddedModel as EmbeddedModel
 from lengthwise.models.extending import extend as extend

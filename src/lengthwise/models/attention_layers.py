@@ -69,6 +69,11 @@ def scale_queries(
     decoder_of(base).register_forward_pre_hook(lambda decoder, _: _wrap(decoder, _SCALED, _scaled))
 
 
+def scales_queries(base: nn.Module) -> bool:
+    """Whether `scale_queries` has marked any layer."""
+    return any(hasattr(module, _SCALED_MARK) for module in base.modules())
+
+
 def _layers(base: PreTrainedModel) -> list[Any]:
     layers = [
         module for module in base.modules() if hasattr(module, "layer_idx") and hasattr(module, "scaling")

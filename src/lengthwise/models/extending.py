@@ -113,10 +113,8 @@ def extend_for_adapter(model: nn.Module, adapter: str) -> None:
         UsageError: the model has another extension, or differs from the model that was extended; the record beside
             the adapter is damaged.
     """
-    file = _file(adapter, f"{RECORD}.json")
-    if file is None:
+    if (wanted := adapter_extension(adapter)) is None:
         return
-    wanted = checked(Extension, read_json(file, expected="the record of an extension"), source=str(file))
     before = read_extension(unwrap(model).config) or extend(
         model,
         wanted.method,
@@ -129,6 +127,18 @@ def extend_for_adapter(model: nn.Module, adapter: str) -> None:
             f"the adapter {adapter} was trained on a model with {wanted}, this one has {before}",
             fix="load the model that it was trained on",
         )
+
+
+def adapter_extension(adapter: str) -> Extension | None:
+    """The extension that a saved adapter was trained with; None if none is recorded beside it.
+
+    Raises:
+        UsageError: the record is damaged.
+    """
+    file = checkpoint_file(adapter, f"{RECORD}.json")
+    if file is None:
+        return None
+    return checked(Extension, read_json(file, expected="the record of an extension"), source=str(file))
 
 
 def find_rotary(base: PreTrainedModel) -> list[tuple[nn.Module, str, Any]]:
@@ -281,17 +291,17 @@ def _saved_tensors(resolved: ResolvedModel, names: list[str]) -> dict[str, Tenso
     """The tensors of these names that a safetensors checkpoint has."""
     from safetensors import safe_open
 
-    index = _file(resolved.location, "model.safetensors.index.json", **resolved.where)
+    index = checkpoint_file(resolved.location, "model.safetensors.index.json", **resolved.where)
     homes = {} if index is None else json.loads(index.read_bytes())["weight_map"]
     found: dict[str, Tensor] = {}
     for shard in sorted({homes.get(name, "model.safetensors") for name in names}):
-        if (file := _file(resolved.location, shard, **resolved.where)) is not None:
+        if (file := checkpoint_file(resolved.location, shard, **resolved.where)) is not None:
             with safe_open(file, framework="pt") as tensors:
                 found |= {name: tensors.get_tensor(name) for name in {*names} & {*tensors.keys()}}
     return found
 
 
-def _file(location: str, name: str, **where: Any) -> Path | None:
+def checkpoint_file(location: str, name: str, **where: Any) -> Path | None:
     """The file of a folder or a hub repository; None if it has none."""
     from transformers.utils.hub import cached_file
 

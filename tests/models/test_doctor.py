@@ -1,0 +1,349 @@
+"""Each planted fault is found by its name, and every model that is as its configuration says is left in peace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
+
+import lengthwise
+from lengthwise.errors import LengthwiseError, UsageError
+from lengthwise.models.doctor import check_rope, examine
+from lengthwise.models.extending import extend
+from lengthwise.models.extension import RECORD
+from lengthwise.models.resolve import quiet_transformers
+from lengthwise.models.saving import save_whole
+from lengthwise.positions import ROPE_METHODS
+from lengthwise.testing import tiny_llama, tiny_tokenizer
+from tests.architectures import TINY_ARCHITECTURES, tiny_model
+
+L0 = 4096
+LENGTH = {"original_max_position_embeddings": L0}
+LISTS = {"short_factor": [1.0] * 32, "long_factor": [1.0 + k / 16 for k in range(32)]}
+ROPES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "linear": {"factor": 4.0},
+    "dynamic": {"factor": 4.0},
+    "yarn": {"factor": 4.0, **LENGTH},
+    "llama3": {"factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, **LENGTH},
+    "longrope": {"factor": 4.0, **LISTS, **LENGTH},
+    "proportional": {"partial_rotary_factor": 0.5},
+}
+SCALED = ["linear", "yarn", "llama3"]
+
+
+def roped(kind: str = "default", /, **changed: Any) -> Any:
+    """A tiny Llama with heads of 64, where methods differ as in a real model."""
+    rope = {"rope_type": kind, "rope_theta": 10_000.0, **ROPES[kind], **changed}
+    with quiet_transformers():
+        return tiny_llama(head_dim=64, max_position_embeddings=4 * L0, rope_parameters=rope)
+
+
+def plant(model: Any, donor: Any) -> Any:
+    """The model with the frequencies and the scaling of another one, and its own configuration."""
+    mine, other = model.model.rotary_emb, donor.model.rotary_emb
+    mine.inv_freq = other.inv_freq.clone()
+    mine.attention_scaling = other.attention_scaling
+    return model
+
+
+def faults(model: Any, **arguments: Any) -> str:
+    with pytest.raises(LengthwiseError) as caught:
+        check_rope(model, **arguments)
+    assert caught.value.exit_code == 1
+    assert caught.value.fix
+    return caught.value.problem
+
+
+class TestFaults:
+    @pytest.mark.parametrize("kind", SCALED)
+    def test_scaling_dropped(self, kind: str) -> None:
+        found = faults(plant(roped(kind), roped()))
+        assert found.startswith("scaling dropped: model.model.rotary_emb.inv_freq")
+        assert "plain rope, base 10,000;" in found
+        assert f"says {kind} by 4" in found
+
+    @pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+    def test_scaling_dropped_by_a_module_that_does_not_follow_its_input(self, kind: str) -> None:
+        model = roped(kind)
+        model.model.rotary_emb.rope_type = "default"
+        assert faults(model).startswith("scaling dropped")
+
+    @pytest.mark.parametrize("kind", ["default", *SCALED, "longrope"])
+    @pytest.mark.parametrize("base", [500_000.0, 41_829.36592889948])
+    def test_wrong_base(self, kind: str, base: float) -> None:
+        found = faults(plant(roped(kind), roped(kind, rope_theta=base)))
+        assert found.startswith("wrong base:")
+        assert f"base {base:,.4f}".rstrip("0").rstrip(".")[:12] in found
+
+    def test_a_wrong_base_without_scaling(self) -> None:
+        assert faults(plant(roped("yarn"), roped(rope_theta=1e6))).startswith("scaling dropped, wrong base:")
+
+    @pytest.mark.parametrize("kind", SCALED)
+    def test_wrong_factor(self, kind: str) -> None:
+        donor = roped(kind, factor=3.5)
+        donor.model.rotary_emb.attention_scaling = roped(kind).model.rotary_emb.attention_scaling
+        found = faults(plant(roped(kind), donor))
+        assert found.startswith("wrong factor:")
+        assert "by 3.5 from" in found
+
+    @pytest.mark.parametrize("kind", ["yarn", "llama3"])
+    @pytest.mark.parametrize("length", [2048, 4 * L0])
+    def test_wrong_original_length(self, kind: str, length: int) -> None:
+        found = faults(plant(roped(kind), roped(kind, original_max_position_embeddings=length)))
+        assert found.startswith("wrong original length:")
+        # YaRN rounds the ends of its ramp, so other lengths may give the same frequencies.
+        assert "from 4,096 tokens, base 10,000;" not in found
+
+    @pytest.mark.parametrize(
+        ("kind", "other", "name"), [("yarn", "linear", "pi"), ("default", "llama3", "llama3")]
+    )
+    def test_another_method(self, kind: str, other: str, name: str) -> None:
+        found = faults(plant(roped(kind), roped(other)))
+        assert found.startswith("another method")
+        assert f"frequencies of {name} by 4 from" in found
+
+    def test_attention_scaling_lost(self) -> None:
+        model = roped("yarn")
+        model.model.rotary_emb.attention_scaling = 1.0
+        assert "attention scaling lost: model.model.rotary_emb.attention_scaling is 1, not 1.13863" in faults(
+            model
+        )
+
+    @pytest.mark.parametrize("kind", ROPES)
+    def test_frequencies_rounded(self, kind: str) -> None:
+        found = faults(roped(kind).to(torch.bfloat16))
+        assert found.startswith("frequencies rounded:")
+        assert "position 16,384" in found
+
+    @pytest.mark.parametrize("value", [0.0, float("nan"), -1.0])
+    def test_values_that_were_not_filled(self, value: float) -> None:
+        model = roped()
+        model.model.rotary_emb.inv_freq.fill_(value)
+        assert faults(model).startswith("no frequencies:")
+
+    def test_frequencies_on_the_meta_device(self) -> None:
+        model = roped("llama3")
+        model.model.rotary_emb.to("meta")
+        assert "no values" in faults(model)
+
+    def test_garbage(self) -> None:
+        model = roped("llama3")
+        model.model.rotary_emb.inv_freq.uniform_()
+        assert faults(model).startswith("unknown frequencies:")
+
+    def test_a_configuration_that_was_changed_after_loading(self) -> None:
+        model = roped()
+        model.config.rope_parameters = roped("yarn").config.rope_parameters
+        assert faults(model).startswith("scaling dropped:")
+
+    def test_a_factor_that_the_type_ignores(self) -> None:
+        assert faults(roped(factor=4.0)).startswith("scaling dropped:")
+
+    def test_one_type_of_layer(self) -> None:
+        model: Any = tiny_model("gemma3-text", num_hidden_layers=6)
+        model.model.rotary_emb.full_attention_inv_freq.copy_(
+            model.model.rotary_emb.sliding_attention_inv_freq
+        )
+        found = faults(model)
+        assert found.startswith("wrong base: model.model.rotary_emb.full_attention_inv_freq")
+        assert "\n" not in found
+
+    def test_an_extension_that_the_configuration_lost(self) -> None:
+        model, plain = tiny_llama(), tiny_llama()
+        extend(model, "yarn", factor=2.0)
+        setattr(plain.config, RECORD, getattr(model.config, RECORD))
+        assert faults(plain).startswith("scaling dropped: the model was extended (yarn by 2)")
+
+    @pytest.mark.parametrize("method", ["clex", "eabf"])
+    def test_an_extension_that_plain_transformers_loads_in_part(self, method: str, tmp_path: Path) -> None:
+        model = tiny_llama()
+        extend(model, method, factor=2.0, **({"skip_layers": 1} if method == "eabf" else {}))
+        with quiet_transformers():
+            save_whole(model, tiny_tokenizer(), tmp_path / "m")
+            loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "m")
+        assert faults(loaded).startswith("scaling dropped")
+        assert check_rope(lengthwise.load(str(tmp_path / "m")))["positions"]
+
+
+class TestNulls:
+    @pytest.mark.parametrize("kind", ROPES)
+    def test_every_type_of_transformers(self, kind: str) -> None:
+        model = roped(kind)
+        assert lengthwise.check_rope(model)["faults"] == []
+        # The buffers of some types follow the input.
+        for length in (8, 3 * L0, 5 * L0, 8):
+            position_ids = torch.arange(length)[None]
+            model.model.rotary_emb(torch.zeros(1), position_ids)
+            assert check_rope(model)["faults"] == []
+
+    @pytest.mark.parametrize("method", ROPE_METHODS)
+    @pytest.mark.parametrize("factor", [1.0, 2.0])
+    def test_every_method_of_lengthwise(self, method: str, factor: float) -> None:
+        model = tiny_llama(head_dim=64, max_position_embeddings=L0)
+        options = {"eabf": {"skip_layers": 1}, "longrope": {"long_factor": LISTS["long_factor"]}}
+        extend(model, method, factor=factor, **options.get(method, {}))
+        assert check_rope(model)["faults"] == []
+        assert check_rope(model)["trained_length"] == L0
+
+    @pytest.mark.parametrize("name", TINY_ARCHITECTURES)
+    def test_every_architecture(self, name: str) -> None:
+        report = check_rope(tiny_model(name))
+        [words, *_] = report["positions"]
+        table = {"gpt2": 64, "opt": 64, "gptj-bias": 64}.get(name)
+        assert report["position_table"] == table
+        expected = (
+            "a table of 64 positions" if table else "ALiBi" if name == "bloom-alibi" else "plain rope, base"
+        )
+        assert words.startswith(expected)
+
+    def test_layers_with_windows(self) -> None:
+        report = check_rope(tiny_model("gemma3-text", num_hidden_layers=6))
+        assert report["positions"] == [
+            "plain rope, base 10,000, in 5 sliding_attention layers",
+            "plain rope, base 1,000,000, in 1 full_attention layers",
+        ]
+        assert report["sliding_window"] == "16 tokens in 5 of 6 layers"
+        assert check_rope(tiny_model("mistral"))["sliding_window"] == "16 tokens in 2 of 2 layers"
+
+    def test_the_model_is_left_as_it_is(self) -> None:
+        model = roped("dynamic")
+        before = {name: value.clone() for name, value in model.named_buffers()}
+        check_rope(model)
+        for name, value in model.named_buffers():
+            assert torch.equal(before[name], value), name
+
+    def test_a_wrapped_model(self) -> None:
+        assert check_rope(torch.nn.parallel.DataParallel(roped("yarn")))["faults"] == []
+
+
+class TestAdapters:
+    @staticmethod
+    def saved(tmp_path: Path, *, trained: bool = True, method: str | None = None) -> tuple[str, str]:
+        """Folders of a plain base model and of an adapter for it."""
+        base = tiny_llama()
+        save_whole(base, tiny_tokenizer(), tmp_path / "base")
+        if method is not None:
+            extend(base, method, factor=2.0)
+        settings = LoraConfig(
+            r=2, target_modules=["q_proj"], task_type="CAUSAL_LM", init_lora_weights=not trained
+        )
+        with quiet_transformers():
+            save_whole(get_peft_model(base, settings), tiny_tokenizer(), tmp_path / "adapter")
+        return str(tmp_path / "base"), str(tmp_path / "adapter")
+
+    def test_a_loaded_one(self, tmp_path: Path) -> None:
+        base, adapter = self.saved(tmp_path, method="yarn")
+        loaded = lengthwise.load(base, adapter=adapter)
+        assert check_rope(loaded)["positions"] == ["yarn by 2 from 128 tokens, base 10,000"]
+        assert examine(base, adapter=adapter)["faults"] == []
+
+    def test_on_a_base_without_its_extension(self, tmp_path: Path) -> None:
+        from peft import PeftModel
+
+        base, adapter = self.saved(tmp_path, method="yarn")
+        with quiet_transformers():
+            model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), adapter)
+        assert "scaling dropped" in faults(model, adapter=adapter)
+
+    def test_that_was_never_trained(self, tmp_path: Path) -> None:
+        base, adapter = self.saved(tmp_path, trained=False)
+        assert faults(lengthwise.load(base, adapter=adapter)).startswith(
+            "adapter not loaded: every lora_B is zero"
+        )
+        settings = LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
+        with quiet_transformers():
+            fresh = get_peft_model(tiny_llama(), settings)
+        assert "changes nothing yet" in str(check_rope(fresh)["notes"])
+
+    def test_whose_weights_have_other_names(self, tmp_path: Path) -> None:
+        from safetensors.torch import load_file, save_file
+
+        base, adapter = self.saved(tmp_path)
+        file = Path(adapter) / "adapter_model.safetensors"
+        save_file({key.replace("q_proj", "query"): each for key, each in load_file(file).items()}, file)
+        with pytest.warns(UserWarning, match="missing adapter keys"):
+            loaded = lengthwise.load(base, adapter=adapter)
+        assert faults(loaded).startswith("adapter not loaded: 4 of 4 tensors")
+
+    def test_that_is_not_there_at_all(self) -> None:
+        assert faults(tiny_llama(), adapter="runs/lora").startswith("adapter not loaded:")
+
+
+def rewritten(folder: Path, **changed: Any) -> str:
+    """The model folder with other values in its config.json."""
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changed))
+    return str(folder)
+
+
+class TestFolder:
+    @pytest.mark.parametrize("config_only", [False, True])
+    def test_two_sections_of_which_one_is_read(self, folder: Path, config_only: bool) -> None:
+        # As a README says that one makes a model of transformers 4 longer: the base becomes 10000, silently.
+        rope = {"rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0}}
+        scaling = {"type": "yarn", "factor": 4.0, **LENGTH}
+        report = examine(rewritten(folder, **rope, rope_scaling=scaling), config_only=config_only)
+        assert [each["fault"] for each in report["faults"]] == ["wrong base"]
+        assert "rope_theta = 500000.0" in report["faults"][0]["problem"]
+
+    def test_a_base_that_is_not_read(self, folder: Path) -> None:
+        [found] = examine(rewritten(folder, rope_theta=1e6))["faults"]
+        assert found["fault"] == "wrong base"
+
+    def test_a_scaling_without_its_type(self, folder: Path) -> None:
+        rope = {"rope_parameters": None, "rope_theta": 10_000.0}
+        found = examine(rewritten(folder, **rope, rope_scaling={"factor": 4.0}))["faults"]
+        assert {each["fault"] for each in found} == {"scaling dropped"}
+
+    def test_an_original_length_that_is_a_guess(self, folder: Path) -> None:
+        rope = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0}
+        report = examine(rewritten(folder, rope_parameters=rope))
+        assert report["faults"] == []
+        assert "taken is max_position_embeddings, 128" in str(report["notes"])
+        report = examine(rewritten(folder, rope_parameters=rope | LENGTH, max_position_embeddings=2 * L0))
+        assert "max_position_embeddings = 8192" in str(report["notes"])
+
+    def test_older_spellings(self, folder: Path) -> None:
+        scaling = {"type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, **LENGTH}
+        old = {"rope_parameters": None, "rope_theta": 500_000, "rope_scaling": scaling}
+        report = examine(rewritten(folder, **old, max_position_embeddings=8 * L0))
+        assert report["faults"] == []
+        assert report["positions"] == ["llama3 by 8 from 4,096 tokens, base 500,000"]
+
+    def test_the_rest_of_the_report(self, folder: Path) -> None:
+        report = examine(str(folder))
+        assert report["tied_head"]
+        assert report["fused_objective"] == "yes"
+        assert (report["bos_token"], report["bos_added"]) == (None, False)
+        assert report["verdict"].endswith("plain rope, base 10,000, trained for 128 tokens.")
+        assert "not known" in examine(str(folder), config_only=True)["fused_objective"]
+
+    @pytest.mark.parametrize(
+        ("begins", "declared", "wrong"), [(1, True, False), (0, True, True), (2, None, True)]
+    )
+    def test_bos(self, folder: Path, begins: int, declared: bool | None, wrong: bool) -> None:
+        from tokenizers.processors import TemplateProcessing
+
+        tokenizer = tiny_tokenizer(bos_token="<|begin|>")
+        template = TemplateProcessing(
+            single=" ".join(["<|begin|>"] * begins + ["$A"]),
+            special_tokens=[("<|begin|>", tokenizer.bos_token_id)],
+        )
+        tokenizer.backend_tokenizer.post_processor = template
+        tokenizer.save_pretrained(folder)
+        if declared is not None:
+            file = folder / "tokenizer_config.json"
+            file.write_text(json.dumps(json.loads(file.read_text()) | {"add_bos_token": declared}))
+        report = examine(rewritten(folder, bos_token_id=tokenizer.bos_token_id), config_only=True)
+        assert report["bos_added"] == bool(begins)
+        assert [each["fault"] for each in report["faults"]] == ["wrong BOS"] * wrong
+
+    def test_an_adapter_needs_its_model(self, folder: Path) -> None:
+        with pytest.raises(UsageError):
+            examine(str(folder), adapter="runs/lora", config_only=True)

@@ -130,7 +130,7 @@ class TestFaults:
     def test_frequencies_on_the_meta_device(self) -> None:
         model = roped("llama3")
         model.model.rotary_emb.to("meta")
-        assert "no values" in faults(model)
+        assert faults(model).startswith("no frequencies:")
 
     def test_garbage(self) -> None:
         model = roped("llama3")

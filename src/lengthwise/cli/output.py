@@ -67,6 +67,16 @@ def print_plan(plan: Mapping[str, Any], *, as_json: bool, caption: str = "what w
     print_table(settings_table(dict(_readable(*item) for item in plan.items()), caption=caption))
 
 
+def print_report(report: Mapping[str, Any], *, as_json: bool) -> None:
+    """The verdict of a report, a table, and its notes, or all of it as JSON."""
+    apart = () if as_json else ("verdict", "notes", "faults")
+    if not as_json:
+        print(report["verdict"])
+    print_plan({key: value for key, value in report.items() if key not in apart}, as_json=as_json, caption="")
+    for note in () if as_json else report["notes"]:
+        print(f"- {note}")
+
+
 def _readable(key: str, value: Any) -> tuple[str, Any]:
     """Sizes and times in units for people; JSON keeps bytes and seconds."""
     if key == "memory_by_sharding":

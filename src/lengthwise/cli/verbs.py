@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from pydantic import ByteSize
 
 from lengthwise.cli.options import AsJson, Assignments, DryRun, Model, Output, with_fields
-from lengthwise.cli.output import fail_above, print_plan, print_table, show
+from lengthwise.cli.output import fail_above, print_plan, print_report, print_table, show
 from lengthwise.errors import MissingError, UsageError, nearest
 from lengthwise.files import atomic_write_text, named_path
 from lengthwise.settings import Dtype, Subject, override
@@ -260,40 +260,24 @@ def doctor(
     config_only: bool = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check what works on this machine, or what positions a model will really use.
+    """Check what works on this machine, or what positions a model really uses.
 
-    Without a model: packages, torch, cache, embedded models and texts, and how to install what is missing. Exits with
-    3 if models cannot be measured here.
-
-    With a model: the rope in its configuration and in its loaded modules, trained length, sliding windows, BOS,
-    output head, adapter. Exits with 1, and the fix, where the model does not do what its configuration says.
+    Exits with 3 if models cannot be measured here, with 1 and the fix if a model does not do as it is configured.
 
     Args:
-        model: A hub id, a folder, a .gguf file, or a name from `lengthwise ls models`.
+        model: As for other verbs. Default: check the machine.
         adapter: PEFT adapter on top of the model: a folder or a hub id.
         config_only: Read the model's configuration and tokenizer, no weights.
 
     Examples:
         lengthwise doctor
         lengthwise doctor smollm2-135m
-        lengthwise doctor smollm2-135m --adapter runs/lora/model
-        lengthwise doctor ./model-70b --config-only --json
     """
     if model is not None:
         from lengthwise.models.doctor import examine, raise_faults
 
         report = examine(model, adapter=adapter, config_only=config_only)
-        if as_json:
-            print_plan(report, as_json=True)
-        else:
-            print(report.pop("verdict"))
-            print_plan(
-                {key: report[key] for key in report if key not in ("faults", "notes")},
-                as_json=False,
-                caption="",
-            )
-            for note in report["notes"]:
-                print(f"- {note}")
+        print_report(report, as_json=as_json)
         raise_faults(report["faults"])
         return
     if adapter is not None or config_only:

@@ -20,16 +20,7 @@ from lengthwise.models.loading import load
 from lengthwise.models.plan import model_skeleton
 from lengthwise.models.position_limits import max_positions, rope_by_input_length, trained_length
 from lengthwise.models.resolve import quiet_transformers, read_config, read_tokenizer, resolve
-from lengthwise.models.rope_check import (
-    Fault,
-    by_key,
-    described,
-    fault,
-    rope_faults,
-    ropes,
-    rotaries,
-    same,
-)
+from lengthwise.models.rope_check import BY_KEY, described, fault, rope_faults, ropes, rotaries
 
 _LENGTH = "original_max_position_embeddings"
 
@@ -54,7 +45,7 @@ def check_rope(model: nn.Module | LoadedModel, *, adapter: str | None = None) ->
     return report
 
 
-def raise_faults(faults: list[Fault]) -> None:
+def raise_faults(faults: list[dict[str, str]]) -> None:
     """Raise LengthwiseError if there are any."""
     if faults:
         problems = [f"{each['fault']}: {each['problem']}" for each in faults]
@@ -122,7 +113,7 @@ def examine(name: str, *, adapter: str | None = None, config_only: bool = False)
 def _report(model: Any, adapter: str | None) -> dict[str, Any]:
     base = unwrap(model)
     text: Any = base.config.get_text_config()
-    sliding, notes = len(sliding_layers(base.config)), list[str]()
+    sliding, layers, notes = len(sliding_layers(base.config)), text.num_hidden_layers, list[str]()
     faults = rope_faults(model) + _adapter_faults(model, adapter, notes)
     for rope in ropes(text).values():
         longest, factor = text.max_position_embeddings, rope.get("factor") or 1
@@ -139,7 +130,7 @@ def _report(model: Any, adapter: str | None) -> dict[str, Any]:
         "positions": _positions(base, text),
         "trained_length": trained_length(text),
         "position_table": max_positions(model),
-        "sliding_window": f"{text.sliding_window:,} tokens in {sliding} of {text.num_hidden_layers} layers"
+        "sliding_window": f"{text.sliding_window:,} tokens in {sliding} of {layers} layers"
         if sliding
         else None,
         "attn_implementation": text._attn_implementation,
@@ -166,7 +157,7 @@ def _positions(base: Any, text: Any) -> list[str]:
     return [f"a table of {table:,} positions" if table else "none that doctor knows: no rope, table or ALiBi"]
 
 
-def _adapter_faults(model: Any, adapter: str | None, notes: list[str]) -> list[Fault]:
+def _adapter_faults(model: Any, adapter: str | None, notes: list[str]) -> list[dict[str, str]]:
     """Whether the weights of an adapter are in the model, and the extension that it was trained with."""
     name, load_it = (
         "adapter not loaded",
@@ -181,7 +172,7 @@ def _adapter_faults(model: Any, adapter: str | None, notes: list[str]) -> list[F
     from peft import get_peft_model_state_dict
     from peft.utils import load_peft_weights
 
-    own, faults = get_peft_model_state_dict(model), list[Fault]()
+    own, faults = get_peft_model_state_dict(model), list[dict[str, str]]()
     if adapter is not None:
         saved = load_peft_weights(adapter, device="cpu")
         lost = [key for key, value in saved.items() if key not in own or (value.any() and not own[key].any())]
@@ -201,14 +192,14 @@ def _adapter_faults(model: Any, adapter: str | None, notes: list[str]) -> list[F
     return faults
 
 
-def _passed_over(raw: Mapping[str, Any], text: Any, notes: list[str]) -> list[Fault]:
+def _passed_over(raw: Mapping[str, Any], text: Any, notes: list[str]) -> list[dict[str, str]]:
     """Rope settings in config.json that transformers did not take: of two sections it reads one."""
     if None not in ropes(text):
         # Models with rope by type of layer read older files in ways of their own.
         return []
     rope, faults, given = (
         ropes(text)[None],
-        list[Fault](),
+        list[dict[str, str]](),
         [(key, raw.get(key)) for key in ("rope_theta", _LENGTH)],
     )
     for section in ("rope_parameters", "rope_scaling"):
@@ -221,12 +212,12 @@ def _passed_over(raw: Mapping[str, Any], text: Any, notes: list[str]) -> list[Fa
             value is None
             or named_otherwise
             or (place == _LENGTH and key not in rope)
-            or same(rope.get(key), value)
+            or rope.get(key) == value
         ):
             continue
         problem = f"config.json has {place} = {value}, and the model was made with {key} = {rope.get(key)}"
         fix = "keep all of them in one section, rope_parameters"
-        faults.append(fault(by_key(key, rope.get(key)), problem, fix))
+        faults.append(fault(BY_KEY.get(key, f"wrong {key}"), problem, fix))
     if _LENGTH in rope and not any(place.endswith(_LENGTH) and value for place, value in given):
         notes.append(f"{_LENGTH} is not in config.json: taken is max_position_embeddings, {rope[_LENGTH]:,}")
     return faults

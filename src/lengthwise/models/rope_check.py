@@ -29,7 +29,11 @@ _SAME, _ALIKE, _ROUNDED = 1e-5, 1e-4, 2**-7
 _OURS = {"default": "plain", "linear": "pi", "dynamic": "dynamic_ntk"}
 """transformers' rope types that have another name in `positions`."""
 _WRONG = ("another method", "wrong base", "wrong factor", "wrong original length")
-_KEYS = ("rope_type", "rope_theta", "factor", "original_max_position_embeddings")
+BY_KEY = {
+    "rope_type": "scaling dropped",
+    **dict(zip(("rope_theta", "factor", "original_max_position_embeddings"), _WRONG[1:], strict=True)),
+}
+"""Key of `rope_parameters` -> the fault that it has a wrong value."""
 # What a wrong setting is likely to be.
 _BASES, _LENGTHS = (1e4, 5e5, 1e6), tuple(float(2**power) for power in range(8, 22))
 
@@ -89,19 +93,6 @@ def fault(name: str, problem: str, fix: str) -> Fault:
     return {"fault": name, "problem": problem, "fix": fix}
 
 
-def by_key(key: str, value: Any) -> str:
-    """The name of the fault that a key of `rope_parameters` has this wrong value."""
-    if key == "rope_type" and value in (None, "default"):
-        return "scaling dropped"
-    return dict(zip(_KEYS, _WRONG, strict=True)).get(key, f"wrong {key}")
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether two values of a configuration are equal; 4 and 4.0 are."""
-    numbers = isinstance(one, int | float) and isinstance(other, int | float)
-    return abs(one - other) <= 1e-9 * abs(other) if numbers else one == other
-
-
 def _compared(path: str, module: Any, layer_type: str | None, config: Any) -> Fault | None:
     """How the frequencies in a module differ from those of its configuration; None if they do not."""
     rope, (name, scaling_name) = ropes(config)[layer_type], frequency_names(layer_type)
@@ -119,12 +110,9 @@ def _compared(path: str, module: Any, layer_type: str | None, config: Any) -> Fa
         return fault(what, f"{path}.{words}; the configuration says {described(rope)}", fix)
 
     if tensor.is_meta or not bool((tensor.isfinite() & (tensor >= 0)).all() and tensor.any()):
-        values = (
-            "no values"
-            if tensor.is_meta
-            else f"values that are no frequencies ({tensor.flatten()[:3].tolist()}...)"
+        return found(
+            "no frequencies", f"{name} has none in it (not filled after loading): {tensor.flatten()[:3]}"
         )
-        return found("no frequencies", f"{name} has {values}: it was not filled after loading")
     actual = tensor.double().cpu()
     if actual.shape != expected.shape:
         return found("wrong number of frequencies", f"{name} has {len(actual)}, not {len(expected)}")
@@ -136,16 +124,12 @@ def _compared(path: str, module: Any, layer_type: str | None, config: Any) -> Fa
             return None
         what = "attention scaling lost" if has == 1 else "wrong attention scaling"
         return found(what, f"{scaling_name} is {has:.6g}, not {scaling:.6g}")
-    narrow = [
-        dtype for dtype in (torch.bfloat16, torch.float16) if torch.equal(actual.to(dtype).double(), actual)
-    ]
+    narrow = [dtype for dtype in (torch.bfloat16, torch.float16) if (actual.to(dtype) == actual).all()]
     if narrow and (near := [state for state, _ in states if _equal(actual, state, _ROUNDED, 2**-24)]):
-        longest = config.max_position_embeddings
-        turned = float((actual - near[0]).abs().max()) * longest
-        words = f"{name} was rounded to {narrow[0]}: angles at position {longest:,} are off by up to {turned:.2g} radians"
-        return found(
-            "frequencies rounded", words, "load with from_pretrained(..., dtype=...), not model.to(dtype)"
-        )
+        length = config.max_position_embeddings
+        off = f"angles at position {length:,} are off by up to {float((actual - near[0]).abs().max()) * length:.2g}"
+        load = "load with from_pretrained(..., dtype=...), not model.to(dtype)"
+        return found("frequencies rounded", f"{name} was rounded to {narrow[0]}: {off} radians", load)
     names, words = _recognised(actual, rope, config, _ROUNDED if narrow else _ALIKE)
     if not names:
         worst = int(((actual - expected).abs() / expected.clamp(min=1e-30)).argmax())
@@ -220,7 +204,7 @@ def _recognised(
 
 
 def _formulas(method: str, options: Mapping[str, Any], rope: Rope) -> list[Tensor]:
-    """The frequencies of a method, for inputs of the extended and of the original length; none without its options."""
+    """The frequencies of a method for inputs of the extended and of the original length; none without its options."""
     if method not in ROPE_METHODS:
         return [rope.frequencies()] if method == "plain" else []
     try:
@@ -240,7 +224,7 @@ def _unlike_its_record(base: Any, config: Any) -> Fault | None:
     if extension is None or extension.factor == 1:
         return None
     wanted = extension.to_hf_config() or {"rope_type": extension.custom_rope_type}
-    wrong = next((key for key, value in wanted.items() if not same(rope.get(key), value)), None)
+    wrong = next((key for key, value in wanted.items() if rope.get(key) != value), None)
     if wrong is not None:
         problem, fix = (
             f"{wrong} is {rope.get(wrong)}, not {wanted[wrong]}",
@@ -252,7 +236,7 @@ def _unlike_its_record(base: Any, config: Any) -> Fault | None:
         problem, fix = "no layer scales its queries", "load it with lengthwise.load"
     else:
         return None
-    name = "scaling dropped" if wrong is None else by_key(wrong, rope.get(wrong))
+    name = BY_KEY.get(wrong or "rope_type", f"wrong {wrong}")
     return fault(
         name, f"the model was extended ({extension.method} by {extension.factor:g}), and {problem}", fix
     )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 import lengthwise
 from lengthwise.errors import LengthwiseError, UsageError
@@ -202,6 +202,32 @@ class TestNulls:
         )
         assert words.startswith(expected)
 
+    @pytest.mark.parametrize("name", ["gemma3-text", "phi3", "gpt-neox", "mistral"])
+    def test_extended_architectures(self, name: str) -> None:
+        model = tiny_model(name, num_hidden_layers=6)
+        extend(model, "yarn", factor=2.0)
+        assert "yarn by 2 from 64 tokens, base 1" in check_rope(model)["positions"][-1]
+
+    @pytest.mark.parametrize("model_type", ["hunyuan_v1_dense", "glm4_moe"])
+    def test_ropes_of_their_own(self, model_type: str) -> None:
+        rope = {"rope_type": "dynamic", "alpha": 1000.0, "factor": 1.0, "rope_theta": 10_000.0}
+        # A rotated width of 21.
+        odd = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5}
+        settings = {"hunyuan_v1_dense": (64, rope), "glm4_moe": (42, odd)}[model_type]
+        config = AutoConfig.for_model(
+            model_type,
+            vocab_size=64,
+            hidden_size=32,
+            intermediate_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            head_dim=settings[0],
+            rope_parameters=settings[1],
+        )
+        with quiet_transformers():
+            assert check_rope(AutoModelForCausalLM.from_config(config))["faults"] == []
+
     def test_layers_with_windows(self) -> None:
         report = check_rope(tiny_model("gemma3-text", num_hidden_layers=6))
         assert report["positions"] == [
@@ -314,6 +340,7 @@ class TestFolder:
         old = {"rope_parameters": None, "rope_theta": 500_000, "rope_scaling": scaling}
         report = examine(rewritten(folder, **old, max_position_embeddings=8 * L0))
         assert report["faults"] == []
+        assert report["rope_parameters"]["rope_type"] == "llama3"
         assert report["positions"] == ["llama3 by 8 from 4,096 tokens, base 500,000"]
 
     def test_the_rest_of_the_report(self, folder: Path) -> None:

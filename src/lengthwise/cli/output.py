@@ -69,7 +69,7 @@ def print_plan(plan: Mapping[str, Any], *, as_json: bool, caption: str = "what w
 
 def print_report(report: Mapping[str, Any], *, as_json: bool) -> None:
     """The verdict of a report, a table, and its notes, or all of it as JSON."""
-    apart = () if as_json else ("verdict", "notes", "faults")
+    apart = () if as_json else ("verdict", "rope_parameters", "notes", "faults")
     if not as_json:
         print(report["verdict"])
     print_plan({key: value for key, value in report.items() if key not in apart}, as_json=as_json, caption="")

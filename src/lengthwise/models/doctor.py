@@ -18,7 +18,12 @@ from lengthwise.models.hidden import is_peft_model, unwrap
 from lengthwise.models.loaded_model import LoadedModel
 from lengthwise.models.loading import load
 from lengthwise.models.plan import model_skeleton
-from lengthwise.models.position_limits import max_positions, rope_by_input_length, trained_length
+from lengthwise.models.position_limits import (
+    max_positions,
+    rope_by_input_length,
+    rope_parameters,
+    trained_length,
+)
 from lengthwise.models.resolve import quiet_transformers, read_config, read_tokenizer, resolve
 from lengthwise.models.rope_check import BY_KEY, described, fault, rope_faults, ropes, rotaries
 
@@ -128,6 +133,7 @@ def _report(model: Any, adapter: str | None) -> dict[str, Any]:
         )
     return {
         "positions": _positions(base, text),
+        "rope_parameters": rope_parameters(text),
         "trained_length": trained_length(text),
         "position_table": max_positions(model),
         "sliding_window": f"{text.sliding_window:,} tokens in {sliding} of {layers} layers"
@@ -142,7 +148,7 @@ def _report(model: Any, adapter: str | None) -> dict[str, Any]:
 def _positions(base: Any, text: Any) -> list[str]:
     """Where positions come from, in words for each type of layer."""
     found = {layer_type for _, _, layer_type in rotaries(base)}
-    types = Counter(getattr(text, "layer_types", None) or ())
+    types = Counter[str](getattr(text, "layer_types", None) or ())
     if getattr(text, "alibi", False) or text.model_type in ("bloom", "mpt"):
         return ["ALiBi, a bias that grows with the distance"]
     words = [
@@ -216,7 +222,7 @@ def _passed_over(raw: Mapping[str, Any], text: Any, notes: list[str]) -> list[di
         ):
             continue
         problem = f"config.json has {place} = {value}, and the model was made with {key} = {rope.get(key)}"
-        fix = "keep all of them in one section, rope_parameters"
+        fix = "have one section, rope_parameters, with every key (rope_type, rope_theta, ...), and no other"
         faults.append(fault(BY_KEY.get(key, f"wrong {key}"), problem, fix))
     if _LENGTH in rope and not any(place.endswith(_LENGTH) and value for place, value in given):
         notes.append(f"{_LENGTH} is not in config.json: taken is max_position_embeddings, {rope[_LENGTH]:,}")

@@ -38,11 +38,11 @@ BY_KEY = {
 _BASES, _LENGTHS = (1e4, 5e5, 1e6), tuple(float(2**power) for power in range(8, 22))
 
 
-def ropes(config: Any) -> dict[str | None, dict[str, Any]]:
+def ropes(config: Any) -> dict[Any, dict[str, Any]]:
     """Rope parameters by type of layer, of the types that have any; None is the type of all layers."""
     rope = rope_parameters(config) or {}
     nested = {key: value for key, value in rope.items() if isinstance(value, dict)}
-    return nested or ({None: rope} if rope else {})  # type: ignore[return-value]
+    return nested or ({None: rope} if rope else {})
 
 
 def described(rope: Mapping[str, Any]) -> str:
@@ -140,11 +140,11 @@ def _compared(path: str, module: Any, layer_type: str | None, config: Any) -> Fa
 def _states(module: Any, layer_type: str | None, config: Any, count: int) -> Iterator[tuple[Tensor, float]]:
     """The frequencies and the scaling that the configuration describes, at first and after the last input."""
     rope = ropes(config)[layer_type]
-    kind, theta, lengths = rope.get("rope_type", "default"), rope["rope_theta"], [None]
+    kind, theta, lengths = rope.get("rope_type", "default"), rope["rope_theta"], list[int | None]([None])
     if kind not in ROPE_INIT_FUNCTIONS or rope.get("alpha"):
-        # HunYuan's "dynamic" with alpha has one base for every input.
+        # HunYuan's "dynamic" with alpha has one base for every input. The rotated width may be odd (GLM-4-MoE).
         base = ntk_base(theta, 2 * count, rope["alpha"]) if rope.get("alpha") else theta
-        yield plain_frequencies(base, 2 * count), 1.0
+        yield from ((plain_frequencies(base, width), 1.0) for width in (2 * count, 2 * count - 1))
         return
     if kind == "dynamic":
         prefix = "" if layer_type is None else f"{layer_type}_"
@@ -169,7 +169,7 @@ def _recognised(
         2 * len(actual),
         float(config.max_position_embeddings),
     )
-    own = _OURS.get(kind, kind.removeprefix("lengthwise_"))
+    own = str(_OURS.get(kind, kind.removeprefix("lengthwise_")))
     extension = read_extension(config) if kind.startswith("lengthwise_") else None
     theta, factor = float(rope["rope_theta"]), float(rope.get("factor") or 1)
     length = float(rope.get("original_max_position_embeddings") or longest)

@@ -33,10 +33,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lengthwise_studies.synthetic.encodings import ENCODINGS
-from lengthwise_studies.synthetic.optimizers import OPTIMIZERS, Adam
 from lengthwise_studies.synthetic.reparameterization import IDENTITY
 from lengthwise_studies.synthetic.tasks import LENGTH
-from lengthwise_studies.synthetic.training import Batch, batches, train
+from lengthwise_studies.synthetic.training import OPTIMIZERS, Adam, Batch, batches, train
 from lengthwise_studies.synthetic.transformer import Architecture, StackedTransformer, causal_bias
 
 RATE = 1e-3
@@ -159,19 +158,10 @@ class PlainTransformer(nn.Module):
         if positions is None:
             positions = torch.arange(length).expand(batch, length)
         positions = positions.unsqueeze(0)
-        own = {
-            name.removeprefix("encoding_"): weight.unsqueeze(0)
-            for name, weight in self.w.items()
-            if name.startswith("encoding_")
-        }
-        x = self.w["embedding"][tokens]
-        added = self.encoding.embed(own, positions)
-        if added is not None:
-            x = x + added[0].to(x.dtype)
-        bias = causal_bias(length, x)
-        relative = self.encoding.bias(own, positions)
-        if relative is not None:
-            bias = bias + relative[0].to(x.dtype)
+        own = {name.replace("_", ".", 1): weight.unsqueeze(0) for name, weight in self.w.items()}
+        x = self.encoding.embed(self.w["embedding"][tokens].unsqueeze(0), own, positions)[0]
+        bias = self.encoding.bias(causal_bias(length, x), own, positions)
+        bias = bias if bias.dim() == 2 else bias[0]
         for layer in range(self.architecture.layers):
             x = x + self._attention(layer, _norm(x), positions, bias)
             inner = (_norm(x) @ self.w[f"{layer}_up"] + self.w[f"{layer}_up_bias"]).relu()

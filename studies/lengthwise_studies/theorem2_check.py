@@ -19,7 +19,7 @@ from lengthwise_studies.section3.grid import ORIGINAL, Spread, spread
 from lengthwise_studies.skeleton import Part, Study
 from lengthwise_studies.synthetic import theorem2
 from lengthwise_studies.synthetic.reparameterization import IDENTITY, constant_error
-from lengthwise_studies.synthetic.tasks import bit_task
+from lengthwise_studies.synthetic.tasks import BIT_TASKS
 from lengthwise_studies.synthetic.theorem2 import TASKS
 
 LONGEST = 10
@@ -73,7 +73,7 @@ def _task_rows(task: str, scale: Scale) -> Iterator[Row]:
         )
     for length in lengths:
         lower, upper = theorem2.growth_bounds(task, largest, length)
-        constant, _ = constant_error(bit_task(task), IDENTITY, train_length=LONGEST, length=length)
+        constant, _ = constant_error(BIT_TASKS[task], IDENTITY, train_length=LONGEST, length=length)
         yield from _errors(task, length, {LOWER: lower, UPPER: upper, CONSTANT: constant})
     for arm, tables in trained.items():
         losses = theorem2.objective(task, tables, LONGEST).tolist()

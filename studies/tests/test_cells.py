@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import lengthwise_studies.section3.cells as sweep
-import lengthwise_studies.synthetic.optimizers as optimizers
+import lengthwise_studies.synthetic.training as training
 from lengthwise.errors import UsageError
 from lengthwise_studies.section3.cells import SCALES, Cell, Outcome, run_cell
 
@@ -36,11 +36,11 @@ def test_a_cell_is_the_same_every_time_and_a_seed_does_not_depend_on_the_others(
 
 
 def test_the_rate_that_fits_best_is_kept_and_a_diverged_model_is_no_number(monkeypatch):
-    wild = replace(optimizers.OPTIMIZERS["sgd"], rates=(1e-4, 1e6))
-    monkeypatch.setitem(optimizers.OPTIMIZERS, "sgd", wild)
+    wild = replace(training.OPTIMIZERS["sgd"], rates=(1e-4, 1e6))
+    monkeypatch.setitem(training.OPTIMIZERS, "sgd", wild)
     outcome = run_cell(Cell(task="length", optimizer="sgd"), SMOKE)
     assert outcome.rate == 1e-4
-    monkeypatch.setitem(optimizers.OPTIMIZERS, "sgd", replace(wild, rates=(1e6,)))
+    monkeypatch.setitem(training.OPTIMIZERS, "sgd", replace(wild, rates=(1e6,)))
     outcome = run_cell(Cell(task="length", optimizer="sgd"), SMOKE)
     assert outcome.train_loss == [None, None]
     assert outcome.mse[0][0] is None

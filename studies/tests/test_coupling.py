@@ -21,8 +21,7 @@ from lengthwise_studies.sparsity.coupling import (
     held_out_batch,
 )
 from lengthwise_studies.sparsity.coupling_study import ARM_NAMES
-from lengthwise_studies.synthetic.optimizers import OPTIMIZERS
-from lengthwise_studies.synthetic.training import one_thread, train
+from lengthwise_studies.synthetic.training import OPTIMIZERS, one_thread, train
 from lengthwise_studies.synthetic.transformer import (
     Architecture,
     StackedTransformer,

@@ -19,7 +19,6 @@ from lengthwise_studies.section3.number_alignment import (
     aligned_losses,
     disagreements,
 )
-from lengthwise_studies.synthetic.optimizers import OPTIMIZERS
 from lengthwise_studies.synthetic.reparameterization import (
     Reparameterization,
     constant_error,
@@ -27,6 +26,7 @@ from lengthwise_studies.synthetic.reparameterization import (
 )
 from lengthwise_studies.synthetic.tasks import BIT_TASKS, VOCABULARY, BitTask
 from lengthwise_studies.synthetic.training import (
+    OPTIMIZERS,
     batches,
     final_losses,
     one_thread,

@@ -24,8 +24,7 @@ from lengthwise.report.tables import Estimate
 from lengthwise.results import Row
 from lengthwise_studies.cell_runs import MODEL
 from lengthwise_studies.claims import FAILS, HOLDS, NOT_DECIDED, NOT_TRAINED, Decision, Rule
-from lengthwise_studies.synthetic.optimizers import OPTIMIZERS
-from lengthwise_studies.synthetic.training import final_losses, one_thread, train
+from lengthwise_studies.synthetic.training import OPTIMIZERS, final_losses, one_thread, train
 from lengthwise_studies.synthetic.transformer import Architecture, StackedTransformer
 
 B = TypeVar("B")

@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from lengthwise.errors import UsageError
-from lengthwise_studies.synthetic import named
 
 ROTARY_BASE = 10000.0
 T5_BUCKETS = 32
@@ -29,20 +29,27 @@ T5_MAX_DISTANCE = 128
 class Encoding:
     """No encoding (NoPE): only the causal mask tells the order of tokens.
 
-    Args:
-        width: D.
-        heads: H.
-        table: how many positions a learned or randomised encoding has.
+    `table` is how many positions a learned or randomised encoding has.
     """
 
     width: int
     heads: int
     table: int
+    limited: ClassVar[bool] = False
+    """Whether a sequence has at most as many tokens as the table has positions."""
 
-    @property
-    def longest(self) -> int | None:
-        """The longest sequence in tokens that has positions; None where there is no limit."""
-        return None
+    def check(self, tokens: int) -> None:
+        """Refuse a sequence that is longer than the table.
+
+        Raises:
+            UsageError: `tokens` is more than the positions that there are.
+        """
+        if self.limited and tokens > self.table:
+            name = type(self).__name__.lower()
+            raise UsageError(
+                f"a sequence of {tokens} tokens, but the {name} encoding has {self.table} positions",
+                expected=f"at most {self.table} tokens",
+            )
 
     def weights(self) -> dict[str, tuple[int, ...]]:
         """Shapes of this encoding's own parameters, for one model."""
@@ -52,43 +59,40 @@ class Encoding:
         """Position ids [count, length] where they are drawn for each sample; None for 0, 1, 2, ..."""
         return None
 
-    def embed(self, weights: Mapping[str, Tensor], positions: Tensor) -> Tensor | None:
-        """What is added to the token embeddings: [S or 1, B or 1, T, D], or None."""
-        return None
-
-    def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Queries or keys [S, B, H, T, K] with their positions in them."""
+    def embed(self, x: Tensor, weights: Mapping[str, Tensor], positions: Tensor) -> Tensor:
+        """Token embeddings [S, B, T, D] with their positions."""
         return x
 
-    def bias(self, weights: Mapping[str, Tensor], positions: Tensor) -> Tensor | None:
-        """What is added to the attention scores: [S or 1, B or 1, H, T, T] (query, key), or None."""
-        return None
+    def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Queries or keys [S, B, H, T, K] with their positions."""
+        return x
+
+    def bias(self, causal: Tensor, weights: Mapping[str, Tensor], positions: Tensor) -> Tensor:
+        """What is added to the scores [S or 1, B or 1, H, T, T] (query, key), beside the causal mask [T, T]."""
+        return causal
 
 
 class Learned(Encoding):
     """A learned vector for each position; rows beyond the training length stay as initialised."""
 
-    @property
-    def longest(self) -> int | None:
-        """The size of the table."""
-        return self.table
+    limited = True
 
     def weights(self) -> dict[str, tuple[int, ...]]:
-        """One table [positions, D]."""
-        return {"positions": (self.table, self.width)}
+        """One table."""
+        return {"encoding.positions": (self.table, self.width)}
 
-    def embed(self, weights: Mapping[str, Tensor], positions: Tensor) -> Tensor | None:
-        """Rows of the table."""
-        return stacked_embedding(positions, weights["positions"])
+    def embed(self, x: Tensor, weights: Mapping[str, Tensor], positions: Tensor) -> Tensor:
+        """Rows of the table are added."""
+        return x + stacked_embedding(positions, weights["encoding.positions"])
 
 
 class Sinusoidal(Encoding):
     """Fixed vectors: sines and cosines of p / 10000^(2i/D) (Vaswani et al. 2017, Sec. 3.5)."""
 
-    def embed(self, weights: Mapping[str, Tensor], positions: Tensor) -> Tensor | None:
-        """Sines in the first half of the D entries, cosines in the second."""
+    def embed(self, x: Tensor, weights: Mapping[str, Tensor], positions: Tensor) -> Tensor:
+        """Sines are added to the first half of the D entries, cosines to the second."""
         angles = positions.unsqueeze(-1) * _frequencies(self.width, positions.device)
-        return torch.cat([angles.sin(), angles.cos()], dim=-1)
+        return x + torch.cat([angles.sin(), angles.cos()], dim=-1).to(x.dtype)
 
 
 class Randomised(Sinusoidal):
@@ -98,10 +102,7 @@ class Randomised(Sinusoidal):
     sequence occur in training.
     """
 
-    @property
-    def longest(self) -> int | None:
-        """As many distinct ids as the table has."""
-        return self.table
+    limited = True
 
     def draw(self, count: int, length: int, generator: torch.Generator) -> Tensor | None:
         """`length` distinct ids out of the table, in order, for each of `count` samples."""
@@ -124,26 +125,30 @@ class Rotary(Encoding):
 
 
 class Alibi(Encoding):
-    """A penalty on the score that grows with the distance, with a slope for each head (Press et al. 2021)."""
+    """A penalty on the score that grows with the distance, with a slope for each head (Press et al. 2021).
 
-    def bias(self, weights: Mapping[str, Tensor], positions: Tensor) -> Tensor | None:
+    Slopes are 2^(-8/H), 2^(-16/H), ..., for an H that is a power of two.
+    """
+
+    def bias(self, causal: Tensor, weights: Mapping[str, Tensor], positions: Tensor) -> Tensor:
         """-slope * (position of the query - position of the key)."""
-        slopes = alibi_slopes(self.heads).to(positions.device)
-        return -slopes[:, None, None] * _distances(positions).unsqueeze(2)
+        slopes = torch.tensor([2.0 ** (-8 * (head + 1) / self.heads) for head in range(self.heads)])
+        distances = _distances(positions).unsqueeze(2)
+        return causal + (-slopes.to(positions.device)[:, None, None] * distances).to(causal.dtype)
 
 
-class T5Bias(Encoding):
+class T5(Encoding):
     """A learned bias for each head and bucket of distances (Raffel et al. 2020), one table for all layers."""
 
     def weights(self) -> dict[str, tuple[int, ...]]:
-        """One table [buckets, H]."""
-        return {"distances": (T5_BUCKETS, self.heads)}
+        """One table."""
+        return {"encoding.distances": (T5_BUCKETS, self.heads)}
 
-    def bias(self, weights: Mapping[str, Tensor], positions: Tensor) -> Tensor | None:
+    def bias(self, causal: Tensor, weights: Mapping[str, Tensor], positions: Tensor) -> Tensor:
         """The bias of each pair's bucket."""
         buckets = t5_buckets(_distances(positions))
-        biases = stacked_embedding(buckets.flatten(2), weights["distances"])
-        return biases.unflatten(2, buckets.shape[2:]).permute(0, 1, 4, 2, 3)
+        biases = stacked_embedding(buckets.flatten(2), weights["encoding.distances"])
+        return causal + biases.unflatten(2, buckets.shape[2:]).permute(0, 1, 4, 2, 3)
 
 
 ENCODINGS: dict[str, type[Encoding]] = {
@@ -152,43 +157,9 @@ ENCODINGS: dict[str, type[Encoding]] = {
     "alibi": Alibi,
     "rotary": Rotary,
     "randomised": Randomised,
-    "t5": T5Bias,
+    "t5": T5,
     "sinusoidal": Sinusoidal,
 }
-
-
-def encoding(name: str, *, width: int, heads: int, table: int) -> Encoding:
-    """The encoding of that name.
-
-    Raises:
-        UsageError: there is none of that name; a width of a head that rotary cannot halve.
-    """
-    kind = named(ENCODINGS, name, "position encoding")
-    if name == "rotary" and (width // heads) % 2:
-        raise UsageError(f"rotary positions with heads of width {width // heads}", expected="an even width")
-    return kind(width=width, heads=heads, table=table)
-
-
-def check_length(name: str, longest: int | None, tokens: int) -> None:
-    """Refuse a sequence that is longer than an encoding's table.
-
-    Raises:
-        UsageError: `tokens` is more than `longest`.
-    """
-    if longest is not None and tokens > longest:
-        raise UsageError(
-            f"a sequence of {tokens} tokens (markers included), but the {name} encoding has {longest} positions",
-            expected=f"at most {longest} tokens",
-            fix="test shorter sequences, or give the model a larger table",
-        )
-
-
-def alibi_slopes(heads: int) -> Tensor:
-    """Slopes [H]: 2^(-8/H), 2^(-16/H), ...; for an H that is no power of two, every other slope of 2H' is added."""
-    power = 2 ** math.floor(math.log2(heads))
-    slopes = [2 ** (-8 * (index + 1) / power) for index in range(power)]
-    slopes += [2 ** (-4 * (index + 1) / power) for index in range(0, 2 * (heads - power), 2)]
-    return torch.tensor(slopes)
 
 
 def t5_buckets(distances: Tensor) -> Tensor:
@@ -198,18 +169,6 @@ def t5_buckets(distances: Tensor) -> Tensor:
     ratio = (back.clamp(min=1).float() / exact).log() / math.log(T5_MAX_DISTANCE / exact)
     far = exact + (ratio * (T5_BUCKETS - exact)).long()
     return torch.where(back < exact, back, far.clamp(max=T5_BUCKETS - 1))
-
-
-def id_vectors(rows: int, width: int) -> Tensor:
-    """sqrt(2) times sines and cosines of id * f_i, [rows, D]: what a table of position ids begins as.
-
-    f_i = pi * frac((i + 1) * golden ratio) fills (0, pi) evenly. So the id after this one is one rotation for all
-    ids, as with sinusoidal positions, but neighbours are as different as distant ids.
-    """
-    golden = (5**0.5 - 1) / 2
-    frequencies = torch.arange(1, width // 2 + 1, dtype=torch.float64).mul(golden).frac() * math.pi
-    angles = torch.arange(rows).unsqueeze(1) * frequencies
-    return (torch.cat([angles.sin(), angles.cos()], dim=1) * 2**0.5).float()
 
 
 def stacked_embedding(ids: Tensor, table: Tensor) -> Tensor:

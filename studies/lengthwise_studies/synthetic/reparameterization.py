@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from lengthwise.errors import UsageError
-from lengthwise_studies.synthetic import named
 from lengthwise_studies.synthetic.tasks import BitTask
 
 
@@ -72,9 +71,9 @@ def reparameterization(name: str, task: BitTask, *, shift: int = 0) -> Reparamet
     """The reparameterization of that name, for this task.
 
     Raises:
-        UsageError: there is none of that name; it is undefined at an outcome of the task (a sum of 0).
+        UsageError: it is undefined at an outcome of the task (a sum of 0).
     """
-    function = replace(named(FUNCTIONS, name, "reparameterization"), shift=shift)
+    function = replace(FUNCTIONS[name], shift=shift)
     lowest = task.outcomes(1).values.min()
     if not function.apply(lowest).isfinite():
         raise UsageError(

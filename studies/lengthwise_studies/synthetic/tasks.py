@@ -23,8 +23,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lengthwise_studies.synthetic import named
-
 BOS, EOS = 2, 3
 VOCABULARY = 4
 """Tokens 0 and 1 are the bits. BOS and EOS are needed: without them NoPE cannot tell strings of ones apart."""
@@ -102,12 +100,3 @@ LENGTH = BitTask("length", lambda ones, length: length)
 SUM = BitTask("sum", lambda ones, length: ones)
 UNIFORM_COUNT_MEAN = BitTask("uniform-count-mean", MEAN.of, uniform=True)
 BIT_TASKS: dict[str, BitTask] = {task.name: task for task in (MEAN, LENGTH, SUM, UNIFORM_COUNT_MEAN)}
-
-
-def bit_task(name: str) -> BitTask:
-    """The task of that name.
-
-    Raises:
-        UsageError: there is none.
-    """
-    return named(BIT_TASKS, name, "task")

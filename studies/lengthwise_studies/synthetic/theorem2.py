@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lengthwise_studies.synthetic.tasks import bit_task, count_law
+from lengthwise_studies.synthetic.tasks import BIT_TASKS, count_law
 from lengthwise_studies.synthetic.training import one_thread
 
 TASKS = ("length", "sum", "mean")
@@ -47,7 +47,7 @@ def predictions(table: Tensor, last: Tensor, ones: Tensor, length: Tensor | int)
 def error(task: str, table: Tensor, length: int) -> Tensor:
     """Exact mean squared error of the last prediction on strings of one length (Eq. 9)."""
     last, ones, probabilities = strings(length)
-    differences = predictions(table, last, ones, length) - bit_task(task).of(ones, length)
+    differences = predictions(table, last, ones, length) - BIT_TASKS[task].of(ones, length)
     return (probabilities * differences.square()).sum((-2, -1))
 
 
@@ -89,7 +89,7 @@ def _normal_equations(task: str, longest: int) -> tuple[Tensor, Tensor]:
     for length in range(1, longest + 1):
         _, ones, probabilities = strings(length)
         shares = torch.stack([1 - ones / length, ones / length])
-        target = bit_task(task).of(ones, length) * torch.ones_like(ones)
+        target = BIT_TASKS[task].of(ones, length) * torch.ones_like(ones)
         moments += torch.einsum("isn,jsn,n->sij", shares, shares, probabilities / longest)
         with_target += torch.einsum("isn,sn,n->si", shares, target, probabilities / longest)
     return moments, with_target
@@ -155,7 +155,7 @@ def train_tables(
     Every prefix of strings of length `longest` is predicted. Seeds differ in initial weights and samples. `rank` is
     the head dimension; 1 is the paper's scalar proof.
     """
-    target = bit_task(task).of
+    target = BIT_TASKS[task].of
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     weights = torch.stack([torch.randn(2, 2, rank, generator=g, dtype=torch.float64) for g in generators])
     weights.requires_grad_()
@@ -181,6 +181,6 @@ def measured_errors(task: str, tables: Tensor, lengths: Sequence[int], *, sample
         generator = torch.Generator().manual_seed(length)
         bits = torch.randint(0, 2, (1, samples, length), generator=generator)
         ones = bits.sum(-1, keepdim=True).double()
-        differences = predictions(tables, bits[..., -1:], ones, length) - bit_task(task).of(ones, length)
+        differences = predictions(tables, bits[..., -1:], ones, length) - BIT_TASKS[task].of(ones, length)
         errors.append(differences.square().mean((1, 2)))
     return torch.stack(errors, dim=1)

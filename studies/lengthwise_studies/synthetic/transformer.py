@@ -17,14 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lengthwise.errors import UsageError
-from lengthwise_studies.synthetic.encodings import (
-    Encoding,
-    check_length,
-    encoding,
-    id_vectors,
-    stacked_embedding,
-)
+from lengthwise_studies.synthetic.encodings import ENCODINGS, Encoding, stacked_embedding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +31,7 @@ class Architecture:
         value: a feed-forward head that reads one number off the last token.
         tokens: classes of the head for the next token; 0 for none.
         id_table: rows of a learned table of position ids that is added to the embedding (position coupling), beside
-            the encoding of the order of tokens; 0 for none. It begins as `encodings.id_vectors`.
+            the encoding of the order of tokens; 0 for none. It begins as `id_vectors`.
         ids: classes of the head for the next position id; 0 for none.
         pointing: that head points at an earlier token and takes its id or the one after it; else one class an id.
         width, layers, heads, hidden: of the body.
@@ -59,13 +52,13 @@ class Architecture:
 
     def build_encoding(self) -> Encoding:
         """The encoding of the body."""
-        return encoding(self.encoding, width=self.width, heads=self.heads, table=self.table)
+        return ENCODINGS[self.encoding](width=self.width, heads=self.heads, table=self.table)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Every parameter of one model by name. A matrix is [in, out]."""
         d, h = self.width, self.hidden
         shapes: dict[str, tuple[int, ...]] = {"embedding": (self.vocabulary, d)}
-        shapes |= {f"encoding.{name}": shape for name, shape in self.build_encoding().weights().items()}
+        shapes |= self.build_encoding().weights()
         for layer in range(self.layers):
             # No bias on queries, keys and values: that of the keys has no effect, and its gradient is noise.
             shapes |= {
@@ -77,8 +70,12 @@ class Architecture:
                 f"{layer}.down.bias": (d,),
             }
         if self.value:
-            shapes |= {"value.up": (d, d), "value.up.bias": (d,)}
-            shapes |= {"value.down": (d, 1), "value.down.bias": (1,)}
+            shapes |= {
+                "value.up": (d, d),
+                "value.up.bias": (d,),
+                "value.down": (d, 1),
+                "value.down.bias": (1,),
+            }
         if self.tokens:
             shapes |= {"tokens": (d, self.tokens), "tokens.bias": (self.tokens,)}
         if self.id_table:
@@ -100,20 +97,10 @@ class StackedTransformer(nn.Module):
     Args:
         architecture: what each model is.
         seeds: one seed for each model; models of equal seeds begin equal.
-
-    Raises:
-        UsageError: no seeds; a width that the heads do not divide; an unknown encoding.
     """
 
     def __init__(self, architecture: Architecture, seeds: Sequence[int]) -> None:
         super().__init__()
-        if not seeds:
-            raise UsageError("a stack of no models", expected="one seed or more")
-        if architecture.width % architecture.heads:
-            raise UsageError(
-                f"a width of {architecture.width} with {architecture.heads} heads",
-                expected="a width that the heads divide",
-            )
         self.architecture = architecture
         self.encoding = architecture.build_encoding()
         self._shapes = architecture.shapes()
@@ -148,13 +135,8 @@ class StackedTransformer(nn.Module):
         """
         weights = self.weights()
         hidden = self._body(weights, tokens, positions, last).squeeze(2)
-        read = F.layer_norm(hidden, hidden.shape[-1:])
-        inner = _linear(read, weights["value.up"], weights["value.up.bias"]).relu()
-        return _linear(inner, weights["value.down"], weights["value.down.bias"]).squeeze(-1)
-
-    def logits(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
-        """Logits of the next token at every position [S, B, T, classes]."""
-        return self.heads(tokens, positions)[0]
+        inner = _linear(_norm(hidden), weights, "value.up").relu()
+        return _linear(inner, weights, "value.down").squeeze(-1)
 
     def heads(
         self, tokens: Tensor, positions: Tensor | None = None, ids: Tensor | None = None
@@ -167,16 +149,15 @@ class StackedTransformer(nn.Module):
             ids: [S or 1, B, T] position ids of the architecture's table.
         """
         weights = self.weights()
-        hidden = self._body(weights, tokens, positions, ids=ids)
-        hidden = F.layer_norm(hidden, hidden.shape[-1:])
+        hidden = _norm(self._body(weights, tokens, positions, ids=ids))
         next_ids = None
         if self.architecture.pointing and ids is not None:
-            query, keys = _linear(hidden, weights["ids.query"]), _linear(hidden, weights["ids.key"])
+            query, keys = _linear(hidden, weights, "ids.query"), _linear(hidden, weights, "ids.key")
             bias = causal_bias(ids.shape[-1], hidden)
             next_ids = pointed_ids(query, keys, bias, ids, self.architecture.ids)
         elif "ids" in weights:
-            next_ids = _linear(hidden, weights["ids"], weights["ids.bias"])
-        return _linear(hidden, weights["tokens"], weights["tokens.bias"]), next_ids
+            next_ids = _linear(hidden, weights, "ids")
+        return _linear(hidden, weights, "tokens"), next_ids
 
     def _body(
         self,
@@ -189,29 +170,19 @@ class StackedTransformer(nn.Module):
         """Residual stream after the last block [S, B, T, D], or only at `last` [S, B, 1, D]."""
         length = tokens.shape[-1]
         if positions is None:
-            check_length(self.architecture.encoding, self.encoding.longest, length)
+            self.encoding.check(length)
             positions = torch.arange(length, device=tokens.device).view(1, 1, length)
-        own = {
-            name.removeprefix("encoding."): w for name, w in weights.items() if name.startswith("encoding.")
-        }
         x = stacked_embedding(tokens, weights["embedding"])
         if ids is not None:
             x = x + stacked_embedding(ids, weights["ids.table"])
-        added = self.encoding.embed(own, positions)
-        if added is not None:
-            x = x + added.to(x.dtype)
-        bias = causal_bias(length, x)
-        relative = self.encoding.bias(own, positions)
-        if relative is not None:
-            bias = bias + relative.to(x.dtype)
+        x = self.encoding.embed(x, weights, positions)
+        bias = self.encoding.bias(causal_bias(length, x), weights, positions)
         for layer in range(self.architecture.layers):
             # Nothing reads the last block anywhere else.
             asking = last if layer == self.architecture.layers - 1 else None
-            mixed = self._attention(weights, layer, F.layer_norm(x, x.shape[-1:]), positions, bias, asking)
+            mixed = self._attention(weights, layer, _norm(x), positions, bias, asking)
             x = (x if asking is None else _at(x, asking)) + mixed
-            inner = F.layer_norm(x, x.shape[-1:])
-            inner = _linear(inner, weights[f"{layer}.up"], weights[f"{layer}.up.bias"]).relu()
-            x = x + _linear(inner, weights[f"{layer}.down"], weights[f"{layer}.down.bias"])
+            x = x + _linear(_linear(_norm(x), weights, f"{layer}.up").relu(), weights, f"{layer}.down")
         return x
 
     def _attention(
@@ -225,7 +196,7 @@ class StackedTransformer(nn.Module):
     ) -> Tensor:
         """What every token, or the one at `last` alone, takes from those before it."""
         heads = self.architecture.heads
-        qkv = _linear(x, weights[f"{layer}.qkv"]).unflatten(-1, (3, heads, -1))
+        qkv = _linear(x, weights, f"{layer}.qkv").unflatten(-1, (3, heads, -1))
         query, key, value = qkv.permute(3, 0, 1, 4, 2, 5)
         query, key = self.encoding.rotate(query, positions), self.encoding.rotate(key, positions)
         if last is not None:
@@ -234,7 +205,7 @@ class StackedTransformer(nn.Module):
         # Keys before queries: a softmax over the last of few entries takes four times as long on a CPU.
         scores = key @ query.transpose(-1, -2) * query.shape[-1] ** -0.5 + bias.transpose(-1, -2)
         mixed = scores.softmax(dim=-2).transpose(-1, -2) @ value
-        return _linear(mixed.transpose(2, 3).flatten(-2), weights[f"{layer}.out"])
+        return _linear(mixed.transpose(2, 3).flatten(-2), weights, f"{layer}.out")
 
 
 def _at(x: Tensor, last: Tensor) -> Tensor:
@@ -273,24 +244,43 @@ def pointed_ids(query: Tensor, keys: Tensor, bias: Tensor, ids: Tensor, classes:
     return totals.clamp(min=torch.finfo(chances.dtype).tiny).log()
 
 
-def _linear(x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x [S, ..., in] times each model's own matrix [S, in, out]."""
-    rows = x.flatten(1, -2)
-    out = torch.bmm(rows, matrix) if bias is None else torch.baddbmm(bias.unsqueeze(1), rows, matrix)
+def _norm(x: Tensor) -> Tensor:
+    return F.layer_norm(x, x.shape[-1:])
+
+
+def _linear(x: Tensor, weights: Mapping[str, Tensor], name: str) -> Tensor:
+    """x [S, ..., in] times each model's own matrix [S, in, out] of that name, plus the bias where it has one."""
+    rows, bias = x.flatten(1, -2), weights.get(f"{name}.bias")
+    out = (
+        torch.bmm(rows, weights[name])
+        if bias is None
+        else torch.baddbmm(bias.unsqueeze(1), rows, weights[name])
+    )
     return out.unflatten(1, x.shape[1:-1])
+
+
+def id_vectors(rows: int, width: int) -> Tensor:
+    """sqrt(2) times sines and cosines of id * f_i, [rows, D]: what a table of position ids begins as.
+
+    f_i = pi * frac((i + 1) * golden ratio) fills (0, pi) evenly. So the id after this one is one rotation for all
+    ids, as with sinusoidal positions, but neighbours are as different as distant ids.
+    """
+    golden = (5**0.5 - 1) / 2
+    frequencies = torch.arange(1, width // 2 + 1, dtype=torch.float64).mul(golden).frac() * math.pi
+    angles = torch.arange(rows).unsqueeze(1) * frequencies
+    return (torch.cat([angles.sin(), angles.cos()], dim=1) * 2**0.5).float()
 
 
 def _initial(architecture: Architecture, seed: int) -> Tensor:
     """One model's weights [P]: matrices normal with variance 1 / in, embeddings standard normal, biases 0."""
     generator = torch.Generator().manual_seed(seed)
-    parts = []
-    for name, shape in architecture.shapes().items():
+
+    def drawn(name: str, shape: tuple[int, ...]) -> Tensor:
         if name.endswith(".bias") or name == "encoding.distances":
-            parts.append(torch.zeros(math.prod(shape)))
-            continue
+            return torch.zeros(math.prod(shape))
         if name == "ids.table":
-            parts.append(id_vectors(*shape).flatten())
-            continue
+            return id_vectors(*shape).flatten()
         spread = 1.0 if name in ("embedding", "encoding.positions") else shape[0] ** -0.5
-        parts.append(torch.randn(math.prod(shape), generator=generator) * spread)
-    return torch.cat(parts)
+        return torch.randn(math.prod(shape), generator=generator) * spread
+
+    return torch.cat([drawn(name, shape) for name, shape in architecture.shapes().items()])

@@ -1,25 +1,10 @@
 from __future__ import annotations
 
-import pytest
 import torch
 
-from lengthwise.errors import UsageError
-from lengthwise_studies.synthetic.encodings import ENCODINGS, alibi_slopes, encoding, t5_buckets
+from lengthwise_studies.synthetic.encodings import ENCODINGS, t5_buckets
 
 HEADS, WIDTH = 4, 32
-
-
-def _make(name: str):
-    return encoding(name, width=WIDTH, heads=HEADS, table=40)
-
-
-@pytest.mark.parametrize("heads", [1, 2, 4, 6, 8, 12])
-def test_alibi_slopes_are_those_of_transformers(heads):
-    from transformers.models.bloom.modeling_bloom import build_alibi_tensor
-
-    theirs = build_alibi_tensor(torch.ones(1, 5), heads, torch.float32)[:, 0]
-    # Slope times the position of the key.
-    assert torch.allclose(alibi_slopes(heads), theirs[:, 1])
 
 
 def test_rotary_turns_as_transformers_llama_does():
@@ -31,7 +16,7 @@ def test_rotary_turns_as_transformers_llama_does():
     q, k = torch.randn(2, 2, HEADS, 5, WIDTH // HEADS, generator=torch.Generator().manual_seed(0))
     cos, sin = LlamaRotaryEmbedding(config)(q, positions)
     theirs_q, theirs_k = apply_rotary_pos_emb(q, k, cos, sin)
-    rotary = _make("rotary")
+    rotary = ENCODINGS["rotary"](width=WIDTH, heads=HEADS, table=40)
     assert torch.allclose(rotary.rotate(q[None], positions[None])[0], theirs_q, atol=1e-5)
     assert torch.allclose(rotary.rotate(k[None], positions[None])[0], theirs_k, atol=1e-5)
 
@@ -47,8 +32,8 @@ def test_t5_buckets_are_those_of_transformers():
 
 
 def test_sinusoidal_vectors_at_hand_computed_places():
-    vectors = encoding("sinusoidal", width=4, heads=1, table=8).embed({}, torch.tensor([[[0, 1, 100]]]))
-    assert vectors is not None
+    encoding = ENCODINGS["sinusoidal"](width=4, heads=1, table=8)
+    vectors = encoding.embed(torch.zeros(1, 1, 3, 4), {}, torch.tensor([[[0, 1, 100]]]))
     expected = torch.tensor(
         [[0, 0, 1, 1], [0.841471, 0.0099998, 0.540302, 0.99995], [-0.506366, 0.841471, 0.862319, 0.540302]]
     )
@@ -56,18 +41,12 @@ def test_sinusoidal_vectors_at_hand_computed_places():
 
 
 def test_randomised_ids_are_distinct_sorted_and_even_over_the_table():
-    ids = _make("randomised").draw(4000, 5, torch.Generator().manual_seed(0))
+    ids = ENCODINGS["randomised"](width=WIDTH, heads=HEADS, table=40).draw(
+        4000, 5, torch.Generator().manual_seed(0)
+    )
     assert ids is not None
     assert (ids.diff(dim=-1) > 0).all()
     counts = ids.flatten().bincount(minlength=40)
     assert len(counts) == 40
     # Each id is drawn with probability 5 / 40 by each sample: 500 expected, standard deviation 21.
     assert (counts - 500).abs().max() < 100
-
-
-def test_one_class_for_each_name_and_an_unknown_name_is_refused():
-    assert len(set(ENCODINGS.values())) == len(ENCODINGS) == 7
-    with pytest.raises(UsageError, match="did you mean 'rotary'"):
-        encoding("rotery", width=8, heads=2, table=4)
-    with pytest.raises(UsageError, match="heads of width 3"):
-        encoding("rotary", width=6, heads=2, table=4)

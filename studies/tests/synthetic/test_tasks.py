@@ -20,7 +20,7 @@ from lengthwise_studies.synthetic.reparameterization import (
     length_alone_error,
     reparameterization,
 )
-from lengthwise_studies.synthetic.tasks import BIT_TASKS, LENGTH, MEAN, SUM, UNIFORM_COUNT_MEAN, bit_task
+from lengthwise_studies.synthetic.tasks import BIT_TASKS, LENGTH, MEAN, SUM, UNIFORM_COUNT_MEAN
 
 
 def test_the_worked_examples_are_right():
@@ -108,10 +108,3 @@ def test_a_function_undefined_at_zero_is_refused_for_tasks_that_can_be_zero(name
         reparameterization(name, task)
     assert reparameterization(name, task, shift=1).apply(torch.tensor(0.0)).isfinite()
     assert reparameterization(name, LENGTH).apply(torch.tensor(1.0)).isfinite()
-
-
-def test_an_unknown_name_is_refused():
-    with pytest.raises(UsageError, match="did you mean 'length'"):
-        bit_task("lenght")
-    with pytest.raises(UsageError, match="did you mean '1/sqrt'"):
-        reparameterization("1/sqr", LENGTH)

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from lengthwise.errors import UsageError
 from lengthwise_studies.synthetic import theorem2
 from lengthwise_studies.synthetic.reparameterization import FUNCTIONS, best_constant, constant_error
 from lengthwise_studies.synthetic.tasks import LENGTH
@@ -210,11 +209,6 @@ def test_the_conditions_of_a_single_length_are_not_necessary_at_length_one():
     assert error("sum", a((0, 0), (3, 1)), 1) == 0, "q'' = 0, kappa'' not 0"
     for length in (2, 3):
         assert error("length", a((1, 0.5), (2, 1)), length) > 0.1
-
-
-def test_an_unknown_task_is_refused():
-    with pytest.raises(UsageError, match="did you mean 'sum'"):
-        error("sums", a((0, 0), (0, 0)), 3)
 
 
 def test_sampled_errors_are_the_exact_ones():

@@ -5,10 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lengthwise_studies.synthetic.optimizers import OPTIMIZERS, Adam, sgd
 from lengthwise_studies.synthetic.reparameterization import IDENTITY
 from lengthwise_studies.synthetic.tasks import BIT_TASKS
-from lengthwise_studies.synthetic.training import batches, predictions, train, value_losses
+from lengthwise_studies.synthetic.training import (
+    OPTIMIZERS,
+    Adam,
+    batches,
+    predictions,
+    sgd,
+    train,
+    value_losses,
+)
 from lengthwise_studies.synthetic.transformer import Architecture, StackedTransformer
 
 STEPS, SIZE = 100, 8

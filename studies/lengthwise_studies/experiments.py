@@ -72,7 +72,7 @@ class Experiment:
     fast_training: bool = False
     notes: tuple[str, ...] = ()
 
-    def part(self, sections: Sections, scales: Mapping[str, Scale], **where: str) -> Part:
+    def part(self, sections: Sections, scales: Mapping[str, Scale], **where: Any) -> Part:
         """The experiment as a part of a study."""
         return Part(
             run=self.run, sections=sections, scales=scales, plan=lambda scale: [(self, scale)], **where

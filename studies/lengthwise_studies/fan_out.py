@@ -51,7 +51,7 @@ def at_once(*, jobs: int | None = None, ray: str | None = None) -> Iterator[None
     if (jobs or 1) > 1 and torch.cuda.is_available():
         raise UsageError("several jobs on one GPU", fix="--ray local gives each task a GPU of its own")
     cluster = None if ray is None else _connected(ray)
-    token = FAN_OUT.set(partial(in_jobs, jobs) if cluster is None else partial(on_ray, cluster))
+    token = FAN_OUT.set(partial(in_jobs, jobs or 1) if cluster is None else partial(on_ray, cluster))
     try:
         yield
     finally:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,10 +13,6 @@ from lengthwise_studies.skeleton import Part, Study, produce_page
 @dataclass(frozen=True)
 class Size:
     """The study has one."""
-
-
-def run(out: Path, scale: Any, *, resume: bool, overwrite: bool) -> Results:
-    return Results(kind="two sentences", model_name="m", config={}, rows=[])
 
 
 @pytest.mark.parametrize(
@@ -33,6 +28,7 @@ def test_what_a_page_begins_with(
     sections: list[list[str]], lead: tuple[str, ...], seen: dict[str, int], tmp_path: Path
 ) -> None:
     made = [Section(title=f"part {number}", paragraphs=said) for number, said in enumerate(sections)]
-    part = Part(run=run, sections=lambda results, folder: made, scales={"default": Size()})
+    results = Results(kind="sentences", model_name="m", config={}, rows=[])
+    part = Part(run=lambda *_, **__: results, sections=lambda *_: made, scales={"default": Size()})
     page = produce_page(Study(title="A study", parts=(part,), lead=lead), tmp_path).page.read_text()
     assert {sentence: page.count(sentence) for sentence in seen} == seen

@@ -21,17 +21,14 @@ class Arm:
     """What is trained or measured: one model of an experiment, and what is measured of it.
 
     Args:
-        name: of the curve or column.
-        question: what the arm is for.
+        name, question: of the curve or column; what the arm is for.
         changes: what differs from the recipe in training; None: not trained.
         recipe: that the arm is trained by; None: the experiment's.
         method, factor: a rope method switched on without training, and its factor.
         text: the corpus that it is measured on; None: the scale's.
         measures: what is measured of it, with settings over the scale's of the same measure; None: the scale's.
-        starts: the models that it starts from, one for each pretraining seed: names, or models to pretrain; empty:
-            the scale's.
-        against: the arm that it is compared with; None: the experiment's reference.
-        compared: whether the arm is compared with another.
+        starts: what it starts from, one for each pretraining seed: names, or models to pretrain; empty: the scale's.
+        compared, against: whether the arm is compared, and with which other; None: the experiment's reference.
     """
 
     name: str
@@ -62,8 +59,7 @@ class Scale:
         steps: training steps; None: as the recipe says.
         changes: of the recipe, for all arms.
         text, split: the corpus that arms are measured on; held-out documents, unless nothing was trained on others.
-        starts: models of several pretraining seeds in place of `model`; seed s starts from number s, modulo their
-            count.
+        starts: models of several pretraining seeds in place of `model`; seed s starts from number s mod their count.
         marks, mark_measures: steps after which every trained arm is measured too, and what is measured then.
     """
 

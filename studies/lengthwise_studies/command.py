@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -48,27 +48,20 @@ def reproduce(
     from lengthwise.files import named_path
     from lengthwise_studies.study_table import plan_study, produce
 
+    size: dict[str, Any] = {"scale": scale, "seeds": seeds, "steps": steps}
     if output.dry_run:
         if jobs is not None or ray is not None:
             raise UsageError(
                 "--dry-run tells what a run in sequence costs, with every arm trained",
                 fix="leave --jobs and --ray out",
             )
-        print_table(plan_study(study, scale=scale, seeds=seeds, steps=steps))
+        print_table(plan_study(study, **size))
         return
     if output.out is None:
         raise UsageError("a study needs a folder to write to", fix="--out runs/NAME")
-    produced = produce(
-        study,
-        named_path(output.out, what="--out"),
-        scale=scale,
-        seeds=seeds,
-        steps=steps,
-        resume=output.resume,
-        overwrite=output.overwrite,
-        ray=ray,
-        jobs=jobs,
-    )
+    out = named_path(output.out, what="--out")
+    how: dict[str, Any] = {"resume": output.resume, "overwrite": output.overwrite, "ray": ray, "jobs": jobs}
+    produced = produce(study, out, **how, **size)
     for table in produced.tables:
         print_table(table)
     print(f"the page: {produced.page}")

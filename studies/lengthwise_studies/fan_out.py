@@ -3,10 +3,9 @@
     lengthwise reproduce tiny-books --seeds 3 --jobs 2 --out runs/tiny-books
     lengthwise reproduce tiny-books --seeds 3 --ray auto --out /shared/runs/tiny-books
 
-With `--jobs` they are processes of this machine, which share its cores: small models hardly gain from more threads.
-With `--ray` they are tasks of a cluster. The cache has to be a folder that every machine of it sees
-(LENGTHWISE_CACHE). A task whose worker dies, is ended by Ray for memory or is lost with its machine is started again,
-and continues from its last checkpoint and finished samples.
+With `--jobs` they are processes that share the cores of this machine: small models hardly gain from more threads.
+With `--ray` they are tasks of a cluster, whose machines all see the cache (LENGTHWISE_CACHE). A task whose worker
+dies, is ended for memory or is lost with its machine is started again, and continues from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -103,11 +102,7 @@ def _connected(address: str) -> Any:
 
 
 def on_ray(
-    ray: Any,
-    experiment: Experiment,
-    scale: Scale,
-    *,
-    work: Callable[[Experiment, Scale], Any] = Experiment.fill,
+    ray: Any, experiment: Experiment, scale: Scale, *, work: Callable[..., Any] = Experiment.fill
 ) -> None:
     """Run every arm and seed of the experiment on the cluster, and wait for all.
 

@@ -102,11 +102,8 @@ class Paired:
     def __call__(self, measured: Measured) -> Found:
         """The mean difference over seeds and documents, and the verdict if it is more than noise."""
         after = "" if self.steps is None else f" after {self.steps} of the paper's steps"
-        found = partial(
-            Found,
-            what=f"{self.quantity.heading}, {self.arm} minus {self.against}{after}",
-            unit=self.quantity.unit,
-        )
+        what = f"{self.quantity.heading}, {self.arm} minus {self.against}{after}"
+        found = partial(Found, what=what, unit=self.quantity.unit)
         try:
             over = self._over_seeds(measured)
         except UsageError as lacks:

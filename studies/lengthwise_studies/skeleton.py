@@ -70,11 +70,7 @@ class Produced:
 
 
 def chosen_scale(scales: Mapping[str, Any], name: str, **given: int | None) -> Any:
-    """The scale of that name, with other seeds and steps where given; `laptop` is `default` unless it is listed.
-
-    Raises:
-        UsageError: there is none of that name; seeds or steps below 1.
-    """
+    """The scale of that name, with other seeds and steps where given; `laptop` is `default` unless it is listed."""
     if name == "laptop" and name not in scales:
         name = "default"
     if name not in scales:
@@ -130,8 +126,7 @@ def produce_page(
         for picture in section.figures:
             atomic_write_text(out / "figures" / f"{picture.name}.svg", picture.svg + "\n")
     atomic_write_text(out / "figures" / "tables.md", "\n".join(map(to_markdown, tables)))
-    page = out / "report.html"
-    lead = study.lead or sections[0].paragraphs[0]
+    page, lead = out / "report.html", study.lead or sections[0].paragraphs[0]
     if not study.lead and len(sections) == 1:
         # The page says it once.
         sections = [replace(sections[0], paragraphs=sections[0].paragraphs[1:])]

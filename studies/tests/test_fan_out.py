@@ -35,11 +35,7 @@ ERRORS = {name: type(name, (RayError,), {}) for name in NAMES}
 
 
 class InThisProcess:
-    """The part of Ray that `fan_out` uses, on a cluster of one machine.
-
-    Args:
-        failure: what the second task ends with.
-    """
+    """The part of Ray that `on_ray` uses, on a cluster of one machine; `failure` ends the second task."""
 
     exceptions = SimpleNamespace(RayError=RayError, **ERRORS)
 
@@ -52,14 +48,11 @@ class InThisProcess:
         return [{"Alive": True, "Resources": {"CPU": 2.0, "memory": 64e9}}]
 
     def remote(self, **_: Any) -> Any:
-        def task(work: Any) -> Any:
-            def options(**wanted: float) -> Any:
-                self.asked.append(wanted)
-                return SimpleNamespace(remote=work)
+        def options(work: Any, **wanted: float) -> Any:
+            self.asked.append(wanted)
+            return SimpleNamespace(remote=work)
 
-            return SimpleNamespace(options=options)
-
-        return task
+        return lambda work: SimpleNamespace(options=partial(options, work))
 
     def wait(self, waiting: list[Any]) -> tuple[list[Any], list[Any]]:
         return waiting[:1], waiting[1:]
@@ -149,10 +142,7 @@ OWN = MissingError("no text")
     ids=[*NAMES[1:], "own error", "bug"],
 )
 def test_a_task_that_fails_for_good_ends_the_others(
-    small_experiment: Small,
-    monkeypatch: pytest.MonkeyPatch,
-    failure: RayError,
-    kind: type[BaseException],
+    small_experiment: Small, monkeypatch: pytest.MonkeyPatch, failure: RayError, kind: type[BaseException]
 ) -> None:
     """Ray itself has started it again before."""
     monkeypatch.setattr(fan_out, "memory", lambda *_: 0)

@@ -14,7 +14,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lengthwise.report.drawing import Curve, Picture, curve_picture
 from lengthwise.report.html import Section
 from lengthwise.results import Results, Row
 from lengthwise_studies.claims import FAILS, HOLDS, Claim, Decision, Rule, judge, verdict_table
@@ -183,7 +182,7 @@ CLAIMS = tuple(
 
 
 def sections(results: Results, folder: Path) -> list[Section]:
-    """The verdicts and the picture of the broken bound."""
+    """The verdicts."""
     return [
         Section(
             title="Theorem 1, checked",
@@ -193,30 +192,9 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 "proof with its two slips corrected gives a bound that holds but is vacuous."
             ],
             tables=[verdict_table(judge(CLAIMS, results))],
-            figures=bounds_picture(results),
             notes=results.notes,
         )
     ]
-
-
-def bounds_picture(results: Results) -> list[Picture]:
-    """Error and bounds of the counterexample by test length."""
-    labels = {ERROR: "error", PRINTED: "printed bound", CORRECTED: "corrected bound", CONVEX: "convex bound"}
-    curves = []
-    for style, (metric, label) in enumerate(labels.items()):
-        values = _values(results, BROKEN, metric)
-        curves.append(Curve(label=label, x=list(values), y=list(values.values()), style=style))
-    found = curve_picture(
-        {"": curves},
-        name="theorem1-bounds",
-        title="A model that breaks the printed bound of theorem 1",
-        across="test length (tokens)",
-        up="squared error",
-        dress=lambda axes, *_: axes.set_yscale("log"),
-        caption=f"Training length {TRAIN_LENGTH}. The printed bound is the largest over all views of training "
-        "length; the convex bound uses the error of the far tokens alone.",
-    )
-    return [found] if found else []
 
 
 _RUN = computed("theorem1", _rows, model_name="theorem1", notes=_notes, train_length=TRAIN_LENGTH)

@@ -104,16 +104,16 @@ _DRAWN_AHEAD = 50
 
 @dataclass(frozen=True)
 class Batch:
-    """What every model of a stack sees in one step, each its own samples."""
+    """What every model of a stack sees in one step, each its own samples [S, B] or [S, B, T].
+
+    Tokens are BOS, bits, EOS, padding; `last` is the index of EOS; targets are reparameterized; positions are None
+    where an encoding draws none.
+    """
 
     tokens: Tensor
-    """[S, B, T] token ids: BOS, bits, EOS, padding."""
     last: Tensor
-    """[S, B] index of EOS."""
     target: Tensor
-    """[S, B] the numbers to predict, reparameterized."""
     positions: Tensor | None
-    """[S, B, T] where an encoding draws its position ids, else None."""
 
     def of(self, models: list[int] | slice, samples: slice = slice(None)) -> Batch:
         """The samples of some of the models."""

@@ -61,30 +61,23 @@ class Architecture:
         shapes |= self.build_encoding().weights()
         for layer in range(self.layers):
             # No bias on queries, keys and values: that of the keys has no effect, and its gradient is noise.
-            shapes |= {
-                f"{layer}.qkv": (d, 3 * d),
-                f"{layer}.out": (d, d),
-                f"{layer}.up": (d, h),
-                f"{layer}.up.bias": (h,),
-                f"{layer}.down": (h, d),
-                f"{layer}.down.bias": (d,),
-            }
+            shapes |= {f"{layer}.qkv": (d, 3 * d), f"{layer}.out": (d, d)}
+            shapes |= _with_bias(f"{layer}.up", d, h) | _with_bias(f"{layer}.down", h, d)
         if self.value:
-            shapes |= {
-                "value.up": (d, d),
-                "value.up.bias": (d,),
-                "value.down": (d, 1),
-                "value.down.bias": (1,),
-            }
+            shapes |= _with_bias("value.up", d, d) | _with_bias("value.down", d, 1)
         if self.tokens:
-            shapes |= {"tokens": (d, self.tokens), "tokens.bias": (self.tokens,)}
+            shapes |= _with_bias("tokens", d, self.tokens)
         if self.id_table:
             shapes |= {"ids.table": (self.id_table, d)}
         if self.ids and self.pointing:
             shapes |= {"ids.query": (d, d), "ids.key": (d, 2 * d)}
         elif self.ids:
-            shapes |= {"ids": (d, self.ids), "ids.bias": (self.ids,)}
+            shapes |= _with_bias("ids", d, self.ids)
         return shapes
+
+
+def _with_bias(name: str, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+    return {name: (rows, columns), f"{name}.bias": (columns,)}
 
 
 class StackedTransformer(nn.Module):
@@ -228,12 +221,9 @@ def pointed_ids(query: Tensor, keys: Tensor, bias: Tensor, ids: Tensor, classes:
     P(id) = sum of softmax(q_t . k_j^o / sqrt(K))_(j, o) over tokens j <= t and o in {0, 1} with id_j + o = id. An id
     that nothing points at has the least positive probability.
 
-    Args:
-        query: [S, B, T, K].
-        keys: [S, B, T, 2 K], for a token's own id and for the one after it.
-        bias: [T, T], minus infinity where the key is after the query.
-        ids: [S or 1, B, T], each below `classes`; the id after the last class is that class.
-        classes: ids there are.
+    `query` is [S, B, T, K]; `keys` [S, B, T, 2 K] are for a token's own id and for the one after it; `bias` [T, T] is
+    minus infinity where the key is after the query; `ids` [S or 1, B, T] are below `classes`, and the id after the
+    last class is that class.
     """
     own, following = keys.chunk(2, dim=-1)
     scores = torch.cat([query @ own.mT + bias, query @ following.mT + bias], dim=-1)
@@ -250,12 +240,8 @@ def _norm(x: Tensor) -> Tensor:
 
 def _linear(x: Tensor, weights: Mapping[str, Tensor], name: str) -> Tensor:
     """x [S, ..., in] times each model's own matrix [S, in, out] of that name, plus the bias where it has one."""
-    rows, bias = x.flatten(1, -2), weights.get(f"{name}.bias")
-    out = (
-        torch.bmm(rows, weights[name])
-        if bias is None
-        else torch.baddbmm(bias.unsqueeze(1), rows, weights[name])
-    )
+    rows, matrix, bias = x.flatten(1, -2), weights[name], weights.get(f"{name}.bias")
+    out = torch.bmm(rows, matrix) if bias is None else torch.baddbmm(bias.unsqueeze(1), rows, matrix)
     return out.unflatten(1, x.shape[1:-1])
 
 

@@ -7,20 +7,6 @@ from lengthwise_studies.synthetic.encodings import ENCODINGS, t5_buckets
 HEADS, WIDTH = 4, 32
 
 
-def test_rotary_turns_as_transformers_llama_does():
-    from transformers import LlamaConfig
-    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
-
-    config = LlamaConfig(hidden_size=WIDTH, num_attention_heads=HEADS)
-    positions = torch.tensor([[0, 1, 2, 7, 30], [3, 4, 9, 11, 100]])
-    q, k = torch.randn(2, 2, HEADS, 5, WIDTH // HEADS, generator=torch.Generator().manual_seed(0))
-    cos, sin = LlamaRotaryEmbedding(config)(q, positions)
-    theirs_q, theirs_k = apply_rotary_pos_emb(q, k, cos, sin)
-    rotary = ENCODINGS["rotary"](width=WIDTH, heads=HEADS, table=40)
-    assert torch.allclose(rotary.rotate(q[None], positions[None])[0], theirs_q, atol=1e-5)
-    assert torch.allclose(rotary.rotate(k[None], positions[None])[0], theirs_k, atol=1e-5)
-
-
 def test_t5_buckets_are_those_of_transformers():
     from transformers.models.t5.modeling_t5 import T5Attention
 

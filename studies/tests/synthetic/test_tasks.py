@@ -50,18 +50,14 @@ def test_bits_are_placed_evenly(task):
     assert (bits[1::2].mean(0) - 0.5).abs().max() < 0.02
 
 
-@pytest.mark.parametrize(("length", "error"), [(10, 0.025), (20, 0.0125), (50, 0.005)])
-def test_one_half_for_the_mean_of_fair_bits(length, error):
-    """1 / (4 l). The N(0.5, 0.005) of appendix F is this law at 50, given by its variance: right as printed."""
-    assert constant_error(MEAN, IDENTITY, train_length=10, length=length) == pytest.approx((error, error))
-    assert length_alone_error(MEAN, length=length) == pytest.approx(error)
-
-
-@pytest.mark.parametrize(("length", "error"), [(10, 0.1), (20, 22 / 240), (50, 52 / 600)])
-def test_one_half_for_the_mean_of_uniform_counts(length, error):
-    """(l + 2) / (12 l)."""
-    measured = constant_error(UNIFORM_COUNT_MEAN, IDENTITY, train_length=10, length=length)
-    assert measured == pytest.approx((error, error))
+@pytest.mark.parametrize(
+    ("task", "errors"), [(MEAN, (0.025, 0.0125, 0.005)), (UNIFORM_COUNT_MEAN, (0.1, 22 / 240, 52 / 600))]
+)
+def test_one_half_for_the_mean(task, errors):
+    """1 / (4 l) and, of uniform counts, (l + 2) / (12 l). Appendix F has N(0.5, 0.005) for the first at 50: right."""
+    for length, error in zip((10, 20, 50), errors, strict=True):
+        assert constant_error(task, IDENTITY, train_length=10, length=length) == pytest.approx((error, error))
+        assert length_alone_error(task, length=length) == pytest.approx(error)
 
 
 def test_the_middle_of_the_training_lengths():

@@ -86,6 +86,6 @@ def test_without_markers_nope_cannot_tell_strings_of_ones_apart():
 
 
 def test_too_long_a_sequence_for_the_table_is_refused():
-    with pytest.raises(UsageError, match=r"17 tokens .* learned encoding has 16 positions"):
+    with pytest.raises(UsageError, match=r"17 tokens, .* learned encoding has 16 positions"):
         _model("learned").heads(_tokens(17))
     assert _model("sinusoidal").heads(_tokens(17))[0].shape[2] == 17

@@ -145,6 +145,12 @@ class TestFaults:
     def test_a_factor_that_the_type_ignores(self) -> None:
         assert faults(roped(factor=4.0)).startswith("scaling dropped:")
 
+    def test_a_model_without_a_longest_context(self) -> None:
+        model = plant(roped(), roped(rope_theta=1e6))
+        del model.config.max_position_embeddings
+        assert faults(model).startswith("wrong base:")
+        assert faults(roped().to(torch.bfloat16)).startswith("frequencies rounded:")
+
     def test_one_type_of_layer(self) -> None:
         model: Any = tiny_model("gemma3-text", num_hidden_layers=6)
         model.model.rotary_emb.full_attention_inv_freq.copy_(
@@ -234,8 +240,8 @@ class TestNulls:
             "plain rope, base 10,000, in 5 sliding_attention layers",
             "plain rope, base 1,000,000, in 1 full_attention layers",
         ]
-        assert report["sliding_window"] == "16 tokens in 5 of 6 layers"
-        assert check_rope(tiny_model("mistral"))["sliding_window"] == "16 tokens in 2 of 2 layers"
+        assert report["sliding_window"] == "16 tokens in 5 layers"
+        assert check_rope(tiny_model("mistral"))["sliding_window"] == "16 tokens in 2 layers"
 
     def test_the_model_is_left_as_it_is(self) -> None:
         model = roped("dynamic")
@@ -267,7 +273,8 @@ class TestAdapters:
         base, adapter = self.saved(tmp_path, method="yarn")
         loaded = lengthwise.load(base, adapter=adapter)
         assert check_rope(loaded)["positions"] == ["yarn by 2 from 128 tokens, base 10,000"]
-        assert examine(base, adapter=adapter)["faults"] == []
+        report = examine(base, adapter=adapter)
+        assert (report["adapter"], report["faults"]) == (adapter, [])
 
     def test_on_a_base_without_its_extension(self, tmp_path: Path) -> None:
         from peft import PeftModel

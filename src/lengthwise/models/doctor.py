@@ -118,15 +118,13 @@ def examine(name: str, *, adapter: str | None = None, config_only: bool = False)
 def _report(model: Any, adapter: str | None) -> dict[str, Any]:
     base = unwrap(model)
     text: Any = base.config.get_text_config()
-    sliding, layers, notes = len(sliding_layers(base.config)), text.num_hidden_layers, list[str]()
+    sliding, notes = len(sliding_layers(base.config)), list[str]()
     faults = rope_faults(model) + _adapter_faults(model, adapter, notes)
     for rope in ropes(text).values():
-        longest, factor = text.max_position_embeddings, rope.get("factor") or 1
-        length = rope.get(_LENGTH) or longest
-        if rope.get("rope_type") == "yarn" and longest not in (length, int(factor * length)):
-            notes.append(
-                f"{described(rope)} reaches {factor * length:,.0f}; max_position_embeddings = {longest}"
-            )
+        length, longest = rope.get(_LENGTH) or 0, getattr(text, "max_position_embeddings", None)
+        reached = length * (rope.get("factor") or 1)
+        if rope.get("rope_type") == "yarn" and longest not in (length, reached):
+            notes.append(f"{described(rope)} reaches {reached:,.0f}; max_position_embeddings = {longest}")
     if kind := rope_by_input_length(text):
         notes.append(
             f"frequencies of {kind} depend on the length of the input; cached keys keep the old ones"
@@ -136,10 +134,9 @@ def _report(model: Any, adapter: str | None) -> dict[str, Any]:
         "rope_parameters": rope_parameters(text),
         "trained_length": trained_length(text),
         "position_table": max_positions(model),
-        "sliding_window": f"{text.sliding_window:,} tokens in {sliding} of {layers} layers"
-        if sliding
-        else None,
+        "sliding_window": f"{text.sliding_window:,} tokens in {sliding} layers" if sliding else None,
         "attn_implementation": text._attn_implementation,
+        "adapter": adapter,
         "notes": notes,
         "faults": faults,
     }

@@ -113,7 +113,7 @@ def _compared(path: str, module: Any, layer_type: str | None, config: Any) -> Fa
         return found(
             "no frequencies", f"{name} has none in it (not filled after loading): {tensor.flatten()[:3]}"
         )
-    actual = tensor.double().cpu()
+    actual = tensor.cpu().double()
     if actual.shape != expected.shape:
         return found("wrong number of frequencies", f"{name} has {len(actual)}, not {len(expected)}")
     if kind in ("dynamic", "longrope") and runs_as != kind and not rope.get("alpha"):
@@ -126,7 +126,7 @@ def _compared(path: str, module: Any, layer_type: str | None, config: Any) -> Fa
         return found(what, f"{scaling_name} is {has:.6g}, not {scaling:.6g}")
     narrow = [dtype for dtype in (torch.bfloat16, torch.float16) if (actual.to(dtype) == actual).all()]
     if narrow and (near := [state for state, _ in states if _equal(actual, state, _ROUNDED, 2**-24)]):
-        length = config.max_position_embeddings
+        length = _longest(config)
         off = f"angles at position {length:,} are off by up to {float((actual - near[0]).abs().max()) * length:.2g}"
         load = "load with from_pretrained(..., dtype=...), not model.to(dtype)"
         return found("frequencies rounded", f"{name} was rounded to {narrow[0]}: {off} radians", load)
@@ -167,7 +167,7 @@ def _recognised(
     kind, d, longest = (
         rope.get("rope_type", "default"),
         2 * len(actual),
-        float(config.max_position_embeddings),
+        float(_longest(config)),
     )
     own = str(_OURS.get(kind, kind.removeprefix("lengthwise_")))
     extension = read_extension(config) if kind.startswith("lengthwise_") else None
@@ -240,6 +240,11 @@ def _unlike_its_record(base: Any, config: Any) -> Fault | None:
     return fault(
         name, f"the model was extended ({extension.method} by {extension.factor:g}), and {problem}", fix
     )
+
+
+def _longest(config: Any) -> int:
+    """max_position_embeddings; a recurrent model may have none, and 4096 is then as good as any."""
+    return getattr(config, "max_position_embeddings", None) or 4096
 
 
 def _equal(actual: Tensor, expected: Tensor, relative: float, absolute: float = 0.0) -> bool:

@@ -46,10 +46,18 @@ class EvictsTheMiddle(_Seen):
 class Forgets(_Seen):
     """A sliding window where the model has none: only the most recent tokens stay."""
 
+    window = FORGETS
+
     def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         found = super().update(key_states, value_states, *args, **kwargs)
-        self.keep(slice(-FORGETS, None))
+        self.keep(slice(-self.window, None))
         return found
+
+
+class Forgets1024(Forgets):
+    """The same with a greater window."""
+
+    window = 1024
 
 
 class OffByOne(DynamicLayer):
@@ -91,6 +99,10 @@ def evicts_the_middle() -> Cache:
 
 def forgets() -> Cache:
     return Cache(layer_class_to_replicate=Forgets)
+
+
+def forgets_1024() -> Cache:
+    return Cache(layer_class_to_replicate=Forgets1024)
 
 
 def off_by_one() -> Cache:

@@ -1,6 +1,6 @@
 """Runs the blocks of a tutorial in the order of its page, in one folder. `make tutorials` writes the outputs.
 
-    python tests/tutorials/pages.py [measure extend finetune own-loop served]
+    python tests/tutorials/pages.py [measure extend finetune own-loop compare]
 
 `test_tutorials.py` runs the same blocks in small. A page is plain Markdown, of which this file reads:
 

@@ -156,6 +156,12 @@ def _sparsity(root: Path) -> Table:
     return sparsity_index(root)
 
 
+def _compared(results: Results, which: str) -> Table:
+    from tools.docs import compare_tables
+
+    return getattr(compare_tables, f"{which}_table")(results)
+
+
 def _hardware(root: Path, which: str, *arguments: str) -> Table:
     from tools.docs.hardware_tables import TABLES
 
@@ -167,6 +173,7 @@ MAKERS: dict[str, Callable[..., Table]] = {
     "against-chance": _against_chance,
     "answers-by-depth": lambda root, name, task: _answers_by_depth(kept_run(root, name), task),
     "served": lambda root, name, which: _served(kept_run(root, name), which),
+    "compare": lambda root, name, which: _compared(kept_run(root, name), which),
     "recipe-plans": _recipe_plans,
     "recipe-runs": lambda root, name: _recipe_runs(kept_run(root, name)),
     "tiny-books": lambda root, name: _tiny_books(kept_run(root, name)),
@@ -257,6 +264,7 @@ def show(results: Results) -> list[Table]:
         "table1": lambda: [_table1(results, which) for which in ("all", "small", "models")],
         "encodings": lambda: [_encodings(results)],
         "tiny-books": lambda: [_tiny_books(results)],
+        "compare-real": lambda: [_compared(results, which) for which in ("faults", "sound")],
         "served-real": lambda: [_served(results, which) for which in ("comparisons", "verdicts", "verbs")],
         "sharded-recipes": lambda: [_recipe_runs(results)],
     }

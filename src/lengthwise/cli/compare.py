@@ -21,6 +21,7 @@ from lengthwise.cli.output import (
     show,
 )
 from lengthwise.errors import UsageError, nearest
+from lengthwise.files import is_url
 from lengthwise.machine import is_main_process
 from lengthwise.measure.difference import SIDE, Difference
 from lengthwise.results import Results
@@ -90,71 +91,44 @@ def compare(
             raise UsageError(f"{name} is {value}", expected="a finite number")
     shared = {"text": text, "split": split, "dtype": dtype, "device": device}
     one = _side("--a", first, a, shared)
-    if second is None:
-        from lengthwise.measure.kept_predictions import KeptPredictions
+    from lengthwise.measure.kept_predictions import KeptPredictions, run_in_turn
+    from lengthwise.measure.runner import plan_run, run
 
-        alone = [
-            name
-            for name, value in {"--b": b, "--fail-above": threshold, "--fail-use": fail_use}.items()
-            if value
-        ]
-        if alone or sequential or (output.out is None and not output.dry_run):
+    spec: Any = measurement
+    if second is None:
+        of_two = {"--b": b or None, "--sequential": sequential or None, "--tolerance": measurement.tolerance}
+        of_two |= {"--fail-above": threshold, "--fail-use": fail_use}
+        given = [name for name, value in of_two.items() if value is not None]
+        if given or (output.out is None and not output.dry_run):
             raise UsageError(
-                f"there is one model, {first}, and {', '.join(alone) or 'nothing to compare it with'}",
+                f"there is one model, {first}, and {', '.join(given) or 'nothing to compare it with'}",
                 expected="two models, or one with --out, whose predictions are kept there",
             )
-        given = measurement.model_dump(include=measurement.model_fields_set - {"tolerance"})
-        kept: Any = KeptPredictions(**given)
-        if output.dry_run:
-            _plan(kept, one, output)
-        else:
-            show(partial(_run, kept, one), output)
-        return None
-    two = _side("--b", second, b, shared)
-    whole = measurement.model_copy(
-        update={"side_b": two.model_dump(exclude={"text", "split"}, exclude_defaults=True)}
-    )
-    whole.check_subject(one)
+        spec = KeptPredictions(**measurement.model_dump(include=measurement.model_fields_set))
+        make = partial(run, spec, one)
+    else:
+        two = _side("--b", second, b, shared)
+        side_b = two.model_dump(exclude={"text", "split"}, exclude_defaults=True)
+        spec = measurement.model_copy(update={"side_b": side_b})
+        spec.check_subject(one)
+        make = partial(run_in_turn, spec, one, two) if sequential else partial(run, spec, one)
     if output.dry_run:
-        _plan(whole, one, output)
+        print_plan(plan_run(spec, one), as_json=output.as_json)
         return None
-    run = partial(_in_turn, whole, one, two) if sequential else partial(_run, whole, one)
-    results = show(run, output)
+    results = show(make, output)
     codes = [] if threshold is None else [fail_above(results, "difference", threshold)]
-    if fail_use is not None:
-        codes.append(_fail_use(results, fail_use))
-    return max(codes, default=0)
+    return max([*codes, 0 if fail_use is None else _fail_use(results, fail_use)])
 
 
 def _side(option: str, model: str, assignments: Sequence[str], shared: dict[str, Any]) -> Subject:
     """A side: what both share where it can take it, and what its option changes."""
-    from lengthwise.files import is_url
-
     changes = override({}, assignments)
     for key in changes:
         if key not in SIDE:
             raise UsageError(f"{option}: no setting {key!r} of a side", expected=nearest(key, SIDE))
     if is_url(model):
-        shared = {name: value for name, value in shared.items() if name in ("text", "split")}
+        shared = {name: shared[name] for name in ("text", "split")}
     return Subject(**{**shared, "model": model, **changes})
-
-
-def _run(measurement: Any, subject: Subject, **where: Any) -> Results:
-    from lengthwise.measure.runner import run
-
-    return run(measurement, subject, **where)
-
-
-def _plan(measurement: Any, subject: Subject, output: Output) -> None:
-    from lengthwise.measure.runner import plan_run
-
-    print_plan(plan_run(measurement, subject), as_json=output.as_json)
-
-
-def _in_turn(measurement: Difference, one: Subject, two: Subject, **where: Any) -> Results:
-    from lengthwise.measure.kept_predictions import run_in_turn
-
-    return run_in_turn(measurement, one, two, **where)
 
 
 def _fail_use(results: Results, threshold: float) -> int:

@@ -38,7 +38,7 @@ def pair_record(
     """
     import torch
 
-    from lengthwise.measure.predictions import difference
+    from lengthwise.measure.predictions import Numbers, difference
 
     rows = [
         difference(a, b, torch.from_numpy(window[1:]), layout.first)
@@ -58,11 +58,10 @@ def pair_record(
         for name, both in columns.items()
     }
     half, row = divmod(int(np.argmax(np.concatenate(columns["difference"]))), layout.length - layout.first)
-    cold = [getattr(each, "cold", None) for each in two]
     warmed = [
-        float(abs(each.values - apart).sum())
-        for each, apart in zip(two, cold, strict=True)
-        if apart is not None
+        float(abs(each.values - each.cold).sum())
+        for each in two
+        if isinstance(each, Numbers) and each.cold is not None
     ]
     return {
         **sums,

@@ -12,8 +12,8 @@ APART = 2.0
 """How many times as far apart predictions must be on one side of a position as on the other to call it a change."""
 
 _CAUSES = {
-    "flat": "That is precision (another dtype, quantized weights, a quantized cache) or a small change of weights "
-    "(an adapter)",
+    "flat": "That is precision (another dtype, quantized weights, a quantized cache), an adapter, or a rope scaling "
+    "of all positions (YaRN)",
     "flat, far": "That is another model: other weights, an adapter that was not loaded, or another rope base or "
     "scaling",
     "flat, cached": "That is the precision of the cache: quantized keys and values",

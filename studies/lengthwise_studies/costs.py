@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import torch
+from tqdm import tqdm
+from transformers import AutoConfig
 
 from lengthwise.errors import MissingError
 from lengthwise.files import cache_dir
@@ -18,13 +21,8 @@ from lengthwise.models.plan import model_skeleton
 from lengthwise.models.resolve import read_config
 from lengthwise.report.tables import Cell, Table
 from lengthwise.training.starting_model import recipe_skeleton
-from lengthwise.training.training_plan import (
-    BASIS,
-    device_memory,
-    run_operations,
-    training_operations,
-)
-from lengthwise_studies.arms import Arm, Measures, Scale
+from lengthwise.training.training_plan import BASIS, device_memory, run_operations, training_operations
+from lengthwise_studies.arms import Measures, Scale
 from lengthwise_studies.experiments import Experiment
 from lengthwise_studies.precision import fast_dtype
 from lengthwise_studies.reading import items_read
@@ -38,9 +36,6 @@ def llama(vocabulary: int, width: int, inner: int, layers: int, heads: int, **mo
     """The configuration of a Llama of this shape; `more` replaces or adds fields."""
     return {
         "model_type": "llama",
-        "hidden_act": "silu",
-        "rms_norm_eps": 1e-5,
-        "torch_dtype": "bfloat16",
         "vocab_size": vocabulary,
         "hidden_size": width,
         "intermediate_size": inner,
@@ -73,14 +68,14 @@ class StudyCost:
     """One experiment of a study at a scale, one pretraining, or the cells of a part.
 
     Args:
-        what: the model and the recipe; or what is left out, and why.
+        what: the model, the recipes and the texts; or what is left out, and why.
         trainings: arms times seeds; cells.
         measured: models that are measured, checkpoints on the way included.
         trained_tokens, read_tokens: over all of them; a view that an arm does not read has none.
         memory_bytes: of the largest training, whole on one device (`device_memory`).
         operations: floating-point operations of all matrix products.
         seconds: of them alone; of cells, from the time of one of them.
-        basis: what the time is from, if not from the rate of this machine.
+        basis: what the time is from.
     """
 
     what: str
@@ -88,10 +83,18 @@ class StudyCost:
     measured: int = 0
     trained_tokens: int = 0
     read_tokens: int = 0
-    memory_bytes: int | None = None
-    operations: float = 0.0
+    memory_bytes: int = 0
+    operations: int = 0
     seconds: float = 0.0
     basis: str = ""
+
+
+@dataclass(frozen=True)
+class _Machine:
+    kind: torch.device
+    rate: float
+    """Operations a second."""
+    basis: str
 
 
 def study_costs(
@@ -108,12 +111,12 @@ def study_costs(
             found[part.heading] = _cells(part, size)
             continue
         for experiment, at in part.plan(size):
-            device = _Device.of(experiment, at, getattr(size, "hours_on", None))
-            missing = [start for start in at.starts if isinstance(start, TinyModel) and not _is_made(start)]
-            found |= {start.name: _pretraining(start, device) for start in missing}
-            for one in _by_recipe_and_text(experiment, at):
-                cost = _cost(one, at, device)
-                found[f"{len(found)}"] = cost
+            machine = _machine(experiment, at, getattr(size, "hours_on", None))
+            for start in [*at.starts, *(start for arm in experiment.arms for start in arm.starts)]:
+                made = cache_dir() / "models" / str(getattr(start, "name", "")) / "config.json"
+                if isinstance(start, TinyModel) and not made.is_file():
+                    found[start.name] = _pretraining(start, machine)
+            found[f"{len(found)}"] = _cost(experiment, at, machine)
     return list(found.values())
 
 
@@ -126,45 +129,39 @@ def costs_table(costs: Sequence[StudyCost], *, caption: str) -> Table:
             one.measured,
             f"{one.trained_tokens:,}",
             f"{one.read_tokens:,}",
-            "" if one.memory_bytes is None else f"{one.memory_bytes / 1e9:.2g} GB",
-            _duration(one.seconds),
+            f"{one.memory_bytes / 1e9:.2g} GB" if one.memory_bytes else "",
+            tqdm.format_interval(one.seconds),
         ]
         for one in costs
     ]
-    bases = sorted({one.basis for one in costs} - {""}) or [
-        "that of the matrix products alone, at the rate of this machine, measured just now (expect up to three times)"
-    ]
+    bases = "; ".join(sorted({one.basis for one in costs} - {""}))
     return Table(
         columns=["what", "trainings", "measured", "tokens trained", "tokens read", "memory", "time at least"],
-        rows=[*lines, ["all", *[""] * 5, _duration(sum(one.seconds for one in costs))]],
+        rows=[*lines, ["all", *[""] * 5, tqdm.format_interval(sum(one.seconds for one in costs))]],
         caption=caption,
         notes=[
-            f"Time is {'; '.join(bases)}. Greedy replies (LongBench-E) are not counted. Memory is that of the "
-            f"largest training, whole on one device: {BASIS}."
+            f"Time is {bases}. Greedy replies (LongBench-E) are not counted. Memory is that of the largest training, "
+            f"whole on one device: {BASIS}."
         ],
     )
 
 
-@dataclass(frozen=True)
-class _Device:
-    kind: torch.device
-    rate: float
-    """Operations a second."""
-    name: str
-    """Of the hardware that the scale assumes; "" for this machine."""
-
-    @classmethod
-    def of(cls, experiment: Experiment, scale: Scale, assumed: float | None) -> _Device:
-        if assumed is not None:
-            name = f"{assumed / H200:g} NVIDIA H200 in bfloat16 at 40 % of the peak"
-            return cls(torch.device("cuda"), assumed, f"what this scale assumes, {name}: the products alone")
-        device = usable_device("auto")
-        return cls(torch.device(device), _rate(device, _dtype(experiment, scale)), "")
+def _machine(experiment: Experiment, scale: Scale, assumed: float | None) -> _Machine:
+    """The hardware that the scale assumes, or this machine."""
+    if assumed is not None:
+        name = f"{assumed / H200:g} NVIDIA H200 in bfloat16 at 40 % of the peak"
+        basis = f"what this scale assumes, {name}: the products alone"
+        return _Machine(torch.device("cuda"), assumed, basis)
+    recipe = experiment.recipe_of(replace(scale, starts=()), next(iter(experiment.trained_arms), None))
+    dtype = fast_dtype() if experiment.dtype == "fast" else "float32"
+    if recipe is not None and not experiment.fast_training:
+        dtype = recipe.precision
+    device = usable_device("auto")
+    basis = "that of the products alone, at the rate of this machine, measured just now (expect up to three times)"
+    return _Machine(torch.device(device), _rate(device, dtype), basis)
 
 
-@cache
-def _rate(device: str, dtype: str) -> float:
-    return product_rate(device, dtype)
+_rate = cache(product_rate)
 
 
 def _cells(part: Part, size: Any) -> StudyCost:
@@ -172,17 +169,15 @@ def _cells(part: Part, size: Any) -> StudyCost:
     if part.cells is None:
         return StudyCost(what=f"{part.heading}: computed", basis="a minute at most for what is computed")
     cells, work = part.cells(size)
-    middle = cells[len(cells) // 2]
 
     def seconds(steps: int) -> float:
         started = time.perf_counter()
-        work(middle, scale=replace(size, steps=steps))
+        work(cells[len(cells) // 2], scale=replace(size, steps=steps))
         return time.perf_counter() - started
 
-    seconds(_FEW)
-    few = seconds(_FEW)
-    a_step = max(0.0, seconds(_MORE) - few) / (_MORE - _FEW)
-    each = few + a_step * max(0, size.steps - _FEW)
+    # The first call is slower.
+    _, few, more = seconds(_FEW), seconds(_FEW), seconds(_MORE)
+    each = few + max(0.0, more - few) / (_MORE - _FEW) * max(0, size.steps - _FEW)
     processes = processes_for(size.steps, len(cells))
     return StudyCost(
         what=f"{part.heading}: cells, {processes} at once",
@@ -193,125 +188,92 @@ def _cells(part: Part, size: Any) -> StudyCost:
     )
 
 
-def _is_made(start: TinyModel) -> bool:
-    return (cache_dir() / "models" / start.name / "config.json").is_file()
-
-
-def _pretraining(start: TinyModel, device: _Device) -> StudyCost:
+def _pretraining(start: TinyModel, machine: _Machine) -> StudyCost:
     tokens = start.steps * Pretraining.batch_size * start.length
-    work = _work(model_skeleton(start.make().config), tokens, start.length, passes=6)
+    work = _work(_skeleton(start), tokens, start.length, passes=6)
     return StudyCost(
         what=f"pretraining {start.name}",
         trainings=1,
         trained_tokens=tokens,
         operations=work,
-        seconds=work / device.rate,
-        basis=device.name,
+        seconds=work / machine.rate,
+        basis=machine.basis,
     )
 
 
-def _by_recipe_and_text(experiment: Experiment, scale: Scale) -> list[Experiment]:
-    groups: dict[tuple[str | None, str], list[Arm]] = {}
+def _cost(experiment: Experiment, scale: Scale, machine: _Machine) -> StudyCost:
+    recipes = [arm.recipe or experiment.recipe for arm in experiment.arms]
+    texts = [arm.text or scale.text for arm in experiment.arms]
+    what = ", ".join(filter(None, dict.fromkeys([scale.model, *recipes, *texts])))
+    total: Counter[str] = Counter()
+    memory = 0
     for arm in experiment.arms:
-        groups.setdefault((arm.recipe or experiment.recipe, arm.text or scale.text), []).append(arm)
-    return [replace(experiment, arms=tuple(arms)) for arms in groups.values()]
-
-
-def _cost(experiment: Experiment, scale: Scale, device: _Device) -> StudyCost:
-    """Of arms with one recipe and one text."""
-    first = experiment.arms[0]
-    what = ", ".join(filter(None, (scale.model, first.recipe or experiment.recipe, first.text or scale.text)))
-    start = scale.starts[0] if scale.starts else None
-    try:
-        config = start.make().config if isinstance(start, TinyModel) else shape(scale.model)
-    except MissingError as error:
-        return StudyCost(what=f"left out: {what} ({error})")
-    seeds = scale.seeds if experiment.seeded else 1
-    plain = model_skeleton(config)
-    work, trained_tokens, read_tokens, memory = 0.0, 0, 0, None
-    trainings = measured = 0
-    for arm in experiment.arms:
+        start = scale.start(0, arm)
+        try:
+            model = _skeleton(start)
+        except MissingError as error:
+            return StudyCost(what=f"left out: {what} ({error})")
+        seeds = scale.seeds if experiment.seeded else 1
+        models = len(arm.starts) or (seeds if scale.starts or arm.changes is not None else 1)
         measures = [scale.measures_of(arm)]
-        models = seeds if scale.starts or arm.changes is not None else 1
         if arm.changes is not None:
             recipe = experiment.recipe_of(replace(scale, starts=()), arm, 0)
             assert recipe is not None
-            model = recipe_skeleton(recipe, config)
+            trained = recipe_skeleton(recipe, _config(start))
             view = seeds * recipe.steps * recipe.batch.size * recipe.length
-            trained_tokens += view * sum(recipe.objective.reads)
-            attention = attention_factors(model, recipe.length)
-            work += seeds * run_operations(recipe, model)
-            work += view * training_operations(recipe, attention, attention)
-            most = device_memory(recipe, model, micro=recipe.batch.cut(1)[0], devices=1, device=device.kind)
-            memory = max(memory or 0, most["device"])
-            trainings += seeds
+            attention = attention_factors(trained, recipe.length)
+            total["trainings"] += seeds
+            total["trained_tokens"] += view * sum(recipe.objective.reads)
+            total["operations"] += seeds * run_operations(recipe, trained)
+            total["operations"] += view * training_operations(recipe, attention, attention)
+            micro, _ = recipe.batch.cut(1)
+            most = device_memory(recipe, trained, micro=micro, devices=1, device=machine.kind)
+            memory = max(memory, most["device"])
             measures += [scale.mark_measures] * len(scale.marks)
+        total["measured"] += models * len(measures)
         for each in measures:
-            tokens, reading = _reading(each, plain)
-            read_tokens += models * tokens
-            work += models * reading
-        measured += models * len(measures)
-    return StudyCost(
-        what=what,
-        trainings=trainings,
-        measured=measured,
-        trained_tokens=trained_tokens,
-        read_tokens=read_tokens,
-        memory_bytes=memory,
-        operations=work,
-        seconds=work / device.rate,
-        basis=device.name,
-    )
+            for tokens, longest in _read(each, model):
+                total["read_tokens"] += models * tokens
+                total["operations"] += models * _work(model, tokens, longest, passes=2)
+    seconds = total["operations"] / machine.rate
+    return StudyCost(what=what, memory_bytes=memory, seconds=seconds, basis=machine.basis, **total)
 
 
 def shape(name: str) -> Any:
     """The configuration of a model, from the table where the hub or its first use would be needed."""
-    from transformers import AutoConfig
-
     if name in SHAPES and (name not in EMBEDDED or made_folder(name) is None):
         shape = dict(SHAPES[name])
         return AutoConfig.for_model(shape.pop("model_type"), **shape)
     return read_config(name)
 
 
-def _work(model: Any, tokens: int, context: int, *, passes: int) -> float:
+def _config(start: TinyModel | str) -> Any:
+    return shape(start) if isinstance(start, str) else start.make().config
+
+
+@cache
+def _skeleton(start: TinyModel | str) -> Any:
+    return model_skeleton(_config(start))
+
+
+def _work(model: Any, tokens: int, context: int, *, passes: int) -> int:
     """Operations of the weights and of causal attention over rows of `context` tokens; a forward pass counts 2."""
     weights = sum(p.numel() for p in model.parameters())
-    return float(passes) * tokens * (weights + attention_factors(model, context))
+    return passes * tokens * (weights + attention_factors(model, context))
 
 
-def _reading(measures: Measures, model: Any) -> tuple[int, float]:
-    """Tokens that the measures read of one model, and their operations."""
-    tokens, work = 0, 0.0
+def _read(measures: Measures, model: Any) -> Iterator[tuple[int, int]]:
+    """The tokens that the measures read of one model, and the longest rows that they are read in."""
+    trained = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     for name, settings in measures.items():
         kind = measure_named(name)
         if kind.reads == "questions":
-            made = settings.get("lengths", ())
-            many = (
-                len(settings["tasks"]) * len(settings.get("depths", (0,))) * (settings.get("samples") or 10)
-            )
-            parts = [(many * length, length) for length in made]
+            depths = settings.get("depths", (0,))
+            many = len(settings["tasks"]) * len(depths) * (settings.get("samples") or 10)
+            yield from ((many * length, length) for length in settings.get("lengths", ()))
         else:
-            trained = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-            parts = [(item.tokens, item.longest) for item in items_read(kind(**settings), trained=trained)]
-        for count, longest in parts:
-            tokens += count
-            work += _work(model, count, longest, passes=2)
-    return tokens, work
-
-
-def _dtype(experiment: Experiment, scale: Scale) -> str:
-    trained = next(iter(experiment.trained_arms), None)
-    recipe = experiment.recipe_of(replace(scale, starts=()), trained)
-    if recipe is None or experiment.fast_training:
-        return fast_dtype() if experiment.dtype == "fast" else "float32"
-    return recipe.precision
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+            for item in items_read(kind(**settings), trained=trained):
+                yield item.tokens, item.longest
 
 
 def attention_factors(model: Any, context: int) -> int:

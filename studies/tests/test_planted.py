@@ -30,19 +30,13 @@ def _enumerated(law, length: int, k: int) -> dict[tuple[int, ...], float]:
     return dict.fromkeys(sets, 0.0) | dict.fromkeys(fits, 1 / len(fits))
 
 
-def _shifts(one: tuple[int, ...], length: int) -> list[tuple[int, ...]]:
-    shape = [place - one[0] for place in one]
-    return [tuple(first + place for place in shape) for first in range(length - shape[-1])]
-
-
 def _ratio(above: dict, below: dict, length: int) -> float:
+    """The largest ratio of the probability of a set to that of one of its shifts that fit into the length."""
     largest = 0.0
-    for one, probability in above.items():
-        if probability == 0:
-            continue
-        shifted = [below[other] for other in _shifts(one, length)]
-        lowest = min(shifted, default=0.0)
-        largest = max(largest, probability / lowest if lowest else math.inf)
+    for one in (one for one, probability in above.items() if probability):
+        shifts = range(-one[0], length - one[-1])
+        lowest = min((below[tuple(place + shift for place in one)] for shift in shifts), default=0.0)
+        largest = max(largest, above[one] / lowest if lowest else math.inf)
     return largest
 
 

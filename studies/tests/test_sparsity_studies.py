@@ -8,13 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from lengthwise.errors import Interrupted, UsageError
+from lengthwise.errors import Interrupted
 from lengthwise.results import read_results
 from lengthwise_studies.claims import judge
 from lengthwise_studies.sparsity import bounds, coupling_study, parity
 from lengthwise_studies.sparsity.grid import Outcome, decision, difference, over_seeds, place, share
 from lengthwise_studies.study_table import produce
-from tools.docs.kept_tables import keep_tables, kept_table
 
 SMOKE = parity.SCALES["smoke"]
 
@@ -51,13 +50,6 @@ def test_an_interrupted_study_is_continued_cell_by_cell(tmp_path):
     resumed, cells = study.run(tmp_path / "stopped", scale, resume=True), parity.cells_of(scale)
     assert calls == [*cells[:3], *cells[2:]]
     assert json.loads(resumed.to_json())["rows"] == json.loads(whole.to_json())["rows"]
-
-
-def test_a_study_without_a_finished_part_keeps_no_tables(tmp_path):
-    with pytest.raises(UsageError):
-        keep_tables("sparsity-bridge-real", tmp_path, tmp_path)
-    with pytest.raises(UsageError):
-        kept_table("sparsity-bridge-real", 0, tmp_path)
 
 
 def test_shares_and_their_intervals():
@@ -169,25 +161,22 @@ def test_verdicts_on_bounds():
 
 def test_verdicts_on_coupling():
     scale = coupling_study.SCALES["default"]
+    farthest = {"none": 0, "random": 0, "coupled": 64, "predicted": 32, "pointed": 64}
 
-    def outcome(cell, at_end):
-        right = {}
-        for length in cell.lengths(scale):
-            value = 60 if length == coupling_study.TRAIN_LENGTHS[cell.task] else at_end
-            for metric in (coupling_study.TOKENS, coupling_study.BOTH):
-                right[place(metric, length)] = [value] * 5
+    def outcome(cell):
+        right = {
+            place(metric, length): [60 if length == cell.lengths(scale)[0] else farthest[cell.ids]] * 5
+            for length in cell.lengths(scale)
+            for metric in (coupling_study.TOKENS, coupling_study.BOTH)
+        }
         return Outcome(train_loss=[0.1] * 5, samples=64, right=right, seconds=1.0)
 
-    ends = {"none": 0, "random": 0, "coupled": 64, "predicted": 32, "pointed": 64}
-    cells = [cell for cell in coupling_study.CELLS if cell.task == "parity" and cell.encoding == "none"]
-    found = {cell: outcome(cell, ends[cell.ids]) for cell in cells}
+    cells = [coupling_study.CoupledCell("parity", ids) for ids in farthest]
+    found = {cell: outcome(cell) for cell in cells}
     ours = [claim for claim in coupling_study.claims(scale) if claim.place == "parity"]
+    higher, lower = ("higher with {} of 1 encodings, lower with {}".format(*one) for one in ((1, 0), (0, 1)))
     assert _verdicts(ours, found) == [
-        "higher with 1 of 1 encodings, lower with 0",
-        "higher with 1 of 1 encodings, lower with 0",
-        "higher with 1 of 1 encodings, lower with 0",
-        "higher with 0 of 1 encodings, lower with 1",
-        "higher with 1 of 1 encodings, lower with 0",
+        *(higher, higher, higher, lower, higher),
         "holds for 1 of 1 encodings",
         "does not hold",
     ]

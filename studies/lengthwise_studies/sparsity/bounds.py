@@ -98,7 +98,7 @@ def bounded(scale: ParityScale, found: Outcomes) -> list[Bounded]:
     longest, local, accuracies = scale.train_length, scale.local, Accuracies(scale, found)
     for cell in found:
         inside = [at for at in scale.test_lengths if at <= longest]
-        delta = max(accuracies.at(cell, k, at).wrong for k in cell.tested(scale) for at in inside)
+        delta = max(accuracies.at(cell, at, k=k).wrong for k in cell.tested(scale) for at in inside)
         for length in scale.test_lengths[len(inside) :]:
             # Sets of the largest k in training spread most, so its etas are the largest.
             etas = proof_etas(
@@ -108,7 +108,7 @@ def bounded(scale: ParityScale, found: Outcomes) -> list[Bounded]:
                 THEOREM: theorem_factor(longest, length, etas),
                 IMPROVED: improved_factor(longest, length, local, etas),
             }
-            right = accuracies.over(cell, length)
+            right = accuracies.at(cell, length)
             numbers.append(
                 Bounded(cell=cell, length=length, delta=delta, right=right, etas=etas, factors=factors)
             )
@@ -145,42 +145,22 @@ def _needs_locality(numbers: list[Bounded]) -> Decision:
 
 _BELOW = "with a constant of 1 it lies below the error of guessing, 1/2"
 _MOST = "with a constant of 1 the lower end of the error's interval is at most the bound"
-_BOUNDS = (
-    ("Theorem 4.3", "the bound", THEOREM, "informative for delta in o(L^-5)", "proved, up to a constant"),
-    (
-        "rebuttal",
-        "the improved bound",
-        IMPROVED,
-        "O((M/L)^2 delta) does not decay with L",
-        "in outline, up to a constant",
-    ),
-)
-CLAIMS = (
-    *(
-        Claim(
-            place=place,
-            says=f"{bound} says something about these models",
-            paper=paper,
-            test=Rule(_BELOW, partial(_informative, name)),
-        )
-        for place, bound, name, paper, _ in _BOUNDS
-    ),
-    *(
-        Claim(
-            place=place,
-            says=f"the error lies below {bound}",
-            paper=paper,
-            test=Rule(_MOST, partial(_kept, name)),
-        )
-        for place, bound, name, _, paper in _BOUNDS
-    ),
-    Claim(
-        place="Theorem 4.3, locality",
-        says="without locality, where the bound is infinite, models err more",
-        paper="locality is needed in the proof; the text says it can break without",
-        test=Rule("the binomial intervals of local and anywhere do not overlap", _needs_locality),
-    ),
-)
+_FIFTH_POWER, _NO_DECAY = "informative for delta in o(L^-5)", "O((M/L)^2 delta) does not decay with L"
+_PROVED, _OUTLINED = "proved, up to a constant", "in outline, up to a constant"
+_IN_PROOF = "locality is needed in the proof; the text says it can break without"
+_APART = "the binomial intervals of local and anywhere do not overlap"
+_SAYS, _LIES = "{} says something about these models", "the error lies below {}"
+_BETTER = "without locality, where the bound is infinite, models err more"
+CLAIMS = [
+    Claim(place=place, says=says, paper=paper, test=Rule(rule, decide))
+    for place, says, paper, rule, decide in (
+        ("Theorem 4.3", _SAYS.format("the bound"), _FIFTH_POWER, _BELOW, partial(_informative, THEOREM)),
+        ("rebuttal", _SAYS.format("the improved bound"), _NO_DECAY, _BELOW, partial(_informative, IMPROVED)),
+        ("Theorem 4.3", _LIES.format("the bound"), _PROVED, _MOST, partial(_kept, THEOREM)),
+        ("rebuttal", _LIES.format("the improved bound"), _OUTLINED, _MOST, partial(_kept, IMPROVED)),
+        ("Theorem 4.3, locality", _BETTER, _IN_PROOF, _APART, _needs_locality),
+    )
+]
 
 
 def page(scale: ParityScale, found: Outcomes) -> list[Section]:

@@ -22,21 +22,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 
-from lengthwise.errors import UsageError
-
 BEGIN, EQUALS, END = "^", "=", "$"
 
 
 @dataclass(frozen=True)
 class CoupledSample:
-    """One question with its answer."""
+    """One question with its answer. `sources` are for each token of the response those that decide it."""
 
     prompt: str
     response: str
     ids: tuple[int, ...]
-    """Of the tokens of both, from 0."""
     sources: tuple[tuple[int, ...], ...]
-    """For each token of the response, the indices of tokens before it that decide it."""
 
     @property
     def ids_used(self) -> int:
@@ -46,13 +42,7 @@ class CoupledSample:
 
 @dataclass(frozen=True)
 class CoupledTask:
-    """A string to answer a string with, and ids that couple the two.
-
-    Args:
-        name: the key in its table.
-        alphabet: every symbol besides the markers.
-        draw: a sample of a length; each task has its own unit of length.
-    """
+    """A string to answer a string with, and ids that couple the two: every symbol, and a sample of a length."""
 
     name: str
     alphabet: str
@@ -79,10 +69,6 @@ def _parity(length: int, rng: random.Random) -> CoupledSample:
 
 
 def _variable_assignment(length: int, rng: random.Random) -> CoupledSample:
-    if length >= len(_VARIABLES):
-        raise UsageError(
-            f"a chain of {length} assignments", expected=f"at most {len(_VARIABLES) - 1}: variables differ"
-        )
     chain = rng.sample(_VARIABLES, length + 1)
     order = rng.sample(range(length), length)
     place = {step: index for index, step in enumerate(order)}

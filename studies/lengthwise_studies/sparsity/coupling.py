@@ -34,16 +34,15 @@ PREDICTED: tuple[Ids, ...] = ("predicted", "pointed")
 
 
 class CoupledBatch(NamedTuple):
-    """Samples, padded with end markers and the last id."""
+    """Samples [..., N, T], padded with end markers; None without ids, or where no id is predicted.
+
+    Labels are the next token, and its id, where it belongs to the response, else `IGNORED`.
+    """
 
     tokens: Tensor
-    """[..., N, T]"""
     ids: Tensor | None
-    """[..., N, T], or None without ids."""
     labels: Tensor
-    """[..., N, T] the next token where it belongs to the response, else `IGNORED`."""
     id_labels: Tensor | None
-    """[..., N, T] its id, else `IGNORED`; None where no id is predicted."""
 
 
 def coupled_batch(

@@ -11,7 +11,7 @@ from lengthwise.report.drawing import Picture
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise_studies.cell_runs import Grid
-from lengthwise_studies.claims import Claim, judge, verdict_table
+from lengthwise_studies.claims import Claim
 from lengthwise_studies.skeleton import Study
 from lengthwise_studies.sparsity import coupling, grid
 from lengthwise_studies.sparsity.coupled_tasks import COUPLED_TASKS, CoupledTask
@@ -157,10 +157,8 @@ def _by_encoding(
     for encoding, name in ENCODINGS.items():
         cells = [CoupledCell(task, arm, encoding) for arm in arms]
         if set(cells) <= set(found):
-            lengths = cells[0].lengths(scale)
-            of = partial(grid.by_length, lengths=(lengths[0], lengths[-1]))
-            shares = [of(found[cell], cell.tested[0]) for cell in cells]
-            yield name, shares[0][0], [farthest for _, farthest in shares]
+            shares = [grid.by_length(found[cell], cell.tested[0], cell.lengths(scale)) for cell in cells]
+            yield name, shares[0][0], [by_length[-1] for by_length in shares]
 
 
 def _higher(scale: CouplingScale, task: str, arms: tuple[Ids, Ids], found: Found) -> Iterator[Case]:
@@ -219,25 +217,21 @@ def claims(scale: CouplingScale) -> Iterator[Claim]:
 
 def page(scale: CouplingScale, found: Found) -> list[Section]:
     """Claims, the table, and a picture for each encoding."""
-    table = verdict_table(
-        judge(claims(scale), found),
-        ours="ours, mean over seeds [95 %]",
-        notes=[
+    return grid.claims_section(
+        claims(scale),
+        found,
+        [
             f"A cell counts as trained if at least {LEARNED} of its responses at the longest training length are "
             "exact. Intervals are Student's over seeds, differences paired by seed; fewer than three seeds have none."
         ],
+        tables=[exact_table(scale, found)],
+        pictures=[exact_picture(scale, found, encoding) for encoding in ENCODINGS],
+        title="Position coupling, given and predicted",
+        paragraphs=[
+            "Tokens that belong together share a position id. Do models that are given such ids, or predict "
+            "them, answer questions four times as long as those they were trained on?"
+        ],
     )
-    return [
-        Section(
-            title="Position coupling, given and predicted",
-            paragraphs=[
-                "Tokens that belong together share a position id. Do models that are given such ids, or predict "
-                "them, answer questions four times as long as those they were trained on?"
-            ],
-            tables=[table, exact_table(scale, found)],
-            figures=[one for encoding in ENCODINGS if (one := exact_picture(scale, found, encoding))],
-        )
-    ]
 
 
 def exact_table(scale: CouplingScale, found: Found) -> Table:

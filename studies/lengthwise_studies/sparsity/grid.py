@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from matplotlib.axes import Axes
@@ -20,14 +20,24 @@ from torch import Tensor
 from lengthwise.measure.over_seeds import FEWEST_SEEDS
 from lengthwise.measure.over_seeds import over_seeds as seeds_and_documents
 from lengthwise.report.drawing import Curve, Picture, curve_picture
-from lengthwise.report.tables import Estimate
+from lengthwise.report.html import Section
+from lengthwise.report.tables import Estimate, Table
 from lengthwise.results import Row
 from lengthwise_studies.cell_runs import MODEL
-from lengthwise_studies.claims import FAILS, HOLDS, NOT_DECIDED, NOT_TRAINED, Decision, Rule
+from lengthwise_studies.claims import (
+    FAILS,
+    HOLDS,
+    NOT_DECIDED,
+    NOT_TRAINED,
+    Claim,
+    Decision,
+    Rule,
+    judge,
+    verdict_table,
+)
 from lengthwise_studies.synthetic.training import OPTIMIZERS, final_losses, one_thread, train
 from lengthwise_studies.synthetic.transformer import Architecture, StackedTransformer
 
-B = TypeVar("B")
 LEARNED = 0.9
 """The share of right answers in the training range from which a cell counts as trained."""
 
@@ -46,14 +56,7 @@ class GridScale:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a cell gave, by seed: plain numbers, which JSON keeps whole.
-
-    Args:
-        train_loss: [seed] over the last twentieth of the steps, in nats.
-        samples: trials of each count.
-        right: [seed] right answers, by place (what was tested, and at which length: `place`).
-        seconds: of training and testing.
-    """
+    """What a cell gave: the loss [seed] over the last twentieth of the steps, and right answers [seed] by `place`."""
 
     train_loss: list[float]
     samples: int
@@ -63,8 +66,8 @@ class Outcome:
 
 def run_stack(
     scale: GridScale,
-    batches: Iterable[B],
-    losses: Callable[[StackedTransformer, B], Tensor],
+    batches: Iterable[Any],
+    losses: Callable[[StackedTransformer, Any], Tensor],
     test: Callable[[StackedTransformer], dict[str, list[int]]],
     *,
     steps: int,
@@ -215,12 +218,8 @@ def share_picture(
 ) -> Picture | None:
     """Shares by length with each seed as a thin line; None where there are no lines.
 
-    Args:
-        lines: panel, label, the outcome of a cell, and what was tested.
-        lengths: by panel, of the tests.
-        trained: by panel, the range of lengths in training, which is shaded.
-        caption: besides what holds for all.
-        words: as `curve_picture` takes them.
+    `lines` are panel, label, the outcome of a cell, and what was tested. `lengths` of the tests, and the range of
+    lengths in training, are by panel.
     """
     panels: dict[str, list[Curve]] = {panel: [] for panel in trained}
     styles: dict[str, int] = {}
@@ -240,3 +239,17 @@ def share_picture(
         + caption
     )
     return curve_picture(panels, dress=dress, caption=caption, **words)
+
+
+def claims_section(
+    claims: Iterable[Claim],
+    numbers: Any,
+    notes: Sequence[str],
+    *,
+    tables: Sequence[Table] = (),
+    pictures: Iterable[Picture | None],
+    **words: Any,
+) -> list[Section]:
+    """The page of a study: the verdicts on its claims with their notes, then its tables and pictures."""
+    verdicts = verdict_table(judge(claims, numbers), ours="ours, mean over seeds [95 %]", notes=notes)
+    return [Section(tables=[verdicts, *tables], figures=[one for one in pictures if one], **words)]

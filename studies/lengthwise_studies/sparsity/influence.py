@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from lengthwise.measure.influence import ENOUGH, METHODS
 from lengthwise.measure.statistics import expanded_tail
-from lengthwise.report.figures import recovered_by_kept
 from lengthwise.report.html import Section, influential_passages
 from lengthwise.report.tables import Estimate, Table, row_estimate
 from lengthwise.results import Results, Row
@@ -217,7 +216,6 @@ def sections(results: Results, folder: Path) -> list[Section]:
     """One text: claims, recovery by k, and passages."""
     numbers = {(row.metric, row.kept): row for row in results.rows if row.reference is None}
     text = folder.name.removeprefix("influence-")
-    picture = recovered_by_kept(results.rows, name=folder.name)
     samples = sample_log(results, ARM.name, "influence")
     gain, gaining = numbers["gain", None], numbers["gaining", None]
     return [
@@ -234,7 +232,6 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 recovery_table(numbers, text),
                 rank_table(tokens_of(samples, results.config["measures"]["influence"]["kept"])),
             ],
-            figures=[picture] if picture else [],
             passages=influential_passages(samples, results.model_name),
             notes=results.notes,
         )

@@ -11,7 +11,7 @@ from itertools import product
 from lengthwise.report.drawing import Picture
 from lengthwise.report.html import Section
 from lengthwise_studies.cell_runs import Grid
-from lengthwise_studies.claims import Claim, judge, verdict_table
+from lengthwise_studies.claims import Claim
 from lengthwise_studies.skeleton import Study
 from lengthwise_studies.sparsity import grid, planted
 from lengthwise_studies.sparsity.grid import LEARNED, Case, Outcome, Share, by_cases, place
@@ -24,14 +24,10 @@ REACH = 4
 
 @dataclass(frozen=True, kw_only=True)
 class ParityScale(grid.GridScale):
-    """How large the study is, besides what `GridScale` has.
+    """How large the study is.
 
-    Args:
-        train_length: L; lengths in training are uniform on L/2 .. L.
-        local: the width that planted positions lie within, where they are local.
-        train_ks: the largest k in training, one model each; k is uniform on 1 .. this.
-        test_ks: k at test.
-        layers: of every model.
+    `train_length` is L. `local` is the width that planted positions lie within, where they are local. `train_ks` are
+    the largest k in training, one model each; k is uniform on 1 .. this.
     """
 
     steps: int = 1600
@@ -152,18 +148,14 @@ class Accuracies:
     scale: ParityScale
     outcomes: Outcomes
 
-    def at(self, cell: ParityCell, k: int, length: int) -> Share:
-        """With k planted tokens."""
-        return grid.share(self.outcomes[cell], place(f"k={k}", length))
-
-    def over(self, cell: ParityCell, *lengths: int) -> Share:
-        """Pooled over these lengths and the tested k that the cell was trained on."""
-        places = product(cell.tested(self.scale), lengths)
+    def at(self, cell: ParityCell, *lengths: int, k: int | None = None) -> Share:
+        """Pooled over these lengths, with k planted tokens; None: all tested k that the cell was trained on."""
+        places = product(cell.tested(self.scale) if k is None else (k,), lengths)
         return grid.share(self.outcomes[cell], *(place(f"k={k}", length) for k, length in places))
 
     def inside(self, cell: ParityCell) -> float:
         """In training range."""
-        return self.over(cell, self.scale.train_lengths[0], self.scale.train_length).value
+        return self.at(cell, self.scale.train_lengths[0], self.scale.train_length).value
 
     @property
     def trained(self) -> list[ParityCell]:
@@ -175,7 +167,7 @@ def _keeps(factor: int, numbers: Accuracies) -> Iterator[Case]:
     """Over half of what is above chance in range is left at so many times L."""
     for cell in numbers.outcomes:
         inside, learned = numbers.inside(cell), cell in numbers.trained
-        at = grid.over_seeds(numbers.over(cell, factor * numbers.scale.train_length).seeds)
+        at = grid.over_seeds(numbers.at(cell, factor * numbers.scale.train_length).seeds)
         words = f"{cell.key}: {inside:.2f} in range, {at.text}" if learned else ""
         yield Case(words, at, (inside + CHANCE) / 2, counts=learned)
 
@@ -187,12 +179,11 @@ def _kept(holding: int, failing: int, tried: int, every: int) -> str:
 
 def _falls(numbers: Accuracies) -> Iterator[Case]:
     """The smallest tested k is better at 2L than the largest in training."""
+    twice = 2 * numbers.scale.train_length
     for cell in numbers.trained:
         few, many = cell.tested(numbers.scale)[0], cell.tested(numbers.scale)[-1]
         if few < many:
-            lost = grid.difference(
-                *(numbers.at(cell, k, 2 * numbers.scale.train_length) for k in (many, few))
-            )
+            lost = grid.difference(*(numbers.at(cell, twice, k=k) for k in (many, few)))
             yield Case(f"{cell.key}: k = {many} minus k = {few} {lost.text}", lost, lower=True)
 
 
@@ -201,7 +192,7 @@ def _beyond_k(numbers: Accuracies) -> Iterator[Case]:
     largest = numbers.scale.test_ks[-1]
     for cell in numbers.trained:
         if largest > cell.k:
-            one = grid.over_seeds(numbers.at(cell, largest, numbers.scale.train_length).seeds)
+            one = grid.over_seeds(numbers.at(cell, numbers.scale.train_length, k=largest).seeds)
             yield Case(f"{cell.key}: k = {largest} {one.text}", one, (1 + CHANCE) / 2, lower=True)
 
 
@@ -210,7 +201,7 @@ def _locality(numbers: Accuracies) -> Iterator[Case]:
     for k in numbers.scale.train_ks:
         pair = [ParityCell(k, local) for local in (True, False)]
         if set(pair) <= set(numbers.trained):
-            gained = grid.difference(*(numbers.over(cell, 2 * numbers.scale.train_length) for cell in pair))
+            gained = grid.difference(*(numbers.at(cell, 2 * numbers.scale.train_length) for cell in pair))
             yield Case(f"k up to {k}: local minus anywhere {gained.text}", gained)
 
 
@@ -243,27 +234,21 @@ CLAIMS = (
 
 def page(scale: ParityScale, found: Outcomes) -> list[Section]:
     """Claims, and a picture with and one without locality."""
-    pictures = [accuracy_picture(scale, found, where) for where in ("anywhere", "local")]
-    table = verdict_table(
-        judge(CLAIMS, Accuracies(scale, found)),
-        ours="ours, mean over seeds [95 %]",
-        notes=[
+    return grid.claims_section(
+        CLAIMS,
+        Accuracies(scale, found),
+        [
             f"A model counts as trained if its accuracy in training range, over the tested k within training, is at "
             f"least {LEARNED}.",
             "Intervals of the claims are Student's over seeds, of differences paired by seed.",
         ],
+        pictures=[accuracy_picture(scale, found, where) for where in ("anywhere", "local")],
+        title="Sparse parity by length and k",
+        paragraphs=[
+            "The label is the parity of k bits among symbols that mean nothing. Does what is learned on short "
+            "samples hold on longer ones, by how many bits matter?"
+        ],
     )
-    return [
-        Section(
-            title="Sparse parity by length and k",
-            paragraphs=[
-                "The label is the parity of k bits among symbols that mean nothing. Does what is learned on short "
-                "samples hold on longer ones, by how many bits matter?"
-            ],
-            tables=[table],
-            figures=[one for one in pictures if one],
-        )
-    ]
 
 
 def accuracy_picture(scale: ParityScale, found: Outcomes, where: str) -> Picture | None:

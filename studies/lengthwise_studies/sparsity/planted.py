@@ -49,11 +49,7 @@ class Within:
         return 1 if k == 1 else int(min(self.width, length))
 
     def sets(self, length: int, k: int) -> int:
-        """How many sets there are: one first position, and k - 1 of the positions after it that are in reach.
-
-        Raises:
-            UsageError: there is none.
-        """
+        """How many sets there are: one first position, and k - 1 of the positions after it in reach. Not none."""
         reach = [int(min(self.width, length - first)) for first in range(length)]
         found = sum(math.comb(span - 1, k - 1) for span in reach) if k > 0 else 0
         if not found:
@@ -105,14 +101,15 @@ def sparse_parity(
 
 
 class PlantedBatch(NamedTuple):
-    """What every model of a stack sees in one step, each its own samples."""
+    """What every model of a stack sees in one step, each its own samples.
+
+    Tokens [S, B, T] between a begin and end markers, the index [S, B] of the first end marker, where the model gives
+    the label, and labels [S, B], 0 or 1.
+    """
 
     tokens: Tensor
-    """[S, B, T] begin marker, tokens, end markers as padding."""
     last: Tensor
-    """[S, B] index of the first end marker, where the model gives the label."""
     labels: Tensor
-    """[S, B] 0 or 1."""
 
 
 def _marked(tokens: Tensor, *, width: int) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,60 +61,51 @@ def faults(model: Any, **arguments: Any) -> str:
     return caught.value.problem
 
 
+DROPPED = "scaling dropped: model.model.rotary_emb.inv_freq has the frequencies of plain rope, base 10,000"
+BASES = {500_000.0: "base 500,000", 41_829.36592889948: "base 41,829."}
+LENGTHS = [(kind, length) for kind in ("yarn", "llama3") for length in (2048, 4 * L0)]
+ROPED = ["default", *SCALED, "longrope"]
+# What the configuration says, what the model does, and what is found.
+PLANTED: list[tuple[str, str, dict[str, Any], str, str]] = [
+    *((kind, "default", {}, DROPPED, f"says {kind} by 4") for kind in SCALED),
+    *((kind, kind, {"rope_theta": base}, "wrong base:", BASES[base]) for kind in ROPED for base in BASES),
+    ("yarn", "default", {"rope_theta": 1e6}, "scaling dropped, wrong base:", "base 1,000,000"),
+    *((kind, kind, {"factor": 3.5}, "wrong factor:", "by 3.5 from") for kind in SCALED),
+    *(
+        (kind, kind, {next(iter(LENGTH)): n}, "wrong original length:", "tokens, base 10,000;")
+        for kind, n in LENGTHS
+    ),
+    ("yarn", "linear", {}, "another method:", "frequencies of pi by 4 from"),
+    ("default", "llama3", {}, "another method:", "frequencies of llama3 by 4 from"),
+]
+UNSCALED = "attention scaling lost: model.model.rotary_emb.attention_scaling is 1, not 1.13863"
+BROKEN: list[tuple[str, Callable[[Any], Any], str]] = [
+    ("dynamic", lambda rotary: setattr(rotary, "rope_type", "default"), "scaling dropped:"),
+    ("longrope", lambda rotary: setattr(rotary, "rope_type", "default"), "scaling dropped:"),
+    ("yarn", lambda rotary: setattr(rotary, "attention_scaling", 1.0), UNSCALED),
+    # Values that were not filled, and garbage.
+    ("default", lambda rotary: rotary.inv_freq.fill_(0.0), "no frequencies:"),
+    ("default", lambda rotary: rotary.inv_freq.fill_(float("nan")), "no frequencies:"),
+    ("default", lambda rotary: rotary.inv_freq.fill_(-1.0), "no frequencies:"),
+    ("llama3", lambda rotary: rotary.to("meta"), "no frequencies:"),
+    ("llama3", lambda rotary: rotary.inv_freq.uniform_(), "unknown frequencies:"),
+]
+
+
 class TestFaults:
-    @pytest.mark.parametrize("kind", SCALED)
-    def test_scaling_dropped(self, kind: str) -> None:
-        found = faults(plant(roped(kind), roped()))
-        assert found.startswith("scaling dropped: model.model.rotary_emb.inv_freq")
-        assert "plain rope, base 10,000;" in found
-        assert f"says {kind} by 4" in found
-
-    @pytest.mark.parametrize("kind", ["dynamic", "longrope"])
-    def test_scaling_dropped_by_a_module_that_does_not_follow_its_input(self, kind: str) -> None:
-        model = roped(kind)
-        model.model.rotary_emb.rope_type = "default"
-        assert faults(model).startswith("scaling dropped")
-
-    @pytest.mark.parametrize("kind", ["default", *SCALED, "longrope"])
-    @pytest.mark.parametrize("base", [500_000.0, 41_829.36592889948])
-    def test_wrong_base(self, kind: str, base: float) -> None:
-        found = faults(plant(roped(kind), roped(kind, rope_theta=base)))
-        assert found.startswith("wrong base:")
-        assert f"base {base:,.4f}".rstrip("0").rstrip(".")[:12] in found
-
-    def test_a_wrong_base_without_scaling(self) -> None:
-        assert faults(plant(roped("yarn"), roped(rope_theta=1e6))).startswith("scaling dropped, wrong base:")
-
-    @pytest.mark.parametrize("kind", SCALED)
-    def test_wrong_factor(self, kind: str) -> None:
-        donor = roped(kind, factor=3.5)
-        donor.model.rotary_emb.attention_scaling = roped(kind).model.rotary_emb.attention_scaling
-        found = faults(plant(roped(kind), donor))
-        assert found.startswith("wrong factor:")
-        assert "by 3.5 from" in found
-
-    @pytest.mark.parametrize("kind", ["yarn", "llama3"])
-    @pytest.mark.parametrize("length", [2048, 4 * L0])
-    def test_wrong_original_length(self, kind: str, length: int) -> None:
-        found = faults(plant(roped(kind), roped(kind, original_max_position_embeddings=length)))
-        assert found.startswith("wrong original length:")
+    @pytest.mark.parametrize(("kind", "does", "changed", "name", "words"), PLANTED)
+    def test_other_frequencies(self, kind: str, does: str, changed: Any, name: str, words: str) -> None:
+        found = faults(plant(roped(kind), roped(does, **changed)))
+        assert found.startswith(name)
+        assert words in found
         # YaRN rounds the ends of its ramp, so other lengths may give the same frequencies.
-        assert "from 4,096 tokens, base 10,000;" not in found
+        assert "length" not in name or "from 4,096 tokens, base 10,000;" not in found
 
-    @pytest.mark.parametrize(
-        ("kind", "other", "name"), [("yarn", "linear", "pi"), ("default", "llama3", "llama3")]
-    )
-    def test_another_method(self, kind: str, other: str, name: str) -> None:
-        found = faults(plant(roped(kind), roped(other)))
-        assert found.startswith("another method")
-        assert f"frequencies of {name} by 4 from" in found
-
-    def test_attention_scaling_lost(self) -> None:
-        model = roped("yarn")
-        model.model.rotary_emb.attention_scaling = 1.0
-        assert "attention scaling lost: model.model.rotary_emb.attention_scaling is 1, not 1.13863" in faults(
-            model
-        )
+    @pytest.mark.parametrize(("kind", "breaks", "name"), BROKEN)
+    def test_broken_modules(self, kind: str, breaks: Callable[[Any], Any], name: str) -> None:
+        model = roped(kind)
+        breaks(model.model.rotary_emb)
+        assert faults(model).startswith(name)
 
     @pytest.mark.parametrize("kind", ROPES)
     def test_frequencies_rounded(self, kind: str) -> None:
@@ -121,41 +113,20 @@ class TestFaults:
         assert found.startswith("frequencies rounded:")
         assert "position 16,384" in found
 
-    @pytest.mark.parametrize("value", [0.0, float("nan"), -1.0])
-    def test_values_that_were_not_filled(self, value: float) -> None:
-        model = roped()
-        model.model.rotary_emb.inv_freq.fill_(value)
-        assert faults(model).startswith("no frequencies:")
-
-    def test_frequencies_on_the_meta_device(self) -> None:
-        model = roped("llama3")
-        model.model.rotary_emb.to("meta")
-        assert faults(model).startswith("no frequencies:")
-
-    def test_garbage(self) -> None:
-        model = roped("llama3")
-        model.model.rotary_emb.inv_freq.uniform_()
-        assert faults(model).startswith("unknown frequencies:")
-
-    def test_a_configuration_that_was_changed_after_loading(self) -> None:
+    def test_configurations(self) -> None:
         model = roped()
         model.config.rope_parameters = roped("yarn").config.rope_parameters
         assert faults(model).startswith("scaling dropped:")
-
-    def test_a_factor_that_the_type_ignores(self) -> None:
+        # A factor that the type ignores.
         assert faults(roped(factor=4.0)).startswith("scaling dropped:")
-
-    def test_a_model_without_a_longest_context(self) -> None:
         model = plant(roped(), roped(rope_theta=1e6))
         del model.config.max_position_embeddings
         assert faults(model).startswith("wrong base:")
-        assert faults(roped().to(torch.bfloat16)).startswith("frequencies rounded:")
 
     def test_one_type_of_layer(self) -> None:
         model: Any = tiny_model("gemma3-text", num_hidden_layers=6)
-        model.model.rotary_emb.full_attention_inv_freq.copy_(
-            model.model.rotary_emb.sliding_attention_inv_freq
-        )
+        rotary = model.model.rotary_emb
+        rotary.full_attention_inv_freq.copy_(rotary.sliding_attention_inv_freq)
         found = faults(model)
         assert found.startswith("wrong base: model.model.rotary_emb.full_attention_inv_freq")
         assert "\n" not in found
@@ -200,13 +171,10 @@ class TestNulls:
     @pytest.mark.parametrize("name", TINY_ARCHITECTURES)
     def test_every_architecture(self, name: str) -> None:
         report = check_rope(tiny_model(name))
-        [words, *_] = report["positions"]
         table = {"gpt2": 64, "opt": 64, "gptj-bias": 64}.get(name)
         assert report["position_table"] == table
-        expected = (
-            "a table of 64 positions" if table else "ALiBi" if name == "bloom-alibi" else "plain rope, base"
-        )
-        assert words.startswith(expected)
+        rope = "ALiBi" if name == "bloom-alibi" else "plain rope, base"
+        assert report["positions"][0].startswith("a table of 64 positions" if table else rope)
 
     @pytest.mark.parametrize("name", ["gemma3-text", "phi3", "gpt-neox", "mistral"])
     def test_extended_architectures(self, name: str) -> None:
@@ -214,23 +182,19 @@ class TestNulls:
         extend(model, "yarn", factor=2.0)
         assert "yarn by 2 from 64 tokens, base 1" in check_rope(model)["positions"][-1]
 
-    @pytest.mark.parametrize("model_type", ["hunyuan_v1_dense", "glm4_moe"])
-    def test_ropes_of_their_own(self, model_type: str) -> None:
-        rope = {"rope_type": "dynamic", "alpha": 1000.0, "factor": 1.0, "rope_theta": 10_000.0}
-        # A rotated width of 21.
-        odd = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5}
-        settings = {"hunyuan_v1_dense": (64, rope), "glm4_moe": (42, odd)}[model_type]
-        config = AutoConfig.for_model(
-            model_type,
-            vocab_size=64,
-            hidden_size=32,
-            intermediate_size=32,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            num_key_value_heads=2,
-            head_dim=settings[0],
-            rope_parameters=settings[1],
-        )
+    @pytest.mark.parametrize(
+        ("model_type", "head_dim", "rope"),
+        [
+            ("hunyuan_v1_dense", 64, {"rope_type": "dynamic", "alpha": 1000.0, "factor": 1.0}),
+            # A rotated width of 21.
+            ("glm4_moe", 42, {"rope_type": "default", "partial_rotary_factor": 0.5}),
+        ],
+    )
+    def test_ropes_of_their_own(self, model_type: str, head_dim: int, rope: dict[str, Any]) -> None:
+        sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1}
+        heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": head_dim}
+        rope = {**rope, "rope_theta": 10_000.0}
+        config = AutoConfig.for_model(model_type, **sizes, **heads, rope_parameters=rope)
         with quiet_transformers():
             assert check_rope(AutoModelForCausalLM.from_config(config))["faults"] == []
 
@@ -246,12 +210,16 @@ class TestNulls:
     def test_the_model_is_left_as_it_is(self) -> None:
         model = roped("dynamic")
         before = {name: value.clone() for name, value in model.named_buffers()}
-        check_rope(model)
+        assert check_rope(torch.nn.parallel.DataParallel(model))["faults"] == []
         for name, value in model.named_buffers():
             assert torch.equal(before[name], value), name
 
-    def test_a_wrapped_model(self) -> None:
-        assert check_rope(torch.nn.parallel.DataParallel(roped("yarn")))["faults"] == []
+
+def with_lora(model: Any, **settings: Any) -> Any:
+    with quiet_transformers():
+        return get_peft_model(
+            model, LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM", **settings)
+        )
 
 
 class TestAdapters:
@@ -262,11 +230,8 @@ class TestAdapters:
         save_whole(base, tiny_tokenizer(), tmp_path / "base")
         if method is not None:
             extend(base, method, factor=2.0)
-        settings = LoraConfig(
-            r=2, target_modules=["q_proj"], task_type="CAUSAL_LM", init_lora_weights=not trained
-        )
         with quiet_transformers():
-            save_whole(get_peft_model(base, settings), tiny_tokenizer(), tmp_path / "adapter")
+            save_whole(with_lora(base, init_lora_weights=not trained), tiny_tokenizer(), tmp_path / "adapter")
         return str(tmp_path / "base"), str(tmp_path / "adapter")
 
     def test_a_loaded_one(self, tmp_path: Path) -> None:
@@ -289,10 +254,7 @@ class TestAdapters:
         assert faults(lengthwise.load(base, adapter=adapter)).startswith(
             "adapter not loaded: every lora_B is zero"
         )
-        settings = LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
-        with quiet_transformers():
-            fresh = get_peft_model(tiny_llama(), settings)
-        assert "changes nothing yet" in str(check_rope(fresh)["notes"])
+        assert "changes nothing yet" in str(check_rope(with_lora(tiny_llama()))["notes"])
 
     def test_whose_weights_have_other_names(self, tmp_path: Path) -> None:
         from safetensors.torch import load_file, save_file
@@ -303,14 +265,13 @@ class TestAdapters:
         with pytest.warns(UserWarning, match="missing adapter keys"):
             loaded = lengthwise.load(base, adapter=adapter)
         assert faults(loaded).startswith("adapter not loaded: 4 of 4 tensors")
-
-    def test_that_is_not_there_at_all(self) -> None:
+        # None at all.
         assert faults(tiny_llama(), adapter="runs/lora").startswith("adapter not loaded:")
 
 
-def rewritten(folder: Path, **changed: Any) -> str:
-    """The model folder with other values in its config.json."""
-    file = folder / "config.json"
+def rewritten(folder: Path, name: str = "config.json", **changed: Any) -> str:
+    """The model folder with other values in one of its files."""
+    file = folder / name
     file.write_text(json.dumps(json.loads(file.read_text()) | changed))
     return str(folder)
 
@@ -325,14 +286,19 @@ class TestFolder:
         assert [each["fault"] for each in report["faults"]] == ["wrong base"]
         assert "rope_theta = 500000.0" in report["faults"][0]["problem"]
 
-    def test_a_base_that_is_not_read(self, folder: Path) -> None:
-        [found] = examine(rewritten(folder, rope_theta=1e6))["faults"]
-        assert found["fault"] == "wrong base"
-
-    def test_a_scaling_without_its_type(self, folder: Path) -> None:
-        rope = {"rope_parameters": None, "rope_theta": 10_000.0}
-        found = examine(rewritten(folder, **rope, rope_scaling={"factor": 4.0}))["faults"]
-        assert {each["fault"] for each in found} == {"scaling dropped"}
+    @pytest.mark.parametrize(
+        ("written", "name"),
+        [
+            ({"rope_theta": 1e6}, "wrong base"),
+            # A scaling without its type.
+            (
+                {"rope_parameters": None, "rope_theta": 1e4, "rope_scaling": {"factor": 4.0}},
+                "scaling dropped",
+            ),
+        ],
+    )
+    def test_settings_that_are_not_read(self, folder: Path, written: dict[str, Any], name: str) -> None:
+        assert {each["fault"] for each in examine(rewritten(folder, **written))["faults"]} == {name}
 
     def test_an_original_length_that_is_a_guess(self, folder: Path) -> None:
         rope = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0}
@@ -365,15 +331,11 @@ class TestFolder:
         from tokenizers.processors import TemplateProcessing
 
         tokenizer = tiny_tokenizer(bos_token="<|begin|>")
-        template = TemplateProcessing(
-            single=" ".join(["<|begin|>"] * begins + ["$A"]),
-            special_tokens=[("<|begin|>", tokenizer.bos_token_id)],
-        )
-        tokenizer.backend_tokenizer.post_processor = template
+        single, special = "<|begin|> " * begins + "$A", [("<|begin|>", tokenizer.bos_token_id)]
+        tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single=single, special_tokens=special)
         tokenizer.save_pretrained(folder)
         if declared is not None:
-            file = folder / "tokenizer_config.json"
-            file.write_text(json.dumps(json.loads(file.read_text()) | {"add_bos_token": declared}))
+            rewritten(folder, "tokenizer_config.json", add_bos_token=declared)
         report = examine(rewritten(folder, bos_token_id=tokenizer.bos_token_id), config_only=True)
         assert report["bos_added"] == bool(begins)
         assert [each["fault"] for each in report["faults"]] == ["wrong BOS"] * wrong

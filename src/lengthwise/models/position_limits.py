@@ -52,7 +52,7 @@ def rope_by_input_length(config: Any) -> str | None:
         if entry.by_input_length
         for rope_type in (name, entry.rope_type)
     }
-    types = [(rope.get("rope_type") or "").removeprefix("lengthwise_") for rope in _ropes(config)]
+    types = [(rope.get("rope_type") or "").removeprefix("lengthwise_") for rope in ropes(config).values()]
     return next((kind for kind in types if kind in by_length), None)
 
 
@@ -61,10 +61,11 @@ def rope_parameters(config: Any) -> dict[str, Any] | None:
     return getattr(config, "rope_parameters", None) or None
 
 
-def _ropes(config: Any) -> list[dict[str, Any]]:
-    """The rope settings, and those of each type of layers that has its own."""
+def ropes(config: Any) -> dict[Any, dict[str, Any]]:
+    """The rope settings by type of layer, of the types that have any; None is the type of all layers."""
     rope = rope_parameters(config) or {}
-    return [rope, *(value for value in rope.values() if isinstance(value, dict))]
+    nested = {key: value for key, value in rope.items() if isinstance(value, dict)}
+    return nested or ({None: rope} if rope else {})
 
 
 def trained_length(config: Any) -> int | None:
@@ -72,6 +73,6 @@ def trained_length(config: Any) -> int | None:
     # The record of `lengthwise.models.extension`, which imports this file.
     if record := getattr(config, "lengthwise_extension", None):
         return int(record["original_length"])
-    recorded = [rope.get("original_max_position_embeddings") for rope in _ropes(config)]
+    recorded = [rope.get("original_max_position_embeddings") for rope in ropes(config).values()]
     lengths = [*recorded, getattr(config, "max_position_embeddings", None)]
     return next((int(length) for length in lengths if length), None)

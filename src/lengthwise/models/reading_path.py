@@ -5,8 +5,9 @@ A fault of a cache, of a sliding window or of the decode kernel does not show in
 
 from __future__ import annotations
 
-import importlib
 import inspect
+import pkgutil
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,15 +25,12 @@ DECODE = 128
 
 @dataclass(frozen=True)
 class ReadingPath:
-    """Which tokens of a sequence one forward pass reads.
-
-    Args:
-        chunk: tokens of a pass; None reads all of them in one.
-        decode: how many tokens at the end are read one at a time, after a prefill.
-    """
+    """Which tokens of a sequence one forward pass reads."""
 
     chunk: int | None = None
+    """Tokens of a pass; None reads all of them in one."""
     decode: int = 0
+    """How many tokens at the end are read one at a time, after a prefill."""
 
     @property
     def in_one_pass(self) -> bool:
@@ -56,62 +54,45 @@ def reading_path(subject: Subject) -> ReadingPath:
     cached = subject.kv_cache is not None or subject.cache is not None
     if subject.read is None:
         return ReadingPath(chunk=CHUNK if cached else None)
-    kind, given, number = subject.read.partition("=")
-    count = int(number) if number.isdecimal() else None
-    known = {
-        "prefill": ReadingPath(),
-        "chunks": ReadingPath(chunk=count),
-        "decode": ReadingPath(decode=count or DECODE),
-    }
-    wrong = kind not in known or (bool(given) and not count) or (kind == "chunks" and not count)
-    if wrong or (kind == "prefill" and given):
+    parsed = re.fullmatch(r"(prefill)|chunks=0*([1-9]\d*)|decode(?:=0*([1-9]\d*))?", subject.read)
+    if parsed is None:
         raise UsageError(
             f"read is {subject.read!r}",
             expected="prefill (one pass), chunks=N (passes of N tokens), decode or decode=N (the last N one by one)",
         )
-    if kind == "prefill" and cached:
+    prefill, chunk, decode = parsed.groups()
+    if prefill and cached:
         raise UsageError(
             "one pass never reads from a cache",
             expected=f"read=chunks={CHUNK} or read=decode with kv_cache or cache",
         )
-    return known[kind]
+    if prefill or chunk:
+        return ReadingPath(chunk=int(chunk) if chunk else None)
+    return ReadingPath(decode=int(decode or DECODE))
 
 
-def _static(config: Any, tokens: int, **how: Any) -> Any:
-    from transformers import StaticCache
+def _cache(kind: str, own: Any, tokens: int, **how: Any) -> Any:
+    import transformers
 
-    return StaticCache(config=config, max_cache_len=tokens, **how)
-
-
-def _dynamic(config: Any, tokens: int, **how: Any) -> Any:
-    from transformers import DynamicCache
-
-    return DynamicCache(config=config, **how)
-
-
-def _every_layer(config: Any, tokens: int) -> Any:
-    from transformers import DynamicCache
-
-    return DynamicCache()
-
-
-def _quantized(config: Any, tokens: int, *, backend: str, **how: Any) -> Any:
-    from transformers import QuantizedCache
-
-    return QuantizedCache(backend=backend, config=config, **how)
+    make = getattr(transformers, kind)
+    given = {"config": own, "max_cache_len": tokens}
+    takes = inspect.signature(make).parameters
+    return make(**{name: value for name, value in given.items() if name in takes} | how)
 
 
 KV_CACHES: dict[str, Callable[[Any, int], Any]] = {
-    "dynamic": _dynamic,
-    "full": _every_layer,
-    "offloaded": partial(_dynamic, offloading=True),
-    "static": _static,
-    "static-offloaded": partial(_static, offloading=True),
-    "fp8": partial(_quantized, backend="fp8"),
-    "quanto-int4": partial(_quantized, backend="quanto", nbits=4),
-    "quanto-int2": partial(_quantized, backend="quanto", nbits=2),
+    "dynamic": partial(_cache, "DynamicCache"),
+    "full": partial(_cache, "DynamicCache", config=None),
+    "offloaded": partial(_cache, "DynamicCache", offloading=True),
+    "static": partial(_cache, "StaticCache"),
+    "static-offloaded": partial(_cache, "StaticCache", offloading=True),
+    "fp8": partial(_cache, "QuantizedCache", backend="fp8"),
+    "quanto-int4": partial(_cache, "QuantizedCache", backend="quanto", nbits=4),
+    "quanto-int2": partial(_cache, "QuantizedCache", backend="quanto", nbits=2),
     **{
-        f"hqq-int{bits}": partial(_quantized, backend="hqq", nbits=bits, axis_key=1, axis_value=1)
+        f"hqq-int{bits}": partial(
+            _cache, "QuantizedCache", backend="hqq", nbits=bits, axis_key=1, axis_value=1
+        )
         for bits in (8, 4, 3, 2, 1)
     },
 }
@@ -128,23 +109,20 @@ def cache_maker(subject: Subject) -> Callable[[Any, int], Any] | None:
         UsageError: two caches, an unknown one, or `cache` that is no function.
         MissingError: its module cannot be imported.
     """
-    if subject.cache is None:
-        if subject.kv_cache is None:
-            return None
-        if subject.kv_cache not in KV_CACHES:
-            raise UsageError(f"no cache {subject.kv_cache!r}", expected=nearest(subject.kv_cache, KV_CACHES))
-        return KV_CACHES[subject.kv_cache]
-    if subject.kv_cache is not None:
+    if subject.kv_cache is not None and subject.cache is not None:
         raise UsageError("kv_cache and cache each name a cache", expected="one of them")
-    module, _, name = subject.cache.partition(":")
+    if subject.kv_cache is not None and subject.kv_cache not in KV_CACHES:
+        raise UsageError(f"no cache {subject.kv_cache!r}", expected=nearest(subject.kv_cache, KV_CACHES))
+    if subject.cache is None:
+        return None if subject.kv_cache is None else KV_CACHES[subject.kv_cache]
     if "" not in sys.path:
         # A module in the current folder, as `python -m` finds it.
         sys.path.append("")
     try:
-        make = getattr(importlib.import_module(module), name) if name else None
+        make = pkgutil.resolve_name(subject.cache)
     except ImportError as error:
         raise MissingError(f"the module of cache {subject.cache!r} cannot be imported: {error}") from error
-    except AttributeError:
+    except (AttributeError, ValueError):
         make = None
     if not callable(make):
         raise UsageError(
@@ -153,4 +131,4 @@ def cache_maker(subject: Subject) -> Callable[[Any, int], Any] | None:
             "model's configuration)",
         )
     takes = len(inspect.signature(make).parameters) > 0
-    return lambda config, _: make(config) if takes else make()
+    return lambda config, _: make(*[config] * takes)

@@ -135,7 +135,7 @@ def test_the_bound_of_kl(model: LoadedModel, other_model: LoadedModel) -> None:
     ids = torch.randint(320, (65,), generator=torch.Generator().manual_seed(1))
     a, b = (FromWeights(each, each.hidden_states(ids[None, :-1])[0]) for each in (model, other_model))
     exact = difference(a, b, ids[1:], 0)
-    one, two = (read_kept(kept(each, ids[1:], 0), 0) for each in (a, b))
+    one, two = (read_kept(kept(each, ids[1:], 0)) for each in (a, b))
     bounded = difference(one, two, ids[1:], 0)
     assert exact.kl is not None
     assert bounded.kl is not None
@@ -150,7 +150,7 @@ def test_the_bound_of_kl(model: LoadedModel, other_model: LoadedModel) -> None:
 def replace_top(side: FromWeights, count: int) -> Numbers:
     """The side with its `count` likeliest tokens."""
     best = side.log_p(slice(None)).topk(count)
-    return Numbers(torch.zeros(len(side.hidden)), 0, (best.indices, best.values))
+    return Numbers(torch.zeros(len(side.hidden)), (best.indices, best.values))
 
 
 def test_benefits_are_exact(make_documents: Callable[..., Any]) -> None:

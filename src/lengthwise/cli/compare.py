@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -12,17 +11,9 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from lengthwise.cli.options import AsJson, Output
-from lengthwise.cli.output import (
-    THRESHOLD_CROSSED,
-    fail_above,
-    print_plan,
-    print_results,
-    print_table,
-    show,
-)
+from lengthwise.cli.output import exit_code, fail_above, print_plan, print_results, print_table, show
 from lengthwise.errors import UsageError, nearest
 from lengthwise.files import is_url
-from lengthwise.machine import is_main_process
 from lengthwise.measure.difference import SIDE, Difference
 from lengthwise.results import Results
 from lengthwise.runs import read_run
@@ -86,7 +77,8 @@ def compare(
         lengthwise compare ./model --out runs/a
         lengthwise compare runs/before runs/after
     """
-    for name, value in (("--fail-above", threshold), ("--fail-use", fail_use)):
+    limits = {"--fail-above": threshold, "--fail-use": fail_use}
+    for name, value in limits.items():
         if value is not None and not math.isfinite(value):
             raise UsageError(f"{name} is {value}", expected="a finite number")
     shared = {"text": text, "split": split, "dtype": dtype, "device": device}
@@ -94,11 +86,10 @@ def compare(
     from lengthwise.measure.kept_predictions import KeptPredictions, run_in_turn
     from lengthwise.measure.runner import plan_run, run
 
-    spec: Any = measurement
+    spec: Any
     if second is None:
         of_two = {"--b": b or None, "--sequential": sequential or None, "--tolerance": measurement.tolerance}
-        of_two |= {"--fail-above": threshold, "--fail-use": fail_use}
-        given = [name for name, value in of_two.items() if value is not None]
+        given = [name for name, value in {**of_two, **limits}.items() if value is not None]
         if given or (output.out is None and not output.dry_run):
             raise UsageError(
                 f"there is one model, {first}, and {', '.join(given) or 'nothing to compare it with'}",
@@ -116,8 +107,8 @@ def compare(
         print_plan(plan_run(spec, one), as_json=output.as_json)
         return None
     results = show(make, output)
-    codes = [] if threshold is None else [fail_above(results, "difference", threshold)]
-    return max([*codes, 0 if fail_use is None else _fail_use(results, fail_use)])
+    code = 0 if threshold is None else fail_above(results, "difference", threshold)
+    return code if fail_use is None else max(code, _fail_use(results, fail_use))
 
 
 def _side(option: str, model: str, assignments: Sequence[str], shared: dict[str, Any]) -> Subject:
@@ -133,30 +124,15 @@ def _side(option: str, model: str, assignments: Sequence[str], shared: dict[str,
 
 def _fail_use(results: Results, threshold: float) -> int:
     """The exit code: 4, with the distances on standard error, where B lost a greater share of a clear benefit."""
-    clear = {
-        (row.length, row.distance)
-        for row in results.rows
-        if row.metric == "benefit_a" and row.ci_low is not None and row.ci_low > 0
-    }
+    benefits = (row for row in results.rows if row.metric == "benefit_a" and (row.ci_low or 0.0) > 0)
+    clear = {(row.length, row.distance) for row in benefits}
     crossed = [
         f"{row.distance} tokens back: {1 - row.value:.0%}"
         for row in results.rows
-        if row.metric == "benefit_kept" and row.value is not None and (row.length, row.distance) in clear
-        if 1 - row.value > threshold
+        if row.metric == "benefit_kept" and row.value is not None and 1 - row.value > threshold
+        if (row.length, row.distance) in clear
     ]
-    if crossed and is_main_process():
-        print(
-            f"lengthwise: the benefit lost is above {threshold:.0%} at {'; '.join(crossed)}", file=sys.stderr
-        )
-    return THRESHOLD_CROSSED if crossed else 0
-
-
-def _kept(runs: Sequence[str]) -> list[Results] | None:
-    """Two runs of kept predictions; None for any others."""
-    if len(runs) != 2 or not all(map(is_run_folder, runs)):
-        return None
-    found = [read_run(Path(path).expanduser()) for path in runs]
-    return found if all(run.kind == "predictions" for run in found) else None
+    return exit_code(f"the benefit lost is above {threshold:.0%}", crossed)
 
 
 def compare_runs(
@@ -192,7 +168,9 @@ def compare_runs(
     from lengthwise.report.tables import comparison_table, rows_table
     from lengthwise.report.writers import written
 
-    if (kept := _kept(runs)) is not None:
+    pair = runs if len(runs) == 2 and all(map(is_run_folder, runs)) else ()
+    kept = [read_run(Path(run).expanduser()) for run in pair]
+    if kept and all(run.kind == "predictions" for run in kept):
         from lengthwise.measure.kept_predictions import difference_of_kept
 
         print_results(difference_of_kept(*kept), Output(as_json=as_json))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lengthwise.errors import Interrupted
@@ -110,8 +110,11 @@ def fail_above(results: Results, metric: str, threshold: float) -> int:
         for row in rows
         if row.metric == metric and row.value is not None and row.value > threshold
     ]
-    if not crossed:
-        return 0
-    if is_main_process():
-        print(f"lengthwise: {metric} is above {threshold:g} at {'; '.join(crossed)}", file=sys.stderr)
-    return THRESHOLD_CROSSED
+    return exit_code(f"{metric} is above {threshold:g}", crossed)
+
+
+def exit_code(what: str, crossed: Sequence[str]) -> int:
+    """4, with the places on standard error, if a threshold was crossed anywhere."""
+    if crossed and is_main_process():
+        print(f"lengthwise: {what} at {'; '.join(crossed)}", file=sys.stderr)
+    return THRESHOLD_CROSSED if crossed else 0

@@ -20,6 +20,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 from pydantic import Field
 
 from lengthwise.errors import UsageError
@@ -48,18 +49,10 @@ USUAL_ELSEWHERE = 0.08
 """The same where one side is computed by other software, in a dtype that is not known here."""
 FLOORS = 2.0
 """The tolerance in floors."""
-SIDE = (
-    "adapter",
-    "dtype",
-    "quantize",
-    "attn",
-    "kv_cache",
-    "cache",
-    "read",
-    "served_model",
-    "tokenizer",
-)
+SIDE = ("adapter", "dtype", "quantize", "attn", "kv_cache", "cache", "read", "served_model", "tokenizer")
 _CURVES = ("difference", "shift", "kl")
+_PARTS = {"loss_a": ("loss",), "loss_b": ("loss", "shift")}
+"""What is summed for a metric that is no column of the records."""
 
 
 class Difference(RepeatedWindows):
@@ -95,6 +88,7 @@ class Difference(RepeatedWindows):
     )
     fail_above = "difference"
     other = "side_b"
+    beside_the_numbers = (*RepeatedWindows.beside_the_numbers, "side_b")
     levels = ("tolerance", "floor", "cached_from")
 
     side_b: Annotated[dict[str, Any], PYTHON_ONLY] = Field(default={})
@@ -140,25 +134,19 @@ class Difference(RepeatedWindows):
         sides = [run.model_dump(), {**run.model_dump(exclude=set(SIDE)), **self.side_b}]
         names = []
         for side, other in (sides, sides[::-1]):
-            own = [
-                f"{key}={side[key]}"
-                for key in SIDE
-                if side.get(key) != other.get(key) and side.get(key) not in (None, "auto")
-            ]
-            names.append(f"{side['model']} ({', '.join(own)})" if own else side["model"])
+            shown = [key for key in SIDE if side.get(key) not in (other.get(key), None, "auto")]
+            own = ", ".join(f"{key}={side[key]}" for key in shown)
+            names.append(f"{side['model']} ({own})" if own else side["model"])
         return " against ".join(names)
-
-    def facts(self, model: Reader, other: Reader) -> dict[str, Any]:
-        """What decides the numbers, without the name of the second side."""
-        return {name: value for name, value in super().facts(model, other).items() if name != "side_b"}
 
     def check_models(self, model: Predictor, other: Predictor, items: Sequence[Item]) -> None:
         """Raise UsageError unless both tokenizers make the same ids of the windows' text."""
         for item in items[:3]:
-            text = model.tokenizer.decode(item.content[0, : self.layouts()[0].text])
-            one, two = (
-                list(each.tokenizer(text, add_special_tokens=False).input_ids) for each in (model, other)
+            text = model.tokenizer.decode(
+                item.content[0, : min(each.text for each in self.layouts().values())]
             )
+            both = [each.tokenizer(text, add_special_tokens=False).input_ids for each in (model, other)]
+            one, two = map(list, both)
             if one != two:
                 raise UsageError(
                     f"the tokenizers make other ids of the same text ({len(one)} and {len(two)} tokens)",
@@ -192,43 +180,28 @@ class Difference(RepeatedWindows):
         found: list[Statistic] = []
         tolerance = self.tolerated(records)
         for length, some in grouped(records, "length"):
-            layout, size = (
-                Layout(length, self.decode),
-                {"length": length, "n": sum(r["targets"] for r in some)},
-            )
+            layout = Layout(length, self.decode)
+            number = partial(self.statistic, some, length=length)
+            whole = partial(number, n=sum(record["targets"] for record in some))
             if not self.decode:
                 first_unequal = partial(equal_up_to, edges=layout.edges, tolerance=tolerance)
-                totals = lambda r: [*r["difference"], 2]  # noqa: E731
-                unit = {"unit": "tokens", "estimator": first_unequal}
-                found.append(self.statistic(some, totals, metric="equal_up_to", **unit, **size))
-            sums = {
-                "difference": ("difference",),
-                "shift": ("shift",),
-                "kl": ("kl",),
-                "same_top": ("same_top",),
-                "loss_a": ("loss",),
-                "loss_b": ("loss", "shift"),
-                "prefix_cache": ("prefix_cache",),
-            }
-            for metric, parts in sums.items():
+                by_bin = lambda record: [*record["difference"], 2]  # noqa: E731
+                found.append(whole(by_bin, first_unequal, metric="equal_up_to", unit="tokens"))
+            for metric in ("difference", "shift", "kl", "same_top", "loss_a", "loss_b", "prefix_cache"):
+                parts = _PARTS.get(metric, (metric,))
                 if parts[0] in some[0]:
-                    of = partial(summed, parts=parts)
-                    unit = {"unit": "share"} if metric == "same_top" else {}
-                    found.append(self.statistic(some, of, metric=metric, **unit, **size))
+                    unit: dict[str, Any] = {"unit": "share"} if metric == "same_top" else {}
+                    found.append(whole(partial(summed, parts=parts), metric=metric, **unit))
             for metric in _CURVES:
                 if metric in some[0]:
                     by_half = [{**r, metric: [each / 2 for each in r[metric]]} for r in some]
                     found += self.curve(by_half, metric, layout.edges, metric=metric, length=length)
             for index, distance in enumerate(layout.distances):
-                where = {
-                    "distance": distance,
-                    "length": length,
-                    "n": sum(r["benefit"][index][-1] for r in some),
-                }
+                count = sum(record["benefit"][index][-1] for record in some)
                 for metric, (top, bottom) in BENEFITS.items():
                     of = partial(benefit_totals, index=index, top=top, bottom=bottom)
                     unit = {"unit": "nats" if bottom is None else "ratio"}
-                    found.append(self.statistic(some, of, metric=metric, **unit, **where))
+                    found.append(number(of, metric=metric, distance=distance, n=count, **unit))
         return found
 
     def rows(self, statistics: Sequence[Statistic], records: Sequence[Record]) -> list[Row]:
@@ -237,20 +210,18 @@ class Difference(RepeatedWindows):
             replace(row, at_least=True) if row.metric == "equal_up_to" and row.value == row.length else row
             for row in super().rows(statistics, records)
         ]
-        tested = [row.is_whole and row.metric in ("shift", "benefit_change") for row in found]
-        corrected = iter(holm([row for row, one in zip(found, tested, strict=True) if one]))
-        found = [next(corrected) if one else row for row, one in zip(found, tested, strict=True)]
+        tested = [row for row in found if row.is_whole and row.metric in ("shift", "benefit_change")]
+        corrected = {row.place: row for row in holm(tested)}
+        found = [corrected.get(row.place, row) for row in found]
         for length, some in grouped(records, "length"):
-            row = Row(model="", task=self.task, metric="largest", value=None, length=length)
-            largest = max(abs(record["largest"][0]) for record in some)
-            found.append(replace(row, value=largest, n=sum(record["targets"] for record in some)))
+            largest, targets = max(abs(r["largest"][0]) for r in some), sum(r["targets"] for r in some)
+            about = {"metric": "largest", "length": length, "n": targets}
+            found.append(Row(model="", task=self.task, value=largest, **about))
         row = Row(model="", task=self.task, metric="tolerance", value=self.tolerated(records))
-        found.append(row)
-        if (floor := floor_of(records)) is not None:
-            found.append(replace(row, metric="floor", value=floor))
-        if self.cached_from:
-            found.append(replace(row, metric="cached_from", value=self.cached_from, unit="tokens"))
-        return found
+        floor = floor_of(records)
+        floors = [] if floor is None else [replace(row, metric="floor", value=floor)]
+        cached = replace(row, metric="cached_from", value=self.cached_from, unit="tokens")
+        return [*found, row, *floors, *[cached] * (self.cached_from > 0)]
 
     def tolerated(self, records: Sequence[Record]) -> float:
         """The tolerance: what the user says, or the greater of the usual one and `FLOORS` floors."""
@@ -262,24 +233,19 @@ class Difference(RepeatedWindows):
     def notes(self, model: Reader, other: Reader, items: Sequence[Item], results: Results) -> list[str]:
         """As every measurement; where the largest difference is, and what is bounded."""
         found = super().notes(model, other, items, results)
-        records = [(key, record) for key, record in results.records.items()]
-        if records:
-            key, record = max(records, key=lambda each: abs(each[1]["largest"][0]))
-            value, half, row = record["largest"]
-            [item] = [item for item in items if item.key == key]
-            window = item.content[half]
-            before, token = (
-                model.tokenizer.decode(ids)
-                for ids in (window[max(0, row - 11) : row + 1], window[row + 1 : row + 2])
-            )
-            found.append(
-                f"The largest difference: log p of {token!r} is {abs(value):.3g} nats "
-                f"{'lower' if value > 0 else 'higher'} in B, at token {row + 1} of the {('first', 'second')[half]} "
-                f"window from token {record['start']} of {record['document']!r}, after {before!r}."
-            )
-            if record["bounded"]:
-                found.append("kl is a lower bound, from the likeliest tokens of each side alone.")
-        return found
+        if not results.records:
+            return found
+        key, record = max(results.records.items(), key=lambda each: abs(each[1]["largest"][0]))
+        value, half, row = record["largest"]
+        window = next(item for item in items if item.key == key).content[half]
+        before, token = map(model.tokenizer.decode, np.split(window[max(0, row - 11) : row + 2], [-1]))
+        found.append(
+            f"The largest difference: log p of {token!r} is {abs(value):.3g} nats "
+            f"{'lower' if value > 0 else 'higher'} in B, at token {row + 1} of the {('first', 'second')[half]} "
+            f"window from token {record['start']} of {record['document']!r}, after {before!r}."
+        )
+        bound = "kl is a lower bound, from the likeliest tokens of each side alone."
+        return [*found, bound] if record["bounded"] else found
 
 
 def usual_difference(side: Predictor) -> float:

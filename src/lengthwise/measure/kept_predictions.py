@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,25 +47,18 @@ class KeptPredictions(RepeatedWindows):
         from lengthwise.measure.predictions import kept, predictions
 
         layout, windows, views = self.read_as(model, items)
-        found = predictions(model, windows, views, layout.first)
-        for index in range(len(items)):
-            pair = slice(2 * index, 2 * index + 2)
-            halves = [
-                kept(one, torch.from_numpy(window[1:]), layout.first)
-                for one, window in zip(found[pair], windows[pair], strict=True)
-            ]
-            yield {
-                "halves": halves,
-                "usual": usual_difference(model),
-                "targets": 2 * (layout.length - layout.first),
-            }
+        sides = zip(predictions(model, windows, views, layout.first), windows, strict=True)
+        halves = [kept(one, torch.from_numpy(window[1:]), layout.first) for one, window in sides]
+        about = {"usual": usual_difference(model), "targets": 2 * (layout.length - layout.first)}
+        for index in range(0, len(halves), 2):
+            yield {"halves": halves[index : index + 2], **about}
 
     def statistics(self, records: Sequence[Record]) -> list[Statistic]:
         """The loss of each length."""
         from lengthwise.measure.predictions import read_kept
 
         def totals(record: Record) -> list[float]:
-            losses = [read_kept(half, 0).values.sum().item() for half in record["halves"]]
+            losses = [read_kept(half).values.sum().item() for half in record["halves"]]
             return [sum(losses), record["targets"]]
 
         return [
@@ -77,8 +69,6 @@ class KeptPredictions(RepeatedWindows):
 
 def difference_of_kept(a: Results, b: Results, *, tolerance: float | None = None) -> Results:
     """The results of `Difference`, from the kept predictions of both sides.
-
-    KL is a lower bound, from the likeliest tokens of each side.
 
     Raises:
         UsageError: the sides are not of the same tokens, or with other settings.
@@ -93,13 +83,12 @@ def difference_of_kept(a: Results, b: Results, *, tolerance: float | None = None
     records = {}
     for key, one in a.records.items():
         layout, two = Layout(one["length"], measurement.decode), b.records[key]
-        sides = [[read_kept(half, layout.first) for half in side["halves"]] for side in (one, two)]
-        found = pair_record(layout, np.zeros((2, layout.length + 1), dtype=np.int64), *sides)
-        facts = {name: one[name] for name in ("document", "start", "crc", "length")}
-        records[key] = {**facts, **found, "usual": max(one["usual"], two["usual"])}
-    statistics = measurement.statistics(list(records.values()))
-    name = f"{a.model_name} against {b.model_name}"
-    rows = measurement.rows(statistics, list(records.values()))
+        sides = [[read_kept(half) for half in side["halves"]] for side in (one, two)]
+        records[key] = {name: one[name] for name in ("document", "start", "crc", "length")}
+        records[key] |= pair_record(layout, np.zeros((2, layout.length + 1), dtype=np.int64), *sides)
+        records[key]["usual"] = max(one["usual"], two["usual"])
+    found, name = list(records.values()), f"{a.model_name} against {b.model_name}"
+    rows = measurement.rows(measurement.statistics(found), found)
     return Results(
         kind="difference",
         model_name=name,
@@ -111,27 +100,21 @@ def difference_of_kept(a: Results, b: Results, *, tolerance: float | None = None
     )
 
 
-def run_in_turn(
-    measurement: Difference,
-    one: Subject,
-    two: Subject,
-    *,
-    out: Path | str | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-) -> Results:
+def run_in_turn(measurement: Difference, one: Subject, two: Subject, **where: Any) -> Results:
     """Compare two sides of which one is loaded at a time; their predictions go to `a` and `b` in the run folder.
+
+    `where` is `out`, `resume` and `overwrite` of `run`.
 
     Raises:
         UsageError, MissingError, Interrupted: as `run`.
     """
-    decode = max(reading_path(side).decode for side in (one, two))
+    decode = max(measurement.decode, *(reading_path(side).decode for side in (one, two)))
     given = measurement.model_dump(include={"lengths", "windows", "seed", "batch_size", "bos"})
-    kept = KeptPredictions(**given, decode=max(decode, measurement.decode))
-    opened: Any = contextlib.nullcontext()
+    kept = KeptPredictions(**given, decode=decode)
     config = one.model_dump(mode="json") | measurement.model_dump(mode="json")
-    if out is not None:
-        opened = RunFolder(out, kind=measurement.kind, config=config, resume=resume, overwrite=overwrite)
+    opened: Any = contextlib.nullcontext()
+    if where.get("out") is not None:
+        opened = RunFolder(where.pop("out"), kind=measurement.kind, config=config, **where)
     with opened as folder:
         if folder is not None and folder.finished:
             return folder.finished

@@ -29,35 +29,27 @@ BENEFITS: dict[str, tuple[Sequence[int], Sequence[int] | None]] = {
 def pair_record(
     layout: Layout, windows: NDArray[np.int64], one: Sequence[Predictions], two: Sequence[Predictions]
 ) -> Record:
-    """What both sides predict in the two windows of a pair, summed by position and by distance.
-
-    Args:
-        layout: of the windows.
-        windows: [2, T + 1].
-        one, two: the predictions of each side in each window.
-    """
+    """What both sides predict in the two windows [2, T + 1] of a pair, summed by position and by distance."""
     import torch
 
     from lengthwise.measure.predictions import Numbers, difference
 
-    rows = [
-        difference(a, b, torch.from_numpy(window[1:]), layout.first)
-        for a, b, window in zip(one, two, windows, strict=True)
-    ]
+    labels = torch.from_numpy(windows[:, 1:])
+    rows = [difference(*sides, layout.first) for sides in zip(one, two, labels, strict=True)]
     edges = [edge - layout.first for edge in layout.edges[:-1]]
     apart = [each.other - each.own for each in rows]
-    columns: dict[str, Sequence[Any]] = {
-        "difference": [abs(each) for each in apart],
+    columns: dict[str, Any] = {
+        "difference": np.abs(apart),
         "shift": apart,
         "loss": [each.own for each in rows],
     }
-    if rows[0].kl is not None:
-        columns |= {"kl": [each.kl for each in rows], "same_top": [each.same_top for each in rows]}
+    columns |= {name: [getattr(each, name) for each in rows] for name in ("kl", "same_top")}
     sums = {
         name: np.add.reduceat(np.sum(both, axis=0, dtype=np.float64), edges).tolist()
         for name, both in columns.items()
+        if both[0] is not None
     }
-    half, row = divmod(int(np.argmax(np.concatenate(columns["difference"]))), layout.length - layout.first)
+    half, row = divmod(int(np.argmax(columns["difference"])), layout.length - layout.first)
     warmed = [
         float(abs(each.values - each.cold).sum())
         for each in two
@@ -75,15 +67,13 @@ def pair_record(
 
 def _benefits(layout: Layout, rows: Sequence[RowDifferences]) -> list[list[float]]:
     """By distance: losses of side A after the same passage and another, of side B after both, summed; their count."""
-    found = [[0.0, 0.0, 0.0, 0.0, 0] for _ in layout.distances]
+    found = np.zeros((len(layout.distances), 5))
     for place, (_, half, scored) in enumerate(layout.passages()):
-        some, part = found[place // 2], slice(scored.start - layout.first, scored.stop - layout.first)
+        part = slice(scored.start - layout.first, scored.stop - layout.first)
         same, foreign = rows[half], rows[1 - half]
         losses = (same.own, foreign.own, same.other, foreign.other)
-        for column, values in enumerate(losses):
-            some[column] += float(values[part].sum())
-        some[-1] += scored.stop - scored.start
-    return found
+        found[place // 2] += [*(values[part].sum() for values in losses), scored.stop - scored.start]
+    return [[*losses, int(count)] for *losses, count in found.tolist()]
 
 
 def benefit_totals(

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,44 +27,26 @@ TOP = 64
 """Tokens of each distribution that a log keeps."""
 
 
-class Predictions(Protocol):
-    """What one side predicts in one window of T + 1 tokens; row i is the prediction of token i + 1."""
-
-    def losses(self, labels: Tensor, first: int) -> Tensor:
-        """-log p of the labels of rows `first` to T: fp64 [T - first], nats, on the CPU."""
-        ...
-
-    def top(self, first: int) -> tuple[Tensor, Tensor] | None:
-        """Ids and log p of the `TOP` likeliest tokens of these rows, [T - first, TOP] each; None: not known."""
-        ...
-
-
-@dataclass
-class FromWeights:
-    """Predictions of a model whose weights are here.
-
-    Args:
-        model: the model.
-        hidden: what its head takes, [T, ...].
-    """
+class FromWeights(NamedTuple):
+    """What a model whose weights are here predicts in one window of T + 1 tokens; row i predicts token i + 1."""
 
     model: LoadedModel
     hidden: Tensor
+    """What its head takes, [T, ...]."""
 
     def log_p(self, rows: slice) -> Tensor:
         """log p of every token, [n, V], in float32 (float64 for a float64 model)."""
         return self.model.head.logits(self.hidden[rows]).log_softmax(dim=-1)
 
     def losses(self, labels: Tensor, first: int) -> Tensor:
-        """See `Predictions`."""
+        """-log p of the labels of rows `first` to T: fp64 [T - first], nats, on the CPU."""
         return torch.cat([-_of_labels(self.log_p(rows), labels[rows]) for rows in self.chunks(first)])
 
     def top(self, first: int) -> tuple[Tensor, Tensor]:
-        """See `Predictions`."""
+        """Ids and log p of the `TOP` likeliest tokens of these rows, [T - first, TOP] each."""
         found = [self.log_p(rows).topk(min(TOP, self.model.vocab_size)) for rows in self.chunks(first)]
-        return torch.cat([each.indices.cpu() for each in found]), torch.cat(
-            [each.values.cpu() for each in found]
-        )
+        log_p, ids = (torch.cat([each.cpu() for each in parts]) for parts in zip(*found, strict=True))
+        return ids, log_p
 
     def chunks(self, first: int) -> list[slice]:
         """The rows from `first` on, as many at a time as fit in memory."""
@@ -73,71 +54,53 @@ class FromWeights:
         return [slice(begin, begin + size) for begin in range(first, len(self.hidden), size)]
 
 
-@dataclass
-class Numbers:
-    """Predictions as numbers: of an endpoint, or from a log.
-
-    Args:
-        values: -log p of the label of each row from `begin` on, fp64.
-        begin: the first row that is known.
-        likeliest: ids and log p of the likeliest tokens of these rows, if they are known.
-        cold: the same numbers without the server's prefix cache, of an endpoint's decode path.
-    """
+class Numbers(NamedTuple):
+    """Predictions of the rows that count, as numbers: of an endpoint, or from a log."""
 
     values: Tensor
-    begin: int
+    """-log p of the label of each row, fp64."""
     likeliest: tuple[Tensor, Tensor] | None = None
+    """Ids and log p of the likeliest tokens, if they are known."""
     cold: Tensor | None = None
+    """`values` without the server's prefix cache, of an endpoint's decode path."""
 
     def losses(self, labels: Tensor, first: int) -> Tensor:
-        """See `Predictions`."""
-        return self.values[first - self.begin :]
+        """The values."""
+        return self.values
 
     def top(self, first: int) -> tuple[Tensor, Tensor] | None:
-        """See `Predictions`."""
-        if self.likeliest is None:
-            return None
-        ids, log_p = self.likeliest
-        return ids[first - self.begin :], log_p[first - self.begin :]
+        """The likeliest tokens."""
+        return self.likeliest
+
+
+Predictions = FromWeights | Numbers
 
 
 def predictions(
     model: Predictor, windows: NDArray[np.int64], views: NDArray[np.int64], first: int
 ) -> list[Predictions]:
-    """What a model predicts in windows, read along its path in one batch.
+    """What a model predicts in `windows` [B, T + 1], read along its path in one batch.
 
-    Args:
-        model: the side.
-        windows: [B, T + 1].
-        views: what it reads, [B, T]: the windows without their last token, and with BOS.
-        first: the first row that counts.
+    It reads `views` [B, T], without the last token and with BOS. `first` is the first row that counts.
     """
     if isinstance(model, LoadedModel):
-        hidden = read_along(model, torch.from_numpy(views))
-        return [FromWeights(model, each) for each in hidden]
+        return [FromWeights(model, each) for each in read_along(model, torch.from_numpy(views))]
     labels = list(windows[:, first + 1 :])
     if isinstance(model, Endpoint) and model.path.decode:
         # Cold first: afterwards the cache holds these prompts.
         cold, warm = (model.decoded_losses(list(views), labels, cold=cold) for cold in (True, False))
-        return [Numbers(values, first, cold=each) for values, each in zip(warm, cold, strict=True)]
-    return [Numbers(losses, first) for losses in model.token_losses(list(views), labels)]
+        return [Numbers(values, cold=each) for values, each in zip(warm, cold, strict=True)]
+    return [Numbers(losses) for losses in model.token_losses(list(views), labels)]
 
 
-@dataclass
-class RowDifferences:
-    """How far two sides are apart in one window, each [T - first] on the CPU; nats.
-
-    Args:
-        own: -log p of the labels, first side.
-        other: the same, second side.
-        kl: KL(first || second) of each row, fp64; a lower bound where `bounded`; None without distributions.
-        same_top: whether the likeliest token is the same.
-        bounded: whether `kl` comes from the likeliest tokens alone.
-    """
+class RowDifferences(NamedTuple):
+    """How far two sides are apart in one window, each [T - first] on the CPU; nats."""
 
     own: NDArray[np.float64]
+    """-log p of the labels, first side."""
     other: NDArray[np.float64]
     kl: NDArray[np.float64] | None = None
+    """KL(first || second) of each row, fp64; a lower bound where `bounded`; None without distributions."""
     same_top: NDArray[np.bool_] | None = None
     bounded: bool = False
 
@@ -154,28 +117,24 @@ def difference(a: Predictions, b: Predictions, labels: Tensor, first: int) -> Ro
     """
     if isinstance(a, FromWeights) and isinstance(b, FromWeights):
         parts = [_exact(a.log_p(rows), b.log_p(rows), labels[rows]) for rows in a.chunks(first)]
-        own, other, kl, same = (torch.cat(each) for each in zip(*parts, strict=True))
-        _check(torch.stack([own, other, kl], dim=1), first)
-        return RowDifferences(own.numpy(), other.numpy(), kl.numpy(), same.numpy())
-    own, other = a.losses(labels, first), b.losses(labels, first)
-    _check(torch.stack([own, other], dim=1), first)
-    top_a, top_b = a.top(first), b.top(first)
-    if top_a is None or top_b is None:
-        return RowDifferences(own.numpy(), other.numpy())
-    bound, same = _bounded(top_a, top_b)
-    return RowDifferences(own.numpy(), other.numpy(), bound.numpy(), same.numpy(), bounded=True)
+        own, other, *apart = (torch.cat(each) for each in zip(*parts, strict=True))
+        bounded = False
+    else:
+        own, other = a.losses(labels, first), b.losses(labels, first)
+        top_a, top_b = a.top(first), b.top(first)
+        apart = [] if top_a is None or top_b is None else _bounded(top_a, top_b)
+        bounded = bool(apart)
+    try:
+        require_finite(torch.stack([own, other, *apart[:1]], dim=1))
+    except NonFiniteLogits as error:
+        raise NonFiniteLogits(first + error.position) from error
+    return RowDifferences(own.numpy(), other.numpy(), *(each.numpy() for each in apart), bounded=bounded)
 
 
 def self_difference(
     model: LoadedModel, windows: NDArray[np.int64], views: NDArray[np.int64], whole: Sequence[Predictions]
 ) -> float:
-    """The rounding of a model: mean |d| from itself over the first quarter of each window, which it reads alone.
-
-    Args:
-        model: the first side, which reads in one pass.
-        windows, views: as `predictions`.
-        whole: what it predicts in the whole windows.
-    """
+    """The rounding of a model that reads in one pass: mean |d| from itself, `whole`, in the first quarters alone."""
     quarter = views.shape[1] // 4
     apart = []
     for window, view, predicted in zip(windows, views, whole, strict=True):
@@ -187,28 +146,21 @@ def self_difference(
     return float(np.mean(apart))
 
 
-def _check(values: Tensor, first: int) -> None:
-    try:
-        require_finite(values)
-    except NonFiniteLogits as error:
-        raise NonFiniteLogits(first + error.position) from error
-
-
-def _exact(p: Tensor, q: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+def _exact(p: Tensor, q: Tensor, labels: Tensor) -> list[Tensor]:
     """Losses of both sides, KL and same top of a chunk of rows, from log p and log q [n, V]."""
     own, other = -_of_labels(p, labels), -_of_labels(q, labels)
     # A vocabulary may be padded on one side.
     both = min(p.shape[1], q.shape[1])
     p, q = p[:, :both], q[:, :both].to(p)
     top = p.max(dim=1).indices == q.max(dim=1).indices
-    return own, other, (p.exp() * (p - q)).sum(dim=1).cpu().double(), top.cpu()
+    return [own, other, (p.exp() * (p - q)).sum(dim=1).cpu().double(), top.cpu()]
 
 
 def _of_labels(log_p: Tensor, labels: Tensor) -> Tensor:
     return log_p.gather(1, labels[:, None].to(log_p.device))[:, 0].cpu().double()
 
 
-def _bounded(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+def _bounded(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> list[Tensor]:
     """The lower bound of KL from the likeliest tokens of both sides, and whether the first are the same."""
     (ids, p), (others, q) = ((names, values.double()) for names, values in (a, b))
     match = ids[:, :, None] == others[:, None, :]
@@ -217,9 +169,8 @@ def _bounded(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor
     q_of = torch.where(match, q[:, None, :], 0.0).sum(dim=2)
     found = torch.where(known, p.exp() * (p - q_of), 0.0).sum(dim=1)
     rest_p, rest_q = (1 - torch.where(known, each.exp(), 0.0).sum(dim=1) for each in (p, q_of))
-    tiny = 1e-12
-    rest_p, rest_q = rest_p.clamp(min=tiny), rest_q.clamp(min=tiny)
-    return (found + rest_p * (rest_p / rest_q).log()).clamp(min=0), ids[:, 0] == others[:, 0]
+    rest_p, rest_q = rest_p.clamp(min=1e-12), rest_q.clamp(min=1e-12)
+    return [(found + rest_p * (rest_p / rest_q).log()).clamp(min=0), ids[:, 0] == others[:, 0]]
 
 
 @torch.no_grad()
@@ -232,16 +183,13 @@ def kept(predicted: Predictions, labels: Tensor, first: int) -> dict[str, str]:
     return record
 
 
-def read_kept(record: dict[str, str], first: int) -> Numbers:
+def read_kept(record: dict[str, str]) -> Numbers:
     """The predictions of a record that `kept` made."""
     losses = _unpacked(record["losses"], np.float32).double()
     if "top_ids" not in record:
-        return Numbers(losses, first)
-    ids, log_p = (
-        _unpacked(record[name], kind).reshape(len(losses), -1)
-        for name, kind in (("top_ids", np.int32), ("top_log_p", np.float32))
-    )
-    return Numbers(losses, first, (ids, log_p.double()))
+        return Numbers(losses)
+    ids, log_p = _unpacked(record["top_ids"], np.int32), _unpacked(record["top_log_p"], np.float32).double()
+    return Numbers(losses, (ids.reshape(len(losses), -1), log_p.reshape(len(losses), -1)))
 
 
 def _packed(values: Tensor, kind: Any) -> str:

@@ -16,6 +16,7 @@ in nats a token. So every token is read once, and the benefit costs the tail alo
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -89,21 +90,18 @@ class Layout:
 
     def passages(self) -> list[tuple[int, int, slice]]:
         """(distance, half that it is from, its scored rows) of every passage of the tail."""
-        found = []
-        for index, distance in enumerate(self.distances):
-            for half in range(2):
-                end = self.text + (2 * index + half + 1) * self.passage - 1
-                found.append((distance, half, slice(end - round(_SCORED * self.passage), end)))
-        return found
+        ends = range(self.text + self.passage - 1, self.length + self.passage, self.passage)
+        places = itertools.product(self.distances, range(2))
+        return [
+            (distance, half, slice(end - round(_SCORED * self.passage), end))
+            for (distance, half), end in zip(places, ends, strict=True)
+        ]
 
     def sequences(self, stretch: NDArray[Any]) -> NDArray[np.int64]:
         """Both windows, [2, length + 1], of a stretch of 2 n tokens."""
         halves = stretch[: 2 * self.text].reshape(2, self.text)
-        parts = []
-        for index, distance in enumerate(self.distances):
-            for half in range(2):
-                start = self.text + (2 * index + half) * self.passage - distance
-                parts.append(halves[half, start : start + self.passage])
+        first = [(half, rows.stop + 1 - self.passage - distance) for distance, half, rows in self.passages()]
+        parts = [halves[half, start : start + self.passage] for half, start in first]
         tail = np.concatenate(parts)
         return np.concatenate([halves, np.broadcast_to(tail, (2, len(tail)))], axis=1).astype(np.int64)
 
@@ -148,26 +146,19 @@ class RepeatedWindows(WindowMeasurement):
         resolved = {"decode": decode, "cached_from": cached_from, "lengths": tuple(sorted(set(lengths)))}
         return self.model_copy(update=resolved)
 
-    def layouts(self) -> list[Layout]:
+    def layouts(self) -> dict[int, Layout]:
         """The layout of each length, ascending."""
-        assert self.lengths is not None
-        return [Layout(length, self.decode) for length in self.lengths]
+        return {length: Layout(length, self.decode) for length in self.lengths or ()}
 
     def items(self, model: Reader, text: Any, other: Reader) -> list[Item]:
         """Every pair at every length."""
-        layouts = {layout.length: layout for layout in self.layouts()}
+        layouts = self.layouts()
         stretches = self.sampled(text, 2 * layouts[max(layouts)].text)
-        return [
-            self.item(
-                f"L{length}/w{index:04d}",
-                stretch,
-                length,
-                tokens=2 * length,
-                content=layouts[length].sequences(stretch.ids),
-                length=length,
-            )
-            for length, index, stretch in self.by_size(stretches, layouts)
-        ]
+        found = []
+        for length, index, stretch in self.by_size(stretches, layouts):
+            about = {"content": layouts[length].sequences(stretch.ids), "length": length}
+            found.append(self.item(f"L{length}/w{index:04d}", stretch, length, tokens=2 * length, **about))
+        return found
 
     def read_as(
         self, model: Reader, items: Sequence[Item]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from lengthwise.results import Row
 
@@ -29,8 +28,7 @@ _FAR = 1.0
 """Nats a token from which on a flat difference is called more than precision."""
 
 
-@dataclass(frozen=True)
-class Stretch:
+class Stretch(NamedTuple):
     """The mean difference over positions `begin` to `end`."""
 
     begin: int
@@ -39,20 +37,14 @@ class Stretch:
     n: int
 
 
-@dataclass(frozen=True)
-class Pattern:
-    """How a difference depends on the position.
-
-    Args:
-        kind: "equal" within the tolerance everywhere; "flat"; "later": it begins or grows at `place`; "first": it is
-            largest before `place`.
-        place: the position at which it changes; 0 where it does not.
-        before, after: the mean on both sides of it, equal where it does not change.
-    """
+class Pattern(NamedTuple):
+    """How a difference depends on the position: it begins or grows at `place`, or is largest before it (first)."""
 
     kind: Literal["equal", "flat", "later", "first"]
     place: int
+    """The position at which it changes; 0 where it does not."""
     before: float
+    """The mean before `place`; equal to `after` where nothing changes."""
     after: float
 
 
@@ -95,6 +87,7 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     moved = _moved(at, lengths)
     through_cache = bool(cached_from) or all(part.begin for part in curve)
     later = _CAUSES["later, cached" if through_cache else "later"]
+    by = "B differs from A by {:.2g} nats per token"
     if moved:
         text = f"{moved} {later}."
     elif found.kind == "equal":
@@ -104,25 +97,18 @@ def verdict(rows: Sequence[Row]) -> list[str]:
         )
     elif found.kind == "flat":
         exact = [part.mean <= tolerance for part in curve if part.end <= cached_from]
-        cause = _CAUSES["flat, far" if found.after > _FAR else "flat"]
-        cause = _CAUSES["flat, cached"] if exact and all(exact) else cause
-        where = f"at all positions alike, once a cache is read (from token {cached_from:,.0f} on)"
-        where = where if cached_from else "at all positions alike"
-        text = f"B differs from A by {found.after:.2g} nats per token {where}. {cause}."
+        cause = "flat, cached" if exact and all(exact) else "flat, far" if found.after > _FAR else "flat"
+        where = f", once a cache is read (from token {cached_from:,.0f} on)" if cached_from else ""
+        text = f"{by.format(found.after)} at all positions alike{where}. {_CAUSES[cause]}."
     elif found.kind == "later":
-        equal = found.before <= tolerance
-        text = (
-            f"B is equal to A up to {found.place:,} tokens, and {found.after:.2g} nats per token apart beyond, up to "
-            f"{longest:,}. "
-            if equal
-            else f"B differs from A by {found.before:.2g} nats per token before token {found.place:,} and by "
-            f"{found.after:.2g} beyond, up to {longest:,}. "
-        ) + f"{later}."
+        beyond = f"beyond, up to {longest:,}. {later}."
+        text = f"{by.format(found.before)} before token {found.place:,} and by {found.after:.2g} {beyond}"
+        if found.before <= tolerance:
+            equal = f"B is equal to A up to {found.place:,} tokens, and"
+            text = f"{equal} {found.after:.2g} nats per token apart {beyond}"
     else:
-        text = (
-            f"B differs from A by {found.before:.2g} nats per token in the first {found.place:,} tokens and by "
-            f"{found.after:.2g} beyond. {_CAUSES['first']}."
-        )
+        first = f"in the first {found.place:,} tokens and by {found.after:.2g} beyond"
+        text = f"{by.format(found.before)} {first}. {_CAUSES['first']}."
     warmed = max((at.get(("prefix_cache", length), 0.0) for length in lengths), default=0.0)
     if warmed > tolerance:
         text += (
@@ -149,11 +135,8 @@ def difference_curve(rows: Sequence[Row]) -> list[Stretch]:
 def _use(rows: Sequence[Row]) -> list[str]:
     """Whether what is far back is used alike, at the distance where most is lost; nothing without a clear benefit."""
     at = {(row.metric, row.length, row.distance or 0): row for row in rows if row.distance is not None}
-    clear = [
-        (length, distance)
-        for (metric, length, distance), row in at.items()
-        if metric == "benefit_a" and (row.ci_low or 0.0) > 0
-    ]
+    benefits = (where for where, row in at.items() if where[0] == "benefit_a" and (row.ci_low or 0.0) > 0)
+    clear = [(length, distance) for _, length, distance in benefits]
     if not clear:
         return ["Whether far context is used cannot be told: repeated passages have no clear benefit for A."]
 
@@ -170,18 +153,16 @@ def _use(rows: Sequence[Row]) -> list[str]:
             f"place of {a.value:.2g}{p}."
         ]
     farthest = max(clear, key=lambda place: place[1])
-    a, b = (at[f"benefit_{side}", *farthest] for side in "ab")
+    one, two = (f"{at[f'benefit_{side}', *farthest].value:.2g}" for side in "ab")
     return [
-        f"Far context is used alike: a passage {farthest[1]:,} tokens back is worth {a.value:.2g} nats per token to "
-        f"A and {b.value:.2g} to B."
+        f"Far context is used alike: a passage {farthest[1]:,} tokens back is worth {one} nats per token to A and "
+        f"{two} to B."
     ]
 
 
 def _moved(at: Mapping[tuple[str, int | None], float], lengths: Sequence[int]) -> str | None:
     """Whether the first unequal position moves with the length of the window, in a sentence; None if it does not."""
-    places = {
-        length: at["equal_up_to", length] for length in lengths if at.get(("equal_up_to", length)) is not None
-    }
+    places = {length: at["equal_up_to", length] for length in lengths if ("equal_up_to", length) in at}
     unequal = [length for length, place in places.items() if place < length]
     if len(places) < 2 or not unequal:
         return None

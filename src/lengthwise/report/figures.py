@@ -224,7 +224,9 @@ def differences_by_position(rows: Sequence[Row], *, name: str = "difference-by-p
     return curve_picture(
         {
             "How far apart? Mean |difference|": difference,
-            "Is far context used? Benefit": curves_of(sides, attrgetter("distance")),
+            "Is far context used? Benefit": curves_of(
+                sides, attrgetter("distance"), series=[curve.label for curve in difference]
+            ),
         },
         name=name,
         title="B against A, by position and by distance",

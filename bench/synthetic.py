@@ -203,7 +203,7 @@ def train_vmap(architecture: Architecture, seeds: list[int], drawn: list[Batch])
 
     gradients = torch.func.vmap(torch.func.grad(loss))
     weights = {name: weight.detach() for name, weight in stacked.items()}
-    update = Adam()
+    update = Adam(torch.cat([weight.flatten(1) for weight in weights.values()], dim=1))
     for step, batch in enumerate(drawn):
         gradient = gradients(weights, (batch.tokens, batch.last, batch.target))
         flat = torch.cat([weight.flatten(1) for weight in weights.values()], dim=1)

@@ -1,15 +1,32 @@
-"""Theorem 2 as a study: exact errors by test length, the bounds, and linear attention trained on samples."""
+"""Theorem 2 (appendix B.1) as a study: exact errors, bounds, and linear attention trained on strings of fair bits.
+
+The model (Eq. 7) sees a bit in two places: as the last token s, which gives the query, and as a
+token t that is attended to. All that it can compute is a table of four numbers a[s][t] = q_s * kappa_t:
+
+    g(x[:k]) = (1/k) * sum over i <= k of a[x_k][x_i]
+
+The objective (Eq. 8) averages the squared error over the prefixes of lengths 1 .. L. It depends on a string
+through its last bit and its number of ones alone, so expectations are sums of at most 2 * L terms. With
+one head dimension the table has rank 1 (the paper's scalar proof); with two or more it is free
+(`docs/explanation/theory.md`).
+
+A table is a tensor [2, 2] or, of S models, [S, 2, 2], in fp64. Tasks are those of `tasks` with fair bits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
+import torch
 from matplotlib.axes import Axes
+from torch import Tensor
 
-from lengthwise.report.drawing import COLORS, Curve, Picture, curve_picture
+from lengthwise.report.drawing import Curve, Picture, curve_picture
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise.results import Results, Row
@@ -17,16 +34,15 @@ from lengthwise_studies.computed import computed
 from lengthwise_studies.section3.cells import SCALES, Scale
 from lengthwise_studies.section3.grid import ORIGINAL, Spread, spread
 from lengthwise_studies.skeleton import Part, Study
-from lengthwise_studies.synthetic import theorem2
 from lengthwise_studies.synthetic.reparameterization import IDENTITY, constant_error
-from lengthwise_studies.synthetic.tasks import BIT_TASKS
-from lengthwise_studies.synthetic.theorem2 import TASKS
+from lengthwise_studies.synthetic.tasks import BIT_TASKS, count_law
+from lengthwise_studies.synthetic.training import one_thread
 
+TASKS = ("length", "sum", "mean")
+_RATE, _TURNS = 0.02, 50
 LONGEST = 10
-PRINTED = "as printed (Eq. 15, 20, 22)"
-CORRECTED = "the paper's table, exact"
-RANK_ONE = "best table of rank 1"
-FULL = "best table"
+PRINTED, CORRECTED = "as printed (Eq. 15, 20, 22)", "the paper's table, exact"
+RANK_ONE, FULL = "best table of rank 1", "best table"
 LOWER, UPPER = "lower bound", "upper bound"
 CONSTANT = "best constant"
 TRAINED = {1: "trained on samples, head dimension 1", 2: "trained on samples, head dimension 2"}
@@ -39,57 +55,188 @@ NOTES = (
 )
 
 
+def strings(length: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Last bit [2, 1], number of ones [2, length] and probability [length] of fair strings, like ones together."""
+    last = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+    others = count_law(length - 1)
+    return last, others.values + last, others.probabilities / 2
+
+
+def predictions(table: Tensor, last: Tensor, ones: Tensor, length: Tensor | int) -> Tensor:
+    """g (Eq. 7) of strings [..., N, L] from their last bits, numbers of ones and lengths."""
+    share = ones / length
+    entries = table[..., None, None]
+    by_last = [(1 - share) * entries[..., s, 0, :, :] + share * entries[..., s, 1, :, :] for s in (0, 1)]
+    return torch.where(last == 1, by_last[1], by_last[0])
+
+
+def error(task: str, table: Tensor, length: int) -> Tensor:
+    """Exact mean squared error of the last prediction on strings of one length (Eq. 9)."""
+    last, ones, probabilities = strings(length)
+    differences = predictions(table, last, ones, length) - BIT_TASKS[task].of(ones, length)
+    return (probabilities * differences.square()).sum((-2, -1))
+
+
+def objective(task: str, table: Tensor, longest: int) -> Tensor:
+    """The training objective (Eq. 8): the mean of the errors at lengths 1 .. longest."""
+    return torch.stack([error(task, table, length) for length in range(1, longest + 1)]).mean(0)
+
+
+def full_minimum(task: str, longest: int) -> Tensor:
+    """The best table without the rank-1 restriction (head dimension 2 or more), by exact least squares."""
+    return torch.linalg.solve(*_normal_equations(task, longest))
+
+
+def rank_one_minimum(task: str, longest: int) -> Tensor:
+    """The best table q_s * kappa_t (head dimension 1), globally.
+
+    For a direction kappa = (cos w, sin w) the best q is closed, and so is the best kappa for a q: take the best w of
+    a fine grid over half a turn, then solve for q and kappa in turn.
+    """
+    moments, with_target = _normal_equations(task, longest)
+
+    def best_q(kappa: Tensor) -> Tensor:
+        return (kappa @ with_target.T) / torch.einsum("...i,sij,...j->...s", kappa, moments, kappa)
+
+    angles = torch.linspace(0, math.pi, 2001, dtype=torch.float64)
+    directions = torch.stack([angles.cos(), angles.sin()], dim=1)
+    gains = ((directions @ with_target.T) * best_q(directions)).sum(1)
+    kappa = directions[gains.argmax()]
+    for _ in range(_TURNS):
+        q = best_q(kappa)
+        kappa = torch.linalg.solve(torch.einsum("s,sij->ij", q**2, moments), q @ with_target)
+    return torch.outer(best_q(kappa), kappa)
+
+
+def _normal_equations(task: str, longest: int) -> tuple[Tensor, Tensor]:
+    """By last bit: second moments of the shares of zeros and ones [2, 2, 2], and with the target [2, 2]."""
+    moments, with_target = torch.zeros(2, 2, 2).double(), torch.zeros(2, 2).double()
+    for length in range(1, longest + 1):
+        _, ones, probabilities = strings(length)
+        shares = torch.stack([1 - ones / length, ones / length])
+        target = BIT_TASKS[task].of(ones, length) * torch.ones_like(ones)
+        moments += torch.einsum("isn,jsn,n->sij", shares, shares, probabilities / longest)
+        with_target += torch.einsum("isn,sn,n->si", shares, target, probabilities / longest)
+    return moments, with_target
+
+
+def ansatz(task: str, longest: int) -> Tensor:
+    """The table that the paper's proof ends with: Gamma for attended ones; 0 for zeros, but for the length Gamma."""
+    gamma = paper_gamma(task, longest)
+    return torch.tensor([[gamma if task == "length" else 0.0, gamma]] * 2, dtype=torch.float64)
+
+
+def paper_gamma(task: str, longest: int) -> float:
+    """Gamma: (L + 1) / 2 (length, Eq. 15), L (L + 3) / (2 (L + H_L)) (sum, Eq. 19), 1 (mean, Eq. 21)."""
+    harmonic = math.fsum(1 / i for i in range(1, longest + 1))
+    total = longest * (longest + 3) / (2 * (longest + harmonic))
+    return {"length": (longest + 1) / 2, "sum": total, "mean": 1.0}[task]
+
+
+def printed_error(task: str, longest: int, length: int) -> float:
+    """The generalization error as the paper prints it (Eq. 15, 20 and 22); for sum it is twice too large."""
+    square = (length - paper_gamma(task, longest)) ** 2
+    return {"length": square, "sum": (length + 1) / (2 * length) * square, "mean": 0.0}[task]
+
+
+def corrected_error(task: str, longest: int, length: int) -> float:
+    """The exact error of the paper's own table: for sum (l + 1) / (4 l) * (Gamma - l)^2; the rest as printed."""
+    printed = printed_error(task, longest, length)
+    return printed / 2 if task == "sum" else printed
+
+
+def growth_bounds(task: str, largest: float, length: int) -> tuple[float, float]:
+    """Theorem 2 with constants: bounds of the error at a test length where predictions lie in [-A, A].
+
+    The error is at most (target + A)^2 for the largest target, and by Jensen's inequality at least
+    (E target - A)^2 once E target > A. For length the targets are l; for sum they are at most l with mean
+    l / 2; for mean they lie in [0, 1].
+    """
+    greatest, expected = {"length": (length, length), "sum": (length, length / 2), "mean": (1, 0.5)}[task]
+    return max(0.0, expected - largest) ** 2, (greatest + largest) ** 2
+
+
+@one_thread()
+def train_tables(
+    task: str, longest: int, *, seeds: Sequence[int], rank: int, steps: int, batch: int = 256
+) -> Tensor:
+    """Tables a[s][t] = q_s . kappa_t with a head dimension of `rank` that Adam reaches on strings (Eq. 8), [S, 2, 2].
+
+    Every prefix of strings of length `longest` is predicted. Seeds differ in initial weights and samples.
+    """
+    target = BIT_TASKS[task].of
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    weights = torch.stack([torch.randn(2, 2, rank, generator=g, dtype=torch.float64) for g in generators])
+    weights.requires_grad_()
+    adam = torch.optim.Adam([weights], lr=_RATE)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adam, steps)
+    lengths = torch.arange(1, longest + 1)
+    for _ in range(steps):
+        bits = torch.stack([torch.randint(0, 2, (batch, longest), generator=g) for g in generators])
+        ones = bits.cumsum(-1).double()
+        found = predictions(weights[:, 0] @ weights[:, 1].mT, bits, ones, lengths)
+        adam.zero_grad()
+        # Models do not share weights, so the sum trains each on its own mean.
+        (found - target(ones, lengths)).square().mean((1, 2)).sum().backward()
+        adam.step()
+        schedule.step()
+    return (weights[:, 0] @ weights[:, 1].mT).detach()
+
+
+def measured_errors(task: str, tables: Tensor, lengths: Sequence[int], *, samples: int) -> Tensor:
+    """Mean squared error [S, lengths] of the last prediction over sampled strings of each length."""
+    errors = []
+    for length in lengths:
+        generator = torch.Generator().manual_seed(length)
+        bits = torch.randint(0, 2, (1, samples, length), generator=generator)
+        ones = bits.sum(-1, keepdim=True).double()
+        differences = predictions(tables, bits[..., -1:], ones, length) - BIT_TASKS[task].of(ones, length)
+        errors.append(differences.square().mean((1, 2)))
+    return torch.stack(errors, dim=1)
+
+
 def _rows(scale: Scale) -> Iterator[Row]:
     """Exact errors and those of trained models at every test length of the scale."""
-    for task in TASKS:
-        yield from _task_rows(task, scale)
+    return chain.from_iterable(_task_rows(task, scale) for task in TASKS)
 
 
 def _task_rows(task: str, scale: Scale) -> Iterator[Row]:
+    row = partial(Row, model="linear attention", task=task, unit=ORIGINAL)
     lengths = range(1, scale.test_length + 1)
     exact = {
-        CORRECTED: theorem2.ansatz(task, LONGEST),
-        RANK_ONE: theorem2.rank_one_minimum(task, LONGEST),
-        FULL: theorem2.full_minimum(task, LONGEST),
+        CORRECTED: ansatz(task, LONGEST),
+        RANK_ONE: rank_one_minimum(task, LONGEST),
+        FULL: full_minimum(task, LONGEST),
     }
     trained = {
-        arm: theorem2.train_tables(task, LONGEST, seeds=range(scale.seeds), rank=rank, steps=scale.steps)
+        arm: train_tables(task, LONGEST, seeds=range(scale.seeds), rank=rank, steps=scale.steps)
         for rank, arm in TRAINED.items()
     }
     # One band for every table that is drawn: no prediction lies outside of [-A, A].
     largest = max(table.abs().max().item() for table in (*exact.values(), *trained.values()))
-    for arm, table in exact.items():
-        yield _row(task, "train_loss", theorem2.objective(task, table, LONGEST).item(), arm=arm)
-    for length in lengths:
-        yield from _errors(
-            task,
-            length,
-            {
-                PRINTED: theorem2.printed_error(task, LONGEST, length),
-                CORRECTED: theorem2.corrected_error(task, LONGEST, length),
-                RANK_ONE: theorem2.error(task, exact[RANK_ONE], length).item(),
-                FULL: theorem2.error(task, exact[FULL], length).item(),
-            },
-        )
-    for length in lengths:
-        lower, upper = theorem2.growth_bounds(task, largest, length)
+
+    def errors(length: int) -> dict[str, float]:
+        printed = printed_error(task, LONGEST, length)
+        corrected = corrected_error(task, LONGEST, length)
+        best = {arm: error(task, exact[arm], length).item() for arm in (RANK_ONE, FULL)}
+        return {PRINTED: printed, CORRECTED: corrected, **best}
+
+    def limits(length: int) -> dict[str, float]:
+        lower, upper = growth_bounds(task, largest, length)
         constant, _ = constant_error(BIT_TASKS[task], IDENTITY, train_length=LONGEST, length=length)
-        yield from _errors(task, length, {LOWER: lower, UPPER: upper, CONSTANT: constant})
+        return {LOWER: lower, UPPER: upper, CONSTANT: constant}
+
+    for arm, table in exact.items():
+        yield row(metric="train_loss", arm=arm, value=objective(task, table, LONGEST).item())
+    for numbers, length in product((errors, limits), lengths):
+        for arm, value in numbers(length).items():
+            yield row(metric="mse", arm=arm, length=length, value=value)
     for arm, tables in trained.items():
-        losses = theorem2.objective(task, tables, LONGEST).tolist()
-        yield _row(task, "train_loss", spread(losses), arm=arm)
-        measured = theorem2.measured_errors(task, tables, lengths, samples=scale.samples)
+        losses = objective(task, tables, LONGEST).tolist()
+        yield row(metric="train_loss", arm=arm, **spread(losses).plain)
+        measured = measured_errors(task, tables, lengths, samples=scale.samples)
         for length, by_seed in zip(lengths, measured.T.tolist(), strict=True):
-            yield from _errors(task, length, {arm: spread(by_seed)})
-
-
-def _errors(task: str, length: int, by_arm: Mapping[str, float | Spread]) -> list[Row]:
-    return [_row(task, "mse", error, arm=arm, length=length) for arm, error in by_arm.items()]
-
-
-def _row(task: str, metric: str, value: float | Spread, **about: Any) -> Row:
-    numbers: dict[str, Any] = value.plain if isinstance(value, Spread) else {"value": value}
-    return Row(model="linear attention", task=task, metric=metric, unit=ORIGINAL, **numbers, **about)
+            yield row(metric="mse", arm=arm, length=length, **spread(by_seed).plain)
 
 
 def sections(results: Results, folder: Path) -> list[Section]:
@@ -111,18 +258,19 @@ def sections(results: Results, folder: Path) -> list[Section]:
 
 def growth_picture(results: Results) -> list[Picture]:
     """Error by test length for each task: exact, bounded, and measured on trained models."""
-    dashed = len(COLORS)
-    styles = {PRINTED: 1 + dashed, CORRECTED: 6, RANK_ONE: 0, FULL: 2, TRAINED[1]: 3, TRAINED[2]: 5}
-    styles[CONSTANT] = 4 + dashed
+
+    def curve(task: str, arm: str) -> Curve:
+        rows = results.select(task=task, arm=arm, metric="mse")
+        x, y = [row.length or 0 for row in rows], [row.value or 0 for row in rows]
+        spans = {"low": [row.ci_low for row in rows], "high": [row.ci_high for row in rows]}
+        return Curve(label=arm, x=x, y=y, style=ARMS.index(arm), **spans)
 
     def dress(axes: Axes, task: str, _: Sequence[float]) -> None:
         axes.axvspan(1, LONGEST, color="#E69F00", alpha=0.13, linewidth=0)
-        lower, upper = (_curve(results, task, arm, 0) for arm in (LOWER, UPPER))
-        axes.fill_between(lower.x, lower.y, upper.y, color="#000000", alpha=0.07, linewidth=0)
         axes.set_yscale("symlog", linthresh=1e-2 if task == "mean" else 1)
 
     found = curve_picture(
-        {task: [_curve(results, task, arm, style) for arm, style in styles.items()] for task in TASKS},
+        {task: [curve(task, arm) for arm in ARMS] for task in TASKS},
         name="theory-growth",
         title="Error of linear attention by test length",
         across="test length (bits)",
@@ -130,23 +278,9 @@ def growth_picture(results: Results) -> list[Picture]:
         share_y=False,
         from_zero=TASKS,
         dress=dress,
-        caption="Grey: between the lower and the upper bound of theorem 2 with constants, for the largest entry "
-        "of all tables drawn. Shaded: training lengths. The printed curve for sum is twice the error of the paper's "
-        "own table.",
+        caption="Shaded: training lengths. The printed curve for sum is twice the error of the paper's own table.",
     )
     return [found] if found else []
-
-
-def _curve(results: Results, task: str, arm: str, style: int) -> Curve:
-    rows = results.select(task=task, arm=arm, metric="mse")
-    return Curve(
-        label=arm,
-        x=[row.length or 0 for row in rows],
-        y=[row.value or 0 for row in rows],
-        low=[row.ci_low for row in rows],
-        high=[row.ci_high for row in rows],
-        style=style,
-    )
 
 
 def _table(results: Results) -> Table:

@@ -41,7 +41,7 @@ ITEMS = (
     Item(
         "Eq. 3, Theorem 1",
         "a bound on the error",
-        "studies/lengthwise_studies/synthetic/theorem1.py",
+        "studies/lengthwise_studies/theorem1_check.py",
         "lengthwise reproduce theorem1",
         "[theory](../explanation/theory.md)",
     ),
@@ -55,7 +55,7 @@ ITEMS = (
     Item(
         "Eq. 5-11, Theorem 2",
         "errors of linear attention",
-        "studies/lengthwise_studies/synthetic/theorem2.py",
+        "studies/lengthwise_studies/theorem2_check.py",
         "lengthwise reproduce theorem2",
         "[theory](../explanation/theory.md)",
     ),

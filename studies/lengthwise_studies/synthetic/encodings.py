@@ -1,7 +1,6 @@
 """Position encodings: seven ways to tell a small Transformer the place of a token; one class each.
 
-An encoding acts at one of three places: it adds a vector to the token's embedding, turns queries and
-keys, or adds a bias to the attention scores. The rest of the model is the same for all of them.
+An encoding adds a vector to the token's embedding, turns queries and keys, or adds a bias to the attention scores.
 
 Shapes: S models side by side, B samples, T tokens, H heads, D width, K width of a head. Position ids are
 [S, B, T]; a first or second dimension of 1 means "the same for all".
@@ -39,11 +38,7 @@ class Encoding:
     """Whether a sequence has at most as many tokens as the table has positions."""
 
     def check(self, tokens: int) -> None:
-        """Refuse a sequence that is longer than the table.
-
-        Raises:
-            UsageError: `tokens` is more than the positions that there are.
-        """
+        """Refuse a sequence that is longer than the table (`UsageError`)."""
         if self.limited and tokens > self.table:
             name = type(self).__name__.lower()
             raise UsageError(
@@ -91,16 +86,12 @@ class Sinusoidal(Encoding):
 
     def embed(self, x: Tensor, weights: Mapping[str, Tensor], positions: Tensor) -> Tensor:
         """Sines are added to the first half of the D entries, cosines to the second."""
-        angles = positions.unsqueeze(-1) * _frequencies(self.width, positions.device)
+        angles = positions.unsqueeze(-1) * _frequencies(self.width)
         return x + torch.cat([angles.sin(), angles.cos()], dim=-1).to(x.dtype)
 
 
 class Randomised(Sinusoidal):
-    """Sinusoidal vectors of random ids: distinct, sorted, drawn from the table (Ruoss et al. 2023).
-
-    Each sample has its own draw, in training and at test, so that ids as large as those of a long test
-    sequence occur in training.
-    """
+    """Sinusoidal vectors of random ids (Ruoss et al. 2023), so that the large ones of tests occur in training."""
 
     limited = True
 
@@ -111,30 +102,26 @@ class Randomised(Sinusoidal):
 
 
 class Rotary(Encoding):
-    """Queries and keys turned by angles that grow with the position (Su et al. 2024), as in Llama.
-
-    Scores depend on the difference of two positions alone.
-    """
+    """Queries and keys turned by angles that grow with the position (Su et al. 2024), as in Llama."""
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         """Entry i and entry i + K/2 are turned together by p / 10000^(2i/K)."""
-        angles = positions[:, :, None, :, None] * _frequencies(x.shape[-1], x.device)
+        angles = positions[:, :, None, :, None] * _frequencies(x.shape[-1])
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
         first, second = x.chunk(2, dim=-1)
         return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
 class Alibi(Encoding):
-    """A penalty on the score that grows with the distance, with a slope for each head (Press et al. 2021).
+    """A penalty on the score that grows with the distance (Press et al. 2021).
 
-    Slopes are 2^(-8/H), 2^(-16/H), ..., for an H that is a power of two.
+    The slopes of the H heads, a power of two, are 2^(-8/H), 2^(-16/H), ...
     """
 
     def bias(self, causal: Tensor, weights: Mapping[str, Tensor], positions: Tensor) -> Tensor:
         """-slope * (position of the query - position of the key)."""
         slopes = torch.tensor([2.0 ** (-8 * (head + 1) / self.heads) for head in range(self.heads)])
-        distances = _distances(positions).unsqueeze(2)
-        return causal + (-slopes.to(positions.device)[:, None, None] * distances).to(causal.dtype)
+        return causal + (-slopes[:, None, None] * _distances(positions).unsqueeze(2)).to(causal.dtype)
 
 
 class T5(Encoding):
@@ -174,7 +161,7 @@ def t5_buckets(distances: Tensor) -> Tensor:
 def stacked_embedding(ids: Tensor, table: Tensor) -> Tensor:
     """Rows of each model's own table: ids [S or 1, ...] and table [S, V, D] give [S, ..., D]."""
     stack, rows, width = table.shape
-    first = torch.arange(stack, device=ids.device).view(-1, *[1] * (ids.dim() - 1)) * rows
+    first = torch.arange(stack).view(-1, *[1] * (ids.dim() - 1)) * rows
     return F.embedding(ids + first, table.reshape(stack * rows, width))
 
 
@@ -183,5 +170,5 @@ def _distances(positions: Tensor) -> Tensor:
     return positions.unsqueeze(-1) - positions.unsqueeze(-2)
 
 
-def _frequencies(width: int, device: torch.device) -> Tensor:
-    return ROTARY_BASE ** (-torch.arange(0, width, 2, device=device) / width)
+def _frequencies(width: int) -> Tensor:
+    return ROTARY_BASE ** (-torch.arange(0, width, 2) / width)

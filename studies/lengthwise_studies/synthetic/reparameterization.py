@@ -1,8 +1,6 @@
 """Output reparameterizations f (OutRep, Sec. 3): train on f(y), map predictions back with the inverse of f.
 
-f can be any of six functions on any task whose outcomes it is defined for. `shift=1` means f(y + 1), for
-tasks whose outcome can be 0; the paper does not say what it does there.
-
+`shift=1` means f(y + 1), for tasks whose outcome can be 0; the paper does not say what it does there.
 `constant_error` and `length_alone_error` are exact errors of predictors that need no model.
 """
 
@@ -54,25 +52,19 @@ class Reparameterization:
 
 IDENTITY = Reparameterization("identity", lambda y: y, lambda z: z)
 """No reparameterization."""
-FUNCTIONS: dict[str, Reparameterization] = {
-    function.name: function
-    for function in (
-        IDENTITY,
-        Reparameterization("sqrt", torch.sqrt, torch.square),
-        Reparameterization("log", torch.log, torch.exp),
-        Reparameterization("1/sqrt", torch.rsqrt, lambda z: z**-2),
-        Reparameterization("1/x", torch.reciprocal, torch.reciprocal),
-        Reparameterization("1/log(x+1)", lambda y: 1 / torch.log1p(y), lambda z: torch.expm1(1 / z)),
-    )
-}
+_ALL = (
+    IDENTITY,
+    Reparameterization("sqrt", torch.sqrt, torch.square),
+    Reparameterization("log", torch.log, torch.exp),
+    Reparameterization("1/sqrt", torch.rsqrt, lambda z: z**-2),
+    Reparameterization("1/x", torch.reciprocal, torch.reciprocal),
+    Reparameterization("1/log(x+1)", lambda y: 1 / torch.log1p(y), lambda z: torch.expm1(1 / z)),
+)
+FUNCTIONS: dict[str, Reparameterization] = {function.name: function for function in _ALL}
 
 
 def reparameterization(name: str, task: BitTask, *, shift: int = 0) -> Reparameterization:
-    """The reparameterization of that name, for this task.
-
-    Raises:
-        UsageError: it is undefined at an outcome of the task (a sum of 0).
-    """
+    """The reparameterization of that name; `UsageError` where it is undefined at an outcome of the task."""
     function = replace(FUNCTIONS[name], shift=shift)
     lowest = task.outcomes(1).values.min()
     if not function.apply(lowest).isfinite():
@@ -108,5 +100,4 @@ def constant_error(
 def length_alone_error(task: BitTask, *, length: int) -> float:
     """Mean squared error of the best predictor that knows only the length: the variance of the outcome."""
     values, probabilities = task.outcomes(length)
-    mean = (probabilities * values).sum()
-    return (probabilities * (values - mean).square()).sum().item()
+    return (probabilities * (values - (probabilities * values).sum()).square()).sum().item()

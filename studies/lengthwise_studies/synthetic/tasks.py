@@ -1,16 +1,10 @@
 """Tasks of strings of bits with one number as outcome: mean, length and sum.
 
-Outcomes of the mean lie in [0, 1] at every length (Fig. 1a). The only outcome of the length is l (Fig. 1b). Those of
-the sum, 0 .. l, grow with the length (Fig. 3 and 4). `uniform-count-mean` has a uniform number of ones
-(Fig. 5).
-
 >>> bits, lengths = torch.tensor([[1, 0, 1, 1], [1, 0, 0, 0]]), torch.tensor([4, 2])
 >>> [task.outcome(bits, lengths).tolist() for task in (MEAN, LENGTH, SUM)]
 [[0.75, 0.5], [4.0, 2.0], [3.0, 1.0]]
 >>> [round(p, 4) for p in MEAN.outcomes(2).probabilities.tolist()]
 [0.25, 0.5, 0.25]
->>> LENGTH.outcomes(7).values.tolist()
-[7.0]
 """
 
 from __future__ import annotations
@@ -37,17 +31,13 @@ class Outcomes(NamedTuple):
 
 @dataclass(frozen=True)
 class BitTask:
-    """A number to predict from a string of bits.
-
-    Args:
-        name: the key in its table.
-        of: what is to be predicted, from the number of ones and the length: numbers or tensors.
-        uniform: whether the number of ones is uniform on 0 .. length; otherwise the bits are fair.
-    """
+    """A number to predict from a string of bits."""
 
     name: str
     of: Callable[[Any, Any], Any]
+    """What is to be predicted, from the number of ones and the length: numbers or tensors."""
     uniform: bool = False
+    """Whether the number of ones is uniform on 0 .. length; otherwise the bits are fair."""
 
     def draw(self, lengths: Tensor, longest: int, generator: torch.Generator) -> Tensor:
         """Strings of the given lengths: bits [N, longest] with zeros behind each string's end."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -32,16 +32,12 @@ class Adam:
     EPSILON = 1e-8
     LARGEST_NORM = 1.0
 
-    def __init__(self) -> None:
-        self._steps = 0
-        self._mean: Tensor | None = None
-        self._square: Tensor | None = None
+    def __init__(self, weights: Tensor) -> None:
+        self._steps, self._mean, self._square = 0, torch.zeros_like(weights), torch.zeros_like(weights)
 
     def __call__(self, weights: Tensor, gradient: Tensor, rates: Tensor) -> None:
         """One step."""
         gradient = gradient * (self.LARGEST_NORM / (gradient.norm(dim=1, keepdim=True) + 1e-6)).clamp(max=1)
-        if self._mean is None or self._square is None:
-            self._mean, self._square = torch.zeros_like(weights), torch.zeros_like(weights)
         first, second = self.BETAS
         self._steps += 1
         self._mean.lerp_(gradient, 1 - first)
@@ -52,19 +48,16 @@ class Adam:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """How a model is trained.
-
-    Args:
-        rates: initial learning rates to try; the one that fits the training data best is kept.
-        warmup: share of the steps in which the rate rises from 0; then it falls along half a cosine to 0.
-        build: makes the rule of one training.
-        budget: how many times the steps of the scale it takes; one that is slow to fit gets more.
-    """
+    """How a model is trained."""
 
     rates: tuple[float, ...]
+    """Initial learning rates to try; the one that fits the training data best is kept."""
     warmup: float
-    build: Callable[[], Update]
+    """The share of the steps in which the rate rises from 0; then it falls along half a cosine to 0."""
+    build: Callable[[Tensor], Update]
+    """Makes the rule of one training, of these weights."""
     budget: int = 1
+    """How many times the steps of the scale it takes; one that is slow to fit gets more."""
 
     def schedule(self, step: int, steps: int) -> float:
         """The factor on the learning rate at a step counted from 0."""
@@ -75,7 +68,7 @@ class Optimizer:
 
 
 OPTIMIZERS: dict[str, Optimizer] = {
-    "sgd": Optimizer((5e-5, 1e-4, 5e-4), 0.0, lambda: sgd, budget=2),
+    "sgd": Optimizer((5e-5, 1e-4, 5e-4), 0.0, lambda weights: sgd, budget=2),
     "adam": Optimizer((4e-3,), 0.05, Adam),
 }
 """The paper's, and one that trains well."""
@@ -102,8 +95,7 @@ B = TypeVar("B")
 _DRAWN_AHEAD = 50
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """What every model of a stack sees in one step, each its own samples [S, B] or [S, B, T].
 
     Tokens are BOS, bits, EOS, padding; `last` is the index of EOS; targets are reparameterized; positions are None
@@ -117,10 +109,7 @@ class Batch:
 
     def of(self, models: list[int] | slice, samples: slice = slice(None)) -> Batch:
         """The samples of some of the models."""
-        ids = None if self.positions is None else self.positions[models, samples]
-        return Batch(
-            self.tokens[models, samples], self.last[models, samples], self.target[models, samples], ids
-        )
+        return Batch(*(None if field is None else field[models, samples] for field in self))  # type: ignore[arg-type]
 
 
 def batches(
@@ -144,20 +133,15 @@ def batches(
     for begin in range(0, steps, _DRAWN_AHEAD):
         ahead = min(_DRAWN_AHEAD, steps - begin)
         drawn = stack([_draw(task, positions, longest, ahead * size, generator) for generator in generators])
-        drawn = replace(drawn, target=reparameterization.apply(drawn.target))
+        drawn = drawn._replace(target=reparameterization.apply(drawn.target))
         for step in range(ahead):
             yield drawn.of(column, slice(step * size, (step + 1) * size))
 
 
 def stack(batches: Sequence[Batch]) -> Batch:
     """Batches of one model each, without the first dimension, as one batch."""
-    ids = [batch.positions for batch in batches if batch.positions is not None]
-    return Batch(
-        torch.stack([batch.tokens for batch in batches]),
-        torch.stack([batch.last for batch in batches]),
-        torch.stack([batch.target for batch in batches]),
-        torch.stack(ids) if ids else None,
-    )
+    fields = zip(*batches, strict=True)
+    return Batch(*(None if parts[0] is None else torch.stack(parts) for parts in fields))  # type: ignore[arg-type]
 
 
 def value_losses(model: StackedTransformer, batch: Batch) -> Tensor:
@@ -176,12 +160,9 @@ def train(
 ) -> Iterator[Tensor]:
     """Take one step on each batch, yielding its loss of every model [S]; the model is changed in place.
 
-    Args:
-        count: steps of the whole schedule.
-        rates: initial learning rate of each model.
-        losses: the loss of every model [S] on a batch.
+    `count` is the steps of the whole schedule; `rates` are the initial learning rates of the models.
     """
-    update = optimizer.build()
+    update = optimizer.build(model.flat)
     peak = torch.tensor(rates).unsqueeze(1)
     for step, batch in enumerate(steps):
         loss = losses(model, batch)
@@ -200,15 +181,10 @@ def final_losses(losses: Tensor) -> Tensor:
 @torch.no_grad()
 def predictions(model: StackedTransformer, bits: Tensor, length: int, generator: torch.Generator) -> Tensor:
     """Outputs [S, N] of every model on the same N strings of one length (bits [N, length])."""
-    lengths = torch.full((len(bits),), length)
-    tokens, last = encode(bits, lengths)
-    positions = model.encoding.draw(len(bits), tokens.shape[-1], generator)
-    stacked = (model.stack, -1, -1)
-    return model.value(
-        tokens.expand(*stacked),
-        last.expand(model.stack, -1),
-        None if positions is None else positions.expand(*stacked),
-    )
+    tokens, last = encode(bits, torch.full((len(bits),), length))
+    ids = model.encoding.draw(len(bits), tokens.shape[-1], generator)
+    each = (model.stack, -1, -1)
+    return model.value(tokens.expand(each), last.expand(each[:2]), None if ids is None else ids.expand(each))
 
 
 def _draw(task: BitTask, positions: Encoding, longest: int, count: int, generator: torch.Generator) -> Batch:
@@ -216,6 +192,5 @@ def _draw(task: BitTask, positions: Encoding, longest: int, count: int, generato
     lengths = torch.randint(1, longest + 1, (count,), generator=generator)
     bits = task.draw(lengths, longest, generator)
     tokens, last = encode(bits, lengths)
-    return Batch(
-        tokens, last, task.outcome(bits, lengths), positions.draw(count, tokens.shape[-1], generator)
-    )
+    ids = positions.draw(count, tokens.shape[-1], generator)
+    return Batch(tokens, last, task.outcome(bits, lengths), ids)

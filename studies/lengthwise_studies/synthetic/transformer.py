@@ -22,16 +22,15 @@ from lengthwise_studies.synthetic.encodings import ENCODINGS, Encoding, stacked_
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """What is built. Exactly one of `value` and `tokens` is usual; `ids` adds the head for a second id.
+    """What is built: a body, and the heads that read it.
 
     Args:
         vocabulary: V, the number of input tokens.
-        encoding: a name of `encodings.ENCODINGS`.
-        table: positions of a learned or randomised encoding.
+        encoding, table: a name of `encodings.ENCODINGS`, and positions of a learned or randomised one.
         value: a feed-forward head that reads one number off the last token.
         tokens: classes of the head for the next token; 0 for none.
-        id_table: rows of a learned table of position ids that is added to the embedding (position coupling), beside
-            the encoding of the order of tokens; 0 for none. It begins as `id_vectors`.
+        id_table: rows of a learned table of position ids that is added to the embedding, which begins as
+            `id_vectors` (position coupling); 0 for none.
         ids: classes of the head for the next position id; 0 for none.
         pointing: that head points at an earlier token and takes its id or the one after it; else one class an id.
         width, layers, heads, hidden: of the body.
@@ -85,11 +84,7 @@ class StackedTransformer(nn.Module):
 
     Pre-norm blocks of causal attention and a ReLU layer. The norms have no gain: the matrix that follows each
     can hold it. All weights of a model lie in one row of `flat` [S, P], so that an optimizer is a few
-    operations on one tensor.
-
-    Args:
-        architecture: what each model is.
-        seeds: one seed for each model; models of equal seeds begin equal.
+    operations on one tensor. Models of equal seeds begin equal.
     """
 
     def __init__(self, architecture: Architecture, seeds: Sequence[int]) -> None:
@@ -97,7 +92,6 @@ class StackedTransformer(nn.Module):
         self.architecture = architecture
         self.encoding = architecture.build_encoding()
         self._shapes = architecture.shapes()
-        self._sizes = [math.prod(shape) for shape in self._shapes.values()]
         self.flat = nn.Parameter(torch.stack([_initial(architecture, seed) for seed in seeds]))
 
     @property
@@ -108,11 +102,9 @@ class StackedTransformer(nn.Module):
     def weights(self) -> dict[str, Tensor]:
         """Every parameter of all models by name, [S, *shape], as views of `flat`."""
         # One split, because its gradient is one concatenation.
-        parts = self.flat.split(self._sizes, dim=1)
-        return {
-            name: part.unflatten(1, shape)
-            for (name, shape), part in zip(self._shapes.items(), parts, strict=True)
-        }
+        parts = self.flat.split([math.prod(shape) for shape in self._shapes.values()], dim=1)
+        named = zip(self._shapes.items(), parts, strict=True)
+        return {name: part.unflatten(1, shape) for (name, shape), part in named}
 
     def keep(self, indices: Sequence[int]) -> StackedTransformer:
         """A stack of copies of the models at these indices."""
@@ -122,10 +114,7 @@ class StackedTransformer(nn.Module):
         return kept
 
     def value(self, tokens: Tensor, last: Tensor, positions: Tensor | None = None) -> Tensor:
-        """One number for each sample [S, B], read off the token at index `last` [S, B].
-
-        Tokens after `last` have no influence, so samples may be padded with anything.
-        """
+        """One number for each sample [S, B], read off the token at index `last` [S, B], whatever follows it."""
         weights = self.weights()
         hidden = self._body(weights, tokens, positions, last).squeeze(2)
         inner = _linear(_norm(hidden), weights, "value.up").relu()
@@ -136,20 +125,15 @@ class StackedTransformer(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Logits of the next token and, where the architecture has that head, of the next position id.
 
-        Args:
-            tokens: [S or 1, B, T].
-            positions: of the encoding, for the order of tokens; 0, 1, 2, ... by default.
-            ids: [S or 1, B, T] position ids of the architecture's table.
+        All are [S or 1, B, T]. `positions` are the encoding's, 0, 1, 2, ... by default; `ids` are of the id table.
         """
         weights = self.weights()
         hidden = _norm(self._body(weights, tokens, positions, ids=ids))
-        next_ids = None
+        next_ids = _linear(hidden, weights, "ids") if "ids" in weights else None
         if self.architecture.pointing and ids is not None:
             query, keys = _linear(hidden, weights, "ids.query"), _linear(hidden, weights, "ids.key")
             bias = causal_bias(ids.shape[-1], hidden)
             next_ids = pointed_ids(query, keys, bias, ids, self.architecture.ids)
-        elif "ids" in weights:
-            next_ids = _linear(hidden, weights, "ids")
         return _linear(hidden, weights, "tokens"), next_ids
 
     def _body(
@@ -164,41 +148,25 @@ class StackedTransformer(nn.Module):
         length = tokens.shape[-1]
         if positions is None:
             self.encoding.check(length)
-            positions = torch.arange(length, device=tokens.device).view(1, 1, length)
+            positions = torch.arange(length).view(1, 1, length)
         x = stacked_embedding(tokens, weights["embedding"])
         if ids is not None:
             x = x + stacked_embedding(ids, weights["ids.table"])
         x = self.encoding.embed(x, weights, positions)
         bias = self.encoding.bias(causal_bias(length, x), weights, positions)
         for layer in range(self.architecture.layers):
-            # Nothing reads the last block anywhere else.
-            asking = last if layer == self.architecture.layers - 1 else None
-            mixed = self._attention(weights, layer, _norm(x), positions, bias, asking)
-            x = (x if asking is None else _at(x, asking)) + mixed
+            qkv = _linear(_norm(x), weights, f"{layer}.qkv").unflatten(-1, (3, self.architecture.heads, -1))
+            query, key, value = qkv.permute(3, 0, 1, 4, 2, 5)
+            query, key = self.encoding.rotate(query, positions), self.encoding.rotate(key, positions)
+            if last is not None and layer == self.architecture.layers - 1:
+                # Nothing reads the last block anywhere else.
+                bias, query, x = _at(bias.expand(*query.shape[:-1], -1), last), _at(query, last), _at(x, last)
+            # Keys before queries: a softmax over the last of few entries takes four times as long on a CPU.
+            scores = key @ query.transpose(-1, -2) * query.shape[-1] ** -0.5 + bias.transpose(-1, -2)
+            mixed = scores.softmax(dim=-2).transpose(-1, -2) @ value
+            x = x + _linear(mixed.transpose(2, 3).flatten(-2), weights, f"{layer}.out")
             x = x + _linear(_linear(_norm(x), weights, f"{layer}.up").relu(), weights, f"{layer}.down")
         return x
-
-    def _attention(
-        self,
-        weights: Mapping[str, Tensor],
-        layer: int,
-        x: Tensor,
-        positions: Tensor,
-        bias: Tensor,
-        last: Tensor | None,
-    ) -> Tensor:
-        """What every token, or the one at `last` alone, takes from those before it."""
-        heads = self.architecture.heads
-        qkv = _linear(x, weights, f"{layer}.qkv").unflatten(-1, (3, heads, -1))
-        query, key, value = qkv.permute(3, 0, 1, 4, 2, 5)
-        query, key = self.encoding.rotate(query, positions), self.encoding.rotate(key, positions)
-        if last is not None:
-            bias = _at(bias.expand(*query.shape[:-1], -1), last)
-            query = _at(query, last)
-        # Keys before queries: a softmax over the last of few entries takes four times as long on a CPU.
-        scores = key @ query.transpose(-1, -2) * query.shape[-1] ** -0.5 + bias.transpose(-1, -2)
-        mixed = scores.softmax(dim=-2).transpose(-1, -2) @ value
-        return _linear(mixed.transpose(2, 3).flatten(-2), weights, f"{layer}.out")
 
 
 def _at(x: Tensor, last: Tensor) -> Tensor:
@@ -208,11 +176,8 @@ def _at(x: Tensor, last: Tensor) -> Tensor:
 
 
 def causal_bias(length: int, like: Tensor) -> Tensor:
-    """[T, T]: 0 where the key is not after the query, else minus infinity.
-
-    It goes by the order of tokens, not by position ids, which may repeat.
-    """
-    return torch.full((length, length), -math.inf, dtype=like.dtype, device=like.device).triu(1)
+    """[T, T]: 0 where the key is not after the query in the order of tokens, else minus infinity."""
+    return torch.full((length, length), -math.inf, dtype=like.dtype).triu(1)
 
 
 def pointed_ids(query: Tensor, keys: Tensor, bias: Tensor, ids: Tensor, classes: int) -> Tensor:
@@ -229,7 +194,7 @@ def pointed_ids(query: Tensor, keys: Tensor, bias: Tensor, ids: Tensor, classes:
     scores = torch.cat([query @ own.mT + bias, query @ following.mT + bias], dim=-1)
     chances = (scores * query.shape[-1] ** -0.5).softmax(-1)
     pointed = torch.cat([ids, ids + 1], dim=-1).clamp(max=classes - 1)
-    totals = torch.zeros(*chances.shape[:-1], classes, dtype=chances.dtype, device=chances.device)
+    totals = torch.zeros(*chances.shape[:-1], classes, dtype=chances.dtype)
     totals = totals.scatter_add(-1, pointed.unsqueeze(-2).expand(chances.shape), chances)
     return totals.clamp(min=torch.finfo(chances.dtype).tiny).log()
 

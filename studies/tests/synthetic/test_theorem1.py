@@ -5,21 +5,29 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lengthwise_studies.synthetic import theorem1
-from lengthwise_studies.synthetic.theorem1 import constants_ratio, corrected_factors, printed_factors
-from lengthwise_studies.theorem1_check import SCALES, counterexample_numbers, largest_ratios
+from lengthwise_studies.theorem1_check import (
+    CORRECTED,
+    PRINTED,
+    SCALES,
+    constants_ratio,
+    counterexample,
+    counterexample_numbers,
+    factors,
+    largest_ratios,
+    read,
+)
 
 
 @pytest.mark.parametrize("length", [20, 50])
 def test_a_model_that_breaks_the_printed_bound(length):
-    tokens, a, b, y = theorem1.counterexample(length)
+    tokens, a, b, y = counterexample(length)
     # Its assumptions hold: unit tokens, probability vectors, a label that truncation does not change.
     assert torch.allclose(tokens.norm(dim=1), torch.ones(length, dtype=torch.float64))
     for n in range(1, length + 1):
-        assert theorem1.read(tokens[-n:], a, b).sum().item() == pytest.approx(1)
+        assert read(tokens[-n:], a, b).sum().item() == pytest.approx(1)
     # No view of training length errs.
-    assert torch.equal(theorem1.read(tokens[-2:], a, b), y)
-    assert torch.equal(theorem1.read(tokens[-1:], a, b), y)
+    assert torch.equal(read(tokens[-2:], a, b), y)
+    assert torch.equal(read(tokens[-1:], a, b), y)
     assert not (a @ b).any(), "C0 as printed"
     found = counterexample_numbers(length)
     assert found["squared_error"] == pytest.approx(2 * ((length - 2) / length) ** 2)
@@ -35,15 +43,15 @@ def test_the_whole_view_is_the_mean_of_the_near_and_the_far_view():
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randn(30, 4, generator=generator, dtype=torch.float64)
     a, b = torch.randn(2, 4, 4, generator=generator, dtype=torch.float64)
-    near, whole = theorem1.read(tokens[-3:], a, b), theorem1.read(tokens, a, b)
-    far = theorem1.read(tokens[:-3], a, b, query=tokens[-1])
+    near, whole = read(tokens[-3:], a, b), read(tokens, a, b)
+    far = read(tokens[:-3], a, b, query=tokens[-1])
     assert torch.allclose(whole, (3 * near + 27 * far) / 30)
 
 
 def test_the_ratio_of_its_constants_grows_with_the_test_length_as_claimed():
     """C1 / C2 is K^2 / (K^2 + 1) as printed and 12 K^2 / (12 K^2 + 2) corrected; K grows to 1."""
-    for factors, limit in ((printed_factors, 1 / 2), (corrected_factors, 6 / 7)):
-        ratios = [constants_ratio(factors(2, length)) for length in (3, 20, 50, 500, 10**6)]
+    for bound, limit in ((PRINTED, 1 / 2), (CORRECTED, 6 / 7)):
+        ratios = [constants_ratio(bound, 2, length) for length in (3, 20, 50, 500, 10**6)]
         assert ratios == sorted(set(ratios))
         assert ratios[-1] == pytest.approx(limit, rel=1e-4)
 
@@ -51,5 +59,5 @@ def test_the_ratio_of_its_constants_grows_with_the_test_length_as_claimed():
 def test_the_corrected_bound_says_nothing_beyond_the_training_length():
     """Two probability vectors are at most 2 apart in square, two unit vectors 4; unit outputs need C0 >= 1."""
     for length in range(11, 200):
-        assert corrected_factors(10, length)[-1] > 3
-        assert corrected_factors(10, length, c0=1.0)[-1] > 4
+        assert factors(CORRECTED, 10, length)[-1] > 3
+        assert factors(CORRECTED, 10, length, c0=1.0)[-1] > 4

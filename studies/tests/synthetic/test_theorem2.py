@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from lengthwise_studies.synthetic import theorem2
+from lengthwise_studies import theorem2_check as theorem2
 from lengthwise_studies.synthetic.reparameterization import FUNCTIONS, best_constant, constant_error
 from lengthwise_studies.synthetic.tasks import LENGTH
-from lengthwise_studies.synthetic.theorem2 import TASKS, measured_errors, train_tables
+from lengthwise_studies.theorem2_check import TASKS, measured_errors, train_tables
 
 L = 10
 TESTED = (20, 35, 50)

@@ -16,7 +16,7 @@ A table is a tensor [2, 2] or, of S models, [S, 2, 2], in fp64. Tasks are those 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, product
 from pathlib import Path
@@ -201,7 +201,7 @@ def _rows(scale: Scale) -> Iterator[Row]:
 
 
 def _task_rows(task: str, scale: Scale) -> Iterator[Row]:
-    row = partial(Row, model="linear attention", task=task, unit=ORIGINAL)
+    row: Callable[..., Row] = partial(Row, model="linear attention", task=task, unit=ORIGINAL)
     lengths = range(1, scale.test_length + 1)
     exact = {
         CORRECTED: ansatz(task, LONGEST),
@@ -262,7 +262,7 @@ def growth_picture(results: Results) -> list[Picture]:
     def curve(task: str, arm: str) -> Curve:
         rows = results.select(task=task, arm=arm, metric="mse")
         x, y = [row.length or 0 for row in rows], [row.value or 0 for row in rows]
-        spans = {"low": [row.ci_low for row in rows], "high": [row.ci_high for row in rows]}
+        spans: dict[str, Any] = {"low": [row.ci_low for row in rows], "high": [row.ci_high for row in rows]}
         return Curve(label=arm, x=x, y=y, style=ARMS.index(arm), **spans)
 
     def dress(axes: Axes, task: str, _: Sequence[float]) -> None:

@@ -50,7 +50,7 @@ def test_the_rate_that_fits_best_is_kept_and_a_diverged_model_is_no_number(monke
 def test_a_cell_that_cannot_run_is_refused():
     with pytest.raises(UsageError, match="log is undefined at 0"):
         run_cell(Cell(task="sum", function="log"), SMOKE)
-    with pytest.raises(UsageError, match=r"129 tokens .* learned encoding has 128 positions"):
+    with pytest.raises(UsageError, match=r"129 tokens, .* learned encoding has 128 positions"):
         run_cell(Cell(task="mean", encoding="learned"), replace(SMOKE, steps=1, test_length=200))
 
 

@@ -5,53 +5,37 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lengthwise_studies.theorem1_check import (
-    CORRECTED,
-    PRINTED,
-    SCALES,
-    constants_ratio,
-    counterexample,
-    counterexample_numbers,
-    factors,
-    largest_ratios,
-    read,
-)
+import lengthwise_studies.theorem1_check as theorem1
 
 
 @pytest.mark.parametrize("length", [20, 50])
 def test_a_model_that_breaks_the_printed_bound(length):
-    tokens, a, b, y = counterexample(length)
+    tokens, a, b, y = theorem1.counterexample(length)
     # Its assumptions hold: unit tokens, probability vectors, a label that truncation does not change.
     assert torch.allclose(tokens.norm(dim=1), torch.ones(length, dtype=torch.float64))
     for n in range(1, length + 1):
-        assert read(tokens[-n:], a, b).sum().item() == pytest.approx(1)
-    # No view of training length errs.
-    assert torch.equal(read(tokens[-2:], a, b), y)
-    assert torch.equal(read(tokens[-1:], a, b), y)
+        assert theorem1.read(tokens[-n:], a, b).sum().item() == pytest.approx(1)
+    # The whole view is the mean of the near and the far one, and no view of training length errs.
+    far = theorem1.read(tokens[:-2], a, b, query=tokens[-1])
+    assert torch.allclose(theorem1.read(tokens, a, b), (2 * y + (length - 2) * far) / length)
+    assert torch.equal(theorem1.read(tokens[-2:], a, b), y)
+    assert torch.equal(theorem1.read(tokens[-1:], a, b), y)
     assert not (a @ b).any(), "C0 as printed"
-    found = counterexample_numbers(length)
+    found = theorem1.counterexample_numbers(length)
     assert found["squared_error"] == pytest.approx(2 * ((length - 2) / length) ** 2)
     # The largest bound over the views is below the error: also on average, whichever way they are drawn.
     assert found["printed_bound"] < found["squared_error"] <= found["corrected_bound"]
 
 
 def test_the_corrected_bounds_hold_for_random_models():
-    assert all(0 < ratio <= 1 + 1e-12 for ratio in largest_ratios(SCALES["default"]).values())
-
-
-def test_the_whole_view_is_the_mean_of_the_near_and_the_far_view():
-    generator = torch.Generator().manual_seed(0)
-    tokens = torch.randn(30, 4, generator=generator, dtype=torch.float64)
-    a, b = torch.randn(2, 4, 4, generator=generator, dtype=torch.float64)
-    near, whole = read(tokens[-3:], a, b), read(tokens, a, b)
-    far = read(tokens[:-3], a, b, query=tokens[-1])
-    assert torch.allclose(whole, (3 * near + 27 * far) / 30)
+    ratios = theorem1.largest_ratios(theorem1.SCALES["default"])
+    assert all(0 < ratio <= 1 + 1e-12 for ratio in ratios.values())
 
 
 def test_the_ratio_of_its_constants_grows_with_the_test_length_as_claimed():
     """C1 / C2 is K^2 / (K^2 + 1) as printed and 12 K^2 / (12 K^2 + 2) corrected; K grows to 1."""
-    for bound, limit in ((PRINTED, 1 / 2), (CORRECTED, 6 / 7)):
-        ratios = [constants_ratio(bound, 2, length) for length in (3, 20, 50, 500, 10**6)]
+    for bound, limit in ((theorem1.PRINTED, 1 / 2), (theorem1.CORRECTED, 6 / 7)):
+        ratios = [theorem1.constants_ratio(bound, 2, length) for length in (3, 20, 50, 500, 10**6)]
         assert ratios == sorted(set(ratios))
         assert ratios[-1] == pytest.approx(limit, rel=1e-4)
 
@@ -59,5 +43,5 @@ def test_the_ratio_of_its_constants_grows_with_the_test_length_as_claimed():
 def test_the_corrected_bound_says_nothing_beyond_the_training_length():
     """Two probability vectors are at most 2 apart in square, two unit vectors 4; unit outputs need C0 >= 1."""
     for length in range(11, 200):
-        assert factors(CORRECTED, 10, length)[-1] > 3
-        assert factors(CORRECTED, 10, length, c0=1.0)[-1] > 4
+        assert theorem1.factors(theorem1.CORRECTED, 10, length)[-1] > 3
+        assert theorem1.factors(theorem1.CORRECTED, 10, length, c0=1.0)[-1] > 4

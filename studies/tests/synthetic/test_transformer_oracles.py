@@ -8,14 +8,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import (
-    BloomConfig,
-    BloomModel,
-    GPT2Config,
-    GPT2LMHeadModel,
-    GPTNeoXConfig,
-    GPTNeoXModel,
-)
+from transformers import BloomConfig, BloomModel, GPT2Config, GPT2Model, GPTNeoXConfig, GPTNeoXModel
 
 from lengthwise_studies.synthetic.transformer import Architecture, StackedTransformer
 
@@ -24,16 +17,8 @@ V, D, H, HIDDEN, LAYERS, TABLE, LENGTH = 7, 16, 4, 24, 2, 32, 11
 
 def _ours(encoding: str) -> tuple[StackedTransformer, dict[str, Tensor], Tensor]:
     """A model with biases that are not 0, its weights, and tokens [2, LENGTH]."""
-    architecture = Architecture(
-        vocabulary=V,
-        encoding=encoding,
-        table=TABLE,
-        tokens=V,
-        width=D,
-        layers=LAYERS,
-        heads=H,
-        hidden=HIDDEN,
-    )
+    sizes = {"width": D, "layers": LAYERS, "heads": H, "hidden": HIDDEN}
+    architecture = Architecture(vocabulary=V, encoding=encoding, table=TABLE, tokens=V, **sizes)
     model = StackedTransformer(architecture, [5])
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -59,39 +44,26 @@ def _copy_block(attention: nn.Module, mlp: nn.Module, ours: dict[str, Tensor], l
     """The weights of one block into one of Bloom or GPT-NeoX, whose parts have the same names."""
     attention.query_key_value.weight.copy_(_by_head(ours[f"{layer}.qkv"]))
     attention.dense.weight.copy_(ours[f"{layer}.out"].T)
-    mlp.dense_h_to_4h.weight.copy_(ours[f"{layer}.up"].T)
-    mlp.dense_h_to_4h.bias.copy_(ours[f"{layer}.up.bias"])
-    mlp.dense_4h_to_h.weight.copy_(ours[f"{layer}.down"].T)
-    mlp.dense_4h_to_h.bias.copy_(ours[f"{layer}.down.bias"])
+    for linear, name in ((mlp.dense_h_to_4h, "up"), (mlp.dense_4h_to_h, "down")):
+        linear.weight.copy_(ours[f"{layer}.{name}"].T)
+        linear.bias.copy_(ours[f"{layer}.{name}.bias"])
 
 
 @torch.no_grad()
 def test_learned_positions_are_those_of_gpt2():
     model, ours, tokens = _ours("learned")
-    theirs = GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=V,
-            n_positions=TABLE,
-            n_embd=D,
-            n_layer=LAYERS,
-            n_head=H,
-            n_inner=HIDDEN,
-            activation_function="relu",
-            tie_word_embeddings=False,
-        )
-    ).eval()
+    sizes = {"n_positions": TABLE, "n_embd": D, "n_layer": LAYERS, "n_head": H, "n_inner": HIDDEN}
+    theirs = GPT2Model(GPT2Config(vocab_size=V, activation_function="relu", **sizes)).eval()
     _blank(theirs)
-    theirs.transformer.wte.weight.copy_(ours["embedding"])
-    theirs.transformer.wpe.weight.copy_(ours["encoding.positions"])
-    for layer, block in enumerate(theirs.transformer.h):
+    theirs.wte.weight.copy_(ours["embedding"])
+    theirs.wpe.weight.copy_(ours["encoding.positions"])
+    for layer, block in enumerate(theirs.h):
         block.attn.c_attn.weight.copy_(ours[f"{layer}.qkv"])
         block.attn.c_proj.weight.copy_(ours[f"{layer}.out"])
-        block.mlp.c_fc.weight.copy_(ours[f"{layer}.up"])
-        block.mlp.c_fc.bias.copy_(ours[f"{layer}.up.bias"])
-        block.mlp.c_proj.weight.copy_(ours[f"{layer}.down"])
-        block.mlp.c_proj.bias.copy_(ours[f"{layer}.down.bias"])
-    theirs.lm_head.weight.copy_(ours["tokens"].T)
-    expected = theirs(tokens).logits + ours["tokens.bias"]
+        for linear, name in ((block.mlp.c_fc, "up"), (block.mlp.c_proj, "down")):
+            linear.weight.copy_(ours[f"{layer}.{name}"])
+            linear.bias.copy_(ours[f"{layer}.{name}.bias"])
+    expected = theirs(tokens).last_hidden_state @ ours["tokens"] + ours["tokens.bias"]
     assert torch.allclose(model.heads(tokens[None])[0][0], expected, atol=1e-4)
 
 
@@ -121,8 +93,7 @@ def test_rotary_positions_are_those_of_gpt_neox(start):
     expected = hidden @ ours["tokens"] + ours["tokens.bias"]
     found = model.heads(tokens[None], ids[None])[0][0]
     assert torch.allclose(found, expected, atol=1e-4)
-    other = model.heads(tokens[None], ids[None].flip(1))[0][0]
-    assert not torch.allclose(found, other, atol=1e-2)
+    assert not torch.allclose(found, model.heads(tokens[None], ids[None].flip(1))[0][0], atol=1e-2)
 
 
 @torch.no_grad()

@@ -46,7 +46,6 @@ def test_groups_and_what_is_forgotten():
     )
     assert [group_of(token, 1.0) for token in start[:4]] == [NO_GAIN, SPARSE, DENSE, None]
     assert [token.needed for token in start[:4]] == [None, 2, math.inf, None]
-    assert [token.is_key for token in start[:4]] == [False, True, True, True]
     rows = forgotten(arm, control, start, 1.0, model="m", arm="arm")
     found = {(row.metric, row.bucket): row.value for row in rows}
     assert found == {
@@ -62,7 +61,7 @@ def test_what_training_forgets_and_what_other_forms_spare():
 
     def tokens(lost: int) -> list[Token]:
         return [
-            Token(f"d{doc}", f"w{doc}", place, long + lost * (place == 41), 5.0, 1.0, needed)
+            Token(f"d{doc}", f"w{doc}", place, long + lost * (place == 41), 5.0, needed)
             for doc in range(9)
             for place, long, needed in ((40, 5.0, None), (41, 1.0 + doc / 10, 2.0), (42, 1.0, math.inf))
         ]

@@ -8,7 +8,7 @@ import pytest
 
 from lengthwise.results import Row, read_results
 from lengthwise_studies.claims import judge
-from lengthwise_studies.sparsity.influence import CLAIMS, TOO_FEW, Numbers, rank_correlation_by_document
+from lengthwise_studies.sparsity.influence import CLAIMS, TOO_FEW, Numbers
 from lengthwise_studies.study_table import produce
 
 
@@ -46,14 +46,6 @@ def test_few_documents_decide_nothing():
     assert {one.verdict for one in judge(CLAIMS, found)} == {TOO_FEW}
 
 
-def test_rank_correlation_resamples_documents():
-    x = [1.0, 2, 3, 4, 5, 6]
-    found = rank_correlation_by_document(x, [value**3 for value in x], list("aabbcc"))
-    assert (found.value, found.low) == pytest.approx((1, 1))
-    assert rank_correlation_by_document(x, x, list("aabbbb")).low is None
-    assert rank_correlation_by_document(x, [1.0] * 6, list("aabbcc")).value is None
-
-
 @pytest.mark.real
 @pytest.mark.slow
 def test_the_study_in_small_to_its_page(tmp_path: Path):
@@ -64,6 +56,6 @@ def test_the_study_in_small_to_its_page(tmp_path: Path):
         assert gain.value is not None
         assert gain.value > 0.1
         assert {row.kept for row in results.rows} == {None, 1, 4}
-    assert [len(table.columns) for table in produced.tables] == [6, 3, 3] * 2
+    assert [len(table.columns) for table in produced.tables] == [6, 3] * 2
     page = produced.page.read_text()
     assert page.count('<figure class="passage">') >= 2

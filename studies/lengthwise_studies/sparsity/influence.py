@@ -1,8 +1,7 @@
 """Do a few tokens suffice? Figures 2 and 6 of the sparsity paper in small, on books and on code.
 
 The paper trains its own models on C4 and keeps the k tokens of the long context that its Eq. 20 names; neither sizes
-nor that equation were found. Here a released model is measured, and the choices are ours. The page also compares
-Jeffreys, token by token, with the gain from distant context, the number of tokens needed, and LongPPL's key tokens.
+nor that equation were found. Here a released model is measured, and the choices are ours.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lengthwise.measure.influence import ENOUGH, METHODS
-from lengthwise.measure.statistics import expanded_tail
 from lengthwise.report.html import Section, influential_passages
-from lengthwise.report.tables import Estimate, Table, row_estimate
+from lengthwise.report.tables import Table, row_estimate
 from lengthwise.results import Results, Row
 from lengthwise.samples import SampleLog
 from lengthwise_studies.arms import Arm, Scale
@@ -30,12 +28,9 @@ from lengthwise_studies.store import sample_log
 
 ARM = Arm(name="as it is")
 NEARLY_ALL, MOST = 0.8, 0.5
-KEY_GAIN, KEY_LOSS = 2.0, 2.0
-"""LongPPL's key tokens gain more than the first and have a loss below the second, in nats."""
 FEWEST_DOCUMENTS = 8
 """Intervals over fewer are too rough for a verdict."""
 TOO_FEW = f"{NOT_DECIDED}: fewer than {FEWEST_DOCUMENTS} documents"
-_RESAMPLES = 1000
 Numbers = dict[tuple[str, int | None], Row]
 """The rows by metric and k."""
 
@@ -49,18 +44,12 @@ class Token:
     place: int
     long: float
     short: float
-    jeffreys: float
     needed: float | None
 
     @property
     def gain(self) -> float:
         """What distant context is worth to it."""
         return self.short - self.long
-
-    @property
-    def is_key(self) -> bool:
-        """Whether LongPPL would count it, by its thresholds."""
-        return self.gain > KEY_GAIN and self.long < KEY_LOSS
 
 
 def tokens_of(samples: SampleLog, kept: Sequence[int]) -> list[Token]:
@@ -69,13 +58,13 @@ def tokens_of(samples: SampleLog, kept: Sequence[int]) -> list[Token]:
     for key in sorted(samples):
         record = samples[key]
         chosen = {target["position"]: target["losses"]["greedy"] for target in record["targets"]}
-        for place, long, short, jeffreys in record["examined"]:
+        for place, long, short, _ in record["examined"]:
             needed = None
             if place in chosen:
                 enough = ENOUGH * (short - long)
                 losses = zip(sizes, chosen[place], strict=True)
                 needed = next((float(k) for k, loss in losses if short - loss >= enough), math.inf)
-            found.append(Token(record["document"], key, place, long, short, jeffreys, needed))
+            found.append(Token(record["document"], key, place, long, short, needed))
     return found
 
 
@@ -158,60 +147,6 @@ def recovery_table(numbers: Numbers, text: str) -> Table:
     )
 
 
-def rank_correlation_by_document(
-    x: Sequence[float], y: Sequence[float], documents: Sequence[str]
-) -> Estimate:
-    """Spearman's rho of tokens with a 95 % interval, whole documents resampled; none for fewer than three."""
-    from scipy.stats import rankdata
-
-    def rho(parts: Sequence[NDArray[np.float64]]) -> float:
-        ranks = rankdata(np.concatenate(parts, axis=1), axis=1)
-        if ranks.shape[1] < 3 or (np.ptp(ranks, axis=1) == 0).any():
-            return math.nan
-        return float(np.corrcoef(ranks)[0, 1])
-
-    pairs, names = np.array([x, y], dtype=np.float64), np.array(documents)
-    parts = [pairs[:, names == name] for name in sorted(set(documents))]
-    if math.isnan(value := rho(parts)):
-        return Estimate(None, signed=True)
-    rng, many = np.random.default_rng(0), len(parts)
-    drawn = [rho([parts[one] for one in rng.integers(many, size=many)]) for _ in range(_RESAMPLES)]
-    defined = [each for each in drawn if not math.isnan(each)]
-    if many < 3 or len(defined) < 0.95 * len(drawn):
-        return Estimate(value, signed=True)
-    tail = expanded_tail(many)
-    low, high = np.quantile(defined, [tail, 1 - tail])
-    return Estimate(value, float(low), float(high), signed=True)
-
-
-def rank_table(tokens: Sequence[Token]) -> Table:
-    """Does Jeffreys go with what a token gains from distant context, and with what it needs of it?"""
-    tried = [token for token in tokens if token.needed is not None]
-    pairs: list[tuple[str, Sequence[Token], Callable[[Token], float]]] = [
-        ("gain from distant context", tokens, lambda token: token.gain),
-        ("size of the gain, |gain|", tokens, lambda token: abs(token.gain)),
-        ("loss with near context", tokens, lambda token: token.short),
-        ("distant tokens needed (targets)", tried, lambda token: token.needed or 0.0),
-        ("being a key token of LongPPL", tokens, lambda token: float(token.is_key)),
-    ]
-    keys = sum(token.is_key for token in tokens)
-    return Table(
-        columns=["Jeffreys against", "Spearman's rho [95 % interval]", "tokens"],
-        rows=[
-            [
-                name,
-                rank_correlation_by_document(
-                    [one.jeffreys for one in some], [*map(value, some)], [one.document for one in some]
-                ),
-                len(some),
-            ]
-            for name, some, value in pairs
-        ],
-        caption="Rank correlation over tokens, documents resampled",
-        notes=[f"{keys} of {len(tokens)} examined tokens are key tokens."],
-    )
-
-
 def sections(results: Results, folder: Path) -> list[Section]:
     """One text: claims, recovery by k, and passages."""
     numbers = {(row.metric, row.kept): row for row in results.rows if row.reference is None}
@@ -227,11 +162,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 f"{row_estimate(gain).text} nats each. With k distant tokens kept and all other distant ones "
                 "removed:",
             ],
-            tables=[
-                verdict_table(judge(CLAIMS, numbers)),
-                recovery_table(numbers, text),
-                rank_table(tokens_of(samples, results.config["measures"]["influence"]["kept"])),
-            ],
+            tables=[verdict_table(judge(CLAIMS, numbers)), recovery_table(numbers, text)],
             passages=influential_passages(samples, results.model_name),
             notes=results.notes,
         )
@@ -251,16 +182,8 @@ EXPERIMENT = Experiment(
     ),
 )
 REAL = {"length": 512, "short": 48, "kept": [1, 2, 4, 8], "examined": 32, "candidates": 10, "batch_size": 32}
-SMOKE = {
-    "length": 96,
-    "short": 16,
-    "kept": [1, 4],
-    "windows": 3,
-    "examined": 12,
-    "targets": 1,
-    "candidates": 5,
-    "gain": 0.1,
-}
+_FEW = {"windows": 3, "examined": 12, "targets": 1, "candidates": 5}
+SMOKE = {**REAL, **_FEW, "length": 96, "short": 16, "kept": [1, 4], "gain": 0.1}
 
 
 def _part(text: str) -> Part:
@@ -275,7 +198,7 @@ def _part(text: str) -> Part:
         {
             "default": scale(40, 3),
             "laptop": scale(12, 2),
-            "smoke": Scale(model="tiny-books", text=text, measures={"influence": {**REAL, **SMOKE}}),
+            "smoke": Scale(model="tiny-books", text=text, measures={"influence": SMOKE}),
         },
         folder=f"influence-{text}",
         heading=f"Where it comes from: {text}",

@@ -116,8 +116,7 @@ def plan_run(measurement: Measurement, spec: Subject) -> dict[str, Any]:
         UsageError, MissingError: the model, the text or a setting cannot work.
     """
     from lengthwise.machine import usable_device
-    from lengthwise.models.outline import outline
-    from lengthwise.models.plan import SERVED_COST, reading_cost, unknown_cost
+    from lengthwise.models.plan import SERVED_COST, outline, reading_cost, unknown_cost
     from lengthwise.models.resolve import check_served
 
     settings = {"kind": measurement.kind} | _config(measurement, spec)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -11,11 +12,14 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 
 from lengthwise.errors import UsageError, reason
+from lengthwise.files import is_url
 from lengthwise.machine import product_rate, usable_device
 from lengthwise.models.embedded_models import EMBEDDED, made_folder
 from lengthwise.models.head import CHUNK_BYTES
-from lengthwise.models.position_limits import check_positions_fit, max_positions
-from lengthwise.models.resolve import quiet_transformers, read_config
+from lengthwise.models.loading import open_model
+from lengthwise.models.position_limits import check_positions_fit, max_positions, trained_length
+from lengthwise.models.reading_path import cache_maker, reading_path
+from lengthwise.models.resolve import quiet_transformers, read_config, read_tokenizer, resolve
 from lengthwise.settings import Subject
 
 _UNKNOWN = "not known before the model has been made (at its first use)"
@@ -144,4 +148,24 @@ def seconds_at_least(operations: float, *, device: str, dtype: str) -> tuple[flo
     return round(operations / rate, 1), (
         f"{operations:.2g} floating-point operations of matrix products at {rate:.2g} a second, measured just now "
         "with one product; attention and all else come on top, so expect up to three times it"
+    )
+
+
+def outline(subject: Subject, *, tokenizer: Any = None) -> Any:
+    """A `Reader` of a subject, without weights; an endpoint is opened, with `tokenizer` if it names none.
+
+    Raises:
+        UsageError, MissingError: as `open_model`, for what does not need the weights.
+    """
+    if is_url(subject.model):
+        return open_model(subject, tokenizer=tokenizer)
+    cache_maker(subject)
+    resolved = resolve(subject.model)
+    config = read_config(resolved)
+    return SimpleNamespace(
+        name=subject.model,
+        path=reading_path(subject),
+        tokenizer=read_tokenizer(resolved),
+        trained_length=trained_length(config),
+        max_positions=max_positions(model_skeleton(config)),
     )

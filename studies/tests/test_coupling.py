@@ -62,11 +62,11 @@ def _tested(ids, samples=20, length=2):
 
 class TestBatches:
     def test_labels_are_the_response_and_its_ids(self):
-        batch = coupled_batch(PARITY, "predicted", [3], random.Random(1), table=TABLE, start=True)
-        assert batch.tokens.shape[1] == 9
-        assert batch.labels[0].tolist() == [IGNORED] * 4 + batch.tokens[0, 5:].tolist() + [IGNORED]
-        assert batch.id_labels[0].tolist() == [IGNORED] * 4 + batch.ids[0, 5:].tolist() + [IGNORED]
-        assert (batch.ids[0] - batch.ids[0, 0]).tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 4]
+        batch = coupled_batch(PARITY, "predicted", [3], [random.Random(1)], table=TABLE, start=True)
+        assert batch.tokens.shape == (1, 1, 9)
+        assert batch.labels[0, 0].tolist() == [IGNORED] * 4 + batch.tokens[0, 0, 5:].tolist() + [IGNORED]
+        assert batch.id_labels[0, 0].tolist() == [IGNORED] * 4 + batch.ids[0, 0, 5:].tolist() + [IGNORED]
+        assert (batch.ids[0, 0] - batch.ids[0, 0, 0]).tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 4]
 
     @pytest.mark.parametrize("task", COUPLED_TASKS.values(), ids=lambda task: task.name)
     def test_all_arms_see_the_same_samples(self, task):

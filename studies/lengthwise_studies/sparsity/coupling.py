@@ -34,7 +34,7 @@ PREDICTED: tuple[Ids, ...] = ("predicted", "pointed")
 
 
 class CoupledBatch(NamedTuple):
-    """Samples [..., N, T], padded with end markers; None without ids, or where no id is predicted.
+    """Samples [S, B, T], padded with end markers; None without ids, or where no id is predicted.
 
     Labels are the next token, and its id, where it belongs to the response, else `IGNORED`.
     """
@@ -46,32 +46,6 @@ class CoupledBatch(NamedTuple):
 
 
 def coupled_batch(
-    task: CoupledTask, arm: Ids, lengths: Sequence[int], rng: random.Random, *, table: int, start: bool
-) -> CoupledBatch:
-    """One sample for each length; with `start`, coupled ids begin at a random one. The table must hold them."""
-    known = {symbol: index for index, symbol in enumerate(task.vocabulary)}
-    # Of its own, so that all arms see the same samples.
-    id_rng = random.Random(rng.random())
-    samples = [task.draw(length, rng) for length in lengths]
-    width = max(len(sample.ids) for sample in samples)
-    tokens = torch.full((len(lengths), width), known[END])
-    ids, labels, id_labels = torch.zeros_like(tokens), *(torch.full_like(tokens, IGNORED) for _ in range(2))
-    for row, sample in enumerate(samples):
-        count, asked = len(sample.ids), len(sample.prompt)
-        tokens[row, :count] = torch.tensor([known[symbol] for symbol in sample.prompt + sample.response])
-        labels[row, asked - 1 : count - 1] = tokens[row, asked:count]
-        if arm == "random":
-            ids[row] = torch.tensor(sorted(id_rng.sample(range(table), width)))
-        else:
-            first = id_rng.randint(0, table - sample.ids_used) if start and arm != "none" else 0
-            ids[row, :count] = torch.tensor(sample.ids) + first
-        id_labels[row, asked - 1 : count - 1] = ids[row, asked:count]
-    return CoupledBatch(
-        tokens, None if arm == "none" else ids, labels, id_labels if arm in PREDICTED else None
-    )
-
-
-def stacked_batch(
     task: CoupledTask,
     arm: Ids,
     lengths: Sequence[int],
@@ -80,10 +54,31 @@ def stacked_batch(
     table: int,
     start: bool = False,
 ) -> CoupledBatch:
-    """Samples [S, B, T] of these lengths, a model's drawn from its source."""
-    own = (coupled_batch(task, arm, lengths, source, table=table, start=start) for source in sources)
-    fields = zip(*own, strict=True)
-    return CoupledBatch(*(None if parts[0] is None else torch.stack(parts) for parts in fields))  # type: ignore[arg-type]
+    """Samples [S, B, T] of these lengths, a model's drawn from its source; the table must hold their ids.
+
+    With `start`, the coupled ids of a sample begin at a random one.
+    """
+    known = {symbol: index for index, symbol in enumerate(task.vocabulary)}
+    # Ids have a source of their own, so that all arms see the same samples.
+    id_sources = [(random.Random(source.random()), source) for source in sources]
+    drawn = [(id_rng, [task.draw(length, source) for length in lengths]) for id_rng, source in id_sources]
+    width = max(len(sample.ids) for _, samples in drawn for sample in samples)
+    tokens = torch.full((len(drawn), len(lengths), width), known[END])
+    ids, labels, id_labels = torch.zeros_like(tokens), *(torch.full_like(tokens, IGNORED) for _ in range(2))
+    for model, (id_rng, samples) in enumerate(drawn):
+        for row, sample in enumerate(samples):
+            at, count, asked = (model, row), len(sample.ids), len(sample.prompt)
+            tokens[at][:count] = torch.tensor([known[symbol] for symbol in sample.prompt + sample.response])
+            labels[at][asked - 1 : count - 1] = tokens[at][asked:count]
+            if arm == "random":
+                ids[at] = torch.tensor(sorted(id_rng.sample(range(table), width)))
+            else:
+                first = id_rng.randint(0, table - sample.ids_used) if start and arm != "none" else 0
+                ids[at][:count] = torch.tensor(sample.ids) + first
+            id_labels[at][asked - 1 : count - 1] = ids[at][asked:count]
+    return CoupledBatch(
+        tokens, None if arm == "none" else ids, labels, id_labels if arm in PREDICTED else None
+    )
 
 
 def coupled_batches(
@@ -96,7 +91,7 @@ def coupled_batches(
     sources = [random.Random(seed) for seed in seeds]
     for _ in range(steps):
         lengths = [sources[0].randint(1, longest) for _ in range(size)]
-        yield stacked_batch(task, arm, lengths, sources, table=table, start=True)
+        yield coupled_batch(task, arm, lengths, sources, table=table, start=True)
 
 
 def coupled_losses(model: StackedTransformer, batch: CoupledBatch) -> Tensor:
@@ -142,4 +137,4 @@ def held_out_batch(
     """`samples` of one length for each model [S, B, T], each its own, the same for all arms."""
     rng = random.Random(seed)
     sources = [random.Random(rng.random()) for _ in range(models)]
-    return stacked_batch(task, arm, [length] * samples, sources, table=table)
+    return coupled_batch(task, arm, [length] * samples, sources, table=table)

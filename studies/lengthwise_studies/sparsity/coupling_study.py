@@ -8,9 +8,7 @@ from functools import partial
 from itertools import product
 
 from lengthwise.report.drawing import Picture
-from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
-from lengthwise_studies.cell_runs import Grid
 from lengthwise_studies.claims import Claim
 from lengthwise_studies.skeleton import Study
 from lengthwise_studies.sparsity import coupling, grid
@@ -215,25 +213,6 @@ def claims(scale: CouplingScale) -> Iterator[Claim]:
             )
 
 
-def page(scale: CouplingScale, found: Found) -> list[Section]:
-    """Claims, the table, and a picture for each encoding."""
-    return grid.claims_section(
-        claims(scale),
-        found,
-        [
-            f"A cell counts as trained if at least {LEARNED} of its responses at the longest training length are "
-            "exact. Intervals are Student's over seeds, differences paired by seed; fewer than three seeds have none."
-        ],
-        tables=[exact_table(scale, found)],
-        pictures=[exact_picture(scale, found, encoding) for encoding in ENCODINGS],
-        title="Position coupling, given and predicted",
-        paragraphs=[
-            "Tokens that belong together share a position id. Do models that are given such ids, or predict "
-            "them, answer questions four times as long as those they were trained on?"
-        ],
-    )
-
-
 def exact_table(scale: CouplingScale, found: Found) -> Table:
     """One line for each cell and metric."""
     return Table(
@@ -243,7 +222,7 @@ def exact_table(scale: CouplingScale, found: Found) -> Table:
                 cell.task,
                 f"{ARM_NAMES[cell.ids]}, {ENCODINGS[cell.encoding]}",
                 what,
-                *(one.estimate for one in grid.by_length(outcome, what, cell.lengths(scale))),
+                *grid.by_length(outcome, what, cell.lengths(scale)),
             ]
             for cell, outcome in found.items()
             for what in cell.tested
@@ -271,15 +250,23 @@ def exact_picture(scale: CouplingScale, found: Found, encoding: str) -> Picture 
     )
 
 
-GRID = Grid(
+GRID = grid.counted(
+    names,
     kind="position-coupling",
     scale=CouplingScale,
     cells=lambda scale: CELLS,
     work=run_cell,
-    outcome=Outcome,
-    rows=partial(grid.share_rows, names),
     notes=notes,
-    page=page,
+    claims=claims,
+    reading=[
+        f"A cell counts as trained if at least {LEARNED} of its responses at the longest training length are exact. "
+        "Intervals are Student's over seeds, differences paired by seed; fewer than three seeds have none."
+    ],
+    tables=lambda scale, found: [exact_table(scale, found)],
+    pictures=lambda scale, found: (exact_picture(scale, found, encoding) for encoding in ENCODINGS),
+    title="Position coupling, given and predicted",
+    question="Tokens that belong together share a position id. Do models that are given such ids, or predict them, "
+    "answer questions four times as long as those they were trained on?",
 )
 POSITION_COUPLING = Study(
     title="Position coupling: ids that couple tokens, given and predicted",

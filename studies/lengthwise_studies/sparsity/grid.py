@@ -23,7 +23,7 @@ from lengthwise.report.drawing import Curve, Picture, curve_picture
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Estimate, Table
 from lengthwise.results import Row
-from lengthwise_studies.cell_runs import MODEL
+from lengthwise_studies.cell_runs import MODEL, Grid
 from lengthwise_studies.claims import (
     FAILS,
     HOLDS,
@@ -86,8 +86,8 @@ def run_stack(
     return Outcome(train_loss=loss, samples=scale.samples, right=right, seconds=seconds)
 
 
-@dataclass(frozen=True)
-class Share:
+@dataclass(frozen=True, kw_only=True)
+class Share(Estimate):
     """A share of right answers over all seeds, with its exact binomial 95 % interval, and that of each seed."""
 
     value: float
@@ -95,11 +95,6 @@ class Share:
     high: float
     n: int
     seeds: tuple[float, ...]
-
-    @property
-    def estimate(self) -> Estimate:
-        """As a cell of a table."""
-        return Estimate(self.value, self.low, self.high)
 
     @property
     def wrong(self) -> float:
@@ -120,7 +115,8 @@ def share(outcome: Outcome, *places: str) -> Share:
     # Clopper and Pearson (1934): quantiles of beta laws.
     low = float(betaincinv(right, trials - right + 1, 0.025)) if right else 0.0
     high = float(betaincinv(right + 1, trials - right, 0.975)) if right < trials else 1.0
-    return Share(right / trials, low, high, trials, tuple(count / each for count in counts))
+    seeds = tuple(count / each for count in counts)
+    return Share(value=right / trials, low=low, high=high, n=trials, seeds=seeds)
 
 
 def by_length(outcome: Outcome, what: str, lengths: Sequence[int]) -> list[Share]:
@@ -241,15 +237,31 @@ def share_picture(
     return curve_picture(panels, dress=dress, caption=caption, **words)
 
 
-def claims_section(
-    claims: Iterable[Claim],
-    numbers: Any,
-    notes: Sequence[str],
+def counted(
+    names: Callable[[Any, str], tuple[str, str]],
     *,
-    tables: Sequence[Table] = (),
-    pictures: Iterable[Picture | None],
-    **words: Any,
-) -> list[Section]:
-    """The page of a study: the verdicts on its claims with their notes, then its tables and pictures."""
-    verdicts = verdict_table(judge(claims, numbers), ours="ours, mean over seeds [95 %]", notes=notes)
-    return [Section(tables=[verdicts, *tables], figures=[one for one in pictures if one], **words)]
+    claims: Callable[[Any], Iterable[Claim]],
+    numbers: Callable[[Any, Any], Any] = lambda scale, found: found,
+    reading: Sequence[str],
+    tables: Callable[[Any, Any], list[Table]] = lambda scale, found: [],
+    pictures: Callable[[Any, Any], Iterable[Picture | None]],
+    title: str,
+    question: str,
+    **grid: Any,
+) -> Grid:
+    """A grid of cells that count right answers; its page has the verdicts, then tables and pictures.
+
+    `claims` and what they are decided on are at a scale. `reading` says how to read the verdicts. See `share_rows`
+    for `names`.
+    """
+
+    def page(scale: Any, found: Any) -> list[Section]:
+        judged = judge(claims(scale), numbers(scale, found))
+        verdicts = verdict_table(judged, ours="ours, mean over seeds [95 %]", notes=reading)
+        shown = {
+            "tables": [verdicts, *tables(scale, found)],
+            "figures": [*filter(None, pictures(scale, found))],
+        }
+        return [Section(title=title, paragraphs=[question], **shown)]
+
+    return Grid(outcome=Outcome, rows=partial(share_rows, names), page=page, **grid)

@@ -9,8 +9,6 @@ from functools import partial
 from itertools import product
 
 from lengthwise.report.drawing import Picture
-from lengthwise.report.html import Section
-from lengthwise_studies.cell_runs import Grid
 from lengthwise_studies.claims import Claim
 from lengthwise_studies.skeleton import Study
 from lengthwise_studies.sparsity import grid, planted
@@ -121,11 +119,9 @@ def run_cell(cell: ParityCell, scale: ParityScale) -> Outcome:
 
 def names(cell: ParityCell, what: str) -> tuple[str, str]:
     """Task and metric: accuracy by k, or the training loss."""
-    return (
-        (f"sparse parity, {what.replace('=', ' = ')}", "accuracy")
-        if what
-        else ("sparse parity", "train_loss")
-    )
+    if not what:
+        return "sparse parity", "train_loss"
+    return f"sparse parity, {what.replace('=', ' = ')}", "accuracy"
 
 
 def notes(scale: ParityScale) -> list[str]:
@@ -232,25 +228,6 @@ CLAIMS = (
 )
 
 
-def page(scale: ParityScale, found: Outcomes) -> list[Section]:
-    """Claims, and a picture with and one without locality."""
-    return grid.claims_section(
-        CLAIMS,
-        Accuracies(scale, found),
-        [
-            f"A model counts as trained if its accuracy in training range, over the tested k within training, is at "
-            f"least {LEARNED}.",
-            "Intervals of the claims are Student's over seeds, of differences paired by seed.",
-        ],
-        pictures=[accuracy_picture(scale, found, where) for where in ("anywhere", "local")],
-        title="Sparse parity by length and k",
-        paragraphs=[
-            "The label is the parity of k bits among symbols that mean nothing. Does what is learned on short "
-            "samples hold on longer ones, by how many bits matter?"
-        ],
-    )
-
-
 def accuracy_picture(scale: ParityScale, found: Outcomes, where: str) -> Picture | None:
     """One panel for each tested k, one curve for each largest k in training."""
     panels = {k: f"k = {k}" for k in scale.test_ks}
@@ -272,15 +249,24 @@ def accuracy_picture(scale: ParityScale, found: Outcomes, where: str) -> Picture
     )
 
 
-GRID = Grid(
+GRID = grid.counted(
+    names,
     kind="sparse-parity",
     scale=ParityScale,
     cells=cells_of,
     work=run_cell,
-    outcome=Outcome,
-    rows=partial(grid.share_rows, names),
     notes=notes,
-    page=page,
+    claims=lambda scale: CLAIMS,
+    numbers=Accuracies,
+    reading=[
+        f"A model counts as trained if its accuracy in training range, over the tested k within training, is at "
+        f"least {LEARNED}.",
+        "Intervals of the claims are Student's over seeds, of differences paired by seed.",
+    ],
+    pictures=lambda scale, found: (accuracy_picture(scale, found, where) for where in ("anywhere", "local")),
+    title="Sparse parity by length and k",
+    question="The label is the parity of k bits among symbols that mean nothing. Does what is learned on short "
+    "samples hold on longer ones, by how many bits matter?",
 )
 SPARSE_PARITY = Study(
     title="Sparse parity: length generalization by the number of tokens that matter",

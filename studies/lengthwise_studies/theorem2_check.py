@@ -16,7 +16,7 @@ A table is a tensor [2, 2] or, of S models, [S, 2, 2], in fp64. Tasks are those 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain, product
 from pathlib import Path
@@ -201,7 +201,7 @@ def _rows(scale: Scale) -> Iterator[Row]:
 
 
 def _task_rows(task: str, scale: Scale) -> Iterator[Row]:
-    row: Callable[..., Row] = partial(Row, model="linear attention", task=task, unit=ORIGINAL)
+    row: Any = partial(Row, model="linear attention", task=task, unit=ORIGINAL)
     lengths = range(1, scale.test_length + 1)
     exact = {
         CORRECTED: ansatz(task, LONGEST),

@@ -91,7 +91,9 @@ def run_cell(cell: CoupledCell, scale: CouplingScale) -> Outcome:
         for length in cell.lengths(scale):
             # The seed is the length alone: all arms meet the same samples.
             batch = coupling.held_out_batch(cell.of, cell.ids, length=length, seed=length, **sizes)
-            counts = dict(zip((TOKENS, BOTH), coupling.exact_responses(model, batch), strict=True))
+            counts: dict[str, list[int]] = dict(
+                zip((TOKENS, BOTH), coupling.exact_responses(model, batch), strict=True)
+            )
             found |= {place(what, length): counts[what] for what in reversed(cell.tested)}
         return found
 

@@ -91,8 +91,8 @@ class Share(Estimate):
     """A share of right answers over all seeds, with its exact binomial 95 % interval, and that of each seed."""
 
     value: float
-    low: float
-    high: float
+    low: float = 0.0
+    high: float = 1.0
     n: int
     seeds: tuple[float, ...]
 

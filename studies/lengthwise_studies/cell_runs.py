@@ -13,7 +13,7 @@ from lengthwise.report.html import Section
 from lengthwise.results import Results, Row
 from lengthwise.runs import RunFolder
 from lengthwise.samples import SampleLog
-from lengthwise_studies.side_by_side import processes_for, side_by_side
+from lengthwise_studies.fan_out import processes_for, side_by_side
 from lengthwise_studies.skeleton import Part
 
 MODEL = "small Transformer"

@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from tqdm import tqdm
 from transformers import AutoConfig
@@ -16,18 +18,20 @@ from transformers import AutoConfig
 from lengthwise.errors import MissingError
 from lengthwise.files import cache_dir
 from lengthwise.machine import product_rate, usable_device
+from lengthwise.measure.measurement import Item, Measurement
 from lengthwise.models.embedded_models import EMBEDDED, made_folder
 from lengthwise.models.plan import model_skeleton
 from lengthwise.models.resolve import read_config
 from lengthwise.report.tables import Cell, Table
+from lengthwise.testing import tiny_text, tiny_tokenizer
+from lengthwise.text import Corpus, TokenDocument, TokenDocuments, tokenize
 from lengthwise.training.starting_model import recipe_skeleton
 from lengthwise.training.training_plan import BASIS, device_memory, run_operations, training_operations
 from lengthwise_studies.arms import Measures, Scale
 from lengthwise_studies.experiments import Experiment
-from lengthwise_studies.precision import fast_dtype
-from lengthwise_studies.reading import items_read
-from lengthwise_studies.side_by_side import processes_for
+from lengthwise_studies.fan_out import processes_for
 from lengthwise_studies.skeleton import Part, Study, chosen_scales
+from lengthwise_studies.step_times import fast_dtype
 from lengthwise_studies.store import measure_named
 from lengthwise_studies.tiny_models import Pretraining, TinyModel
 
@@ -274,6 +278,23 @@ def _read(measures: Measures, model: Any) -> Iterator[tuple[int, int]]:
         else:
             for item in items_read(kind(**settings), trained=trained):
                 yield item.tokens, item.longest
+
+
+def items_read(measurement: Measurement, *, trained: int | None, texts: int = 16) -> list[Item]:
+    """The items of a measurement of a model that was trained for `trained` tokens; `texts` where it reads words."""
+    model: Any = SimpleNamespace(
+        name="a model", tokenizer=tiny_tokenizer(), trained_length=trained, max_positions=None
+    )
+    resolved = measurement.resolved(model, model)
+    if measurement.reads == "tokens":
+        ids = np.zeros(1 << 20, dtype=np.int32)
+        documents = tuple(TokenDocument(str(index), ids) for index in range(64))
+        return resolved.items(model, TokenDocuments(documents, "zeros", "", ""), model)
+    # A word has at least one token.
+    words = tiny_text(getattr(resolved, "length", 1024) + 1024)
+    corpus = {str(index): words for index in range(texts)}
+    text = Corpus.of("words", corpus, split="all", split_rule="")
+    return resolved.items(model, (text, tokenize(text, model.tokenizer, cache=False)), model)
 
 
 def attention_factors(model: Any, context: int) -> int:

@@ -21,9 +21,8 @@ from lengthwise.results import Results
 from lengthwise.runs import read_metrics
 from lengthwise.settings import Dtype
 from lengthwise_studies import tiny_books
-from lengthwise_studies.arm_tables import arms_table, by_line, first_estimate
 from lengthwise_studies.experiments import Arm, Experiment, Scale
-from lengthwise_studies.paired_claims import Quantity
+from lengthwise_studies.paired_claims import Quantity, arms_table, by_line, first_estimate
 from lengthwise_studies.skeleton import Part, Study
 from lengthwise_studies.store import arm_folder
 

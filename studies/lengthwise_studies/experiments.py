@@ -23,9 +23,8 @@ from lengthwise.text import load_corpus
 from lengthwise.training import read_recipe
 from lengthwise.training.recipe import Recipe
 from lengthwise_studies.arms import Arm, Scale, arm_after, steps_at
-from lengthwise_studies.precision import fast_dtype
 from lengthwise_studies.skeleton import Part, Sections
-from lengthwise_studies.step_times import measure_step_times
+from lengthwise_studies.step_times import fast_dtype, measure_step_times
 from lengthwise_studies.store import key_of, measured, recipe_key, store_folder, trained
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from lengthwise.report.figures import loss_by_position
 from lengthwise.report.html import Section
-from lengthwise.report.tables import Table
+from lengthwise.report.tables import Table, row_estimate
 from lengthwise.results import Results
-from lengthwise_studies.arm_tables import OfArm, arms_table, by_line, first_estimate
 from lengthwise_studies.experiments import Arm, Experiment, Scale
 from lengthwise_studies.far.studies import PARTS
+from lengthwise_studies.paired_claims import by_line
 from lengthwise_studies.skeleton import Study
 
 NONE = "none"
@@ -67,6 +67,17 @@ def sections(results: Results, folder: Path) -> list[Section]:
     picture = loss_by_position(drawn, name="extension-loss-by-position")
     trained = results.provenance["model"]["trained_length"]
     [length] = results.config["measures"]["perplexity"]["lengths"]
+    losses = results.select(task="perplexity", metric="loss", reference=None)
+    lines = by_line(
+        losses,
+        lambda row: "all" if row.position is None else f"{row.position}-{(row.position_end or 0) - 1}",
+    )
+    lines["all"] = lines.pop("all")
+    table = Table(
+        columns=["", *(arm.name for arm in EXPERIMENT.arms)],
+        rows=[[name, *map(row_estimate, of_line)] for name, of_line in lines.items()],
+        caption="Loss (nats per token) by position, with 95 % intervals over documents",
+    )
     return [
         Section(
             title="Loss by position to twice the context",
@@ -74,27 +85,11 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 f"`{results.model_name}` was trained for {trained} tokens and reads {length} here: the loss of "
                 "the same tokens by their position in the window, for each way to extend the context."
             ],
-            tables=[position_table(results)],
+            tables=[table],
             figures=[] if picture is None else [picture],
             notes=results.notes,
         )
     ]
-
-
-def position_table(results: Results) -> Table:
-    """One line for each stretch of positions, one column for each arm; nats per token."""
-    losses = results.select(task="perplexity", metric="loss", reference=None)
-    whole = [row for row in losses if row.position is None]
-    stretches = by_line(
-        [row for row in losses if row.position is not None],
-        lambda row: f"{row.position}-{(row.position_end or 0) - 1}",
-    )
-    return arms_table(
-        {**stretches, "all": whole},
-        [OfArm(arm.name) for arm in EXPERIMENT.arms],
-        first_estimate,
-        caption="Loss (nats per token) by position, with 95 % intervals over documents",
-    )
 
 
 EXTENSION = Study(

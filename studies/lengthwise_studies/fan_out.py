@@ -1,11 +1,13 @@
-"""The arms and seeds of an experiment at once: each fills its part of the store, which the study then reads.
+"""Work at once: the cells of a study, one for each core, or the arms and seeds of an experiment.
 
     lengthwise reproduce tiny-books --seeds 3 --jobs 2 --out runs/tiny-books
     lengthwise reproduce tiny-books --seeds 3 --ray auto --out /shared/runs/tiny-books
 
-With `--jobs` they are processes that share the cores of this machine: small models hardly gain from more threads.
-With `--ray` they are tasks of a cluster, whose machines all see the cache (LENGTHWISE_CACHE). A task whose worker
-dies, is ended for memory or is lost with its machine is started again, and continues from its last checkpoint.
+Each arm and seed fills its part of the store, which the study then reads. With `--jobs` they are processes that share
+the cores of this machine: small models hardly gain from more threads. With `--ray` they are tasks of a cluster, whose
+machines all see the cache (LENGTHWISE_CACHE). A task whose worker dies, is ended for memory or is lost with its
+machine is started again, and continues from its last checkpoint. Imports torch and the engine late: processes of
+cells need neither.
 """
 
 from __future__ import annotations
@@ -13,22 +15,119 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-from collections.abc import Callable, Iterator
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from multiprocessing import active_children, get_context, parent_process
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import torch
-
-from lengthwise.errors import LengthwiseError, MissingError, UsageError
+from lengthwise.errors import Interrupted, LengthwiseError, MissingError, UsageError
 from lengthwise.files import cache_dir
 from lengthwise.machine import progress
-from lengthwise_studies.experiments import FAN_OUT, Experiment, Scale
-from lengthwise_studies.side_by_side import cores, side_by_side
+
+if TYPE_CHECKING:
+    from lengthwise_studies.experiments import Experiment, Scale
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 RETRIES = 3
 """How often a task is started again after its worker died, and as often after Ray ended it for memory."""
 _LIBRARIES = 2**30
+_WORTH_A_PROCESS = 500
+"""Training steps; a process takes some seconds to start, more than a cell of fewer steps."""
+
+
+def processes_for(steps: int, cells: int) -> int:
+    """How many processes so many cells of so many training steps are worth: at most one for each core."""
+    return min(cores(), cells) if steps >= _WORTH_A_PROCESS else 1
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    # Not every system tells.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def side_by_side(
+    work: Callable[[T], R],
+    items: Sequence[T],
+    finished: Callable[[T, R], object] = lambda item, result: None,
+    *,
+    processes: int,
+    what: str,
+    before: int = 0,
+) -> None:
+    """Call `finished` with each item and `work(item)`, as they finish; with one process in order, in this process.
+
+    After an error or Ctrl-C, work in progress is discarded with its processes.
+
+    Args:
+        what: the items are, in the plural.
+        before: how many were finished earlier.
+
+    Raises:
+        Interrupted: Ctrl-C.
+        LengthwiseError: a process was killed, for example because memory ran out.
+    """
+    done = before
+    with progress((), what=what, total=before + len(items), initial=before) as bar:
+
+        def take(item: T, result: R) -> None:
+            nonlocal done
+            finished(item, result)
+            done += 1
+            bar.update()
+
+        try:
+            if processes < 2:
+                for item in items:
+                    take(item, work(item))
+            else:
+                _in_processes(work, items, take, processes)
+        except KeyboardInterrupt as stop:
+            raise Interrupted(
+                f"interrupted after {done} of {before + len(items)} {what}",
+                fix="the same command with --resume continues",
+            ) from stop
+
+
+def _in_processes(
+    work: Callable[[T], R], items: Sequence[T], take: Callable[[T, R], None], processes: int
+) -> None:
+    others = active_children()
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_attend) as pool:
+        waiting = {pool.submit(work, item): item for item in items}
+        try:
+            for done in as_completed(waiting):
+                take(waiting[done], done.result())
+        except BrokenProcessPool as error:
+            raise LengthwiseError(
+                "one of the processes that work side by side was ended from outside, perhaps because memory ran out",
+                fix="the same command with --resume continues",
+            ) from error
+        except BaseException:
+            for process in active_children():
+                if process not in others:
+                    process.terminate()
+            raise
+
+
+def _attend() -> None:
+    """Leave Ctrl-C, which reaches every process of a terminal, to the first process, and do not outlive it."""
+    first = parent_process()
+    assert first is not None
+
+    def end_with_it() -> None:
+        first.join()
+        os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=end_with_it, daemon=True).start()
 
 
 @contextmanager
@@ -43,6 +142,10 @@ def at_once(*, jobs: int | None = None, ray: str | None = None) -> Iterator[None
         UsageError: both; fewer than one job; a GPU, which jobs would share.
         LengthwiseError: Ray is not installed; there is no such cluster.
     """
+    import torch
+
+    from lengthwise_studies.experiments import FAN_OUT
+
     if jobs is not None and ray is not None:
         raise UsageError("--jobs and --ray", expected="one of them: Ray decides how many tasks run at once")
     if jobs is not None and jobs < 1:
@@ -78,8 +181,11 @@ def _tasks(experiment: Experiment, scale: Scale) -> list[Experiment]:
     return experiment.alone(scale)
 
 
-def _fill(task: Experiment, *, scale: Scale, threads: int) -> None:
-    torch.set_num_threads(threads)
+def _fill(task: Experiment, scale: Scale, threads: int | None = None) -> None:
+    import torch
+
+    if threads is not None:
+        torch.set_num_threads(threads)
     task.fill(scale)
 
 
@@ -101,9 +207,7 @@ def _connected(address: str) -> Any:
     return ray
 
 
-def on_ray(
-    ray: Any, experiment: Experiment, scale: Scale, *, work: Callable[..., Any] = Experiment.fill
-) -> None:
+def on_ray(ray: Any, experiment: Experiment, scale: Scale, *, work: Callable[..., Any] = _fill) -> None:
     """Run every arm and seed of the experiment on the cluster, and wait for all.
 
     Raises:

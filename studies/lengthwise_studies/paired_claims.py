@@ -8,7 +8,7 @@ than a margin is tested against that margin alone. The statistics are those of `
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import fmean
@@ -16,7 +16,7 @@ from typing import Literal
 
 from lengthwise.errors import UsageError
 from lengthwise.measure.over_seeds import FEWEST_SEEDS, POWER, OverSeeds, rows_over_seeds
-from lengthwise.report.tables import Estimate
+from lengthwise.report.tables import Cell, Estimate, Table, row_estimate
 from lengthwise.results import Row
 from lengthwise_studies.claims import NOT_RUN, OPPOSITE, REPRODUCED, Found
 
@@ -30,7 +30,7 @@ NOTE = (
 """Below a table of verdicts."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Quantity:
     """One number of every arm. Lengths are multiples of L, the training length, which depends on the scale.
 
@@ -156,3 +156,47 @@ def range_over_seeds(rows: Sequence[Row], *, signed: bool = False) -> Estimate |
     at_least = any(row.at_least for row in rows)
     low, high = (rows[0].ci_low, rows[0].ci_high) if len(values) == 1 else (min(values), max(values))
     return Estimate(fmean(values), low, high, signed=signed, at_least=at_least)
+
+
+def arms_table(
+    lines: Mapping[str, Sequence[Row]],
+    shown: Sequence[Quantity],
+    cell: Callable[[list[Row]], Cell],
+    *,
+    length: int = 1,
+    caption: str = "",
+    notes: Sequence[str] = (),
+) -> Table:
+    """One line for each arm (and seed), one column for each number that some line has; lines with none are left out.
+
+    Args:
+        lines: the rows of each line, by its name.
+        shown: the numbers; or arms, where each line is a number.
+        cell: of the rows of one line and number: one a seed.
+        length: L in tokens; 1 where the lengths of `shown` are tokens.
+        caption, notes: of the table.
+    """
+    rows = [row for of_line in lines.values() for row in of_line]
+    there = [one for one in shown if any(one.is_in(row, length) for row in rows)]
+    found: list[list[Cell]] = []
+    for name, of_line in lines.items():
+        cells = [cell([row for row in of_line if one.is_in(row, length)]) for one in there]
+        if any(one is not None for one in cells):
+            found.append([name, *cells])
+    return Table(
+        columns=["", *(one.heading for one in there)], rows=found, caption=caption, notes=list(notes)
+    )
+
+
+def by_line(rows: Sequence[Row], name: Callable[[Row], str | None]) -> dict[str, list[Row]]:
+    """The rows of each line of a table, in their order; those that `name` gives None are in no line."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        if (line := name(row)) is not None:
+            found.setdefault(line, []).append(row)
+    return found
+
+
+def first_estimate(rows: Sequence[Row]) -> Estimate | None:
+    """The number of the first row with its interval; None without rows."""
+    return row_estimate(rows[0]) if rows else None

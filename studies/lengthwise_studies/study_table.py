@@ -1,13 +1,18 @@
-"""The table of studies: a name, where its data is, what it shows. Imports no torch."""
+"""The table of studies (a name, where its data is, what it shows), and `lengthwise reproduce`. Imports no torch."""
 
 from __future__ import annotations
 
 import importlib
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from cyclopts import Parameter
+
+from lengthwise.cli.options import Output
+from lengthwise.cli.output import print_table
 from lengthwise.errors import UsageError, nearest
+from lengthwise.files import named_path
 
 if TYPE_CHECKING:
     from lengthwise.report.tables import Table
@@ -62,6 +67,10 @@ OWN = {
 }
 STUDIES = {"the alignment paper": ALIGNMENT, "the sparsity paper": SPARSITY, "our own": OWN}
 """By whose claims they are about: name -> `module:NAME` of a `Study` below this package, and what it shows."""
+_SCALES = (
+    "The size: default; laptop, which is smaller for some studies of sparsity and the same otherwise; or smoke, "
+    "which takes seconds and proves nothing. The paper's tables have laptop-smollm2, laptop-gemma3, gpu, paper too."
+)
 
 
 def studies() -> list[dict[str, str]]:
@@ -123,3 +132,51 @@ def produce(name: str, out: Path, *, ray: str | None = None, jobs: int | None = 
 
     with at_once(jobs=jobs, ray=ray):
         return produce_page(study, out, **how)
+
+
+def reproduce(
+    study: str,
+    *,
+    seeds: int | None = None,
+    steps: int | None = None,
+    scale: Annotated[str, Parameter(help=_SCALES)] = "default",
+    jobs: int | None = None,
+    ray: Annotated[str | None, Parameter(metavar="ADDRESS")] = None,
+    output: Output,
+) -> None:
+    """Run a study and write its page.
+
+    Our numbers with their intervals, and the verdict on every claim that they can decide.
+
+    Args:
+        study: A name from `lengthwise ls studies`.
+        seeds: Seeds: trainings of every arm or configuration.
+        steps: Training steps.
+        jobs: Train and measure so many arms and seeds at once, in processes that share the cores.
+        ray: Train and measure arms and seeds as Ray tasks: local, auto (a running cluster) or HOST:PORT.
+
+    Examples:
+        lengthwise reproduce demo --out runs/demo
+        lengthwise reproduce tiny-books --seeds 3 --out runs/tiny-books
+        lengthwise reproduce figure1 --out runs/figure1 --resume
+        lengthwise reproduce tiny-books --seeds 3 --jobs 2 --out runs/tiny-books
+        lengthwise reproduce section3 --scale smoke --out runs/smoke
+        lengthwise reproduce table4 --scale paper --dry-run
+    """
+    size: dict[str, Any] = {"scale": scale, "seeds": seeds, "steps": steps}
+    if output.dry_run:
+        if jobs is not None or ray is not None:
+            raise UsageError(
+                "--dry-run tells what a run in sequence costs, with every arm trained",
+                fix="leave --jobs and --ray out",
+            )
+        print_table(plan_study(study, **size))
+        return
+    if output.out is None:
+        raise UsageError("a study needs a folder to write to", fix="--out runs/NAME")
+    out = named_path(output.out, what="--out")
+    how: dict[str, Any] = {"resume": output.resume, "overwrite": output.overwrite, "ray": ray, "jobs": jobs}
+    produced = produce(study, out, **how, **size)
+    for table in produced.tables:
+        print_table(table)
+    print(f"the page: {produced.page}")

@@ -17,9 +17,8 @@ from lengthwise.report.figures import loss_by_length, recall_by_distance
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Table, row_estimate
 from lengthwise.results import Results, Row
-from lengthwise_studies.arm_tables import OfArm, arms_table
 from lengthwise_studies.experiments import Arm, Experiment, Scale
-from lengthwise_studies.paired_claims import Quantity
+from lengthwise_studies.paired_claims import Quantity, arms_table
 from lengthwise_studies.skeleton import Study
 
 LENGTH = 128
@@ -123,12 +122,16 @@ def differences_beside_plain(results: Results, *more: str) -> Table:
     """Plain cross entropy's own numbers, averaged over seeds, and beside them what every other arm changes."""
     seeds = len({row.seed for row in results.rows if row.reference is not None})
     spread = "mean and standard deviation over seeds" if seeds > 1 else "95 % interval over documents"
-    lines = {one.heading: [row for row in results.rows if one.is_in(row, 1)] for one in NUMBERS}
-    others = [OfArm(arm, PLAIN) for arm in (SCE, ENTROPY, JEFFREYS, YARN, *more)]
-    return arms_table(
-        lines,
-        [OfArm(PLAIN), *others],
-        _cell,
+    lines = {
+        arm: [
+            row for row in results.rows if (row.arm, row.reference) == (arm, None if arm == PLAIN else PLAIN)
+        ]
+        for arm in (PLAIN, SCE, ENTROPY, JEFFREYS, YARN, *more)
+    }
+    by_arm = arms_table(lines, NUMBERS, _cell)
+    return Table(
+        columns=["", *(str(name) for name, *_ in by_arm.rows)],
+        rows=[list(line) for line in zip(by_arm.columns, *by_arm.rows, strict=True)][1:],
         caption=f"{PLAIN} in nats per token, L = {LENGTH}, and the paired differences of the others from it "
         f"({seeds} seed{'s' if seeds > 1 else ''}; {spread}): lower is better, except for recall",
     )

@@ -12,7 +12,7 @@ from multiprocessing import active_children, get_context
 import pytest
 
 from lengthwise.errors import Interrupted, LengthwiseError
-from lengthwise_studies.side_by_side import processes_for, side_by_side
+from lengthwise_studies.fan_out import processes_for, side_by_side
 
 run = partial(side_by_side, what="items")
 
@@ -59,7 +59,7 @@ def test_a_killed_process_is_told() -> None:
 def test_nothing_outlives_a_killed_first_process() -> None:
     code = (
         "import os, time\n"
-        "from lengthwise_studies.side_by_side import side_by_side\n"
+        "from lengthwise_studies.fan_out import side_by_side\n"
         "if __name__ == '__main__':\n"
         "    end = lambda *_: os.kill(os.getpid(), 9)\n"
         "    side_by_side(time.sleep, [0.0, 600.0, 600.0], end, processes=2, what='items')\n"

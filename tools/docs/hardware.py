@@ -18,8 +18,7 @@ from lengthwise.models.plan import reading_bytes
 from lengthwise.training.recipe import Adapter, Batch, Data, Optimizer, Parallel, Recipe
 from lengthwise.training.starting_model import recipe_skeleton
 from lengthwise.training.training_plan import device_memory, training_operations
-from lengthwise_studies.costs import SHAPES, attention_factors, llama
-from lengthwise_studies.reading import items_read
+from lengthwise_studies.costs import SHAPES, attention_factors, items_read, llama
 
 LENGTHS = tuple(1024 * 2**k for k in range(2, 8))
 """4k to 128k tokens."""

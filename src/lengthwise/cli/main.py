@@ -153,7 +153,7 @@ def _complete(verb: App, name: str, words: Sequence[str]) -> None:
 
 
 def _function(name: str) -> Any:
-    return getattr(studies_module("command") if name == "reproduce" else verbs, name)
+    return getattr(studies_module("study_table") if name == "reproduce" else verbs, name)
 
 
 def _compare(words: Sequence[str]) -> Any:

@@ -24,33 +24,25 @@ _ANSWERS = (
 
 def numbers(results: Results) -> list[Quantity]:
     """Those that its measures can give."""
-    measures = results.config["measures"]
-    answers = [
-        Quantity(
-            heading=f"{task_prefix(task, results)}{name} at {length:,}",
-            task=task,
-            metric=metric,
-            times=length,
-            unit=unit,
-        )
-        for task in tasks_of(results)
-        for length in _asked(results)["lengths"]
-        for name, metric, unit in _ANSWERS
+    measures, limits = results.config["measures"], ("sound", "used")
+    return [
+        *(
+            Quantity(f"{task_prefix(task, results)}{name} at {length:,}", task, metric, length, unit=unit)
+            for task in tasks_of(results)
+            for length in _asked(results)["lengths"]
+            for name, metric, unit in _ANSWERS
+        ),
+        *(
+            Quantity(f"loss at {length:,}", "perplexity", "loss", length)
+            for length in measures["perplexity"]["lengths"]
+        ),
+        Quantity("loss of key tokens", "longppl", "loss_key"),
+        *(Quantity(f"{kind} up to", "limit", f"{kind}_up_to", unit="tokens") for kind in limits),
+        *(
+            Quantity(f"recall at {distance}", "recall", "benefit", distance=distance)
+            for distance in measures.get("recall", {}).get("distances", ())
+        ),
     ]
-    losses = [
-        Quantity(heading=f"loss at {length:,}", task="perplexity", metric="loss", times=length)
-        for length in measures["perplexity"]["lengths"]
-    ]
-    limits = [
-        Quantity(heading=f"{kind} up to", task="limit", metric=f"{kind}_up_to", unit="tokens")
-        for kind in ("sound", "used")
-    ]
-    recalls = [
-        Quantity(heading=f"recall at {distance}", task="recall", metric="benefit", distance=distance)
-        for distance in measures.get("recall", {}).get("distances", ())
-    ]
-    key = Quantity(heading="loss of key tokens", task="longppl", metric="loss_key")
-    return [*answers, *losses, key, *limits, *recalls]
 
 
 def at_depth(number: Quantity, depth: float) -> Quantity:
@@ -104,19 +96,22 @@ class Demand:
         lengths = sorted({one.times for one in found if one.times is not None})
         if self.at is not None:
             lengths = [self.at(lengths)] if self.at is max or len(lengths) > 1 else []
+        deepest = max(depths_of(results)) if self.deepest else None
         return [
-            self._claim(one, form, control, results)
+            Claim(
+                place=self.place,
+                says=task_prefix(one.task, results) + self.says,
+                test=Paired(
+                    quantity=one if deepest is None else at_depth(one, deepest),
+                    arm=form,
+                    against=control,
+                    direction=self.direction,
+                    margin=self.margin,
+                ),
+            )
             for one in found
             if one.times is None or one.times in lengths
         ]
-
-    def _claim(self, number: Quantity, form: str, control: str, results: Results) -> Claim[Paired]:
-        if self.deepest:
-            number = at_depth(number, max(depths_of(results)))
-        test = Paired(
-            quantity=number, arm=form, against=control, direction=self.direction, margin=self.margin
-        )
-        return Claim(place=self.place, says=task_prefix(number.task, results) + self.says, test=test)
 
 
 Comparison = tuple[Arm, Arm, tuple[Demand, ...]]
@@ -144,13 +139,3 @@ ANSWERS = (FAR, COST, NEAR)
 """What every form has to do with questions."""
 LONG_TEXTS = (COST_ANYWHERE, KEY_TOKENS, USED)
 """And with long texts, where no question is asked."""
-
-
-def claims_on(results: Results, comparisons: Sequence[Comparison]) -> list[Claim[Paired]]:
-    """Every claim of a table, in order."""
-    return [
-        claim
-        for form, control, demands in comparisons
-        for demand in demands
-        for claim in demand.claims(form.name, control.name, results)
-    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
@@ -13,12 +13,19 @@ from lengthwise.report.drawing import Picture, curve_picture, curves_of
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Table
 from lengthwise.results import Results, Row
-from lengthwise_studies.arm_tables import arms_table, by_line, first_estimate
 from lengthwise_studies.arms import Scale
 from lengthwise_studies.claims import judge, verdict_table
 from lengthwise_studies.experiments import Experiment
-from lengthwise_studies.far.claims import Comparison, at_depth, claims_on, depths_of, numbers, tasks_of
-from lengthwise_studies.paired_claims import NOTE, Measured, over_seeds
+from lengthwise_studies.far.claims import Comparison, at_depth, depths_of, numbers, tasks_of
+from lengthwise_studies.paired_claims import (
+    NOTE,
+    Measured,
+    Quantity,
+    arms_table,
+    by_line,
+    first_estimate,
+    over_seeds,
+)
 from lengthwise_studies.skeleton import Part
 
 
@@ -62,103 +69,86 @@ class FarPart:
         reference = self.experiment.reference
         assert reference is not None
         shown, tasks = numbers(results), tasks_of(results)
-        longest = max((one.times or 0 for one in shown if one.task in tasks), default=0)
-        by_depth = [
-            at_depth(one, depth)
-            for one in shown
-            if one.task in tasks and one.times == longest
-            for depth in depths_of(results)
-        ]
+
+        def by_depth(wanted: Iterable[Quantity]) -> list[Quantity]:
+            return [at_depth(one, depth) for one in wanted for depth in depths_of(results)]
+
         found: dict[str, Table] = {}
         if self.claims:
-            judged = judge(claims_on(results, self.claims), Measured(rows=results.rows))
+            claims = (
+                claim
+                for form, control, demands in self.claims
+                for demand in demands
+                for claim in demand.claims(form.name, control.name, results)
+            )
+            judged = judge(claims, Measured(rows=results.rows))
             found["verdicts"] = verdict_table(judged, caption="What a form has to do", notes=[NOTE])
         gold = "gold is the right answer's probability among the ranked answers, gold loss -log of it (nats)"
-        lines = _of_each_seed(results.rows, None)
+        arms = by_line(results.select(reference=None), _arm_and_seed)
         caption = f"Every arm; {gold}" if tasks else "Every arm"
-        found["arms"] = arms_table(lines, shown, first_estimate, caption=caption)
-        for name, by, which in (("over-seeds", "", shown), ("depths-over-seeds", " by depth", by_depth)):
+        found["arms"] = arms_table(arms, shown, first_estimate, caption=caption)
+        compared = [row for row in results.rows if row.reference is not None]
+        pairs = by_line(
+            compared,
+            lambda row: row.arm if row.reference == reference else f"{row.arm} minus {row.reference}",
+        )
+        longest = max((one.times or 0 for one in shown if one.task in tasks), default=0)
+        deep = by_depth(one for one in shown if one.task in tasks and one.times == longest)
+        for name, by, which in (("over-seeds", "", shown), ("depths-over-seeds", " by depth", deep)):
             caption = (
                 f"Paired difference from {reference}{by} where no other is named, mean over seeds, "
                 "95 % intervals over seeds and documents"
             )
-            found[name] = arms_table(
-                _of_all_seeds(results.rows, reference), which, over_seeds, caption=caption
-            )
-        others = [row.reference for row in results.rows if row.reference not in (None, reference)]
-        for other in dict.fromkeys((reference, *others)):
+            table = arms_table(pairs, which, over_seeds, caption=caption)
+            found |= {name: table} if table.rows else {}
+        for other in dict.fromkeys((reference, *(row.reference for row in compared))):
             name = "differences" if other == reference else f"differences from {other}"
-            differences = _of_each_seed(results.rows, other)
+            differences = by_line(results.select(reference=other), _arm_and_seed)
             caption = f"Paired difference from {other}"
             found[name] = arms_table(differences, shown, first_estimate, caption=caption)
         for task in tasks:
             for length in dict.fromkeys(one.times for one in shown if one.task == task):
-                depths = [
-                    replace(at_depth(one, depth), heading=f"{name}, depth {depth:g} %")
+                depths = by_depth(
+                    replace(one, heading=name)
                     for name, metric in (("accuracy", "accuracy"), ("gold", "gold_probability"))
                     for one in shown
                     if (one.task, one.metric, one.times) == (task, metric, length)
-                    for depth in depths_of(results)
-                ]
+                )
                 name = f"depths {length}" if task == tasks[0] else f"depths {length} {task}"
                 caption = f"{task} by depth, at {length:,} tokens"
-                found[name] = arms_table(lines, depths, first_estimate, caption=caption)
-        return {name: table for name, table in found.items() if table.rows or "over-seeds" not in name}
+                found[name] = arms_table(arms, depths, first_estimate, caption=caption)
+        return found
 
 
-def _of_each_seed(rows: list[Row], reference: str | None) -> dict[str, list[Row]]:
-    """The rows of every arm and seed; the first seed has no number."""
-
-    def name(row: Row) -> str | None:
-        if row.arm is None or row.reference != reference:
-            return None
-        return row.arm if row.seed in (None, 0) else f"{row.arm} (seed {row.seed})"
-
-    return by_line(rows, name)
-
-
-def _of_all_seeds(rows: list[Row], reference: str) -> dict[str, list[Row]]:
-    """The differences of every compared pair; the reference is named where it is another one."""
-
-    def name(row: Row) -> str | None:
-        if row.arm is None or row.reference is None:
-            return None
-        return row.arm if row.reference == reference else f"{row.arm} minus {row.reference}"
-
-    return by_line(rows, name)
+def _arm_and_seed(row: Row) -> str:
+    """The first seed has no number."""
+    return str(row.arm) if row.seed in (None, 0) else f"{row.arm} (seed {row.seed})"
 
 
 def depth_pictures(results: Results) -> list[Picture]:
     """Accuracy by depth: a picture for each task, a panel for each length."""
-    return list(_depth_pictures(results))
 
-
-def _depth_pictures(results: Results) -> Iterator[Picture]:
     def dress(axes: Axes, _: str, depths: object) -> None:
         axes.set_xticks(depths_of(results), [f"{depth:g} %" for depth in depths_of(results)])
         axes.set_ylim(0, 1.02)
 
+    pictures: list[Picture | None] = []
     for task in tasks_of(results):
-        rows = [
-            row
-            for row in results.select(task=task, metric="accuracy", reference=None)
-            if row.depth is not None
-        ]
-        lengths = sorted({row.length for row in rows if row.length is not None})
-        found = curve_picture(
-            {
-                f"{length:,} tokens": curves_of(
-                    [row for row in rows if row.length == length], attrgetter("depth")
-                )
-                for length in lengths
-            },
-            name=f"{results.kind}-{task}",
-            title=f"{task}: accuracy by depth",
-            across="depth of the answer (%)",
-            up="accuracy",
-            caption="0 % is the beginning of the prompt. Thin lines are seeds. Bars and bands are 95 % intervals "
-            "over contexts, of arms with one seed.",
-            dress=dress,
+        rows = results.select(task=task, metric="accuracy", reference=None)
+        panels = by_line(
+            sorted((row for row in rows if row.depth is not None), key=lambda row: row.length or 0),
+            lambda row: None if row.length is None else f"{row.length:,} tokens",
         )
-        if found is not None:
-            yield found
+        pictures.append(
+            curve_picture(
+                {name: curves_of(of_length, attrgetter("depth")) for name, of_length in panels.items()},
+                name=f"{results.kind}-{task}",
+                title=f"{task}: accuracy by depth",
+                across="depth of the answer (%)",
+                up="accuracy",
+                caption="0 % is the beginning of the prompt. Thin lines are seeds. Bars and bands are 95 % "
+                "intervals over contexts, of arms with one seed.",
+                dress=dress,
+            )
+        )
+    return [picture for picture in pictures if picture is not None]

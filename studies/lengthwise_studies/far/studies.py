@@ -10,12 +10,22 @@ Sources: the skip is PoSE's. KL(student || teacher) on skipped or rotated views 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from lengthwise_studies.arms import Arm, Measures, Scale
 from lengthwise_studies.experiments import Experiment
-from lengthwise_studies.far.claims import ANSWERS, BEYOND_SKIPS, COST, FAR, GOLD, LONG_TEXTS, MIDDLE
+from lengthwise_studies.far.claims import (
+    ANSWERS,
+    BEYOND_SKIPS,
+    COST,
+    FAR,
+    GOLD,
+    LONG_TEXTS,
+    MIDDLE,
+    Comparison,
+)
 from lengthwise_studies.far.page import FarPart
 from lengthwise_studies.skeleton import Study
 
@@ -96,159 +106,144 @@ def questions(*tasks: str, **settings: Any) -> dict[str, Any]:
 LOSSES = {"lengths": [1024, 2048], "segments": 8}
 
 
-def far_scales(
-    measures: Measures | None = None,
-    *,
-    smoke: Measures | None = None,
-    tasks: tuple[str, ...] = (),
-    **settings: Any,
-) -> dict[str, Scale]:
-    """The scales of a study: `measures`, or questions of `tasks` and short losses; settings of the scale."""
-    short = questions(*tasks, lengths=[384], depths=[0.0, 50.0], samples=2)
-    changes = ("length=64", "positions.target_length=256")
-    return {
-        "default": Scale(
-            measures=measures or {"eval": questions(*tasks), "perplexity": LOSSES},
-            **{"model": "smollm2-135m", **settings},
-        ),
-        "smoke": Scale(
-            measures=smoke or {"eval": short, "perplexity": {"lengths": [64, 128], "segments": 2}},
-            **{**settings, "model": "tiny-books", "steps": 2, "changes": changes},
-        ),
-    }
-
-
 ON_BOOKS = (CONTROL, REPEATS)
 ON_CODE = tuple(changed(arm, "data.corpus=code", name="on code: {}") for arm in ON_BOOKS)
-
-
-_LONG = {
-    "perplexity": {"lengths": [1024, 4096, 8192], "segments": 6},
-    "longppl": {"length": 8192, "short": 1024, "stride": 1024, "texts": 4},
-    # Half as long again as the trained length, so that a limit at its end can be seen.
-    "limit": {"length": 12288, "windows": 3},
-}
-_SMOKE_LONG = {
-    "perplexity": {"lengths": [64, 128], "segments": 2},
-    "longppl": {"length": 128, "short": 32, "texts": 2},
-    "limit": {"length": 256, "reference": 32, "windows": 2, "passage": 16, "scored": 12},
-}
-_GEMMA = {"model": "gemma3-270m", "changes": ("positions.target_length=32768",)}
+_GEMMA: dict[str, Any] = {"model": "gemma3-270m", "changes": ("positions.target_length=32768",)}
 _CODE_NOTE = (
     "Every trained arm: LoRA, {recipe.steps} steps of {recipe.length} tokens of books, or of code where its name "
     "says so. {seeds}."
 )
-_LONG_NOTE = (
-    "Held-out text: {documents} whole documents. All arms predict the same tokens. The key tokens of LongPPL "
-    "are those of the model before training. Computed in {precision}."
-)
+_LONG_TEXTS: dict[str, Any] = {
+    "measures": {
+        "perplexity": {"lengths": [1024, 4096, 8192], "segments": 6},
+        "longppl": {"length": 8192, "short": 1024, "stride": 1024, "texts": 4},
+        # Half as long again as the trained length, so that a limit at its end can be seen.
+        "limit": {"length": 12288, "windows": 3},
+    },
+    "smoke": {
+        "perplexity": {"lengths": [64, 128], "segments": 2},
+        "longppl": {"length": 128, "short": 32, "texts": 2},
+        "limit": {"length": 256, "reference": 32, "windows": 2, "passage": 16, "scored": 12},
+    },
+    "notes": (
+        NOTES[0],
+        "Held-out text: {documents} whole documents. All arms predict the same tokens. The key tokens of LongPPL "
+        "are those of the model before training. Computed in {precision}.",
+    ),
+}
 
 
-def _with_yarn(kind: str, factor: int, *arms: Arm) -> Experiment:
-    """YaRN alone, and each of these arms with it. The first arm is the reference."""
-    extend = ("extend.method=yarn", f"extend.factor={factor}")
+def _part(
+    kind: str,
+    heading: str,
+    arms: Sequence[Arm],
+    *claims: Comparison,
+    measures: Measures | None = None,
+    smoke: Measures | None = None,
+    tasks: tuple[str, ...] = (),
+    reference: Arm = CONTROL,
+    notes: tuple[str, ...] = NOTES,
+    **settings: Any,
+) -> FarPart:
+    """These arms and what is measured of them: questions of `tasks` and short losses unless `measures` has others.
+
+    Claims have three seeds. `settings` are those of the scale.
+    """
+    pairs = [(form.name, control.name) for form, control, _ in claims if control is not reference]
+    asked = questions(*tasks, lengths=[384], depths=[0.0, 50.0], samples=2)
+    scale = Scale(
+        measures=measures or {"eval": questions(*tasks), "perplexity": LOSSES},
+        seeds=3 if claims else 1,
+        **{"model": "smollm2-135m", **settings},
+    )
+    small = replace(
+        scale,
+        model="tiny-books",
+        measures=smoke or {"eval": asked, "perplexity": {"lengths": [64, 128], "segments": 2}},
+        steps=2,
+        changes=("length=64", "positions.target_length=256"),
+    )
+    compared = {"reference": reference.name, "contrasts": tuple(pairs)}
+    experiment = far_experiment(kind, *arms, notes=notes, **compared)
+    return FarPart(heading, experiment, {"default": scale, "smoke": small}, claims)
+
+
+def _beyond(kind: str, factor: int, length: int, *arms: Arm, losses: Mapping[str, Any] = LOSSES) -> FarPart:
+    """YaRN alone, and each of these arms with it; the first of them is the reference.
+
+    Skips reach the extended length. Prompts lie within and beyond the trained one: 7,000 and `length` tokens.
+    """
+    yarn, changes = f"YaRN x{factor}", ("extend.method=yarn", f"extend.factor={factor}")
+    alone = Arm(name=yarn, method="yarn", factor=float(factor), question="the extension alone")
     extended = [
-        replace(arm, name=f"YaRN x{factor}, {arm.name}", changes=(*extend, *(arm.changes or ())))
-        for arm in arms
+        replace(arm, name=f"{yarn}, {arm.name}", changes=(*changes, *(arm.changes or ()))) for arm in arms
     ]
-    alone = Arm(name=f"YaRN x{factor}", method="yarn", factor=float(factor), question="the extension alone")
-    return far_experiment(kind, alone, *extended, reference=extended[0].name)
-
-
-def _beyond(factor: int, length: int, losses: dict[str, Any] = LOSSES) -> dict[str, Scale]:
-    """Skips up to the extended length, and prompts within and beyond the trained one: 7,000 and `length` tokens."""
-    return far_scales(
-        {"eval": questions(lengths=[7000, length], samples=12), "perplexity": losses},
+    return _part(
+        kind,
+        f"Beyond the trained length, with {yarn}",
+        [alone, *extended],
+        reference=extended[0],
+        measures={"eval": questions(lengths=[7000, length], samples=12), "perplexity": losses},
         changes=(f"positions.target_length={factor * TRAINED}",),
     )
 
 
-PARTS = {
-    part.experiment.kind: part
-    for part in (
-        FarPart(
-            "Repeats on longer windows",
-            far_experiment(
-                "far-repeats", START, CONTROL, HALF, REPEATS, contrasts=((REPEATS.name, HALF.name),)
-            ),
-            far_scales(
-                {
-                    "eval": questions(),
-                    "perplexity": LOSSES,
-                    "recall": {"distances": [2048, 7500], "pairs": 8},
-                },
-                seeds=3,
-            ),
-            ((REPEATS, CONTROL, (*ANSWERS, MIDDLE)), (REPEATS, HALF, (BEYOND_SKIPS,))),
-        ),
-        FarPart(
-            "Where someone is",
-            far_experiment("far-tracking", START, CONTROL, REPEATS),
-            far_scales(tasks=TRACKING, seeds=3),
-            ((REPEATS, CONTROL, ANSWERS),),
-        ),
-        FarPart(
-            "Long texts",
-            far_experiment("far-long-texts", START, CONTROL, HALF, REPEATS, notes=(NOTES[0], _LONG_NOTE)),
-            far_scales(_LONG, smoke=_SMOKE_LONG, seeds=3),
-            ((HALF, CONTROL, LONG_TEXTS), (REPEATS, CONTROL, LONG_TEXTS)),
-        ),
-        FarPart(
-            "On source code",
-            far_experiment(
-                "far-code",
-                START,
-                *ON_BOOKS,
-                *ON_CODE,
-                contrasts=((ON_CODE[1].name, ON_CODE[0].name),),
-                notes=(_CODE_NOTE, *NOTES[1:]),
-            ),
-            far_scales(text="code", seeds=3),
-            (
-                (REPEATS, CONTROL, (*ANSWERS, MIDDLE)),
-                (ON_CODE[1], ON_CODE[0], (*ANSWERS, MIDDLE)),
-            ),
-        ),
-        FarPart(
-            "A second model",
-            far_experiment("far-gemma-repeats", START, CONTROL, REPEATS),
-            far_scales(
-                {"eval": questions(lengths=[7000], samples=12), "perplexity": LOSSES}, seeds=3, **_GEMMA
-            ),
-            # Twelve contexts hold few answers, so the probability of the right answer is judged too.
-            ((REPEATS, CONTROL, (FAR, COST, GOLD)),),
-        ),
-        FarPart(
-            "Where someone is, on a second model",
-            far_experiment("far-gemma-tracking", START, CONTROL, REPEATS),
-            far_scales(
-                {"eval": questions(*TRACKING, lengths=[7000]), "perplexity": LOSSES}, tasks=TRACKING, **_GEMMA
-            ),
-        ),
-        FarPart(
-            "Skips, repeats, and both",
-            far_experiment("far-parts", START, CONTROL, HALF, REPEATS, FEWER, NO_SKIP),
-            far_scales(),
-        ),
-        FarPart(
-            "Loss, LongPPL and the useful context",
-            far_experiment(
-                "far-reach", START, CONTROL, HALF, REPEATS, FEWER, NO_SKIP, notes=(NOTES[0], _LONG_NOTE)
-            ),
-            far_scales(_LONG, smoke=_SMOKE_LONG),
-        ),
-        FarPart(
-            "Beyond the trained length, with YaRN x2",
-            _with_yarn("far-extension", 2, CONTROL, HALF),
-            _beyond(2, 12_000),
-        ),
-        FarPart(
-            "Beyond the trained length, with YaRN x4",
-            _with_yarn("far-yarn-4", 4, CONTROL, REPEATS),
-            _beyond(4, 20_000, {"lengths": [1024, 8192, 16384], "segments": 4}),
-        ),
-    )
-}
+_THREE, _FOUR = (START, CONTROL, REPEATS), (START, CONTROL, HALF, REPEATS)
+_SIX = (*_FOUR, FEWER, NO_SKIP)
+_PARTS = (
+    _part(
+        "far-repeats",
+        "Repeats on longer windows",
+        _FOUR,
+        (REPEATS, CONTROL, (*ANSWERS, MIDDLE)),
+        (REPEATS, HALF, (BEYOND_SKIPS,)),
+        measures={
+            "eval": questions(),
+            "perplexity": LOSSES,
+            "recall": {"distances": [2048, 7500], "pairs": 8},
+        },
+    ),
+    _part("far-tracking", "Where someone is", _THREE, (REPEATS, CONTROL, ANSWERS), tasks=TRACKING),
+    _part(
+        "far-long-texts",
+        "Long texts",
+        _FOUR,
+        *((form, CONTROL, LONG_TEXTS) for form in (HALF, REPEATS)),
+        **_LONG_TEXTS,
+    ),
+    _part(
+        "far-code",
+        "On source code",
+        (START, *ON_BOOKS, *ON_CODE),
+        *((form, control, (*ANSWERS, MIDDLE)) for control, form in (ON_BOOKS, ON_CODE)),
+        notes=(_CODE_NOTE, *NOTES[1:]),
+        text="code",
+    ),
+    _part(
+        "far-gemma-repeats",
+        "A second model",
+        _THREE,
+        # Twelve contexts hold few answers, so the probability of the right answer is judged too.
+        (REPEATS, CONTROL, (FAR, COST, GOLD)),
+        measures={"eval": questions(lengths=[7000], samples=12), "perplexity": LOSSES},
+        **_GEMMA,
+    ),
+    _part(
+        "far-gemma-tracking",
+        "Where someone is, on a second model",
+        _THREE,
+        measures={"eval": questions(*TRACKING, lengths=[7000]), "perplexity": LOSSES},
+        tasks=TRACKING,
+        **_GEMMA,
+    ),
+    _part("far-parts", "Skips, repeats, and both", _SIX),
+    _part("far-reach", "Loss, LongPPL and the useful context", _SIX, **_LONG_TEXTS),
+    _beyond("far-extension", 2, 12_000, CONTROL, HALF),
+    _beyond(
+        "far-yarn-4", 4, 20_000, CONTROL, REPEATS, losses={"lengths": [1024, 8192, 16384], "segments": 4}
+    ),
+)
+PARTS = {part.experiment.kind: part for part in _PARTS}
 """By the kind of their results."""
 
 
@@ -256,16 +251,8 @@ def _study(title: str, *kinds: str) -> Study:
     return Study(title=title, parts=tuple(PARTS[kind].part() for kind in kinds), takes=("seeds", "steps"))
 
 
-FAR = _study(
-    "Which training makes a model use far context?",
-    "far-repeats",
-    "far-tracking",
-    "far-long-texts",
-    "far-code",
-)
+_FORMS = ("far-repeats", "far-tracking", "far-long-texts", "far-code")
+FAR = _study("Which training makes a model use far context?", *_FORMS)
 FAR_PARTS = _study("What does it: the skips or the repeats?", "far-parts", "far-reach")
-FAR_GEMMA = _study(
-    "Does a second model use far context after training with skips and repeats?",
-    "far-gemma-repeats",
-    "far-gemma-tracking",
-)
+_SECOND = "Does a second model use far context after training with skips and repeats?"
+FAR_GEMMA = _study(_SECOND, "far-gemma-repeats", "far-gemma-tracking")

@@ -11,11 +11,19 @@ from pathlib import Path
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Table
 from lengthwise.results import Results, Row
-from lengthwise_studies.arm_tables import arms_table, by_line
 from lengthwise_studies.arms import Arm, Scale, arm_after, is_final
 from lengthwise_studies.claims import Claim, Judged, judge, verdict_table
 from lengthwise_studies.experiments import Experiment
-from lengthwise_studies.paired_claims import NOTE, Direction, Measured, Paired, Quantity, range_over_seeds
+from lengthwise_studies.paired_claims import (
+    NOTE,
+    Direction,
+    Measured,
+    Paired,
+    Quantity,
+    arms_table,
+    by_line,
+    range_over_seeds,
+)
 from lengthwise_studies.paper.measures import all_measures, columns
 from lengthwise_studies.paper.methods import PLAIN, Adjustment, standard_arms
 from lengthwise_studies.paper.sizes import SIZES, Size

@@ -16,7 +16,7 @@ Measures = Mapping[str, Mapping[str, Any]]
 """The settings of each measure, by name."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Arm:
     """What is trained or measured: one model of an experiment, and what is measured of it.
 

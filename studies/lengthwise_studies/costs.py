@@ -59,8 +59,6 @@ SHAPES: dict[str, dict[str, Any]] = {
     "smollm2-135m": llama(49152, 576, 1536, 30, 9, num_key_value_heads=3, tie_word_embeddings=True),
 }
 """The shapes of models that can be planned without the hub, and before their first use."""
-
-
 H200 = 4e14
 """Operations a second of one NVIDIA H200 in bfloat16 at 40 % of its peak: our assumption for scales that name one."""
 _FEW, _MORE = 5, 25
@@ -93,22 +91,14 @@ class StudyCost:
     basis: str = ""
 
 
-@dataclass(frozen=True)
-class _Machine:
-    kind: torch.device
-    rate: float
-    """Operations a second."""
-    basis: str
+_Machine = tuple[torch.device, float, str]
+"""A device, its operations a second, and what that rate is from."""
 
 
 def study_costs(
     study: Study, scale: str, *, seeds: int | None = None, steps: int | None = None
 ) -> list[StudyCost]:
-    """The cost of every part of a study; what cannot be planned here for want of a package is named.
-
-    Raises:
-        UsageError: as `chosen_scales`.
-    """
+    """The cost of every part of a study; what cannot be planned here for want of a package is named."""
     found: dict[str, StudyCost] = {}
     for part, size in zip(study.parts, chosen_scales(study, scale, seeds=seeds, steps=steps), strict=True):
         if part.plan is None:
@@ -155,14 +145,14 @@ def _machine(experiment: Experiment, scale: Scale, assumed: float | None) -> _Ma
     if assumed is not None:
         name = f"{assumed / H200:g} NVIDIA H200 in bfloat16 at 40 % of the peak"
         basis = f"what this scale assumes, {name}: the products alone"
-        return _Machine(torch.device("cuda"), assumed, basis)
+        return torch.device("cuda"), assumed, basis
     recipe = experiment.recipe_of(replace(scale, starts=()), next(iter(experiment.trained_arms), None))
     dtype = fast_dtype() if experiment.dtype == "fast" else "float32"
     if recipe is not None and not experiment.fast_training:
         dtype = recipe.precision
     device = usable_device("auto")
     basis = "that of the products alone, at the rate of this machine, measured just now (expect up to three times)"
-    return _Machine(torch.device(device), _rate(device, dtype), basis)
+    return torch.device(device), _rate(device, dtype), basis
 
 
 _rate = cache(product_rate)
@@ -200,8 +190,8 @@ def _pretraining(start: TinyModel, machine: _Machine) -> StudyCost:
         trainings=1,
         trained_tokens=tokens,
         operations=work,
-        seconds=work / machine.rate,
-        basis=machine.basis,
+        seconds=work / machine[1],
+        basis=machine[2],
     )
 
 
@@ -210,7 +200,7 @@ def _cost(experiment: Experiment, scale: Scale, machine: _Machine) -> StudyCost:
     texts = [arm.text or scale.text for arm in experiment.arms]
     what = ", ".join(filter(None, dict.fromkeys([scale.model, *recipes, *texts])))
     total: Counter[str] = Counter()
-    memory = 0
+    (device, rate, basis), memory = machine, 0
     for arm in experiment.arms:
         start = scale.start(0, arm)
         try:
@@ -231,7 +221,7 @@ def _cost(experiment: Experiment, scale: Scale, machine: _Machine) -> StudyCost:
             total["operations"] += seeds * run_operations(recipe, trained)
             total["operations"] += view * training_operations(recipe, attention, attention)
             micro, _ = recipe.batch.cut(1)
-            most = device_memory(recipe, trained, micro=micro, devices=1, device=machine.kind)
+            most = device_memory(recipe, trained, micro=micro, devices=1, device=device)
             memory = max(memory, most["device"])
             measures += [scale.mark_measures] * len(scale.marks)
         total["measured"] += models * len(measures)
@@ -239,8 +229,8 @@ def _cost(experiment: Experiment, scale: Scale, machine: _Machine) -> StudyCost:
             for tokens, longest in _read(each, model):
                 total["read_tokens"] += models * tokens
                 total["operations"] += models * _work(model, tokens, longest, passes=2)
-    seconds = total["operations"] / machine.rate
-    return StudyCost(what=what, memory_bytes=memory, seconds=seconds, basis=machine.basis, **total)
+    seconds = total["operations"] / rate
+    return StudyCost(what=what, memory_bytes=memory, seconds=seconds, basis=basis, **total)
 
 
 def shape(name: str) -> Any:
@@ -262,8 +252,7 @@ def _skeleton(start: TinyModel | str) -> Any:
 
 def _work(model: Any, tokens: int, context: int, *, passes: int) -> int:
     """Operations of the weights and of causal attention over rows of `context` tokens; a forward pass counts 2."""
-    weights = sum(p.numel() for p in model.parameters())
-    return passes * tokens * (weights + attention_factors(model, context))
+    return passes * tokens * (model.num_parameters() + attention_factors(model, context))
 
 
 def _read(measures: Measures, model: Any) -> Iterator[tuple[int, int]]:

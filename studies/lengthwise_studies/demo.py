@@ -46,8 +46,8 @@ REAL_MODEL = Experiment(
 )
 _SHOWN = ("sce", "entropy", "jeffreys", "loss", "perplexity", "benefit")
 _LIMITS = (
-    Quantity(heading="sound up to (tokens)", task="limit", metric="sound_up_to"),
-    Quantity(heading="context used up to (tokens)", task="limit", metric="used_up_to"),
+    Quantity("sound up to (tokens)", "limit", "sound_up_to"),
+    Quantity("context used up to (tokens)", "limit", "used_up_to"),
 )
 
 
@@ -113,10 +113,10 @@ def _limit_sections(results: Results, folder: Path) -> list[Section]:
 
 
 def _real_scale(
-    model: str, length: int, windows: int, lengths: list[int], distances: list[int], steps: int | None = None
+    model: str, windows: int, lengths: list[int], distances: list[int], steps: int | None
 ) -> Scale:
     measures = {
-        "misalignment": {"lengths": [length], "windows": windows, "batch_size": 4},
+        "misalignment": {"lengths": lengths[-2:-1], "windows": windows, "batch_size": 4},
         "perplexity": {"lengths": lengths, "segments": 4, "batch_size": 4},
         "recall": {"distances": distances, "pairs": 4, "passage": 64, "scored": 48, "batch_size": 4},
     }
@@ -162,8 +162,8 @@ DEMO = Study(
         REAL_MODEL.part(
             _real_sections,
             {
-                "default": _real_scale("smollm2-135m", 512, 6, [256, 512, 1024], [64, 256, 1024]),
-                "smoke": _real_scale("tiny-books", 64, 4, [64, 128], [64, 128], steps=2),
+                "default": _real_scale("smollm2-135m", 6, [256, 512, 1024], [64, 256, 1024], None),
+                "smoke": _real_scale("tiny-books", 4, [64, 128], [64, 128], 2),
             },
             folder="real-model",
             heading="A real model",

@@ -82,10 +82,7 @@ class Experiment:
     ) -> Results:
         """Train and measure every arm that the store lacks, and write rows and paired differences to `out`.
 
-        Args:
-            out, how: as `RunFolder`: resume, overwrite.
-            scale: the size.
-            settings: what the run records; default: `self.settings(scale)`.
+        `settings` is what the run records; default: `self.settings(scale)`.
 
         Raises:
             UsageError, Interrupted: see `RunFolder`; finished arms and samples stay in the store.
@@ -128,6 +125,8 @@ class Experiment:
                 found[arm.name], files = self._measured(arm, scale, seed, paces.get(arm.name, 1.0), after)
                 if after is None:
                     places[arm.name if seed is None else f"{arm.name}, seed {seed}"] = files
+                of_arm = (row for results in found[arm.name].values() for row in results.rows)
+                rows.extend(replace(row, arm=arm_after(arm.name, after), seed=seed) for row in of_arm)
             return found
 
         untrained: Found = {}
@@ -136,11 +135,10 @@ class Experiment:
                 of = seed if self._has_starts(scale) else None
                 as_they_are = [arm for arm in self.arms if arm.changes is None and arm.starts_at(of)]
                 untrained = measure(as_they_are, of)
-                rows += _rows_of(untrained, of)
             for after in (None, *scale.marks):
                 found = measure(self.trained_arms, seed, after)
                 alike = {**untrained, **found} if after is None else found
-                rows += _rows_of(found, seed, after) + self._differences(alike, seed, after)
+                rows.extend(self._differences(alike, seed, after))
         recipe = self.recipe_of(scale)
         facts = {
             "documents": len(_text(scale.text, split=scale.split).documents),
@@ -280,12 +278,3 @@ class Experiment:
 def _folder(start: TinyModel | str) -> str:
     """The name or folder of a model, pretrained at the first call."""
     return start if isinstance(start, str) else str(start.build())
-
-
-def _rows_of(found: Found, seed: int | None, after: int | None = None) -> list[Row]:
-    return [
-        replace(row, arm=arm_after(name, after), seed=seed)
-        for name, measurements in found.items()
-        for one in measurements.values()
-        for row in one.rows
-    ]

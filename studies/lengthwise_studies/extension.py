@@ -20,6 +20,8 @@ from lengthwise_studies.skeleton import Study
 
 NONE = "none"
 _PI = ("extend.method=pi", "extend.factor=2.0")
+_CE = (*_PI, "objective.divergence=sce", "objective.alpha=0.0")
+_JEFFREYS = (*_PI, "objective.divergence=jeffreys", "objective.alpha=10.0")
 
 EXPERIMENT = Experiment(
     kind="extension",
@@ -33,11 +35,8 @@ EXPERIMENT = Experiment(
         Arm(name="YaRN x2", method="yarn", factor=2.0),
         Arm(name="NTK x2", method="ntk", factor=2.0),
         Arm(name="PI x2", method="pi", factor=2.0),
-        Arm(name="PI x2, LoRA with CE", changes=(*_PI, "objective.divergence=sce", "objective.alpha=0.0")),
-        Arm(
-            name="PI x2, LoRA with Jeffreys 10",
-            changes=(*_PI, "objective.divergence=jeffreys", "objective.alpha=10.0"),
-        ),
+        Arm(name="PI x2, LoRA with CE", changes=_CE),
+        Arm(name="PI x2, LoRA with Jeffreys 10", changes=_JEFFREYS),
     ),
     notes=(
         "{measures[perplexity][segments]} windows of {measures[perplexity][lengths][0]} tokens of held-out books. "
@@ -45,19 +44,17 @@ EXPERIMENT = Experiment(
         "LoRA: {recipe.steps} steps of two windows of {recipe.length} tokens, the same in all arms.",
     ),
 )
+
+
+def _scale(model: str, length: int, bins: int, steps: int, window: int) -> Scale:
+    measures = {"perplexity": {"lengths": [length], "segments": 3, "position_bins": bins}}
+    changes = (f"length={window}", "batch.size=1", "batch.micro=1")
+    return Scale(model=model, measures=measures, steps=steps, changes=changes)
+
+
 SCALES = {
-    "default": Scale(
-        model="smollm2-135m",
-        measures={"perplexity": {"lengths": [16384], "segments": 3, "position_bins": 16}},
-        steps=20,
-        changes=("length=1024", "batch.size=1", "batch.micro=1"),
-    ),
-    "smoke": Scale(
-        model="tiny-books",
-        measures={"perplexity": {"lengths": [256], "segments": 3, "position_bins": 4}},
-        steps=2,
-        changes=("length=64", "batch.size=1", "batch.micro=1"),
-    ),
+    "default": _scale("smollm2-135m", 16384, 16, 20, 1024),
+    "smoke": _scale("tiny-books", 256, 4, 2, 64),
 }
 
 
@@ -68,11 +65,9 @@ def sections(results: Results, folder: Path) -> list[Section]:
     trained = results.provenance["model"]["trained_length"]
     [length] = results.config["measures"]["perplexity"]["lengths"]
     losses = results.select(task="perplexity", metric="loss", reference=None)
-    lines = by_line(
-        losses,
-        lambda row: "all" if row.position is None else f"{row.position}-{(row.position_end or 0) - 1}",
-    )
-    lines["all"] = lines.pop("all")
+    whole = [row for row in losses if row.position is None]
+    bins = [row for row in losses if row.position is not None]
+    lines = by_line(bins, lambda row: f"{row.position}-{(row.position_end or 0) - 1}") | {"all": whole}
     table = Table(
         columns=["", *(arm.name for arm in EXPERIMENT.arms)],
         rows=[[name, *map(row_estimate, of_line)] for name, of_line in lines.items()],

@@ -64,11 +64,8 @@ def side_by_side(
 ) -> None:
     """Call `finished` with each item and `work(item)`, as they finish; with one process in order, in this process.
 
-    After an error or Ctrl-C, work in progress is discarded with its processes.
-
-    Args:
-        what: the items are, in the plural.
-        before: how many were finished earlier.
+    After an error or Ctrl-C, work in progress is discarded with its processes. `what` names the items, in the plural;
+    `before` of them were finished earlier.
 
     Raises:
         Interrupted: Ctrl-C.
@@ -163,11 +160,7 @@ def at_once(*, jobs: int | None = None, ray: str | None = None) -> Iterator[None
 
 
 def in_jobs(jobs: int, experiment: Experiment, scale: Scale) -> None:
-    """Run every arm and seed of the experiment, at most `jobs` at once, and wait for all.
-
-    Raises:
-        UsageError: its arms train for equal times.
-    """
+    """Run every arm and seed of the experiment, at most `jobs` at once, and wait for all."""
     tasks = _tasks(experiment, scale)
     jobs = min(jobs, len(tasks))
     if jobs > 1:
@@ -211,7 +204,6 @@ def on_ray(ray: Any, experiment: Experiment, scale: Scale, *, work: Callable[...
     """Run every arm and seed of the experiment on the cluster, and wait for all.
 
     Raises:
-        UsageError: its arms train for equal times.
         LengthwiseError: a task failed, with its own error; or no machine of the cluster is large enough for one.
     """
     remote = ray.remote(max_retries=RETRIES)(work)

@@ -169,12 +169,7 @@ def arms_table(
 ) -> Table:
     """One line for each arm (and seed), one column for each number that some line has; lines with none are left out.
 
-    Args:
-        lines: the rows of each line, by its name.
-        shown: the numbers; or arms, where each line is a number.
-        cell: of the rows of one line and number: one a seed.
-        length: L in tokens; 1 where the lengths of `shown` are tokens.
-        caption, notes: of the table.
+    `cell` is called with the rows of one line and number, one a seed. `length` is L in tokens, as in `Measured`.
     """
     rows = [row for of_line in lines.values() for row in of_line]
     there = [one for one in shown if any(one.is_in(row, length) for row in rows)]

@@ -83,11 +83,7 @@ def chosen_scale(scales: Mapping[str, Any], name: str, **given: int | None) -> A
 
 
 def chosen_scales(study: Study, scale: str, **given: int | None) -> list[Any]:
-    """The scale of each part, with other `seeds` and `steps` where given.
-
-    Raises:
-        UsageError: an unknown scale; seeds or steps below 1, or for a study that takes none.
-    """
+    """The scale of each part, with other `seeds` and `steps` where given; UsageError for a study that takes none."""
     for what, value in given.items():
         if value is not None and what not in study.takes:
             raise UsageError(f"this study takes no {what}", expected=f"without --{what}")

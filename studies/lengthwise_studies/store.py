@@ -97,9 +97,7 @@ def measured(
     evaluator: str | None = None,
     **facts: Any,
 ) -> tuple[dict[str, Results], dict[str, str]]:
-    """Every measurement of a model of an arm, by name, and the file of its samples below the store.
-
-    Finished samples stay in `folder`, where a second call continues.
+    """Every measurement of a model of an arm, by name, and the file of its samples below the store (in `folder`).
 
     Args:
         evaluator: the model that finds the key tokens of LongPPL: one for all arms, so that all have the same.

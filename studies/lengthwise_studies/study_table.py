@@ -83,11 +83,7 @@ def studies() -> list[dict[str, str]]:
 
 
 def study_named(name: str) -> Study:
-    """The study of that name, with everything that it needs imported.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The study of that name, with everything that it needs imported; UsageError if there is none."""
     known = ALIGNMENT | SPARSITY | OWN
     if name not in known:
         raise UsageError(
@@ -98,11 +94,7 @@ def study_named(name: str) -> Study:
 
 
 def plan_study(name: str, *, scale: str = "default", **given: int | None) -> Table:
-    """The grid of the study `name`, with tokens, memory and time, before any weight is loaded.
-
-    Raises:
-        UsageError: see `chosen_scales`.
-    """
+    """The grid of the study `name`, with tokens, memory and time, before any weight is loaded."""
     study = study_named(name)
     from lengthwise_studies.costs import costs_table, study_costs
 
@@ -110,16 +102,10 @@ def plan_study(name: str, *, scale: str = "default", **given: int | None) -> Tab
 
 
 def produce(name: str, out: Path, *, ray: str | None = None, jobs: int | None = None, **how: Any) -> Produced:
-    """Run the study `name` in the folder `out`, or continue it, to its page.
-
-    Args:
-        name, out: of the study and of the folder.
-        ray, jobs: see `at_once`; None: one arm and seed after the other, on this machine.
-        how: the arguments of `produce_page`.
+    """Run the study `name` to its page as `produce_page` does, with arms and seeds at once where asked (`at_once`).
 
     Raises:
-        UsageError: see `produce_page`; jobs or a cluster for a study without arms.
-        Interrupted: Ctrl-C. Finished work stays.
+        UsageError, Interrupted: see `produce_page`; jobs or a cluster for a study without arms.
     """
     study = study_named(name)
     from lengthwise_studies.skeleton import produce_page

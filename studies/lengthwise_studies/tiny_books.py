@@ -28,11 +28,7 @@ DISTANCES = (64, 128, 256)
 
 
 def _term(name: str, divergence: str, alpha: float, question: str) -> Arm:
-    return Arm(
-        name=name,
-        changes=(f"objective.divergence={divergence}", f"objective.alpha={alpha}"),
-        question=question,
-    )
+    return Arm(name, question, (f"objective.divergence={divergence}", f"objective.alpha={alpha}"))
 
 
 EXPERIMENT = Experiment(
@@ -123,9 +119,7 @@ def differences_beside_plain(results: Results, *more: str) -> Table:
     seeds = len({row.seed for row in results.rows if row.reference is not None})
     spread = "mean and standard deviation over seeds" if seeds > 1 else "95 % interval over documents"
     lines = {
-        arm: [
-            row for row in results.rows if (row.arm, row.reference) == (arm, None if arm == PLAIN else PLAIN)
-        ]
+        arm: results.select(arm=arm, reference=None if arm == PLAIN else PLAIN)
         for arm in (PLAIN, SCE, ENTROPY, JEFFREYS, YARN, *more)
     }
     by_arm = arms_table(lines, NUMBERS, _cell)

@@ -70,25 +70,25 @@ def _asked(results: Results) -> Mapping[str, Any]:
     return results.config["measures"].get("eval", {})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Demand:
     """What a form has to do in one number.
 
     Args:
         place, says: of the claim.
         metric: of the number.
+        direction, margin: of the paired test.
         at: which of the lengths at which it was measured; None: all.
         deepest: whether only the deepest answers count.
-        direction, margin: of the paired test.
     """
 
     place: str
     says: str
     metric: str
-    at: Callable[[Sequence[float]], float] | None = None
-    deepest: bool = False
     direction: Direction
+    at: Callable[[Sequence[float]], float] | None = None
     margin: float | None = None
+    deepest: bool = False
 
     def claims(self, form: str, control: str, results: Results) -> list[Claim[Paired]]:
         """At the lengths and of the tasks that were measured; the shortest length is one of several."""
@@ -117,24 +117,15 @@ class Demand:
 Comparison = tuple[Arm, Arm, tuple[Demand, ...]]
 """A form, the arm that it is compared with, and what it has to do."""
 _FEW = "it loses at most 5 points"
-FAR = Demand(place="far", says="it answers more", metric="accuracy", at=max, direction="higher")
-COST = Demand(
-    place="cost",
-    says="it costs at most 0.01 nats",
-    metric="loss",
-    at=min,
-    direction="not higher",
-    margin=0.01,
-)
-NEAR = Demand(place="near", says=_FEW, metric="accuracy", at=min, direction="not lower", margin=0.05)
+FAR = Demand("far", "it answers more", "accuracy", "higher", max)
+COST = Demand("cost", "it costs at most 0.01 nats", "loss", "not higher", min, 0.01)
+NEAR = Demand("near", _FEW, "accuracy", "not lower", min, 0.05)
 MIDDLE = replace(NEAR, place="middle", says=f"{_FEW} in the middle", at=max, deepest=True)
 BEYOND_SKIPS = replace(FAR, place="beyond skips")
 GOLD = replace(FAR, place="gold", says="it makes the right answer more probable", metric="gold_probability")
 COST_ANYWHERE = replace(COST, at=None)
-KEY_TOKENS = Demand(
-    place="key tokens", says="what far context makes likely is likelier", metric="loss_key", direction="lower"
-)
-USED = Demand(place="used", says="it uses more context", metric="used_up_to", direction="higher")
+KEY_TOKENS = Demand("key tokens", "what far context makes likely is likelier", "loss_key", "lower")
+USED = Demand("used", "it uses more context", "used_up_to", "higher")
 ANSWERS = (FAR, COST, NEAR)
 """What every form has to do with questions."""
 LONG_TEXTS = (COST_ANYWHERE, KEY_TOKENS, USED)

@@ -36,37 +36,20 @@ _ANYWHERE = ("views=repeat", "view_options={share: 1.0, source: anywhere, place:
 _TRUNCATION = ("views=truncation", "positions=null", "objective.ce_on=both")
 
 START = Arm(name="before", question="the model as it is")
-CONTROL = Arm(
-    name="no skip, CE", changes=(*_ALWAYS, "objective.ce_on=long"), question="the same windows and steps, CE"
-)
+CONTROL = Arm("no skip, CE", "the same windows and steps, CE", (*_ALWAYS, "objective.ce_on=long"))
 HALF = Arm(name="skip in half of the steps, CE", changes=(), question="every other step skips, on average")
 EVERY = Arm(name="skip, CE", changes=_ALWAYS, question="PoSE within the trained length")
-REPEATS = Arm(
-    name="skip + long repeats, CE",
-    changes=(*_ANYWHERE, "view_options.passage=128", *_ALWAYS),
-    question="every window skips and repeats 128 tokens",
-)
-FEWER = Arm(
-    name="skip in half of the steps + repeats, CE",
-    changes=_ANYWHERE,
-    question="every window with a skip repeats 64 tokens",
-)
-NO_SKIP = Arm(
-    name="long repeats, no skip, CE",
-    # The contiguous view of the same windows.
-    changes=(*(REPEATS.changes or ()), "objective.ce_on=long"),
-    question="the same text, with its own positions",
-)
-TRUNCATION_SCE = Arm(
-    name="truncation, SCE",
-    changes=(*_TRUNCATION, "objective.divergence=sce", "objective.alpha=0.1"),
-    question="the paper's form",
-)
-TRUNCATION_JEFFREYS = Arm(
-    name="truncation, Jeffreys",
-    changes=(*_TRUNCATION, "objective.divergence=jeffreys", "objective.alpha=10"),
-    question="the paper's views, disagreement alone",
-)
+_LONG_REPEATS = (*_ANYWHERE, "view_options.passage=128", *_ALWAYS)
+REPEATS = Arm("skip + long repeats, CE", "every window skips and repeats 128 tokens", _LONG_REPEATS)
+_SHORT = "every window with a skip repeats 64 tokens"
+FEWER = Arm("skip in half of the steps + repeats, CE", _SHORT, _ANYWHERE)
+# The contiguous view of the same windows.
+_CONTIGUOUS = (*_LONG_REPEATS, "objective.ce_on=long")
+NO_SKIP = Arm("long repeats, no skip, CE", "the same text, with its own positions", _CONTIGUOUS)
+_SCE = (*_TRUNCATION, "objective.divergence=sce", "objective.alpha=0.1")
+TRUNCATION_SCE = Arm("truncation, SCE", "the paper's form", _SCE)
+_JEFFREYS = (*_TRUNCATION, "objective.divergence=jeffreys", "objective.alpha=10")
+TRUNCATION_JEFFREYS = Arm("truncation, Jeffreys", "the paper's views, disagreement alone", _JEFFREYS)
 
 
 def changed(arm: Arm, *changes: str, name: str) -> Arm:

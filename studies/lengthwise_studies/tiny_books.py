@@ -55,15 +55,13 @@ EXPERIMENT = Experiment(
 )
 
 
-def measures(
-    *, windows: int, segments: int, pairs: int, distances: tuple[int, ...] = DISTANCES
-) -> dict[str, dict[str, Any]]:
+def measures(*, windows: int, segments: int, pairs: int) -> dict[str, dict[str, Any]]:
     """Three measures at the lengths of tiny-books, of this many samples."""
     return {
         "misalignment": {"lengths": [LENGTH], "windows": windows, "batch_size": 8},
         "perplexity": {"lengths": [n * LENGTH for n in (1, 2, 4)], "segments": segments, "batch_size": 8},
         "recall": {
-            "distances": list(distances),
+            "distances": list(DISTANCES),
             "pairs": pairs,
             "passage": 64,
             "scored": 48,

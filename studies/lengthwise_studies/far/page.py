@@ -83,10 +83,11 @@ class FarPart:
             )
             judged = judge(claims, Measured(rows=results.rows))
             found["verdicts"] = verdict_table(judged, caption="What a form has to do", notes=[NOTE])
-        gold = "gold is the right answer's probability among the ranked answers, gold loss -log of it (nats)"
+        gold = (
+            "; gold is the right answer's probability among the ranked answers, gold loss -log of it (nats)"
+        )
         arms = by_line(results.select(reference=None), _arm_and_seed)
-        caption = f"Every arm; {gold}" if tasks else "Every arm"
-        found["arms"] = arms_table(arms, shown, first_estimate, caption=caption)
+        found["arms"] = arms_table(arms, shown, first_estimate, caption=f"Every arm{gold if tasks else ''}")
         compared = [row for row in results.rows if row.reference is not None]
         pairs = by_line(
             compared,

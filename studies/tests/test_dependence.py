@@ -9,8 +9,13 @@ import pytest
 import scipy.stats
 
 from lengthwise_studies.claims import Claim, judge
-from lengthwise_studies.paper.dependence import Correlation, partial_correlation, williams_t
-from lengthwise_studies.paper.table1 import PRINTED, of_the_papers_models
+from lengthwise_studies.paper.table1 import (
+    PRINTED,
+    Correlation,
+    of_the_papers_models,
+    partial_correlation,
+    williams_t,
+)
 
 
 def test_partial_correlation_of_one_control_is_the_textbook_formula():

@@ -14,8 +14,8 @@ from lengthwise.training.recipe import read_recipe
 from lengthwise_studies.costs import SHAPES, shape, study_costs
 from lengthwise_studies.paper import paper_table
 from lengthwise_studies.paper.methods import BEST, BEST_FORM, CLEX, PLAIN, best_form, standard_arms
-from lengthwise_studies.paper.rebuttal import TABLES
 from lengthwise_studies.paper.sizes import LAPTOP, PAPER, SIZES, Size
+from lengthwise_studies.paper.tables import TABLES
 from lengthwise_studies.skeleton import Study, chosen_scale
 from lengthwise_studies.store import arm_folder
 from lengthwise_studies.study_table import study_named

@@ -83,13 +83,13 @@ def _tiny_books(results: Results) -> Table:
 def _verdicts(results: Results) -> Table:
     from lengthwise_studies.claims import verdict_table
     from lengthwise_studies.paired_claims import NOTE
-    from lengthwise_studies.paper.rebuttal import TABLES
+    from lengthwise_studies.paper.tables import TABLES
 
     return verdict_table(TABLES[results.kind].judged(results), caption="", notes=[NOTE])
 
 
 def _differences(results: Results) -> Table:
-    from lengthwise_studies.paper.rebuttal import TABLES
+    from lengthwise_studies.paper.tables import TABLES
 
     return TABLES[results.kind].differences_at_the_end(results)
 
@@ -127,7 +127,7 @@ def _table1(results: Results, which: str) -> Table:
 
 
 def _encodings(results: Results) -> Table:
-    from lengthwise_studies.paper.encoding_misalignment import encodings_table
+    from lengthwise_studies.paper.models import encodings_table
 
     return replace(encodings_table(results), caption="")
 
@@ -234,7 +234,7 @@ def keep(run: Path, root: Path, scale: str = "", variant: str = "") -> Path:
 def _file(kind: str, scale: str) -> str:
     """The file of a run: one for each scale of the paper's tables, one for the studies of far context."""
     from lengthwise_studies.far.studies import PARTS
-    from lengthwise_studies.paper.rebuttal import TABLES
+    from lengthwise_studies.paper.tables import TABLES
 
     if kind in PARTS:
         return "far"
@@ -247,7 +247,7 @@ def show(results: Results) -> list[Table]:
     The text of the documentation quotes numbers of the pages of far studies.
     """
     from lengthwise_studies.far.studies import PARTS
-    from lengthwise_studies.paper.rebuttal import TABLES
+    from lengthwise_studies.paper.tables import TABLES
 
     kind = results.kind
     if kind in PARTS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
 from lengthwise.alignment import PairGeometry
@@ -10,11 +10,9 @@ from lengthwise.report.drawing import COLORS, Picture, drawn, picture
 from lengthwise.report.html import Section
 from lengthwise.report.tables import Cell, Table
 from lengthwise.results import Results, Row
-from lengthwise.runs import RunFolder
+from lengthwise_studies.computed import computed
 from lengthwise_studies.skeleton import Part, Study
 
-SCALES = {"default": PairGeometry(length=16, offset=4), "smoke": PairGeometry(length=8, offset=2)}
-"""The windows of the picture. The table counts every offset."""
 READINGS = {"App. D": None, "Sec. 4.2": 0}
 """How many tokens are compared: those with L/2 tokens of context in both windows, or all that both share."""
 TABLE8 = Table(
@@ -35,41 +33,22 @@ TABLE8 = Table(
 )
 
 
-def run(out: Path, scale: PairGeometry, *, resume: bool = False, overwrite: bool = False) -> Results:
-    """Count the compared tokens for every offset."""
-    config = {"length": scale.length}
-    with RunFolder(out, kind="figure2", config=config, resume=resume, overwrite=overwrite) as folder:
-        if finished := folder.finished:
-            return finished
-        row = Row(
-            model="none",
-            task="geometry",
-            metric="paired_positions",
-            value=None,
-            unit="tokens",
-            length=scale.length,
-        )
-        rows = [
-            replace(
-                row,
-                value=PairGeometry(scale.length, offset, floor).paired_positions,
-                distance=offset,
-                arm=reading,
-            )
-            for reading, floor in READINGS.items()
-            for offset in range(1, scale.length // 2 + 1)
-        ]
-        results = Results(kind="figure2", model_name="none", config=config, rows=rows)
-        folder.write_results(results)
-        return results
+def _compared(scale: PairGeometry) -> Iterator[Row]:
+    """The number of compared tokens for every offset."""
+    row = {"model": "none", "task": "geometry", "metric": "paired_positions", "unit": "tokens"}
+    for reading, floor in READINGS.items():
+        for offset in range(1, scale.length // 2 + 1):
+            count = PairGeometry(scale.length, offset, floor).paired_positions
+            yield Row(**row, value=count, length=scale.length, distance=offset, arm=reading)
 
 
 def sections(results: Results, folder: Path) -> list[Section]:
     """The picture of the windows, the counts, and Table 8."""
-    length = results.config["length"]
+    length = results.config["scale"]["length"]
     counts: dict[int | None, list[Cell]] = {}
     for row in results.rows:
         counts.setdefault(row.distance, [row.distance]).append(row.value)
+    caption = "Tokens that are compared, of each sample"
     return [
         Section(
             title="Figure 2: two windows of one text",
@@ -80,14 +59,7 @@ def sections(results: Results, folder: Path) -> list[Section]:
                 "L/2 tokens of context in the short window; Sec. 4.2 compares all that both share. The last offset "
                 "that Sec. 4.2 draws, L/2, leaves Appendix D nothing to compare.",
             ],
-            tables=[
-                Table(
-                    columns=["e", *READINGS],
-                    rows=list(counts.values()),
-                    caption="Tokens that are compared, of each sample",
-                ),
-                TABLE8,
-            ],
+            tables=[Table(columns=["e", *READINGS], rows=list(counts.values()), caption=caption), TABLE8],
             figures=[windows_picture(PairGeometry(length, length // 4))],
         )
     ]
@@ -115,7 +87,14 @@ def windows_picture(windows: PairGeometry) -> Picture:
         )
 
 
+# Scales are the windows of the picture. The table counts every offset.
 FIGURE2 = Study(
     title="Figure 2: how the two windows of a sample overlap",
-    parts=(Part(run=run, sections=sections, scales=SCALES),),
+    parts=(
+        Part(
+            run=computed("figure2", _compared, model_name="none"),
+            sections=sections,
+            scales={"default": PairGeometry(length=16, offset=4), "smoke": PairGeometry(length=8, offset=2)},
+        ),
+    ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from lengthwise_studies.paired_claims import Quantity
@@ -31,13 +32,9 @@ def all_measures(size: Size, *, window: int) -> dict[str, dict[str, Any]]:
     if size.limit_windows:
         found["limit"] = {"length": max(tokens), "windows": size.limit_windows}
     if size.question_lengths:
-        found["eval"] = {
-            "tasks": ["babilong_qa1"],
-            "mode": "likelihood",
-            "lengths": size.tokens(size.question_lengths),
-            "depths": list(DEPTHS),
-            "samples": size.questions,
-        }
+        lengths = size.tokens(size.question_lengths)
+        samples = {"depths": list(DEPTHS), "samples": size.questions}
+        found["eval"] = {"tasks": ["babilong_qa1"], "mode": "likelihood", "lengths": lengths, **samples}
     if size.scores:
         found["eval longbench_e"] = dict(size.scores)
     return found
@@ -56,16 +53,12 @@ def recalled(distance: float) -> Quantity:
 def answered(times: float, depth: float | None = None) -> Quantity:
     """Accuracy in BABILong's QA1, by likelihood."""
     heading = f"QA1 at {times:g}T" + ("" if depth is None else f", depth {depth:g} %")
-    return Quantity(
-        heading=heading, task="babilong_qa1", metric="accuracy", times=times, depth=depth, unit="share"
-    )
+    accuracy = partial(Quantity, task="babilong_qa1", metric="accuracy", unit="share")
+    return accuracy(heading=heading, times=times, depth=depth)
 
 
-def scored() -> Quantity:
-    """LongBench-E, greedy replies."""
-    return Quantity(heading="LongBench-E", task="longbench_e", metric="average_rows", unit="share")
-
-
+SCORED = Quantity(heading="LongBench-E", task="longbench_e", metric="average_rows", unit="share")
+"""Greedy replies."""
 PARTS = (
     Quantity(heading="SCE", task="misalignment", metric="sce"),
     Quantity(heading="entropy part", task="misalignment", metric="entropy"),
@@ -76,14 +69,13 @@ PARTS = (
 def columns(size: Size) -> Sequence[Quantity]:
     """The numbers of an arm that a table shows, as far as they are measured."""
     longest = max(size.lengths)
-    tempered = Quantity(
-        heading=f"loss at {longest:g}T, best temperature",
-        task="perplexity",
-        metric="loss_best_temperature",
-        times=longest,
-    )
-    found = [*(loss(times) for times in size.lengths), tempered, *PARTS]
-    found += [recalled(times) for times in size.distances]
+    tempered = f"loss at {longest:g}T, best temperature"
+    found = [
+        *map(loss, size.lengths),
+        Quantity(heading=tempered, task="perplexity", metric="loss_best_temperature", times=longest),
+        *PARTS,
+        *map(recalled, size.distances),
+    ]
     if size.key_texts:
         found.append(Quantity(heading="loss of key tokens", task="longppl", metric="loss_key"))
     if size.limit_windows:
@@ -91,6 +83,4 @@ def columns(size: Size) -> Sequence[Quantity]:
             Quantity(heading=f"{kind} to", task="limit", metric=f"{kind}_up_to", unit="tokens")
             for kind in ("sound", "used")
         ]
-    for times in size.question_lengths:
-        found += [answered(times), *(answered(times, depth) for depth in DEPTHS)]
-    return found
+    return found + [answered(times, at) for times in size.question_lengths for at in (None, *DEPTHS)]

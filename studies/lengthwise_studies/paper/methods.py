@@ -46,24 +46,24 @@ class Adjustment:
 
     def changes(self, size: Size, corpus: str) -> tuple[str, ...]:
         """What the recipe needs at this scale."""
-        found = [
-            f"data.corpus={corpus}",
-            f"length={self.window(size)}",
-            f"steps={size.steps}",
-            f"batch.size={size.batch}",
-            f"batch.micro={'null' if size.micro is None else size.micro}",
-            f"save_every={size.steps}",
-        ]
-        shipped = _shipped(self.recipe)
+        shipped, factor = _shipped(self.recipe), self.factor(size)
+        changes = {
+            "data.corpus": corpus,
+            "length": self.window(size),
+            "steps": size.steps,
+            "batch.size": size.batch,
+            "batch.micro": "null" if size.micro is None else size.micro,
+            "save_every": size.steps,
+        }
         if self.method is None:
-            found.append("extend=null")
+            changes["extend"] = "null"
         else:
-            found += [f"extend.factor={self.factor(size)}", f"extend.original_length={size.trained}"]
+            changes |= {"extend.factor": factor, "extend.original_length": size.trained}
         if "positions" in shipped:
-            found.append(f"positions.target_length={round(self.factor(size) * size.trained)}")
+            changes["positions.target_length"] = round(factor * size.trained)
         if "quantize" in shipped and not size.quantized:
-            found.append("quantize=null")
-        return (*found, *size.changes)
+            changes["quantize"] = "null"
+        return (*(f"{name}={value}" for name, value in changes.items()), *size.changes)
 
 
 CLEX = Adjustment(name="CLEX", recipe="clex", method="clex")
@@ -80,9 +80,12 @@ def term(name: str, divergence: str, alpha: float, *more: str) -> Arm:
 
 
 def weights(*alphas: float) -> Callable[[int], tuple[Arm, ...]]:
-    """SCE at other weights, whatever the window."""
+    """SCE at other weights, whatever the window; none without any."""
     arms = tuple(term(f"SCE {alpha:g}", "sce", alpha) for alpha in alphas)
     return lambda window: arms
+
+
+NO_MORE = weights()
 
 
 def standard_arms(adjustment: Adjustment, size: Size) -> tuple[Arm, ...]:

@@ -25,7 +25,7 @@ from lengthwise_studies.paired_claims import (
     range_over_seeds,
 )
 from lengthwise_studies.paper.measures import all_measures, columns
-from lengthwise_studies.paper.methods import PLAIN, Adjustment, standard_arms
+from lengthwise_studies.paper.methods import NO_MORE, PLAIN, SCE, Adjustment, standard_arms
 from lengthwise_studies.paper.sizes import SIZES, Size
 from lengthwise_studies.skeleton import Part, Study
 
@@ -49,46 +49,11 @@ SOURCES = {
     "Rebuttal, within T": "rebuttal, extra question 2 of the first reviewer",
 }
 """Place of a claim -> where in the paper's text it is."""
-_PAPER_METRICS = {
-    "perplexity": "perplexity",
-    "longbench_e": "LongBench-E",
-    "babilong_qa1": "accuracy",
-}
+_PRINTED = {"perplexity": "perplexity", "longbench_e": "LongBench-E", "babilong_qa1": "accuracy"}
 """Task of a quantity -> the number that the paper prints of it."""
-
-
-def claim(
-    place: str,
-    says: str,
-    quantity: Quantity,
-    arm: str,
-    against: str,
-    direction: Direction,
-    *,
-    margin: float | None = None,
-    paper: tuple[float, float] | None = None,
-    steps: int | None = None,
-) -> Claim[Paired]:
-    """A claim of the paper at one of `SOURCES`; `paper` has its values of both arms."""
-    return Claim(
-        place=place,
-        source=SOURCES[place],
-        says=says,
-        paper="no number in the text" if paper is None else _of_both(_PAPER_METRICS[quantity.task], *paper),
-        test=Paired(
-            quantity=quantity, arm=arm, against=against, direction=direction, margin=margin, steps=steps
-        ),
-    )
-
-
-def _of_both(metric: str, arm: float, against: float) -> str:
-    """The paper's values of both arms, and their difference: of logarithms for perplexity, of shares for a score."""
-    difference = math.log(arm / against) if metric == "perplexity" else (arm - against) / 100
-    return f"{metric} {arm:g} against {against:g} ({difference:+.3f})"
-
-
-def _no_more(window: int) -> tuple[Arm, ...]:
-    return ()
+SAME = {"nats": 0.01, "share": 0.05}
+"""Up to here "similar" perplexities and "comparable" accuracies differ, by unit: our choice. The first is a sixth of
+what separates the best of Table 4 from its baseline."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,10 +70,10 @@ class Setting:
     adjustment: Adjustment
     name: str = ""
     corpus: str = "books"
-    more: Callable[[int], tuple[Arm, ...]] = _no_more
+    more: Callable[[int], tuple[Arm, ...]] = NO_MORE
 
     def arm(self, name: str) -> str:
-        """What an arm of this setting is called in the table."""
+        """What an arm of this setting, or a statement about it, is called in the table."""
         return f"{self.name}: {name}" if self.name else name
 
     def arms(self, size: Size) -> tuple[Arm, ...]:
@@ -116,19 +81,39 @@ class Setting:
         return (*standard_arms(self.adjustment, size), *self.more(self.adjustment.window(size)))
 
 
+def claim(
+    place: str,
+    says: str,
+    quantity: Quantity,
+    direction: Direction,
+    arm: str = SCE,
+    against: str = PLAIN,
+    *,
+    of: Setting | None = None,
+    paper: tuple[float, float] | None = None,
+    steps: int | None = None,
+) -> Claim[Paired]:
+    """A claim of the paper at one of `SOURCES`, on one setting of several; `paper` has its values of both arms."""
+    printed = "no number in the text"
+    if paper is not None:
+        one, other = paper
+        # A difference of logarithms for perplexity, of shares for a score.
+        change = math.log(one / other) if quantity.task == "perplexity" else (one - other) / 100
+        printed = f"{_PRINTED[quantity.task]} {one:g} against {other:g} ({change:+.3f})"
+    if of is not None:
+        says, arm, against = of.arm(says), of.arm(arm), of.arm(against)
+    margin = SAME[quantity.unit] if direction == "same" else None
+    pair = {"arm": arm, "against": against, "direction": direction}
+    test = Paired(quantity=quantity, margin=margin, steps=steps, **pair)
+    return Claim(place=place, source=SOURCES[place], says=says, paper=printed, test=test)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PaperTable:
-    """One table of the paper, or of the rebuttal.
+    """One table of the paper, or of the rebuttal. Holm's correction is over all of its claims.
 
-    Args:
-        name: of the study.
-        title: of its page.
-        shows: what the paper does and finds, in a sentence or two.
-        settings: its blocks.
-        claims: that it makes. Holm's correction is over all of them.
-        follows: whether it measures after the paper's 50 and 100 steps too.
-        equal_time: whether arms train equally long instead of equally many steps.
-        sizes: by scale.
+    `shows` says what the paper does and finds. A table that `follows` training measures after the paper's 50 and 100
+    steps too. With `equal_time` arms train equally long instead of equally many steps.
     """
 
     name: str
@@ -143,12 +128,8 @@ class PaperTable:
     @property
     def study(self) -> Study:
         """The table as a study."""
-        part = Part(
-            run=self.run,
-            sections=self.sections,
-            scales=self.sizes,
-            plan=lambda size: [self.experiment(size)],
-        )
+        how = {"plan": lambda size: [self.experiment(size)], "scales": self.sizes}
+        part = Part(run=self.run, sections=self.sections, **how)
         return Study(title=self.title, parts=(part,), takes=("seeds", "steps"))
 
     def experiment(self, size: Size) -> tuple[Experiment, Scale]:
@@ -168,13 +149,13 @@ class PaperTable:
         )
         scale = Scale(model=size.model, measures={}, seeds=size.seeds, steps=size.steps, starts=size.starts)
         if self.follows:
-            losses = {"perplexity": all_measures(size, window=size.window)["perplexity"]}
-            scale = replace(scale, marks=size.marks, mark_measures=losses)
+            losses = all_measures(size, window=size.window)["perplexity"]
+            scale = replace(scale, marks=size.marks, mark_measures={"perplexity": losses})
         return experiment, scale
 
     def _arms(self, setting: Setting, size: Size) -> list[Arm]:
-        text = size.corpora[setting.corpus]
-        shared = setting.adjustment.changes(size, text)
+        adjustment, text = setting.adjustment, size.corpora[setting.corpus]
+        shared = adjustment.changes(size, text)
         if not self.equal_time:
             # For tables that measure after these steps: an arm is trained once for all tables.
             shared = (*shared, f"save_at={list(size.marks)}")
@@ -182,16 +163,16 @@ class PaperTable:
             replace(
                 arm,
                 name=setting.arm(arm.name),
-                recipe=setting.adjustment.recipe,
+                recipe=adjustment.recipe,
                 changes=None if arm.changes is None else (*shared, *arm.changes),
                 text=text,
-                measures=all_measures(size, window=setting.adjustment.window(size)),
+                measures=all_measures(size, window=adjustment.window(size)),
                 against=setting.arm(PLAIN),
             )
             for arm in setting.arms(size)
         ]
 
-    def run(self, out: Path, scale: Size, *, resume: bool = False, overwrite: bool = False) -> Results:
+    def run(self, out: Path, scale: Size, **how: bool) -> Results:
         """Train and measure every arm that the store lacks, and write the results to `out`: see `Experiment.run`."""
         experiment, at = self.experiment(scale)
         settings = {
@@ -199,7 +180,7 @@ class PaperTable:
             "size": scale.to_dict(),
             "settings": {one.name or one.adjustment.name: scale.corpora[one.corpus] for one in self.settings},
         }
-        return experiment.run(out, at, settings=settings, resume=resume, overwrite=overwrite)
+        return experiment.run(out, at, settings=settings, **how)
 
     def judged(self, results: Results) -> list[Judged]:
         """The verdicts on all claims of the table, from the rows of a run."""
@@ -211,32 +192,29 @@ class PaperTable:
 
     def sections(self, results: Results, folder: Path) -> list[Section]:
         """The table as one section of a page."""
-        size = Size.of(results.config["size"])
+        shown, length = self._shown(results)
         tables = [
             verdict_table(self.judged(results), notes=[NOTE]),
-            values_table(results.rows, columns(size), size.trained, caption="Every arm"),
-            values_table(results.rows, columns(size), size.trained, differences=True, caption=_DIFFERENCES),
+            values_table(results.rows, shown, length, caption="Every arm"),
+            values_table(
+                results.rows, shown, length, differences=True, caption="Paired difference from the reference"
+            ),
+            *([times_table(results.rows)] if self.equal_time else []),
         ]
-        if self.equal_time:
-            tables.append(times_table(results.rows))
-        return [
-            Section(
-                title=self.title,
-                paragraphs=[self.shows],
-                tables=[table for table in tables if table.rows],
-                notes=results.notes,
-            )
-        ]
+        tables = [table for table in tables if table.rows]
+        return [Section(title=self.title, paragraphs=[self.shows], tables=tables, notes=results.notes)]
 
     def differences_at_the_end(self, results: Results) -> Table:
         """What every arm changes after all steps: losses, parts of SCE and recall, without the other columns."""
-        size = Size.of(results.config["size"])
+        shown, length = self._shown(results)
+        shown = [one for one in shown if one.metric in ("loss", "entropy", "jeffreys", "benefit")]
         rows = [row for row in results.rows if is_final(row.arm)]
-        shown = [one for one in columns(size) if one.metric in ("loss", "entropy", "jeffreys", "benefit")]
-        return values_table(rows, shown, size.trained, differences=True, caption="")
+        return values_table(rows, shown, length, differences=True, caption="")
 
-
-_DIFFERENCES = "Paired difference from the reference"
+    def _shown(self, results: Results) -> tuple[Sequence[Quantity], int]:
+        """The columns of a run, and T."""
+        size = Size.of(results.config["size"])
+        return columns(size), size.trained
 
 
 def values_table(
@@ -244,8 +222,8 @@ def values_table(
     shown: Sequence[Quantity],
     length: int,
     *,
-    differences: bool = False,
     caption: str,
+    differences: bool = False,
 ) -> Table:
     """One line for each arm, or for each of its differences; means over seeds with their range."""
 
@@ -254,16 +232,11 @@ def values_table(
             return None
         return " minus ".join(filter(None, (row.arm, row.reference)))
 
-    return arms_table(
-        by_line(rows, name),
-        shown,
-        partial(range_over_seeds, signed=differences),
-        length=length,
-        caption=caption,
-        notes=[
-            "Means over seeds; in brackets the lowest and the highest seed, or with one seed the 95 % interval."
-        ],
+    note = (
+        "Means over seeds; in brackets the lowest and the highest seed, or with one seed the 95 % interval."
     )
+    mean = partial(range_over_seeds, signed=differences)
+    return arms_table(by_line(rows, name), shown, mean, length=length, caption=caption, notes=[note])
 
 
 def times_table(rows: Sequence[Row]) -> Table:
@@ -273,8 +246,5 @@ def times_table(rows: Sequence[Row]) -> Table:
     for arm, seconds in found.items():
         base = found[f"{arm.rpartition(': ')[0]}: {PLAIN}".removeprefix(": ")]
         lines.append([arm, seconds, f"{seconds / base:.2f}"])
-    return Table(
-        columns=["", "seconds a step", f"of {PLAIN}'s"],
-        rows=lines,
-        caption="Time of a training step, all arms measured in turns",
-    )
+    columns = ["", "seconds a step", f"of {PLAIN}'s"]
+    return Table(columns=columns, rows=lines, caption="Time of a training step, all arms measured in turns")

@@ -7,7 +7,7 @@ all models. Values of `PAPER` are the paper's unless the comment beside them say
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from lengthwise_studies.tiny_models import TinyModel
@@ -15,75 +15,54 @@ from lengthwise_studies.tiny_models import TinyModel
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """One scale.
+    """One scale."""
 
-    Args:
-        model: what arms start from.
-        trained: T, in tokens.
-        window: tokens of a training window where the paper trains at T; it trains at 2T with twice as many.
-        factor: how many times T the extension reaches where the paper trains at T.
-        steps: of the reference; a table that follows training measures after a quarter and a half of them too, as the
-            paper does after 50 and 100 of 200.
-        batch, micro: windows a step, and at a time on one device.
-        seeds: fine-tuning seeds.
-        starts: models of several pretraining seeds.
-        corpora: the text for each of the paper's corpora; both are trained on their training and read on their test
-            split.
-        lengths: at which losses are measured, as multiples of T.
-        distances: of recall, as multiples of T.
-        windows, segments, pairs: samples of misalignment, loss and recall.
-        key_texts: texts of LongPPL; 0 leaves it out.
-        limit_windows: samples of the context limit; 0 leaves it out.
-        question_lengths: of BABILong in likelihood mode, as multiples of T; empty where the model cannot do it.
-        questions: at each length and depth.
-        scores: further tasks by greedy replies, as the paper has them (LongBench-E).
-        changes: of every recipe.
-        quantized: whether the table's 4-bit recipes keep their 4 bits.
-        hours_on: for `--dry-run`: floating-point operations a second of the hardware that the scale is meant for;
-            None is this machine, measured.
-    """
-
-    model: str
-    trained: int
-    window: int
-    factor: float = 4
-    steps: int = 200
-    batch: int = 8
-    micro: int | None = None
-    seeds: int = 3
-    starts: tuple[TinyModel, ...] = ()
+    model: str  # what arms start from
+    start: TinyModel | None = None  # in its place, a model that is pretrained with every seed
+    trained: int  # T, in tokens
+    window: int  # tokens of a training window where the paper trains at T; it trains at 2T with twice as many
+    factor: float = 4  # how many times T the extension reaches where the paper trains at T
+    steps: int = 200  # of the reference
+    batch: int = 8  # windows a step
+    micro: int | None = None  # windows at a time on one device
+    seeds: int = 3  # of the fine-tuning
+    # The text for each of the paper's corpora; both are trained on their training and read on their test split.
     corpora: Mapping[str, str] = field(default_factory=lambda: {"books": "books", "pg19": "code"})
-    lengths: tuple[float, ...] = (1, 2, 4)
-    distances: tuple[float, ...] = (0.5, 1, 2)
-    windows: int = 48
-    segments: int = 64
-    pairs: int = 96
-    key_texts: int = 0
-    limit_windows: int = 0
-    question_lengths: tuple[float, ...] = ()
-    questions: int = 12
-    scores: Mapping[str, Any] = field(default_factory=dict)
-    changes: tuple[str, ...] = ()
-    quantized: bool = False
-    hours_on: float | None = None
-
-    def __post_init__(self) -> None:
-        # A checkpoint that starts two seeds would count twice. Seeds beyond those listed have their own.
-        if self.starts and self.seeds > len(self.starts):
-            more = (replace(self.starts[0], seed=seed) for seed in range(len(self.starts), self.seeds))
-            object.__setattr__(self, "starts", (*self.starts, *more))
+    lengths: tuple[float, ...] = (1, 2, 4)  # of losses, as multiples of T
+    distances: tuple[float, ...] = (0.5, 1, 2)  # of recall, as multiples of T
+    windows: int = 48  # of misalignment
+    segments: int = 64  # of losses
+    pairs: int = 96  # of recall
+    key_texts: int = 0  # of LongPPL; 0 leaves it out
+    limit_windows: int = 0  # of the context limit; 0 leaves it out
+    question_lengths: tuple[float, ...] = ()  # of BABILong by likelihood; empty where the model cannot do it
+    questions: int = 12  # at each length and depth
+    scores: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # further tasks by greedy replies, as in the paper
+    changes: tuple[str, ...] = ()  # of every recipe
+    quantized: bool = False  # whether the table's 4-bit recipes keep their 4 bits
+    cards: int | None = None  # NVIDIA H200s whose time a dry run tells; None is this machine, measured
 
     @classmethod
     def of(cls, recorded: Mapping[str, Any]) -> Size:
         """The size of a run from its settings, without its models of several seeds."""
-        plain = {name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()}
-        return cls(**{**plain, "starts": ()})
+        names = {each.name for each in fields(cls)}
+        known = {name: value for name, value in recorded.items() if name in names}
+        return cls(**{name: tuple(one) if isinstance(one, list) else one for name, one in known.items()})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as a run records them."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-        return plain | {"starts": [start.name for start in self.starts]}
+        values = asdict(self) | {"starts": [start.name for start in self.starts]}
+        del values["start"]
+        return values
+
+    @property
+    def starts(self) -> tuple[TinyModel, ...]:
+        """The model of each seed, if it has its own."""
+        return (
+            () if self.start is None else tuple(replace(self.start, seed=seed) for seed in range(self.seeds))
+        )
 
     def tokens(self, multiples: Sequence[float]) -> list[int]:
         """Multiples of T in tokens."""
@@ -135,7 +114,7 @@ LAPTOP = Size(
     trained=128,
     window=128,
     steps=152,
-    starts=tuple(TinyModel(seed=seed) for seed in range(3)),
+    start=TinyModel(),
     key_texts=16,
     limit_windows=8,
     changes=_SMALL_RATE,
@@ -188,7 +167,7 @@ GPU = Size(
     changes=_GPU,
     scores=_SCORES,
     quantized=True,
-    hours_on=4e14,  # one H200 in bfloat16 at 40 % of its peak: our assumption
+    cards=1,
 )
 PAPER = replace(
     GPU,
@@ -206,7 +185,7 @@ PAPER = replace(
     key_texts=16,
     question_lengths=(1, 2, 4),  # Table 6
     questions=100,
-    hours_on=8 * 4e14,  # eight of them
+    cards=8,
 )
 
 SIZES: dict[str, Size] = {

@@ -5,18 +5,46 @@ The paper has seven models and one correlation. Here are nineteen, the parts of 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from statistics import NormalDist
 
+import numpy as np
+
+from lengthwise.measure.over_seeds import POWER
 from lengthwise.measure.statistics import two_sided_p
 from lengthwise.report.html import Section
-from lengthwise.report.tables import Table
-from lengthwise.results import Results
+from lengthwise.report.tables import Estimate, Table
+from lengthwise.results import SIGNIFICANCE, Results
 from lengthwise_studies.arms import Arm
-from lengthwise_studies.claims import Claim, Judged, judge, verdict_table
-from lengthwise_studies.paper.dependence import Correlation, partial_correlation, williams_t
+from lengthwise_studies.claims import (
+    NOT_RUN,
+    OPPOSITE,
+    REPRODUCED,
+    Claim,
+    Found,
+    Judged,
+    judge,
+    verdict_table,
+)
 from lengthwise_studies.paper.measures import PARTS, loss
-from lengthwise_studies.paper.models import Models, lengths_of, model_arm, number_of, study_of_models
+from lengthwise_studies.paper.models import (
+    SMALLEST,
+    Models,
+    lengths_of,
+    model_arm,
+    number_of,
+    study_of_models,
+)
 from lengthwise_studies.tiny_models import TinyModel
+
+FEWEST = 12
+"""Models that a verdict needs."""
+Values = Sequence[float]
+
 
 PRINTED: dict[str, tuple[float, float, float, float]] = {
     "GPT-J-6B": (2.1, 3.4, 9.5, 7.8),
@@ -33,39 +61,126 @@ SHORT, SCE, ENTROPY, JEFFREYS = "loss at T", "SCE", "entropy", "Jeffreys"
 LONG, RISE = "loss beyond T", "rise beyond T"
 
 
-def _claim(says: str, test: Correlation, *, claimed: bool = False, paper: str = "") -> Claim[Correlation]:
-    """A statement of the paper, or a control of ours."""
-    place = "Table 1" if claimed else "Table 1, control"
-    return Claim(place=place, source="Sec. 4.1.2, Table 1, page 6", says=says, paper=paper, test=test)
+def partial_correlation(x: Values, y: Values, given: Sequence[Values] = ()) -> float:
+    """Pearson's correlation of what the straight line in `given` leaves of x and of y; NaN where nothing varies."""
+    both = np.column_stack([x, y])
+    line = np.column_stack([np.ones(len(x)), *given])
+    left = both - line @ np.linalg.lstsq(line, both, rcond=None)[0]
+    products = left.T @ left
+    spread = math.sqrt(products[0, 0] * products[1, 1])
+    scale = math.sqrt(both.var(axis=0).prod()) * len(x)
+    return float(products[0, 1]) / spread if spread > 1e-12 * max(scale, 1e-300) else math.nan
 
 
-CLAIMS = (
-    _claim("SCE goes with the loss beyond T", Correlation(SCE, LONG), claimed=True),
-    _claim(
-        "SCE goes more with it than the loss at T does",
-        Correlation(SCE, LONG, stronger_than=SHORT),
-        claimed=True,
-    ),
-    _claim("Jeffreys goes with the loss beyond T", Correlation(JEFFREYS, LONG)),
-    _claim("entropy alone goes with the loss beyond T", Correlation(ENTROPY, LONG)),
-    _claim("the loss at T goes with the loss beyond T", Correlation(SHORT, LONG), paper="0.67"),
-    _claim("SCE, given the loss at T", Correlation(SCE, LONG, given=(SHORT,))),
-    _claim("Jeffreys, given the loss at T", Correlation(JEFFREYS, LONG, given=(SHORT,))),
-    _claim("Jeffreys, given entropy", Correlation(JEFFREYS, LONG, given=(ENTROPY,))),
-    _claim("SCE goes with the rise beyond T", Correlation(SCE, RISE)),
-    _claim("Jeffreys goes with the rise beyond T", Correlation(JEFFREYS, RISE)),
-    _claim("entropy goes with the rise beyond T", Correlation(ENTROPY, RISE)),
+def williams_t(one: float, other: float, between: float, n: int) -> float:
+    """Williams's t, n - 3 degrees of freedom, of r(x, y) = `one` against r(z, y) = `other`, with r(x, z) = `between`.
+
+        t = (r_xy - r_zy) sqrt((n - 1)(1 + r_xz) / (2 (n - 1) / (n - 3) |R| + m^2 (1 - r_xz)^3)),
+        |R| = 1 - r_xy^2 - r_zy^2 - r_xz^2 + 2 r_xy r_zy r_xz,    m = (r_xy + r_zy) / 2
+
+    Source: Steiger 1980, "Tests for comparing elements of a correlation matrix", Eq. 7.
+    """
+    determinant = 1 - one**2 - other**2 - between**2 + 2 * one * other * between
+    mean = (one + other) / 2
+    below = 2 * (n - 1) / (n - 3) * determinant + mean**2 * (1 - between) ** 3
+    return (one - other) * math.sqrt((n - 1) * (1 + between) / below)
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """The test of a statement on models: `of` correlates positively with `score`.
+
+    Args:
+        of: the predictor.
+        score: what it is to go with.
+        given: predictors whose part is taken out.
+        stronger_than: instead, another predictor whose correlation is to be smaller in size.
+    """
+
+    of: str
+    score: str
+    given: tuple[str, ...] = ()
+    stronger_than: str | None = None
+
+    def __call__(self, numbers: Mapping[str, Mapping[str, float]]) -> Found:
+        """The correlation with its 95 % interval by Fisher's z, or the difference of two in size.
+
+        Args:
+            numbers: model -> number -> value. Models without one of the numbers are left out.
+        """
+        names = [self.of, self.score, *self.given, *filter(None, [self.stronger_than])]
+        there = [own for own in numbers.values() if all(name in own for name in names)]
+        n = len(there)
+        if n < FEWEST:
+            return Found(verdict=NOT_RUN, n=n)
+        x, y, *others = ([own[name] for own in there] for name in names)
+        if self.stronger_than is not None:
+            one, other = partial_correlation(x, y), partial_correlation(others[0], y)
+            # Signs are turned so that both correlations are positive.
+            between = partial_correlation(x, others[0]) * math.copysign(1, one * other)
+            r, degrees = abs(one) - abs(other), n - 3
+            interval, t = (), williams_t(abs(one), abs(other), between, n)
+        else:
+            r, degrees = partial_correlation(x, y, others), n - 2 - len(others)
+            if math.isnan(r):
+                return Found(verdict=NOT_RUN, n=n)
+            half = 1.959964 / math.sqrt(degrees - 1)
+            z = math.atanh(max(-0.999999, min(0.999999, r)))
+            interval, t = (
+                (math.tanh(z - half), math.tanh(z + half)),
+                r * math.sqrt(degrees / max(1e-12, 1 - r * r)),
+            )
+        return Found(
+            verdict=REPRODUCED if r > 0 else OPPOSITE,
+            ours=Estimate(r, *interval, signed=True),
+            n=n,
+            p=two_sided_p(t, degrees),
+            detectable=partial(self._detectable, n),
+        )
+
+    def _detectable(self, n: int, tests: int) -> float | None:
+        """The smallest correlation that would be seen among so many tests, by Fisher's z."""
+        if self.stronger_than is not None:
+            return None
+        level = NormalDist().inv_cdf(1 - SIGNIFICANCE / tests / 2) + NormalDist().inv_cdf(POWER)
+        return math.tanh(level / math.sqrt(n - 3 - len(self.given)))
+
+
+_TESTS = {
+    "Table 1": {
+        "SCE goes with the loss beyond T": Correlation(SCE, LONG),
+        "SCE goes more with it than the loss at T does": Correlation(SCE, LONG, stronger_than=SHORT),
+    },
+    "Table 1, control": {
+        "Jeffreys goes with the loss beyond T": Correlation(JEFFREYS, LONG),
+        "entropy alone goes with the loss beyond T": Correlation(ENTROPY, LONG),
+        "the loss at T goes with the loss beyond T": Correlation(SHORT, LONG),
+        "SCE, given the loss at T": Correlation(SCE, LONG, given=(SHORT,)),
+        "Jeffreys, given the loss at T": Correlation(JEFFREYS, LONG, given=(SHORT,)),
+        "Jeffreys, given entropy": Correlation(JEFFREYS, LONG, given=(ENTROPY,)),
+        "SCE goes with the rise beyond T": Correlation(SCE, RISE),
+        "Jeffreys goes with the rise beyond T": Correlation(JEFFREYS, RISE),
+        "entropy goes with the rise beyond T": Correlation(ENTROPY, RISE),
+    },
+}
+"""Statements of the paper, and controls of ours. The paper has a number for the loss at T."""
+CLAIMS = tuple(
+    Claim(
+        place=place,
+        source="Sec. 4.1.2, Table 1, page 6",
+        says=says,
+        paper="0.67" if test.of == SHORT else "",
+        test=test,
+    )
+    for place, tests in _TESTS.items()
+    for says, test in tests.items()
 )
 
+_OTHERS = ({"width": 64}, {"layers": 2}, {"length": 64}, {"length": 256}, {"steps": 100}, {"steps": 700})
 _SIBLINGS = (
     TinyModel(steps=300),
     *(TinyModel(steps=300, encoding=encoding) for encoding in ("nope", "alibi", "learned")),
-    TinyModel(steps=300, width=64),
-    TinyModel(steps=300, layers=2),
-    TinyModel(steps=300, length=64),
-    TinyModel(steps=300, length=256),
-    TinyModel(steps=100),
-    TinyModel(steps=700),
+    *(TinyModel(**{"steps": 300, **other}) for other in _OTHERS),
 )
 
 
@@ -77,19 +192,17 @@ def _tiny(*models: TinyModel, **samples: int) -> tuple[Arm, ...]:
     )
 
 
-# Gemma's longest context that is read lies within its trained 32768 tokens.
+_FEW = {"windows": 4, "segments": 2}
+_METHODS = ("pi", "ntk", "dynamic_ntk", "yarn", "llama3")
 _REAL = (
-    model_arm("smollm2-135m", "smollm2-135m", 8192, 2, windows=4, segments=2),
-    model_arm("gemma3-270m", "gemma3-270m", 2048, 2, windows=4, segments=2),
-    *(
-        model_arm("smollm2-135m", "smollm2-135m", 8192, 2, method, windows=4, segments=2)
-        for method in ("pi", "ntk", "dynamic_ntk", "yarn", "llama3")
-    ),
+    model_arm("smollm2-135m", "smollm2-135m", 8192, 2, **_FEW),
+    # Its longest context that is read lies within its trained 32768 tokens.
+    model_arm("gemma3-270m", "gemma3-270m", 2048, 2, **_FEW),
+    *(model_arm("smollm2-135m", "smollm2-135m", 8192, 2, method, **_FEW) for method in _METHODS),
 )
-_SMALLEST = TinyModel(steps=2, width=32, layers=1, length=32)
 SCALES = {
     "default": Models(kind="table1", arms=(*_tiny(*_SIBLINGS, windows=48, segments=48), *_REAL)),
-    "smoke": Models(kind="table1", arms=_tiny(_SMALLEST, windows=2, segments=2), seeds=1),
+    "smoke": Models(kind="table1", arms=_tiny(SMALLEST, windows=2, segments=2), seeds=1),
 }
 
 
@@ -148,33 +261,28 @@ def relations(results: Results) -> dict[str, Table]:
 def models_table(results: Results) -> Table:
     """Every model with its predictors and scores."""
     names = (SHORT, SCE, ENTROPY, JEFFREYS, LONG, RISE)
-    return Table(
-        columns=["model", *names],
-        rows=[[model, *map(own.get, names)] for model, own in numbers(results).items()],
-        caption="Every model, nats; means over pretraining seeds",
-    )
+    rows = [[model, *map(own.get, names)] for model, own in numbers(results).items()]
+    caption = "Every model, nats; means over pretraining seeds"
+    return Table(columns=["model", *names], rows=rows, caption=caption)
 
 
 def sections(results: Results, folder: Path) -> list[Section]:
     """The table as one section of a page."""
+    printed = Table(
+        columns=["model", "training loss", "SCE", "log perplexity at 16k", "LongBench-E"],
+        rows=[[model, *values] for model, values in PRINTED.items()],
+        caption="The paper's table",
+    )
+    correlated = (
+        "The paper correlates SCE with the log perplexity at 16k tokens over seven models. Losses of models with "
+        "other tokenizers are not of the same tokens, so the tiny models, which share text and tokenizer, are judged "
+        "alone too."
+    )
     return [
         Section(
             title="Table 1: does misalignment go with long-context scores?",
-            paragraphs=[
-                "The paper correlates SCE with the log perplexity at 16k tokens over seven models. Losses of models "
-                "with other tokenizers are not of the same tokens, so the tiny models, which share text and "
-                "tokenizer, are judged alone too.",
-                of_the_papers_models(),
-            ],
-            tables=[
-                *relations(results).values(),
-                models_table(results),
-                Table(
-                    columns=["model", "training loss", "SCE", "log perplexity at 16k", "LongBench-E"],
-                    rows=[[model, *values] for model, values in PRINTED.items()],
-                    caption="The paper's table",
-                ),
-            ],
+            paragraphs=[correlated, of_the_papers_models()],
+            tables=[*relations(results).values(), models_table(results), printed],
             notes=results.notes,
         )
     ]

@@ -105,7 +105,7 @@ def study_costs(
             found[part.heading] = _cells(part, size)
             continue
         for experiment, at in part.plan(size):
-            machine = _machine(experiment, at, getattr(size, "hours_on", None))
+            machine = _machine(experiment, at, getattr(size, "cards", None))
             for start in [*at.starts, *(start for arm in experiment.arms for start in arm.starts)]:
                 made = cache_dir() / "models" / str(getattr(start, "name", "")) / "config.json"
                 if isinstance(start, TinyModel) and not made.is_file():
@@ -140,12 +140,12 @@ def costs_table(costs: Sequence[StudyCost], *, caption: str) -> Table:
     )
 
 
-def _machine(experiment: Experiment, scale: Scale, assumed: float | None) -> _Machine:
-    """The hardware that the scale assumes, or this machine."""
-    if assumed is not None:
-        name = f"{assumed / H200:g} NVIDIA H200 in bfloat16 at 40 % of the peak"
+def _machine(experiment: Experiment, scale: Scale, cards: int | None) -> _Machine:
+    """So many cards as the scale assumes, or this machine."""
+    if cards is not None:
+        name = f"{cards} NVIDIA H200 in bfloat16 at 40 % of the peak"
         basis = f"what this scale assumes, {name}: the products alone"
-        return torch.device("cuda"), assumed, basis
+        return torch.device("cuda"), cards * H200, basis
     recipe = experiment.recipe_of(replace(scale, starts=()), next(iter(experiment.trained_arms), None))
     dtype = fast_dtype() if experiment.dtype == "fast" else "float32"
     if recipe is not None and not experiment.fast_training:

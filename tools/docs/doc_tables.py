@@ -89,9 +89,9 @@ def _verdicts(results: Results) -> Table:
 
 
 def _differences(results: Results) -> Table:
-    from lengthwise_studies.paper.tables import TABLES
+    from lengthwise_studies.paper.paper_table import values_table
 
-    return TABLES[results.kind].differences_at_the_end(results)
+    return values_table(results, differences=True, short=True)
 
 
 def _times(results: Results) -> Table:

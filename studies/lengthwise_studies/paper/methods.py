@@ -22,13 +22,9 @@ BEST, UNTRAINED = "best form", "untrained"
 
 @dataclass(frozen=True, kw_only=True)
 class Adjustment:
-    """One way to extend a model.
+    """One way to extend a model, by the paper's name; the recipe that trains it names the source of each value.
 
-    Args:
-        name: the paper's.
-        recipe: of lengthwise, which trains it; it names the source of each value.
-        method: its rope method, which the untrained arm has.
-        longer: whether the paper trains on windows of 2T (Sec. 5.2) instead of T (Sec. 5.1).
+    The untrained arm has its rope method. `longer`: windows of 2T (Sec. 5.2) instead of T (Sec. 5.1).
     """
 
     name: str

@@ -15,7 +15,7 @@ from lengthwise.results import Results
 from lengthwise_studies.arms import Arm, Scale
 from lengthwise_studies.experiments import Experiment
 from lengthwise_studies.paired_claims import Quantity, range_over_seeds
-from lengthwise_studies.paper.measures import PARTS, loss
+from lengthwise_studies.paper.sizes import PARTS, loss
 from lengthwise_studies.skeleton import Part, Study
 from lengthwise_studies.tiny_models import TinyModel
 
@@ -61,11 +61,6 @@ class Models:
             return (start,)
         return tuple(replace(start, seed=seed) for seed in range(self.seeds))
 
-    def run(self, out: Path, **how: bool) -> Results:
-        """Measure every model on held-out books: see `Experiment.run`."""
-        experiment, scale = self.experiment()
-        return experiment.run(out, scale, **how)
-
     def plan(self) -> list[tuple[Experiment, Scale]]:
         """What a dry run adds up: each model alone, by its own name."""
         experiment, scale = self.experiment()
@@ -76,16 +71,17 @@ class Models:
         ]
 
 
+def run_models(out: Path, models: Models, **how: bool) -> Results:
+    """Measure every model on held-out books: see `Experiment.run`."""
+    experiment, scale = models.experiment()
+    return experiment.run(out, scale, **how)
+
+
 def study_of_models(
     title: str, sections: Callable[[Results, Path], list[Section]], scales: dict[str, Models]
 ) -> Study:
     """Models as a study of one part."""
-    part = Part(
-        run=lambda out, scale, **how: scale.run(out, **how),
-        sections=sections,
-        scales=scales,
-        plan=Models.plan,
-    )
+    part = Part(run=run_models, sections=sections, scales=scales, plan=Models.plan)
     return Study(title=title, parts=(part,), takes=("seeds",))
 
 
@@ -103,10 +99,8 @@ def number_of(results: Results, name: str, quantity: Quantity) -> Estimate | Non
 
 def _encodings(model: TinyModel, **samples: int) -> tuple[Arm, ...]:
     """The four encodings, and rope under each extension by 4."""
-    pairs = [
-        *((name, None) for name in ("rope", "nope", "alibi", "learned")),
-        *(("rope", method) for method in ("pi", "ntk", "yarn")),
-    ]
+    pairs = [(name, None) for name in ("rope", "nope", "alibi", "learned")]
+    pairs += [("rope", method) for method in ("pi", "ntk", "yarn")]
     return tuple(
         model_arm(name, replace(model, encoding=name), model.length, 4, method, **samples)
         for name, method in pairs
@@ -134,12 +128,8 @@ def encodings_sections(results: Results, folder: Path) -> list[Section]:
 
 
 SMALLEST = TinyModel(steps=2, width=32, layers=1, length=32)
-_SMOKE = _encodings(SMALLEST, windows=2, segments=2)
-ENCODINGS = study_of_models(
-    "Misalignment by positional encoding",
-    encodings_sections,
-    {
-        "default": Models(kind="encodings", arms=_encodings(TinyModel(steps=300), windows=96, segments=64)),
-        "smoke": Models(kind="encodings", arms=_SMOKE, seeds=1),
-    },
-)
+_SCALES = {
+    "default": Models(kind="encodings", arms=_encodings(TinyModel(steps=300), windows=96, segments=64)),
+    "smoke": Models(kind="encodings", arms=_encodings(SMALLEST, windows=2, segments=2), seeds=1),
+}
+ENCODINGS = study_of_models("Misalignment by positional encoding", encodings_sections, _SCALES)

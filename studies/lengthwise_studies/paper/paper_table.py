@@ -24,7 +24,6 @@ from lengthwise_studies.paired_claims import (
     by_line,
     range_over_seeds,
 )
-from lengthwise_studies.paper.measures import all_measures, columns
 from lengthwise_studies.paper.methods import NO_MORE, PLAIN, SCE, Adjustment, standard_arms
 from lengthwise_studies.paper.sizes import SIZES, Size
 from lengthwise_studies.skeleton import Part, Study
@@ -58,13 +57,10 @@ what separates the best of Table 4 from its baseline."""
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One block of a table: a way to adjust the model, and a corpus.
+    """One block of a table: a way to adjust the model, and one of the paper's corpora.
 
-    Args:
-        adjustment: of the model.
-        name: before the names of its arms; "" in a table with one setting.
-        corpus: the paper's: books (RedPajama-Book) or pg19.
-        more: arms beside the standard ones, by the tokens of a training window.
+    In a table of several settings, `name` is before the names of its arms. `more` makes further arms for a training
+    window of so many tokens.
     """
 
     adjustment: Adjustment
@@ -149,7 +145,7 @@ class PaperTable:
         )
         scale = Scale(model=size.model, measures={}, seeds=size.seeds, steps=size.steps, starts=size.starts)
         if self.follows:
-            losses = all_measures(size, window=size.window)["perplexity"]
+            losses = size.measures(size.window)["perplexity"]
             scale = replace(scale, marks=size.marks, mark_measures={"perplexity": losses})
         return experiment, scale
 
@@ -166,7 +162,7 @@ class PaperTable:
                 recipe=adjustment.recipe,
                 changes=None if arm.changes is None else (*shared, *arm.changes),
                 text=text,
-                measures=all_measures(size, window=adjustment.window(size)),
+                measures=size.measures(adjustment.window(size)),
                 against=setting.arm(PLAIN),
             )
             for arm in setting.arms(size)
@@ -192,40 +188,26 @@ class PaperTable:
 
     def sections(self, results: Results, folder: Path) -> list[Section]:
         """The table as one section of a page."""
-        shown, length = self._shown(results)
         tables = [
             verdict_table(self.judged(results), notes=[NOTE]),
-            values_table(results.rows, shown, length, caption="Every arm"),
-            values_table(
-                results.rows, shown, length, differences=True, caption="Paired difference from the reference"
-            ),
+            values_table(results, differences=False, caption="Every arm"),
+            values_table(results, differences=True, caption="Paired difference from the reference"),
             *([times_table(results.rows)] if self.equal_time else []),
         ]
         tables = [table for table in tables if table.rows]
         return [Section(title=self.title, paragraphs=[self.shows], tables=tables, notes=results.notes)]
 
-    def differences_at_the_end(self, results: Results) -> Table:
-        """What every arm changes after all steps: losses, parts of SCE and recall, without the other columns."""
-        shown, length = self._shown(results)
+
+def values_table(results: Results, *, differences: bool, caption: str = "", short: bool = False) -> Table:
+    """One line for each arm, or for each of its differences; means over seeds with their range.
+
+    The `short` table has the arms after all steps, and of SCE its parts alone.
+    """
+    size, rows = Size.of(results.config["size"]), results.rows
+    shown = size.columns()
+    if short:
+        rows = [row for row in rows if is_final(row.arm)]
         shown = [one for one in shown if one.metric in ("loss", "entropy", "jeffreys", "benefit")]
-        rows = [row for row in results.rows if is_final(row.arm)]
-        return values_table(rows, shown, length, differences=True, caption="")
-
-    def _shown(self, results: Results) -> tuple[Sequence[Quantity], int]:
-        """The columns of a run, and T."""
-        size = Size.of(results.config["size"])
-        return columns(size), size.trained
-
-
-def values_table(
-    rows: Sequence[Row],
-    shown: Sequence[Quantity],
-    length: int,
-    *,
-    caption: str,
-    differences: bool = False,
-) -> Table:
-    """One line for each arm, or for each of its differences; means over seeds with their range."""
 
     def name(row: Row) -> str | None:
         if row.arm is None or (row.reference is not None) != differences:
@@ -236,7 +218,8 @@ def values_table(
         "Means over seeds; in brackets the lowest and the highest seed, or with one seed the 95 % interval."
     )
     mean = partial(range_over_seeds, signed=differences)
-    return arms_table(by_line(rows, name), shown, mean, length=length, caption=caption, notes=[note])
+    lines = by_line(rows, name)
+    return arms_table(lines, shown, mean, length=size.trained, caption=caption, notes=[note])
 
 
 def times_table(rows: Sequence[Row]) -> Table:

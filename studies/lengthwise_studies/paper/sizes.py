@@ -1,4 +1,4 @@
-"""How large a table is run: models, lengths, steps and samples at each scale.
+"""How large a table is run, what it measures, and the numbers that its claims are about.
 
 T is the length that the model was trained for; every length of a table is a multiple of it, so that one table fits
 all models. Values of `PAPER` are the paper's unless the comment beside them says "our choice".
@@ -10,7 +10,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from lengthwise_studies.paired_claims import Quantity
 from lengthwise_studies.tiny_models import TinyModel
+
+DEPTHS = (0.0, 25.0, 50.0, 75.0)
+"""Of questions: Table 7's."""
+SCORED = Quantity(heading="LongBench-E", task="longbench_e", metric="average_rows", unit="share")
+"""Greedy replies."""
+PARTS = (
+    Quantity(heading="SCE", task="misalignment", metric="sce"),
+    Quantity(heading="entropy part", task="misalignment", metric="entropy"),
+    Quantity(heading="Jeffreys part", task="misalignment", metric="jeffreys"),
+)
+
+
+def loss(times: float) -> Quantity:
+    """The loss, log of the perplexity, with windows of so many T."""
+    return Quantity(heading=f"loss at {times:g}T", task="perplexity", metric="loss", times=times)
+
+
+def recalled(distance: float) -> Quantity:
+    """What a passage is worth that comes again after so many T."""
+    return Quantity(heading=f"recall at {distance:g}T", task="recall", metric="benefit", distance=distance)
+
+
+def answered(times: float, depth: float | None = None) -> Quantity:
+    """Accuracy in BABILong's QA1, by likelihood."""
+    heading = f"QA1 at {times:g}T" + ("" if depth is None else f", depth {depth:g} %")
+    at = {"times": times, "depth": depth}
+    return Quantity(heading=heading, task="babilong_qa1", metric="accuracy", unit="share", **at)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +61,6 @@ class Size:
     windows: int = 48  # of misalignment
     segments: int = 64  # of losses
     pairs: int = 96  # of recall
-    key_texts: int = 0  # of LongPPL; 0 leaves it out
-    limit_windows: int = 0  # of the context limit; 0 leaves it out
     question_lengths: tuple[float, ...] = ()  # of BABILong by likelihood; empty where the model cannot do it
     questions: int = 12  # at each length and depth
     scores: Mapping[str, Any] = field(
@@ -64,10 +90,6 @@ class Size:
             () if self.start is None else tuple(replace(self.start, seed=seed) for seed in range(self.seeds))
         )
 
-    def tokens(self, multiples: Sequence[float]) -> list[int]:
-        """Multiples of T in tokens."""
-        return [round(times * self.trained) for times in multiples]
-
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the numbers must know of the size."""
@@ -80,6 +102,31 @@ class Size:
     def marks(self) -> tuple[int, ...]:
         """The steps that stand for the paper's 50 and 100 of 200."""
         return tuple(sorted({steps for steps in (self.steps // 4, self.steps // 2) if steps > 0}))
+
+    def measures(self, window: int) -> dict[str, dict[str, Any]]:
+        """The measures of a trained arm, at training windows of `window` tokens."""
+
+        def tokens(multiples: Sequence[float]) -> list[int]:
+            return [round(times * self.trained) for times in multiples]
+
+        passage = {"passage": min(64, self.trained // 4), "scored": min(48, self.trained // 6)}
+        found: dict[str, dict[str, Any]] = {
+            "misalignment": {"lengths": [window], "windows": self.windows},
+            "perplexity": {"lengths": tokens(self.lengths), "segments": self.segments},
+            "recall": {"distances": tokens(self.distances), "pairs": self.pairs, **passage},
+        }
+        if self.question_lengths:
+            samples = {"depths": list(DEPTHS), "samples": self.questions}
+            lengths = tokens(self.question_lengths)
+            found["eval"] = {"tasks": ["babilong_qa1"], "mode": "likelihood", "lengths": lengths, **samples}
+        if self.scores:
+            found["eval longbench_e"] = dict(self.scores)
+        return found
+
+    def columns(self) -> list[Quantity]:
+        """The numbers of an arm that a table shows, as far as they are measured."""
+        answers = [answered(times, at) for times in self.question_lengths for at in (None, *DEPTHS)]
+        return [*map(loss, self.lengths), *PARTS, *map(recalled, self.distances), *answers]
 
 
 _CPU = ("precision=float32", "gradient_checkpointing=false", "data.packing=false", "optimizer.warmup_steps=2")
@@ -106,7 +153,6 @@ SMOKE = Size(
     windows=2,
     segments=2,
     pairs=2,
-    key_texts=2,
     changes=_SMALL_RATE,
 )
 LAPTOP = Size(
@@ -115,8 +161,6 @@ LAPTOP = Size(
     window=128,
     steps=152,
     start=TinyModel(),
-    key_texts=16,
-    limit_windows=8,
     changes=_SMALL_RATE,
 )
 SMOLLM2 = Size(
@@ -159,8 +203,6 @@ GPU = Size(
     windows=64,
     segments=32,
     pairs=32,
-    key_texts=8,
-    limit_windows=8,
     question_lengths=(0.5, 1, 2),
     questions=50,
     corpora=_ONE_CORPUS,
@@ -182,7 +224,6 @@ PAPER = replace(
     windows=128,  # our choice, as all sample sizes
     segments=64,
     pairs=64,
-    key_texts=16,
     question_lengths=(1, 2, 4),  # Table 6
     questions=100,
     cards=8,

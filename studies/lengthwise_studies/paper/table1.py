@@ -30,22 +30,13 @@ from lengthwise_studies.claims import (
     judge,
     verdict_table,
 )
-from lengthwise_studies.paper.measures import PARTS, loss
-from lengthwise_studies.paper.models import (
-    SMALLEST,
-    Models,
-    lengths_of,
-    model_arm,
-    number_of,
-    study_of_models,
-)
+from lengthwise_studies.paper import models
+from lengthwise_studies.paper.sizes import PARTS, loss
 from lengthwise_studies.tiny_models import TinyModel
 
 FEWEST = 12
 """Models that a verdict needs."""
 Values = Sequence[float]
-
-
 PRINTED: dict[str, tuple[float, float, float, float]] = {
     "GPT-J-6B": (2.1, 3.4, 9.5, 7.8),
     "GPT-NeoX-20B": (2.3, 3.2, 9.4, 9.7),
@@ -56,7 +47,6 @@ PRINTED: dict[str, tuple[float, float, float, float]] = {
     "CLEX-LLaMA-4K": (1.7, 2.4, 1.8, 32.7),
 }
 """The paper's Table 1, page 6: training loss, misalignment, log perplexity at 16k, LongBench-E."""
-
 SHORT, SCE, ENTROPY, JEFFREYS = "loss at T", "SCE", "entropy", "Jeffreys"
 LONG, RISE = "loss beyond T", "rise beyond T"
 
@@ -88,13 +78,9 @@ def williams_t(one: float, other: float, between: float, n: int) -> float:
 
 @dataclass(frozen=True)
 class Correlation:
-    """The test of a statement on models: `of` correlates positively with `score`.
+    """The test of a statement on models: the predictor `of` correlates positively with `score`.
 
-    Args:
-        of: the predictor.
-        score: what it is to go with.
-        given: predictors whose part is taken out.
-        stronger_than: instead, another predictor whose correlation is to be smaller in size.
+    The part of the predictors in `given` is taken out. Or: it correlates more, in size, than another predictor does.
     """
 
     of: str
@@ -105,8 +91,7 @@ class Correlation:
     def __call__(self, numbers: Mapping[str, Mapping[str, float]]) -> Found:
         """The correlation with its 95 % interval by Fisher's z, or the difference of two in size.
 
-        Args:
-            numbers: model -> number -> value. Models without one of the numbers are left out.
+        `numbers` has the values of each model. Models without one of the numbers are left out.
         """
         names = [self.of, self.score, *self.given, *filter(None, [self.stronger_than])]
         there = [own for own in numbers.values() if all(name in own for name in names)]
@@ -126,10 +111,8 @@ class Correlation:
                 return Found(verdict=NOT_RUN, n=n)
             half = 1.959964 / math.sqrt(degrees - 1)
             z = math.atanh(max(-0.999999, min(0.999999, r)))
-            interval, t = (
-                (math.tanh(z - half), math.tanh(z + half)),
-                r * math.sqrt(degrees / max(1e-12, 1 - r * r)),
-            )
+            interval = math.tanh(z - half), math.tanh(z + half)
+            t = r * math.sqrt(degrees / max(1e-12, 1 - r * r))
         return Found(
             verdict=REPRODUCED if r > 0 else OPPOSITE,
             ours=Estimate(r, *interval, signed=True),
@@ -164,14 +147,9 @@ _TESTS = {
     },
 }
 """Statements of the paper, and controls of ours. The paper has a number for the loss at T."""
+_SOURCE = "Sec. 4.1.2, Table 1, page 6"
 CLAIMS = tuple(
-    Claim(
-        place=place,
-        source="Sec. 4.1.2, Table 1, page 6",
-        says=says,
-        paper="0.67" if test.of == SHORT else "",
-        test=test,
-    )
+    Claim(place=place, source=_SOURCE, says=says, paper="0.67" if test.of == SHORT else "", test=test)
     for place, tests in _TESTS.items()
     for says, test in tests.items()
 )
@@ -184,25 +162,26 @@ _SIBLINGS = (
 )
 
 
-def _tiny(*models: TinyModel, **samples: int) -> tuple[Arm, ...]:
+def _tiny(*starts: TinyModel, **samples: int) -> tuple[Arm, ...]:
     """The models, and the first under two extensions."""
-    pairs = [*((model, None) for model in models), (models[0], "yarn"), (models[0], "ntk")]
+    pairs = [*((start, None) for start in starts), (starts[0], "yarn"), (starts[0], "ntk")]
     return tuple(
-        model_arm(model.configuration, model, model.length, 4, method, **samples) for model, method in pairs
+        models.model_arm(start.configuration, start, start.length, 4, method, **samples)
+        for start, method in pairs
     )
 
 
 _FEW = {"windows": 4, "segments": 2}
 _METHODS = ("pi", "ntk", "dynamic_ntk", "yarn", "llama3")
 _REAL = (
-    model_arm("smollm2-135m", "smollm2-135m", 8192, 2, **_FEW),
+    models.model_arm("smollm2-135m", "smollm2-135m", 8192, 2, **_FEW),
     # Its longest context that is read lies within its trained 32768 tokens.
-    model_arm("gemma3-270m", "gemma3-270m", 2048, 2, **_FEW),
-    *(model_arm("smollm2-135m", "smollm2-135m", 8192, 2, method, **_FEW) for method in _METHODS),
+    models.model_arm("gemma3-270m", "gemma3-270m", 2048, 2, **_FEW),
+    *(models.model_arm("smollm2-135m", "smollm2-135m", 8192, 2, method, **_FEW) for method in _METHODS),
 )
 SCALES = {
-    "default": Models(kind="table1", arms=(*_tiny(*_SIBLINGS, windows=48, segments=48), *_REAL)),
-    "smoke": Models(kind="table1", arms=_tiny(SMALLEST, windows=2, segments=2), seeds=1),
+    "default": models.Models(kind="table1", arms=(*_tiny(*_SIBLINGS, windows=48, segments=48), *_REAL)),
+    "smoke": models.Models(kind="table1", arms=_tiny(models.SMALLEST, windows=2, segments=2), seeds=1),
 }
 
 
@@ -211,17 +190,15 @@ def numbers(results: Results, *, tiny_alone: bool = False) -> dict[str, dict[str
     tiny = {str(row.arm) for row in results.rows if row.model.startswith("tiny-")}
     found: dict[str, dict[str, float]] = {}
     for name in results.config["arms"]:
-        if tiny_alone and name not in tiny:
-            continue
-        trained, longest = lengths_of(results, name)
-        sce, entropy, jeffreys = PARTS
-        wanted = {SHORT: loss(1), SCE: sce, ENTROPY: entropy, JEFFREYS: jeffreys}
-        wanted[LONG] = loss(longest / trained)
-        means = {what: number_of(results, name, quantity) for what, quantity in wanted.items()}
+        trained, longest = models.lengths_of(results, name)
+        wanted = dict(zip((SCE, ENTROPY, JEFFREYS), PARTS, strict=True))
+        wanted = {SHORT: loss(1), **wanted, LONG: loss(longest / trained)}
+        means = {what: models.number_of(results, name, quantity) for what, quantity in wanted.items()}
         own = {what: one.value for what, one in means.items() if one is not None and one.value is not None}
         if LONG in own and SHORT in own:
             own[RISE] = own[LONG] - own[SHORT]
-        found[name] = own
+        if name in tiny or not tiny_alone:
+            found[name] = own
     return found
 
 
@@ -240,10 +217,8 @@ def of_the_papers_models() -> str:
 
 def judged(results: Results) -> dict[str, list[Judged]]:
     """The verdicts over all models, and over those that share text and tokenizer."""
-    return {
-        "all": judge(CLAIMS, numbers(results)),
-        "small": judge(CLAIMS, numbers(results, tiny_alone=True)),
-    }
+    alone = {"all": False, "small": True}
+    return {who: judge(CLAIMS, numbers(results, tiny_alone=tiny)) for who, tiny in alone.items()}
 
 
 def relations(results: Results) -> dict[str, Table]:
@@ -288,4 +263,4 @@ def sections(results: Results, folder: Path) -> list[Section]:
     ]
 
 
-STUDY = study_of_models("Table 1: does misalignment go with long-context scores?", sections, SCALES)
+STUDY = models.study_of_models("Table 1: does misalignment go with long-context scores?", sections, SCALES)

@@ -11,10 +11,9 @@ from dataclasses import replace
 from lengthwise_studies.arms import Arm
 from lengthwise_studies.claims import Claim
 from lengthwise_studies.paired_claims import Paired
-from lengthwise_studies.paper.measures import DEPTHS, SCORED, answered, loss
 from lengthwise_studies.paper.methods import CLEX, CREAM, EABF, LONGQLORA, PLAIN, RAW, SCE, term, weights
 from lengthwise_studies.paper.paper_table import PaperTable, Setting, claim
-from lengthwise_studies.paper.sizes import SIZES
+from lengthwise_studies.paper.sizes import DEPTHS, SCORED, SIZES, answered, loss
 
 STRONG = "SCE 0.5"
 STRONGER = weights(0.5)
@@ -294,11 +293,9 @@ WITHIN_TABLE = PaperTable(
         )
         for times, (aligned, plain, way) in _WITHIN.items()
     ),
-    # The paper's lengths, where the scale can measure them. A limit is looked for beyond T, which is not read here.
+    # The paper's lengths, where the scale can measure them.
     sizes={
-        name: replace(size, lengths=(0.25, 0.5, 1), limit_windows=0)
-        if max(size.lengths) >= 1 and name != "laptop-smollm2"
-        else size
+        name: size if name in ("laptop-smollm2", "laptop-gemma3") else replace(size, lengths=(0.25, 0.5, 1))
         for name, size in SIZES.items()
     },
 )
